@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
+use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
 
 use crate::read::{list, text};
 use crate::{condition, pod, pvc_protection};

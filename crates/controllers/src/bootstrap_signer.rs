@@ -8,7 +8,7 @@ use apimachinery::{Key, Object, Value};
 use auth::bootstrap_token;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use reconcile::{Action, Cache, Controller, Plan, kinds};
+use controller::{Action, Cache, Controller, Plan, kinds};
 
 use crate::read::text;
 
@@ -100,7 +100,7 @@ fn data(secret: &Value, field: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
@@ -132,7 +132,7 @@ mod tests {
         check_properties::<BootstrapSigner>(&world, |_| false);
         let mut early = world.clone();
         early.now = world.now;
-        let plan = reconcile::decide::<BootstrapSigner>(
+        let plan = controller::decide::<BootstrapSigner>(
             &early.cache::<BootstrapSigner>(),
             &Key::new(NAMESPACE, NAME),
             early.now,

@@ -3,7 +3,7 @@
 use apimachinery::labels::Selector;
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Resource, Value, value};
-use reconcile::{Action, Patch, Preconditions};
+use controller::{Action, Patch, Preconditions};
 
 /// The owned objects, and the adoptions and releases still to be written.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ pub fn reference(owner: &Value) -> Value {
 }
 
 /// Adds the keys of the controller of `object`, or of all candidates that would adopt it.
-pub fn concerned(object: &Value, kind: &str, candidates: &reconcile::Objects, keys: &mut Vec<Key>) {
+pub fn concerned(object: &Value, kind: &str, candidates: &controller::Objects, keys: &mut Vec<Key>) {
     let meta = Meta::of(object);
     match meta.controller() {
         Some(owner) if owner.kind() == kind => keys.push(Key::new(meta.namespace(), owner.name())),

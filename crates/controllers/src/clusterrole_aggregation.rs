@@ -4,7 +4,7 @@ use apimachinery::labels;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, Plan, kinds};
+use controller::{Action, Cache, Controller, Plan, kinds};
 
 pub struct ClusterRoleAggregation;
 
@@ -68,7 +68,7 @@ fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
 
 #[cfg(test)]
 mod tests {
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

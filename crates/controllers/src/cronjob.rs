@@ -5,7 +5,7 @@ mod next;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Object, Value, value};
-use reconcile::{Action, Cache, Controller, EventType, Plan, Propagation, Regarding, Told, kinds};
+use controller::{Action, Cache, Controller, EventType, Plan, Propagation, Regarding, Told, kinds};
 
 use crate::{claim, job};
 use next::Due;

@@ -8,7 +8,7 @@ use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Resource, Value, value};
 use auth::node::component;
 use auth::user::{NODE_PREFIX, NODES};
-use reconcile::{Action, Ask, Cache, Controller, Plan, kinds};
+use controller::{Action, Ask, Cache, Controller, Plan, kinds};
 
 use crate::csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, check, is, parse, usages};
 use crate::read::{list, text};
@@ -241,8 +241,8 @@ fn is_allowed(cache: &Cache, ask: &Ask) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use controller::testing::{FakeCluster, check_properties, settle};
     use proptest::prelude::*;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
     use crate::csr::tests::{OF_COMPONENT, OF_DNS, OF_NODE, OF_PERSON, OF_SERVER, request};

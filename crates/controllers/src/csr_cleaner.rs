@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Value};
-use reconcile::{Action, Cache, Controller, Plan, kinds};
+use controller::{Action, Cache, Controller, Plan, kinds};
 
 use crate::condition;
 use crate::read::text;
@@ -54,7 +54,7 @@ fn ends_at(request: &Value) -> Time {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

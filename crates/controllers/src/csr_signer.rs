@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, Order, Plan, SideEffect, kinds};
+use controller::{Action, Cache, Controller, Order, Plan, SideEffect, kinds};
 
 use crate::csr::{check, is, parse, usages};
 use crate::read::{list, text};
@@ -94,8 +94,8 @@ fn failed(request: &Value, message: &str, now: Time) -> Action {
 #[cfg(test)]
 mod tests {
     use apimachinery::patch::merge;
+    use controller::testing::{FakeCluster, check_properties, settle};
     use proptest::prelude::*;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
     use crate::condition;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
-use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
+use controller::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
 
 use crate::{claim, placement, pod};
 use backoff::Backoffs;

@@ -15,7 +15,7 @@ mod status;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
-use reconcile::{Action, Cache, Controller, EventType, Plan, Refusal, Regarding, kinds};
+use controller::{Action, Cache, Controller, EventType, Plan, Refusal, Regarding, kinds};
 
 use crate::claim;
 use sets::Sets;

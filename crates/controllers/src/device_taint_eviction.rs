@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Value};
-use reconcile::{Cache, Controller, Plan};
+use controller::{Cache, Controller, Plan};
 
 use crate::pod;
 use crate::read::{list, text};
@@ -112,9 +112,9 @@ fn taints(slice: &Value) -> impl Iterator<Item = (&str, &Value)> {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
+    use controller::kinds;
+    use controller::testing::{FakeCluster, check_properties, kubelet, settle};
     use proptest::prelude::*;
-    use reconcile::kinds;
-    use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
 
     use super::*;
 

@@ -6,7 +6,7 @@ use apimachinery::labels::Selector;
 use apimachinery::meta::{Meta, OwnerReference};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Object, Value, value};
-use reconcile::{Action, Ask, Cache, Controller, EventType, Plan, Regarding, kinds};
+use controller::{Action, Ask, Cache, Controller, EventType, Plan, Regarding, kinds};
 
 use crate::{condition, pod, scale_target, share};
 
@@ -256,8 +256,8 @@ fn event(budget: &Value, kind: EventType, reason: &'static str, message: String)
 #[cfg(test)]
 mod tests {
     use apimachinery::patch::merge;
+    use controller::testing::{FakeCluster, check_properties, kubelet, settle};
     use proptest::prelude::*;
-    use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
 
     use super::*;
 
@@ -312,7 +312,7 @@ mod tests {
         world.change(&kinds::POD_DISRUPTION_BUDGETS, &Key::new("a", "b"), |budget| {
             *budget = merge::apply(budget.take(), granted);
         });
-        let plan = reconcile::decide::<Disruption>(&world.cache::<Disruption>(), &Key::new("a", "b"), world.now);
+        let plan = controller::decide::<Disruption>(&world.cache::<Disruption>(), &Key::new("a", "b"), world.now);
         plan.actions.iter().for_each(|action| world.execute(action).unwrap());
         assert_eq!(status(&world)["disruptionsAllowed"], 0.into());
         settle::<Disruption>(&mut world, |_| false);

@@ -5,7 +5,7 @@ pub mod subsets;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value};
-use reconcile::{Action, Cache, Controller, Plan, kinds};
+use controller::{Action, Cache, Controller, Plan, kinds};
 
 use crate::read::{list, text, texts};
 use crate::{pod, service};

@@ -5,7 +5,7 @@ mod hints;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value, value};
-use reconcile::{Cache, Controller, Plan};
+use controller::{Cache, Controller, Plan};
 
 use crate::read::{list, text, texts};
 use crate::slices::{self, Group, Groups, MANAGED_BY, SERVICE_NAME, Wanted};
@@ -97,7 +97,7 @@ impl Controller for EndpointSlice {
         }
         // The Service no longer has this IP family.
         let useless = observed.slices.iter().filter(|slice| !families.contains(&text(slice, &["addressType"])));
-        plan.actions.extend(useless.map(|slice| slices::delete(&reconcile::kinds::ENDPOINT_SLICES, slice)));
+        plan.actions.extend(useless.map(|slice| slices::delete(&controller::kinds::ENDPOINT_SLICES, slice)));
         plan
     }
 }

@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value};
-use reconcile::{Cache, Controller, Plan, kinds};
+use controller::{Cache, Controller, Plan, kinds};
 
 use crate::endpoints::subsets::{self, Subset};
 use crate::read::{text, texts};
@@ -129,7 +129,7 @@ fn endpoint(address: &Value, ready: bool) -> Value {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
@@ -166,7 +166,7 @@ mod tests {
         );
         world.remove(&kinds::ENDPOINTS, &Key::new("a", "s"));
         // After the deletion only the slices themselves trigger the key.
-        let plan = reconcile::decide::<EndpointSliceMirroring>(
+        let plan = controller::decide::<EndpointSliceMirroring>(
             &world.cache::<EndpointSliceMirroring>(),
             &Key::new("a", "s"),
             world.now,

@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value};
-use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
+use controller::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
 
 use crate::claim;
 use crate::read::{list, text};
@@ -100,7 +100,7 @@ fn create(pod: &Value, volume: &Value) -> Action {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

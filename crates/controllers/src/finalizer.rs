@@ -2,7 +2,7 @@
 
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Resource, Value};
-use reconcile::{Action, Plan};
+use controller::{Action, Plan};
 
 /// Adds the finalizer if the object is not being deleted. Removes it if the object is being deleted and not in use.
 pub fn guard(resource: &Resource, object: &Value, finalizer: &str, in_use: bool) -> Plan {

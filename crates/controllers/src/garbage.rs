@@ -15,10 +15,10 @@ use apimachinery::collection::Entry;
 use apimachinery::meta::{Meta, Scope};
 use apimachinery::time::Time;
 use apimachinery::{Key, Str, Value, value};
-use reconcile::everything::{
+use controller::everything::{
     Answer, Answers, Everything, FOREGROUND, GlobalController, Item, ORPHAN, Owner, Question, Step,
 };
-use reconcile::{Action, Patch, Plan, Preconditions, Propagation};
+use controller::{Action, Patch, Plan, Preconditions, Propagation};
 
 pub struct GarbageCollector;
 

@@ -12,7 +12,7 @@ use apimachinery::labels::Selector;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Object, Value, value};
-use reconcile::{Action, Answer, Ask, Cache, Controller, EventType, Plan, Refusal, Regarding, kinds};
+use controller::{Action, Answer, Ask, Cache, Controller, EventType, Plan, Refusal, Regarding, kinds};
 
 use crate::{condition, scale_target};
 use limits::Memory;

@@ -20,7 +20,7 @@ mod tally;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
+use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
 use crate::{claim, condition, pod};
 use finish::Finish;

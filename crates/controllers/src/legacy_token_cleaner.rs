@@ -9,7 +9,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
+use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
 use crate::read::{list, text};
 
@@ -141,8 +141,8 @@ fn uses(pod: &Value, secret: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use controller::testing::{FakeCluster, check_properties, settle};
     use proptest::prelude::*;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

@@ -1,10 +1,10 @@
 //! The Kubernetes controllers, one module each: pure decision functions without I/O.
 //!
-//! A module holds one [`reconcile::Controller`]. Modules without one hold helpers shared by several controllers.
+//! A module holds one [`controller::Controller`]. Modules without one hold helpers shared by several controllers.
 //!
 //! # Invariants
 //!
-//! - Every controller of the table has the properties of `reconcile::testing` in clusters with objects of every kind.
+//! - Every controller of the table has the properties of `controller::testing` in clusters with objects of every kind.
 //!   *Enforced by* `properties_of_every_controller_hold_in_mixed_clusters`,
 //!   `every_upstream_controller_is_implemented_or_listed_as_absent`.
 //! - `affected_keys` misses no relevant change: a controller converges if it processes only the keys that `affected_keys`

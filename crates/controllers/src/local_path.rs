@@ -14,7 +14,7 @@
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, SideEffect, Told, kinds};
+use controller::{Action, Cache, Controller, EventType, Plan, Regarding, SideEffect, Told, kinds};
 
 use crate::read::{list, text};
 

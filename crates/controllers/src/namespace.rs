@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Str, Value, value};
-use reconcile::everything::{Answer, Answers, Discovery, Everything, GlobalController, Item, Kind, Question, Step};
-use reconcile::{Action, Plan, Preconditions, kinds};
+use controller::everything::{Answer, Answers, Discovery, Everything, GlobalController, Item, Kind, Question, Step};
+use controller::{Action, Plan, Preconditions, kinds};
 
 use crate::condition;
 
@@ -238,8 +238,8 @@ fn is_namespace(item: &Item) -> bool {
 #[cfg(test)]
 mod tests {
     use apimachinery::meta::MetaMut;
-    use reconcile::everything::{settle, step};
-    use reconcile::testing::{FakeCluster, kubelet};
+    use controller::everything::{settle, step};
+    use controller::testing::{FakeCluster, kubelet};
 
     use super::*;
 

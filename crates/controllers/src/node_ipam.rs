@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
+use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
 
 use crate::read::list;
 
@@ -163,8 +163,8 @@ fn address(like: IpAddr, number: u128) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use controller::testing::{FakeCluster, check_properties, settle};
     use proptest::prelude::*;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
+use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
 const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
@@ -75,7 +75,7 @@ fn seconds(told: Option<&str>, count: usize) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

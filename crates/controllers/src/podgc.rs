@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
+use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
 use crate::{condition, pod};
 
@@ -155,9 +155,9 @@ fn at_once(pod: &Value) -> Action {
 
 #[cfg(test)]
 mod tests {
+    use controller::decide;
+    use controller::testing::{FakeCluster, check_properties, settle};
     use proptest::prelude::*;
-    use reconcile::decide;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
@@ -195,7 +195,7 @@ mod tests {
             add(&mut world, &format!("p{at}"), "n", phase);
         }
         let plan = |max| {
-            let configs = reconcile::Configs::default().with(Config { ended_max: max });
+            let configs = controller::Configs::default().with(Config { ended_max: max });
             decide::<PodGc>(&world.cache::<PodGc>().configured(configs), &everything(), world.now).to_string()
         };
         assert_eq!(plan(1), "delete pods a/p0 within 0s\ndelete pods a/p1 within 0s\n");

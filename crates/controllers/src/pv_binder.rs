@@ -14,7 +14,7 @@ mod volume;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
-use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding};
+use controller::{Action, Cache, Controller, EventType, Plan, Regarding};
 
 use crate::read::text;
 

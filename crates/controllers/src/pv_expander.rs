@@ -4,7 +4,7 @@ use api::quota::amounts::quantity;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
-use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding};
+use controller::{Action, Cache, Controller, EventType, Plan, Regarding};
 
 use crate::read::text;
 
@@ -58,8 +58,8 @@ fn wants_more(claim: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use reconcile::kinds;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::kinds;
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
-use reconcile::{Cache, Controller, Plan, kinds};
+use controller::{Cache, Controller, Plan, kinds};
 
 use crate::finalizer;
 use crate::read::text;
@@ -34,7 +34,7 @@ impl Controller for VolumeProtection {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
-use reconcile::{Cache, Controller, Plan, kinds};
+use controller::{Cache, Controller, Plan, kinds};
 
 use crate::read::{list, text};
 use crate::{finalizer, pod};
@@ -73,7 +73,7 @@ fn uses(pod: &Value, claim: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

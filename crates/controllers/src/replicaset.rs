@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Resource, Value};
-use reconcile::{Action, Cache, Controller, Plan, Refusal, Regarding, Told, kinds};
+use controller::{Action, Cache, Controller, Plan, Refusal, Regarding, Told, kinds};
 
 use crate::{claim, names, pod};
 

@@ -1,7 +1,7 @@
 //! ReplicationController controller: the same rules as for ReplicaSets.
 
 use apimachinery::Resource;
-use reconcile::kinds;
+use controller::kinds;
 
 use crate::replicaset::{Kind, Replicas};
 
@@ -22,7 +22,7 @@ impl Kind for OfReplicationControllers {
 mod tests {
     use apimachinery::time::Time;
     use apimachinery::{Key, value};
-    use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
+    use controller::testing::{FakeCluster, check_properties, kubelet, settle};
 
     use super::*;
 

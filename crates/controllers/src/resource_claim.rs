@@ -8,7 +8,7 @@ mod pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
-use reconcile::{Ask, Cache, Controller, Plan, kinds};
+use controller::{Ask, Cache, Controller, Plan, kinds};
 
 use crate::read::{list, text};
 

@@ -14,7 +14,7 @@ use apimachinery::meta::Meta;
 use apimachinery::quantity::{Format, Quantity};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Object, Str, Value};
-use reconcile::{Action, Ask, Cache, Controller, Plan, kinds};
+use controller::{Action, Ask, Cache, Controller, Plan, kinds};
 
 use crate::read::list;
 use crate::scale_target::{self, DEFINITIONS};

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use apimachinery::meta::{Meta, NAME_ALPHABET};
 use apimachinery::{Value, json, patch, value};
-use reconcile::{Action, Preconditions, kinds};
+use controller::{Action, Preconditions, kinds};
 
 /// Maximum length of the name prefix, so that a hash fits after it.
 const NAME_MAX: usize = 223;
@@ -66,7 +66,7 @@ pub fn renumber(revision: &Value, number: i64) -> Action {
         key: apimachinery::Key::of(revision),
         subresource: "",
         only_if: Preconditions::unchanged(revision),
-        patch: reconcile::Patch::Merge(value!({"revision": number})),
+        patch: controller::Patch::Merge(value!({"revision": number})),
     }
 }
 

@@ -3,7 +3,7 @@
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, Plan, kinds};
+use controller::{Action, Cache, Controller, Plan, kinds};
 
 use crate::serviceaccount::is_active;
 
@@ -77,7 +77,7 @@ impl Controller for RootCaPublisher {
 
 #[cfg(test)]
 mod tests {
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use apimachinery::meta::Scope;
 use apimachinery::{Resource, Value};
-use reconcile::{Cache, kinds};
+use controller::{Cache, kinds};
 
 use crate::read::{is_true, list, text};
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value};
-use reconcile::Cache;
+use controller::Cache;
 
 use crate::pod;
 use crate::read::{is_true, list, text, texts};

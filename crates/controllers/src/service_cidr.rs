@@ -3,7 +3,7 @@
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, Plan, kinds};
+use controller::{Action, Cache, Controller, Plan, kinds};
 
 use crate::condition;
 use crate::node_ipam::Range;
@@ -105,7 +105,7 @@ fn said(cidr: &Value, status: &str, reason: &str, message: &str, now: Time) -> O
 
 #[cfg(test)]
 mod tests {
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

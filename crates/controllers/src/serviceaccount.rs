@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, Plan, kinds};
+use controller::{Action, Cache, Controller, Plan, kinds};
 
 const NAME: &str = "default";
 
@@ -55,7 +55,7 @@ pub fn is_active(namespace: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

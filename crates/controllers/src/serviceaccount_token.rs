@@ -7,7 +7,7 @@ use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Object, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use reconcile::{Action, Cache, Controller, Plan, kinds};
+use controller::{Action, Cache, Controller, Plan, kinds};
 
 use crate::read::text;
 
@@ -113,7 +113,7 @@ fn filled(secret: &Value, account: &Value, config: &Config) -> Plan {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

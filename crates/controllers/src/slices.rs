@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Object, Resource, Value, value};
-use reconcile::{Action, Preconditions, kinds};
+use controller::{Action, Preconditions, kinds};
 
 use crate::read::{list, text};
 

@@ -15,7 +15,7 @@ mod status;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
-use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, Told, kinds};
+use controller::{Action, Cache, Controller, EventType, Plan, Regarding, Told, kinds};
 
 use crate::{claim, pod, share};
 use ordinal::{Slot, ordinal};

@@ -5,7 +5,7 @@
 
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Resource, Value, value};
-use reconcile::{Action, Answer, Ask, Cache, Controller, Patch, Plan, Preconditions, kinds};
+use controller::{Action, Answer, Ask, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
 use crate::read::{list, text};
 use crate::{condition, scale_target};
@@ -121,8 +121,8 @@ fn told(migration: &Value, kind: &str, reason: &str, message: &str, now: Time) -
 
 #[cfg(test)]
 mod tests {
+    use controller::testing::{FakeCluster, check_properties, settle};
     use proptest::prelude::*;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! The table of controllers: one row each, with its flags and service account.
 
-use reconcile::Controller;
-use reconcile::everything::GlobalController;
+use controller::Controller;
+use controller::everything::GlobalController;
 
 use crate::{
     attach_detach, bootstrap_signer, clusterrole_aggregation, cronjob, csr_approver, csr_cleaner, csr_signer,
@@ -275,7 +275,7 @@ mod tests {
             fn visit<C: Controller>(&mut self, row: &'static Row) {
                 for name in C::READS.iter().chain(C::WRITES) {
                     let kind = name.split_once('/').map_or(*name, |(kind, _)| kind);
-                    assert!(kind == "*" || reconcile::kinds::by_name(kind).is_some(), "{}: {name}", row.name);
+                    assert!(kind == "*" || controller::kinds::by_name(kind).is_some(), "{}: {name}", row.name);
                 }
             }
 

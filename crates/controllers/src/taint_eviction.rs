@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
+use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
 
 use crate::read::{list, text};
 use crate::{condition, pod};
@@ -174,7 +174,7 @@ fn dated(node: &Value, now: Time) -> Action {
 
 #[cfg(test)]
 mod tests {
-    use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
+    use controller::testing::{FakeCluster, check_properties, kubelet, settle};
 
     use super::*;
 

@@ -5,7 +5,7 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use reconcile::{Action, Cache, Controller, Plan, kinds};
+use controller::{Action, Cache, Controller, Plan, kinds};
 
 use crate::read::text;
 
@@ -52,7 +52,7 @@ fn expires_at(secret: &Value) -> Option<Time> {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

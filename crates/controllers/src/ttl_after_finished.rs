@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Value};
-use reconcile::{Action, Cache, Controller, Plan, Propagation, kinds};
+use controller::{Action, Cache, Controller, Plan, Propagation, kinds};
 
 use crate::job;
 
@@ -50,7 +50,7 @@ fn ends(job: &Value) -> Option<Time> {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

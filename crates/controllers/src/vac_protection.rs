@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
-use reconcile::{Cache, Controller, Plan, kinds};
+use controller::{Cache, Controller, Plan, kinds};
 
 use crate::finalizer;
 
@@ -58,7 +58,7 @@ fn classes(object: &Value) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

@@ -8,7 +8,7 @@ use api::kind::Kind;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, Plan, kinds};
+use controller::{Action, Cache, Controller, Plan, kinds};
 
 // DEVIATION: types of aggregated API servers are not checked; expressions on them get no warnings.
 pub struct ValidatingAdmissionPolicyStatus;
@@ -82,7 +82,7 @@ fn find(definitions: &[&Value], group: &str, called: Called<'_>) -> Option<Arc<K
 
 #[cfg(test)]
 mod tests {
-    use reconcile::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 

@@ -7,7 +7,7 @@ use apimachinery::meta::MetaMut;
 use apimachinery::{Key, Resource, Value};
 use client::Client;
 use client::cache::{self, Changed, Ended, Notices, Reader, Source};
-use reconcile::kinds;
+use controller::kinds;
 use tokio::task::JoinSet;
 
 use crate::serve::Knowledge;

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use apimachinery::Value;
 use client::Client;
 use client::cache::{self, Ended, Reader, Snapshot, Source};
-use reconcile::{Cache, Configs, Objects, Shown, index_by, kinds};
+use controller::{Cache, Configs, Objects, Shown, index_by, kinds};
 use tokio::task::JoinSet;
 
 use crate::census::MetadataCaches;

@@ -7,10 +7,10 @@ use apimachinery::collection::Collection;
 use apimachinery::{Key, Resource, Value};
 use client::cache::{self, Notices, Reader, Source};
 use client::{Client, Error, ListOptions, Target, discovery};
-use reconcile::everything::{
+use controller::everything::{
     Answer, Discovery, Everything, GlobalController, Item, Items, Kind, Question, item_index_by,
 };
-use reconcile::kinds;
+use controller::kinds;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Value};
 use client::{Client, Error, Target, WriteOptions};
-use reconcile::kinds;
+use controller::kinds;
 use tokio::time::Instant;
 
 use crate::clock;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use apimachinery::Value;
 use client::Error;
-use reconcile::{Action, SideEffect, SideEffects};
+use controller::{Action, SideEffect, SideEffects};
 
 use crate::Driver;
 use crate::execute::{Effect, execute};

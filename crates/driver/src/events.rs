@@ -4,7 +4,7 @@ mod correlate;
 
 use apimachinery::{Key, Value};
 use client::{Client, Error, Patch, Target, WriteOptions};
-use reconcile::{EventType, Regarding, kinds};
+use controller::{EventType, Regarding, kinds};
 use tokio::sync::mpsc;
 
 use crate::clock;

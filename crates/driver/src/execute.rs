@@ -3,7 +3,7 @@
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Object, Resource, Str, Value};
 use client::{Client, DeleteOptions, Error, Propagation, Target, WriteOptions};
-use reconcile::{Action, EventType, Objects, Patch, Preconditions, Told};
+use controller::{Action, EventType, Objects, Patch, Preconditions, Told};
 
 use crate::caches::Caches;
 use crate::events::Recorder;
@@ -155,9 +155,9 @@ fn delete_options(action: &Action) -> DeleteOptions {
     DeleteOptions {
         grace_seconds: *grace_seconds,
         propagation: propagation.map(|propagation| match propagation {
-            reconcile::Propagation::Orphan => Propagation::Orphan,
-            reconcile::Propagation::Background => Propagation::Background,
-            reconcile::Propagation::Foreground => Propagation::Foreground,
+            controller::Propagation::Orphan => Propagation::Orphan,
+            controller::Propagation::Background => Propagation::Background,
+            controller::Propagation::Foreground => Propagation::Foreground,
         }),
         uid: only_if.uid.as_ref().map(Str::to_string),
         resource_version: only_if.resource_version.as_ref().map(Str::to_string),

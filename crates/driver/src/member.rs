@@ -4,8 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use reconcile::Controller;
-use reconcile::everything::GlobalController;
+use controller::Controller;
+use controller::everything::GlobalController;
 
 use crate::{Driver, run, sweep};
 

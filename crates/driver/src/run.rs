@@ -10,7 +10,7 @@ use apimachinery::{Key, Value, value};
 use client::backoff::Backoff;
 use client::cache::{Changed, Notices};
 use client::{Client, Error, ListOptions, Target, WriteOptions};
-use reconcile::{Action, Answers, Ask, Controller, Plan, Refusal, decide};
+use controller::{Action, Answers, Ask, Controller, Plan, Refusal, decide};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;

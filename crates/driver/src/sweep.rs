@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use apimachinery::Key;
 use client::cache::{Changed, Notices};
-use reconcile::everything::{Answer, Answers, GlobalController, Question, Step};
+use controller::everything::{Answer, Answers, GlobalController, Question, Step};
 use tokio::task::JoinSet;
 
 use crate::census::MetadataCaches;

@@ -11,7 +11,7 @@ use apimachinery::{Key, Value, value};
 use client::backoff::Backoff;
 use client::cache::{self, Changed, Notices, Reader, Source};
 use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
-use reconcile::kinds;
+use controller::kinds;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, Args, FromArgMatches};
+use controller::Controller;
+use controller::everything::GlobalController;
 use controllers::table::{self, Row, Visitor};
 use driver::election::{Election, Ended};
 use driver::events::Recorder;
 use driver::{Caches, Driver, Member};
-use reconcile::Controller;
-use reconcile::everything::GlobalController;
 use serving::health::Endpoint;
 use tokio::task::JoinSet;
 

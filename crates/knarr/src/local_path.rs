@@ -9,10 +9,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use apimachinery::Value;
 use clap::{ArgMatches, Args, FromArgMatches};
+use controller::{Configs, Controller, SideEffect, SideEffects};
 use controllers::local_path::{self, LocalPath};
 use driver::events::Recorder;
 use driver::{Caches, Driver};
-use reconcile::{Configs, Controller, SideEffect, SideEffects};
 
 use crate::component::{self, Inside, Reach, host};
 

@@ -16,9 +16,9 @@ use apimachinery::{Value, json, value, yaml};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Client, Event, Target, WatchOptions, WriteOptions};
+use controller::kinds;
 use driver::clock;
 use rcgen::{CertificateParams, DnType, KeyPair};
-use reconcile::kinds;
 use x509_parser::extensions::GeneralName;
 
 use crate::blocking;

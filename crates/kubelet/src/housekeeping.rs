@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use apimachinery::Value;
+use controller::EventType;
 use cri::v1;
-use reconcile::EventType;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 

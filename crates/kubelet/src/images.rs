@@ -7,8 +7,8 @@ mod verification;
 use std::time::Instant;
 
 use apimachinery::Value;
+use controller::EventType;
 use cri::v1;
-use reconcile::EventType;
 use tokio::sync::{OnceCell, Semaphore};
 
 use self::credentials::Credential;

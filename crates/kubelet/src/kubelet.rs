@@ -9,9 +9,9 @@ use apimachinery::quantity::{Format, Quantity};
 use apimachinery::{Resource, Value};
 use client::Client;
 use client::cache::{self, Notices, Reader, Source};
+use controller::{EventType, kinds};
 use cri::v1;
 use driver::events::Recorder;
-use reconcile::{EventType, kinds};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 

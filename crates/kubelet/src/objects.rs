@@ -7,7 +7,7 @@ use std::time::Duration;
 use apimachinery::{Key, Resource, Value};
 use client::Client;
 use client::cache::{self, Notices, Reader, Source};
-use reconcile::kinds;
+use controller::kinds;
 use tokio::task::AbortHandle;
 
 use crate::pod::Pod;

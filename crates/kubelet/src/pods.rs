@@ -289,7 +289,7 @@ impl Pods {
             Err(pending) => {
                 if known.is_none_or(|known| known.reason != pending.reason) {
                     let reason = format!("Resize{}", pending.reason);
-                    self.context.teller(Pod(pod)).pod(reconcile::EventType::Warning, &reason, &pending.message);
+                    self.context.teller(Pod(pod)).pod(controller::EventType::Warning, &reason, &pending.message);
                 }
                 (as_given, Some(pending))
             }
@@ -338,7 +338,7 @@ impl Pods {
         let mut gone = BTreeSet::new();
         for victim in victims {
             let message = "Preempted in order to admit critical pod".to_owned();
-            self.context.teller(victim).pod(reconcile::EventType::Warning, "Preempting", &message);
+            self.context.teller(victim).pod(controller::EventType::Warning, "Preempting", &message);
             let cause = Cause::Failed { reason: "Preempting".to_owned(), message };
             let (uid, grace_seconds) = (victim.uid().to_owned(), victim.grace_seconds());
             gone.insert(uid.clone());
@@ -351,7 +351,7 @@ impl Pods {
     /// Reports the rejection of a pod and terminates it without a grace period.
     fn refused(&self, pod: &Value, refusal: Refusal) -> (Cause, i64) {
         let teller = self.context.teller(Pod(pod));
-        teller.pod(reconcile::EventType::Warning, &refusal.reason, &refusal.message);
+        teller.pod(controller::EventType::Warning, &refusal.reason, &refusal.message);
         (Cause::Failed { reason: refusal.reason, message: refusal.message }, 0)
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::Value;
-use reconcile::EventType;
+use controller::EventType;
 use tokio::sync::mpsc;
 
 use crate::counters::Answers;

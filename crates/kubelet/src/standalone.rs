@@ -53,7 +53,7 @@ fn whole(value: &Value) -> Body {
 mod tests {
     use client::cache::{self, Source};
     use client::{Target, WriteOptions};
-    use reconcile::kinds;
+    use controller::kinds;
 
     use super::*;
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Value, value, yaml};
 use client::{Client, DeleteOptions, Target, WriteOptions};
+use controller::kinds;
 use futures_util::future::select_all;
-use reconcile::kinds;
 use tokio::sync::watch;
 
 use crate::changes::Changes;

@@ -20,7 +20,7 @@ use apimachinery::quantity::Quantity;
 use apimachinery::time::Time;
 use apimachinery::{Resource, Value};
 use client::{Client, Target};
-use reconcile::kinds;
+use controller::kinds;
 use rustix::mount::MountFlags;
 
 use crate::blocking;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use apimachinery::Value;
 use apimachinery::time::{Duration, Time};
+use controller::EventType;
 use driver::clock;
-use reconcile::EventType;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 

@@ -8,10 +8,10 @@ use apimachinery::Value;
 use bytes::Bytes;
 use client::cache::{self, Reader, Source};
 use client::{Client, Config, Settings};
+use controller::kinds;
 use driver::clock;
 use http::{Request, Uri};
 use http_body_util::BodyExt;
-use reconcile::kinds;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

@@ -22,8 +22,8 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Resource, Value, value};
 use client::cache::{Notices, Source};
 use client::{Client, DeleteOptions, Patch, Target, WriteOptions};
+use controller::kinds;
 use net::Cidr;
-use reconcile::kinds;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 

@@ -9,9 +9,9 @@ use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Resource, Value, json, value};
 use client::Client;
 use client::cache::{self, Changed, Notices, Reader, Source};
+use controller::kinds;
 use net::link::Links;
 use net::{Cidr, conntrack};
-use reconcile::kinds;
 use tokio::task::JoinSet;
 
 use crate::config::{Config, DetectLocal, Mode, NodePortAddresses};

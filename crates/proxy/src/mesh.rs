@@ -9,10 +9,10 @@ use apimachinery::Value;
 use apimachinery::meta::Meta;
 use client::Client;
 use client::cache::{self, Notices, Source};
+use controller::kinds;
 use net::link::{Changes, Links};
 use net::mesh::{Peer, apply, plan};
 use net::{Cidr, netlink};
-use reconcile::kinds;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 

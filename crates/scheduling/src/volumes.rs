@@ -6,8 +6,8 @@ use std::time::Duration;
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Str, Value, value};
 use client::{Client, Error, Patch, Target, WriteOptions};
+use controller::kinds;
 use driver::Caches;
-use reconcile::kinds;
 use scheduler::storage::Plan;
 
 const BOUND: &str = "pv.kubernetes.io/bind-completed";

@@ -6,12 +6,12 @@ use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
 use client::{Client, cache};
+use controller::everything::GlobalController;
+use controller::{Action, Cache, Configs, Controller, Plan, kinds};
 use controllers::table::{self, Row, Visitor};
 use controllers::{placement, pod};
 use driver::events::Recorder;
 use driver::{Caches, Driver, Member};
-use reconcile::everything::GlobalController;
-use reconcile::{Action, Cache, Configs, Controller, Plan, kinds};
 use tokio::task::JoinSet;
 
 /// Runs all controllers and the [`Binder`] until the returned value is dropped.

@@ -1,5 +1,5 @@
+use controller::testing::{FakeCluster, check_properties, settle};
 use proptest::prelude::*;
-use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 

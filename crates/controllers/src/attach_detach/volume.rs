@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Value, value};
 use aws_lc_rs::digest;
-use reconcile::{Action, Cache, kinds};
+use controller::{Action, Cache, kinds};
 
 use super::DRIVERS;
 use crate::read::{list, text};

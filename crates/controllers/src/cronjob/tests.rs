@@ -1,7 +1,7 @@
 use apimachinery::patch::merge;
+use controller::decide;
+use controller::testing::{FakeCluster, check_properties};
 use proptest::prelude::*;
-use reconcile::decide;
-use reconcile::testing::{FakeCluster, check_properties};
 
 use super::*;
 

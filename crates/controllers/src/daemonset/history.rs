@@ -2,7 +2,7 @@
 
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Object, Value, json, value};
-use reconcile::{Action, Patch, Preconditions, kinds};
+use controller::{Action, Patch, Preconditions, kinds};
 
 use super::make::HASH;
 use crate::{claim, revision};

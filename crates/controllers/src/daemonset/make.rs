@@ -2,7 +2,7 @@
 
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Value, value};
-use reconcile::{Action, Regarding, Told, kinds};
+use controller::{Action, Regarding, Told, kinds};
 
 use crate::{claim, names, placement, pod};
 

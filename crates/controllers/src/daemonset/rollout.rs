@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Value, value};
-use reconcile::Action;
+use controller::Action;
 
 use super::{Fleet, Place, make};
 use crate::share;

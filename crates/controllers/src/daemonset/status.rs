@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Object, Value};
-use reconcile::{Action, kinds};
+use controller::{Action, kinds};
 
 use super::Fleet;
 use crate::pod;

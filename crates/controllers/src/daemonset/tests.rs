@@ -2,9 +2,9 @@ use apimachinery::meta::MetaMut;
 use apimachinery::patch::merge;
 use apimachinery::time::Duration;
 use apimachinery::value;
+use controller::decide;
+use controller::testing::{FakeCluster, check_properties, settle};
 use proptest::prelude::*;
-use reconcile::decide;
-use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 

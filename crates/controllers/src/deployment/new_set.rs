@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use apimachinery::meta::{Meta, MetaMut, NAME_ALPHABET};
 use apimachinery::{Object, Value, json, value};
-use reconcile::{Action, kinds};
+use controller::{Action, kinds};
 
 use super::replicas;
 use super::sets::{DESIRED, MAX, Sets, max_surge, resized};

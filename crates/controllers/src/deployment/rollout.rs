@@ -2,7 +2,7 @@
 
 use apimachinery::Value;
 use apimachinery::meta::Meta;
-use reconcile::Action;
+use controller::Action;
 
 use super::sets::{Sets, max_unavailable};
 use super::{Observed, is_recreate, new_set, replicas};

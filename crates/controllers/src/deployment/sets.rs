@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use apimachinery::Value;
 use apimachinery::meta::{Meta, MetaMut};
-use reconcile::{Action, Regarding, Told, kinds};
+use controller::{Action, Regarding, Told, kinds};
 
 use super::new_set::{self, REVISION, same_template};
 use super::replicas;

@@ -3,7 +3,7 @@
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Object, Value, value};
-use reconcile::{Action, Refusal, kinds};
+use controller::{Action, Refusal, kinds};
 
 use super::new_set::{HISTORY, REVISION};
 use super::sets::{Sets, max_unavailable};

@@ -1,7 +1,7 @@
 use apimachinery::{Resource, value};
+use controller::testing::{FakeCluster, check_properties, kubelet, settle};
+use controller::{Refusal, decide};
 use proptest::prelude::*;
-use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
-use reconcile::{Refusal, decide};
 
 use super::new_set::{HASH, HISTORY, REVISION};
 use super::*;

@@ -1,5 +1,5 @@
 use apimachinery::value;
-use reconcile::testing::{FakeCluster, check_properties, settle};
+use controller::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn managed_endpoints_are_deleted_with_their_service() {
     let mut world = world();
     settle::<Endpoints>(&mut world, |_| false);
     world.remove(&kinds::SERVICES, &Key::new("a", "s"));
-    let plan = reconcile::decide::<Endpoints>(&world.cache::<Endpoints>(), &Key::new("a", "s"), world.now);
+    let plan = controller::decide::<Endpoints>(&world.cache::<Endpoints>(), &Key::new("a", "s"), world.now);
     assert_eq!(plan.to_string(), "delete endpoints a/s\n");
 }
 

@@ -1,6 +1,6 @@
+use controller::kinds;
+use controller::testing::{FakeCluster, check_properties, settle};
 use proptest::prelude::*;
-use reconcile::kinds;
-use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 

@@ -1,8 +1,8 @@
 use apimachinery::Resource;
+use controller::everything::{settle, step};
+use controller::kinds;
+use controller::testing::{FakeCluster, kubelet};
 use proptest::prelude::*;
-use reconcile::everything::{settle, step};
-use reconcile::kinds;
-use reconcile::testing::{FakeCluster, kubelet};
 
 use super::*;
 

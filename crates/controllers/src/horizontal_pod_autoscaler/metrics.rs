@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use apimachinery::quantity::{Format, Quantity};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Resource, Value, value};
-use reconcile::{Answer, Ask};
+use controller::{Answer, Ask};
 
 use super::Config;
 use super::usage::{self, Sample, Target, Tolerances};

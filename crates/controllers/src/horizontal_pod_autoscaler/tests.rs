@@ -1,6 +1,6 @@
 use apimachinery::patch::merge;
-use reconcile::testing::{FakeCluster, check_properties};
-use reconcile::{Answers, decide};
+use controller::testing::{FakeCluster, check_properties};
+use controller::{Answers, decide};
 
 use super::*;
 

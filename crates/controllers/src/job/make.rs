@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use apimachinery::meta::{Meta, MetaMut, NAME_SUFFIX_LENGTH};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Value, value};
-use reconcile::{Action, Plan, Regarding, Told, kinds};
+use controller::{Action, Plan, Regarding, Told, kinds};
 
 use super::policy::{Verdict, judge};
 use super::tally::Tally;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use apimachinery::time::Time;
 use apimachinery::{Object, Value, value};
-use reconcile::{Action, EventType, Regarding, kinds};
+use controller::{Action, EventType, Regarding, kinds};
 
 use super::finish::Finish;
 use super::tally::Tally;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use apimachinery::meta::Meta;
 use apimachinery::{Object, Value};
-use reconcile::Action;
+use controller::Action;
 
 use super::indexes::Indexes;
 use super::policy::{Verdict, judge};

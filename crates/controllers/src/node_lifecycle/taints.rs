@@ -2,7 +2,7 @@
 
 use apimachinery::time::Time;
 use apimachinery::{Object, Value, value};
-use reconcile::{Action, Patch, Preconditions, kinds};
+use controller::{Action, Patch, Preconditions, kinds};
 
 use crate::condition;
 use crate::read::{is_true, list, text};

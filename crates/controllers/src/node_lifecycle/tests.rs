@@ -1,5 +1,5 @@
+use controller::testing::{FakeCluster, check_properties, settle};
 use proptest::prelude::*;
-use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn renew(world: &mut FakeCluster, names: &[&str]) {
 }
 
 fn plan(world: &FakeCluster, name: &str) -> Plan {
-    reconcile::decide::<NodeLifecycle>(&world.cache::<NodeLifecycle>(), &Key::cluster(name), world.now)
+    controller::decide::<NodeLifecycle>(&world.cache::<NodeLifecycle>(), &Key::cluster(name), world.now)
 }
 
 /// Executes the plans for one node until no action is left for now.

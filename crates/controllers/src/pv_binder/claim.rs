@@ -2,7 +2,7 @@
 
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Object, Value, value};
-use reconcile::{Action, EventType, Plan, kinds};
+use controller::{Action, EventType, Plan, kinds};
 
 use super::{
     BIND_COMPLETED, BOUND_BY_CONTROLLER, CLASS_BETA, PROVISIONER, PROVISIONER_BETA, SELECTED_NODE, event, matching,

@@ -1,7 +1,7 @@
 use apimachinery::value;
+use controller::kinds;
+use controller::testing::{FakeCluster, check_properties, settle};
 use proptest::prelude::*;
-use reconcile::kinds;
-use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 
@@ -96,7 +96,7 @@ fn wait_for_first_consumer_leaves_the_choice_to_the_scheduler() {
     );
     let key = claim(&mut world, "x", "1Gi", "late", "");
     let plan = |world: &FakeCluster| {
-        reconcile::decide::<PersistentVolumeBinder>(&world.cache::<PersistentVolumeBinder>(), &key, world.now)
+        controller::decide::<PersistentVolumeBinder>(&world.cache::<PersistentVolumeBinder>(), &key, world.now)
     };
     assert!(plan(&world).to_string().contains("waiting for first consumer"), "{}", plan(&world));
     world.change(&kinds::PERSISTENT_VOLUME_CLAIMS, &key, |claim| {
@@ -120,7 +120,7 @@ fn a_claim_without_a_class_gets_the_default_class() {
         value!({"metadata": {"name": "std", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
             "provisioner": "example.com/p"}),
     );
-    let plan = reconcile::decide::<PersistentVolumeBinder>(&world.cache::<PersistentVolumeBinder>(), &key, world.now);
+    let plan = controller::decide::<PersistentVolumeBinder>(&world.cache::<PersistentVolumeBinder>(), &key, world.now);
     world.execute(&plan.actions[0]).unwrap();
     assert_eq!(world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap()["spec"]["storageClassName"], "std".into());
 }
@@ -138,7 +138,7 @@ fn cve_2020_8555_the_url_of_a_storage_class_is_neither_requested_nor_reported() 
     );
     let key = claim(&mut world, "x", "1Gi", "gluster", "");
     // Controllers compute plans from cached objects only. This plan annotates the provisioner and waits.
-    let plan = reconcile::decide::<PersistentVolumeBinder>(&world.cache::<PersistentVolumeBinder>(), &key, world.now);
+    let plan = controller::decide::<PersistentVolumeBinder>(&world.cache::<PersistentVolumeBinder>(), &key, world.now);
     assert!(!plan.to_string().contains("169.254"), "{plan}");
     for action in &plan.actions {
         world.execute(action).unwrap();

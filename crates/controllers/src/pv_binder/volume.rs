@@ -2,7 +2,7 @@
 
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Value};
-use reconcile::{Action, Plan, kinds};
+use controller::{Action, Plan, kinds};
 
 use super::BOUND_BY_CONTROLLER;
 use crate::read::text;

@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Object, Value, value};
-use reconcile::{Action, Refusal};
+use controller::{Action, Refusal};
 
 use super::{Kind, replicas};
 use crate::{condition, pod};

@@ -1,7 +1,7 @@
 use apimachinery::{Resource, value};
+use controller::testing::{FakeCluster, Refused, check_properties, kubelet, settle};
+use controller::{Refusal, decide};
 use proptest::prelude::*;
-use reconcile::testing::{FakeCluster, Refused, check_properties, kubelet, settle};
-use reconcile::{Refusal, decide};
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Object, Value};
-use reconcile::{Action, Plan, kinds};
+use controller::{Action, Plan, kinds};
 
 use super::{FINALIZER, is_done};
 use crate::read::list;

@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value, value};
-use reconcile::{Action, EventType, Patch, Plan, Preconditions, Regarding, kinds};
+use controller::{Action, EventType, Patch, Plan, Preconditions, Regarding, kinds};
 
 use super::{ClaimRequest, POD_CLAIM_NAME, is_done};
 use crate::read::{list, text};

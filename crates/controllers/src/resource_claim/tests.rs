@@ -1,6 +1,6 @@
 use apimachinery::value;
+use controller::testing::{FakeCluster, check_properties, settle};
 use proptest::prelude::*;
-use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 

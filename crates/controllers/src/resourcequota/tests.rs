@@ -1,5 +1,5 @@
 use apimachinery::value;
-use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
+use controller::testing::{FakeCluster, check_properties, kubelet, settle};
 
 use super::*;
 
@@ -62,7 +62,7 @@ fn running(world: &FakeCluster) -> usize {
 }
 
 fn look(world: &FakeCluster, view: &Cache) -> Plan {
-    reconcile::decide::<ResourceQuota>(view, &Key::new("a", "q"), world.now)
+    controller::decide::<ResourceQuota>(view, &Key::new("a", "q"), world.now)
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn unwatched_kinds_are_counted_when_new_and_every_five_minutes() {
     let mut memory = None;
     let mut look = |world: &mut FakeCluster| {
         let view = world.cache_for::<ResourceQuota>(&key, memory.as_ref());
-        let plan = reconcile::decide::<ResourceQuota>(&view, &key, world.now);
+        let plan = controller::decide::<ResourceQuota>(&view, &key, world.now);
         drop(view);
         plan.actions.iter().for_each(|action| world.execute(action).unwrap());
         memory.clone_from(&plan.remember);

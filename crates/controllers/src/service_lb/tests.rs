@@ -1,6 +1,6 @@
 //! Tests of address assignment to Services of type LoadBalancer.
 
-use reconcile::testing::{FakeCluster, check_properties, settle};
+use controller::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 

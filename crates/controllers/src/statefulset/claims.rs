@@ -2,7 +2,7 @@
 
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Object, Value, value};
-use reconcile::{Action, Cache, Preconditions, Regarding, Told, kinds};
+use controller::{Action, Cache, Preconditions, Regarding, Told, kinds};
 
 use super::Slots;
 
@@ -115,7 +115,7 @@ fn owned(claim: &Value, set: &Value, by_set: bool, by_pod: Option<&Value>) -> Op
         key: Key::of(claim),
         subresource: "",
         only_if: Preconditions::unchanged(claim),
-        patch: reconcile::Patch::Merge(value!({"metadata": {"ownerReferences": wanted}})),
+        patch: controller::Patch::Merge(value!({"metadata": {"ownerReferences": wanted}})),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Object, Value, value};
-use reconcile::{Action, Preconditions, kinds};
+use controller::{Action, Preconditions, kinds};
 
 use super::claims;
 use crate::{claim, pod, revision};
@@ -73,7 +73,7 @@ impl Slot<'_> {
             key: apimachinery::Key::of(pod),
             subresource: "",
             only_if: Preconditions::same(pod),
-            patch: reconcile::Patch::Merge(value!({"metadata": {"labels": wrong}})),
+            patch: controller::Patch::Merge(value!({"metadata": {"labels": wrong}})),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Object, Value, value};
-use reconcile::{Action, kinds};
+use controller::{Action, kinds};
 
 use super::{ordinal, revision_of};
 use crate::{claim, revision};

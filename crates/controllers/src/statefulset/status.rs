@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Object, Value};
-use reconcile::{Action, kinds};
+use controller::{Action, kinds};
 
 use super::revisions::Revisions;
 use super::{is_healthy, min_ready_seconds, replicas, revision_of};

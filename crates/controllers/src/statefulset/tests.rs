@@ -1,8 +1,8 @@
 use apimachinery::patch::merge;
 use apimachinery::value;
+use controller::decide;
+use controller::testing::{FakeCluster, check_properties, kubelet, settle};
 use proptest::prelude::*;
-use reconcile::decide;
-use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
 
 use super::*;
 

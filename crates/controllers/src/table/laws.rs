@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use apimachinery::time::Time;
 use apimachinery::{Value, value};
+use controller::everything::GlobalController;
+use controller::testing::{FakeCluster, check_properties, kubelet};
+use controller::{Controller, kinds};
 use proptest::prelude::*;
-use reconcile::everything::GlobalController;
-use reconcile::testing::{FakeCluster, check_properties, kubelet};
-use reconcile::{Controller, kinds};
 
 use super::{ROWS, Row, SWEEPERS, Visitor, each};
 

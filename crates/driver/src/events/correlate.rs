@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value, value};
-use reconcile::{EventType, Regarding};
+use controller::{EventType, Regarding};
 
 /// Maximum remembered events, reasons and objects.
 const REMEMBERED_MAX: usize = 4096;

@@ -11,9 +11,9 @@ use apimachinery::meta::Meta;
 use apimachinery::{Key, Value, value};
 use client::cache::Settings as Persistence;
 use client::{DeleteOptions, ListOptions, Patch, Target, WriteOptions};
+use controller::kinds;
 use driver::Caches;
 use driver::election::{Election, Settings};
-use reconcile::kinds;
 
 use cluster::{Cluster, nodes};
 

@@ -11,11 +11,11 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Resource, Value, json, value};
 use bytes::Bytes;
 use client::{Body, Client, InProcess, Settings, transport};
+use controller::testing::{FakeCluster, Refused};
+use controller::{Action, Patch, Preconditions, kinds};
 use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::Full;
-use reconcile::testing::{FakeCluster, Refused};
-use reconcile::{Action, Patch, Preconditions, kinds};
 use tokio::sync::mpsc;
 
 /// The server. Clones share its state.

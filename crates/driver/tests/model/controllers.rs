@@ -9,11 +9,11 @@ use apimachinery::status::{Reason, Status};
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
 use client::cache;
+use controller::testing::FakeCluster;
+use controller::{Action, Cache, Controller, Plan, Refusal, Regarding, Told, kinds};
 use driver::events::Recorder;
 use driver::{Caches, Driver, run};
 use http::Method;
-use reconcile::testing::FakeCluster;
-use reconcile::{Action, Cache, Controller, Plan, Refusal, Regarding, Told, kinds};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

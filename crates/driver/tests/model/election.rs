@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use apimachinery::Key;
 use apimachinery::status::{Reason, Status};
+use controller::kinds;
 use driver::election::{Election, Ended, Settings};
 use http::Method;
-use reconcile::kinds;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 

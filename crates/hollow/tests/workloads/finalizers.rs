@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Resource, Value, value};
 use client::{DeleteOptions, ListOptions, Propagation, Target, WriteOptions};
-use reconcile::{Objects, kinds};
+use controller::{Objects, kinds};
 
 use crate::{Fixture, fixture, template};
 

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Resource, Value, value};
+use controller::{Configs, Objects, kinds};
 use hollow::node::Size;
 use hollow::{Nodes, Settings};
-use reconcile::{Configs, Objects, kinds};
 use testkit::{Cluster, manage, manage_with};
 use tokio::task::JoinSet;
 

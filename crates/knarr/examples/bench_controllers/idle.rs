@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use apimachinery::{Resource, Value, value};
 use client::{Client, ListOptions, Target, WriteOptions};
-use reconcile::kinds;
+use controller::kinds;
 use tokio::task::JoinSet;
 
 use server::Server;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Value, value};
 use client::cache::Notices;
+use controller::kinds;
 use hollow::node::Size;
 use hollow::{Nodes, Settings};
-use reconcile::kinds;
 use testkit::{Cluster, manage};
 
 #[global_allocator]
@@ -44,7 +44,7 @@ async fn main() {
     let target = client::Target::named(&kinds::DEPLOYMENTS, "default", "web");
     let deleted = cluster.admin().delete(&target, &client::DeleteOptions::default()).await;
     deleted.expect("the Deployment is deleted");
-    cluster.until(&kinds::PODS, "gone", reconcile::Objects::is_empty).await;
+    cluster.until(&kinds::PODS, "gone", controller::Objects::is_empty).await;
     told("all pods collected after the Deployment was deleted", start);
     drop((manager, nodes, cluster));
     idle::measure().await.expect("failed to measure an idle controller manager");

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use apimachinery::value;
 use client::config::Kubeconfig;
 use client::{Client, Settings, Target, WriteOptions};
-use reconcile::kinds;
+use controller::kinds;
 
 use crate::percentile;
 use crate::rules::ms;

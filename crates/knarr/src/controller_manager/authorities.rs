@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use apimachinery::Value;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use controller::{Order, SideEffect, SideEffects};
 use pki::Pair;
 use pki::sign::{Wanted, sign};
-use reconcile::{Order, SideEffect, SideEffects};
 
 /// The CA of each signer. Its files are read for every signature, so that they can be replaced.
 pub struct Authorities(BTreeMap<&'static str, Pair>);

@@ -10,13 +10,13 @@ use auth::service_account::legacy;
 use auth::service_account::token::ObjectRef;
 use client::Config;
 use client::config::Pem;
+use controller::{Configs, SideEffects};
 use controllers::csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN};
 use controllers::{
     csr_signer, endpointslice, horizontal_pod_autoscaler, legacy_token_cleaner, node_ipam, node_lifecycle, podgc,
     root_ca, service_lb, serviceaccount_token, trust_bundle,
 };
 use pki::Pair;
-use reconcile::{Configs, SideEffects};
 
 use super::authorities::Authorities;
 use super::flags::Flags;

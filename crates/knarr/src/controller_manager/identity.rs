@@ -8,9 +8,9 @@ use apimachinery::{Value, value};
 use bytes::Bytes;
 use client::transport::{Answer, BoxError, TransportError};
 use client::{Client, Error, Target, Transport, WriteOptions};
+use controller::kinds;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Request, StatusCode};
-use reconcile::kinds;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 

@@ -16,13 +16,13 @@ use std::time::Duration;
 use apimachinery::meta::Meta;
 use apimachinery::{Object, Resource, Value, json, value};
 use client::{Client, Target};
+use controller::kinds;
 use plugins::csi as v1;
 use plugins::csi::node_client::NodeClient;
 use plugins::csi::node_service_capability::Type;
 use plugins::csi::node_service_capability::rpc::Type as Capability;
 use plugins::csi::volume_capability::access_mode::Mode;
 use plugins::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
-use reconcile::kinds;
 use tokio::sync::watch;
 use tonic::transport::Channel;
 

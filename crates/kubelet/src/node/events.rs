@@ -1,8 +1,8 @@
 //! Events of the node: kubelet start, condition changes and system OOM kills.
 
 use apimachinery::{Key, Value};
+use controller::{EventType, Regarding};
 use driver::events::Recorder;
-use reconcile::{EventType, Regarding};
 
 /// Event recorder of one node.
 #[derive(Clone)]

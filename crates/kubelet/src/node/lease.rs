@@ -5,8 +5,8 @@ use std::time::Duration;
 use apimachinery::meta::Meta;
 use apimachinery::{Value, value};
 use client::{Client, Error, Target, WriteOptions};
+use controller::kinds;
 use driver::clock;
-use reconcile::kinds;
 
 const NAMESPACE: &str = "kube-node-lease";
 /// Delay after a failed renewal.

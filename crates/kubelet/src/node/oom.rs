@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 
-use reconcile::EventType;
+use controller::EventType;
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;

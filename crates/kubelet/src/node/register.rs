@@ -9,9 +9,9 @@ use apimachinery::patch::strategic;
 use apimachinery::{Object, Value, value};
 use client::cache::Reader;
 use client::{Client, Error, Patch, Target, WriteOptions};
+use controller::kinds;
 use cri::v1;
 use driver::clock;
-use reconcile::kinds;
 use tokio::sync::watch;
 use tokio::time::Instant;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Value, value};
 use client::{Client, Target, WriteOptions};
-use reconcile::kinds;
+use controller::kinds;
 
 use super::VolumeError;
 use crate::pod::Pod;

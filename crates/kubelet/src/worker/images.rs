@@ -1,8 +1,8 @@
 //! Failed image pulls: reported as ImagePullBackOff, and detection of images that become present otherwise.
 
 use apimachinery::time::{Duration, Time};
+use controller::EventType;
 use driver::clock;
-use reconcile::EventType;
 
 use super::{Worker, earliest};
 use crate::plan::Waiting;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use controller::EventType;
 use driver::clock;
-use reconcile::EventType;
 
 use super::{Done, Worker};
 use crate::hooks;

@@ -8,7 +8,7 @@ use apimachinery::patch::strategic;
 use apimachinery::{Key, Object, Value, value};
 use client::backoff::Backoff;
 use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
-use reconcile::kinds;
+use controller::kinds;
 use tokio::sync::watch;
 
 use crate::status;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use apimachinery::Value;
 use apimachinery::time::Time;
+use controller::EventType;
 use cri::v1;
 use driver::clock;
-use reconcile::EventType;
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::{Done, Message, RETRY, Worker};

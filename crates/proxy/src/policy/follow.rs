@@ -8,8 +8,8 @@ use apimachinery::meta::Meta;
 use apimachinery::{Key, Object, Resource};
 use client::Client;
 use client::cache::{self, Changed, Notices, Reader, Source};
+use controller::kinds;
 use net::netlink;
-use reconcile::kinds;
 use tokio::task::{JoinError, JoinSet};
 
 use super::gate::Gate;

@@ -2,7 +2,7 @@
 
 use apimachinery::{Key, Value, value};
 use client::{Patch, Target, WriteOptions};
-use reconcile::{Objects, kinds};
+use controller::{Objects, kinds};
 
 use crate::cluster::{Cluster, node_of};
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use apimachinery::{Value, json, value};
-use reconcile::kinds;
+use controller::kinds;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -123,7 +123,7 @@ async fn failing_extender_blocks_pods_unless_ignorable() {
     ));
     cluster.pod("strict", "1", value!({})).await;
     cluster.pod("lenient", "1", value!({"schedulerName": "lenient"})).await;
-    let failed = |pods: &reconcile::Objects| crate::condition(pods, "strict").cloned();
+    let failed = |pods: &controller::Objects| crate::condition(pods, "strict").cloned();
     let pods = cluster.until("one waits", |pods| failed(pods).is_some() && node_of(pods, "lenient") == "n1").await;
     let condition = failed(&pods).unwrap();
     assert_eq!(condition.str_at(&["reason"]), Some("SchedulerError"));
@@ -164,8 +164,8 @@ async fn extender_binds_and_chooses_victims() {
         extender.address
     ));
     cluster.pod("high", "3", value!({"priorityClassName": "high", "schedulerName": "second"})).await;
-    let gone = |pods: &reconcile::Objects| pods.get(&apimachinery::Key::new("default", on_n2)).is_none();
-    let refused = |pods: &reconcile::Objects| {
+    let gone = |pods: &controller::Objects| pods.get(&apimachinery::Key::new("default", on_n2)).is_none();
+    let refused = |pods: &controller::Objects| {
         crate::condition(pods, "high").and_then(|it| it.str_at(&["message"])) == Some("not today")
     };
     cluster.until("room is made on n2, and the extender is asked to bind", |pods| gone(pods) && refused(pods)).await;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use apimachinery::{Key, Resource, Value, value};
 use client::{Client, Patch, Target, WriteOptions};
+use controller::{Objects, kinds};
 use hollow::node::Size;
 use hollow::{Nodes, Settings};
-use reconcile::{Objects, kinds};
 use testkit::Cluster;
 
 use crate::cluster::{node_of, placed, schedule};

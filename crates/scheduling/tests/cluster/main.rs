@@ -10,7 +10,7 @@ mod transcripts;
 
 use apimachinery::{Key, Value, value};
 use client::{ListOptions, Patch, Target, WriteOptions};
-use reconcile::{Objects, kinds};
+use controller::{Objects, kinds};
 
 use cluster::{Cluster, node_of};
 

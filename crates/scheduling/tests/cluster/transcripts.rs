@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 
 use apimachinery::{Key, Object, Value, value, yaml};
 use client::{Client, DeleteOptions, Target, WriteOptions};
-use reconcile::{Objects, kinds};
+use controller::{Objects, kinds};
 use tokio::runtime::Handle;
 
 use crate::cluster::{Cluster, Running, node_of};
