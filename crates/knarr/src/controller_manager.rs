@@ -12,10 +12,10 @@ use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, Args, FromArgMatches};
 use controller::Controller;
 use controller::everything::GlobalController;
+use controller_runtime::election::{Election, Ended};
+use controller_runtime::events::Recorder;
+use controller_runtime::{Caches, Driver, Member};
 use controllers::table::{self, Row, Visitor};
-use driver::election::{Election, Ended};
-use driver::events::Recorder;
-use driver::{Caches, Driver, Member};
 use serving::health::Endpoint;
 use tokio::task::JoinSet;
 

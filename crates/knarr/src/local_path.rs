@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 use apimachinery::Value;
 use clap::{ArgMatches, Args, FromArgMatches};
 use controller::{Configs, Controller, SideEffect, SideEffects};
+use controller_runtime::events::Recorder;
+use controller_runtime::{Caches, Driver};
 use controllers::local_path::{self, LocalPath};
-use driver::events::Recorder;
-use driver::{Caches, Driver};
 
 use crate::component::{self, Inside, Reach, host};
 
@@ -61,7 +61,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
     let driver = Driver { client, caches, events, manager: LocalPath::NAME.to_owned() };
     tokio::select! {
         () = sending => anyhow::bail!("failed to send events"),
-        () = driver::run::<LocalPath>(Arc::new(driver), WORKERS) => anyhow::bail!("the caches stopped"),
+        () = controller_runtime::run::<LocalPath>(Arc::new(driver), WORKERS) => anyhow::bail!("the caches stopped"),
         signal = crate::etcd::signal() => signal,
     }
 }

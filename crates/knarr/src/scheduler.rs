@@ -11,8 +11,8 @@ use ::scheduling::{Extenders, Metrics, Runner};
 use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, FromArgMatches};
 use client::Client;
-use driver::Caches;
-use driver::election::{Election, Ended};
+use controller_runtime::Caches;
+use controller_runtime::election::{Election, Ended};
 use serving::health::Endpoint;
 use tokio::task::JoinSet;
 

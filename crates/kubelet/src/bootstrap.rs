@@ -17,7 +17,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Client, Event, Target, WatchOptions, WriteOptions};
 use controller::kinds;
-use driver::clock;
+use controller_runtime::clock;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use x509_parser::extensions::GeneralName;
 

@@ -10,8 +10,8 @@ use apimachinery::{Resource, Value};
 use client::Client;
 use client::cache::{self, Notices, Reader, Source};
 use controller::{EventType, kinds};
+use controller_runtime::events::Recorder;
 use cri::v1;
-use driver::events::Recorder;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 

@@ -1,7 +1,7 @@
 //! Events of a pod and its containers.
 
 use controller::{EventType, Regarding};
-use driver::events::Recorder;
+use controller_runtime::events::Recorder;
 
 use crate::pod::{Container, Pod};
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use apimachinery::Value;
 use apimachinery::time::{Duration, Time};
 use controller::EventType;
-use driver::clock;
+use controller_runtime::clock;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 

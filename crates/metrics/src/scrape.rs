@@ -9,7 +9,7 @@ use bytes::Bytes;
 use client::cache::{self, Reader, Source};
 use client::{Client, Config, Settings};
 use controller::kinds;
-use driver::clock;
+use controller_runtime::clock;
 use http::{Request, Uri};
 use http_body_util::BodyExt;
 use tokio::task::JoinSet;

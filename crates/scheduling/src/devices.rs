@@ -8,7 +8,7 @@ use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Value, value};
 use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
 use controller::kinds;
-use driver::{Caches, clock};
+use controller_runtime::{Caches, clock};
 use scheduler::Pod;
 use scheduler::devices::{Create, EXTENDED_ANNOTATION, Plan, Reserve};
 use scheduler::engine::Kind;

@@ -10,7 +10,7 @@ use apimachinery::{Key, Str, Value, value};
 use client::cache::Reader;
 use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
 use controller::kinds;
-use driver::{Caches, clock};
+use controller_runtime::{Caches, clock};
 use scheduler::Pod;
 use scheduler::engine::{Preemption, Wait};
 use scheduler::plugins::default_preemption::Victim;

@@ -12,7 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use client::config::{Pem, Tls};
 use client::{Client, Config};
-use driver::Caches;
+use controller_runtime::Caches;
 use http::header::CONTENT_TYPE;
 use http::{Request, Uri};
 use http_body_util::BodyExt;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use apimachinery::Key;
 use client::Client;
 use client::cache::{Changed, Ended, Notices};
-use driver::Caches;
+use controller_runtime::Caches;
 use futures_util::FutureExt;
 use scheduler::devices;
 use scheduler::engine::{Engine, Kind, Step, Wait};

@@ -7,7 +7,7 @@ use apimachinery::meta::Meta;
 use apimachinery::{Key, Str, Value, value};
 use client::{Client, Error, Patch, Target, WriteOptions};
 use controller::kinds;
-use driver::Caches;
+use controller_runtime::Caches;
 use scheduler::storage::Plan;
 
 const BOUND: &str = "pv.kubernetes.io/bind-completed";

@@ -8,10 +8,10 @@ use apimachinery::{Key, Value, value};
 use client::{Client, cache};
 use controller::everything::GlobalController;
 use controller::{Action, Cache, Configs, Controller, Plan, kinds};
+use controller_runtime::events::Recorder;
+use controller_runtime::{Caches, Driver, Member};
 use controllers::table::{self, Row, Visitor};
 use controllers::{placement, pod};
-use driver::events::Recorder;
-use driver::{Caches, Driver, Member};
 use tokio::task::JoinSet;
 
 /// Runs all controllers and the [`Binder`] until the returned value is dropped.

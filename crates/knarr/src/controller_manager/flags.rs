@@ -8,8 +8,8 @@ use anyhow::{Result, bail, ensure};
 use apimachinery::Key;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args};
+use controller_runtime::election::Settings;
 use controllers::table::{ROWS, Row};
-use driver::election::Settings;
 
 use crate::component::{self, duration};
 use crate::health;

@@ -2,7 +2,7 @@
 
 use apimachinery::{Key, Value};
 use controller::{EventType, Regarding};
-use driver::events::Recorder;
+use controller_runtime::events::Recorder;
 
 /// Event recorder of one node.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use apimachinery::meta::Meta;
 use apimachinery::{Value, value};
 use client::{Client, Error, Target, WriteOptions};
 use controller::kinds;
-use driver::clock;
+use controller_runtime::clock;
 
 const NAMESPACE: &str = "kube-node-lease";
 /// Delay after a failed renewal.

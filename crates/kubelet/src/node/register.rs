@@ -10,8 +10,8 @@ use apimachinery::{Object, Value, value};
 use client::cache::Reader;
 use client::{Client, Error, Patch, Target, WriteOptions};
 use controller::kinds;
+use controller_runtime::clock;
 use cri::v1;
-use driver::clock;
 use tokio::sync::watch;
 use tokio::time::Instant;
 

@@ -3,7 +3,7 @@
 use apimachinery::value;
 use auth::User;
 use client::Client;
-use driver::reviews::Reviews;
+use controller_runtime::reviews::Reviews;
 use http::{HeaderMap, Method, header};
 
 use crate::config::Config;

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use apimachinery::{Object, Value, value};
+use controller_runtime::clock;
 use cri::v1;
-use driver::clock;
 use http::{Response, StatusCode};
 
 use super::collected::{Collected, amount};

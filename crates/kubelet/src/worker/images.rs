@@ -2,7 +2,7 @@
 
 use apimachinery::time::{Duration, Time};
 use controller::EventType;
-use driver::clock;
+use controller_runtime::clock;
 
 use super::{Worker, earliest};
 use crate::plan::Waiting;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use controller::EventType;
-use driver::clock;
+use controller_runtime::clock;
 
 use super::{Done, Worker};
 use crate::hooks;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use apimachinery::Value;
 use apimachinery::time::Time;
 use controller::EventType;
+use controller_runtime::clock;
 use cri::v1;
-use driver::clock;
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::{Done, Message, RETRY, Worker};

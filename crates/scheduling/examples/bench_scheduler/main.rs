@@ -9,7 +9,7 @@ use apimachinery::{Key, Resource, Value, value};
 use client::cache::{self, Notices, Reader, Source};
 use client::{Client, Target, WriteOptions};
 use controller::kinds;
-use driver::Caches;
+use controller_runtime::Caches;
 use hollow::node::Size;
 use hollow::{Nodes, Settings};
 use http_body_util::BodyExt;

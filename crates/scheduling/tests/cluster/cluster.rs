@@ -7,7 +7,7 @@ use apimachinery::{Key, Resource, Value, value};
 use client::cache::{self, Reader, Source};
 use client::{Client, Patch, Target, WriteOptions};
 use controller::{Objects, kinds};
-use driver::Caches;
+use controller_runtime::Caches;
 use kube_apiserver::{Server, inside};
 use scheduler::Configuration;
 use scheduling::events::Recorder;

@@ -16,7 +16,7 @@ const IN_CYCLES: &[(&str, usize)] = &[
     ("client", 4),
     ("consensus", 2),
     ("container", 4),
-    ("driver", 3),
+    ("controller-runtime", 3),
     ("encryption", 4),
     ("image", 3),
     ("knarr", 9),

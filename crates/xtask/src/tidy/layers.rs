@@ -26,7 +26,7 @@ const LAYERS: &[&[&str]] = &[
         "pki",
         "runtime",
     ],
-    &["registry", "controllers", "scheduler", "driver", "hollow", "kubectl", "dashboard", "serving"],
+    &["registry", "controllers", "scheduler", "controller-runtime", "hollow", "kubectl", "dashboard", "serving"],
     &["kube-apiserver", "scheduling", "kubelet", "proxy", "dns", "ingress", "metrics"],
     &["testkit", "sim", "fuzzing"],
     &["knarr", "e2e", "xtask"],

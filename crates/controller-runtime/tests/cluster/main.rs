@@ -12,8 +12,8 @@ use apimachinery::{Key, Value, value};
 use client::cache::Settings as Persistence;
 use client::{DeleteOptions, ListOptions, Patch, Target, WriteOptions};
 use controller::kinds;
-use driver::Caches;
-use driver::election::{Election, Settings};
+use controller_runtime::Caches;
+use controller_runtime::election::{Election, Settings};
 
 use cluster::{Cluster, nodes};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use apimachinery::Key;
 use apimachinery::status::{Reason, Status};
 use controller::kinds;
-use driver::election::{Election, Ended, Settings};
+use controller_runtime::election::{Election, Ended, Settings};
 use http::Method;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
