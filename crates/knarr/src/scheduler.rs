@@ -5,9 +5,9 @@ mod flags;
 use std::path::Path;
 use std::sync::Arc;
 
+use ::kube_scheduler::events::Recorder;
+use ::kube_scheduler::{Extenders, Metrics, Runner};
 use ::scheduler::config::Configuration;
-use ::scheduling::events::Recorder;
-use ::scheduling::{Extenders, Metrics, Runner};
 use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, FromArgMatches};
 use client::Client;
@@ -104,7 +104,7 @@ async fn place(
     let mut tasks = JoinSet::new();
     tasks.spawn(sending);
     let workers = usize::try_from(configuration.parallelism).unwrap_or(1);
-    let config = scheduling::Config {
+    let config = kube_scheduler::Config {
         profiles: configuration.profiles,
         extenders: Extenders::new(&configuration.extenders)?,
         queue: configuration.queue,

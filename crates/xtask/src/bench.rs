@@ -12,7 +12,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("controllers", "knarr"),
     ("net", "knarr"),
     ("node", "knarr"),
-    ("scheduler", "scheduling"),
+    ("scheduler", "kube-scheduler"),
     ("store", "knarr"),
     ("up", "knarr"),
 ];

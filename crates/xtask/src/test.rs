@@ -55,7 +55,7 @@ const AREAS: &[Area] = &[
         about: "API machinery, built-in kinds, CEL and the corpora of the fuzz targets",
         filter: "package(apimachinery) + package(api) + package(cel) + package(fuzzing)",
     },
-    Area { name: "scheduler", about: "scheduler", filter: "package(scheduler) + package(scheduling)" },
+    Area { name: "scheduler", about: "scheduler", filter: "package(scheduler) + package(kube-scheduler)" },
     Area {
         name: "security",
         about: "authentication, authorization, encryption at rest, audit and certificates",

@@ -27,7 +27,7 @@ const LAYERS: &[&[&str]] = &[
         "runtime",
     ],
     &["registry", "controllers", "scheduler", "controller-runtime", "hollow", "kubectl", "dashboard", "serving"],
-    &["kube-apiserver", "scheduling", "kubelet", "proxy", "dns", "ingress", "metrics"],
+    &["kube-apiserver", "kube-scheduler", "kubelet", "proxy", "dns", "ingress", "metrics"],
     &["testkit", "sim", "fuzzing"],
     &["knarr", "e2e", "xtask"],
 ];

@@ -13,8 +13,8 @@ use controller_runtime::Caches;
 use hollow::node::Size;
 use hollow::{Nodes, Settings};
 use http_body_util::BodyExt;
-use scheduling::events::Recorder;
-use scheduling::{Extenders, Metrics, Runner};
+use kube_scheduler::events::Recorder;
+use kube_scheduler::{Extenders, Metrics, Runner};
 use testkit::{Cluster, control};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -186,7 +186,7 @@ async fn requests(client: &Client) -> BTreeMap<String, u64> {
 fn schedule(client: &Client) -> JoinSet<()> {
     let caches = Caches::start(client, &cache::Settings::default(), Runner::reads()).expect("kinds that exist");
     let (recorder, sending) = Recorder::new(client.clone(), "bench");
-    let config = scheduling::Config {
+    let config = kube_scheduler::Config {
         profiles: vec![scheduler::Profile::default()],
         extenders: Extenders::new(&[]).expect("there are none"),
         queue: scheduler::queue::Options::default(),

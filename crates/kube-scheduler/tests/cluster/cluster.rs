@@ -9,9 +9,9 @@ use client::{Client, Patch, Target, WriteOptions};
 use controller::{Objects, kinds};
 use controller_runtime::Caches;
 use kube_apiserver::{Server, inside};
+use kube_scheduler::events::Recorder;
+use kube_scheduler::{Metrics, Runner};
 use scheduler::Configuration;
-use scheduling::events::Recorder;
-use scheduling::{Metrics, Runner};
 use store::Node;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -116,9 +116,9 @@ pub fn schedule(client: &Client, rest: &str) -> Running {
     let caches = Caches::start(client, &cache::Settings::default(), Runner::reads()).unwrap();
     let (recorder, sending) = Recorder::new(client.clone(), "host");
     let metrics = Arc::new(Metrics::default());
-    let config = scheduling::Config {
+    let config = kube_scheduler::Config {
         profiles: configuration.profiles,
-        extenders: scheduling::Extenders::new(&configuration.extenders).unwrap(),
+        extenders: kube_scheduler::Extenders::new(&configuration.extenders).unwrap(),
         queue: configuration.queue,
         requests_max: 64,
     };
