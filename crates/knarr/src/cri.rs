@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use container_runtime::{Config, Runtime, Ulimit};
 use net::{Auto, Cidr, Cni, Loopback, Network, Routed};
-use runtime::{Config, Runtime, Ulimit};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::image::registries;
@@ -100,7 +100,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         };
         let runtime = Runtime::open(config).await?;
         let ready = || outln!("ready: unix://{}", socket.display());
-        Ok(runtime::serve(runtime, &socket, ready, stop).await?)
+        Ok(container_runtime::serve(runtime, &socket, ready, stop).await?)
     })
 }
 

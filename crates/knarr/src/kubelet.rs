@@ -219,7 +219,7 @@ fn gate(shared: &Shared) -> Gate {
 async fn embedded(matches: &ArgMatches) -> Result<String> {
     let config = crate::cri::config(matches)?;
     let socket = config.root.with_file_name("cri.sock");
-    let runtime = runtime::Runtime::open(config).await?;
+    let runtime = container_runtime::Runtime::open(config).await?;
     let (told, ready) = tokio::sync::oneshot::channel();
     let place = socket.clone();
     tokio::spawn(async move {
@@ -227,7 +227,7 @@ async fn embedded(matches: &ArgMatches) -> Result<String> {
             // Sending fails only if the receiver was dropped.
             let _ = told.send(());
         };
-        if let Err(error) = runtime::serve(runtime, &place, ready, std::future::pending()).await {
+        if let Err(error) = container_runtime::serve(runtime, &place, ready, std::future::pending()).await {
             tracing::error!(%error, "the built-in runtime stopped");
         }
     });

@@ -32,7 +32,7 @@ pub async fn stop(data_dir: &Path, manner: Manner, prefix: &str) -> Result<usize
     let command = cri::arguments(clap::Command::new("cri").no_binary_name(true));
     let matches =
         command.try_get_matches_from([format!("--data-dir={}", data_dir.display()), "--network=auto".into()])?;
-    let runtime = runtime::Runtime::open(cri::config(&matches)?).await?;
+    let runtime = container_runtime::Runtime::open(cri::config(&matches)?).await?;
     let socket = data_dir.join("down.sock");
     let (tell_ready, ready) = oneshot::channel();
     let (end, ended) = oneshot::channel::<()>();
@@ -44,7 +44,7 @@ pub async fn stop(data_dir: &Path, manner: Manner, prefix: &str) -> Result<usize
         let stop = async {
             let _ = ended.await;
         };
-        runtime::serve(runtime, &listen_on, tell_ready, stop).await
+        container_runtime::serve(runtime, &listen_on, tell_ready, stop).await
     });
     ready.await.context("failed to start the runtime")?;
     let runtime = Runtime::new(&::cri::connect(&socket.display().to_string()).await?);

@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::Tree;
 
 /// Crates that access files which containers can write.
-const CRATES: &[&str] = &["kubelet", "runtime"];
+const CRATES: &[&str] = &["kubelet", "container-runtime"];
 
 /// Calls that may block on a disk, or on whatever a container put in place of a file.
 const BLOCKING: &[&str] = &[
@@ -50,9 +50,9 @@ const OFF_THREAD: &[&str] = &["blocking::in_place", "blocking::run", "blocking::
 /// Exceptions: path, function and reason.
 const EXCUSED: &[(&str, &str, &str)] = &[
     ("crates/kubelet/src/kubelet.rs", "start", "before anything is served"),
-    ("crates/runtime/src/runtime.rs", "open", "before anything is served"),
-    ("crates/runtime/src/runtime.rs", "recover", "before anything is served"),
-    ("crates/runtime/src/serve.rs", "serve", "before anything is served"),
+    ("crates/container-runtime/src/runtime.rs", "open", "before anything is served"),
+    ("crates/container-runtime/src/runtime.rs", "recover", "before anything is served"),
+    ("crates/container-runtime/src/serve.rs", "serve", "before anything is served"),
 ];
 
 struct Function<'a> {

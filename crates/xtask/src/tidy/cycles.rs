@@ -24,7 +24,7 @@ const IN_CYCLES: &[(&str, usize)] = &[
     ("apimachinery", 12),
     ("net", 2),
     ("proxy", 4),
-    ("runtime", 5),
+    ("container-runtime", 5),
     ("scheduler", 12),
     ("serving", 2),
     ("sim", 2),

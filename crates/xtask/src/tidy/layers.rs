@@ -24,7 +24,7 @@ const LAYERS: &[&[&str]] = &[
         "controller",
         "client",
         "pki",
-        "runtime",
+        "container-runtime",
     ],
     &["registry", "controllers", "scheduler", "controller-runtime", "hollow", "kubectl", "dashboard", "serving"],
     &["kube-apiserver", "kube-scheduler", "kubelet", "proxy", "dns", "ingress", "metrics"],
