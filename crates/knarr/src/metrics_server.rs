@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use client::config::{Pem, Tls};
-use metrics::{Certificate, Kubelets, Scraper, Server};
+use metrics_server::{Certificate, Kubelets, Scraper, Server};
 
 use crate::component::{self, Inside, Reach, duration, level};
 use crate::health;

@@ -44,7 +44,7 @@ const AREAS: &[Area] = &[
         filter: "package(kubelet) + package(container-runtime) + package(container) + package(cri) + package(plugins) \
                  + package(spdy) + package(sys) + (package(knarr) & (binary(kubelet) + binary(cri)))",
     },
-    Area { name: "metrics", about: "resource metrics API", filter: "package(metrics)" },
+    Area { name: "metrics", about: "resource metrics API", filter: "package(metrics-server)" },
     Area {
         name: "network",
         about: "pod network, Service proxy, network policies and DNS (needs root)",

@@ -27,7 +27,7 @@ const LAYERS: &[&[&str]] = &[
         "container-runtime",
     ],
     &["registry", "controllers", "scheduler", "controller-runtime", "hollow", "kubectl", "dashboard", "serving"],
-    &["kube-apiserver", "kube-scheduler", "kubelet", "proxy", "dns", "ingress", "metrics"],
+    &["kube-apiserver", "kube-scheduler", "kubelet", "proxy", "dns", "ingress", "metrics-server"],
     &["testkit", "sim", "fuzzing"],
     &["knarr", "e2e", "xtask"],
 ];
