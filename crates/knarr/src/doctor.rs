@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use apimachinery::json;
 use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
-use operate::checkup;
+use diagnostics::checkup;
 
 use crate::output::{out, outln};
 use crate::up::Instance;

@@ -10,7 +10,7 @@ use apimachinery::{Resource, Value};
 use clap::{ArgMatches, Args, FromArgMatches};
 use client::config::Kubeconfig;
 use client::{Client, ListOptions, Target};
-use operate::chain;
+use diagnostics::chain;
 
 use crate::ask;
 use crate::output::out;

@@ -24,7 +24,7 @@ const AREAS: &[Area] = &[
     Area {
         name: "cli",
         about: "commands and flags of the binary, doctor, status and trace",
-        filter: "package(operate) + (package(knarr) & (kind(bin) + binary(closed_pipe) + binary(convert)))",
+        filter: "package(diagnostics) + (package(knarr) & (kind(bin) + binary(closed_pipe) + binary(convert)))",
     },
     Area {
         name: "cluster",

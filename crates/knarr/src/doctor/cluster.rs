@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use apimachinery::meta::Meta;
 use apimachinery::{Resource, Value};
 use client::{Client, ListOptions, Target};
-use operate::checkup::Cluster;
+use diagnostics::checkup::Cluster;
 use pki::{Pki, days_left};
 use tokio::net::UdpSocket;
 

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use diagnostics::checkup::{Feature, Need, Tried};
 use net::link::Links;
 use net::nft::{Batch, Family};
-use operate::checkup::{Feature, Need, Tried};
 use rustix::mount::{MountFlags, mount};
 
 /// Namespaces that a pod needs, by their names in /proc/self/ns.

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use operate::checkup::{Cgroups, Clock, Disk, Hierarchy, Holder, Limits, Machine, Need, Port, Sync};
+use diagnostics::checkup::{Cgroups, Clock, Disk, Hierarchy, Holder, Limits, Machine, Need, Port, Sync};
 
 use super::{Doctor, features};
 

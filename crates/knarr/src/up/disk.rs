@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use operate::checkup::{DiskPressure, disk_pressure};
+use diagnostics::checkup::{DiskPressure, disk_pressure};
 
 /// The file system of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

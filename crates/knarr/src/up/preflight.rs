@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use operate::checkup::capabilities_lacking;
+use diagnostics::checkup::capabilities_lacking;
 
 use super::Options;
 use super::plan::METRICS;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use apimachinery::json;
-use operate::static_pods::{Alive, Component, Mount, MountKind, manifest};
+use diagnostics::static_pods::{Alive, Component, Mount, MountKind, manifest};
 use pki::Pki;
 
 use super::Options;

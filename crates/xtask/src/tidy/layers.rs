@@ -20,7 +20,7 @@ const LAYERS: &[&[&str]] = &[
         "flowcontrol",
         "audit",
         "encryption",
-        "operate",
+        "diagnostics",
         "controller",
         "client",
         "pki",
@@ -48,7 +48,7 @@ pub const DECIDING: &[&str] = &[
     "flowcontrol",
     "audit",
     "encryption",
-    "operate",
+    "diagnostics",
 ];
 
 /// Crates that pure crates must not depend on, also indirectly: async runtimes, sockets, randomness.

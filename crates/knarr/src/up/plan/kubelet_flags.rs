@@ -9,7 +9,7 @@ use super::{Layout, flags, list, path};
 use crate::up::{Options, static_pods};
 
 /// Hard eviction thresholds. Upstream's 10 and 15 % would keep a laptop with a well-filled disk from running pods; k3s
-/// uses 5 % too. `operate::checkup` warns earlier.
+/// uses 5 % too. `diagnostics::checkup` warns earlier.
 const EVICTION_HARD: &str = "imagefs.available<5%,nodefs.available<5%,imagefs.inodesFree<5%,nodefs.inodesFree<5%";
 /// Eviction threshold of memory.available, equal to upstream's default.
 const MEMORY_EVICTION_BYTES: i64 = 100 << 20;
