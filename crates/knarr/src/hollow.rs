@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use ::hollow::node::Size;
-use ::hollow::{Nodes, Settings};
+use ::hollow_node::node::Size;
+use ::hollow_node::{Nodes, Settings};
 use anyhow::{Context, Result, ensure};
 use clap::{ArgMatches, Args, FromArgMatches};
 use client::Client;

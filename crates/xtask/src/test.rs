@@ -34,7 +34,7 @@ const AREAS: &[Area] = &[
     Area {
         name: "controllers",
         about: "controllers, their runtime, the client and simulated nodes",
-        filter: "package(controllers) + package(controller) + package(controller-runtime) + package(client) + package(hollow) \
+        filter: "package(controllers) + package(controller) + package(controller-runtime) + package(client) + package(hollow-node) \
                  + package(testkit)",
     },
     Area { name: "images", about: "image store, pulls and layers", filter: "package(image)" },

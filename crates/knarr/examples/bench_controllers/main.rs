@@ -10,8 +10,8 @@ use apimachinery::meta::Meta;
 use apimachinery::{Key, Value, value};
 use client::cache::Notices;
 use controller::kinds;
-use hollow::node::Size;
-use hollow::{Nodes, Settings};
+use hollow_node::node::Size;
+use hollow_node::{Nodes, Settings};
 use testkit::{Cluster, manage};
 
 #[global_allocator]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use apimachinery::{Key, Resource, Value, value};
 use client::{Client, Patch, Target, WriteOptions};
 use controller::{Objects, kinds};
-use hollow::node::Size;
-use hollow::{Nodes, Settings};
+use hollow_node::node::Size;
+use hollow_node::{Nodes, Settings};
 use testkit::Cluster;
 
 use crate::cluster::{node_of, placed, schedule};

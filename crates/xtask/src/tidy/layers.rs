@@ -26,7 +26,7 @@ const LAYERS: &[&[&str]] = &[
         "pki",
         "container-runtime",
     ],
-    &["registry", "controllers", "scheduler", "controller-runtime", "hollow", "kubectl", "dashboard", "serving"],
+    &["registry", "controllers", "scheduler", "controller-runtime", "hollow-node", "kubectl", "dashboard", "serving"],
     &["kube-apiserver", "kube-scheduler", "kubelet", "proxy", "dns", "ingress", "metrics-server"],
     &["testkit", "sim", "fuzzing"],
     &["knarr", "e2e", "xtask"],

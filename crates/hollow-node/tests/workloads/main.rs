@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Resource, Value, value};
 use controller::{Configs, Objects, kinds};
-use hollow::node::Size;
-use hollow::{Nodes, Settings};
+use hollow_node::node::Size;
+use hollow_node::{Nodes, Settings};
 use testkit::{Cluster, manage, manage_with};
 use tokio::task::JoinSet;
 
