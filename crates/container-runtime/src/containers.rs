@@ -10,7 +10,7 @@ use container::cgroup::Cgroup;
 use container::private;
 use container::protocol::Start;
 use cri::v1;
-use image::Image;
+use image_store::Image;
 use rustix::mount::MountPropagationFlags;
 
 use crate::blocking;

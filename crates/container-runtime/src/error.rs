@@ -40,13 +40,13 @@ pub enum Error {
     #[error(transparent)]
     User(#[from] UserError),
     #[error(transparent)]
-    Image(#[from] image::StoreError),
+    Image(#[from] image_store::StoreError),
     #[error(transparent)]
-    Build(#[from] image::BuildError),
+    Build(#[from] image_store::BuildError),
     #[error(transparent)]
-    Pull(#[from] image::PullError),
+    Pull(#[from] image_store::PullError),
     #[error(transparent)]
-    Name(#[from] image::NameError),
+    Name(#[from] image_store::NameError),
     #[error(transparent)]
     Network(#[from] NetworkError),
 }

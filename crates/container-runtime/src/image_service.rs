@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cri::v1;
 use cri::v1::image_service_server::ImageService;
-use image::{Credentials, Image, Name};
+use image_store::{Credentials, Image, Name};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
@@ -62,7 +62,7 @@ impl ImageService for Images {
         let request = request.into_inner();
         let wanted = request.image.unwrap_or_default().image;
         let name = Name::parse(&wanted).map_err(Error::from)?;
-        if name.registry() == image::BUILTIN {
+        if name.registry() == image_store::BUILTIN {
             let found = self.0.image(&wanted).await?.ok_or(Error::NotFound { kind: "built-in image", id: wanted })?;
             return Ok(Response::new(v1::PullImageResponse { image_ref: found.id.to_string() }));
         }

@@ -9,7 +9,7 @@ use container::cgroup::Cgroup;
 use container::protocol::{EXIT, Exit, Reply};
 use container::{Client, Events, Program};
 use cri::v1;
-use image::{Builtin, Digest, Image, Registries, Store};
+use image_store::{Builtin, Digest, Image, Registries, Store};
 use net::Network;
 use tokio::sync::{broadcast, watch};
 

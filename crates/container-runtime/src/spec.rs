@@ -38,7 +38,7 @@ pub struct Inputs<'a> {
     pub config: &'a v1::ContainerConfig,
     pub sandbox: &'a v1::PodSandboxConfig,
     /// The image's configuration.
-    pub image: &'a image::Config,
+    pub image: &'a image_store::Config,
     pub user: &'a User,
     pub rootfs: &'a Path,
     pub cgroup: &'a str,
@@ -150,7 +150,7 @@ fn process(inputs: &Inputs<'_>, security: &v1::LinuxContainerSecurityContext) ->
     Ok(process)
 }
 
-fn command(config: &v1::ContainerConfig, image: &image::Config) -> Result<Vec<String>, SpecError> {
+fn command(config: &v1::ContainerConfig, image: &image_store::Config) -> Result<Vec<String>, SpecError> {
     let (mut words, mut rest) = (config.command.clone(), config.args.clone());
     if words.is_empty() {
         if rest.is_empty() {

@@ -21,7 +21,7 @@ pub const TARGETS: &[Target] = &[
     ("regexp", apimachinery::regexp::fuzz::check),
     ("request_info", request_info::check),
     ("spdy", spdy::fuzz::check),
-    ("unpack", image::canary::check),
+    ("unpack", image_store::canary::check),
     ("wal_frames", store::fuzz::wal_frames),
 ];
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use image::{BUILTIN, Builtin, Config, Name};
+use image_store::{BUILTIN, Builtin, Config, Name};
 
 /// Path of the binary in the images.
 const PROGRAM: &str = "/knarr";

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::output::outln;
 use anyhow::{Context, bail, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use image::{Config, Credentials, Host, Name, Recipe, Registries, Store};
+use image_store::{Config, Credentials, Host, Name, Recipe, Registries, Store};
 use meter::Meter;
 use nodes::Node;
 
@@ -151,7 +151,7 @@ async fn prune(nodes: &[Node]) -> anyhow::Result<()> {
 }
 
 /// Returns a built-in image, and creates it on first use.
-async fn builtin(store: &Store, name: &str) -> anyhow::Result<Option<Arc<image::Image>>> {
+async fn builtin(store: &Store, name: &str) -> anyhow::Result<Option<Arc<image_store::Image>>> {
     match crate::builtin::images()?.iter().find(|builtin| builtin.is_called(name)) {
         Some(builtin) => Ok(Some(store.provide(builtin).await?)),
         None => Ok(None),
@@ -179,7 +179,7 @@ async fn pull(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
         let image = {
             let meter = Arc::new(Meter::new(name));
             let tell = Arc::clone(&meter);
-            let tell = Arc::new(move |step: image::Step| tell.told(&step));
+            let tell = Arc::new(move |step: image_store::Step| tell.told(&step));
             let pulled = store.pull_telling(&Name::parse(name)?, &credentials, &registries, tell).await;
             meter.finish();
             pulled?
@@ -211,7 +211,7 @@ async fn export(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
         let image = builtin(store, name).await?.or_else(|| store.find(name));
         found.push(image.with_context(|| format!("image {name} not found"))?);
     }
-    let images: Vec<&image::Image> = found.iter().map(AsRef::as_ref).collect();
+    let images: Vec<&image_store::Image> = found.iter().map(AsRef::as_ref).collect();
     let file = File::create(path).with_context(|| format!("failed to write {}", path.display()))?;
     Ok(store.export(&images, file)?)
 }

@@ -37,7 +37,7 @@ const AREAS: &[Area] = &[
         filter: "package(controllers) + package(controller) + package(controller-runtime) + package(client) + package(hollow-node) \
                  + package(testkit)",
     },
-    Area { name: "images", about: "image store, pulls and layers", filter: "package(image)" },
+    Area { name: "images", about: "image store, pulls and layers", filter: "package(image-store)" },
     Area {
         name: "kubelet",
         about: "kubelet and container runtime (needs root)",

@@ -2,14 +2,14 @@
 
 use super::*;
 
-fn inputs(config: &v1::ContainerConfig, image: &image::Config, check: impl FnOnce(Result<Value, SpecError>)) {
+fn inputs(config: &v1::ContainerConfig, image: &image_store::Config, check: impl FnOnce(Result<Value, SpecError>)) {
     inputs_with(&BTreeMap::new(), config, image, check);
 }
 
 fn inputs_with(
     groups: &BTreeMap<String, PathBuf>,
     config: &v1::ContainerConfig,
-    image: &image::Config,
+    image: &image_store::Config,
     check: impl FnOnce(Result<Value, SpecError>),
 ) {
     let sandbox = v1::PodSandboxConfig { hostname: "box".into(), ..Default::default() };
@@ -40,7 +40,7 @@ fn words(words: &[&str]) -> Vec<String> {
 #[test]
 fn commands_and_arguments_combine_as_kubernetes_documents() {
     let check = |command: &[&str], args: &[&str], expect: Option<&[&str]>| {
-        let image = image::Config { entrypoint: words(&["/ep"]), cmd: words(&["cmd"]), ..Default::default() };
+        let image = image_store::Config { entrypoint: words(&["/ep"]), cmd: words(&["cmd"]), ..Default::default() };
         let config = v1::ContainerConfig { command: words(command), args: words(args), ..Default::default() };
         inputs(&config, &image, |spec| match expect {
             Some(expect) => assert_eq!(spec.unwrap()["process"]["args"], json!(expect)),
@@ -51,14 +51,14 @@ fn commands_and_arguments_combine_as_kubernetes_documents() {
     check(&[], &["x"], Some(&["/ep", "x"]));
     check(&["/c"], &[], Some(&["/c"]));
     check(&["/c"], &["x"], Some(&["/c", "x"]));
-    inputs(&v1::ContainerConfig::default(), &image::Config::default(), |spec| {
+    inputs(&v1::ContainerConfig::default(), &image_store::Config::default(), |spec| {
         assert_eq!(spec.unwrap_err().to_string(), "no command specified");
     });
 }
 
 #[test]
 fn container_variables_override_image_variables() {
-    let image = image::Config { env: words(&["A=1", "B=2"]), cmd: words(&["x"]), ..Default::default() };
+    let image = image_store::Config { env: words(&["A=1", "B=2"]), cmd: words(&["x"]), ..Default::default() };
     let pair = |key: &str, value: &str| v1::KeyValue { key: key.into(), value: value.into() };
     let config = v1::ContainerConfig { envs: vec![pair("B", "3"), pair("C", "4=5")], ..Default::default() };
     inputs(&config, &image, |spec| {
@@ -70,7 +70,7 @@ fn container_variables_override_image_variables() {
 
 #[test]
 fn the_sandboxs_namespaces_are_joined() {
-    let image = image::Config { cmd: words(&["x"]), ..Default::default() };
+    let image = image_store::Config { cmd: words(&["x"]), ..Default::default() };
     inputs(&v1::ContainerConfig::default(), &image, |spec| {
         let spec = spec.unwrap();
         let list = spec["linux"]["namespaces"].as_array().unwrap();
@@ -89,7 +89,7 @@ fn cgroup_v1_hierarchies_are_mounted_and_writable_only_if_privileged() {
         let linux = v1::LinuxContainerConfig { security_context: Some(security), ..Default::default() };
         let config = v1::ContainerConfig { linux: Some(linux), args: words(&["x"]), ..Default::default() };
         let mut lines = Vec::new();
-        inputs_with(groups, &config, &image::Config::default(), |spec| {
+        inputs_with(groups, &config, &image_store::Config::default(), |spec| {
             let spec = spec.unwrap();
             let own = spec["mounts"]
                 .as_array()
@@ -116,7 +116,7 @@ fn cgroup_v1_hierarchies_are_mounted_and_writable_only_if_privileged() {
 
 #[test]
 fn recursive_read_only_mounts_must_be_read_only_and_private() {
-    let image = image::Config { cmd: words(&["x"]), ..Default::default() };
+    let image = image_store::Config { cmd: words(&["x"]), ..Default::default() };
     let check = |mount: v1::Mount, expect: Result<&str, &str>| {
         let config = v1::ContainerConfig { mounts: vec![mount], ..Default::default() };
         inputs(&config, &image, |spec| match (spec, expect) {
@@ -145,7 +145,7 @@ fn recursive_read_only_mounts_must_be_read_only_and_private() {
 
 #[test]
 fn strongest_propagation_applies_and_weaker_mounts_are_bound_separately() {
-    let image = image::Config { cmd: words(&["x"]), ..Default::default() };
+    let image = image_store::Config { cmd: words(&["x"]), ..Default::default() };
     let (none, down, both) = (
         v1::MountPropagation::PropagationPrivate,
         v1::MountPropagation::PropagationHostToContainer,

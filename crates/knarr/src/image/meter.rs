@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use image::{Digest, Step};
+use image_store::{Digest, Step};
 
 /// Minimum interval between updates of the progress line.
 const LINE_EVERY: Duration = Duration::from_millis(100);

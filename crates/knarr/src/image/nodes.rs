@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ::kubelet::bootstrap::Purpose;
 use anyhow::{Context, Result, bail};
-use image::{Image, Store};
+use image_store::{Image, Store};
 use tokio::task::JoinSet;
 
 use crate::up::nodes::Nodes;
@@ -76,7 +76,7 @@ pub fn names(nodes: &[Node]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use image::{Name, Recipe};
+    use image_store::{Name, Recipe};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cri::v1;
-use image::{Name, Recipe, Store};
+use image_store::{Name, Recipe, Store};
 
 use crate::machine::{Machine, busybox, machine, script, secured, words};
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cri::v1;
-use image::{Name, Recipe, Store};
+use image_store::{Name, Recipe, Store};
 
 use crate::machine::{IMAGE, Machine, machine, script, secured, words};
 

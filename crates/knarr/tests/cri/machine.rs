@@ -12,7 +12,7 @@ use container::cgroup::Cgroup;
 use cri::v1;
 use cri::v1::image_service_client::ImageServiceClient;
 use cri::v1::runtime_service_client::RuntimeServiceClient;
-use image::{Name, Recipe, Store};
+use image_store::{Name, Recipe, Store};
 use tonic::transport::Channel;
 
 use crate::leftovers;
@@ -93,7 +93,7 @@ pub fn busybox() -> Recipe {
             text("/etc/passwd", "root:x:0:0::/root:/bin/sh\nweb:x:33:34::/:/bin/sh\n"),
             text("/etc/group", "root:x:0:\nwww:x:34:\nlogs:x:50:web\n"),
         ],
-        config: image::Config { cmd: vec!["sh".into()], env: vec!["FROM_IMAGE=1".into()], ..Default::default() },
+        config: image_store::Config { cmd: vec!["sh".into()], env: vec!["FROM_IMAGE=1".into()], ..Default::default() },
         pinned: false,
     }
 }

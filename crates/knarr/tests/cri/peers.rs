@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use cri::v1;
 use cri::v1::runtime_service_client::RuntimeServiceClient;
-use image::{Name, Store};
+use image_store::{Name, Store};
 use tonic::transport::Channel;
 
 use crate::machine::{IMAGE, TIMEOUT, busybox, machine, machine_with, script, secured, text_of, words};

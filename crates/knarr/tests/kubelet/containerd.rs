@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use apimachinery::{Value, value};
-use image::{Name, Store};
+use image_store::{Name, Store};
 
 use crate::cluster::*;
 

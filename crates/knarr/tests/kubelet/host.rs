@@ -10,7 +10,7 @@ use apimachinery::{Resource, Value, value};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use image::{Name, Store};
+use image_store::{Name, Store};
 
 use crate::cluster::*;
 use crate::registry::Registry;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use apimachinery::{Value, value};
-use image::{Name, Recipe, Store};
+use image_store::{Name, Recipe, Store};
 use tar::{Builder, EntryType, Header};
 
 use crate::cluster::*;

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use image::{Name, Recipe, Store};
+use image_store::{Name, Recipe, Store};
 
 use crate::leftovers;
 
@@ -141,7 +141,7 @@ pub fn busybox() -> Recipe {
             text("/etc/passwd", "root:x:0:0::/root:/bin/sh\nweb:x:33:34::/:/bin/sh\ndev:x:1001:1001::/:/bin/sh\n"),
             text("/etc/group", "root:x:0:\nwww:x:34:\nstaff:x:50:dev\n"),
         ],
-        config: image::Config { cmd: vec!["sh".into()], env: vec!["FROM_IMAGE=1".into()], ..Default::default() },
+        config: image_store::Config { cmd: vec!["sh".into()], env: vec!["FROM_IMAGE=1".into()], ..Default::default() },
         pinned: false,
     }
 }

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use image::Digest;
+use image_store::Digest;
 use serde_json::{Value, json};
 
 pub const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
@@ -49,7 +49,7 @@ impl Registry {
 
     /// Adds an image of one layer whose archive unpacks to `tar`. Returns the digest of the layer.
     pub fn add_image(&mut self, repository: &str, kind: &str, layer: Vec<u8>, tar: &[u8]) -> String {
-        let config = json!({"architecture": image::Platform::host().architecture, "os": "linux",
+        let config = json!({"architecture": image_store::Platform::host().architecture, "os": "linux",
             "config": {"Cmd": ["true"]}, "rootfs": {"type": "layers", "diff_ids": [Digest::of(tar).to_string()]}});
         let docker = kind.contains("docker");
         let (of_manifest, of_config) = match docker {

@@ -18,7 +18,7 @@ const IN_CYCLES: &[(&str, usize)] = &[
     ("container", 4),
     ("controller-runtime", 3),
     ("encryption", 4),
-    ("image", 3),
+    ("image-store", 3),
     ("knarr", 9),
     ("kubelet", 16),
     ("apimachinery", 12),

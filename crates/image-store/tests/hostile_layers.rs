@@ -12,7 +12,7 @@ fn corpus_layers_change_nothing_outside_of_the_layer() {
     for entry in fs::read_dir(&corpus).expect("the corpus is committed") {
         let path = entry.expect("it can be listed").path();
         println!("{}", path.display());
-        image::canary::check(&fs::read(&path).expect("it can be read"));
+        image_store::canary::check(&fs::read(&path).expect("it can be read"));
         count += 1;
     }
     assert!(count > 0, "{} is empty", corpus.display());
@@ -25,6 +25,6 @@ proptest! {
     fn generated_layers_change_nothing_outside_of_the_layer(program in proptest::collection::vec(any::<u8>(), 0..200)) {
         let mut input = vec![1];
         input.extend(program);
-        image::canary::check(&input);
+        image_store::canary::check(&input);
     }
 }

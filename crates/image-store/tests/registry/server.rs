@@ -9,7 +9,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use futures_util::{StreamExt, stream};
-use image::Digest;
+use image_store::Digest;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -104,7 +104,7 @@ impl Content {
         let index = json!({"schemaVersion": 2, "manifests": [
             {"mediaType": "x", "digest": format!("sha256:{}", "0".repeat(64)), "size": 1, "platform": {"os": "plan9", "architecture": "amd64"}},
             {"mediaType": "x", "digest": self.manifest, "size": 1,
-             "platform": {"os": "linux", "architecture": image::Platform::host().architecture}},
+             "platform": {"os": "linux", "architecture": image_store::Platform::host().architecture}},
         ]});
         let bytes = match reference {
             "1" if self.manners.index => index.to_string().into_bytes(),

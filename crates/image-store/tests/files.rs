@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use image::{Builtin, Config, Digest, Image, ImportError, Name, Recipe, Store};
+use image_store::{Builtin, Config, Digest, Image, ImportError, Name, Recipe, Store};
 
 fn recipe() -> Recipe {
     Recipe {
