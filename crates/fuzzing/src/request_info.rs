@@ -2,8 +2,8 @@
 //!
 //! The input is a method and a URL, one per line.
 
-use registry::query::Query;
-use registry::route::{Form, Info, Resource};
+use api_registry::query::Query;
+use api_registry::route::{Form, Info, Resource};
 
 /// Parses a URL and checks the properties that hold for any input.
 pub fn check(input: &[u8]) {

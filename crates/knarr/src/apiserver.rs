@@ -16,10 +16,10 @@ use ::kube_apiserver::{Config, Server, aggregation, claims, fairness, runtime_co
 use ::store::client::{Client, Remote, RemoteConfig};
 use ::store::node::{self, Node};
 use anyhow::{Context, Result, bail, ensure};
+use api_registry::admission;
 use apimachinery::value;
 use auth::authorization_config;
 use clap::{ArgMatches, FromArgMatches};
-use registry::admission;
 use tracing::Level;
 
 use flags::Flags;

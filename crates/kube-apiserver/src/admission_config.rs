@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use api_registry::admission::configuration::{self, Error as Wrong};
 use apimachinery::Value;
-use registry::admission::configuration::{self, Error as Wrong};
 
 /// Reasons why the admission configuration cannot be loaded.
 #[derive(Debug, thiserror::Error)]

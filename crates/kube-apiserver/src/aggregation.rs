@@ -14,13 +14,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
+use api_registry::aggregation::Remote;
+use api_registry::route::{Info, Resource};
 use apimachinery::Value;
 use auth::User;
 use client::config::{Pem, Tls};
 use http::header::{HeaderMap, LOCATION};
 use openapi::merged::Foreign;
-use registry::aggregation::Remote;
-use registry::route::{Info, Resource};
 
 pub use follow::run;
 

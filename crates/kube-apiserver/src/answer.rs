@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use api::{catalogue, codec};
+use api_registry::accept::{Accepted, Encoding, Form};
 use apimachinery::status::Status;
 use apimachinery::{GroupVersionKind, Schema, Value, json, protobuf, yaml};
 use bytes::Bytes;
@@ -13,7 +14,6 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use http_body::{Frame, SizeHint};
-use registry::accept::{Accepted, Encoding, Form};
 use tokio::sync::mpsc;
 
 /// Responses above this size are compressed; upstream's limit.

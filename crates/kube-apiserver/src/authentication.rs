@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use api_registry::admission::{Known, View};
 use apimachinery::Str;
 use apimachinery::status::Status;
 use apimachinery::time::Time;
@@ -18,7 +19,6 @@ use auth::token_review::Answer;
 use auth::{User, bearer, bootstrap_token, headers, impersonation, request_header};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
-use registry::admission::{Known, View};
 
 pub use issuers::Issuers;
 pub use webhook::Webhook;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use api::core::service::allocation::RandomSource;
 use api::kind::{Context, Requester};
+use api_registry::body;
+use api_registry::write;
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;
 use apimachinery::{GroupVersionKind, Object, Value, value};
-use registry::body;
-use registry::write;
 
 use crate::startup::Step;
 use crate::state::{State, draw, now};

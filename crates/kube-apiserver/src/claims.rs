@@ -7,14 +7,14 @@ use std::net::IpAddr;
 
 use api::core::service::allocation::{Claim, Config, Plan, RandomSource, Refusal, Taken};
 use api::kind::{Kind, Persistence};
+use api_registry::admission::View;
+use api_registry::body::kind_name;
+use api_registry::options::WriteOptions;
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;
 use apimachinery::{GroupVersion, Str, Value, value};
 use bytes::Bytes;
 use mvcc::{Delete, Operation, Span, Txn};
-use registry::admission::View;
-use registry::body::kind_name;
-use registry::options::WriteOptions;
 
 use crate::state::{State, draw, now};
 use crate::storage;

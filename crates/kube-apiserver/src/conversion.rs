@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use api::kind::{Kind, Version};
+use api_registry::conversion::review::Conversion;
+use api_registry::conversion::{from_stored, in_version, is_stored, refresh, stored_version};
 use apimachinery::status::{Reason, Status};
 use apimachinery::{Value, pruning};
 use bytes::Bytes;
-use registry::conversion::review::Conversion;
-use registry::conversion::{from_stored, in_version, is_stored, refresh, stored_version};
 
 use crate::answer;
 use crate::backend::Destination;

@@ -11,13 +11,13 @@ use api::apiextensions::custom_resource_definition::{
     CLEANUP_FINALIZER, Deletion, conditions, is_established, set_terminating,
 };
 use api::kind::Kind;
+use api_registry::deletion::{self, Plan};
+use api_registry::options::DeleteOptions;
+use api_registry::write;
 use apimachinery::Value;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::Status;
 use mvcc::Revision;
-use registry::deletion::{self, Plan};
-use registry::options::DeleteOptions;
-use registry::write;
 
 use crate::cache::{Entry, KindCache};
 use crate::startup::Step;

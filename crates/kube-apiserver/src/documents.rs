@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use api::kind::{Kind, Version};
+use api_registry::accept::{Accepted, FORMS, negotiate};
 use apimachinery::{Object, Value, json};
 use auth::service_account::openid;
 use http::header::{
@@ -11,7 +12,6 @@ use http::header::{
 };
 use openapi::discovery::{self, Aggregated};
 use openapi::{Packed, merged, v2, v3};
-use registry::accept::{Accepted, FORMS, negotiate};
 
 use crate::answer::{self, Answer, PLAIN};
 use crate::health;

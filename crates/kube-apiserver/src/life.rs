@@ -9,6 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::kind::Verb;
+use api_registry::accept::{Accepted, Form, Refused, is_pretty, negotiate};
+use api_registry::admission::Notes;
+use api_registry::query::Query;
+use api_registry::route::{Form as UrlForm, Info, Mismatch, Resource};
 use apimachinery::Value;
 use apimachinery::status::{Reason, Status};
 use auth::impersonation::{self, Gate, Trial};
@@ -19,10 +23,6 @@ use futures_util::FutureExt;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AsHeaderName, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
-use registry::accept::{Accepted, Form, Refused, is_pretty, negotiate};
-use registry::admission::Notes;
-use registry::query::Query;
-use registry::route::{Form as UrlForm, Info, Mismatch, Resource};
 use serving::without_head_body;
 use tokio::time::Instant;
 
@@ -345,7 +345,7 @@ fn accept(asked: &Asked, forms: &[Form]) -> Result<Accepted, Status> {
         application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, \
         application/vnd.kubernetes.protobuf;stream=watch";
     negotiate(asked.header(ACCEPT), asked.is_pretty(), forms).map_err(|refused| match refused {
-        Refused::Form => Status::not_acceptable(&registry::body::MEDIA_TYPES),
+        Refused::Form => Status::not_acceptable(&api_registry::body::MEDIA_TYPES),
         Refused::Encoding => Status::failure(Reason::NotAcceptable, REPRESENTATIONS).with_details(Default::default()),
     })
 }

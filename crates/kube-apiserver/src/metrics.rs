@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::kind::{Kind, Persistence};
+use api_registry::route::Resource;
 use apimachinery::Str;
 use auth::{Decision, User};
 use http::Method;
-use registry::route::Resource;
 
 use crate::life::Asked;
 use crate::state::State;

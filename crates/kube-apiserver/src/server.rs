@@ -7,7 +7,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use api::kind::Kind;
-use registry::admission;
+use api_registry::admission;
 use store::client::Client;
 use tokio::net::TcpListener;
 use tokio::sync::watch;

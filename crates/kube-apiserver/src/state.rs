@@ -8,10 +8,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::core::service::allocation::Config;
 use api::kind::Kind;
+use api_registry::write::GeneratedIds;
 use apimachinery::status::Status;
 use apimachinery::time::Time;
 use mvcc::{Reply, Revision, Txn};
-use registry::write::GeneratedIds;
 use store::client::ClientError;
 use tokio::sync::watch;
 
@@ -56,7 +56,7 @@ pub struct State {
     /// Kubelet connection settings.
     pub kubelets: Kubelets,
     /// The admission plugins in order.
-    pub admission: registry::admission::Chain,
+    pub admission: api_registry::admission::Chain,
     /// The admission webhooks.
     pub webhooks: Webhooks,
     /// Cluster IP and node port ranges.

@@ -6,12 +6,12 @@
 
 use api::kind::{Kind, Persistence};
 use api::{catalogue, codec};
+use api_registry::admission::Effect;
 use apimachinery::json::{RawEntries, RawEntry};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Value, json, protobuf};
 use bytes::Bytes;
 use mvcc::{Compare, Delete, Operation, Put, Relation, Revision, Span, Target, Txn};
-use registry::admission::Effect;
 
 /// The key layout of the store.
 #[derive(Clone, Debug)]

@@ -23,16 +23,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use api::kind::{Connect, Kind, Persistence, Question, Requester, Subresource, SubresourceAction, Verb, Version};
+use api_registry::accept::{Accepted, FORMS, FORMS_WITHOUT_TABLE, Form};
+use api_registry::admission::{Attributes, Notes};
+use api_registry::body::Media;
+use api_registry::route::{Form as UrlForm, Resource};
+use api_registry::write::Target;
 use apimachinery::Value;
 use apimachinery::status::{Reason, Status};
 use auth::{Authorizer, Decision, User};
 use bytes::Bytes;
 use mvcc::Revision;
-use registry::accept::{Accepted, FORMS, FORMS_WITHOUT_TABLE, Form};
-use registry::admission::{Attributes, Notes};
-use registry::body::Media;
-use registry::route::{Form as UrlForm, Resource};
-use registry::write::Target;
 
 use crate::answer::Answer;
 use crate::conversion;
@@ -270,7 +270,7 @@ impl Call<'_> {
     }
 
     fn media(&self) -> Result<Media, Status> {
-        Media::of(self.asked.content_type()).ok_or_else(registry::body::unsupported_media)
+        Media::of(self.asked.content_type()).ok_or_else(api_registry::body::unsupported_media)
     }
 
     /// Reads the object in the URL from the store.
@@ -281,7 +281,7 @@ impl Call<'_> {
     /// Reads an object of any kind from the store. Returns 404 if it does not exist.
     async fn object_of(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Current, Status> {
         let found = self.find(kind, namespace, name).await?;
-        found.ok_or_else(|| Status::not_found(registry::body::resource_name(kind), name))
+        found.ok_or_else(|| Status::not_found(api_registry::body::resource_name(kind), name))
     }
 
     async fn find(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Option<Current>, Status> {
@@ -298,6 +298,6 @@ impl Call<'_> {
     }
 
     fn not_found(&self, name: &str) -> Status {
-        Status::not_found(registry::body::resource_name(&self.kind), name)
+        Status::not_found(api_registry::body::resource_name(&self.kind), name)
     }
 }

@@ -6,7 +6,7 @@
 //! validating: plugins ─> all webhooks concurrently
 //! ```
 //!
-//! `registry::admission::webhooks` decides which webhooks are called, with what, and how responses are interpreted;
+//! `api_registry::admission::webhooks` decides which webhooks are called, with what, and how responses are interpreted;
 //! this module sends the requests.
 
 mod credentials;
@@ -15,6 +15,11 @@ mod images;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
+use api_registry::admission::reinvocation::Reinvocation;
+use api_registry::admission::webhooks::{Answer, Failure, Hook, Phase, Review, is_exempt};
+use api_registry::admission::{Attributes, Chain, Flags, Link, Notes, Operation, Seen};
+use api_registry::body;
+use api_registry::conversion::to_stored;
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::patch::json::Patch;
 use apimachinery::status::{GroupName, Status};
@@ -22,11 +27,6 @@ use apimachinery::{Value, json};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use mvcc::Revision;
-use registry::admission::reinvocation::Reinvocation;
-use registry::admission::webhooks::{Answer, Failure, Hook, Phase, Review, is_exempt};
-use registry::admission::{Attributes, Chain, Flags, Link, Notes, Operation, Seen};
-use registry::body;
-use registry::conversion::to_stored;
 
 use crate::answer;
 use crate::backend::Destination;

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::kind::Kind;
+use api_registry::aggregation::{Availability, Look, Registration, Remote, own, register};
+use api_registry::write;
 use apimachinery::status::Status;
 use apimachinery::{Value, json};
 use bytes::BytesMut;
@@ -16,8 +18,6 @@ use http::Method;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use mvcc::Revision;
-use registry::aggregation::{Availability, Look, Registration, Remote, own, register};
-use registry::write;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 

@@ -1,11 +1,11 @@
 //! The ConfigMap extension-apiserver-authentication: client CA, request-header CA and request-header names for
 //! extension API servers.
 
+use api_registry::admission::View;
+use api_registry::write;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::Status;
 use apimachinery::{Object, Str, Value, json, value};
-use registry::admission::View;
-use registry::write;
 
 use crate::bootstrap;
 use crate::state::{State, now};

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use api_registry::accept::{Encoding, Form};
 use apimachinery::table::IncludeObject;
 use apimachinery::{Str, Value};
 use bytes::Bytes;
 use mvcc::Revision;
-use registry::accept::{Encoding, Form};
 use tokio::sync::OnceCell;
 
 use super::Entry;

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use api::kind::{Kind, Selectable};
+use api_registry::conversion::refresh;
 use apimachinery::collection;
 use apimachinery::meta::Meta;
 use apimachinery::{Str, Value};
 use bytes::Bytes;
 use client::held::{self, Held};
 use mvcc::Revision;
-use registry::conversion::refresh;
 
 use crate::storage::{self, Places, Unreadable};
 

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::sync::{Arc, Mutex};
 
-use registry::route::Resource;
+use api_registry::route::Resource;
 
 /// Running watches, counted per watched scope and sorted for lookup by every write.
 #[derive(Clone, Default)]

@@ -9,6 +9,8 @@ use std::task::{Context, Poll, ready};
 use ::audit::trail::{DEPRECATED, Decision as Decided, Length, REMOVED_RELEASE, Received};
 use ::audit::{Level, Trail, request};
 use api::kind::Kind;
+use api_registry::body::{self, Media};
+use api_registry::route::Resource;
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::status::Status;
 use apimachinery::{Str, Value, json, protobuf, yaml};
@@ -20,8 +22,6 @@ use flowcontrol::Classification;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Response};
 use http_body::{Frame, SizeHint};
-use registry::body::{self, Media};
-use registry::route::Resource;
 use tokio::time::Instant;
 
 use super::{Asked, Refusal};

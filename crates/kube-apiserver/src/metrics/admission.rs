@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use registry::admission::Operation;
-use registry::admission::measure::{Check, Measured, Policies};
+use api_registry::admission::Operation;
+use api_registry::admission::measure::{Check, Measured, Policies};
 
 use super::family::{Counter, Family, Histogram};
 use super::{counter, spread};
@@ -85,7 +85,7 @@ impl Default for Admission {
                 &NAMED,
                 short,
             ),
-            known: (0..registry::admission::names().count())
+            known: (0..api_registry::admission::names().count())
                 .map(|_| std::array::from_fn(|_| OnceLock::new()))
                 .collect(),
             hook_seconds: spread(

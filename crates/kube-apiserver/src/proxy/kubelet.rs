@@ -1,8 +1,8 @@
 //! Kubelet connections: certificates and addresses from the `--kubelet-*` flags.
 
+use api_registry::connect::Node;
 use client::config::{Pem, Tls};
 use http::Uri;
-use registry::connect::Node;
 use std::path::PathBuf;
 
 use super::{ProxyError, Target};

@@ -5,6 +5,7 @@
 //!   0 stdin ──> stdin    1 <── stdout   2 <── stderr   3 <── error: a Status   4 ──> resize   255 n: close channel n
 //! ```
 
+use api_registry::connect::ProcessOptions;
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
@@ -12,7 +13,6 @@ use http::StatusCode;
 use http::header::HeaderMap;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use registry::connect::ProcessOptions;
 use spdy::{Headers, Session, Side};
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;

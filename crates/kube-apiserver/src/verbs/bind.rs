@@ -1,13 +1,13 @@
 //! Pod binding: assigns a pod to a node, once.
 
+use api_registry::admission::Operation;
+use api_registry::binding;
+use api_registry::body::{self, Media};
+use api_registry::options::{WriteKind, WriteOptions};
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::Status;
 use apimachinery::{GroupVersionKind, Value};
-use registry::admission::Operation;
-use registry::binding;
-use registry::body::{self, Media};
-use registry::options::{WriteKind, WriteOptions};
 
 use super::{Call, part};
 use crate::answer::{self, Answer};
@@ -50,7 +50,7 @@ async fn bind(call: &Call<'_>, options: &WriteOptions, name: &str, binding: &Val
             return Ok(done(call));
         }
     }
-    Err(registry::write::modified(kind, name))
+    Err(api_registry::write::modified(kind, name))
 }
 
 fn media(call: &Call<'_>) -> Result<Media, Status> {

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use api::kind::Verb;
+use api_registry::options::ListOptions;
+use api_registry::selection::Selection;
 use apimachinery::status::{Reason, Status};
 use apimachinery::{Object, Value, value};
 use bytes::BytesMut;
 use client::config::Tls;
 use http::{HeaderMap, Method, Uri};
 use http_body_util::BodyExt;
-use registry::options::ListOptions;
-use registry::selection::Selection;
 use tokio::time::timeout;
 
 use super::{Call, authorized_verb, method_not_allowed, shown};

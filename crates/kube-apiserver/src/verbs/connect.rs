@@ -3,6 +3,8 @@
 mod proxied;
 
 use api::kind::Connect;
+use api_registry::admission::Operation;
+use api_registry::connect::{ForwardOptions, LogOptions, Node, ProcessOptions, broken, choose, node_of};
 use apimachinery::status::{GroupName, Status};
 use apimachinery::{Value, value};
 use bytes::BytesMut;
@@ -10,8 +12,6 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use registry::admission::Operation;
-use registry::connect::{ForwardOptions, LogOptions, Node, ProcessOptions, broken, choose, node_of};
 
 use super::{Call, part};
 use crate::answer::{Answer, Body};

@@ -2,15 +2,15 @@
 
 use api::core::service::allocation::Plan;
 use api::kind::Context;
+use api_registry::admission::webhooks::write_options;
+use api_registry::admission::{Attributes, Effect, Operation};
+use api_registry::body::{self, resource_name};
+use api_registry::conversion::to_stored;
+use api_registry::options::{WriteKind, WriteOptions};
+use api_registry::write::{self, GeneratedIds, Target};
 use apimachinery::Value;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::{Reason, Status};
-use registry::admission::webhooks::write_options;
-use registry::admission::{Attributes, Effect, Operation};
-use registry::body::{self, resource_name};
-use registry::conversion::to_stored;
-use registry::options::{WriteKind, WriteOptions};
-use registry::write::{self, GeneratedIds, Target};
 
 use super::{Call, shown};
 use crate::answer::Answer;

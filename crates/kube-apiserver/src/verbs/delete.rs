@@ -1,16 +1,16 @@
 //! Delete: DELETE of an object or of a collection.
 
+use api_registry::admission::webhooks::delete_options;
+use api_registry::admission::{Attributes, Operation};
+use api_registry::body;
+use api_registry::deletion::{self, Plan};
+use api_registry::options::{DeleteOptions, ListOptions};
+use api_registry::selection::Selection;
+use api_registry::write;
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::meta::MetaMut;
 use apimachinery::status::Status;
 use apimachinery::{GroupVersionKind, Value};
-use registry::admission::webhooks::delete_options;
-use registry::admission::{Attributes, Operation};
-use registry::body;
-use registry::deletion::{self, Plan};
-use registry::options::{DeleteOptions, ListOptions};
-use registry::selection::Selection;
-use registry::write;
 
 use super::{Call, list, shown};
 use crate::answer::{self, Answer};
@@ -54,7 +54,7 @@ pub async fn serve_collection(call: &Call<'_>) -> Result<Answer, Status> {
     for item in items {
         match delete(call, item.entry.name(), &options).await {
             Ok(Outcome::Gone(mut object) | Outcome::Going(mut object)) => {
-                registry::conversion::from_stored(&mut object, &call.kind, call.version());
+                api_registry::conversion::from_stored(&mut object, &call.kind, call.version());
                 deleted.push(object);
             }
             // The object was deleted concurrently.

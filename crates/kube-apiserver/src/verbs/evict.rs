@@ -1,17 +1,17 @@
 //! Eviction: deletes a pod if its PodDisruptionBudget allows it.
 
+use api_registry::admission::{Operation, View};
+use api_registry::body;
+use api_registry::deletion::{self, Plan};
+use api_registry::eviction::{self, Leave};
+use api_registry::options::{DeleteOptions, WriteKind, WriteOptions};
+use api_registry::query::Query;
+use api_registry::write;
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::Status;
 use apimachinery::{GroupVersionKind, Value};
 use mvcc::Txn;
-use registry::admission::{Operation, View};
-use registry::body;
-use registry::deletion::{self, Plan};
-use registry::eviction::{self, Leave};
-use registry::options::{DeleteOptions, WriteKind, WriteOptions};
-use registry::query::Query;
-use registry::write;
 
 use super::{Call, Current, bind, part};
 use crate::answer::Answer;

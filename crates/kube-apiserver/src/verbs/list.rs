@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use api::codec;
+use api_registry::accept::{Encoding, Form};
+use api_registry::options::ListOptions;
+use api_registry::paging::{self, Continue};
+use api_registry::selection::Selection;
 use apimachinery::Object;
 use apimachinery::status::Status;
 use bytes::Bytes;
 use mvcc::{Range, Revision, Span};
-use registry::accept::{Encoding, Form};
-use registry::options::ListOptions;
-use registry::paging::{self, Continue};
-use registry::selection::Selection;
 use store::client::ClientError;
 
 use super::read::{parse_version, wait};

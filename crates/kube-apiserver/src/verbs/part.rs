@@ -1,11 +1,11 @@
 //! Admission of subresources that are created (such as Binding and Eviction) or connected to (such as exec).
 
 use api::kind::Kind;
+use api_registry::admission::webhooks::write_options;
+use api_registry::admission::{Attributes, Operation};
+use api_registry::options::WriteOptions;
 use apimachinery::Value;
 use apimachinery::status::Status;
-use registry::admission::webhooks::write_options;
-use registry::admission::{Attributes, Operation};
-use registry::options::WriteOptions;
 
 use super::Call;
 use crate::state::{draw, now};

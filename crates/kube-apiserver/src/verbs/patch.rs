@@ -1,16 +1,16 @@
 //! Patch: JSON Patch, merge patch, strategic merge patch and server-side apply.
 
 use api::kind::Shape;
+use api_registry::body::{self, Received};
+use api_registry::conversion::Managed;
+use api_registry::options::{WriteKind, WriteOptions};
+use api_registry::write;
 use apimachinery::field::Cause;
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::patch::{self, Patch, PatchType, strategic};
 use apimachinery::status::{Details, GroupName, Reason, Status};
 use apimachinery::time::Time;
 use apimachinery::{Object, Path, Value, apply, field};
-use registry::body::{self, Received};
-use registry::conversion::Managed;
-use registry::options::{WriteKind, WriteOptions};
-use registry::write;
 
 use super::{Call, create, shown, update};
 use crate::answer::Answer;

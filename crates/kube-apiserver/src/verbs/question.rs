@@ -2,13 +2,13 @@
 //! status.
 
 use api::kind::{Question, Verb};
+use api_registry::body;
+use api_registry::options::{WriteKind, WriteOptions};
+use api_registry::write;
 use apimachinery::Value;
 use apimachinery::status::Status;
 use auth::access_review::{self, Kind as Review};
 use auth::{Authorizer, rules_review, token_review};
-use registry::body;
-use registry::options::{WriteKind, WriteOptions};
-use registry::write;
 
 use super::{Call, authorized_verb, bind, component_status, method_not_allowed, shown};
 use crate::answer::Answer;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use api_registry::accept::{Encoding, Form};
 use apimachinery::status::Status;
 use apimachinery::value::Value;
 use mvcc::Revision;
-use registry::accept::{Encoding, Form};
 
 use super::{Call, shown};
 use crate::answer::{self, Answer};

@@ -1,6 +1,9 @@
 //! The `scale` subresource: reads and writes the replica count as a `Scale`.
 
 use api::kind::{ReplicaPaths, Verb, age_column};
+use api_registry::body::{self, Received};
+use api_registry::options::{WriteKind, WriteOptions};
+use api_registry::scale;
 use apimachinery::apply::scale::{owners_after_scale, owners_of_scale};
 use apimachinery::apply::{self, FieldSet, OneVersion, Owners};
 use apimachinery::meta::{Meta, MetaMut};
@@ -9,9 +12,6 @@ use apimachinery::status::{GroupName, Status};
 use apimachinery::table::{Cell, Column};
 use apimachinery::time::Time;
 use apimachinery::{GroupVersionKind, Schema, Value};
-use registry::body::{self, Received};
-use registry::options::{WriteKind, WriteOptions};
-use registry::scale;
 
 use super::patch::{Asked, refused, unapplied};
 use super::{Call, Current, shown, update};
@@ -115,7 +115,7 @@ fn check_version(call: &Call<'_>, sent: &Value, old: &Value) -> Result<(), Statu
         return Err(Status::conflict(GroupName::new(&call.kind.group, &call.kind.plural), old.name(), cause));
     }
     if !sent.resource_version().is_empty() && sent.resource_version() != old.resource_version() {
-        return Err(registry::write::modified(&call.kind, old.name()));
+        return Err(api_registry::write::modified(&call.kind, old.name()));
     }
     Ok(())
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use api::kind::{Kind, Selectable, Version};
+use api_registry::selection::Selection;
 use apimachinery::Value;
 use apimachinery::status::Status;
-use registry::selection::Selection;
 
 use crate::cache::{Entry, KindCache};
 use crate::conversion;

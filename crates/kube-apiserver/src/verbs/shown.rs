@@ -1,12 +1,12 @@
 //! Response forms: the object itself, a Table, or PartialObjectMetadata.
 
 use api::kind::{Kind, Shape, Version};
+use api_registry::accept::{Accepted, Encoding, Form, include_object};
+use api_registry::conversion::from_stored;
 use apimachinery::meta::MetaMut;
 use apimachinery::status::Status;
 use apimachinery::table::{self, Column, IncludeObject};
 use apimachinery::{Object, Value};
-use registry::accept::{Accepted, Encoding, Form, include_object};
-use registry::conversion::from_stored;
 
 use super::Call;
 use crate::answer::{self, Answer};
@@ -29,7 +29,7 @@ pub fn formed(call: &Call<'_>, code: u16, object: &Value, columns: &[Column]) ->
         Form::Whole => return Ok(answer::encoded(code, object, accepted, None)),
         Form::Table => table::table(columns, object, include(call)?, now()),
         Form::Metadata => table::partial_metadata(object),
-        Form::MetadataList => return Err(Status::not_acceptable(&registry::body::MEDIA_TYPES)),
+        Form::MetadataList => return Err(Status::not_acceptable(&api_registry::body::MEDIA_TYPES)),
     };
     hide_field_annotations(&call.kind, &mut value);
     Ok(answer::encoded(code, &value, accepted, None))
@@ -50,7 +50,7 @@ pub fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<
         Form::Whole => list,
         Form::Table => table::table(&version.columns, &list, include(call)?, now()),
         Form::MetadataList => table::partial_metadata_list(&list),
-        Form::Metadata => return Err(Status::not_acceptable(&registry::body::MEDIA_TYPES)),
+        Form::Metadata => return Err(Status::not_acceptable(&api_registry::body::MEDIA_TYPES)),
     };
     if call.accepted.form != Form::Whole {
         hide_field_annotations(kind, &mut value);

@@ -1,12 +1,12 @@
 //! TokenRequest: the `token` subresource of a service account.
 
+use api_registry::admission::{Known, Notes, Operation, View};
+use api_registry::body;
+use api_registry::options::{WriteKind, WriteOptions};
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::status::{GroupName, Status};
 use apimachinery::{GroupVersionKind, Value, apply};
 use auth::service_account::request::{self, Kind, Reference};
-use registry::admission::{Known, Notes, Operation, View};
-use registry::body;
-use registry::options::{WriteKind, WriteOptions};
 
 use super::{Call, part, shown};
 use crate::answer::Answer;

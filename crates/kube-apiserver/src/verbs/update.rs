@@ -4,16 +4,16 @@ use std::borrow::Cow;
 
 use api::core::service::allocation::Plan;
 use api::kind::{Context, ReplicaPaths, SubresourceAction};
+use api_registry::admission::webhooks::write_options;
+use api_registry::admission::{Attributes, Effect, Operation};
+use api_registry::body::{self, Received};
+use api_registry::conversion::{in_request, to_stored};
+use api_registry::options::{WriteKind, WriteOptions};
+use api_registry::{deletion, scale, write};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::Status;
 use apimachinery::time::Time;
 use apimachinery::{Value, apply};
-use registry::admission::webhooks::write_options;
-use registry::admission::{Attributes, Effect, Operation};
-use registry::body::{self, Received};
-use registry::conversion::{in_request, to_stored};
-use registry::options::{WriteKind, WriteOptions};
-use registry::{deletion, scale, write};
 
 use super::{Call, Current, create, shown};
 use crate::answer::Answer;

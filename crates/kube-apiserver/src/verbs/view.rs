@@ -4,11 +4,11 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use api::kind::Kind;
+use api_registry::admission::measure::Measured;
+use api_registry::admission::{Known, View};
 use apimachinery::Value;
 use auth::{Authorizer, Decision, Resource, Target, User};
 use client::held;
-use registry::admission::measure::Measured;
-use registry::admission::{Known, View};
 
 use crate::authorization::Authorization;
 use crate::cache::Entry;

@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use api::codec;
 use api::kind::{Shape, Version};
+use api_registry::accept::{Encoding, Form};
+use api_registry::conversion::from_stored;
+use api_registry::options::ListOptions;
+use api_registry::selection::Selection;
 use apimachinery::status::Status;
 use apimachinery::table::{self, IncludeObject};
 use apimachinery::{Key, Object, Value};
@@ -14,10 +18,6 @@ use client::held::{self, Held, Objects, SharedEvent};
 use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use mvcc::Revision;
-use registry::accept::{Encoding, Form};
-use registry::conversion::from_stored;
-use registry::options::ListOptions;
-use registry::selection::Selection;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use api_registry::admission::configuration;
+use api_registry::admission::image_policy::{self, Config};
+use api_registry::admission::{Attributes, Notes};
 use apimachinery::status::Status;
 use apimachinery::{Value, json};
 use auth::cache::Cache;
-use registry::admission::configuration;
-use registry::admission::image_policy::{self, Config};
-use registry::admission::{Attributes, Notes};
 
 use crate::remote::{self, Remote};
 use crate::state::now;

@@ -1,5 +1,7 @@
 //! The `proxy` subresource of pods, services and nodes.
 
+use api_registry::admission::{Operation, View};
+use api_registry::connect::{self, Name, Scheme, endpoint, endpoints, is_proxyable, pod_port};
 use apimachinery::status::Status;
 use apimachinery::{Value, value};
 use bytes::BytesMut;
@@ -7,8 +9,6 @@ use client::config::Tls;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
 use http::{Method, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
-use registry::admission::{Operation, View};
-use registry::connect::{self, Name, Scheme, endpoint, endpoints, is_proxyable, pod_port};
 
 use super::{Call, failed, kubelet_of, part, reached, switch, taken};
 use crate::answer::{Answer, Body};

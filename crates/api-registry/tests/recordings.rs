@@ -10,13 +10,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::kind::{Context, Kind, Requester};
+use api_registry::body::{self, Media};
+use api_registry::write::{self, GeneratedIds, Target};
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::Status;
 use apimachinery::time::Time;
 use apimachinery::{Value, json};
-use registry::body::{self, Media};
-use registry::write::{self, GeneratedIds, Target};
 
 const NOW: Time = Time::from_unix(1_700_000_000, 0);
 
@@ -204,18 +204,18 @@ fn answer(request: &Request<'_>, bytes: &[u8], media: Media) -> Result<Value, St
     let requester = Requester { name: "admin".into(), groups: vec!["system:masters".into()], ..Requester::default() };
     let context = Context { version, subresource: "", now: NOW, requester: &requester };
     let draw = GeneratedIds { uid: "00000000-0000-0000-0000-000000000001".into(), suffix: "abcde".into() };
-    registry::conversion::to_stored(&mut object, kind, version);
+    api_registry::conversion::to_stored(&mut object, kind, version);
     match request.old {
         None => write::create(kind, &mut object, &draw, &context)?,
         Some(old) => {
             let mut old = old.clone();
-            registry::conversion::to_stored(&mut old, kind, version);
+            api_registry::conversion::to_stored(&mut old, kind, version);
             write::check_preconditions(kind, &mut object, &old, "KEY")?;
             write::update(kind, &mut object, &old, &context)?
         }
     };
     write::settle(kind, &mut object);
-    registry::conversion::from_stored(&mut object, kind, version);
+    api_registry::conversion::from_stored(&mut object, kind, version);
     Ok(object)
 }
 
