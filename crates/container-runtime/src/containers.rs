@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use container::cgroup::Cgroup;
-use container::private;
-use container::protocol::Start;
+use container_shim::cgroup::Cgroup;
+use container_shim::private;
+use container_shim::protocol::Start;
 use cri::v1;
 use image_store::Image;
 use rustix::mount::MountPropagationFlags;

@@ -32,7 +32,7 @@ pub enum Error {
         source: std::io::Error,
     },
     #[error(transparent)]
-    Shim(#[from] container::ClientError),
+    Shim(#[from] container_shim::ClientError),
     #[error(transparent)]
     Spec(#[from] SpecError),
     #[error(transparent)]

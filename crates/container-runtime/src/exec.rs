@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use container::ExecIo;
+use container_shim::ExecIo;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
@@ -70,7 +70,7 @@ impl Runtime {
     }
 
     /// Returns the client of the shim that runs a container.
-    pub(crate) fn shim_of(&self, container: &Container) -> Result<container::Client, Error> {
+    pub(crate) fn shim_of(&self, container: &Container) -> Result<container_shim::Client, Error> {
         Ok(self.sandbox(&container.record().sandbox)?.shim.clone())
     }
 }

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use container::cgroup::Cgroup;
-use container::protocol::{EXIT, Exit, Reply};
-use container::{Client, Events, Program};
+use container_shim::cgroup::Cgroup;
+use container_shim::protocol::{EXIT, Exit, Reply};
+use container_shim::{Client, Events, Program};
 use cri::v1;
 use image_store::{Builtin, Digest, Image, Registries, Store};
 use net::Network;
@@ -86,7 +86,7 @@ impl Runtime {
         let images = Store::open(&config.root.join("images"))?;
         let empty = config.root.join("empty");
         let protect = || {
-            container::private::create_dir(&empty)?;
+            container_shim::private::create_dir(&empty)?;
             Program::protect(&config.shim.0, &empty)
         };
         let shim = protect().map_err(Error::io("protect the shim's program from containers"))?;

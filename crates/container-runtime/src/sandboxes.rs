@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use container::cgroup::Cgroup;
-use container::protocol::{self, NETNS};
-use container::systemd::{self, Systemd};
+use container_shim::cgroup::Cgroup;
+use container_shim::protocol::{self, NETNS};
+use container_shim::systemd::{self, Systemd};
 use cri::v1;
 use net::{Attachment, PortMapping, Protocol};
 use rustix::mount::MountFlags;
@@ -90,7 +90,7 @@ impl Runtime {
         blocking::in_place(|| write_files(&sandbox.dir, &record.config))
             .map_err(Error::io("write the sandbox's files"))?;
         let args: Vec<&str> = self.config.shim.1.iter().map(String::as_str).collect();
-        let shim = container::spawn(&self.shim, &args, &sandbox.dir).await?;
+        let shim = container_shim::spawn(&self.shim, &args, &sandbox.dir).await?;
         let setup = setup(&record);
         let own_network = setup.network;
         let running = shim.sandbox(setup).await?;
@@ -231,7 +231,7 @@ pub(crate) fn id_maps(config: &v1::PodSandboxConfig) -> Option<protocol::IdMaps>
 /// Creates a directory that only root can enter. Root of a user namespace is another user outside of it, and sets up
 /// the container's mounts: its group may traverse the directory but not list it.
 pub(crate) fn create_private(dir: &Path, maps: Option<&protocol::IdMaps>) -> std::io::Result<()> {
-    container::private::create_dir(dir)?;
+    container_shim::private::create_dir(dir)?;
     let Some(maps) = maps else { return Ok(()) };
     let group = maps.gids.iter().find(|map| map.inside == 0).map(|map| map.outside);
     std::os::unix::fs::chown(dir, None, group)?;

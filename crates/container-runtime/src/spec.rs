@@ -208,7 +208,7 @@ fn namespaces(inputs: &Inputs<'_>) -> Vec<Value> {
     if inputs.users {
         list.push(json!({"type": "user", "path": of(inputs.pause, "user")}));
     }
-    if container::cgroup::Cgroup::is_unified() && !inputs.security().privileged {
+    if container_shim::cgroup::Cgroup::is_unified() && !inputs.security().privileged {
         list.push(json!({"type": "cgroup"}));
     }
     list

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use container::cgroup::{Cgroup, Pressure, Stall, Usage};
+use container_shim::cgroup::{Cgroup, Pressure, Stall, Usage};
 use cri::v1;
 
 use crate::record::Phase;

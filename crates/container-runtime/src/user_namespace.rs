@@ -1,6 +1,6 @@
 //! Validation of requested user namespaces: a pod has its own with one range of IDs, or the node's.
 
-use container::protocol::{IdMap, IdMaps};
+use container_shim::protocol::{IdMap, IdMaps};
 use cri::v1;
 
 use crate::error::Error;

@@ -11,5 +11,5 @@ pub fn arguments(command: Command) -> Command {
 /// Supervises the sandbox until it is removed.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let dir = matches.get_one::<PathBuf>("dir").expect("clap requires it");
-    Ok(container::run(dir)?)
+    Ok(container_shim::run(dir)?)
 }

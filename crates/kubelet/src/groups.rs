@@ -4,8 +4,8 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ::container::cgroup::Cgroup;
-use ::container::systemd::{self, Systemd, SystemdError};
+use ::container_shim::cgroup::Cgroup;
+use ::container_shim::systemd::{self, Systemd, SystemdError};
 use cri::v1;
 
 use crate::config::Config;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::container::systemd::SystemdError;
+use ::container_shim::systemd::SystemdError;
 use apimachinery::quantity::{Format, Quantity};
 use apimachinery::{Resource, Value};
 use client::Client;

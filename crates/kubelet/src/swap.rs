@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ::container::cgroup::Cgroup;
+use ::container_shim::cgroup::Cgroup;
 use api::field_rules::quantity;
 use apimachinery::quantity::Quantity;
 use cri::v1;

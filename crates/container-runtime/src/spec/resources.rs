@@ -1,6 +1,6 @@
 //! CRI resources as OCI resources.
 
-use container::cgroup::Cgroup;
+use container_shim::cgroup::Cgroup;
 use cri::v1;
 use serde_json::{Value, json};
 

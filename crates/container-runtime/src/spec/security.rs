@@ -148,7 +148,7 @@ pub fn seccomp(security: &v1::LinuxContainerSecurityContext) -> Result<Option<Va
     }
     let default = || {
         let names: Vec<&str> = wanted(security).into_iter().collect();
-        serde_json::to_value(container::default_profile(&names)).expect("a profile is JSON")
+        serde_json::to_value(container_shim::default_profile(&names)).expect("a profile is JSON")
     };
     if let Some(profile) = &security.seccomp {
         return match profile.profile_type() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::extract::ws::{Message, WebSocket};
 use bytes::Bytes;
-use container::protocol::NETNS;
+use container_shim::protocol::NETNS;
 use futures_util::{SinkExt, StreamExt};
 use spdy::{Session, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use container::ExecIo;
+use container_shim::ExecIo;
 use cri::v1;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::termios::Winsize;
@@ -69,7 +69,7 @@ async fn try_exec(runtime: &Runtime, request: &v1::ExecRequest, wire: Wire) -> R
 
 /// Waits for the exit and the remaining output. If the client disconnects, returns an error and the command is killed.
 async fn watched(
-    end: impl Future<Output = Result<i32, container::ClientError>>,
+    end: impl Future<Output = Result<i32, container_shim::ClientError>>,
     mut output: tokio::task::JoinHandle<bool>,
 ) -> Result<i32, Error> {
     tokio::pin!(end);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use ::kubelet::logs::Logs;
 use ::kubelet::resources;
 use anyhow::{Context, Result};
-use container::cgroup::Cgroup;
-use container::systemd;
+use container_shim::cgroup::Cgroup;
+use container_shim::systemd;
 
 use crate::output::outln;
 

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use container::cgroup::Cgroup;
+use container_shim::cgroup::Cgroup;
 use cri::v1;
 use cri::v1::image_service_client::ImageServiceClient;
 use cri::v1::runtime_service_client::RuntimeServiceClient;

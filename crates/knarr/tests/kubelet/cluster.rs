@@ -9,7 +9,7 @@ use std::time::Duration;
 use apimachinery::{Resource, Value, json, value};
 use client::config::Kubeconfig;
 use client::{Client, Event, Target, WatchOptions, WriteOptions};
-use container::cgroup::Cgroup;
+use container_shim::cgroup::Cgroup;
 
 use crate::containerd::{Daemon, containerd};
 pub use crate::machine::{IMAGE, Machine, NODE, Process, busybox, component};

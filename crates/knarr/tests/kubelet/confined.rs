@@ -3,7 +3,7 @@
 use std::fs;
 
 use apimachinery::{Value, value};
-use container::cgroup::Cgroup;
+use container_shim::cgroup::Cgroup;
 
 use crate::cluster::*;
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use ::container::cgroup::{Cgroup, Usage};
-use ::container::systemd;
+use ::container_shim::cgroup::{Cgroup, Usage};
+use ::container_shim::systemd;
 use cri::v1;
 use http::Response;
 

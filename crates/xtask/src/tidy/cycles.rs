@@ -15,7 +15,7 @@ const IN_CYCLES: &[(&str, usize)] = &[
     ("cel", 9),
     ("client", 4),
     ("consensus", 2),
-    ("container", 4),
+    ("container-shim", 4),
     ("controller-runtime", 3),
     ("encryption", 4),
     ("image-store", 3),

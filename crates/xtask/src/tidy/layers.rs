@@ -12,7 +12,7 @@ use super::Tree;
 const LAYERS: &[&[&str]] = &[
     &["apimachinery", "sys", "cri", "plugins", "spdy"],
     &["cel"],
-    &["api", "mvcc", "consensus", "image-store", "container", "net"],
+    &["api", "mvcc", "consensus", "image-store", "container-shim", "net"],
     &[
         "store",
         "auth",
