@@ -34,11 +34,11 @@ pub struct Inside {
 pub struct Shared {
     pub inside: Option<Inside>,
     /// Delays pods until the network policies of the node are known.
-    pub gate: Arc<proxy::policy::gate::Gate>,
+    pub gate: Arc<kube_proxy::policy::gate::Gate>,
 }
 
 /// Makes pods wait for network policies if the component that enforces them is one of `components`.
-pub fn expect_policies(gate: &proxy::policy::gate::Gate, components: &[&str]) {
+pub fn expect_policies(gate: &kube_proxy::policy::gate::Gate, components: &[&str]) {
     if components.contains(&"network") {
         gate.expect_enforcer();
     }

@@ -211,7 +211,7 @@ fn gate(shared: &Shared) -> Gate {
     let gate = Arc::clone(&shared.gate);
     Arc::new(move |pod, ips| {
         let gate = Arc::clone(&gate);
-        Box::pin(async move { gate.pass(&Key::of(&pod), proxy::policy::Pod::at(&pod, ips)).await })
+        Box::pin(async move { gate.pass(&Key::of(&pod), kube_proxy::policy::Pod::at(&pod, ips)).await })
     })
 }
 

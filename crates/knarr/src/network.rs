@@ -67,24 +67,24 @@ pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
             let parsed = controllers::service_lb::Config::parse(text);
             let pool =
                 parsed.with_context(|| format!("--load-balancer-pool: {text:?} is not a list of addresses"))?.pool;
-            Some(proxy::announce::Config { node: node.clone(), pool })
+            Some(kube_proxy::announce::Config { node: node.clone(), pool })
         }
     };
     let answer = async {
         match &answering {
-            Some(config) => proxy::announce::run(client.clone(), config.clone()).await,
+            Some(config) => kube_proxy::announce::run(client.clone(), config.clone()).await,
             None => std::future::pending().await,
         }
     };
     let ended = tokio::select! {
         ended = answer => ended.map_err(Into::into),
-        ended = proxy::mesh::run(client.clone(), node, mtu) => ended.map_err(Into::into),
-        ended = proxy::policy::follow::run(client.clone(), node, &dns, &shared.gate) => ended.map_err(Into::into),
+        ended = kube_proxy::mesh::run(client.clone(), node, mtu) => ended.map_err(Into::into),
+        ended = kube_proxy::policy::follow::run(client.clone(), node, &dns, &shared.gate) => ended.map_err(Into::into),
         signal = crate::etcd::signal() => signal,
     };
     if let Some(config) = &answering {
         // An API server in this process may have stopped already.
-        let _ = tokio::time::timeout(LEAVING, proxy::announce::leave(&client, config)).await;
+        let _ = tokio::time::timeout(LEAVING, kube_proxy::announce::leave(&client, config)).await;
     }
     ended
 }

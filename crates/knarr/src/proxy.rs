@@ -6,9 +6,9 @@ use std::sync::{Arc, RwLock};
 use anyhow::{Context, Result};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use proxy::config::{Config, Mode};
-use proxy::health::Told;
-use proxy::metrics::Metrics;
+use kube_proxy::config::{Config, Mode};
+use kube_proxy::health::Told;
+use kube_proxy::metrics::Metrics;
 
 use crate::component::{self, Inside, Reach};
 
@@ -106,7 +106,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 /// Runs in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
     if is_on(matches, "cleanup") {
-        return proxy::follow::clean_up().context("failed to remove the rules");
+        return kube_proxy::follow::clean_up().context("failed to remove the rules");
     }
     if is_on(matches, "init-only") {
         return Ok(());
@@ -122,7 +122,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
     }
     crate::oom::set_score(config.oom_score_adj);
     if config.mode == Mode::Iptables {
-        proxy::iptables::check().context("failed to set up iptables mode")?;
+        kube_proxy::iptables::check().context("failed to set up iptables mode")?;
     }
     let kubeconfig = text(matches, "kubeconfig").map(str::to_owned).or_else(|| config.kubeconfig.clone());
     let reach = Reach::new(kubeconfig.as_deref().map(Path::new), text(matches, "master"), inside)?;
@@ -132,16 +132,16 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
     if let Some(address) = config.healthz {
         let listener =
             tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;
-        tokio::spawn(proxy::health::serve(listener, Arc::clone(&well)));
+        tokio::spawn(kube_proxy::health::serve(listener, Arc::clone(&well)));
     }
     let metrics = Arc::new(Metrics::new(config.mode));
     if let Some(address) = config.metrics {
         let listener =
             tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;
-        tokio::spawn(proxy::health::serve_metrics(listener, Arc::clone(&metrics)));
+        tokio::spawn(kube_proxy::health::serve_metrics(listener, Arc::clone(&metrics)));
     }
     tokio::select! {
-        ended = proxy::follow::run(client, config, well, metrics) => Ok(ended?),
+        ended = kube_proxy::follow::run(client, config, well, metrics) => Ok(ended?),
         signal = crate::etcd::signal() => signal,
     }
 }

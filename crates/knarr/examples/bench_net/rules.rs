@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use apimachinery::{Key, Value, value};
-use proxy::config::Mode;
-use proxy::engine::{Engine, Settings};
-use proxy::{Node, Rules};
+use kube_proxy::config::Mode;
+use kube_proxy::engine::{Engine, Settings};
+use kube_proxy::{Node, Rules};
 
 use crate::percentile;
 use crate::spaces::Space;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use apimachinery::{Key, value};
+use kube_proxy::config::Mode;
+use kube_proxy::engine::{Engine, Settings};
+use kube_proxy::{Node, Rules};
 use net::routed::Config;
 use net::{Cidr, Routed};
-use proxy::config::Mode;
-use proxy::engine::{Engine, Settings};
-use proxy::{Node, Rules};
 
 use crate::spaces::Space;
 

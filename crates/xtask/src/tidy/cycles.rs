@@ -23,7 +23,7 @@ const IN_CYCLES: &[(&str, usize)] = &[
     ("kubelet", 16),
     ("apimachinery", 12),
     ("net", 2),
-    ("proxy", 4),
+    ("kube-proxy", 4),
     ("container-runtime", 5),
     ("scheduler", 12),
     ("serving", 2),

@@ -36,7 +36,7 @@ const LAYERS: &[&[&str]] = &[
         "dashboard",
         "serving",
     ],
-    &["kube-apiserver", "kube-scheduler", "kubelet", "proxy", "dns", "ingress", "metrics-server"],
+    &["kube-apiserver", "kube-scheduler", "kubelet", "kube-proxy", "dns", "ingress", "metrics-server"],
     &["testkit", "sim", "fuzzing"],
     &["knarr", "e2e", "xtask"],
 ];

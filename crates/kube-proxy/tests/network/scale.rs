@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use apimachinery::{Key, Value, value};
-use proxy::nftables::{ExistingTable, Writer};
-use proxy::{Node, Rules};
+use kube_proxy::nftables::{ExistingTable, Writer};
+use kube_proxy::{Node, Rules};
 
 use crate::fixture::settings;
 use crate::world::{Namespace, is_root};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use apimachinery::{Value, value};
-use proxy::config::Mode;
-use proxy::engine::{Settings, clean_up};
+use kube_proxy::config::Mode;
+use kube_proxy::engine::{Settings, clean_up};
 
 use crate::fixture::{Fixture, ip, plain, settings};
 use crate::world::{Namespace, Stranger, World, is_root};
@@ -387,7 +387,7 @@ fn choices() -> Vec<Choice> {
 #[test]
 fn endpoints_are_selected_by_hints_policies_and_conditions() {
     in_each_mode(|mut fixture| {
-        fixture.rules.set_node(proxy::Node { name: "a".into(), zone: "z1".into() });
+        fixture.rules.set_node(kube_proxy::Node { name: "a".into(), zone: "z1".into() });
         for (what, wishes, endpoints, to, expect) in choices() {
             // At this port an endpoint returns its own address.
             let spec = value!({"clusterIP": "10.96.0.1", "ports": [{"name": "i", "port": 90, "nodePort": 30090}]});

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 use std::sync::mpsc;
 
 use apimachinery::{Key, Value, value};
+use kube_proxy::config::Mode;
+use kube_proxy::engine::{Engine, Settings};
+use kube_proxy::{Changes, Node, Rules};
 use net::routed::Config;
 use net::{Cidr, Routed};
-use proxy::config::Mode;
-use proxy::engine::{Engine, Settings};
-use proxy::{Changes, Node, Rules};
 use tokio::sync::mpsc as tasks;
 
 use crate::world::{Namespace, World};
@@ -117,7 +117,7 @@ impl Fixture {
 
     fn forget(&self, changes: &Changes) {
         if self.mode != Mode::Userspace {
-            self.world.node.enter(|| proxy::follow::forget_stale(changes, &settings()));
+            self.world.node.enter(|| kube_proxy::follow::forget_stale(changes, &settings()));
         }
     }
 

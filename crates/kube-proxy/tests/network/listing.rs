@@ -3,10 +3,10 @@
 use std::process::Command;
 
 use apimachinery::{Value, value};
+use kube_proxy::config::Mode;
+use kube_proxy::policy::follow::Enforcer;
 use net::routed::Config;
 use net::{Cidr, PortMapping, Protocol, Routed};
-use proxy::config::Mode;
-use proxy::policy::follow::Enforcer;
 
 use crate::fixture::{Fixture, plain};
 use crate::policies::{enforce, rows};
