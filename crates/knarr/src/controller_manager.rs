@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, Args, FromArgMatches};
+use component_base::health::Endpoint;
 use controller::Controller;
 use controller::everything::GlobalController;
 use controller_runtime::election::{Election, Ended};
 use controller_runtime::events::Recorder;
 use controller_runtime::{Caches, Driver, Member};
 use controllers::table::{self, Row, Visitor};
-use serving::health::Endpoint;
 use tokio::task::JoinSet;
 
 use crate::component::{self, Inside, Reach};

@@ -13,6 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use client::Client;
+use component_base::health::{Endpoint, HealthRequest, Outcome, SLIS_PATH, Slis};
+use component_base::{Reloaded, TlsSettings, read_certificate, without_head_body};
 use controller_runtime::Caches;
 use controller_runtime::reviews::Reviews;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -25,8 +27,6 @@ use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::sign::SingleCertAndKey;
-use serving::health::{Endpoint, HealthRequest, Outcome, SLIS_PATH, Slis};
-use serving::{Reloaded, TlsSettings, read_certificate, without_head_body};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
@@ -123,7 +123,7 @@ impl Health {
 
     /// Serves until the future is dropped.
     pub async fn serve(self, listener: TcpListener) {
-        serving::accept(listener, CONNECTIONS_MAX, std::future::pending(), |stream, _, slot| {
+        component_base::accept(listener, CONNECTIONS_MAX, std::future::pending(), |stream, _, slot| {
             let health = self.clone();
             async move {
                 health.connection(stream).await;
@@ -275,7 +275,7 @@ impl Tls {
     }
 }
 
-fn given(certificate: &Path, key: &Path) -> Result<ServerConfig, serving::TlsError> {
+fn given(certificate: &Path, key: &Path) -> Result<ServerConfig, component_base::TlsError> {
     let settings = TlsSettings::default();
     let shown = read_certificate(certificate, key, &*settings.provider()?)?;
     let builder = settings.server_without_client_certificates()?;

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::metrics::Metrics;
+use component_base::LogFile;
 use queue::Queue;
-use serving::LogFile;
 pub use webhook::Webhook;
 
 /// Audit policy and backends, from flags.

@@ -53,7 +53,7 @@ pub async fn serve(state: &State, asked: &Asked) -> Option<Answer> {
             Some(plain(&state.aggregation.with_foreign(|foreign| merged::index(own, foreign))))
         }
         "/metrics" => Some(metrics(state.metrics.text(state))),
-        serving::health::SLIS_PATH => Some(metrics(health::slis(state))),
+        component_base::health::SLIS_PATH => Some(metrics(health::slis(state))),
         openid::DISCOVERY_PATH | openid::KEYS_PATH => issuer(state, path),
         "" => Some(with_table(state, |table| indented(&json::to_vec(&paths(table))))),
         _ => match path.strip_prefix("/openapi/v3/") {

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use serving::health::{Endpoint, HealthRequest, LogProbe, Outcome, Slis};
+use component_base::health::{Endpoint, HealthRequest, LogProbe, Outcome, Slis};
 use tokio::sync::Mutex;
 
 use crate::answer::{self, Answer};

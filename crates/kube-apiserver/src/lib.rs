@@ -90,5 +90,5 @@ pub mod vault;
 pub mod verbs;
 pub mod webhooks;
 
+pub use component_base::reload;
 pub use server::{Config, Server};
-pub use serving::reload;

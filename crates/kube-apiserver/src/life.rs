@@ -19,11 +19,11 @@ use auth::impersonation::{self, Gate, Trial};
 use auth::{Attributes, Authorizer, Decision, Target, User};
 use bytes::{Bytes, BytesMut};
 use client::held::WantShared;
+use component_base::without_head_body;
 use futures_util::FutureExt;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AsHeaderName, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
-use serving::without_head_body;
 use tokio::time::Instant;
 
 pub use course::{RequestTrace, Sent};

@@ -38,7 +38,7 @@ const STREAMS_MAX: u32 = 250;
 /// Accepts connections until shutdown, and then waits for the open ones to finish.
 pub async fn accept(listener: TcpListener, tls: Arc<Tls>, state: Arc<State>) {
     let ending = state.ending();
-    serving::accept(listener, CONNECTIONS_MAX, ending, |stream, from, slot| {
+    component_base::accept(listener, CONNECTIONS_MAX, ending, |stream, from, slot| {
         let serving = connection(stream, from, Arc::clone(&tls), Arc::clone(&state));
         async move {
             serving.await;

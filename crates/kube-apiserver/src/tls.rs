@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use apimachinery::time::Time;
 use auth::x509::Subject;
+pub use component_base::MinVersion;
+use component_base::{TlsSettings, read_certificate};
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
-pub use serving::MinVersion;
-use serving::{TlsSettings, read_certificate};
 
 use crate::authentication::Peer;
 use crate::reload::Reloaded;
@@ -70,7 +70,7 @@ pub enum Error {
     Verifier(PathBuf, #[source] rustls::server::VerifierBuilderError),
     /// The TLS settings or a certificate are invalid.
     #[error(transparent)]
-    Settings(#[from] serving::TlsError),
+    Settings(#[from] component_base::TlsError),
 }
 
 /// The current TLS configuration; certificates and CAs are reloaded when their files change.

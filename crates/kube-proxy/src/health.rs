@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use apimachinery::{json, value};
-use serving::health::{HealthRequest, SLIS_PATH, Slis};
+use component_base::health::{HealthRequest, SLIS_PATH, Slis};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;

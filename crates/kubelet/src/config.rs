@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use apimachinery::{Object, Value, yaml};
+use component_base::TlsSettings;
 use http::{HeaderName, HeaderValue, Uri};
-use serving::TlsSettings;
 
 use crate::images::{Listed, Verification};
 use crate::memory::bank::Amount;

@@ -17,6 +17,8 @@ use std::time::Duration;
 use apimachinery::{Value, json, value};
 use bytes::Bytes;
 use client::Client;
+use component_base::health::{HealthRequest, LogProbe, Outcome, Slis};
+use component_base::{Slot, without_head_body};
 use futures_util::Stream;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -26,8 +28,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use percent_encoding::percent_decode_str;
-use serving::health::{HealthRequest, LogProbe, Outcome, Slis};
-use serving::{Slot, without_head_body};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
@@ -103,9 +103,10 @@ pub async fn open(
     let access = Access::new(config, context.client.clone());
     let (sync_loop, log, slis) = (SyncLoop::default(), LogProbe::default(), Slis::default());
     let server = Arc::new(Server { context, known, sync_loop: Arc::clone(&sync_loop), log, slis, access });
-    let accepting = serving::accept(listener, CONNECTIONS_MAX, std::future::pending(), move |stream, _, slot| {
-        connection(stream, TlsAcceptor::from(tls.current()), Arc::clone(&server), slot)
-    });
+    let accepting =
+        component_base::accept(listener, CONNECTIONS_MAX, std::future::pending(), move |stream, _, slot| {
+            connection(stream, TlsAcceptor::from(tls.current()), Arc::clone(&server), slot)
+        });
     let work = async move {
         match signing {
             Some(signing) => tokio::join!(signing, accepting).1,
@@ -137,7 +138,7 @@ pub async fn healthz(port: u16) {
         }
     };
     let slis = Arc::new(Slis::default());
-    serving::accept(listener, HEALTHZ_CONNECTIONS_MAX, std::future::pending(), |stream, _, slot| {
+    component_base::accept(listener, HEALTHZ_CONNECTIONS_MAX, std::future::pending(), |stream, _, slot| {
         let slis = Arc::clone(&slis);
         async move {
             let service = service_fn(|request: Request<Incoming>| {

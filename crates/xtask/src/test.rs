@@ -18,7 +18,7 @@ const AREAS: &[Area] = &[
         name: "apiserver",
         about: "API server: requests, verbs, admission, watches, discovery, audit, priority and fairness",
         filter: "package(kube-apiserver) + package(api-registry) + package(auth) + package(audit) + package(encryption) \
-                 + package(flowcontrol) + package(openapi) + package(serving) + package(spdy) \
+                 + package(flowcontrol) + package(openapi) + package(component-base) + package(spdy) \
                  + (package(knarr) & binary(kube_apiserver))",
     },
     Area {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use audit::log::rotation::Rotation;
+use component_base::LogFile;
 use rustix::fs::{FlockOperation, flock};
-use serving::LogFile;
 
 /// Time limit for a killed process to release its lock, and the polling interval. flock has no timeout.
 const DYING: Duration = Duration::from_secs(5);

@@ -28,7 +28,7 @@ impl Authority {
     /// Reads the CA certificates of a file.
     pub fn read(file: &Path, provider: &Arc<CryptoProvider>) -> Result<Self, Error> {
         let mut roots = RootCertStore::empty();
-        for certificate in serving::read_certificates(file)? {
+        for certificate in component_base::read_certificates(file)? {
             roots.add(certificate)?;
         }
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();

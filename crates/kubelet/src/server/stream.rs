@@ -150,7 +150,7 @@ async fn pass_on(url: &str, mut request: Request<Incoming>, idle_max: Duration) 
     for (name, value) in answer.headers() {
         response = response.header(name, value);
     }
-    let slot = request.extensions().get::<Arc<serving::Slot>>().cloned();
+    let slot = request.extensions().get::<Arc<component_base::Slot>>().cloned();
     let (near, far) = (hyper::upgrade::on(&mut request), hyper::upgrade::on(&mut answer));
     tokio::spawn(async move {
         let _slot = slot;
@@ -158,7 +158,7 @@ async fn pass_on(url: &str, mut request: Request<Incoming>, idle_max: Duration) 
         let (near, mut far) = (TokioIo::new(near), TokioIo::new(far));
         let idle_max = if idle_max.is_zero() { FOREVER } else { idle_max };
         // Either side ends the stream by closing it.
-        let _ = tokio::io::copy_bidirectional(&mut serving::Idle::new(near, idle_max), &mut far).await;
+        let _ = tokio::io::copy_bidirectional(&mut component_base::Idle::new(near, idle_max), &mut far).await;
     });
     let empty = Empty::new().map_err(|never| match never {}).boxed_unsync();
     let mut response = response.body(empty).expect("the answer is well formed");

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use component_base::{Reloaded, TlsSettings, read_certificate, read_certificates};
 use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::SingleCertAndKey;
 use rustls::{RootCertStore, ServerConfig};
-use serving::{Reloaded, TlsSettings, read_certificate, read_certificates};
 
 use crate::bootstrap::Purpose;
 use crate::config::Config;
@@ -21,7 +21,7 @@ pub enum TlsError {
     Make(#[from] rcgen::Error),
     /// Certificate and key do not match, or a TLS setting is unknown.
     #[error(transparent)]
-    Settings(#[from] serving::TlsError),
+    Settings(#[from] component_base::TlsError),
     #[error("failed to load the client CA")]
     Clients(#[from] rustls::Error),
     /// The client CA file contains no usable certificate.
@@ -136,7 +136,7 @@ fn own(dir: &Path, node: &str, addresses: &[String]) -> Result<(PathBuf, PathBuf
 mod tests {
     use std::time::{Duration, Instant};
 
-    use serving::MinVersion;
+    use component_base::MinVersion;
 
     use super::*;
 

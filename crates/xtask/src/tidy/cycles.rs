@@ -26,7 +26,7 @@ const IN_CYCLES: &[(&str, usize)] = &[
     ("kube-proxy", 4),
     ("container-runtime", 5),
     ("scheduler", 12),
-    ("serving", 2),
+    ("component-base", 2),
     ("sim", 2),
 ];
 

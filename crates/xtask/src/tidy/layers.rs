@@ -34,7 +34,7 @@ const LAYERS: &[&[&str]] = &[
         "hollow-node",
         "kubectl",
         "dashboard",
-        "serving",
+        "component-base",
     ],
     &["kube-apiserver", "kube-scheduler", "kubelet", "kube-proxy", "dns", "ingress", "metrics-server"],
     &["testkit", "sim", "fuzzing"],
