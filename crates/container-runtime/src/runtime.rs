@@ -16,7 +16,7 @@ use tokio::sync::{broadcast, watch};
 use crate::blocking;
 use crate::error::Error;
 use crate::record::{self, Phase, Syncing};
-use crate::streaming::Tickets;
+use crate::streaming_server::Tickets;
 use crate::ulimit::Ulimit;
 
 /// Capacity of the event channel per listener.

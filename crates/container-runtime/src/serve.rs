@@ -13,7 +13,7 @@ use tonic::transport::Server;
 
 use crate::image_service::Images;
 use crate::runtime::Runtime;
-use crate::{service, streaming};
+use crate::{service, streaming_server};
 
 /// Maximum message size; the largest are pod configurations and lists of all objects.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -51,7 +51,7 @@ pub async fn serve(
     let listener = sys::listen_own(socket).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let listener = UnixListener::from_std(listener).map_err(failed)?;
-    let streams = streaming::start(Arc::clone(&runtime)).await.map_err(ServeError::Streaming)?;
+    let streams = streaming_server::start(Arc::clone(&runtime)).await.map_err(ServeError::Streaming)?;
     let limited = RuntimeServiceServer::new(service::Runtime(Arc::clone(&runtime)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);

@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use crate::blocking;
 use crate::error::Error;
 use crate::runtime::{Container, Runtime as Machine, Sandbox};
-use crate::streaming::Ticket;
+use crate::streaming_server::Ticket;
 use crate::{metrics, sandboxes};
 
 /// Maximum items per message of a streamed list.

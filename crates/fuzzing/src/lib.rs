@@ -20,7 +20,7 @@ pub const TARGETS: &[Target] = &[
     ("peer_frames", store::fuzz::peer_frames),
     ("regexp", apimachinery::regexp::fuzz::check),
     ("request_info", request_info::check),
-    ("spdy", spdy::fuzz::check),
+    ("spdy", streaming::spdy::fuzz::check),
     ("unpack", image_store::canary::check),
     ("wal_frames", store::fuzz::wal_frames),
 ];

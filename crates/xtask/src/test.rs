@@ -18,7 +18,7 @@ const AREAS: &[Area] = &[
         name: "apiserver",
         about: "API server: requests, verbs, admission, watches, discovery, audit, priority and fairness",
         filter: "package(kube-apiserver) + package(api-registry) + package(auth) + package(audit) + package(encryption) \
-                 + package(flowcontrol) + package(openapi) + package(component-base) + package(spdy) \
+                 + package(flowcontrol) + package(openapi) + package(component-base) + package(streaming) \
                  + (package(knarr) & binary(kube_apiserver))",
     },
     Area {
@@ -42,7 +42,7 @@ const AREAS: &[Area] = &[
         name: "kubelet",
         about: "kubelet and container runtime (needs root)",
         filter: "package(kubelet) + package(container-runtime) + package(container-shim) + package(cri) + package(plugins) \
-                 + package(spdy) + package(sys) + (package(knarr) & (binary(kubelet) + binary(cri)))",
+                 + package(streaming) + package(sys) + (package(knarr) & (binary(kubelet) + binary(cri)))",
     },
     Area { name: "metrics", about: "resource metrics API", filter: "package(metrics-server)" },
     Area {

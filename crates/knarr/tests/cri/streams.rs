@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use container_runtime::spdy::{Headers, Session, Side, Stream};
 use cri::v1;
 use futures_util::{SinkExt, StreamExt};
+use streaming::spdy::{Headers, Session, Side, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;

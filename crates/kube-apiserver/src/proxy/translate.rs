@@ -13,7 +13,7 @@ use http::StatusCode;
 use http::header::HeaderMap;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use spdy::{Headers, Session, Side};
+use streaming::spdy::{Headers, Session, Side};
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
@@ -68,11 +68,11 @@ pub async fn translate(
 
 /// The streams that the client writes to.
 struct Inward {
-    stdin: Option<spdy::Sender>,
-    resize: Option<spdy::Sender>,
+    stdin: Option<streaming::spdy::Sender>,
+    resize: Option<streaming::spdy::Sender>,
 }
 
-async fn carry(socket: Socket, session: Session, options: &ProcessOptions) -> Result<(), spdy::SpdyError> {
+async fn carry(socket: Socket, session: Session, options: &ProcessOptions) -> Result<(), streaming::spdy::SpdyError> {
     let (to_client, from_client) = socket.split();
     let (out, pieces) = mpsc::channel(PIECES);
     let error = session.open(named("error")).await?;
@@ -158,7 +158,7 @@ async fn read(mut client: SplitStream<Socket>, mut inward: Inward) {
     }
 }
 
-async fn send(to: Option<&spdy::Sender>, bytes: &[u8]) -> Result<(), spdy::SpdyError> {
+async fn send(to: Option<&streaming::spdy::Sender>, bytes: &[u8]) -> Result<(), streaming::spdy::SpdyError> {
     match to {
         Some(to) => to.send(bytes).await,
         None => Ok(()),

@@ -10,7 +10,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use spdy::{Session, Side, Stream};
+use streaming::spdy::{Session, Side, Stream};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use kube_apiserver::proxy::Kubelets;
-use spdy::{Headers, Session, Side};
+use streaming::spdy::{Headers, Session, Side};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spdy::{Sender, Session, Stream};
+use streaming::spdy::{Sender, Session, Stream};
 use tokio::sync::mpsc;
 
 use super::wire::{Ends, Out};

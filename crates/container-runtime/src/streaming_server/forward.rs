@@ -9,7 +9,7 @@ use axum::extract::ws::{Message, WebSocket};
 use bytes::Bytes;
 use container_shim::protocol::NETNS;
 use futures_util::{SinkExt, StreamExt};
-use spdy::{Session, Stream};
+use streaming::spdy::{Session, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};

@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use spdy::{Session, Side};
+use streaming::spdy::{Session, Side};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::forward;

@@ -46,7 +46,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::Headers;
+    use crate::spdy::Headers;
 
     fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         let headers =

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use http::{HeaderMap, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use spdy::{Session, Side};
+use streaming::spdy::{Session, Side};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
