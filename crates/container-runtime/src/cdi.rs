@@ -32,7 +32,7 @@ pub enum CdiError {
 }
 
 /// Returns the CDI devices that a container requests, by CRI's field or by annotations.
-pub fn wanted(config: &cri::v1::ContainerConfig) -> Vec<String> {
+pub fn wanted(config: &node_api::cri::v1::ContainerConfig) -> Vec<String> {
     let mut names: Vec<String> = config.cdi_devices.iter().map(|device| device.name.clone()).collect();
     if names.is_empty() {
         let mut annotations: Vec<(&String, &String)> =
@@ -220,11 +220,11 @@ mod tests {
 
     #[test]
     fn devices_are_requested_by_field_or_annotation() {
-        let mut config = cri::v1::ContainerConfig::default();
+        let mut config = node_api::cri::v1::ContainerConfig::default();
         config.annotations.insert("cdi.k8s.io/x".into(), "a=1, a=2".into());
         assert_eq!(wanted(&config), ["a=1", "a=2"]);
-        config.cdi_devices.push(cri::v1::CdiDevice { name: "b=1".into() });
-        config.cdi_devices.push(cri::v1::CdiDevice { name: "b=1".into() });
+        config.cdi_devices.push(node_api::cri::v1::CdiDevice { name: "b=1".into() });
+        config.cdi_devices.push(node_api::cri::v1::CdiDevice { name: "b=1".into() });
         assert_eq!(wanted(&config), ["b=1"]);
     }
 

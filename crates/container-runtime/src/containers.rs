@@ -9,8 +9,8 @@ use std::time::Duration;
 use container_shim::cgroup::Cgroup;
 use container_shim::private;
 use container_shim::protocol::Start;
-use cri::v1;
 use image_store::Image;
+use node_api::cri::v1;
 use rustix::mount::MountPropagationFlags;
 
 use crate::blocking;

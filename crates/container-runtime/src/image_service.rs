@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use cri::v1;
-use cri::v1::image_service_server::ImageService;
 use image_store::{Credentials, Image, Name};
+use node_api::cri::v1;
+use node_api::cri::v1::image_service_server::ImageService;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 

@@ -1,6 +1,6 @@
 //! CRI pod metrics, with the names of cAdvisor.
 
-use cri::v1;
+use node_api::cri::v1;
 
 use crate::runtime::{Runtime, Sandbox, now};
 

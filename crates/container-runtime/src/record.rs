@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use cri::v1;
+use node_api::cri::v1;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

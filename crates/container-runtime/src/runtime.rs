@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use container_shim::cgroup::Cgroup;
 use container_shim::protocol::{EXIT, Exit, Reply};
 use container_shim::{Client, Events, Program};
-use cri::v1;
 use image_store::{Builtin, Digest, Image, Registries, Store};
 use net::Network;
+use node_api::cri::v1;
 use tokio::sync::{broadcast, watch};
 
 use crate::blocking;

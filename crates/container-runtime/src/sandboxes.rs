@@ -8,8 +8,8 @@ use std::time::Duration;
 use container_shim::cgroup::Cgroup;
 use container_shim::protocol::{self, NETNS};
 use container_shim::systemd::{self, Systemd};
-use cri::v1;
 use net::{Attachment, PortMapping, Protocol};
+use node_api::cri::v1;
 use rustix::mount::MountFlags;
 
 use crate::blocking;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cri::v1::image_service_server::ImageServiceServer;
-use cri::v1::runtime_service_server::RuntimeServiceServer;
+use node_api::cri::v1::image_service_server::ImageServiceServer;
+use node_api::cri::v1::runtime_service_server::RuntimeServiceServer;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;

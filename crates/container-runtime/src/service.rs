@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cri::v1;
-use cri::v1::runtime_service_server::RuntimeService;
+use node_api::cri::v1;
+use node_api::cri::v1::runtime_service_server::RuntimeService;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};

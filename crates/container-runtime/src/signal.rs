@@ -1,6 +1,6 @@
 //! Signal names and numbers.
 
-use cri::v1;
+use node_api::cri::v1;
 
 pub const KILL: i32 = 9;
 const TERM: i32 = 15;

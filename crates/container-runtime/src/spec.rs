@@ -8,7 +8,7 @@ mod security;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cri::v1;
+use node_api::cri::v1;
 use serde_json::{Value, json};
 
 use crate::ulimit::Ulimit;

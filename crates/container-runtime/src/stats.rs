@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use container_shim::cgroup::{Cgroup, Pressure, Stall, Usage};
-use cri::v1;
+use node_api::cri::v1;
 
 use crate::record::Phase;
 use crate::runtime::{Container, Runtime, Sandbox, now};

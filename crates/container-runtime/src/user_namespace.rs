@@ -1,7 +1,7 @@
 //! Validation of requested user namespaces: a pod has its own with one range of IDs, or the node's.
 
 use container_shim::protocol::{IdMap, IdMaps};
-use cri::v1;
+use node_api::cri::v1;
 
 use crate::error::Error;
 

@@ -10,8 +10,8 @@ mod machine;
 
 use std::time::{Duration, Instant};
 
-use cri::v1;
 use machine::{Machine, machine_with, script};
+use node_api::cri::v1;
 
 const ROUNDS: usize = 30;
 

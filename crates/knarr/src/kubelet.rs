@@ -179,7 +179,7 @@ async fn serve(matches: &ArgMatches, mut config: Config, shared: &Shared) -> Res
         Some(endpoint) => endpoint.to_owned(),
         None => embedded(matches).await?,
     };
-    let channel = cri::connect(&endpoint).await?;
+    let channel = node_api::cri::connect(&endpoint).await?;
     let name = config.node_name.clone();
     if config.rotate_certificates && bootstrap::current(&config.cert_dir).exists() {
         let (client, dir) = (client.clone(), config.cert_dir.clone());

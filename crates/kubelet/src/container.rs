@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use apimachinery::{Value, json};
-use cri::v1;
+use node_api::cri::v1;
 
 use crate::environment::expand;
 use crate::observed::labels;
@@ -65,7 +65,7 @@ pub fn config(pod: Pod<'_>, container: Container<'_>, inputs: Inputs) -> v1::Con
 }
 
 /// Adds the devices, mounts and environment variables of device plugins; values of the pod take precedence.
-pub fn add_devices(config: &mut v1::ContainerConfig, needs: Vec<plugins::devices::ContainerAllocateResponse>) {
+pub fn add_devices(config: &mut v1::ContainerConfig, needs: Vec<node_api::devices::ContainerAllocateResponse>) {
     for need in needs {
         let said = |name: &String| config.envs.iter().any(|known| known.key == *name);
         let envs: Vec<v1::KeyValue> = need

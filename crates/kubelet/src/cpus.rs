@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use apimachinery::{Object, Value, json};
-use cri::v1;
+use node_api::cri::v1;
 use tokio::sync::watch;
 
 use crate::checkpoint;

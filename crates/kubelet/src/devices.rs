@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use plugins::devices as v1beta1;
-use plugins::devices::device_plugin_client::DevicePluginClient;
+use node_api::devices as v1beta1;
+use node_api::devices::device_plugin_client::DevicePluginClient;
 use tokio::sync::watch;
 use tonic::transport::Channel;
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use apimachinery::Value;
-use cri::v1;
+use node_api::cri::v1;
 
 use crate::pod::Pod;
 

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use client::Client;
-use plugins::csi as csi_v1;
-use plugins::csi::node_client::NodeClient;
-use plugins::registration as v1;
-use plugins::registration::registration_client::RegistrationClient;
+use node_api::csi as csi_v1;
+use node_api::csi::node_client::NodeClient;
+use node_api::registration as v1;
+use node_api::registration::registration_client::RegistrationClient;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
@@ -39,7 +39,7 @@ pub enum Kind {
 #[derive(Debug, thiserror::Error)]
 enum RegisterError {
     #[error("cannot connect to {path}")]
-    Connect { path: String, source: cri::ConnectError },
+    Connect { path: String, source: node_api::cri::ConnectError },
     #[error("the driver call failed: {}", .0.message())]
     Silent(tonic::Status),
     #[error("the driver did not respond within {} seconds", TIMEOUT.as_secs())]
@@ -183,7 +183,7 @@ impl Registry {
 }
 
 async fn connect(path: &str) -> Result<Channel, RegisterError> {
-    cri::connect(path).await.map_err(|source| RegisterError::Connect { path: path.to_owned(), source })
+    node_api::cri::connect(path).await.map_err(|source| RegisterError::Connect { path: path.to_owned(), source })
 }
 
 async fn timely<T>(asked: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>) -> Result<T, RegisterError> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ::container_shim::cgroup::Cgroup;
 use ::container_shim::systemd::{self, Systemd, SystemdError};
-use cri::v1;
+use node_api::cri::v1;
 
 use crate::config::Config;
 use crate::pod::Pod;

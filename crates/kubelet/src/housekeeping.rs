@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use apimachinery::Value;
 use controller::EventType;
-use cri::v1;
+use node_api::cri::v1;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use apimachinery::Value;
 use controller::EventType;
-use cri::v1;
+use node_api::cri::v1;
 use tokio::sync::{OnceCell, Semaphore};
 
 use self::credentials::Credential;

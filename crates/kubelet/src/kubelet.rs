@@ -11,7 +11,7 @@ use client::Client;
 use client::cache::{self, Notices, Reader, Source};
 use controller::{EventType, kinds};
 use controller_runtime::events::Recorder;
-use cri::v1;
+use node_api::cri::v1;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 

@@ -1,7 +1,7 @@
 //! The runtime's state of a pod: its sandboxes and containers, newest first.
 
 use apimachinery::time::Time;
-use cri::v1;
+use node_api::cri::v1;
 
 /// Labels and annotations by which a kubelet recognizes its sandboxes and containers.
 pub mod labels {

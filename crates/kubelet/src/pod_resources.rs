@@ -4,8 +4,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use plugins::pod_resources as v1;
-use plugins::pod_resources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
+use node_api::pod_resources as v1;
+use node_api::pod_resources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;

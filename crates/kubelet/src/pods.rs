@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Value};
 use client::cache::{Changed, Notices, Reader};
-use cri::v1;
+use node_api::cri::v1;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api::field_rules::quantity;
 use apimachinery::quantity::{Format, Quantity};
 use apimachinery::{Object, Value};
-use cri::v1;
+use node_api::cri::v1;
 
 use crate::pod::{Container, Pod, Role};
 

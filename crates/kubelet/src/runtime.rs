@@ -5,9 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cri::v1;
-use cri::v1::image_service_client::ImageServiceClient;
-use cri::v1::runtime_service_client::RuntimeServiceClient;
+use node_api::cri::v1;
+use node_api::cri::v1::image_service_client::ImageServiceClient;
+use node_api::cri::v1::runtime_service_client::RuntimeServiceClient;
 use tonic::Status;
 use tonic::transport::Channel;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use apimachinery::{Object, Value};
-use cri::v1;
+use node_api::cri::v1;
 
 use crate::dns::{self, Names};
 use crate::observed::labels;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use apimachinery::Value;
-use cri::v1;
-use cri::v1::security_profile::ProfileType;
+use node_api::cri::v1;
+use node_api::cri::v1::security_profile::ProfileType;
 
 use crate::config::Config;
 use crate::pod::{Container, Pod, Role};

@@ -6,7 +6,7 @@ use std::path::Path;
 use ::container_shim::cgroup::Cgroup;
 use api::field_rules::quantity;
 use apimachinery::quantity::Quantity;
-use cri::v1;
+use node_api::cri::v1;
 
 use crate::pod::{Container, Pod};
 use crate::resources;

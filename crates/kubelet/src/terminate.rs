@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use apimachinery::{Value, json};
-use cri::v1;
+use node_api::cri::v1;
 use tokio::task::JoinSet;
 use tonic::Status;
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use apimachinery::{Value, json, value};
-use cri::v1;
+use node_api::cri::v1;
 
 use crate::checkpoint;
 use crate::pod::Pod;

@@ -371,7 +371,7 @@ impl Worker {
                 Action::StopSandbox { id } => {
                     let (runtime, id) = (self.context.runtime.clone(), id.clone());
                     self.tasks.spawn(async move {
-                        let request = cri::v1::StopPodSandboxRequest { pod_sandbox_id: id.clone() };
+                        let request = node_api::cri::v1::StopPodSandboxRequest { pod_sandbox_id: id.clone() };
                         if let Err(status) = runtime.runtime.clone().stop_pod_sandbox(request).await {
                             tracing::warn!(id, status = status.message(), "failed to stop a sandbox");
                             tokio::time::sleep(std::time::Duration::from_secs(5)).await;
@@ -405,7 +405,7 @@ impl Worker {
         let (context, container_id) = (Arc::clone(&self.context), id.to_owned());
         let log = self.runtime.containers.iter().find(|known| known.id == id).map(|known| known.log_path.clone());
         self.tasks.spawn(async move {
-            let request = cri::v1::RemoveContainerRequest { container_id };
+            let request = node_api::cri::v1::RemoveContainerRequest { container_id };
             // A container that cannot be removed now is found again.
             if context.runtime.runtime.clone().remove_container(request).await.is_ok()
                 && let Some(log) = log

@@ -41,7 +41,7 @@ const AREAS: &[Area] = &[
     Area {
         name: "kubelet",
         about: "kubelet and container runtime (needs root)",
-        filter: "package(kubelet) + package(container-runtime) + package(container-shim) + package(cri) + package(plugins) \
+        filter: "package(kubelet) + package(container-runtime) + package(container-shim) + package(node-api) \
                  + package(streaming) + package(sys) + (package(knarr) & (binary(kubelet) + binary(cri)))",
     },
     Area { name: "metrics", about: "resource metrics API", filter: "package(metrics-server)" },

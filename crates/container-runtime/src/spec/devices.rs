@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use cri::v1;
+use node_api::cri::v1;
 use rustix::fs::FileType;
 use serde_json::{Value, json};
 

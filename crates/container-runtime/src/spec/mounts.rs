@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use cri::v1;
+use node_api::cri::v1;
 use serde_json::{Value, json};
 
 use super::Inputs;

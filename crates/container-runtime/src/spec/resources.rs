@@ -1,7 +1,7 @@
 //! CRI resources as OCI resources.
 
 use container_shim::cgroup::Cgroup;
-use cri::v1;
+use node_api::cri::v1;
 use serde_json::{Value, json};
 
 /// Converts limits and shares; zero in CRI means unset.

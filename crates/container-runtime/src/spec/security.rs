@@ -6,8 +6,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use cri::v1;
-use cri::v1::security_profile::ProfileType;
+use node_api::cri::v1;
+use node_api::cri::v1::security_profile::ProfileType;
 use serde_json::{Value, json};
 
 /// Maximum size of a profile; common ones have a few kilobytes.

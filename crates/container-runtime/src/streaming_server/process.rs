@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use container_shim::ExecIo;
-use cri::v1;
+use node_api::cri::v1;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::termios::Winsize;
 use tokio::sync::mpsc;

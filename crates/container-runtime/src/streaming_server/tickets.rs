@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use cri::v1;
+use node_api::cri::v1;
 
 use crate::error::Error;
 use crate::runtime::new_id;

@@ -4,9 +4,9 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use ::cri::v1;
 use ::kubelet::Runtime;
 use ::kubelet::terminate::{self, Ended, Running};
+use ::node_api::cri::v1;
 use anyhow::{Context, Result};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -47,7 +47,7 @@ pub async fn stop(data_dir: &Path, manner: Manner, prefix: &str) -> Result<usize
         container_runtime::serve(runtime, &listen_on, tell_ready, stop).await
     });
     ready.await.context("failed to start the runtime")?;
-    let runtime = Runtime::new(&::cri::connect(&socket.display().to_string()).await?);
+    let runtime = Runtime::new(&::node_api::cri::connect(&socket.display().to_string()).await?);
     if manner == Manner::Graceful {
         stop_containers(&runtime, prefix).await?;
     }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use cri::v1;
 use image_store::{Name, Recipe, Store};
+use node_api::cri::v1;
 
 use crate::machine::{Machine, busybox, machine, script, secured, words};
 

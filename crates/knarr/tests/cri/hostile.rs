@@ -9,8 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cri::v1;
 use image_store::{Name, Recipe, Store};
+use node_api::cri::v1;
 
 use crate::machine::{IMAGE, Machine, machine, script, secured, words};
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use cri::v1;
+use node_api::cri::v1;
 
 use crate::machine::{IMAGE, machine, script, text_of, words};
 

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use container_shim::cgroup::Cgroup;
-use cri::v1;
-use cri::v1::image_service_client::ImageServiceClient;
-use cri::v1::runtime_service_client::RuntimeServiceClient;
 use image_store::{Name, Recipe, Store};
+use node_api::cri::v1;
+use node_api::cri::v1::image_service_client::ImageServiceClient;
+use node_api::cri::v1::runtime_service_client::RuntimeServiceClient;
 use tonic::transport::Channel;
 
 use crate::leftovers;
@@ -70,7 +70,7 @@ async fn start(dir: &Path, cgroup: &str, args: &[String]) -> (Child, Channel) {
     let mut line = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.starts_with("ready: "), "{line:?}");
-    (process, cri::connect(socket.to_str().unwrap()).await.unwrap())
+    (process, node_api::cri::connect(socket.to_str().unwrap()).await.unwrap())
 }
 
 fn clients(channel: &Channel) -> (RuntimeServiceClient<Channel>, ImageServiceClient<Channel>) {

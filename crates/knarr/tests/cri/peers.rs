@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use cri::v1;
-use cri::v1::runtime_service_client::RuntimeServiceClient;
 use image_store::{Name, Store};
+use node_api::cri::v1;
+use node_api::cri::v1::runtime_service_client::RuntimeServiceClient;
 use tonic::transport::Channel;
 
 use crate::machine::{IMAGE, TIMEOUT, busybox, machine, machine_with, script, secured, text_of, words};
@@ -218,6 +218,6 @@ async fn containerd(dir: &Path, images: &Path) -> Option<(Daemon, RuntimeService
         .output()
         .unwrap();
     assert!(import.status.success(), "{}", String::from_utf8_lossy(&import.stderr));
-    let channel = cri::connect(socket.to_str().unwrap()).await.unwrap();
+    let channel = node_api::cri::connect(socket.to_str().unwrap()).await.unwrap();
     Some((daemon, RuntimeServiceClient::new(channel)))
 }

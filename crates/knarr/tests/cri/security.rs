@@ -1,7 +1,7 @@
 //! Security contexts of containers.
 
-use cri::v1;
-use cri::v1::security_profile::ProfileType;
+use node_api::cri::v1;
+use node_api::cri::v1::security_profile::ProfileType;
 
 use crate::machine::{machine, machine_with, script, secured, words};
 

@@ -1,6 +1,6 @@
 //! Standard streams belong to the container's user: non-root processes can open `/dev/stdout` and `/dev/stderr`.
 
-use cri::v1;
+use node_api::cri::v1;
 
 use crate::machine::{Machine, machine, script};
 use crate::streams::{exec_url, read_all, websocket};

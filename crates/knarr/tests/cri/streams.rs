@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cri::v1;
 use futures_util::{SinkExt, StreamExt};
+use node_api::cri::v1;
 use streaming::spdy::{Headers, Session, Side, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

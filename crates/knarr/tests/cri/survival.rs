@@ -1,6 +1,6 @@
 //! Crashes: containers survive a killed runtime, and are killed with their shim.
 
-use cri::v1;
+use node_api::cri::v1;
 
 use crate::machine::{machine, script};
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use apimachinery::{Value, value};
-use plugins::devices as v1beta1;
-use plugins::devices::device_plugin_server::{DevicePlugin, DevicePluginServer};
-use plugins::devices::registration_client::RegistrationClient;
-use plugins::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
+use node_api::devices as v1beta1;
+use node_api::devices::device_plugin_server::{DevicePlugin, DevicePluginServer};
+use node_api::devices::registration_client::RegistrationClient;
+use node_api::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio_stream::wrappers::{UnixListenerStream, WatchStream};
@@ -86,7 +86,7 @@ async fn register(dir: &Path) -> watch::Sender<Vec<v1beta1::Device>> {
     let listener = UnixListener::bind(dir.join("test.sock")).unwrap();
     let server = tonic::transport::Server::builder().add_service(DevicePluginServer::new(Plugin(offered)));
     tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
-    let channel = cri::connect(dir.join("kubelet.sock").to_str().unwrap()).await.unwrap();
+    let channel = node_api::cri::connect(dir.join("kubelet.sock").to_str().unwrap()).await.unwrap();
     let request = |resource_name: &str| v1beta1::RegisterRequest {
         version: "v1beta1".into(),
         endpoint: "test.sock".into(),
@@ -124,8 +124,8 @@ async fn device_plugin_devices_are_allocated_to_containers() {
     let late = cluster.run(&wants("late", "true"), "refused", |pod| phase(pod) == "Failed").await;
     assert_eq!(late["status"]["reason"], "UnexpectedAdmissionError".into());
     let socket = cluster.path("kubelet/pod-resources/kubelet.sock");
-    let mut lister = PodResourcesListerClient::new(cri::connect(socket.to_str().unwrap()).await.unwrap());
-    let listed = lister.list(plugins::pod_resources::ListPodResourcesRequest {}).await.unwrap().into_inner();
+    let mut lister = PodResourcesListerClient::new(node_api::cri::connect(socket.to_str().unwrap()).await.unwrap());
+    let listed = lister.list(node_api::pod_resources::ListPodResourcesRequest {}).await.unwrap().into_inner();
     let mut given: Vec<String> = listed
         .pod_resources
         .iter()

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 
 use apimachinery::{Resource, Value, value};
 use client::{Patch, Target, WriteOptions};
-use plugins::csi as csi_v1;
-use plugins::csi::node_server::{Node, NodeServer};
-use plugins::dra as dra_v1;
-use plugins::dra::dra_plugin_server::{DraPlugin, DraPluginServer};
-use plugins::registration as registration_v1;
-use plugins::registration::registration_server::{Registration, RegistrationServer};
+use node_api::csi as csi_v1;
+use node_api::csi::node_server::{Node, NodeServer};
+use node_api::dra as dra_v1;
+use node_api::dra::dra_plugin_server::{DraPlugin, DraPluginServer};
+use node_api::registration as registration_v1;
+use node_api::registration::registration_server::{Registration, RegistrationServer};
 use rustix::mount::{MountFlags, UnmountFlags};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;

@@ -61,7 +61,7 @@ mod tests {
     fn checkpoint_round_trips_and_a_corrupt_one_is_empty() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()), []);
-        let answer = plugins::devices::ContainerAllocateResponse {
+        let answer = node_api::devices::ContainerAllocateResponse {
             envs: [("A".to_owned(), "b".to_owned())].into(),
             ..Default::default()
         };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::field_rules::quantity;
 use apimachinery::Object;
-use plugins::devices::ContainerAllocateResponse;
+use node_api::devices::ContainerAllocateResponse;
 
 use crate::admission::Refusal;
 use crate::pod::{Container, Pod, Role};

@@ -5,9 +5,9 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
-use plugins::devices as v1beta1;
-use plugins::devices::device_plugin_client::DevicePluginClient;
-use plugins::devices::registration_server::{Registration, RegistrationServer};
+use node_api::devices as v1beta1;
+use node_api::devices::device_plugin_client::DevicePluginClient;
+use node_api::devices::registration_server::{Registration, RegistrationServer};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
@@ -88,7 +88,8 @@ impl Devices {
         options: Option<v1beta1::DevicePluginOptions>,
     ) -> Result<(), Status> {
         let endpoint = socket.display().to_string();
-        let channel = cri::connect(&endpoint).await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let channel =
+            node_api::cri::connect(&endpoint).await.map_err(|error| Status::unavailable(error.to_string()))?;
         let mut client = DevicePluginClient::new(channel);
         let options = match options {
             Some(options) => options,

@@ -11,8 +11,8 @@ use std::time::Duration;
 use apimachinery::meta::Meta;
 use apimachinery::{Resource, Value, json, value};
 use client::{Client, Target};
-use plugins::dra as v1;
-use plugins::dra::dra_plugin_client::DraPluginClient;
+use node_api::dra as v1;
+use node_api::dra::dra_plugin_client::DraPluginClient;
 use tonic::transport::Channel;
 
 use super::{Drivers, Kind};

@@ -17,12 +17,12 @@ use apimachinery::meta::Meta;
 use apimachinery::{Object, Resource, Value, json, value};
 use client::{Client, Target};
 use controller::kinds;
-use plugins::csi as v1;
-use plugins::csi::node_client::NodeClient;
-use plugins::csi::node_service_capability::Type;
-use plugins::csi::node_service_capability::rpc::Type as Capability;
-use plugins::csi::volume_capability::access_mode::Mode;
-use plugins::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use node_api::csi as v1;
+use node_api::csi::node_client::NodeClient;
+use node_api::csi::node_service_capability::Type;
+use node_api::csi::node_service_capability::rpc::Type as Capability;
+use node_api::csi::volume_capability::access_mode::Mode;
+use node_api::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use tokio::sync::watch;
 use tonic::transport::Channel;
 

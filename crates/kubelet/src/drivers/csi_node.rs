@@ -4,7 +4,7 @@ use apimachinery::meta::Meta;
 use apimachinery::{Object, Resource, Value, value};
 use client::{Client, Error, Patch, Target, WriteOptions};
 use controller::kinds;
-use plugins::csi::NodeGetInfoResponse;
+use node_api::csi::NodeGetInfoResponse;
 
 static CSI_NODES: Resource = Resource::cluster("storage.k8s.io", "v1", "csinodes", "CSINode");
 

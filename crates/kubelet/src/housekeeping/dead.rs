@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use apimachinery::Value;
-use cri::v1;
+use node_api::cri::v1;
 
 use super::log_of;
 use crate::blocking;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cri::v1;
+use node_api::cri::v1;
 use tokio::time::Instant;
 
 use crate::config::Config;

@@ -3,7 +3,7 @@
 use apimachinery::{Object, Value, json};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use cri::v1;
+use node_api::cri::v1;
 
 use super::verification::SecretUse;
 use crate::drivers::sha256_hex;

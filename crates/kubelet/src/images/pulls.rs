@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use apimachinery::{Value, json, value};
-use cri::v1;
+use node_api::cri::v1;
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::verification::{self, Access, Known, Record, SecretUse, Verdict, Verification};

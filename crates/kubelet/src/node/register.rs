@@ -11,7 +11,7 @@ use client::cache::Reader;
 use client::{Client, Error, Patch, Target, WriteOptions};
 use controller::kinds;
 use controller_runtime::clock;
-use cri::v1;
+use node_api::cri::v1;
 use tokio::sync::watch;
 use tokio::time::Instant;
 

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use ::container_shim::cgroup::{Cgroup, Usage};
 use ::container_shim::systemd;
-use cri::v1;
 use http::Response;
+use node_api::cri::v1;
 
 use super::collected::{Collected, amount};
 use super::metrics::{answer, family, quoted};

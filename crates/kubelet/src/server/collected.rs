@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use cri::v1;
+use node_api::cri::v1;
 use tonic::Status;
 
 use crate::runtime::Runtime;

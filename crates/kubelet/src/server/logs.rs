@@ -198,10 +198,10 @@ impl Reader {
     }
 
     async fn is_running(&self) -> bool {
-        let request = cri::v1::ContainerStatusRequest { container_id: self.id.clone(), verbose: false };
+        let request = node_api::cri::v1::ContainerStatusRequest { container_id: self.id.clone(), verbose: false };
         let answer = self.runtime.runtime.clone().container_status(request).await;
         let status = answer.ok().and_then(|answer| answer.into_inner().status);
-        status.is_some_and(|status| status.state() == cri::v1::ContainerState::ContainerRunning)
+        status.is_some_and(|status| status.state() == node_api::cri::v1::ContainerState::ContainerRunning)
     }
 }
 

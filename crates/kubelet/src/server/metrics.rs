@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use cri::v1;
 use http::{Response, StatusCode};
+use node_api::cri::v1;
 
 use super::collected::{Collected, amount};
 use super::{Body, plain, text};

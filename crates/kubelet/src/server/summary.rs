@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use apimachinery::{Object, Value, value};
 use controller_runtime::clock;
-use cri::v1;
 use http::{Response, StatusCode};
+use node_api::cri::v1;
 
 use super::collected::{Collected, amount};
 use super::{Body, answer_json, text};

@@ -171,7 +171,7 @@ fn resize_conditions_are_set_while_pending_and_in_progress() {
     let mut local = Local { resize: Some(pending), ..Local::default() };
     check(&runtime, &local, &[("PodResizePending", "Deferred", "no room")]);
     local.resize = None;
-    let old = cri::v1::LinuxContainerResources { cpu_shares: 512, cpu_quota: -1, ..Default::default() };
+    let old = node_api::cri::v1::LinuxContainerResources { cpu_shares: 512, cpu_quota: -1, ..Default::default() };
     runtime.containers[0].resources = Some(old);
     check(&runtime, &local, &[("PodResizeInProgress", "", "")]);
     let problem = Some("no".to_owned());

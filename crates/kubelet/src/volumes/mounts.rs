@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use apimachinery::Value;
-use cri::v1;
+use node_api::cri::v1;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use super::{Place, VolumeError, make_dir};

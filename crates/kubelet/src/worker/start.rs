@@ -9,7 +9,7 @@ use apimachinery::Value;
 use apimachinery::time::Time;
 use controller::EventType;
 use controller_runtime::clock;
-use cri::v1;
+use node_api::cri::v1;
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::{Done, Message, RETRY, Worker};

@@ -10,7 +10,7 @@ use super::Tree;
 
 /// Layers of the architecture: a crate may use only crates of rows above its own.
 const LAYERS: &[&[&str]] = &[
-    &["apimachinery", "sys", "cri", "plugins", "streaming"],
+    &["apimachinery", "sys", "node-api", "streaming"],
     &["cel"],
     &["api", "mvcc", "consensus", "image-store", "container-shim", "net"],
     &[

@@ -1,7 +1,6 @@
 //! CRI v1, the container runtime interface between kubelet and runtime.
 //!
-//! The messages and services in `proto/` follow Kubernetes' `runtime.v1` package. The Windows fields are included so
-//! that no field of a client is lost; they are never used.
+//! The Windows fields are included so that no field of a client is lost; they are never used.
 
 mod connect;
 

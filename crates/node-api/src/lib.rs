@@ -1,6 +1,8 @@
-//! The gRPC protocols between a kubelet and the plugins of its node.
+//! The gRPC protocols of a node: CRI between kubelet and container runtime, and the protocols of the kubelet's plugins.
 //!
 //! The messages and services in `proto/` follow the packages of Kubernetes and CSI, whose names are part of every call.
+
+pub mod cri;
 
 /// Plugin registration: package `pluginregistration`.
 #[expect(clippy::allow_attributes, clippy::too_many_lines, unused_qualifications, reason = "generated code")]

@@ -1,9 +1,0 @@
-//! Generates the types and services of the plugin protocols from the proto files, without protoc on the host.
-
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files = ["csi", "devices", "dra", "pod_resources", "registration"].map(|name| format!("proto/{name}.proto"));
-    let descriptors = protox::compile(files, ["proto"])?;
-    tonic_prost_build::configure().compile_fds(descriptors)?;
-    println!("cargo::rerun-if-changed=proto");
-    Ok(())
-}
