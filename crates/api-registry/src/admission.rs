@@ -59,7 +59,7 @@ use auth::User;
 pub use policies::matching::Seen;
 pub use table::{Flags, Unknown, names};
 
-use crate::body::resource_name;
+use crate::decode::resource_name;
 
 use measure::Measured;
 use reinvocation::Reinvocation;

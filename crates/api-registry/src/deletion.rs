@@ -6,7 +6,7 @@ use apimachinery::meta::{FINALIZER_DELETE_DEPENDENTS, FINALIZER_ORPHAN_DEPENDENT
 use apimachinery::status::{Details, Status};
 use apimachinery::time::{Duration, Time};
 
-use crate::body::{kind_name, resource_name};
+use crate::decode::{kind_name, resource_name};
 use crate::options::{DeleteOptions, Propagation};
 
 /// The result of a delete.

@@ -9,20 +9,20 @@
 //! - An object is read back in one form: empty lists and maps are dropped, as in upstream's storage. *Enforced by*
 //!   `empty_lists_and_maps_are_dropped_when_stored`, `dry_run_claims_no_node_port_and_empty_lists_are_stored_as_null`.
 
-pub mod accept;
 pub mod admission;
 pub mod aggregation;
 pub mod binding;
-pub mod body;
 pub mod condition;
 pub mod connect;
 pub mod conversion;
+pub mod decode;
 pub mod deletion;
 pub mod eviction;
+pub mod negotiate;
 pub mod options;
 pub mod paging;
 pub mod query;
-pub mod route;
+pub mod request_info;
 pub mod scale;
 pub mod selection;
-pub mod write;
+pub mod strategy;

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::kind::{Context, Kind, Requester};
-use api_registry::body::{self, Media};
-use api_registry::write::{self, GeneratedIds, Target};
+use api_registry::decode::{self, Media};
+use api_registry::strategy::{self, GeneratedIds, Target};
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::Status;
@@ -197,24 +197,24 @@ fn answer(request: &Request<'_>, bytes: &[u8], media: Media) -> Result<Value, St
     let mode = request.query.get("fieldValidation").map_or("", String::as_str).parse::<FieldValidation>();
     // Option errors are tested elsewhere.
     let Ok(mode) = mode else { return Err(Status::bad_request("options")) };
-    let mut object = body::object(bytes, media, kind, version, mode)?.object;
+    let mut object = decode::object(bytes, media, kind, version, mode)?.object;
     let (namespace, name) = (request.namespace.as_str(), request.name.as_str());
     let target = Target { kind, version, namespace, name, subresource: "", manager: "unknown" };
-    write::address(&target, &mut object)?;
+    strategy::address(&target, &mut object)?;
     let requester = Requester { name: "admin".into(), groups: vec!["system:masters".into()], ..Requester::default() };
     let context = Context { version, subresource: "", now: NOW, requester: &requester };
     let draw = GeneratedIds { uid: "00000000-0000-0000-0000-000000000001".into(), suffix: "abcde".into() };
     api_registry::conversion::to_stored(&mut object, kind, version);
     match request.old {
-        None => write::create(kind, &mut object, &draw, &context)?,
+        None => strategy::create(kind, &mut object, &draw, &context)?,
         Some(old) => {
             let mut old = old.clone();
             api_registry::conversion::to_stored(&mut old, kind, version);
-            write::check_preconditions(kind, &mut object, &old, "KEY")?;
-            write::update(kind, &mut object, &old, &context)?
+            strategy::check_preconditions(kind, &mut object, &old, "KEY")?;
+            strategy::update(kind, &mut object, &old, &context)?
         }
     };
-    write::settle(kind, &mut object);
+    strategy::settle(kind, &mut object);
     api_registry::conversion::from_stored(&mut object, kind, version);
     Ok(object)
 }

@@ -30,8 +30,6 @@ pub mod flowcontrol;
 pub mod formats;
 pub mod go_form;
 pub mod internal_apiserver;
-#[cfg(test)]
-mod judge;
 pub mod kind;
 pub mod kinds;
 pub mod networking;
@@ -44,6 +42,8 @@ pub mod scheduling;
 pub mod status;
 pub mod storage;
 pub mod storagemigration;
+#[cfg(test)]
+mod validation;
 pub mod version_priority;
 pub mod workload;
 

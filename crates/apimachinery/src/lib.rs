@@ -21,13 +21,12 @@
 //!   *Enforced by* `recorded_failures_are_rebuilt_from_their_parts`.
 
 pub mod apply;
-pub mod at;
-pub mod bridge;
 pub mod collection;
 pub mod conform;
-pub mod custom;
+pub mod custom_decode;
 pub mod defaulting;
 pub mod field;
+pub mod field_ref;
 pub mod field_validation;
 pub mod fields;
 pub mod go;
@@ -45,6 +44,7 @@ pub mod quantity;
 pub mod regexp;
 pub mod resource;
 pub mod schema;
+pub mod serde_bridge;
 pub mod status;
 pub mod table;
 pub mod time;
@@ -52,9 +52,9 @@ pub mod validate;
 pub mod value;
 pub mod yaml;
 
-pub use at::At;
 pub use collection::{Collection, Key};
 pub use field::Errors;
+pub use field_ref::At;
 pub use gvk::{GroupVersion, GroupVersionKind};
 pub use path::Path;
 pub use resource::Resource;

@@ -27,7 +27,7 @@ pub use reflector::Reflector;
 
 use crate::Client;
 use crate::backoff::Backoff;
-use crate::held::{Held, WantShared};
+use crate::shared_objects::{Held, WantShared};
 
 /// The objects to cache.
 #[derive(Clone)]

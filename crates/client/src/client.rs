@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::status::{GroupName, Status};
-use apimachinery::{Resource, Value, bridge, json};
+use apimachinery::{Resource, Value, json, serde_bridge};
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, Response, StatusCode};
@@ -15,10 +15,10 @@ use tokio::time::Instant;
 use crate::backoff::Backoff;
 use crate::config::{Config, Impersonate};
 use crate::error::{AnswerError, Error};
-use crate::held::{Answered, Objects, WantShared};
 use crate::limit::Limit;
+use crate::object_ref::Target;
 use crate::options::{DeleteOptions, ListOptions, Patch, WatchOptions, WriteOptions};
-use crate::target::Target;
+use crate::shared_objects::{Answered, Objects, WantShared};
 use crate::transport::{Body, Https, LongLived, Transport, TransportError};
 use crate::watch::Watch;
 
@@ -168,7 +168,7 @@ impl Client {
 
     /// Reads an object as a type.
     pub async fn get_as<T: DeserializeOwned>(&self, target: &Target<'_>) -> Result<T, Error> {
-        Ok(bridge::from_value(&self.get(target).await?).map_err(AnswerError::from)?)
+        Ok(serde_bridge::from_value(&self.get(target).await?).map_err(AnswerError::from)?)
     }
 
     /// Reads one page of objects.
@@ -399,7 +399,7 @@ impl Client {
 impl List {
     /// Returns the objects as a type.
     pub fn items_as<T: DeserializeOwned>(&self) -> Result<Vec<T>, Error> {
-        let items: Result<Vec<T>, _> = self.items.iter().map(bridge::from_value).collect();
+        let items: Result<Vec<T>, _> = self.items.iter().map(serde_bridge::from_value).collect();
         Ok(items.map_err(AnswerError::from)?)
     }
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use apimachinery::status::{Reason, Status};
-use apimachinery::{bridge, json};
+use apimachinery::{json, serde_bridge};
 
-use crate::target::TargetError;
+use crate::object_ref::TargetError;
 use crate::transport::TransportError;
 
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub enum AnswerError {
     Syntax(#[from] json::Error),
     /// The response does not match the requested type.
     #[error("not of the expected type")]
-    Type(#[from] bridge::Error),
+    Type(#[from] serde_bridge::Error),
     /// The response exceeds the maximum size.
     #[error("larger than {0} bytes")]
     TooLarge(usize),

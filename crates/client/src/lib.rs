@@ -15,19 +15,19 @@ mod client;
 pub mod config;
 pub mod discovery;
 mod error;
-pub mod held;
 mod limit;
+mod object_ref;
 mod options;
-mod target;
+pub mod shared_objects;
 pub mod transport;
 mod watch;
 
 pub use client::{Client, List, Settings};
 pub use config::{Config, Impersonate};
 pub use error::{AnswerError, Error};
+pub use object_ref::{Target, TargetError};
 pub use options::{
     DeleteOptions, FieldValidation, ListOptions, Patch, Propagation, VersionMatch, WatchOptions, WriteOptions,
 };
-pub use target::{Target, TargetError};
 pub use transport::{Body, Https, InProcess, Transport, TransportError};
 pub use watch::{Event, Watch};

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{AnswerError, Error};
-use crate::held::{Held, SharedEvent};
+use crate::shared_objects::{Held, SharedEvent};
 use crate::transport::{Body, TransportError};
 
 /// The annotation of the bookmark after the initial events.

@@ -15,9 +15,9 @@ use rustix::mount::MountPropagationFlags;
 
 use crate::blocking;
 use crate::error::Error;
-use crate::record::{self, Phase, Syncing};
-use crate::runtime::{Container, Runtime, Sandbox, new_id, now};
+use crate::persisted::{self, Phase, Syncing};
 use crate::spec::{self, Inputs};
+use crate::state::{Container, Runtime, Sandbox, new_id, now};
 use crate::user::{self, Wanted};
 use crate::{cdi, rootfs, sandboxes, signal, user_namespace};
 
@@ -44,11 +44,11 @@ impl Runtime {
         let id = new_id();
         let dir = self.config.root.join("containers").join(&id);
         let runtime = Arc::clone(self);
-        let made: Result<(record::Container, Syncing), Error> = {
+        let made: Result<(persisted::Container, Syncing), Error> = {
             let (id, dir, sandbox) = (id.clone(), dir.clone(), Arc::clone(&sandbox));
             let work = move || {
                 let record = runtime.prepare(&id, &dir, &sandbox, config, &image)?;
-                let syncing = record::create(&dir, &record).map_err(Error::io("write the container's record"))?;
+                let syncing = persisted::create(&dir, &record).map_err(Error::io("write the container's record"))?;
                 Ok((record, syncing))
             };
             tokio::task::spawn_blocking(work).await.expect("preparing a container does not panic")
@@ -75,7 +75,7 @@ impl Runtime {
         sandbox: &Sandbox,
         config: v1::ContainerConfig,
         image: &Image,
-    ) -> Result<record::Container, Error> {
+    ) -> Result<persisted::Container, Error> {
         let bundle = dir.join("bundle");
         let root = bundle.join("rootfs");
         let maps = sandboxes::id_maps(&sandbox.record().config);
@@ -127,7 +127,7 @@ impl Runtime {
         if !groups.is_empty() {
             make_groups(&cgroup)?;
         }
-        Ok(record::Container {
+        Ok(persisted::Container {
             id: id.to_owned(),
             sandbox: record.id,
             image_id: image.id.to_string(),

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use crate::blocking;
 use crate::error::Error;
-use crate::runtime::{Container, Runtime};
 use crate::spec;
+use crate::state::{Container, Runtime};
 
 /// Maximum bytes of output; the rest is discarded, as in other runtimes.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;

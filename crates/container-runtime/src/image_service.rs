@@ -11,9 +11,9 @@ use node_api::cri::v1::image_service_server::ImageService;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
+use crate::cri_service::{chunks, stream};
 use crate::error::Error;
-use crate::runtime::{Runtime, now};
-use crate::service::{chunks, stream};
+use crate::state::{Runtime, now};
 use crate::stats::disk_usage;
 use crate::user;
 

@@ -2,7 +2,7 @@
 
 use node_api::cri::v1;
 
-use crate::runtime::{Runtime, Sandbox, now};
+use crate::state::{Runtime, Sandbox, now};
 
 /// A metric: name, help, type, and its value in a container's statistics.
 struct Row {

@@ -15,9 +15,9 @@ use rustix::mount::MountFlags;
 use crate::blocking;
 use crate::containers::remove_cgroup;
 use crate::error::Error;
-use crate::record::{self, Syncing};
+use crate::persisted::{self, Syncing};
 use crate::rootfs;
-use crate::runtime::{Runtime, Sandbox, new_id, now};
+use crate::state::{Runtime, Sandbox, new_id, now};
 use crate::user_namespace;
 
 /// Timeout of a shim's shutdown; killed processes exit sooner unless they are blocked in disk I/O.
@@ -47,7 +47,7 @@ impl Runtime {
             given if given.ends_with(".slice") => scope_in(given, &id)?,
             given => given.to_owned(),
         };
-        let record = record::Sandbox {
+        let record = persisted::Sandbox {
             cgroup: format!("{}/{id}", parent.trim_end_matches('/')),
             id: id.clone(),
             config,
@@ -60,7 +60,7 @@ impl Runtime {
         };
         let syncing = blocking::in_place(|| {
             create_private(&dir, id_maps(&record.config).as_ref())?;
-            record::create(&dir, &record)
+            persisted::create(&dir, &record)
         })
         .map_err(Error::io("write the sandbox's record"))?;
         let sandbox = Arc::new(Sandbox::new(&dir, record));
@@ -209,7 +209,7 @@ impl Sandbox {
     }
 }
 
-pub(crate) fn state(record: &record::Sandbox) -> v1::PodSandboxState {
+pub(crate) fn state(record: &persisted::Sandbox) -> v1::PodSandboxState {
     if record.ready { v1::PodSandboxState::SandboxReady } else { v1::PodSandboxState::SandboxNotready }
 }
 
@@ -238,7 +238,7 @@ pub(crate) fn create_private(dir: &Path, maps: Option<&protocol::IdMaps>) -> std
     fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o710))
 }
 
-fn setup(record: &record::Sandbox) -> protocol::Sandbox {
+fn setup(record: &persisted::Sandbox) -> protocol::Sandbox {
     let options = options(&record.config);
     let own_network = has_network(&record.config);
     protocol::Sandbox {
@@ -253,7 +253,7 @@ fn setup(record: &record::Sandbox) -> protocol::Sandbox {
     }
 }
 
-fn attachment(record: &record::Sandbox) -> Attachment {
+fn attachment(record: &persisted::Sandbox) -> Attachment {
     let metadata = record.config.metadata.clone().unwrap_or_default();
     Attachment {
         id: record.id.clone(),

@@ -12,8 +12,8 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
 use crate::image_service::Images;
-use crate::runtime::Runtime;
-use crate::{service, streaming_server};
+use crate::state::Runtime;
+use crate::{cri_service, streaming_server};
 
 /// Maximum message size; the largest are pod configurations and lists of all objects.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -52,7 +52,7 @@ pub async fn serve(
     listener.set_nonblocking(true).map_err(failed)?;
     let listener = UnixListener::from_std(listener).map_err(failed)?;
     let streams = streaming_server::start(Arc::clone(&runtime)).await.map_err(ServeError::Streaming)?;
-    let limited = RuntimeServiceServer::new(service::Runtime(Arc::clone(&runtime)))
+    let limited = RuntimeServiceServer::new(cri_service::Runtime(Arc::clone(&runtime)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let server = Server::builder()

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use container_shim::cgroup::{Cgroup, Pressure, Stall, Usage};
 use node_api::cri::v1;
 
-use crate::record::Phase;
-use crate::runtime::{Container, Runtime, Sandbox, now};
+use crate::persisted::Phase;
+use crate::state::{Container, Runtime, Sandbox, now};
 
 /// Maximum age of a disk usage measurement, which walks a directory tree.
 const DISK_AGE_MAX: Duration = Duration::from_secs(10);

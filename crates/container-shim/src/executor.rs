@@ -13,7 +13,7 @@ use libcontainer::workload::{Executor, ExecutorError, ExecutorValidationError};
 use oci_spec::runtime::Spec;
 use sys::SockFilter;
 
-use crate::entering::Entering;
+use crate::exec_namespaces::Entering;
 use crate::shim::stdio::TerminalOffer;
 
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -20,7 +20,7 @@
 pub mod cgroup;
 mod client;
 mod devices;
-mod entering;
+mod exec_namespaces;
 mod executor;
 mod log;
 mod namespace;

@@ -1,10 +1,10 @@
 //! The shim process of a sandbox: one thread with one event loop that never blocks.
 
 pub mod connection;
+mod launcher;
 mod output;
 mod procfs;
 pub mod stdio;
-mod worker;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,8 +29,8 @@ use crate::log::Log;
 use crate::namespace;
 use crate::protocol::{EXIT, Exec, Exit, NETNS, READY, Reply, Request, SOCKET, Sandbox, Start, State};
 use connection::{Connection, Incoming};
+use launcher::{Begun, Io, Report, Streams, Worker};
 use output::Output;
-use worker::{Begun, Io, Report, Streams, Worker};
 
 /// A shim failed.
 #[derive(Debug, thiserror::Error)]

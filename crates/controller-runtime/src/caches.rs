@@ -9,7 +9,7 @@ use client::cache::{self, Ended, Reader, Snapshot, Source};
 use controller::{Cache, Configs, Objects, Shown, index_by, kinds};
 use tokio::task::JoinSet;
 
-use crate::census::MetadataCaches;
+use crate::metadata_caches::MetadataCaches;
 
 /// The caches of a process. Dropping this stops their watches.
 pub struct Caches {

@@ -15,20 +15,20 @@
 //!   `quota_counts_usage_and_rejects_objects_above_the_limit`.
 
 pub mod caches;
-mod census;
 pub mod clock;
 pub mod election;
-mod errand;
 pub mod events;
 mod execute;
-mod member;
+mod global;
+mod metadata_caches;
 pub mod queue;
+mod registration;
 pub mod reviews;
 mod run;
-mod sweep;
+mod side_effects;
 
 pub use caches::Caches;
-pub use census::MetadataCaches;
-pub use member::Member;
+pub use global::run_global;
+pub use metadata_caches::MetadataCaches;
+pub use registration::Member;
 pub use run::{Driver, run};
-pub use sweep::sweep;

@@ -17,10 +17,10 @@ use tokio::time::Instant;
 
 use crate::caches::Caches;
 use crate::clock;
-use crate::errand::perform;
 use crate::events::Recorder;
 use crate::execute::Effect;
 use crate::queue::{Outcome, Queue};
+use crate::side_effects::perform;
 
 /// Maximum changed keys that are remembered. If there are more, all keys are processed.
 pub(crate) const NOTICES_MAX: usize = 100_000;

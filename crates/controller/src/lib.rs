@@ -13,10 +13,10 @@
 mod action;
 mod cache;
 mod config;
-mod errand;
-pub mod everything;
 pub mod kinds;
+pub mod object_graph;
 mod plan;
+mod side_effect;
 pub mod testing;
 
 use apimachinery::time::Time;
@@ -25,8 +25,8 @@ use apimachinery::{Key, Value};
 pub use action::{Action, EventType, Patch, Preconditions, Propagation, Regarding, Told};
 pub use cache::{Answer, Answers, Ask, Cache, Objects, Refusal, Shown, index_by, orphans_of};
 pub use config::Configs;
-pub use errand::{Order, SideEffect, SideEffects};
 pub use plan::Plan;
+pub use side_effect::{Order, SideEffect, SideEffects};
 
 /// A Kubernetes controller: the kinds it reads and writes, and its decisions.
 pub trait Controller: 'static {

@@ -7,7 +7,7 @@ use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Object, Value, value};
 use controller::{Action, Cache, Controller, EventType, Plan, Propagation, Regarding, Told, kinds};
 
-use crate::{claim, job};
+use crate::{adoption, job};
 use next::Due;
 
 /// Annotation with the time that a Job was scheduled for.
@@ -128,7 +128,7 @@ fn create(cron: &Value, name: &str, due: &Due, at: Time) -> Action {
             metadata.insert(field, value.clone());
         }
     }
-    metadata.insert("ownerReferences", vec![claim::reference(cron)]);
+    metadata.insert("ownerReferences", vec![adoption::reference(cron)]);
     let spec = template.get("spec").cloned().unwrap_or_else(Value::object);
     let mut object = value!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec});
     if let Some(mut meta) = MetaMut::of(&mut object) {

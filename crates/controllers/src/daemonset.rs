@@ -13,7 +13,7 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Value};
 use controller::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
 
-use crate::{claim, placement, pod};
+use crate::{adoption, placement, pod};
 use backoff::Backoffs;
 use history::History;
 
@@ -44,7 +44,7 @@ impl Controller for DaemonSet {
         match kind {
             "daemonsets.apps" => keys.push(Key::of(object)),
             "nodes" => keys.extend(node_concerns(cache, object)),
-            _ => claim::concerned(object, "DaemonSet", cache.of("daemonsets.apps"), keys),
+            _ => adoption::concerned(object, "DaemonSet", cache.of("daemonsets.apps"), keys),
         }
     }
 
@@ -70,14 +70,14 @@ impl Controller for DaemonSet {
 
     fn plan(observed: &Observed<'_>, now: Time) -> Plan {
         let set = observed.set;
-        let Some(selector) = claim::selector(set) else { return selects_all(set) };
+        let Some(selector) = adoption::selector(set) else { return selects_all(set) };
         if Meta::of(set).is_deleting() {
             return Plan::default();
         }
         let (revisions, orphans) = (observed.revisions.iter().copied(), observed.orphan_revisions.iter().copied());
-        let revisions = claim::claim(set, &selector, &kinds::CONTROLLER_REVISIONS, revisions, orphans);
+        let revisions = adoption::claim(set, &selector, &kinds::CONTROLLER_REVISIONS, revisions, orphans);
         let (pods, orphans) = (observed.controlled.iter().copied(), observed.orphans.iter().copied());
-        let pods = claim::claim(set, &selector, &kinds::PODS, pods, orphans);
+        let pods = adoption::claim(set, &selector, &kinds::PODS, pods, orphans);
         let mut actions = revisions.actions;
         actions.extend(pods.actions);
         let remember = observed.memory.cloned();

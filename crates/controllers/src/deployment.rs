@@ -17,7 +17,7 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Value};
 use controller::{Action, Cache, Controller, EventType, Plan, Refusal, Regarding, kinds};
 
-use crate::claim;
+use crate::adoption;
 use sets::Sets;
 
 pub struct Deployment;
@@ -44,7 +44,7 @@ impl Controller for Deployment {
     fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "deployments.apps" => keys.push(Key::of(object)),
-            "replicasets.apps" => claim::concerned(object, "Deployment", cache.of("deployments.apps"), keys),
+            "replicasets.apps" => adoption::concerned(object, "Deployment", cache.of("deployments.apps"), keys),
             _ => keys.extend(waits_for(cache, object)),
         }
     }
@@ -67,9 +67,9 @@ impl Controller for Deployment {
 
     fn plan(observed: &Observed<'_>, now: Time) -> Plan {
         let deployment = observed.deployment;
-        let Some(selector) = claim::selector(deployment) else { return selects_all(deployment) };
+        let Some(selector) = adoption::selector(deployment) else { return selects_all(deployment) };
         let (controlled, orphans) = (observed.controlled.iter().copied(), observed.orphans.iter().copied());
-        let claims = claim::claim(deployment, &selector, &kinds::REPLICA_SETS, controlled, orphans);
+        let claims = adoption::claim(deployment, &selector, &kinds::REPLICA_SETS, controlled, orphans);
         if !claims.actions.is_empty() {
             return Plan { actions: claims.actions, ..Plan::default() };
         }

@@ -8,7 +8,7 @@ use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Object, Value, value};
 use controller::{Action, Ask, Cache, Controller, EventType, Plan, Regarding, kinds};
 
-use crate::{condition, pod, scale_target, share};
+use crate::{condition, int_or_percent, pod, scale_target};
 
 /// Time after which a pod whose eviction was granted, but that was not deleted, counts as healthy again.
 const DELETION_TIMEOUT: Duration = Duration::from_seconds(120);
@@ -155,13 +155,13 @@ fn needed(budget: &Value, pods: &[&Value], expected: &Result<i64, String>) -> Re
     let stated = |field| budget.at(&["spec", field]).filter(|value| !value.is_null());
     if let Some(unavailable) = stated("maxUnavailable") {
         let expected = expected.clone()?;
-        return Ok((expected, (expected - share::up(Some(unavailable), expected)).max(0)));
+        return Ok((expected, (expected - int_or_percent::up(Some(unavailable), expected)).max(0)));
     }
     match stated("minAvailable") {
         Some(Value::Int(number)) => Ok((i64::try_from(pods.len()).unwrap_or(i64::MAX), *number)),
         some => {
             let expected = expected.clone()?;
-            Ok((expected, share::up(some, expected)))
+            Ok((expected, int_or_percent::up(some, expected)))
         }
     }
 }

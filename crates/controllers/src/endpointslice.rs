@@ -7,9 +7,9 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value, value};
 use controller::{Cache, Controller, Plan};
 
+use crate::endpoint_slices::{self, Group, Groups, MANAGED_BY, SERVICE_NAME, Wanted};
 use crate::read::{list, text, texts};
-use crate::slices::{self, Group, Groups, MANAGED_BY, SERVICE_NAME, Wanted};
-use crate::{claim, pod, service};
+use crate::{adoption, pod, service};
 
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -93,11 +93,11 @@ impl Controller for EndpointSlice {
                 observed.slices.iter().copied().filter(|slice| text(slice, &["addressType"]) == *family).collect();
             let mut groups = groups(service, &published, family);
             hints::add(service, &mut groups, &observed.nodes);
-            plan.actions.extend(slices::pack(&wanted, family, &existing, groups, true).actions());
+            plan.actions.extend(endpoint_slices::pack(&wanted, family, &existing, groups, true).actions());
         }
         // The Service no longer has this IP family.
         let useless = observed.slices.iter().filter(|slice| !families.contains(&text(slice, &["addressType"])));
-        plan.actions.extend(useless.map(|slice| slices::delete(&controller::kinds::ENDPOINT_SLICES, slice)));
+        plan.actions.extend(useless.map(|slice| endpoint_slices::delete(&controller::kinds::ENDPOINT_SLICES, slice)));
         plan
     }
 }
@@ -116,7 +116,7 @@ fn wanted<'a>(observed: &Observed<'a>, published: &[(&Value, Option<&Value>)]) -
     let annotations = service::changed_at(service, &pods).map(|time| (service::TRIGGER, time.to_string()));
     Wanted {
         owner: service,
-        reference: claim::reference(service),
+        reference: adoption::reference(service),
         labels,
         annotations: annotations.into_iter().collect(),
         slice_max: observed.config.slice_max,
@@ -136,7 +136,8 @@ fn groups(service: &Value, pods: &[(&Value, Option<&Value>)], family: &str) -> G
             continue;
         }
         let ports = ports(service, pod);
-        let group = groups.entry(slices::ports_key(&ports)).or_insert_with(|| Group { ports, endpoints: Vec::new() });
+        let group =
+            groups.entry(endpoint_slices::ports_key(&ports)).or_insert_with(|| Group { ports, endpoints: Vec::new() });
         group.endpoints.push(endpoint(service, pod, *node, addresses));
     }
     groups

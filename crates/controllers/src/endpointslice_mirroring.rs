@@ -5,10 +5,10 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value};
 use controller::{Cache, Controller, Plan, kinds};
 
+use crate::endpoint_slices::{self, Group, Groups, MANAGED_BY, SERVICE_NAME, Wanted};
 use crate::endpoints::subsets::{self, Subset};
 use crate::read::{text, texts};
-use crate::slices::{self, Group, Groups, MANAGED_BY, SERVICE_NAME, Wanted};
-use crate::{claim, service};
+use crate::{adoption, service};
 
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
@@ -58,7 +58,7 @@ impl Controller for EndpointSliceMirroring {
     }
 
     fn plan(observed: &Observed<'_>, _: Time) -> Plan {
-        let delete = |slice: &&Value| slices::delete(&kinds::ENDPOINT_SLICES, slice);
+        let delete = |slice: &&Value| endpoint_slices::delete(&kinds::ENDPOINT_SLICES, slice);
         let Some(endpoints) = observed.endpoints else {
             return Plan { actions: observed.slices.iter().map(delete).collect(), ..Plan::default() };
         };
@@ -68,7 +68,7 @@ impl Controller for EndpointSliceMirroring {
         for family in ["IPv4", "IPv6"] {
             let existing: Vec<&Value> =
                 observed.slices.iter().copied().filter(|slice| text(slice, &["addressType"]) == family).collect();
-            let changes = slices::pack(&wanted, family, &existing, groups(&subsets, family), false);
+            let changes = endpoint_slices::pack(&wanted, family, &existing, groups(&subsets, family), false);
             plan.actions.extend(changes.actions());
         }
         plan
@@ -85,7 +85,7 @@ fn wanted(endpoints: &Value) -> Wanted<'_> {
     labels.insert(SERVICE_NAME, Meta::of(endpoints).name());
     labels.insert(MANAGED_BY, MANAGER);
     let annotations = texts(endpoints, &["metadata", "annotations"]).filter(|(key, _)| *key != LAST_APPLIED).collect();
-    Wanted { owner: endpoints, reference: claim::reference(endpoints), labels, annotations, slice_max: SLICE_MAX }
+    Wanted { owner: endpoints, reference: adoption::reference(endpoints), labels, annotations, slice_max: SLICE_MAX }
 }
 
 fn groups(subsets: &[Subset], family: &str) -> Groups {
@@ -99,7 +99,8 @@ fn groups(subsets: &[Subset], family: &str) -> Groups {
             continue;
         }
         let ports: Vec<Value> = subset.ports.iter().map(port).collect();
-        let group = groups.entry(slices::ports_key(&ports)).or_insert_with(|| Group { ports, endpoints: Vec::new() });
+        let group =
+            groups.entry(endpoint_slices::ports_key(&ports)).or_insert_with(|| Group { ports, endpoints: Vec::new() });
         group.endpoints.extend(endpoints);
     }
     groups

@@ -5,7 +5,7 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value};
 use controller::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
 
-use crate::claim;
+use crate::adoption;
 use crate::read::{list, text};
 
 /// Ephemeral volume controller. Its keys are pods.
@@ -90,7 +90,7 @@ fn create(pod: &Value, volume: &Value) -> Action {
             metadata.insert(field, said.clone());
         }
     }
-    metadata.insert("ownerReferences", vec![claim::reference(pod)]);
+    metadata.insert("ownerReferences", vec![adoption::reference(pod)]);
     let spec = template.get("spec").cloned().unwrap_or_else(Value::object);
     let object =
         apimachinery::value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec});

@@ -22,7 +22,7 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
 use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
-use crate::{claim, condition, pod};
+use crate::{adoption, condition, pod};
 use finish::Finish;
 use tally::Tally;
 
@@ -52,7 +52,7 @@ impl Controller for Job {
     fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "pods" => {
-                claim::concerned(object, "Job", cache.of("jobs.batch"), keys);
+                adoption::concerned(object, "Job", cache.of("jobs.batch"), keys);
                 if is_stray(object) {
                     keys.push(Key::of(object));
                 }
@@ -90,9 +90,9 @@ impl Controller for Job {
         if is_finished(job) {
             return let_go(&observed.pods);
         }
-        let Some(selector) = claim::selector(job) else { return Plan::waiting("the selector is empty or invalid") };
+        let Some(selector) = adoption::selector(job) else { return Plan::waiting("the selector is empty or invalid") };
         let (pods, orphans) = (observed.pods.iter().copied(), observed.orphans.iter().copied());
-        let claims = claim::claim_with_finalizer(job, &selector, &kinds::PODS, pods, orphans, Some(FINALIZER));
+        let claims = adoption::claim_with_finalizer(job, &selector, &kinds::PODS, pods, orphans, Some(FINALIZER));
         if !claims.actions.is_empty() {
             return Plan { actions: claims.actions, ..Plan::default() };
         }
@@ -151,7 +151,7 @@ fn stray_pod<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
         !is_finished(job)
             && !Meta::of(job).is_deleting()
             && !Meta::of(pod).is_deleting()
-            && claim::selector(job).is_some_and(|selector| selector.matches_object(pod))
+            && adoption::selector(job).is_some_and(|selector| selector.matches_object(pod))
     };
     let mut jobs = cache.in_namespace("jobs.batch", &key.namespace);
     (!jobs.any(adopts)).then_some(pod)

@@ -32,9 +32,9 @@
 //!   `namespace_deletion_removes_all_content_including_custom_resources`.
 //! - No Service gets a node port that the nodes themselves use. *Enforced by* `reserved_node_ports_are_not_assigned`.
 
+pub mod adoption;
 pub mod attach_detach;
 pub mod bootstrap_signer;
-pub mod claim;
 pub mod clusterrole_aggregation;
 pub mod condition;
 pub mod cronjob;
@@ -46,13 +46,15 @@ pub mod daemonset;
 pub mod deployment;
 pub mod device_taint_eviction;
 pub mod disruption;
+mod endpoint_slices;
 pub mod endpoints;
 pub mod endpointslice;
 pub mod endpointslice_mirroring;
 pub mod ephemeral_volume;
 mod finalizer;
-pub mod garbage;
+pub mod garbage_collector;
 pub mod horizontal_pod_autoscaler;
+pub mod int_or_percent;
 pub mod job;
 pub mod legacy_token_cleaner;
 pub mod local_path;
@@ -69,6 +71,7 @@ pub mod pv_expander;
 pub mod pv_protection;
 pub mod pvc_protection;
 mod read;
+pub mod registry;
 pub mod replicaset;
 pub mod replicationcontroller;
 pub mod resource_claim;
@@ -81,11 +84,8 @@ pub mod service_cidr;
 pub mod service_lb;
 pub mod serviceaccount;
 pub mod serviceaccount_token;
-pub mod share;
-mod slices;
 pub mod statefulset;
 pub mod storage_version_migrator;
-pub mod table;
 pub mod taint_eviction;
 pub mod token_cleaner;
 pub mod trust_bundle;

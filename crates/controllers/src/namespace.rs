@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Str, Value, value};
-use controller::everything::{Answer, Answers, Discovery, Everything, GlobalController, Item, Kind, Question, Step};
+use controller::object_graph::{Answer, Answers, Discovery, Everything, GlobalController, Item, Kind, Question, Step};
 use controller::{Action, Plan, Preconditions, kinds};
 
 use crate::condition;
@@ -238,7 +238,7 @@ fn is_namespace(item: &Item) -> bool {
 #[cfg(test)]
 mod tests {
     use apimachinery::meta::MetaMut;
-    use controller::everything::{settle, step};
+    use controller::object_graph::{settle, step};
     use controller::testing::{FakeCluster, kubelet};
 
     use super::*;

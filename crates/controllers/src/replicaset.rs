@@ -10,7 +10,7 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Resource, Value};
 use controller::{Action, Cache, Controller, Plan, Refusal, Regarding, Told, kinds};
 
-use crate::{claim, names, pod};
+use crate::{adoption, names, pod};
 
 /// Maximum pods created or deleted by one plan (upstream: BurstReplicas).
 const BURST_MAX: usize = 500;
@@ -64,7 +64,7 @@ impl<K: Kind> Controller for Replicas<K> {
 
     fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            "pods" => claim::concerned(object, K::KIND, cache.of(K::READS[0]), keys),
+            "pods" => adoption::concerned(object, K::KIND, cache.of(K::READS[0]), keys),
             _ => keys.push(Key::of(object)),
         }
     }
@@ -90,9 +90,9 @@ impl<K: Kind> Controller for Replicas<K> {
     fn plan(observed: &Observed<'_>, now: Time) -> Plan {
         let set = observed.set;
         // Old API versions allowed a selector that matches nothing: such a ReplicaSet is not reconciled.
-        let Some(selector) = claim::selector(set) else { return Plan::default() };
+        let Some(selector) = adoption::selector(set) else { return Plan::default() };
         let orphans = observed.orphans.iter().copied();
-        let claims = claim::claim(set, &selector, &kinds::PODS, observed.controlled.iter().copied(), orphans);
+        let claims = adoption::claim(set, &selector, &kinds::PODS, observed.controlled.iter().copied(), orphans);
         let mut plan = Plan::default();
         // Pods are counted only after all adoptions and releases are written.
         if claims.actions.is_empty() {
@@ -147,7 +147,7 @@ fn least_useful<'a>(active: &[&'a Value], kin: &[&'a Value], count: usize, now: 
 fn create(set: &Value, name: &str) -> Action {
     let template = set.at(&["spec", "template"]).unwrap_or(&Value::Null);
     let namespace = Meta::of(set).namespace();
-    let object = pod::from_template(template, namespace, name, &prefix(set), claim::reference(set));
+    let object = pod::from_template(template, namespace, name, &prefix(set), adoption::reference(set));
     let told = told(set, "SuccessfulCreate", format!("Created pod: {name}"), "FailedCreate", "Error creating");
     Action::Create { resource: kinds::PODS.clone(), object, told }
 }

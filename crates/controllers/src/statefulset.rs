@@ -17,7 +17,7 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Value};
 use controller::{Action, Cache, Controller, EventType, Plan, Regarding, Told, kinds};
 
-use crate::{claim, pod, share};
+use crate::{adoption, int_or_percent, pod};
 use ordinal::{Slot, ordinal};
 use revisions::Revisions;
 
@@ -46,7 +46,7 @@ impl Controller for StatefulSet {
         match kind {
             "statefulsets.apps" => keys.push(Key::of(object)),
             "persistentvolumeclaims" => keys.extend(claims::set_of(cache, object)),
-            _ => claim::concerned(object, "StatefulSet", cache.of("statefulsets.apps"), keys),
+            _ => adoption::concerned(object, "StatefulSet", cache.of("statefulsets.apps"), keys),
         }
     }
 
@@ -68,11 +68,11 @@ impl Controller for StatefulSet {
 
     fn plan(observed: &Observed<'_>, now: Time) -> Plan {
         let set = observed.set;
-        let Some(selector) = claim::selector(set) else { return selects_all(set) };
+        let Some(selector) = adoption::selector(set) else { return selects_all(set) };
         let (revisions, orphans) = (observed.revisions.iter().copied(), observed.orphan_revisions.iter().copied());
-        let history = claim::claim(set, &selector, &kinds::CONTROLLER_REVISIONS, revisions, orphans);
+        let history = adoption::claim(set, &selector, &kinds::CONTROLLER_REVISIONS, revisions, orphans);
         let (pods, orphans) = (observed.controlled.iter().copied(), observed.orphans.iter().copied());
-        let pods = claim::claim(set, &selector, &kinds::PODS, pods, orphans);
+        let pods = adoption::claim(set, &selector, &kinds::PODS, pods, orphans);
         let mut actions = history.actions;
         actions.extend(pods.actions);
         if !actions.is_empty() {
@@ -235,7 +235,7 @@ impl<'a> Slots<'a> {
         let partition = rolling("partition").and_then(Value::as_int).unwrap_or(0);
         let may_miss = match rolling("maxUnavailable") {
             None => 1,
-            some => share::down(some, replicas(self.set)).max(1),
+            some => int_or_percent::down(some, replicas(self.set)).max(1),
         };
         let pods = || self.row.iter().filter_map(|slot| slot.pod);
         let missing = pods().filter(|pod| self.not_available(pod, now).is_some()).count();

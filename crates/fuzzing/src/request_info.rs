@@ -3,7 +3,7 @@
 //! The input is a method and a URL, one per line.
 
 use api_registry::query::Query;
-use api_registry::route::{Form, Info, Resource};
+use api_registry::request_info::{Form, Info, Resource};
 
 /// Parses a URL and checks the properties that hold for any input.
 pub fn check(input: &[u8]) {

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use ::kube_apiserver::proxy::Kubelets;
 use ::kube_apiserver::server::{Filters, Mode};
-use ::kube_apiserver::{Config, Server, aggregation, claims, fairness, runtime_config, tls, vault};
+use ::kube_apiserver::{Config, Server, aggregation, allocations, encryptor, flow_control, runtime_config, tls};
 use ::store::client::{Client, Remote, RemoteConfig};
-use ::store::node::{self, Node};
+use ::store::member::{self, Node};
 use anyhow::{Context, Result, bail, ensure};
 use api_registry::admission;
 use apimachinery::value;
@@ -84,7 +84,7 @@ async fn serve(flags: &Flags, inside: Option<&Inside>) -> Result<()> {
     Ok(())
 }
 
-async fn stopped(node: Option<&Node>) -> node::StopReason {
+async fn stopped(node: Option<&Node>) -> member::StopReason {
     match node {
         Some(node) => node.stopped().await,
         None => std::future::pending().await,
@@ -115,7 +115,7 @@ fn config(flags: &Flags) -> Result<Config> {
         admission: admission(flags)?,
         external_address: host.map(|host| format!("{host}:{}", flags.secure_port)),
         advertised: advertised_to_others(flags),
-        ranges: claims::ranges(&flags.service_cluster_ip_range, &flags.service_node_port_range)
+        ranges: allocations::ranges(&flags.service_cluster_ip_range, &flags.service_node_port_range)
             .map_err(anyhow::Error::msg)?,
         aggregator_routing: flags.enable_aggregator_routing,
         kubelets: Kubelets {
@@ -131,7 +131,7 @@ fn config(flags: &Flags) -> Result<Config> {
         encryption: flags
             .encryption_provider_config
             .clone()
-            .map(|path| vault::File { path, reload: flags.encryption_provider_config_automatic_reload }),
+            .map(|path| encryptor::File { path, reload: flags.encryption_provider_config_automatic_reload }),
         event_life: flags.event_ttl,
         compaction_interval: Some(flags.etcd_compaction_interval).filter(|interval| !interval.is_zero()),
         kinds: runtime_config::apply(api::kinds::all(), &flags.runtime_config)?,
@@ -180,7 +180,7 @@ fn filters(flags: &Flags) -> Result<Filters> {
     Ok(Filters {
         request_timeout: flags.request_timeout,
         watch_time: Duration::from_secs(flags.min_request_timeout),
-        fairness: fairness::Config {
+        fairness: flow_control::Config {
             enabled: flags.enable_priority_and_fairness,
             read_only_max: read_only,
             mutating_max: mutating,
@@ -281,7 +281,7 @@ async fn store(flags: &Flags) -> Result<(Client, Option<Node>)> {
         reached(&client).await;
         return Ok((client, None));
     }
-    let (client, node) = ::store::alone::open(flags.data_dir.join("store")).await?;
+    let (client, node) = ::store::single_member::open(flags.data_dir.join("store")).await?;
     Ok((client, Some(node)))
 }
 
@@ -291,7 +291,7 @@ fn keep_store(flags: &Flags, store: &Client) -> impl Future<Output = ()> + use<>
     let socket = flags.data_dir.join(STORE_SOCKET);
     async move {
         if let Some(backend) = backend
-            && let Err(error) = ::store::alone::serve_snapshots(backend, &socket, std::future::pending()).await
+            && let Err(error) = ::store::single_member::serve_snapshots(backend, &socket, std::future::pending()).await
         {
             tracing::warn!(%error, "failed to serve snapshots of the embedded store");
         }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use auth::User;
 use client::config::{Credential, Kubeconfig, Tls};
 use client::{Client, Config, Https, Settings, Transport};
-use kube_apiserver::inside;
+use kube_apiserver::in_process;
 use kube_apiserver::state::State;
 
 /// Time after which a start is over. It usually takes a second.
@@ -70,7 +70,7 @@ impl Inside {
 
     fn transport(&self, user: Option<User>) -> Result<Arc<dyn Transport>> {
         let server = self.server.get().context("the API server of this process has not started")?;
-        Ok(inside::transport(Arc::clone(server), user))
+        Ok(in_process::transport(Arc::clone(server), user))
     }
 }
 

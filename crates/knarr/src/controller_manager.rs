@@ -12,11 +12,11 @@ use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, Args, FromArgMatches};
 use component_base::health::Endpoint;
 use controller::Controller;
-use controller::everything::GlobalController;
+use controller::object_graph::GlobalController;
 use controller_runtime::election::{Election, Ended};
 use controller_runtime::events::Recorder;
 use controller_runtime::{Caches, Driver, Member};
-use controllers::table::{self, Row, Visitor};
+use controllers::registry::{self, Row, Visitor};
 use tokio::task::JoinSet;
 
 use crate::component::{self, Inside, Reach};
@@ -122,12 +122,12 @@ fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<Chosen>> {
         }
 
         fn visit_sweeper<S: GlobalController>(&mut self, row: &'static Row) {
-            self.0.push((row, Member::sweeper::<S>()));
+            self.0.push((row, Member::global::<S>()));
         }
     }
-    let choice = table::Choice::of(&flags.controllers).context("--controllers")?;
+    let choice = registry::Choice::of(&flags.controllers).context("--controllers")?;
     let mut all = All(Vec::new());
-    table::each(&mut all);
+    registry::each(&mut all);
     let mut chosen = Vec::new();
     for (row, member) in all.0.into_iter().filter(|(row, _)| choice.includes(row.name)) {
         let workers = flags::workers(matches, row);
@@ -139,7 +139,7 @@ fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<Chosen>> {
             start: Box::new(move |driver| Box::pin(member.run(driver, workers))),
         });
     }
-    for (name, why) in table::ABSENT.iter().filter(|(name, _)| choice.names(name)) {
+    for (name, why) in registry::ABSENT.iter().filter(|(name, _)| choice.names(name)) {
         tracing::warn!(controller = name, why, "this controller is not implemented and does not run");
     }
     Ok(chosen)

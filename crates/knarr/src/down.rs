@@ -124,7 +124,7 @@ fn clean_up(data_dir: &Path) -> Result<()> {
     let network = net::Routed::new(net::routed::Config::new(&data_dir.join("runtime").join("network")));
     network.clean_up().context("failed to remove the pod network")?;
     net::mesh::apply(&[], &[], None).context("failed to remove the routes to other nodes")?;
-    kube_proxy::follow::clean_up().context("failed to remove the rules of Services")?;
+    kube_proxy::run::clean_up().context("failed to remove the rules of Services")?;
     kube_proxy::policy::follow::clean_up().context("failed to remove the rules of network policies")?;
     leftovers::unmount_inside(&data_dir.join("kubelet"))?;
     leftovers::unmount_inside(&data_dir.join("runtime"))?;

@@ -9,7 +9,7 @@ use ::store::etcd::compactor::{self, Retention};
 use ::store::etcd::tls::ServerTls;
 use ::store::etcd::{self, Endpoint, Routers};
 use ::store::log;
-use ::store::node::{self, Node, ReadError, Start, StopReason};
+use ::store::member::{self, Node, ReadError, Start, StopReason};
 use ::store::peer::{self, Address, Tls};
 use ::store::watch::Hub;
 use anyhow::{Context, Result, bail, ensure};
@@ -348,7 +348,7 @@ impl Etcd {
         start: Start,
         tls: Option<Tls>,
         hub: Hub,
-    ) -> Result<node::Config> {
+    ) -> Result<member::Config> {
         let mut listeners = Vec::new();
         for url in &self.listen_peer_urls {
             let address = Address::parse(url)?;
@@ -367,7 +367,7 @@ impl Etcd {
             limits.election_timeout,
             limits.heartbeat_interval
         );
-        Ok(node::Config {
+        Ok(member::Config {
             id: this.id,
             cluster_id,
             data_dir: self.data_dir(),
@@ -377,8 +377,8 @@ impl Etcd {
             listeners,
             tls,
             on_apply: Box::new(move |state| hub.publish(state)),
-            segment_bytes: ::store::alone::SEGMENT_BYTES,
-            checkpoint_bytes: ::store::alone::CHECKPOINT_BYTES,
+            segment_bytes: ::store::single_member::SEGMENT_BYTES,
+            checkpoint_bytes: ::store::single_member::CHECKPOINT_BYTES,
         })
     }
 

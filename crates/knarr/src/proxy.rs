@@ -106,7 +106,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 /// Runs in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
     if is_on(matches, "cleanup") {
-        return kube_proxy::follow::clean_up().context("failed to remove the rules");
+        return kube_proxy::run::clean_up().context("failed to remove the rules");
     }
     if is_on(matches, "init-only") {
         return Ok(());
@@ -141,7 +141,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
         tokio::spawn(kube_proxy::health::serve_metrics(listener, Arc::clone(&metrics)));
     }
     tokio::select! {
-        ended = kube_proxy::follow::run(client, config, well, metrics) => Ok(ended?),
+        ended = kube_proxy::run::run(client, config, well, metrics) => Ok(ended?),
         signal = crate::etcd::signal() => signal,
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ::store::client::RemoteConfig;
 use ::store::disk::FileDisk;
-use ::store::{alone, checkpoint, log, snapshot};
+use ::store::{checkpoint, log, single_member, snapshot};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use consensus::Payload;
@@ -148,7 +148,7 @@ impl Snapshot {
             members.iter().any(|member| member.name == *name),
             "--initial-cluster does not contain the member {name}"
         );
-        let members = if *embedded { vec![alone::member()] } else { members };
+        let members = if *embedded { vec![single_member::member()] } else { members };
         let mut state = snapshot::read(file)?;
         state.skip_revisions(bump_revision.unwrap_or(if *embedded { snapshot::SKIPPED } else { 0 }));
         if *mark_compacted || *embedded {

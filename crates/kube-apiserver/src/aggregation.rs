@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
 use api_registry::aggregation::Remote;
-use api_registry::route::{Info, Resource};
+use api_registry::request_info::{Info, Resource};
 use apimachinery::Value;
 use auth::User;
 use client::config::{Pem, Tls};
@@ -24,10 +24,10 @@ use openapi::merged::Foreign;
 
 pub use follow::run;
 
-use crate::answer::{self, Answer};
 use crate::backend::{Backend, Unresolved};
-use crate::life::Asked;
 use crate::proxy::{ProxyError, Stream, Target, headers};
+use crate::request::Asked;
+use crate::response::{self, Answer};
 use crate::state::State;
 
 /// Client identity and CAs of the aggregation layer, from flags.
@@ -146,7 +146,7 @@ pub async fn serve(state: &State, behind: &Behind, asked: &Asked, user: &User, s
     let Ok(target) = target(state, &behind.remote, tls, path) else { return unavailable() };
     match pass(&target, asked, user, stream).await {
         Ok(answer) => answer,
-        Err(error) => answer::text(503, format!("error trying to reach service: {}\n", reached(&error))),
+        Err(error) => response::text(503, format!("error trying to reach service: {}\n", reached(&error))),
     }
 }
 
@@ -162,7 +162,7 @@ async fn pass(target: &Target, asked: &Asked, user: &User, mut stream: Stream) -
     // Following a redirect would make clients send their credentials to another server.
     if answer.status().is_redirection() && answer.headers().contains_key(LOCATION) {
         let message = "the backend attempted to redirect this request, which is not permitted";
-        return Ok(answer::text(502, message));
+        return Ok(response::text(502, message));
     }
     Ok(answer)
 }
@@ -179,7 +179,7 @@ fn target(state: &State, remote: &Remote, tls: Tls, path: String) -> Result<Targ
 }
 
 fn unavailable() -> Answer {
-    answer::text(503, "service unavailable\n")
+    response::text(503, "service unavailable\n")
 }
 
 fn reached(error: &ProxyError) -> String {

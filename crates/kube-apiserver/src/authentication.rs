@@ -23,8 +23,8 @@ use http::header::{AUTHORIZATION, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCO
 pub use issuers::Issuers;
 pub use webhook::Webhook;
 
-use crate::life::Asked;
 use crate::reload::Reloaded;
+use crate::request::Asked;
 use crate::state::{State, now};
 
 /// The configured authenticators.

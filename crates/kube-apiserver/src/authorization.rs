@@ -12,7 +12,7 @@ use auth::rbac::{Binding, Policy, Rule};
 use auth::{Attributes, Authorizer, Decision};
 use mvcc::Revision;
 
-use crate::cache::{Cache, KindCache};
+use crate::watch_cache::{Cache, KindCache};
 
 pub use webhook::Webhook;
 

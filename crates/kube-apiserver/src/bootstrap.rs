@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use api::core::service::allocation::RandomSource;
 use api::kind::{Context, Requester};
-use api_registry::body;
-use api_registry::write;
+use api_registry::decode;
+use api_registry::strategy;
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;
@@ -15,7 +15,7 @@ use apimachinery::{GroupVersionKind, Object, Value, value};
 
 use crate::startup::Step;
 use crate::state::{State, draw, now};
-use crate::{claims, presence, storage};
+use crate::{allocations, endpoint_lease, storage};
 
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
 
@@ -49,7 +49,7 @@ async fn make_all(state: &State) -> Result<(), Status> {
     state.startup.complete(Step::ServiceCidr);
     make(state, own_service(state)).await?;
     if let Some(own) = state.advertised {
-        presence::begin(state, own).await?;
+        endpoint_lease::begin(state, own).await?;
     }
     state.startup.complete(Step::OwnService);
     Ok(())
@@ -68,17 +68,23 @@ pub async fn make(state: &State, object: Value) -> Result<(), Status> {
     if state.cache.shelf(kind).get(&key).is_some() {
         return Ok(());
     }
-    let mut object = body::again(object, kind, version, FieldValidation::Ignore)?.object;
+    let mut object = decode::again(object, kind, version, FieldValidation::Ignore)?.object;
     let requester = Requester { name: "system:apiserver".into(), ..Requester::default() };
     let context = Context { version, subresource: "", now: now(), requester: &requester };
-    let target =
-        write::Target { kind, version, namespace: &namespace, name: &name, subresource: "", manager: "kube-apiserver" };
-    object = write::own(&target, None, object, context.now);
-    let claims = claims::plan(state, kind, &mut object, None, RandomSource::Seed(claims::seed()))?;
-    write::create(kind, &mut object, &draw(), &context)?;
+    let target = strategy::Target {
+        kind,
+        version,
+        namespace: &namespace,
+        name: &name,
+        subresource: "",
+        manager: "kube-apiserver",
+    };
+    object = strategy::own(&target, None, object, context.now);
+    let claims = allocations::plan(state, kind, &mut object, None, RandomSource::Seed(allocations::seed()))?;
+    strategy::create(kind, &mut object, &draw(), &context)?;
     let key = state.layout.key(kind, &namespace, &name);
     let mut txn = storage::create(key, storage::encode(&object));
-    claims::join(state, &mut txn, &claims, &object);
+    allocations::join(state, &mut txn, &claims, &object);
     // A conflict is harmless: another API server created the object.
     state.submit(txn).await.map(drop)
 }

@@ -11,11 +11,11 @@ use apimachinery::status::{Reason, Status};
 use apimachinery::{Value, pruning};
 use bytes::Bytes;
 
-use crate::answer;
+use crate::admission;
 use crate::backend::Destination;
-use crate::cache::Entry;
+use crate::response;
 use crate::state::{State, draw};
-use crate::webhooks;
+use crate::watch_cache::Entry;
 
 /// Timeout of a conversion webhook.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -124,10 +124,10 @@ async fn convert(
 async fn ask(state: &State, webhook: &Value, review: Value) -> Result<Value, String> {
     let to = Destination::of(&webhook["clientConfig"]).map_err(|wrong| wrong.to_string())?;
     let began = Instant::now();
-    let body = Bytes::from(answer::as_json(&review));
+    let body = Bytes::from(response::as_json(&review));
     drop(review);
     let sent = state.backends.post(state, &to, "timeout=30s", body, TIMEOUT).await;
-    let answer = sent.map_err(|error| error.to_string()).and_then(|(code, body)| webhooks::read(code.as_u16(), &body));
+    let answer = sent.map_err(|error| error.to_string()).and_then(|(code, body)| admission::read(code.as_u16(), &body));
     state.metrics.admission.converted(answer.is_ok(), began.elapsed());
     answer
 }

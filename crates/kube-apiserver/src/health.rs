@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use component_base::health::{Endpoint, HealthRequest, LogProbe, Outcome, Slis};
 use tokio::sync::Mutex;
 
-use crate::answer::{self, Answer};
+use crate::response::{self, Answer};
 use crate::startup::Step;
 use crate::state::State;
 
@@ -137,7 +137,7 @@ pub async fn serve(state: &State, path: &str, query: &str) -> Option<Answer> {
         checks.push((check.name, outcome));
     }
     let response = state.health.slis.respond(&request, &checks)?;
-    Some(answer::text(response.code, response.text))
+    Some(response::text(response.code, response.text))
 }
 
 /// Returns the metrics of `/metrics/slis`.

@@ -53,42 +53,42 @@
 //!   `stopping_server_finishes_requests_and_leaves_the_endpoints`,
 //!   `servers_on_one_etcd_see_each_others_writes_and_either_can_be_killed`.
 
+pub mod admission;
 pub mod admission_config;
 pub mod aggregation;
-pub mod answer;
+pub mod allocations;
 pub mod audit;
 pub mod authentication;
 pub mod authorization;
 pub mod backend;
 pub mod bootstrap;
-pub mod cache;
-pub mod claims;
 pub mod compaction;
 pub mod conversion;
-pub mod custom;
-pub mod documents;
-pub mod fairness;
-pub mod followers;
+pub mod crd;
+pub mod discovery;
+pub mod encrypted_store;
+pub mod encryptor;
+pub mod endpoint_lease;
+pub mod flow_control;
 pub mod health;
-pub mod inside;
-pub mod life;
-mod listen;
+pub mod in_process;
+pub mod kind_table;
 pub mod metrics;
-pub mod patient;
-pub mod presence;
+pub mod post_write;
 pub mod proxy;
 pub mod remote;
+pub mod request;
+pub mod response;
 pub mod runtime_config;
-pub mod sealed;
+mod serve;
 pub mod server;
 pub mod startup;
 pub mod state;
 pub mod storage;
-pub mod table;
 pub mod tls;
-pub mod vault;
 pub mod verbs;
-pub mod webhooks;
+pub mod watch_cache;
+pub mod write_timeout;
 
 pub use component_base::reload;
 pub use server::{Config, Server};

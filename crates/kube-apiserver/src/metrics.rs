@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::kind::{Kind, Persistence};
-use api_registry::route::Resource;
+use api_registry::request_info::Resource;
 use apimachinery::Str;
 use auth::{Decision, User};
 use http::Method;
 
-use crate::life::Asked;
+use crate::request::Asked;
 use crate::state::State;
 pub use admission::{Admission, HookCall, Turn};
 pub use family::{Counter, Family, Gauge, Histogram};
@@ -371,6 +371,6 @@ fn flow(state: &State, out: &mut String) {
 fn build(out: &mut String) {
     let help = "What this server is.";
     head("kubernetes_build_info", help, "gauge", out);
-    let labels = [("git_version", crate::documents::VERSION), ("major", "1"), ("minor", "36"), ("compiler", "rustc")];
+    let labels = [("git_version", crate::discovery::VERSION), ("major", "1"), ("minor", "36"), ("compiler", "rustc")];
     sample("kubernetes_build_info", &Printed::of(labels), 1, out);
 }

@@ -33,8 +33,8 @@ pub use messages::{has_messages, messages};
 pub use translate::{STREAM_CLOSE, translate};
 pub use tunnel::{TUNNEL_PREFIX, tunnel};
 
-use crate::answer::{Answer, Body};
 use crate::backend::{self, BoxError, Route};
+use crate::response::{Answer, Body};
 
 /// Buffer size of an upgraded stream in each direction.
 const BUFFER_BYTES: usize = 32 << 10;

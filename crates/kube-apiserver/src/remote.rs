@@ -13,7 +13,7 @@ use http::{Request, Uri};
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 
-use crate::{answer, webhooks};
+use crate::{admission, response};
 
 /// Delays between attempts; upstream's back-off.
 const PAUSES: [Duration; 4] =
@@ -63,7 +63,7 @@ impl Remote {
     /// Posts a review and returns the response within the timeout. Retries while the server reports that it is busy.
     pub async fn post(&self, review: &Value, within: Duration) -> Result<Value, String> {
         let end = Instant::now() + within;
-        let body = Bytes::from(answer::as_json(review));
+        let body = Bytes::from(response::as_json(review));
         let mut pauses = PAUSES.iter();
         loop {
             let failed = match tokio::time::timeout_at(end, self.once(body.clone())).await {
@@ -100,6 +100,6 @@ impl Remote {
             whole.extend_from_slice(&data);
         }
         let passing = matches!(code, 429 | 500 | 504);
-        webhooks::read(code, &whole).map_err(|why| Failed { why, passing })
+        admission::read(code, &whole).map_err(|why| Failed { why, passing })
     }
 }

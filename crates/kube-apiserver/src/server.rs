@@ -7,33 +7,32 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use api::kind::Kind;
-use api_registry::admission;
 use store::client::Client;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::admission::{self, Webhooks};
 use crate::aggregation::{self, Aggregation};
 use crate::audit::Audit;
 use crate::authentication::Authenticators;
 use crate::authorization::{self, Authorization};
 use crate::backend::{Pools, Routing};
-use crate::cache::{self, Cache};
-use crate::documents::Kept;
-use crate::fairness::Fairness;
-use crate::followers::Followers;
+use crate::discovery::Kept;
+use crate::encrypted_store::Store;
+use crate::encryptor::{self, Encryptor};
+use crate::flow_control::Fairness;
 use crate::health::Health;
+use crate::kind_table::Table;
 use crate::metrics::Metrics;
+use crate::post_write::Followers;
 use crate::proxy::Kubelets;
-use crate::sealed::Store;
 use crate::startup::Startup;
 use crate::state::State;
 use crate::storage::Layout;
-use crate::table::Table;
 use crate::tls::Tls;
-use crate::vault::{self, Encryptor};
-use crate::webhooks::{self, Webhooks};
-use crate::{audit, bootstrap, claims, compaction, custom, fairness, listen, presence, tls};
+use crate::watch_cache::{self, Cache};
+use crate::{allocations, audit, bootstrap, compaction, crd, endpoint_lease, flow_control, serve, tls};
 
 /// The configuration of an API server.
 pub struct Config {
@@ -52,7 +51,7 @@ pub struct Config {
     /// Cluster IP and node port ranges.
     pub ranges: api::core::service::allocation::Config,
     /// Enabled admission plugins.
-    pub admission: admission::Flags,
+    pub admission: api_registry::admission::Flags,
     /// `--enable-aggregator-routing`: Services are dialed at their endpoints instead of their cluster IP.
     pub aggregator_routing: bool,
     /// Kubelet connection settings.
@@ -63,7 +62,7 @@ pub struct Config {
     /// `--advertise-address`: the address in the endpoints of the Service `kubernetes`.
     pub advertised: Option<IpAddr>,
     /// The encryption configuration, if values are encrypted at rest.
-    pub encryption: Option<vault::File>,
+    pub encryption: Option<encryptor::File>,
     /// `--event-ttl`.
     pub event_life: Duration,
     /// Interval of store compaction; `None` if this server does not compact the store.
@@ -80,7 +79,7 @@ pub struct Filters {
     pub request_timeout: Duration,
     /// `--min-request-timeout`: minimum duration of a watch without a `timeoutSeconds` parameter.
     pub watch_time: Duration,
-    pub fairness: fairness::Config,
+    pub fairness: flow_control::Config,
     pub audit: audit::Config,
 }
 
@@ -89,7 +88,7 @@ impl Default for Filters {
         Self {
             request_timeout: Duration::from_secs(60),
             watch_time: Duration::from_secs(1800),
-            fairness: fairness::Config::default(),
+            fairness: flow_control::Config::default(),
             audit: audit::Config::default(),
         }
     }
@@ -111,7 +110,7 @@ impl Config {
                 ranges: vec![(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 0)), 16)],
                 node_ports: 30_000..=32_767,
             },
-            admission: admission::Flags::default(),
+            admission: api_registry::admission::Flags::default(),
             aggregator_routing: false,
             kubelets: Kubelets::default(),
             aggregation: aggregation::Config::default(),
@@ -157,13 +156,13 @@ pub enum StartError {
     Tls(#[from] tls::Error),
     /// The encryption configuration cannot be used.
     #[error("failed to set up encryption at rest")]
-    Encryptor(#[from] vault::Error),
+    Encryptor(#[from] encryptor::Error),
     /// A webhook-based plugin is misconfigured.
     #[error(transparent)]
-    Webhooks(#[from] webhooks::ConfigError),
+    Webhooks(#[from] admission::ConfigError),
     /// A flag names an unknown plugin.
     #[error(transparent)]
-    Admission(#[from] admission::Unknown),
+    Admission(#[from] api_registry::admission::Unknown),
 }
 
 /// A running server; it stops when dropped.
@@ -179,12 +178,12 @@ impl Server {
     /// Starts the listener, the watch cache and the background tasks, which create the bootstrap objects.
     pub async fn start(config: Config, store: Client) -> Result<Self, StartError> {
         let tls = Tls::new(&config.tls, &config.names, &config.addresses)?;
-        let admission = admission::Chain::of(&config.admission)?;
+        let admission = api_registry::admission::Chain::of(&config.admission)?;
         let webhooks = Webhooks::of(&admission, &config.admission)?;
         let listener = TcpListener::bind(config.address).await;
         let listener = listener.map_err(|error| StartError::Listen(config.address, error))?;
         let address = listener.local_addr().map_err(|error| StartError::Listen(config.address, error))?;
-        let cache = Arc::new(Cache::new(&config.kinds, &[claims::port_kind()]));
+        let cache = Arc::new(Cache::new(&config.kinds, &[allocations::port_kind()]));
         let layout = Layout { root: config.etcd_prefix };
         let mut tasks = JoinSet::new();
         let authorization = authorize(config.modes, &config.kinds, &cache, &mut tasks);
@@ -197,7 +196,7 @@ impl Server {
             tasks.spawn(compaction::run(store.clone(), interval));
         }
         let store = Arc::new(Store::new(store, vault, config.event_life));
-        tasks.spawn(cache::run(cache.clone(), store.clone(), layout.clone()));
+        tasks.spawn(watch_cache::run(cache.clone(), store.clone(), layout.clone()));
         let metrics = Arc::new(Metrics::default());
         let (audit, audits) = Audit::start(config.filters.audit, metrics.clone());
         let state = Arc::new(State {
@@ -207,7 +206,7 @@ impl Server {
             cache,
             authenticators: config.authenticators,
             ranges: config.ranges,
-            ports: claims::port_kind(),
+            ports: allocations::port_kind(),
             authorization: Arc::new(authorization),
             backends: Pools::new(Routing { to_endpoints: config.aggregator_routing, own: Some(own(address)) }),
             webhooks,
@@ -232,14 +231,14 @@ impl Server {
         tasks.spawn(async move {
             bootstrap::run(&starting).await;
             if let Some(own) = starting.advertised {
-                presence::run(&starting, own).await;
+                endpoint_lease::run(&starting, own).await;
             }
         });
-        tasks.spawn(custom::run(state.clone()));
+        tasks.spawn(crd::run(state.clone()));
         tasks.spawn(aggregation::run(state.clone()));
         tasks.spawn(state.fairness.clone().run());
-        tasks.spawn(fairness::settings::run(state.clone()));
-        let connections = tokio::spawn(listen::accept(listener, Arc::new(tls), state.clone()));
+        tasks.spawn(flow_control::settings::run(state.clone()));
+        let connections = tokio::spawn(serve::accept(listener, Arc::new(tls), state.clone()));
         Ok(Self { address, state, tasks, connections, audits })
     }
 
@@ -256,7 +255,7 @@ impl Server {
     pub async fn stop(mut self) {
         let drained = tokio::time::timeout(self.state.request_timeout, async {
             if let Some(own) = self.state.advertised
-                && let Err(status) = presence::end(&self.state, own).await
+                && let Err(status) = endpoint_lease::end(&self.state, own).await
             {
                 tracing::warn!(
                     message = %status.message,

@@ -8,30 +8,30 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::core::service::allocation::Config;
 use api::kind::Kind;
-use api_registry::write::GeneratedIds;
+use api_registry::strategy::GeneratedIds;
 use apimachinery::status::Status;
 use apimachinery::time::Time;
 use mvcc::{Reply, Revision, Txn};
 use store::client::ClientError;
 use tokio::sync::watch;
 
+use crate::admission::Webhooks;
 use crate::aggregation::Aggregation;
 use crate::audit::Audit;
 use crate::authentication::Authenticators;
 use crate::authorization::Authorization;
 use crate::backend::Pools;
-use crate::cache::Cache;
-use crate::documents::Kept;
-use crate::fairness::Fairness;
-use crate::followers::Followers;
+use crate::discovery::Kept;
+use crate::encrypted_store::{self, Store};
+use crate::flow_control::Fairness;
 use crate::health::Health;
+use crate::kind_table::Table;
 use crate::metrics::Metrics;
+use crate::post_write::Followers;
 use crate::proxy::Kubelets;
-use crate::sealed::{self, Store};
 use crate::startup::Startup;
 use crate::storage::{self, Layout};
-use crate::table::Table;
-use crate::webhooks::Webhooks;
+use crate::watch_cache::Cache;
 
 /// Maximum time that a request waits for the watch cache to catch up with the store.
 pub const CACHE_PATIENCE: Duration = Duration::from_secs(3);
@@ -151,14 +151,16 @@ impl State {
 }
 
 /// Converts a store error to a Status.
-pub fn unavailable(error: &sealed::Error) -> Status {
+pub fn unavailable(error: &encrypted_store::Error) -> Status {
     match error {
-        sealed::Error::Store(ClientError::Refused(mvcc::Error::Compacted { .. })) => {
+        encrypted_store::Error::Store(ClientError::Refused(mvcc::Error::Compacted { .. })) => {
             Status::expired("The resourceVersion for the provided list is too old.")
         }
-        sealed::Error::Store(ClientError::Refused(error)) => Status::internal_error(error),
-        sealed::Error::Store(error) => Status::service_unavailable(format!("the store is not available: {error}")),
-        sealed::Error::Encryptor { source, .. } => Status::internal_error(format!("{error}: {source}")),
+        encrypted_store::Error::Store(ClientError::Refused(error)) => Status::internal_error(error),
+        encrypted_store::Error::Store(error) => {
+            Status::service_unavailable(format!("the store is not available: {error}"))
+        }
+        encrypted_store::Error::Encryptor { source, .. } => Status::internal_error(format!("{error}: {source}")),
     }
 }
 

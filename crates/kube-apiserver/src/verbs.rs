@@ -7,13 +7,13 @@ mod create;
 mod delete;
 mod evict;
 mod list;
-mod part;
 mod patch;
-mod question;
 mod read;
+mod render;
+mod review;
 mod scale;
 mod selected;
-mod shown;
+mod subresource;
 mod token;
 mod update;
 mod view;
@@ -23,23 +23,23 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use api::kind::{Connect, Kind, Persistence, Question, Requester, Subresource, SubresourceAction, Verb, Version};
-use api_registry::accept::{Accepted, FORMS, FORMS_WITHOUT_TABLE, Form};
 use api_registry::admission::{Attributes, Notes};
-use api_registry::body::Media;
-use api_registry::route::{Form as UrlForm, Resource};
-use api_registry::write::Target;
+use api_registry::decode::Media;
+use api_registry::negotiate::{Accepted, FORMS, FORMS_WITHOUT_TABLE, Form};
+use api_registry::request_info::{Form as UrlForm, Resource};
+use api_registry::strategy::Target;
 use apimachinery::Value;
 use apimachinery::status::{Reason, Status};
 use auth::{Authorizer, Decision, User};
 use bytes::Bytes;
 use mvcc::Revision;
 
-use crate::answer::Answer;
 use crate::conversion;
-use crate::life::{Asked, not_served};
 use crate::proxy::Stream;
+use crate::request::{Asked, not_served};
+use crate::response::Answer;
 use crate::state::{State, unavailable};
-use crate::{storage, webhooks};
+use crate::{admission, storage};
 
 /// An authorized request.
 pub struct Call<'a> {
@@ -80,7 +80,7 @@ impl Current {
 /// Executes the request.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     if let Persistence::Answered(question) = call.kind.keeping {
-        return question::serve(call, question).await;
+        return review::serve(call, question).await;
     }
     match call.resource.subresource.as_str() {
         "" => object(call).await,
@@ -194,7 +194,7 @@ impl Call<'_> {
         if self.asked.info.verb == verb {
             return Ok(());
         }
-        let target = crate::life::target(self.resource, &[], &[]);
+        let target = crate::request::target(self.resource, &[], &[]);
         let attributes = auth::Attributes { user: &self.user, verb, target };
         match self.state.authorization.authorize(&attributes) {
             Decision::Allow(_) => Ok(()),
@@ -228,14 +228,14 @@ impl Call<'_> {
     /// Runs mutating admission and collects its warnings and annotations.
     async fn admit(&self, attributes: &Attributes<'_>, object: &mut Value) -> Result<(), Status> {
         let (began, mut notes) = (Instant::now(), Notes::default());
-        let admitted = webhooks::admit(&self.state, attributes, object, &mut notes).await;
+        let admitted = admission::admit(&self.state, attributes, object, &mut notes).await;
         self.judged(attributes, "admit", began, admitted, notes)
     }
 
     /// Runs validating admission and collects its warnings and annotations.
     async fn validate(&self, attributes: &Attributes<'_>, object: &Value) -> Result<(), Status> {
         let (began, mut notes) = (Instant::now(), Notes::default());
-        let admitted = webhooks::validate(&self.state, attributes, object, &mut notes).await;
+        let admitted = admission::validate(&self.state, attributes, object, &mut notes).await;
         self.judged(attributes, "validate", began, admitted, notes)
     }
 
@@ -270,7 +270,7 @@ impl Call<'_> {
     }
 
     fn media(&self) -> Result<Media, Status> {
-        Media::of(self.asked.content_type()).ok_or_else(api_registry::body::unsupported_media)
+        Media::of(self.asked.content_type()).ok_or_else(api_registry::decode::unsupported_media)
     }
 
     /// Reads the object in the URL from the store.
@@ -281,7 +281,7 @@ impl Call<'_> {
     /// Reads an object of any kind from the store. Returns 404 if it does not exist.
     async fn object_of(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Current, Status> {
         let found = self.find(kind, namespace, name).await?;
-        found.ok_or_else(|| Status::not_found(api_registry::body::resource_name(kind), name))
+        found.ok_or_else(|| Status::not_found(api_registry::decode::resource_name(kind), name))
     }
 
     async fn find(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Option<Current>, Status> {
@@ -298,6 +298,6 @@ impl Call<'_> {
     }
 
     fn not_found(&self, name: &str) -> Status {
-        Status::not_found(api_registry::body::resource_name(&self.kind), name)
+        Status::not_found(api_registry::decode::resource_name(&self.kind), name)
     }
 }

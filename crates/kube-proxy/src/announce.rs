@@ -27,9 +27,9 @@ use net::Cidr;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use crate::follow::Error;
-use crate::model::{Service, Slice};
 use crate::policy::follow::watch;
+use crate::run::Error;
+use crate::service::{Service, Slice};
 
 pub use hold::{Holding, give_back, networks};
 

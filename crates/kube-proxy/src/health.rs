@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::metrics::Metrics;
-use crate::rules::Health;
+use crate::service_state::Health;
 
 /// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -23,8 +23,8 @@ use net::Protocol;
 use net::namespace::set_sysctl;
 use net::nft::Family;
 
-use crate::engine::Settings;
-use crate::rules::{Backend, Changes, Frontend};
+use crate::dataplane::Settings;
+use crate::service_state::{Backend, Changes, Frontend};
 
 use chains::{Chains, FILTER_BASE, FIREWALL, JUMPS, NAT_BASE, PortFrontends, is_ours};
 pub use program::Error;

@@ -29,19 +29,19 @@
 //! - `nft` of the distribution prints every rule. *Enforced by* `nft_lists_the_rules_of_services_policies_and_pods`.
 
 pub mod announce;
-pub mod choose;
 pub mod config;
-pub mod engine;
-pub mod follow;
+pub mod dataplane;
+pub mod endpoints;
 pub mod health;
 pub mod iptables;
 pub mod mesh;
 pub mod metrics;
-pub mod model;
 pub mod nftables;
 pub mod policy;
-pub mod rules;
+pub mod run;
+pub mod service;
+pub mod service_state;
 pub mod userspace;
 
-pub use model::{Node, Service};
-pub use rules::{Changes, Rules};
+pub use service::{Node, Service};
+pub use service_state::{Changes, Rules};

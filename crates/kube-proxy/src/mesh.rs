@@ -16,7 +16,7 @@ use net::{Cidr, netlink};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::follow::Error;
+use crate::run::Error;
 
 /// Maximum pending change notices; beyond that all nodes are evaluated.
 const NOTICES_MAX: usize = 1_000;

@@ -24,10 +24,10 @@ use net::nft::{
     Batch, CT_STATE, ChainKind, Compare, Element, Expression, Family, Field, Held, Holds, Hook, Key, META_MARK, Reg,
     Reject, STATE_NEW, Set, Table, Verdict,
 };
-use net::table::{Side, destination, source, within};
+use net::pod_rules::{Side, destination, source, within};
 
-use crate::engine::Settings;
-use crate::rules::{Backend, Changes, Forwarding, Frontend, FrontendKind, Masquerade};
+use crate::dataplane::Settings;
+use crate::service_state::{Backend, Changes, Forwarding, Frontend, FrontendKind, Masquerade};
 
 use chains::{Picking, View, mark_rule, picking_rules};
 

@@ -26,8 +26,8 @@ use net::namespace::set_sysctl;
 use net::{Protocol, netlink};
 use tokio::task::JoinHandle;
 
-use crate::engine::Settings;
-use crate::rules::{Changes, Frontend, FrontendKind};
+use crate::dataplane::Settings;
+use crate::service_state::{Changes, Frontend, FrontendKind};
 
 use carry::{Front, packets, streams};
 use socket::{datagrams_at, streams_at};

@@ -8,9 +8,9 @@ pub mod events;
 mod execute;
 pub mod extenders;
 pub mod metrics;
-mod shell;
+mod run;
 mod volumes;
 
 pub use extenders::Extenders;
 pub use metrics::Metrics;
-pub use shell::{Config, Runner};
+pub use run::{Config, Runner};

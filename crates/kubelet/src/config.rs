@@ -13,7 +13,7 @@ use component_base::TlsSettings;
 use http::{HeaderName, HeaderValue, Uri};
 
 use crate::images::{Listed, Verification};
-use crate::memory::bank::Amount;
+use crate::memory::allocator::Amount;
 use crate::resources::Amounts;
 use crate::topology::{Policy, Scope, Topology};
 use field::Field;

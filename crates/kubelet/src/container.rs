@@ -6,8 +6,8 @@ use apimachinery::{Value, json};
 use node_api::cri::v1;
 
 use crate::environment::expand;
-use crate::observed::labels;
 use crate::pod::{Container, Pod};
+use crate::runtime_status::labels;
 
 /// The parts of a ContainerConfig that do not come from the pod's spec.
 pub struct Inputs {

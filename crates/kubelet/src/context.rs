@@ -10,25 +10,25 @@ use client::cache::Reader;
 use controller_runtime::events::Recorder;
 
 use crate::admission::Refusal;
+use crate::cgroups::Groups;
 use crate::config::Config;
 use crate::counters::Probes;
 use crate::cpus::Cpus;
 use crate::devices::Devices;
 use crate::dns::Names;
-use crate::drivers::claims::Claims;
-use crate::groups::Groups;
+use crate::events::EventSink;
 use crate::images::Images;
 use crate::logs::Logs;
 use crate::memory::Memory;
-use crate::objects::Objects;
+use crate::plugins::claims::Claims;
 use crate::pod::Pod;
+use crate::referenced_objects::Objects;
 use crate::resources::Amounts;
 use crate::runtime::Runtime;
 use crate::status::Facts;
 use crate::swap::Swap;
-use crate::tell::EventSink;
 use crate::topology::{Provider, Topology};
-use crate::users::Users;
+use crate::user_namespaces::Users;
 use crate::volumes::Volumes;
 
 /// Completes when the node is ready for a pod with these addresses, for example when its network rules are in place.

@@ -21,9 +21,9 @@ use tokio::sync::watch;
 
 use crate::checkpoint;
 use crate::numa;
-use crate::observed::labels;
 use crate::pod::{Container, Pod};
 use crate::runtime::Runtime;
+use crate::runtime_status::labels;
 pub use pool::{Core, Pool, exclusive, listed, parse_list};
 
 const FILE: &str = "cpu_manager_state";

@@ -7,8 +7,8 @@
 //!           the start of a container calls Allocate on the plugin, once per container
 //! ```
 
+mod allocator;
 mod checkpoint;
-mod ledger;
 mod serve;
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use tonic::transport::Channel;
 
 use crate::blocking;
 use crate::node::NodeConditions;
-pub use ledger::{Counts, Device, Given, Ledger};
+pub use allocator::{Counts, Device, Given, Ledger};
 pub use serve::open;
 
 /// Timeout of a call to a plugin.

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use apimachinery::Value;
 use tonic::Status;
 
+use crate::http_client;
 use crate::pod::Container;
 use crate::runtime::Runtime;
-use crate::web;
 
 /// Minimum grace period of a container after its preStop handler.
 const AFTER_HOOK_SECONDS: i64 = 2;
@@ -64,9 +64,9 @@ pub async fn run(
         };
     }
     if let Some(action) = handler.get("httpGet") {
-        let get =
-            web::Get::read(action, container, pod_ip, "kube-lifecycle/1.36").map_err(|error| error.to_string())?;
-        return match web::get(&get, timeout).await {
+        let get = http_client::Get::read(action, container, pod_ip, "kube-lifecycle/1.36")
+            .map_err(|error| error.to_string())?;
+        return match http_client::get(&get, timeout).await {
             Ok((status, _)) if status.as_u16() < 400 => Ok(()),
             Ok((status, body)) => {
                 Err(format!("HTTP lifecycle hook failed with statuscode {}: {body}", status.as_u16()))
@@ -81,8 +81,8 @@ pub async fn run(
     }
     if let Some(action) = handler.get("tcpSocket") {
         let host = action.str_at(&["host"]).filter(|host| !host.is_empty()).unwrap_or(pod_ip);
-        let port = web::port(&action["port"], container).ok_or("the port is unknown")?;
-        return web::connect(host, port, timeout).await.map_err(|error| error.to_string());
+        let port = http_client::port(&action["port"], container).ok_or("the port is unknown")?;
+        return http_client::connect(host, port, timeout).await.map_err(|error| error.to_string());
     }
     Ok(())
 }

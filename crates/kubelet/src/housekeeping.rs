@@ -27,10 +27,10 @@ use crate::eviction::local::{self, Written};
 use crate::eviction::turns::{self, Turns};
 use crate::eviction::{self, Candidate, Left, Short, Signals};
 use crate::node::{NodeConditions, Pressure};
-use crate::observed::labels;
 use crate::plan::Cause;
 use crate::pod::Pod;
 use crate::pods::{Eviction, Known};
+use crate::runtime_status::labels;
 use crate::usage::{Disk, NodeUsage, Taken, disk_taken};
 
 /// Interval of eviction checks, as upstream.

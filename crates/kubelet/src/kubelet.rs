@@ -15,28 +15,28 @@ use node_api::cri::v1;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
+use crate::cgroups::Groups;
 use crate::config::Config;
 use crate::context::{Context, Gate};
 use crate::counters::Probes;
 use crate::cpus::Cpus;
 use crate::devices::{self, Devices};
 use crate::dns::{Names, Resolver};
-use crate::drivers::claims::Claims;
-use crate::drivers::csi::Csi;
-use crate::drivers::{self, Drivers, Registry};
-use crate::groups::Groups;
 use crate::housekeeping::{self, Housekeeping};
 use crate::images::Images;
 use crate::kernel;
 use crate::logs::Logs;
 use crate::memory::Memory;
-use crate::memory::bank::Bank;
+use crate::memory::allocator::Bank;
 use crate::node::machine::{self, Machine};
 use crate::node::{self, NodeConditions, NodeEvents};
 use crate::numa;
-use crate::objects::Objects;
+use crate::plugins::claims::Claims;
+use crate::plugins::csi::Csi;
+use crate::plugins::{self, Drivers, Registry};
 use crate::pod_resources;
 use crate::pods::{self, Feeds, Known};
+use crate::referenced_objects::Objects;
 use crate::resources::Amounts;
 use crate::runtime::Runtime;
 use crate::server::{self, ServeError};
@@ -45,7 +45,7 @@ use crate::static_pods::{self, Manifests, StaticPods};
 use crate::status::Facts;
 use crate::swap::Swap;
 use crate::topology::{Nodes, Topology};
-use crate::users::Users;
+use crate::user_namespaces::Users;
 use crate::volumes::Volumes;
 
 /// Interval at which static pod manifests are read.
@@ -152,7 +152,7 @@ impl Kubelet {
         open_sockets(&mut tasks, &context, &known)?;
         let registry =
             Registry { drivers: found, dir: sockets, client: client.clone(), node_name: config.node_name.clone() };
-        tasks.spawn(drivers::run(registry));
+        tasks.spawn(plugins::run(registry));
         sync_loop.set(tasks.spawn(pods::run(Arc::clone(&context), feeds, known.clone()))).expect("it is set once");
         let registered = Arc::new(Notify::new());
         let addresses = context.facts.host_ips.clone();

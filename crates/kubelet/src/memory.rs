@@ -4,7 +4,7 @@
 //! a container starts. The kernel restricts containers to their NUMA nodes with cpusets, and their cgroups limit the
 //! amount.
 
-pub mod bank;
+pub mod allocator;
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use apimachinery::{Object, Value, json, value};
 use crate::checkpoint;
 use crate::pod::{Container, Pod};
 use crate::topology::Nodes;
-use bank::{Amount, Bank, Block};
+use allocator::{Amount, Bank, Block};
 
 const FILE: &str = "memory_manager_state";
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::cpus::parse_list;
-use crate::memory::bank::Amount;
+use crate::memory::allocator::Amount;
 
 const ROOT: &str = "/sys/devices/system/node";
 

@@ -15,10 +15,10 @@ use apimachinery::Value;
 use apimachinery::time::Time;
 
 use crate::backoff::Backoffs;
-use crate::observed::{self, RuntimePod, State};
 use crate::pod::{Container, Pod, RestartPolicy, Role};
 use crate::resize::Pending;
 use crate::resources;
+use crate::runtime_status::{self, RuntimePod, State};
 
 /// Number of containers kept per name.
 const KEPT: usize = 2;
@@ -46,7 +46,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Returns the newest container with a name, unless RestartAllContainers applied after its creation.
-    fn current(&self, container: Container<'_>) -> Option<&'a observed::Container> {
+    fn current(&self, container: Container<'_>) -> Option<&'a runtime_status::Container> {
         self.runtime.latest(container.name()).filter(|known| !self.is_past(container, known))
     }
 
@@ -59,14 +59,14 @@ impl<'a> Observed<'a> {
     }
 
     /// Returns the running containers that must restart because of RestartAllContainers.
-    pub fn past_running(&self) -> impl Iterator<Item = &'a observed::Container> {
-        let past = move |known: &&observed::Container| {
+    pub fn past_running(&self) -> impl Iterator<Item = &'a runtime_status::Container> {
+        let past = move |known: &&runtime_status::Container| {
             self.pod.container(&known.name).is_some_and(|container| self.is_past(container, known))
         };
         self.runtime.running().filter(past)
     }
 
-    fn is_past(&self, container: Container<'_>, known: &observed::Container) -> bool {
+    fn is_past(&self, container: Container<'_>, known: &runtime_status::Container) -> bool {
         let Some(at) = self.all_ended_at().filter(|_| container.role != Role::Ephemeral) else { return false };
         // A container that was being started at that time is created later, but not after the first init container of
         // the next run.
@@ -248,7 +248,7 @@ fn deadline(pod: Pod<'_>) -> Option<Time> {
     Some(start.plus(apimachinery::time::Duration::from_seconds(seconds)))
 }
 
-fn usable_sandbox<'a>(observed: &Observed<'a>) -> Option<&'a observed::Sandbox> {
+fn usable_sandbox<'a>(observed: &Observed<'a>) -> Option<&'a runtime_status::Sandbox> {
     let host_network = observed.pod.flag("hostNetwork");
     observed.runtime.sandbox().filter(|sandbox| {
         sandbox.ready && sandbox.host_network == host_network && (host_network || !sandbox.ips.is_empty())
@@ -375,7 +375,7 @@ fn initialized(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) -> bo
 }
 
 /// Kills a container that must not keep running, and restarts an exited one according to its restart policy.
-fn keep(observed: &Observed<'_>, container: Container<'_>, known: &observed::Container, plan: &mut PodPlan) {
+fn keep(observed: &Observed<'_>, container: Container<'_>, known: &runtime_status::Container, plan: &mut PodPlan) {
     let Observed { pod, local, .. } = *observed;
     match &known.state {
         State::Running { .. } => {
@@ -414,7 +414,7 @@ fn keep(observed: &Observed<'_>, container: Container<'_>, known: &observed::Con
         // The worker that created the container was stopped before it started it.
         State::Created => start(observed, container, plan),
         State::Unknown => {
-            if container.restarts_after(pod, observed::UNKNOWN_EXIT.into()) {
+            if container.restarts_after(pod, runtime_status::UNKNOWN_EXIT.into()) {
                 start(observed, container, plan);
             }
         }
@@ -425,7 +425,7 @@ fn keep(observed: &Observed<'_>, container: Container<'_>, known: &observed::Con
 fn resize(
     observed: &Observed<'_>,
     container: Container<'_>,
-    known: &observed::Container,
+    known: &runtime_status::Container,
     plan: &mut PodPlan,
 ) -> Option<(String, bool)> {
     let actual = known.resources.as_ref().filter(|_| container.role != Role::Ephemeral)?;
@@ -458,7 +458,7 @@ fn probe_field(kind: &str) -> &'static str {
 fn start(observed: &Observed<'_>, container: Container<'_>, plan: &mut PodPlan) {
     let Observed { pod, runtime, local, now } = *observed;
     let known = runtime.latest(container.name());
-    let after = known.and_then(observed::Container::exit).map(|exit| exit.finished_at);
+    let after = known.and_then(runtime_status::Container::exit).map(|exit| exit.finished_at);
     let pause = after.and_then(|after| local.backoffs.waiting(container.name(), after, now)).map(|(_, until)| until);
     let retry = local.waiting.get(container.name()).map(|waiting| waiting.retry_at).filter(|at| *at > now);
     if let Some(at) = pause.into_iter().chain(retry).max() {

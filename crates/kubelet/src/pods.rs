@@ -14,12 +14,12 @@ use crate::admission::{self, Refusal};
 use crate::blocking;
 use crate::context::Context;
 use crate::node::NodeConditions;
-use crate::observed::labels;
 use crate::plan::Cause;
 use crate::pod::Pod;
+use crate::pod_worker::{self, Desired, Wakers};
 use crate::resize::{self, Allocation, Pending};
+use crate::runtime_status::labels;
 use crate::static_pods::{self, StaticPods};
-use crate::worker::{self, Desired, Wakers};
 
 /// Capacity of the eviction channel.
 const EVICTIONS_MAX: usize = 64;
@@ -242,7 +242,7 @@ impl Pods {
         }
         let (desired, wants) = watch::channel(Desired { pod, mirror, gone: false, end, resize });
         let wakers = Arc::new(Wakers::default());
-        let work = worker::run(Arc::clone(&self.context), wants, Arc::clone(&wakers));
+        let work = pod_worker::run(Arc::clone(&self.context), wants, Arc::clone(&wakers));
         let name = uid.to_owned();
         self.workers.spawn(async move {
             // A panic affects one pod only: its worker starts again from the runtime's state.

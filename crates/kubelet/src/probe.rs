@@ -10,10 +10,10 @@ use controller::EventType;
 use tokio::sync::mpsc;
 
 use crate::counters::Answers;
+use crate::events::EventSink;
+use crate::http_client;
 use crate::pod::Container;
 use crate::runtime::Runtime;
-use crate::tell::EventSink;
-use crate::web;
 
 /// The kind of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,9 +181,9 @@ impl Prober {
             return executed(self.runtime.exec(&self.id, command, timeout).await);
         }
         if let Some(action) = probe.get("httpGet") {
-            let get = web::Get::read(action, self.container(), &self.pod_ip, "kube-probe/1.36");
+            let get = http_client::Get::read(action, self.container(), &self.pod_ip, "kube-probe/1.36");
             let get = get.map_err(|error| unasked(&error.to_string()))?;
-            let answer = web::get(&get, timeout).await;
+            let answer = http_client::get(&get, timeout).await;
             let (status, _) = answer.map_err(|error| Problem::Failed(error.to_string()))?;
             if (200..400).contains(&status.as_u16()) {
                 return Ok(());
@@ -192,8 +192,9 @@ impl Prober {
         }
         if let Some(action) = probe.get("tcpSocket") {
             let host = action.str_at(&["host"]).filter(|host| !host.is_empty()).unwrap_or(&self.pod_ip);
-            let port = web::port(&action["port"], self.container()).ok_or_else(|| unasked("the port is unknown"))?;
-            return web::connect(host, port, timeout).await.map_err(|error| Problem::Failed(error.to_string()));
+            let port =
+                http_client::port(&action["port"], self.container()).ok_or_else(|| unasked("the port is unknown"))?;
+            return http_client::connect(host, port, timeout).await.map_err(|error| Problem::Failed(error.to_string()));
         }
         if let Some(action) = probe.get("grpc") {
             let port = action["port"].as_int().and_then(|port| u16::try_from(port).ok());

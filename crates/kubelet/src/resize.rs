@@ -93,7 +93,7 @@ pub fn judge(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts, exclusive_
 }
 
 /// Whether a running container does not have its allocated resources yet.
-pub fn is_under_way(pod: Pod<'_>, container: Container<'_>, known: &crate::observed::Container) -> bool {
+pub fn is_under_way(pod: Pod<'_>, container: Container<'_>, known: &crate::runtime_status::Container) -> bool {
     // The OOM score is not changed in place, so the node's memory does not matter here.
     let wanted = resources::of_container(pod, container, 1);
     let actual = known.resources.as_ref().filter(|_| known.is_running());

@@ -12,7 +12,7 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use crate::blocking;
-use crate::observed::{self, Container, RuntimePod, Sandbox, labels};
+use crate::runtime_status::{self, Container, RuntimePod, Sandbox, labels};
 
 /// Maximum size of a CRI response.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -134,7 +134,7 @@ async fn read(sandbox: &str, status: v1::ContainerStatus) -> Container {
     let (file, log) = (file.map(|mount| PathBuf::from(&mount.host_path)), PathBuf::from(&status.log_path));
     let by_log = annotation(labels::TERMINATION_POLICY) == "FallbackToLogsOnError";
     let mut container = Container::read(sandbox, status);
-    if let observed::State::Exited(exit) = &mut container.state {
+    if let runtime_status::State::Exited(exit) = &mut container.state {
         let log = (by_log && exit.code != 0).then_some(log);
         if file.is_some() || log.is_some() {
             let message = blocking::within_deadline(move || termination_message(file.as_deref(), log.as_deref())).await;

@@ -6,8 +6,8 @@ use apimachinery::{Object, Value};
 use node_api::cri::v1;
 
 use crate::dns::{self, Names};
-use crate::observed::labels;
 use crate::pod::Pod;
+use crate::runtime_status::labels;
 use crate::{resources, security};
 
 /// The parts of a PodSandboxConfig that do not come from the pod.

@@ -35,9 +35,9 @@ use tokio_rustls::TlsAcceptor;
 use crate::bootstrap::{self, Purpose};
 use crate::config::Config;
 use crate::context::Context;
-use crate::observed::Container;
 use crate::pod::Pod;
 use crate::pods::Known;
+use crate::runtime_status::Container;
 use access::{Access, Who};
 use tls::Tls;
 
@@ -281,7 +281,7 @@ impl Server {
         found.map(|found| (uid, found)).ok_or_else(missing)
     }
 
-    async fn observe(&self, uid: &str) -> Result<crate::observed::RuntimePod, Response<Body>> {
+    async fn observe(&self, uid: &str) -> Result<crate::runtime_status::RuntimePod, Response<Body>> {
         let observed = self.context.runtime.observe(uid).await;
         observed.map_err(|status| text(StatusCode::INTERNAL_SERVER_ERROR, status.message()))
     }

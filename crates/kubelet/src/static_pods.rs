@@ -13,7 +13,7 @@ use controller::kinds;
 use futures_util::future::select_all;
 use tokio::sync::watch;
 
-use crate::changes::Changes;
+use crate::inotify::Changes;
 use crate::pod::{CONFIG_HASH, CONFIG_MIRROR, CONFIG_SOURCE, Pod};
 
 /// Maximum size of a manifest.

@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 use tonic::Status;
 
 use crate::hooks;
-use crate::observed::labels;
 use crate::pod::{Container, Role};
 use crate::runtime::Runtime;
+use crate::runtime_status::labels;
 
 /// Upstream's default, for containers without the annotation.
 const GRACE_SECONDS: i64 = 30;

@@ -25,8 +25,8 @@ use rustix::mount::MountFlags;
 
 use crate::blocking;
 use crate::checkpoint::DIR_MODE;
-use crate::drivers::csi::{Csi, Wanted};
 use crate::environment::Sources;
+use crate::plugins::csi::{Csi, Wanted};
 use crate::pod::Pod;
 use crate::resources::{self, Amounts};
 use crate::usage::{Taken, disk_taken};

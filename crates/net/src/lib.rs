@@ -13,11 +13,11 @@
 //!   `configuration_selects_the_network_of_new_pods_and_old_ones_are_detached_by_theirs`.
 
 pub mod announce;
-pub mod auto;
+pub mod bandwidth;
 pub mod cidr;
 pub mod cni;
 pub mod conntrack;
-pub mod leases;
+pub mod ipam;
 pub mod link;
 pub mod mesh;
 pub mod namespace;
@@ -25,12 +25,12 @@ pub mod netlink;
 pub mod network;
 pub mod nft;
 pub mod plugin;
+pub mod pod_rules;
 pub mod routed;
-pub mod shape;
-pub mod table;
+pub mod select;
 
-pub use auto::Auto;
 pub use cidr::Cidr;
 pub use cni::Cni;
 pub use network::{Attachment, Loopback, Network, NetworkError, NetworkFuture, PortMapping, Protocol};
 pub use routed::Routed;
+pub use select::Auto;

@@ -8,9 +8,9 @@ use std::pin::Pin;
 
 use serde::{Deserialize, Serialize};
 
-use crate::leases::LeaseError;
+use crate::bandwidth::BandwidthError;
+use crate::ipam::LeaseError;
 use crate::netlink;
-use crate::shape::BandwidthError;
 
 /// A sandbox could not be attached.
 #[derive(Debug, thiserror::Error)]

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::bandwidth::Bandwidth;
 use crate::cidr::Cidr;
-use crate::leases::{Lease, gateway};
+use crate::ipam::{Lease, gateway};
 use crate::link::hardware_of;
 use crate::network::{NetworkError, PortMapping};
 use crate::routed::{Config, Routed};
-use crate::shape::Bandwidth;
 
 /// Supported versions of the CNI specification.
 const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];

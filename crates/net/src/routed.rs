@@ -16,13 +16,13 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::bandwidth::{self, Bandwidth};
 use crate::cidr::Cidr;
-use crate::leases::{Lease, Leases, Locked, gateway, host_name, shaping_name};
+use crate::ipam::{Lease, Leases, Locked, gateway, host_name, shaping_name};
 use crate::link::{Address, Hop, Links, Peer, Route, Routes, hardware_of};
 use crate::namespace::{set_sysctl, within};
 use crate::network::{Attachment, Network, NetworkError, NetworkFuture, PortMapping, Protocol};
-use crate::shape::{self, Bandwidth};
-use crate::{conntrack, mesh, table};
+use crate::{conntrack, mesh, pod_rules};
 
 pub const INTERFACE: &str = "eth0";
 
@@ -111,7 +111,7 @@ impl Routed {
         let lease = locked.leases.take(&owner, &blocks, ports)?;
         locked.save()?;
         // The rules come first: the pod can never send from an address that it does not have.
-        let guarded = self.change_rules(&table::added(&self.0.config.table, &owner, &lease), &locked);
+        let guarded = self.change_rules(&pod_rules::added(&self.0.config.table, &owner, &lease), &locked);
         let connected = guarded.and_then(|()| self.connect(netns, &owner, interface, &lease, &blocks, mtu));
         if let Err(error) = connected {
             self.disconnect(&mut locked, &owner)?;
@@ -128,13 +128,13 @@ impl Routed {
         let missing = || NetworkError::Damaged("its link on the node does not exist".to_owned());
         let index = links.find(&host_name(&owner))?.ok_or_else(missing)?.index;
         if let Some(rate) = bandwidth.ingress {
-            shape::limit(index, rate)?;
+            bandwidth::limit(index, rate)?;
         }
         if let Some(rate) = bandwidth.egress {
             let through = links.ensure_ifb(&shaping_name(&owner))?.index;
             links.set_up(through)?;
-            shape::limit(through, rate)?;
-            shape::redirect(index, through)?;
+            bandwidth::limit(through, rate)?;
+            bandwidth::redirect(index, through)?;
         }
         Ok(())
     }
@@ -206,7 +206,7 @@ impl Routed {
             links.delete_route(&route)?;
         }
         links.delete(mesh::TUNNEL)?;
-        table::no_rules(&self.0.config.table).commit()?;
+        pod_rules::no_rules(&self.0.config.table).commit()?;
         let own: Vec<IpAddr> = links.addresses()?.iter().map(|address| address.ip).collect();
         conntrack::forget_pods(&pods, &own)?;
         *self.0.ready_for.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -271,14 +271,14 @@ impl Routed {
     fn rules(&self, leases: &Leases) -> crate::nft::Batch {
         let config = &self.0.config;
         let pod_cidrs = self.pod_cidrs();
-        let rules = table::Rules {
+        let rules = pod_rules::Rules {
             table: &config.table,
             pod_cidrs: &pod_cidrs,
             inside: &config.cluster_cidrs,
             masquerade: config.masquerade,
             bind_sources: config.bind_sources,
         };
-        table::rules(&rules, leases)
+        pod_rules::rules(&rules, leases)
     }
 
     /// Changes the rules; if they are not in the expected state, replaces all of them.
@@ -344,7 +344,7 @@ impl Routed {
         let Some(lease) = locked.leases.owners.get(owner).cloned() else { return Ok(()) };
         self.give_back(&mut locked.leases, owner);
         // The address is released only after rules and link are deleted.
-        self.change_rules(&table::removed(&self.0.config.table, owner, &lease), locked)?;
+        self.change_rules(&pod_rules::removed(&self.0.config.table, owner, &lease), locked)?;
         forget_datagrams(&lease);
         Ok(locked.save()?)
     }

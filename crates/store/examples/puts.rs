@@ -9,7 +9,7 @@ use bytes::Bytes;
 use consensus::Peer;
 use mvcc::{Command, Put};
 use store::Node;
-use store::node::{Config, Start};
+use store::member::{Config, Start};
 
 #[tokio::main]
 async fn main() {

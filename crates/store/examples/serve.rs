@@ -6,7 +6,7 @@ use consensus::Peer;
 use store::Node;
 use store::backend::NodeBackend;
 use store::etcd::{self, Endpoint};
-use store::node::{Config, Start};
+use store::member::{Config, Start};
 use store::watch::Hub;
 
 #[global_allocator]
@@ -32,8 +32,8 @@ async fn main() {
         listeners: vec![],
         tls: None,
         on_apply: Box::new(move |state| watching.publish(state)),
-        segment_bytes: store::alone::SEGMENT_BYTES,
-        checkpoint_bytes: store::alone::CHECKPOINT_BYTES,
+        segment_bytes: store::single_member::SEGMENT_BYTES,
+        checkpoint_bytes: store::single_member::CHECKPOINT_BYTES,
     };
     let node = Node::start(config).await.expect("started");
     let router =

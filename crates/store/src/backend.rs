@@ -8,7 +8,7 @@ use mvcc::{Alarm, AlarmChange, Command, LeaseId, Outcome, State};
 
 pub use node::NodeBackend;
 
-use crate::node::DiskStats;
+use crate::member::DiskStats;
 use crate::peer::PeerTraffic;
 use crate::sessions::Sessions;
 use crate::watch::Hub;

@@ -12,7 +12,7 @@ use consensus::{DecodeError, Group, SnapshotMeta};
 use mvcc::{CorruptCheckpoint, State};
 
 use crate::disk::{Disk, DiskFile};
-use crate::shelf::ValueFile;
+use crate::value_file::ValueFile;
 
 /// A checkpoint could not be written or read.
 #[derive(Debug, thiserror::Error)]

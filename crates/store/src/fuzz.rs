@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use consensus::{Config, Group, Member, Peer, Recovered, SnapshotMeta};
 
 use crate::disk::{Disk, DiskFile};
-use crate::shelf::ValueFile;
+use crate::value_file::ValueFile;
 use crate::{log, peer};
 
 const IDENTITY: (u64, u64) = (7, 1);

@@ -39,7 +39,6 @@
 //!   `metrics_listener_serves_health_and_metrics_but_no_data`, `learner_serves_only_stale_reads`,
 //!   `calls_that_require_a_leader_fail_and_streams_are_cancelled_without_one`.
 
-pub mod alone;
 pub mod backend;
 pub mod checkpoint;
 pub mod client;
@@ -48,15 +47,16 @@ pub mod etcd;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod log;
-pub mod node;
+pub mod member;
 pub mod open;
 pub mod peer;
 mod renewed;
 pub mod replica;
 pub mod sessions;
-pub mod shelf;
+pub mod single_member;
 pub mod snapshot;
+pub mod value_file;
 pub mod watch;
 
-pub use node::Node;
+pub use member::Node;
 pub use replica::Replica;

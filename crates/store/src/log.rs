@@ -21,7 +21,7 @@ use consensus::{Entry, HardState};
 use record::{Record, Start};
 
 use crate::disk::{Disk, DiskFile};
-use crate::shelf::ValueFile;
+use crate::value_file::ValueFile;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Config {

@@ -6,7 +6,7 @@ use mvcc::State;
 use crate::checkpoint::{self, CheckpointError};
 use crate::disk::Disk;
 use crate::log::{self, Log, LogError};
-use crate::shelf::ValueFile;
+use crate::value_file::ValueFile;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {

@@ -16,7 +16,7 @@ use self::reads::Reads;
 pub use self::room::Room;
 use self::room::Space;
 use crate::sessions::SessionChange;
-use crate::shelf::ValueFile;
+use crate::value_file::ValueFile;
 
 /// The result of a proposal.
 #[derive(Clone, Debug)]

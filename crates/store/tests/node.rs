@@ -10,7 +10,7 @@ use consensus::{Change, Peer, Role};
 use mvcc::{Command, Put};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use store::Node;
-use store::node::{Config, LeaseError, NodeStatus, Start};
+use store::member::{Config, LeaseError, NodeStatus, Start};
 use store::peer::Tls;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -240,14 +240,14 @@ trait ProposeOwned {
     fn propose_owned(
         &self,
         command: Command,
-    ) -> tokio::task::JoinHandle<Result<mvcc::Outcome, store::node::ProposeError>>;
+    ) -> tokio::task::JoinHandle<Result<mvcc::Outcome, store::member::ProposeError>>;
 }
 
 impl ProposeOwned for Node {
     fn propose_owned(
         &self,
         command: Command,
-    ) -> tokio::task::JoinHandle<Result<mvcc::Outcome, store::node::ProposeError>> {
+    ) -> tokio::task::JoinHandle<Result<mvcc::Outcome, store::member::ProposeError>> {
         let node = self.clone();
         tokio::spawn(async move { node.propose(&command).await })
     }

@@ -7,7 +7,7 @@ use apimachinery::{Key, Resource, Value};
 use client::cache::{self, Reader, Source};
 use client::{Client, Target, WriteOptions};
 use controller::{Objects, index_by, kinds};
-use kube_apiserver::{Server, inside};
+use kube_apiserver::{Server, in_process};
 use store::Node;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -31,7 +31,7 @@ impl Cluster {
     /// If the cluster does not start.
     pub async fn start(watched: &[&Resource]) -> Self {
         let directory = tempfile::tempdir().expect("a directory for temporary files");
-        let (store, node) = store::alone::open(directory.path().join("store")).await.expect("the store starts");
+        let (store, node) = store::single_member::open(directory.path().join("store")).await.expect("the store starts");
         let mut config = kube_apiserver::Config::local(directory.path().join("certs"));
         // No controller here creates service accounts for pods or removes the taint of a new node.
         config.admission.disable.extend(["ServiceAccount", "TaintNodesByCondition"].map(str::to_owned));
@@ -54,7 +54,7 @@ impl Cluster {
     /// # Panics
     /// Never: its settings are valid.
     pub fn admin(&self) -> Client {
-        inside::admin(Arc::clone(self.server.state()))
+        in_process::admin(Arc::clone(self.server.state()))
     }
 
     /// Creates an object in the namespace `default`.

@@ -6,11 +6,11 @@ use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
 use client::{Client, cache};
-use controller::everything::GlobalController;
+use controller::object_graph::GlobalController;
 use controller::{Action, Cache, Configs, Controller, Plan, kinds};
 use controller_runtime::events::Recorder;
 use controller_runtime::{Caches, Driver, Member};
-use controllers::table::{self, Row, Visitor};
+use controllers::registry::{self, Row, Visitor};
 use controllers::{placement, pod};
 use tokio::task::JoinSet;
 
@@ -46,11 +46,11 @@ fn run(client: &Client, configs: Configs, more: Vec<(Member, usize)>) -> JoinSet
         }
 
         fn visit_sweeper<S: GlobalController>(&mut self, row: &'static Row) {
-            self.0.push((Member::sweeper::<S>(), row.workers));
+            self.0.push((Member::global::<S>(), row.workers));
         }
     }
     let mut all = All(more);
-    table::each(&mut all);
+    registry::each(&mut all);
     let reads = all.0.iter().flat_map(|(member, _)| member.reads.iter().copied());
     let caches = Caches::configured(client, &cache::Settings::default(), reads, configs).expect("kinds that exist");
     let mut tasks = JoinSet::new();

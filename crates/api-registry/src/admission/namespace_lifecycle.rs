@@ -6,7 +6,7 @@ use apimachinery::meta::Meta;
 use apimachinery::status::{GroupName, Status};
 
 use super::{Attributes, Notes, Operation, Plugin, View};
-use crate::body::resource_name;
+use crate::decode::resource_name;
 
 /// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];

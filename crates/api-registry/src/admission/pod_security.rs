@@ -13,7 +13,7 @@ use self::checks::Violation;
 use self::level::{Level, LevelVersion, Policy};
 use super::pods::{CONTAINER_LISTS, items, spec, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
-use crate::body::kind_name;
+use crate::decode::kind_name;
 
 /// Maximum number of pods that are checked when a namespace gets a stricter level.
 const PODS_MAX: usize = 3000;

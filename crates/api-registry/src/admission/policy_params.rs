@@ -8,7 +8,7 @@ use auth::{Resource, User};
 
 use super::pods::{spec, text};
 use super::{Attributes, Notes, Plugin, View};
-use crate::body::kind_name;
+use crate::decode::kind_name;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 

@@ -4,7 +4,7 @@ use apimachinery::status::Status;
 use apimachinery::{At, Errors, Value};
 
 use super::{Attributes, Notes, Operation, Plugin, View};
-use crate::body::kind_name;
+use crate::decode::kind_name;
 
 pub struct NoPrivileged;
 

@@ -16,7 +16,7 @@ use apimachinery::{Str, Value};
 
 use super::pods::{items, text};
 use super::{Attributes, Effect, Operation, Plugin, View};
-use crate::write::{self, Target};
+use crate::strategy::{self, Target};
 
 /// Field manager of quota updates; upstream's name.
 const MANAGER: &str = "kube-apiserver";
@@ -229,7 +229,7 @@ fn updated(attributes: &Attributes<'_>, quota: &Value, used: &Amounts) -> Effect
         subresource: "status",
         manager: MANAGER,
     };
-    let object = write::own(&target, Some(quota), object, attributes.now);
+    let object = strategy::own(&target, Some(quota), object, attributes.now);
     Effect { kind, object }
 }
 

@@ -23,7 +23,7 @@ use super::policies::matching::{by_rules, selects_object, writes_namespace};
 use super::policies::program::{Expression, Program};
 use super::reinvocation::Again;
 use super::{Attributes, Notes, Seen, View};
-use crate::body::resource_name;
+use crate::decode::resource_name;
 
 pub use answer::{Answer, Failure};
 pub use review::{Review, ReviewVersion, delete_options, write_options};

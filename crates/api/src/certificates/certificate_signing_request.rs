@@ -303,7 +303,7 @@ mod tests {
     use apimachinery::value;
 
     use super::*;
-    use crate::judge;
+    use crate::validation;
 
     fn approved() -> Value {
         value!({"spec": {"username": "u"}, "status": {"conditions": [{"type": "Approved", "status": "True"}]}})
@@ -312,12 +312,12 @@ mod tests {
     #[test]
     fn conditions_are_approved_only_through_the_approval_subresource() {
         let old = value!({"spec": {"username": "u"}});
-        let (object, said) = judge::update(&kind(), "approval", &approved(), &old);
+        let (object, said) = validation::update(&kind(), "approval", &approved(), &old);
         assert_eq!(said, [""; 0]);
         assert_eq!(object["status"]["conditions"][0]["lastUpdateTime"], value!("2023-11-14T22:13:20Z"));
-        let (_, said) = judge::update(&kind(), "status", &approved(), &old);
+        let (_, said) = validation::update(&kind(), "status", &approved(), &old);
         assert_eq!(said, ["status.conditions: Forbidden: updates may not add a condition of type \"Approved\""]);
-        let (object, said) = judge::update(&kind(), "", &approved(), &old);
+        let (object, said) = validation::update(&kind(), "", &approved(), &old);
         assert_eq!((object, said), (old, Vec::new()));
     }
 
@@ -326,14 +326,14 @@ mod tests {
         let mut both = approved();
         let conditions = both.get_mut("status").and_then(|status| status.get_mut("conditions")).unwrap();
         conditions.as_array_mut().unwrap().push(value!({"type": "Denied", "status": "True"}));
-        let (_, said) = judge::update(&kind(), "approval", &both, &approved());
+        let (_, said) = validation::update(&kind(), "approval", &both, &approved());
         assert_eq!(
             said,
             [
                 "status.conditions[1].type: Invalid value: \"Denied\": Approved and Denied conditions are mutually exclusive"
             ]
         );
-        let (_, said) = judge::update(&kind(), "approval", &value!({"status": {}}), &approved());
+        let (_, said) = validation::update(&kind(), "approval", &value!({"status": {}}), &approved());
         assert_eq!(said, ["status.conditions: Forbidden: updates may not remove a condition of type \"Approved\""]);
     }
 }

@@ -198,10 +198,10 @@ mod tests {
     use apimachinery::value;
 
     use super::*;
-    use crate::judge;
+    use crate::validation;
 
     fn check(limit: Value, expect: &[&str]) {
-        assert_eq!(judge::create(&kind(), &value!({"spec": {"limits": [limit]}})), expect);
+        assert_eq!(validation::create(&kind(), &value!({"spec": {"limits": [limit]}})), expect);
     }
 
     #[test]

@@ -283,7 +283,7 @@ mod tests {
     use apimachinery::value;
 
     use super::*;
-    use crate::judge;
+    use crate::validation;
 
     fn claim(phase: &str, size: &str, capacity: &str) -> Value {
         value!({
@@ -293,7 +293,7 @@ mod tests {
     }
 
     fn check(new: &Value, old: &Value, expect: &[&str]) {
-        let (_, said) = judge::update(&kind(), "", new, old);
+        let (_, said) = validation::update(&kind(), "", new, old);
         let heads: Vec<_> = said.iter().map(|line| line.lines().next().unwrap_or_default()).collect();
         assert_eq!(heads, expect);
     }

@@ -189,10 +189,10 @@ mod tests {
     use apimachinery::value;
 
     use super::*;
-    use crate::judge;
+    use crate::validation;
 
     fn check(spec: Value, expect: &[&str]) {
-        assert_eq!(judge::create(&kind(), &value!({"spec": spec})), expect);
+        assert_eq!(validation::create(&kind(), &value!({"spec": spec})), expect);
     }
 
     #[test]
@@ -221,9 +221,9 @@ mod tests {
     fn spec_and_status_writes_do_not_affect_each_other() {
         let old = value!({"spec": {"hard": {"pods": "1"}}, "status": {"used": {"pods": "1"}}});
         let new = value!({"spec": {"hard": {"pods": "2"}}, "status": {"used": {"pods": "0"}}});
-        let (whole, _) = judge::update(&kind(), "", &new, &old);
+        let (whole, _) = validation::update(&kind(), "", &new, &old);
         assert_eq!((&whole["spec"], &whole["status"]), (&new["spec"], &old["status"]));
-        let (status, _) = judge::update(&kind(), "status", &new, &old);
+        let (status, _) = validation::update(&kind(), "status", &new, &old);
         assert_eq!((&status["spec"], &status["status"]), (&old["spec"], &new["status"]));
     }
 }

@@ -203,7 +203,7 @@ mod tests {
     use apimachinery::value;
 
     use super::*;
-    use crate::judge;
+    use crate::validation;
 
     #[test]
     fn hand_size_must_fit_the_queues_and_the_hash() {
@@ -211,7 +211,7 @@ mod tests {
             let queuing = value!({"queues": queues, "handSize": hand});
             let limited = value!({"limitResponse": {"type": "Queue", "queuing": queuing}});
             let object = value!({"metadata": {"name": "a"}, "spec": {"type": "Limited", "limited": limited}});
-            let said = judge::create(&kind(), &object);
+            let said = validation::create(&kind(), &object);
             assert_eq!(said, expect);
         };
         check(64, 8, &[]);

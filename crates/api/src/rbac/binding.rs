@@ -118,12 +118,12 @@ mod tests {
     use apimachinery::value;
 
     use super::*;
-    use crate::judge;
+    use crate::validation;
 
     #[test]
     fn role_ref_is_immutable_and_subjects_are_validated() {
         let check = |object: Value, expect: &[&str]| {
-            assert_eq!(judge::create(&crate::rbac::cluster_role_binding::kind(), &object), expect);
+            assert_eq!(validation::create(&crate::rbac::cluster_role_binding::kind(), &object), expect);
         };
         let role = value!({"kind": "ClusterRole", "name": "view"});
         check(value!({"roleRef": (role.clone()), "subjects": [{"kind": "User", "name": "u"}]}), &[]);
@@ -137,7 +137,7 @@ mod tests {
         );
         let old = value!({"roleRef": role});
         let new = value!({"roleRef": {"kind": "ClusterRole", "name": "edit"}});
-        let (_, said) = judge::update(&crate::rbac::cluster_role_binding::kind(), "", &new, &old);
+        let (_, said) = validation::update(&crate::rbac::cluster_role_binding::kind(), "", &new, &old);
         let shown = r#"{"APIGroup":"rbac.authorization.k8s.io","Kind":"ClusterRole","Name":"edit"}"#;
         assert_eq!(said, [format!("roleRef: Invalid value: {shown}: cannot change roleRef")]);
     }

@@ -146,11 +146,11 @@ mod tests {
     use apimachinery::value;
 
     use super::*;
-    use crate::judge;
     use crate::resource::resource_claim::kind;
+    use crate::validation;
 
     fn check(devices: Value, expect: &[&str]) {
-        let said = judge::create(&kind(), &value!({"spec": {"devices": devices}}));
+        let said = validation::create(&kind(), &value!({"spec": {"devices": devices}}));
         let heads: Vec<_> = said.iter().map(|line| line.lines().next().unwrap_or_default()).collect();
         assert_eq!(heads, expect);
     }

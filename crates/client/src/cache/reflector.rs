@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use super::{Change, Keep, Progress, Settings, Shared, Snapshot, Source};
 use crate::backoff::random;
 use crate::error::Error;
-use crate::held::{Held, SharedEvent, held};
+use crate::object_ref::Target;
 use crate::options::{ListOptions, WatchOptions};
-use crate::target::Target;
+use crate::shared_objects::{Held, SharedEvent, held};
 use crate::watch::Watch;
 
 /// A watch that is closed earlier counts as failed.

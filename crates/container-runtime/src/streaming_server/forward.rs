@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
-use crate::runtime::Runtime;
+use crate::state::Runtime;
 
 /// Maximum number of streams that wait for the other stream of their pair; a client that exceeds it does not open
 /// pairs.

@@ -14,8 +14,8 @@ use super::fd::Fd;
 use super::wire::{End, Out, Size, Wire};
 use crate::blocking;
 use crate::error::Error;
-use crate::runtime::Runtime;
 use crate::spec;
+use crate::state::Runtime;
 
 const READ_BYTES: usize = 32 << 10;
 

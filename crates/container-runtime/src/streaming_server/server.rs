@@ -18,7 +18,7 @@ use super::spdy_wire::{self, Expected};
 use super::tickets::Ticket;
 use super::wire::wire;
 use super::{forward, process, websocket};
-use crate::runtime::Runtime;
+use crate::state::Runtime;
 
 const VERSION_HEADER: &str = "x-stream-protocol-version";
 /// Maximum size of a client's message.

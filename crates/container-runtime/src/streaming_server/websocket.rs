@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::forward;
 use super::wire::{End, Ends, Out};
-use crate::runtime::Runtime;
+use crate::state::Runtime;
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;

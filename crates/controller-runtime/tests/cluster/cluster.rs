@@ -16,7 +16,7 @@ use controller_runtime::{Caches, Driver, run};
 use controllers::deployment::Deployment;
 use controllers::replicaset::ReplicaSet;
 use kube_apiserver::authentication::Authenticators;
-use kube_apiserver::{Server, inside};
+use kube_apiserver::{Server, in_process};
 use store::Node;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -53,7 +53,7 @@ impl Manager {
 impl Cluster {
     pub async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (store, node) = store::alone::open(directory.path().join("store")).await.unwrap();
+        let (store, node) = store::single_member::open(directory.path().join("store")).await.unwrap();
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let authenticators = Authenticators { tokens: [(TOKEN.into(), admin)].into(), ..Authenticators::default() };
         let mut config =
@@ -90,7 +90,7 @@ impl Cluster {
 
     /// Returns an in-process client of a cluster administrator.
     pub fn admin(&self) -> Client {
-        inside::admin(Arc::clone(self.server.state()))
+        in_process::admin(Arc::clone(self.server.state()))
     }
 
     /// Returns an HTTPS client of a cluster administrator.

@@ -5,7 +5,7 @@ use apimachinery::{Key, Object, Value, json, value};
 use controller::{Action, Patch, Preconditions, kinds};
 
 use super::make::HASH;
-use crate::{claim, revision};
+use crate::{adoption, revision};
 
 /// The revisions of a DaemonSet, including the current one.
 pub struct History<'a> {
@@ -75,7 +75,7 @@ fn create(set: &Value, data: Value, number: i64, all: &[&Value]) -> Action {
     let mut object = value!({
         "apiVersion": "apps/v1", "kind": "ControllerRevision",
         "metadata": {"namespace": (Meta::of(set).namespace()), "name": (revision::name(set, &hash)),
-            "ownerReferences": [(claim::reference(set))]},
+            "ownerReferences": [(adoption::reference(set))]},
         "data": data, "revision": number,
     });
     if let Some(mut meta) = MetaMut::of(&mut object) {

@@ -4,7 +4,7 @@ use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Value, value};
 use controller::{Action, Regarding, Told, kinds};
 
-use crate::{claim, names, placement, pod};
+use crate::{adoption, names, placement, pod};
 
 /// The label with the hash of the pod's template.
 pub const HASH: &str = "controller-revision-hash";
@@ -73,7 +73,8 @@ pub fn create(set: &Value, hash: &str, nodes: &[&str], owned: &[&Value]) -> Vec<
     let template = value!({"metadata": (set.at(&["spec", "template", "metadata"]).cloned().unwrap_or_default()), "spec": (spec(set))});
     let names = names::fresh(set, &prefix, owned, nodes.len());
     let make = |(node, name): (&&str, &String)| {
-        let mut object = pod::from_template(&template, Meta::of(set).namespace(), name, &prefix, claim::reference(set));
+        let mut object =
+            pod::from_template(&template, Meta::of(set).namespace(), name, &prefix, adoption::reference(set));
         if let Some(mut meta) = MetaMut::of(&mut object) {
             meta.set_label(HASH, hash);
             if let Some(generation) = template_generation(set) {

@@ -6,7 +6,7 @@ use apimachinery::{Value, value};
 use controller::Action;
 
 use super::{Fleet, Place, make};
-use crate::share;
+use crate::int_or_percent;
 
 /// Whether maxSurge allows new pods before old ones are deleted.
 pub fn surges(set: &Value) -> bool {
@@ -29,8 +29,8 @@ fn bounds(set: &Value, nodes: i64) -> (i64, i64) {
     if set.str_at(&["spec", "updateStrategy", "type"]) == Some("OnDelete") {
         return (0, 0);
     }
-    let surge = share::up(rolling("maxSurge"), nodes);
-    let unavailable = share::up(rolling("maxUnavailable").or(Some(&value!(1))), nodes);
+    let surge = int_or_percent::up(rolling("maxSurge"), nodes);
+    let unavailable = int_or_percent::up(rolling("maxUnavailable").or(Some(&value!(1))), nodes);
     // If both were zero, the update could not proceed.
     if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
 }

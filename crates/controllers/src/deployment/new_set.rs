@@ -8,7 +8,7 @@ use controller::{Action, kinds};
 
 use super::replicas;
 use super::sets::{DESIRED, MAX, Sets, max_surge, resized};
-use crate::claim;
+use crate::adoption;
 
 /// The label that distinguishes the pods of a Deployment's ReplicaSets.
 pub const HASH: &str = "pod-template-hash";
@@ -68,7 +68,7 @@ pub fn create(sets: &Sets<'_>) -> Action {
     let object = value!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet",
         "metadata": {"namespace": (Meta::of(deployment).namespace()), "name": (name.as_str()), "labels": labels,
-            "annotations": annotations, "ownerReferences": [(claim::reference(deployment))]},
+            "annotations": annotations, "ownerReferences": [(adoption::reference(deployment))]},
         "spec": spec,
     });
     let mut told = resized(deployment, &name, 0, size);

@@ -8,7 +8,7 @@ use controller::{Action, Regarding, Told, kinds};
 
 use super::new_set::{self, REVISION, same_template};
 use super::replicas;
-use crate::share;
+use crate::int_or_percent;
 
 /// Annotations with the desired and maximum replicas at the last scaling, the base of proportional scaling.
 pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
@@ -177,8 +177,8 @@ fn bounds(deployment: &Value) -> (i64, i64) {
     }
     let wanted = replicas(deployment);
     let value = |field| deployment.at(&["spec", "strategy", "rollingUpdate", field]);
-    let surge = share::up(value("maxSurge"), wanted);
-    let unavailable = share::down(value("maxUnavailable"), wanted);
+    let surge = int_or_percent::up(value("maxSurge"), wanted);
+    let unavailable = int_or_percent::down(value("maxUnavailable"), wanted);
     // If both were zero, the rollout could not proceed.
     if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
 }

@@ -7,8 +7,8 @@ use apimachinery::quantity::Quantity;
 use apimachinery::{Value, value};
 
 use crate::condition;
+use crate::endpoint_slices::Groups;
 use crate::read::{is_true, text};
-use crate::slices::Groups;
 
 use super::ZONE;
 

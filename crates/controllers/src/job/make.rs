@@ -13,7 +13,7 @@ use super::{
     FINALIZER, completions, has_finalizer, index_of, is_failed, is_indexed, is_suspended, limit_per_index, release,
     replaces_only_failed, spec_number,
 };
-use crate::{claim, names, pod};
+use crate::{adoption, names, pod};
 
 /// Annotation and label with the pod's completion index.
 pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -162,7 +162,7 @@ fn indexed_prefix(job: &str, index: u32) -> String {
 /// Creates a pod of the Job. For an index, `index` carries the index and its last failed pod.
 fn make(job: &Value, name: &str, prefix: &str, index: Option<(u32, Option<&Value>)>) -> Action {
     let template = job.at(&["spec", "template"]).unwrap_or(&Value::Null);
-    let mut object = pod::from_template(template, Meta::of(job).namespace(), name, prefix, claim::reference(job));
+    let mut object = pod::from_template(template, Meta::of(job).namespace(), name, prefix, adoption::reference(job));
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.add_finalizer(FINALIZER);
         if let Some((index, last)) = index {

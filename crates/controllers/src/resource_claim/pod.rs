@@ -7,7 +7,7 @@ use controller::{Action, EventType, Patch, Plan, Preconditions, Regarding, kinds
 
 use super::{ClaimRequest, POD_CLAIM_NAME, is_done};
 use crate::read::{list, text};
-use crate::{claim, names};
+use crate::{adoption, names};
 
 /// Maximum entries of `status.reservedFor`.
 const USERS_MAX: usize = 256;
@@ -78,7 +78,7 @@ fn create(pod: &Value, wish: &ClaimRequest<'_>, template: &Value) -> Action {
     }
     metadata.insert("annotations", annotations);
     metadata.insert("labels", from("labels"));
-    metadata.insert("ownerReferences", vec![claim::reference(pod)]);
+    metadata.insert("ownerReferences", vec![adoption::reference(pod)]);
     let spec = template.at(&["spec", "spec"]).cloned().unwrap_or_else(Value::object);
     let resource = kinds::RESOURCE_CLAIMS.clone();
     let object =

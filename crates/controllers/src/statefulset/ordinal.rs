@@ -5,7 +5,7 @@ use apimachinery::{Object, Value, value};
 use controller::{Action, Preconditions, kinds};
 
 use super::claims;
-use crate::{claim, pod, revision};
+use crate::{adoption, pod, revision};
 
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
@@ -40,7 +40,7 @@ impl Slot<'_> {
         let prefix = format!("{}-", Meta::of(set).name());
         let template = revision::template(from);
         let namespace = Meta::of(set).namespace();
-        let mut pod = pod::from_template(&template, namespace, &name, &prefix, claim::reference(set));
+        let mut pod = pod::from_template(&template, namespace, &name, &prefix, adoption::reference(set));
         if let Some(mut meta) = MetaMut::of(&mut pod) {
             for (label, value) in self.labels(&name) {
                 meta.set_label(label, &value);

@@ -5,7 +5,7 @@ use apimachinery::{Object, Value, value};
 use controller::{Action, kinds};
 
 use super::{ordinal, revision_of};
-use crate::{claim, revision};
+use crate::{adoption, revision};
 
 /// The existing revisions of a StatefulSet.
 pub struct Revisions<'a> {
@@ -68,7 +68,7 @@ fn create(set: &Value, data: Value, number: i64, collisions: i64, all: &[&Value]
     let (name, hash) = named(tries);
     let mut object = value!({
         "apiVersion": "apps/v1", "kind": "ControllerRevision",
-        "metadata": {"namespace": (Meta::of(set).namespace()), "name": name, "ownerReferences": [(claim::reference(set))]},
+        "metadata": {"namespace": (Meta::of(set).namespace()), "name": name, "ownerReferences": [(adoption::reference(set))]},
         "data": data, "revision": number,
     });
     if let Some(mut meta) = MetaMut::of(&mut object) {

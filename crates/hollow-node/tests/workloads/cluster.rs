@@ -12,7 +12,7 @@ use super::*;
 /// Returns a ConfigMap in the namespace `default`, with an optional owner.
 fn map(name: &str, owner: Option<&Value>) -> Value {
     let reference = |owner: &Value| {
-        let mut reference = controllers::claim::reference(owner);
+        let mut reference = controllers::adoption::reference(owner);
         reference.as_object_mut().expect("an object").insert("apiVersion", "v1");
         reference.as_object_mut().expect("an object").insert("kind", "ConfigMap");
         reference

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use apimachinery::{Key, Value, value};
 use kube_proxy::config::Mode;
-use kube_proxy::engine::{Engine, Settings};
+use kube_proxy::dataplane::{Engine, Settings};
 use kube_proxy::{Node, Rules};
 
 use crate::percentile;

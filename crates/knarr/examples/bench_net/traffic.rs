@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use apimachinery::{Key, value};
 use kube_proxy::config::Mode;
-use kube_proxy::engine::{Engine, Settings};
+use kube_proxy::dataplane::{Engine, Settings};
 use kube_proxy::{Node, Rules};
 use net::routed::Config;
 use net::{Cidr, Routed};

@@ -9,7 +9,7 @@ use apimachinery::Key;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args};
 use controller_runtime::election::Settings;
-use controllers::table::{ROWS, Row};
+use controllers::registry::{ROWS, Row};
 
 use crate::component::{self, duration};
 use crate::health;

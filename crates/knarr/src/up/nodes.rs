@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use client::backoff::Backoff;
-use kubelet::changes::Changes;
+use kubelet::inotify::Changes;
 use net::routed::INTERFACE;
 use net::{Cidr, Routed, namespace};
 use rustix::process::{Pid, Signal, kill_process};
@@ -106,7 +106,7 @@ impl Nodes {
         }
         let reached = |address: IpAddr| {
             let same = self.cidrs.iter().find(|cidr| cidr.is_ipv4() == address.is_ipv4());
-            let gateway = same.and_then(net::leases::gateway).filter(|_| address.is_loopback());
+            let gateway = same.and_then(net::ipam::gateway).filter(|_| address.is_loopback());
             gateway.unwrap_or(address)
         };
         Ok(found.into_iter().map(reached).collect())

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use api::kind::Kind;
 use api_registry::aggregation::{Availability, Look, Registration, Remote, own, register};
-use api_registry::write;
+use api_registry::strategy;
 use apimachinery::status::Status;
 use apimachinery::{Value, json};
 use bytes::BytesMut;
@@ -24,11 +24,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::{Behind, Served, own_headers, reached, target, trust};
 use crate::backend::Directory;
 use crate::bootstrap;
-use crate::cache::{Entry, KindCache};
 use crate::proxy::{Target, nothing};
 use crate::startup::Step;
 use crate::state::{State, now};
 use crate::storage;
+use crate::watch_cache::{Entry, KindCache};
 
 /// Timeout of one discovery request.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ struct Follower {
     asked: BTreeMap<String, Asked>,
     questions: JoinSet<(String, Result<Answered, String>)>,
     /// The kind table from which the local APIServices were last generated.
-    registered: Option<Arc<crate::table::Table>>,
+    registered: Option<Arc<crate::kind_table::Table>>,
 }
 
 /// Runs the APIService controller until the process exits.
@@ -245,8 +245,8 @@ impl Follower {
         let Some(entry) = self.shelves[0].get(&name) else { return Ok(()) };
         let version = &self.kind.versions[0];
         let target =
-            write::Target { kind: &self.kind, version, namespace: "", name: &name, subresource, manager: MANAGER };
-        let owned = write::own(&target, Some(&entry.object()), next.clone(), now());
+            strategy::Target { kind: &self.kind, version, namespace: "", name: &name, subresource, manager: MANAGER };
+        let owned = strategy::own(&target, Some(&entry.object()), next.clone(), now());
         let revision = apimachinery::meta::Meta::of(next).resource_version().parse().unwrap_or(entry.revision);
         let key = self.state.layout.key(&self.kind, "", &name);
         self.state.submit(storage::replace(key, storage::encode(&owned), revision)).await.map(drop)

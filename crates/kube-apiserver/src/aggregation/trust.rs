@@ -2,7 +2,7 @@
 //! extension API servers.
 
 use api_registry::admission::View;
-use api_registry::write;
+use api_registry::strategy;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::Status;
 use apimachinery::{Object, Str, Value, json, value};
@@ -45,7 +45,7 @@ async fn write(state: &State, data: &Object) -> Result<(), Status> {
     }
     let table = state.table();
     let kind = table.kind("", "configmaps").ok_or_else(|| Status::internal_error("configmaps are not served"))?;
-    let target = write::Target {
+    let target = strategy::Target {
         kind,
         version: &kind.versions[0],
         namespace: NAMESPACE,
@@ -54,7 +54,7 @@ async fn write(state: &State, data: &Object) -> Result<(), Status> {
         manager: "kube-apiserver",
     };
     let revision = Meta::of(&current).resource_version().parse().unwrap_or(0);
-    let mut owned = write::own(&target, Some(&current), next, now());
+    let mut owned = strategy::own(&target, Some(&current), next, now());
     if let Some(mut meta) = MetaMut::of(&mut owned) {
         meta.remove("resourceVersion");
     }

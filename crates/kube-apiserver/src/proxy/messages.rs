@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::tunnel::{accept, open};
 use super::{ProxyError, headers};
-use crate::answer::Answer;
+use crate::response::Answer;
 
 /// Binary messages; also the default for clients that offer no subprotocol.
 const BINARY: &str = "binary.k8s.io";

@@ -21,7 +21,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::tunnel::{Socket, accept, ask, open};
 use super::{ProxyError, Target, refused};
-use crate::answer::Answer;
+use crate::response::Answer;
 
 /// The subprotocol with which a client can close a single stream.
 pub const STREAM_CLOSE: &str = "v5.channel.k8s.io";

@@ -18,7 +18,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use super::{BUFFER_BYTES, ProxyError, Target, headers, nothing, refused};
-use crate::answer::{Answer, Body};
+use crate::response::{Answer, Body};
 
 /// Prefix of the subprotocols that are tunnelled.
 pub const TUNNEL_PREFIX: &str = "SPDY/3.1+";

@@ -2,15 +2,15 @@
 
 use api_registry::admission::Operation;
 use api_registry::binding;
-use api_registry::body::{self, Media};
+use api_registry::decode::{self, Media};
 use api_registry::options::{WriteKind, WriteOptions};
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::Status;
 use apimachinery::{GroupVersionKind, Value};
 
-use super::{Call, part};
-use crate::answer::{self, Answer};
+use super::{Call, subresource};
+use crate::response::{self, Answer};
 use crate::state::now;
 use crate::storage;
 
@@ -21,7 +21,7 @@ const TRIES_MAX: usize = 32;
 pub async fn serve_part(call: &Call<'_>) -> Result<Answer, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
     let gvk = GroupVersionKind::of("", "v1", "Binding");
-    let received = body::plain(&call.body, media(call)?, &gvk, FieldValidation::Ignore)?;
+    let received = decode::plain(&call.body, media(call)?, &gvk, FieldValidation::Ignore)?;
     bind(call, &options, &call.resource.name, &received.object).await
 }
 
@@ -35,7 +35,7 @@ async fn bind(call: &Call<'_>, options: &WriteOptions, name: &str, binding: &Val
     let kind = table.kind("", "pods").ok_or_else(|| Status::internal_error("pods are not served"))?;
     binding::validate(binding)?;
     let mut binding = binding.clone();
-    part::admit(call, kind, name, "binding", &mut binding, Operation::Create).await?;
+    subresource::admit(call, kind, name, "binding", &mut binding, Operation::Create).await?;
     for _ in 0..TRIES_MAX {
         let current = call.object_of(kind, &call.resource.namespace, name).await?;
         let mut pod = binding::apply(&current.object, &binding, name, now())?;
@@ -50,7 +50,7 @@ async fn bind(call: &Call<'_>, options: &WriteOptions, name: &str, binding: &Val
             return Ok(done(call));
         }
     }
-    Err(api_registry::write::modified(kind, name))
+    Err(api_registry::strategy::modified(kind, name))
 }
 
 fn media(call: &Call<'_>) -> Result<Media, Status> {
@@ -59,7 +59,7 @@ fn media(call: &Call<'_>) -> Result<Media, Status> {
 
 /// Returns 201 with a success Status.
 pub fn done(call: &Call<'_>) -> Answer {
-    let mut answer = answer::status(&Status { code: 201, ..Status::success() }, call.accepted);
+    let mut answer = response::status(&Status { code: 201, ..Status::success() }, call.accepted);
     *answer.status_mut() = http::StatusCode::CREATED;
     answer
 }

@@ -13,10 +13,10 @@ use http::{HeaderMap, Method, Uri};
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use super::{Call, authorized_verb, method_not_allowed, shown};
-use crate::answer::Answer;
+use super::{Call, authorized_verb, method_not_allowed, render};
 use crate::backend::Route;
 use crate::proxy::{ProxyError, Target, nothing};
+use crate::response::Answer;
 
 /// Components probed over HTTPS on localhost, with their ports.
 const COMPONENTS: [(&str, u16); 2] = [("controller-manager", 10257), ("scheduler", 10259)];
@@ -43,7 +43,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         let status = one(call, &call.resource.name).await;
         let status = status
             .ok_or_else(|| Status::failure(Reason::Unknown, format!("Component not found: {}", call.resource.name)))?;
-        return shown::formed(call, 200, &status, &call.version().columns);
+        return render::formed(call, 200, &status, &call.version().columns);
     }
     let options = ListOptions::of_list(&call.asked.query)?;
     let selection = Selection::of(&call.kind, call.version(), &options)?;
@@ -51,7 +51,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let (manager, store, scheduler) = tokio::join!(one(call, manager), one(call, STORE), one(call, scheduler));
     let all = [manager, store, scheduler].into_iter().flatten();
     let selected = all.filter(|status| selection.matches(&call.kind, call.version(), status)).collect();
-    shown::many(call, selected, Object::new())
+    render::many(call, selected, Object::new())
 }
 
 async fn one(call: &Call<'_>, name: &str) -> Option<Value> {

@@ -13,9 +13,9 @@ use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::{Call, part};
-use crate::answer::{Answer, Body};
+use super::{Call, subresource};
 use crate::proxy::{self, Proof, ProxyError, STREAM_CLOSE, Stream, TUNNEL_PREFIX, Target, headers, nothing};
+use crate::response::{Answer, Body};
 
 /// Maximum number of bytes read from a kubelet's error response.
 const REFUSAL_BYTES_MAX: usize = 50_000;
@@ -89,7 +89,7 @@ async fn process(call: &Call<'_>, action: &str) -> Result<Answer, Status> {
     if let (Value::Object(fields), "exec") = (&mut shown, action) {
         fields.insert("command", query.all("command").into_iter().map(Value::from).collect::<Vec<_>>());
     }
-    part::admit(call, &call.kind, name, action, &mut shown, Operation::Connect).await?;
+    subresource::admit(call, &call.kind, name, action, &mut shown, Operation::Connect).await?;
     let pod = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
     let (node, path) = options.target(&pod, action)?;
     let node = kubelet_of(call, node).await?;
@@ -109,7 +109,7 @@ async fn forward(call: &Call<'_>) -> Result<Answer, Status> {
     let name = &call.resource.name;
     let options = ForwardOptions::of(&call.asked.query)?;
     let mut shown = value!({"apiVersion": "v1", "kind": "PodPortForwardOptions"});
-    part::admit(call, &call.kind, name, "portforward", &mut shown, Operation::Connect).await?;
+    subresource::admit(call, &call.kind, name, "portforward", &mut shown, Operation::Connect).await?;
     let pod = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
     let (node, path) = options.target(&pod)?;
     let node = kubelet_of(call, node).await?;

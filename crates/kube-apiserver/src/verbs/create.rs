@@ -4,18 +4,18 @@ use api::core::service::allocation::Plan;
 use api::kind::Context;
 use api_registry::admission::webhooks::write_options;
 use api_registry::admission::{Attributes, Effect, Operation};
-use api_registry::body::{self, resource_name};
 use api_registry::conversion::to_stored;
+use api_registry::decode::{self, resource_name};
 use api_registry::options::{WriteKind, WriteOptions};
-use api_registry::write::{self, GeneratedIds, Target};
+use api_registry::strategy::{self, GeneratedIds, Target};
 use apimachinery::Value;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::{Reason, Status};
 
-use super::{Call, shown};
-use crate::answer::Answer;
+use super::{Call, render};
+use crate::response::Answer;
 use crate::state::{draw, now};
-use crate::{bootstrap, claims, conversion, storage};
+use crate::{allocations, bootstrap, conversion, storage};
 
 /// Maximum number of names generated from generateName when names are taken.
 const NAMES_MAX: usize = 8;
@@ -26,10 +26,10 @@ pub const CHARGES_MAX: usize = 256;
 /// Creates the object in the body.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
-    let received = body::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
+    let received = decode::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
     call.warn(received.warnings);
     let object = create(call, &options, received.object).await?;
-    shown::one(call, 201, object)
+    render::one(call, 201, object)
 }
 
 /// Creates an object that is in the request's version. Returns the stored object.
@@ -48,8 +48,8 @@ pub async fn create(call: &Call<'_>, options: &WriteOptions, object: Value) -> R
 async fn once(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Result<Value, Status> {
     let manager = options.manager(call.asked.user_agent());
     let target = call.target(&manager);
-    write::address(&target, &mut object)?;
-    object = write::own(&target, None, object, now());
+    strategy::address(&target, &mut object)?;
+    object = strategy::own(&target, None, object, now());
     create_owned(call, options, object).await
 }
 
@@ -86,7 +86,7 @@ pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: V
     }
     call.admit(&attributes, &mut object).await?;
     // Mutating admission must not have changed name or namespace.
-    write::address(&Target { name: "", ..call.target("") }, &mut object)?;
+    strategy::address(&Target { name: "", ..call.target("") }, &mut object)?;
     // A concurrent write may change the same quota or allocation; then everything is planned again.
     for _ in 0..CHARGES_MAX {
         if let Some(created) = finish(call, options, object.clone(), &attributes, &draw).await? {
@@ -106,15 +106,15 @@ async fn finish(
     draw: &GeneratedIds,
 ) -> Result<Option<Value>, Status> {
     let kind = &*call.kind;
-    let claims = claims::plan(&call.state, kind, &mut object, None, claims::chance(options))?;
+    let claims = allocations::plan(&call.state, kind, &mut object, None, allocations::chance(options))?;
     let requester = call.requester();
     let context = Context { version: call.version(), subresource: "", now: attributes.now, requester: &requester };
-    let warnings = write::create(kind, &mut object, draw, &context)?;
+    let warnings = strategy::create(kind, &mut object, draw, &context)?;
     let name = Meta::of(&object).name().to_owned();
     let attributes = Attributes { name: &name, ..*attributes };
     call.validate(&attributes, &object).await?;
     let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
-    write::settle(kind, &mut object);
+    strategy::settle(kind, &mut object);
     let Some(revision) = store(call, options, &object, &claims, &effects).await? else { return Ok(None) };
     conversion::echoed(&mut object, kind, call.version());
     call.state.followers.follow_up(kind, revision).await;
@@ -143,7 +143,7 @@ async fn store(
     let kept = conversion::kept(&call.state, &call.kind, object).await?;
     let mut txn = call.state.layout.along(storage::create(key, storage::encode(&kept)), effects);
     txn = call.state.lease(&call.kind, txn).await?;
-    claims::join(&call.state, &mut txn, claims, object);
+    allocations::join(&call.state, &mut txn, claims, object);
     if let Some(revision) = call.state.submit(txn).await? {
         return Ok(Some(revision));
     }

@@ -2,20 +2,20 @@
 
 use api_registry::admission::webhooks::delete_options;
 use api_registry::admission::{Attributes, Operation};
-use api_registry::body;
+use api_registry::decode;
 use api_registry::deletion::{self, Plan};
 use api_registry::options::{DeleteOptions, ListOptions};
 use api_registry::selection::Selection;
-use api_registry::write;
+use api_registry::strategy;
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::meta::MetaMut;
 use apimachinery::status::Status;
 use apimachinery::{GroupVersionKind, Value};
 
-use super::{Call, list, shown};
-use crate::answer::{self, Answer};
+use super::{Call, list, render};
+use crate::response::{self, Answer};
 use crate::state::{draw, now};
-use crate::{claims, conversion, storage};
+use crate::{allocations, conversion, storage};
 
 /// Maximum number of attempts after write conflicts.
 const TRIES_MAX: usize = 32;
@@ -34,9 +34,9 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     warn(call, &options);
     match delete(call, &call.resource.name, &options).await? {
         Outcome::Gone(object) if !call.kind.returns_deleted => {
-            Ok(answer::status(&deletion::deleted(&call.kind, &object), call.accepted))
+            Ok(response::status(&deletion::deleted(&call.kind, &object), call.accepted))
         }
-        Outcome::Gone(object) | Outcome::Going(object) => shown::one(call, 200, object),
+        Outcome::Gone(object) | Outcome::Going(object) => render::one(call, 200, object),
     }
 }
 
@@ -64,7 +64,7 @@ pub async fn serve_collection(call: &Call<'_>) -> Result<Answer, Status> {
     }
     let mut metadata = apimachinery::Object::new();
     metadata.insert("resourceVersion", revision.to_string().as_str());
-    shown::many(call, deleted, metadata)
+    render::many(call, deleted, metadata)
 }
 
 async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<Outcome, Status> {
@@ -88,7 +88,7 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
                 }
                 Plan::Remove(object) => {
                     let mut txn = storage::remove(key, current.revision);
-                    claims::join(&call.state, &mut txn, &claims::releases(kind, &object), &object);
+                    allocations::join(&call.state, &mut txn, &allocations::releases(kind, &object), &object);
                     (txn, Outcome::Gone(object))
                 }
             }
@@ -100,7 +100,7 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
             return Ok(outcome.at(revision));
         }
     }
-    Err(write::modified(kind, name))
+    Err(strategy::modified(kind, name))
 }
 
 async fn admit(call: &Call<'_>, name: &str, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
@@ -139,7 +139,7 @@ fn options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
         return DeleteOptions::of(&call.asked.query, None);
     }
     let expected = GroupVersionKind { group: "".into(), version: "v1".into(), kind: "DeleteOptions".into() };
-    let received = body::plain(&call.body, call.media()?, &expected, FieldValidation::Ignore)?;
+    let received = decode::plain(&call.body, call.media()?, &expected, FieldValidation::Ignore)?;
     DeleteOptions::of(&call.asked.query, Some(&received.object))
 }
 

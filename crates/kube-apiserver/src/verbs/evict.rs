@@ -1,20 +1,20 @@
 //! Eviction: deletes a pod if its PodDisruptionBudget allows it.
 
 use api_registry::admission::{Operation, View};
-use api_registry::body;
+use api_registry::decode;
 use api_registry::deletion::{self, Plan};
 use api_registry::eviction::{self, Leave};
 use api_registry::options::{DeleteOptions, WriteKind, WriteOptions};
 use api_registry::query::Query;
-use api_registry::write;
+use api_registry::strategy;
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::Status;
 use apimachinery::{GroupVersionKind, Value};
 use mvcc::Txn;
 
-use super::{Call, Current, bind, part};
-use crate::answer::Answer;
+use super::{Call, Current, bind, subresource};
+use crate::response::Answer;
 use crate::state::now;
 use crate::storage;
 
@@ -30,14 +30,14 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let name = &call.resource.name;
     let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
     let gvk = GroupVersionKind::of("policy", "v1", "Eviction");
-    let mut evicted = body::plain(&call.body, call.media()?, &gvk, FieldValidation::Ignore)?.object;
+    let mut evicted = decode::plain(&call.body, call.media()?, &gvk, FieldValidation::Ignore)?.object;
     if Meta::of(&evicted).name() != name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     let wanted = evicted.get("deleteOptions").filter(|options| !options.is_null()).cloned();
     let mut delete = DeleteOptions::of(&Query::default(), wanted.as_ref())?;
     delete.dry_run |= options.dry_run;
-    part::admit(call, &call.kind, name, "eviction", &mut evicted, Operation::Create).await?;
+    subresource::admit(call, &call.kind, name, "eviction", &mut evicted, Operation::Create).await?;
     for _ in 0..TRIES_MAX {
         let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
         call.state.catch_up().await?;
@@ -49,7 +49,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
             return Ok(bind::done(call));
         }
     }
-    Err(write::modified(&call.kind, name))
+    Err(strategy::modified(&call.kind, name))
 }
 
 /// Returns the transaction that deletes the pod and updates its budget, or `None` if the pod is already being deleted.
@@ -81,8 +81,8 @@ fn spent(call: &Call<'_>, budget: &Value) -> Result<Txn, Status> {
     let revision = meta.resource_version().parse().unwrap_or(0);
     let before = call.state.stored("policy", "poddisruptionbudgets", namespace, name);
     let target =
-        write::Target { kind, version: &kind.versions[0], namespace, name, subresource: "status", manager: MANAGER };
-    let mut owned = write::own(&target, before.first(), budget.clone(), now());
+        strategy::Target { kind, version: &kind.versions[0], namespace, name, subresource: "status", manager: MANAGER };
+    let mut owned = strategy::own(&target, before.first(), budget.clone(), now());
     if let Some(mut meta) = MetaMut::of(&mut owned) {
         meta.remove("resourceVersion");
     }

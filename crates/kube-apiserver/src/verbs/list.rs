@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::codec;
-use api_registry::accept::{Encoding, Form};
+use api_registry::negotiate::{Encoding, Form};
 use api_registry::options::ListOptions;
 use api_registry::paging::{self, Continue};
 use api_registry::selection::Selection;
@@ -15,12 +15,12 @@ use store::client::ClientError;
 
 use super::read::{parse_version, wait};
 use super::selected::{Item, Selecting};
-use super::{Call, shown};
-use crate::answer::{self, Answer};
-use crate::cache::{Entry, KindCache};
+use super::{Call, render};
 use crate::conversion;
-use crate::sealed;
+use crate::encrypted_store;
+use crate::response::{self, Answer};
 use crate::state::unavailable;
+use crate::watch_cache::{Entry, KindCache};
 
 /// A page of a list.
 struct Page {
@@ -51,10 +51,10 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         && accepted.form == Form::Whole
         && page.items.iter().all(|item| conversion::is_servable(&call.kind, call.version(), &item.entry))
     {
-        return Ok(answer::json(200, spliced(call, &page.items, &metadata), accepted));
+        return Ok(response::json(200, spliced(call, &page.items, &metadata), accepted));
     }
     selecting.convert(&mut page.items, |_| true).await?;
-    shown::many(call, page.items.into_iter().filter_map(|item| item.object).collect(), metadata)
+    render::many(call, page.items.into_iter().filter_map(|item| item.object).collect(), metadata)
 }
 
 /// Returns the selection of a request on a shelf.
@@ -68,7 +68,7 @@ fn spliced(call: &Call<'_>, items: &[Item], metadata: &Object) -> Vec<u8> {
     const ITEMS: &[u8] = b"\"items\":[";
     let size: usize = items.iter().map(|item| item.entry.size()).sum();
     let mut out = Vec::with_capacity(size + 256);
-    let list = shown::list_of(&call.kind, call.version(), Vec::new(), metadata.clone());
+    let list = render::list_of(&call.kind, call.version(), Vec::new(), metadata.clone());
     codec::JSON.write(&list, &mut out);
     let at = out.windows(ITEMS.len()).rposition(|window| window == ITEMS).expect("a list has items") + ITEMS.len();
     let rest = out.split_off(at);
@@ -175,7 +175,7 @@ async fn stored(
     let from = start.map_or_else(|| whole.start.clone(), |start| Bytes::from(format!("{prefix}{start}")));
     let range = Range { revision, ..Range::of(Span { start: from, end: whole.end.clone() }) };
     let (found, _) = call.state.store.range(range).await.map_err(|error| match (&error, start) {
-        (sealed::Error::Store(ClientError::Refused(mvcc::Error::Compacted { .. })), Some(start)) => {
+        (encrypted_store::Error::Store(ClientError::Refused(mvcc::Error::Compacted { .. })), Some(start)) => {
             paging::expired(start)
         }
         _ => unavailable(&error),

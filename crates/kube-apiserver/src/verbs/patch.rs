@@ -1,10 +1,10 @@
 //! Patch: JSON Patch, merge patch, strategic merge patch and server-side apply.
 
 use api::kind::Shape;
-use api_registry::body::{self, Received};
 use api_registry::conversion::Managed;
+use api_registry::decode::{self, Received};
 use api_registry::options::{WriteKind, WriteOptions};
-use api_registry::write;
+use api_registry::strategy;
 use apimachinery::field::Cause;
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::patch::{self, Patch, PatchType, strategic};
@@ -12,8 +12,8 @@ use apimachinery::status::{Details, GroupName, Reason, Status};
 use apimachinery::time::Time;
 use apimachinery::{Object, Path, Value, apply, field};
 
-use super::{Call, create, shown, update};
-use crate::answer::Answer;
+use super::{Call, create, render, update};
+use crate::response::Answer;
 use crate::state::now;
 
 /// The parsed content type and query of a PATCH.
@@ -48,7 +48,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         remake(call, options, &manager, live, changed, now)
     })
     .await?;
-    shown::one(call, 200, object)
+    render::one(call, 200, object)
 }
 
 impl Asked {
@@ -72,10 +72,10 @@ fn remake(
     changed: Value,
     now: Time,
 ) -> Result<Received, Status> {
-    let mut made = body::again(changed, &call.kind, call.version(), options.field_validation)?;
+    let mut made = decode::again(changed, &call.kind, call.version(), options.field_validation)?;
     let target = call.target(manager);
-    write::address(&target, &mut made.object)?;
-    made.object = write::own(&target, Some(live), made.object, now);
+    strategy::address(&target, &mut made.object)?;
+    made.object = strategy::own(&target, Some(live), made.object, now);
     Ok(made)
 }
 
@@ -99,7 +99,7 @@ fn patched_version(patch: &Patch) -> Option<&str> {
 
 async fn serve_apply(call: &Call<'_>, options: &WriteOptions) -> Result<Answer, Status> {
     let name = &call.resource.name;
-    let config = body::Config::read(&call.body)?;
+    let config = decode::Config::read(&call.body)?;
     let manager = options.field_manager.clone();
     let target = call.target(&manager);
     let apply = |live: Option<&Value>, now: Time| -> Result<Received, Status> {
@@ -115,9 +115,9 @@ async fn serve_apply(call: &Call<'_>, options: &WriteOptions) -> Result<Answer, 
         };
         let applied = write.apply(live, &config.tree, options.force).map_err(|error| unapplied(&error))?;
         let twice = config.judge(options.field_validation)?;
-        let mut made = body::again(applied.object, &call.kind, call.version(), options.field_validation)?;
+        let mut made = decode::again(applied.object, &call.kind, call.version(), options.field_validation)?;
         made.warnings = twice.into_iter().chain(made.warnings).collect();
-        write::address(&target, &mut made.object)?;
+        strategy::address(&target, &mut made.object)?;
         Ok(made)
     };
     let (code, object) = match call.current(name).await? {
@@ -132,7 +132,7 @@ async fn serve_apply(call: &Call<'_>, options: &WriteOptions) -> Result<Answer, 
         }
         None => return Err(call.not_found(name)),
     };
-    shown::one(call, code, object)
+    render::one(call, code, object)
 }
 
 fn schema<'c>(call: &'c Call<'_>) -> Option<apimachinery::Schema<'c>> {

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use api_registry::accept::{Encoding, Form};
+use api_registry::negotiate::{Encoding, Form};
 use apimachinery::status::Status;
 use apimachinery::value::Value;
 use mvcc::Revision;
 
-use super::{Call, shown};
-use crate::answer::{self, Answer};
-use crate::cache::Entry;
+use super::{Call, render};
 use crate::conversion;
+use crate::response::{self, Answer};
 use crate::state::{CACHE_PATIENCE, unavailable};
 use crate::storage;
+use crate::watch_cache::Entry;
 
 /// Serves the object in the URL. Without a resourceVersion it is read from the store; with one from the watch cache,
 /// once that is at least as new.
@@ -26,12 +26,12 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         if conversion::is_servable(&call.kind, call.version(), &entry) {
             let mut out = Vec::with_capacity(entry.size());
             entry.write(revision, &mut out);
-            return Ok(answer::json(200, out, call.accepted));
+            return Ok(response::json(200, out, call.accepted));
         }
     }
     let object: Value = storage::decode(&bytes, revision).map_err(Status::internal_error)?;
     let object = conversion::read(&call.state, &call.kind, call.version(), object).await?;
-    shown::formed(call, 200, &object, &call.version().columns)
+    render::formed(call, 200, &object, &call.version().columns)
 }
 
 /// Returns the object as an entry. Whether the bytes of a custom resource can be served requires parsing them, so the

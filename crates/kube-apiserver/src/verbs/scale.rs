@@ -1,7 +1,7 @@
 //! The `scale` subresource: reads and writes the replica count as a `Scale`.
 
 use api::kind::{ReplicaPaths, Verb, age_column};
-use api_registry::body::{self, Received};
+use api_registry::decode::{self, Received};
 use api_registry::options::{WriteKind, WriteOptions};
 use api_registry::scale;
 use apimachinery::apply::scale::{owners_after_scale, owners_of_scale};
@@ -14,8 +14,8 @@ use apimachinery::time::Time;
 use apimachinery::{GroupVersionKind, Schema, Value};
 
 use super::patch::{Asked, refused, unapplied};
-use super::{Call, Current, shown, update};
-use crate::answer::Answer;
+use super::{Call, Current, render, update};
+use crate::response::Answer;
 
 const API_VERSION: &str = "autoscaling/v1";
 
@@ -28,12 +28,13 @@ pub async fn serve(call: &Call<'_>, paths: &ReplicaPaths, verb: Verb) -> Result<
         Verb::Patch => patch(call, paths, current).await?,
         _ => current.object,
     };
-    shown::formed(call, 200, &scale::of(&object, paths), &columns())
+    render::formed(call, 200, &scale::of(&object, paths), &columns())
 }
 
 async fn put(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<Value, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Update)?;
-    let Received { object: sent, warnings } = body::plain(&call.body, call.media()?, &gvk(), options.field_validation)?;
+    let Received { object: sent, warnings } =
+        decode::plain(&call.body, call.media()?, &gvk(), options.field_validation)?;
     let named = !Meta::of(&sent).resource_version().is_empty();
     let manager = options.manager(call.asked.user_agent());
     let written = update::retry(call, &options, current, named, |live, now| {
@@ -49,7 +50,7 @@ async fn put(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<
 async fn patch(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<Value, Status> {
     let Asked { sort, options } = Asked::of(call)?;
     let manager = options.manager(call.asked.user_agent());
-    let config = (sort == PatchType::Apply).then(|| body::Config::read(&call.body)).transpose()?;
+    let config = (sort == PatchType::Apply).then(|| decode::Config::read(&call.body)).transpose()?;
     let written = update::retry(call, &options, current, false, |live, now| {
         replace(call, paths, live, &manager, now, |write, old| {
             if let Some(config) = &config {
@@ -115,7 +116,7 @@ fn check_version(call: &Call<'_>, sent: &Value, old: &Value) -> Result<(), Statu
         return Err(Status::conflict(GroupName::new(&call.kind.group, &call.kind.plural), old.name(), cause));
     }
     if !sent.resource_version().is_empty() && sent.resource_version() != old.resource_version() {
-        return Err(api_registry::write::modified(&call.kind, old.name()));
+        return Err(api_registry::strategy::modified(&call.kind, old.name()));
     }
     Ok(())
 }

@@ -7,9 +7,9 @@ use api_registry::selection::Selection;
 use apimachinery::Value;
 use apimachinery::status::Status;
 
-use crate::cache::{Entry, KindCache};
 use crate::conversion;
 use crate::state::State;
+use crate::watch_cache::{Entry, KindCache};
 
 /// An object of a collection.
 pub struct Item {

@@ -1,28 +1,28 @@
 //! TokenRequest: the `token` subresource of a service account.
 
 use api_registry::admission::{Known, Notes, Operation, View};
-use api_registry::body;
+use api_registry::decode;
 use api_registry::options::{WriteKind, WriteOptions};
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::status::{GroupName, Status};
 use apimachinery::{GroupVersionKind, Value, apply};
 use auth::service_account::request::{self, Kind, Reference};
 
-use super::{Call, part, shown};
-use crate::answer::Answer;
+use super::{Call, render, subresource};
+use crate::response::Answer;
 use crate::state::{draw, now};
 
 /// Issues a token of the service account in the URL.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
     let gvk = GroupVersionKind::of("authentication.k8s.io", "v1", "TokenRequest");
-    let received = body::plain(&call.body, call.media()?, &gvk, FieldValidation::Ignore)?;
+    let received = decode::plain(&call.body, call.media()?, &gvk, FieldValidation::Ignore)?;
     let mut asked = received.object;
     request::set_defaults(&mut asked);
     let (namespace, name) = (call.namespace(), call.resource.name.as_str());
     request::check_path(&asked, namespace, name)?;
     asked = own(call, &options, asked);
-    part::admit(call, &call.kind, name, "token", &mut asked, Operation::Create).await?;
+    subresource::admit(call, &call.kind, name, "token", &mut asked, Operation::Create).await?;
     let account = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
     let issuer = call.state.authenticators.service_accounts.as_ref();
     let issuer = issuer.ok_or_else(|| Status::internal_error("no key to sign service account tokens is configured"))?;
@@ -40,7 +40,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         .map_err(|error| Status::internal_error(format!("failed to generate token: {error}")))?;
     let audit = answered.annotations.into_iter().map(|(key, text)| (key.to_owned(), text)).collect();
     call.note(Notes { warnings: answered.warnings, audit });
-    shown::formed(call, 201, &asked, &[])
+    render::formed(call, 201, &asked, &[])
 }
 
 fn find(call: &Call<'_>, reference: &Reference) -> Result<Known, Status> {

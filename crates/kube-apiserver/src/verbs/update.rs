@@ -6,19 +6,19 @@ use api::core::service::allocation::Plan;
 use api::kind::{Context, ReplicaPaths, SubresourceAction};
 use api_registry::admission::webhooks::write_options;
 use api_registry::admission::{Attributes, Effect, Operation};
-use api_registry::body::{self, Received};
 use api_registry::conversion::{in_request, to_stored};
+use api_registry::decode::{self, Received};
 use api_registry::options::{WriteKind, WriteOptions};
-use api_registry::{deletion, scale, write};
+use api_registry::{deletion, scale, strategy};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::Status;
 use apimachinery::time::Time;
 use apimachinery::{Value, apply};
 
-use super::{Call, Current, create, shown};
-use crate::answer::Answer;
+use super::{Call, Current, create, render};
+use crate::response::Answer;
 use crate::state::{draw, now};
-use crate::{claims, conversion, storage};
+use crate::{allocations, conversion, storage};
 
 /// Maximum number of attempts of a write without a resourceVersion after conflicts.
 const TRIES_MAX: usize = 32;
@@ -26,25 +26,25 @@ const TRIES_MAX: usize = 32;
 /// Replaces the object in the URL.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Update)?;
-    let received = body::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
+    let received = decode::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
     let manager = options.manager(call.asked.user_agent());
     call.warn(received.warnings);
     let mut sent = received.object;
-    write::address(&call.target(&manager), &mut sent)?;
+    strategy::address(&call.target(&manager), &mut sent)?;
     let Some(current) = call.current(&call.resource.name).await? else {
         if call.kind.create_on_update && call.resource.subresource.is_empty() {
             let object = create::create(call, &options, sent).await?;
-            return shown::one(call, 201, object);
+            return render::one(call, 201, object);
         }
         return Err(call.not_found(&call.resource.name));
     };
     let named = !matches!(Meta::of(&sent).resource_version(), "" | "0");
     let object = retry(call, &options, current, named, |live, now| {
-        let owned = write::own(&call.target(&manager), Some(live), sent.clone(), now);
+        let owned = strategy::own(&call.target(&manager), Some(live), sent.clone(), now);
         Ok(Received { object: owned, warnings: Vec::new() })
     })
     .await?;
-    shown::one(call, 200, object)
+    render::one(call, 200, object)
 }
 
 /// Makes a new object from the live one and writes it. Retries on conflicts, except if `once` is set: a client that
@@ -81,7 +81,7 @@ pub async fn retry(
         }
         current = fresh;
     }
-    Err(write::modified(&call.kind, &call.resource.name))
+    Err(strategy::modified(&call.kind, &call.resource.name))
 }
 
 /// An object ready to be written, and its side effects.
@@ -104,7 +104,7 @@ async fn prepare(
     to_stored(&mut object, kind, call.version());
     let old = &current.object;
     let key = call.state.layout.key(kind, call.namespace(), &call.resource.name);
-    write::check_preconditions(kind, &mut object, old, &String::from_utf8_lossy(&key))?;
+    strategy::check_preconditions(kind, &mut object, old, &String::from_utf8_lossy(&key))?;
     let draw = draw();
     // For a scale update admission sees the old and new Scale; the kind's rules see an update of the object.
     let scale = scale_of(call);
@@ -128,16 +128,16 @@ async fn prepare(
     admit(call, &attributes, scale, &mut object).await?;
     let part = call.part();
     let claims = match part {
-        "" => claims::plan(&call.state, kind, &mut object, Some(old), claims::chance(options))?,
+        "" => allocations::plan(&call.state, kind, &mut object, Some(old), allocations::chance(options))?,
         _ => Plan::default(),
     };
     let requester = call.requester();
     let context = Context { version: call.version(), subresource: part, now, requester: &requester };
-    let warnings = write::update(kind, &mut object, old, &context)?;
+    let warnings = strategy::update(kind, &mut object, old, &context)?;
     let shown = shown_part(&object, scale);
     call.validate(&attributes, &shown).await?;
     let effects = call.state.admission.charge(&attributes, &shown, &*call.state)?;
-    write::settle(kind, &mut object);
+    strategy::settle(kind, &mut object);
     Ok(Prepared { object, claims, effects, warnings })
 }
 
@@ -198,8 +198,8 @@ async fn submit(
         storage::replace(key, value, current.revision)
     };
     txn = call.state.lease(&call.kind, call.state.layout.along(txn, effects)).await?;
-    let releases = claims::releases(&call.kind, &current.object);
-    claims::join(&call.state, &mut txn, if ends { &releases } else { claims }, &object);
+    let releases = allocations::releases(&call.kind, &current.object);
+    allocations::join(&call.state, &mut txn, if ends { &releases } else { claims }, &object);
     let Some(revision) = call.state.submit(txn).await? else { return Ok(None) };
     conversion::echoed(&mut object, &call.kind, call.version());
     call.state.followers.follow_up(&call.kind, revision).await;

@@ -8,12 +8,12 @@ use api_registry::admission::measure::Measured;
 use api_registry::admission::{Known, View};
 use apimachinery::Value;
 use auth::{Authorizer, Decision, Resource, Target, User};
-use client::held;
+use client::shared_objects;
 
 use crate::authorization::Authorization;
-use crate::cache::Entry;
 use crate::conversion;
 use crate::state::State;
+use crate::watch_cache::Entry;
 
 /// The authorizer of CEL expressions.
 struct Asked {
@@ -53,7 +53,7 @@ impl State {
     /// Returns a cached object as it would be read now.
     fn known(&self, kind: &Kind, entry: &Entry) -> Known {
         if kind.is_custom() {
-            return held::held(conversion::refreshed(kind, entry.object())).into();
+            return shared_objects::held(conversion::refreshed(kind, entry.object())).into();
         }
         self.cache.known(entry).into()
     }

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use api::codec;
 use api::kind::{Shape, Version};
-use api_registry::accept::{Encoding, Form};
 use api_registry::conversion::from_stored;
+use api_registry::negotiate::{Encoding, Form};
 use api_registry::options::ListOptions;
 use api_registry::selection::Selection;
 use apimachinery::status::Status;
 use apimachinery::table::{self, IncludeObject};
 use apimachinery::{Key, Object, Value};
 use bytes::Bytes;
-use client::held::{self, Held, Objects, SharedEvent};
+use client::shared_objects::{self, Held, Objects, SharedEvent};
 use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use mvcc::Revision;
@@ -23,12 +23,12 @@ use tokio::time::{Instant, timeout_at};
 
 use super::read::{parse_version, wait};
 use super::selected::{Item, Selecting};
-use super::{Call, shown};
-use crate::answer::{Answer, Body, as_protobuf};
-use crate::cache::{Change, Entry, FrameKey, KindCache, What};
+use super::{Call, render};
 use crate::conversion;
 use crate::metrics::Events;
+use crate::response::{Answer, Body, as_protobuf};
 use crate::state::{State, now};
+use crate::watch_cache::{Change, Entry, FrameKey, KindCache, What};
 
 /// Interval of bookmarks, if the client requested them.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -105,7 +105,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         selection,
         encoding,
         form: call.accepted.form,
-        include: shown::include(call)?,
+        include: render::include(call)?,
         bookmarks: options.allow_watch_bookmarks,
         pieces,
         objects,
@@ -328,7 +328,7 @@ impl Watching {
         if converted.is_none() && conversion::is_servable(&self.kind, self.version(), entry) {
             return entry.held();
         }
-        held::held(self.object(entry, entry.revision, converted))
+        shared_objects::held(self.object(entry, entry.revision, converted))
     }
 
     async fn tell(&mut self, news: SharedEvent, bytes: usize) -> Result<(), Gone> {
@@ -403,7 +403,7 @@ impl Watching {
             Form::Table => self.as_table(&object),
             Form::Metadata | Form::MetadataList => table::partial_metadata(&object),
         };
-        shown::hide_field_annotations(&self.kind, &mut object);
+        render::hide_field_annotations(&self.kind, &mut object);
         self.event(what.name(), &object)
     }
 

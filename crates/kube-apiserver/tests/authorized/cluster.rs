@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
 use kube_apiserver::authentication::Peer;
 use kube_apiserver::server::{Custom, Mode};
-use kube_apiserver::{Config, Server, life, runtime_config};
+use kube_apiserver::{Config, Server, request, runtime_config};
 use mvcc::{Delete, Operation, Put, Range, Revision, Span, Txn};
 use store::Node;
 use store::backend::Backend;
@@ -110,7 +110,7 @@ impl Cluster {
 
     pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (store, node) = store::alone::open(directory.path().join("store")).await.unwrap();
+        let (store, node) = store::single_member::open(directory.path().join("store")).await.unwrap();
         let mut config = Config::local(directory.path().join("certs"));
         config.modes = vec![Mode::Custom(Custom(Box::new(Roles)))];
         config.kinds = runtime_config::apply(config.kinds, &["api/all=true".to_owned()]).unwrap();
@@ -147,7 +147,7 @@ impl Cluster {
         let peer = Peer { user: Some(User::authenticated(role.user, groups)), ..Peer::default() };
         let mut request = Request::builder().method(method).uri(url).body(Full::new(body.into())).unwrap();
         *request.headers_mut() = headers;
-        let answered = life::serve(Arc::clone(self.server.state()), peer, request);
+        let answered = request::serve(Arc::clone(self.server.state()), peer, request);
         let answer = tokio::time::timeout(DEADLINE, answered).await.unwrap_or_else(|_| panic!("{url} is not answered"));
         let (head, body) = answer.into_parts();
         // Only a watch has a body of unknown length.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request};
 use http_body_util::{BodyExt, Full};
 use kube_apiserver::authentication::Peer;
-use kube_apiserver::life;
+use kube_apiserver::request;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -213,7 +213,7 @@ async fn a_front_proxy_header_that_cannot_be_read_is_a_bad_request() {
         let request = Request::get("/api/v1/namespaces/tenant/secrets").header("x-remote-group", "g");
         let request =
             request.header(name, HeaderValue::from_bytes(value).unwrap()).body(Full::new(Bytes::new())).unwrap();
-        let answer = life::serve(Arc::clone(cluster.server.state()), peer, request).await;
+        let answer = request::serve(Arc::clone(cluster.server.state()), peer, request).await;
         let code = answer.status().as_u16();
         drop(answer.into_body().collect().await);
         code
@@ -230,7 +230,7 @@ async fn an_expired_client_certificate_is_ignored_on_an_open_connection() {
         let user = User::authenticated("admin", ["system:masters".into()]);
         let peer = Peer { user: Some(user), expires: Some(Time::from_unix(expires, 0)), ..Peer::default() };
         let request = Request::get("/api/v1/namespaces/tenant").body(Full::new(Bytes::new())).unwrap();
-        life::serve(Arc::clone(cluster.server.state()), peer, request).await.status().as_u16()
+        request::serve(Arc::clone(cluster.server.state()), peer, request).await.status().as_u16()
     };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs().cast_signed();
     assert_eq!(send(now + 3600).await, 200);

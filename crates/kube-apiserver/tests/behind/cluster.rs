@@ -15,7 +15,7 @@ use http_body_util::{BodyExt, Full};
 use kube_apiserver::authentication::{Authenticators, Peer};
 use kube_apiserver::backend::{self, Route};
 use kube_apiserver::proxy::Kubelets;
-use kube_apiserver::{Server, life};
+use kube_apiserver::{Server, request};
 use store::Node;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
@@ -39,7 +39,7 @@ impl Cluster {
     /// Starts a cluster with the kubelet settings that `kubelets` returns for the cluster's directory.
     pub async fn with(kubelets: impl FnOnce(&TempDir) -> Kubelets) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (store, node) = store::alone::open(directory.path().join("store")).await.unwrap();
+        let (store, node) = store::single_member::open(directory.path().join("store")).await.unwrap();
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let viewer = User::authenticated("viewer", []);
         let tokens = [(TOKEN.into(), admin), ("of-viewer".into(), viewer)].into();
@@ -73,7 +73,7 @@ impl Cluster {
         let request = request.header("content-type", "application/json").body(Full::new(body)).unwrap();
         let user = User::authenticated("admin", ["system:masters".into()]);
         let peer = Peer { user: Some(user), ..Peer::default() };
-        let answer = life::serve(Arc::clone(self.server.state()), peer, request).await;
+        let answer = request::serve(Arc::clone(self.server.state()), peer, request).await;
         let code = answer.status().as_u16();
         (code, answer.into_body().collect().await.unwrap().to_bytes())
     }

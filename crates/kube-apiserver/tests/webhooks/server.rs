@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
 use kube_apiserver::authentication::Peer;
-use kube_apiserver::{Config, Server, life};
+use kube_apiserver::{Config, Server, request};
 use store::Node;
 use tempfile::TempDir;
 
@@ -48,7 +48,7 @@ impl Answer {
 
 /// The events of a watch.
 pub struct Lines {
-    body: Pin<Box<life::Sent>>,
+    body: Pin<Box<request::Sent>>,
     rest: Vec<u8>,
 }
 
@@ -88,7 +88,7 @@ impl Cluster {
     /// Starts on a store that contains these keys.
     pub async fn on(stored: &[(&'static str, &'static str)], change: impl FnOnce(&mut Config)) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (store, node) = store::alone::open(directory.path().join("store")).await.unwrap();
+        let (store, node) = store::single_member::open(directory.path().join("store")).await.unwrap();
         for (key, value) in stored {
             store
                 .txn(kube_apiserver::storage::create(Bytes::from_static(key.as_bytes()), (*value).into()))
@@ -116,7 +116,7 @@ impl Cluster {
     pub async fn send_as(&self, peer: Peer, method: Method, path: &str, media: &str, body: impl Into<Bytes>) -> Answer {
         let request = Request::builder().method(method).uri(path).header("content-type", media);
         let request = request.body(Full::new(body.into())).unwrap();
-        let answer = life::serve(Arc::clone(self.server.state()), peer, request).await;
+        let answer = request::serve(Arc::clone(self.server.state()), peer, request).await;
         let (head, body) = answer.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let body = json::parse(&body).unwrap_or_else(|_| Value::from(&*String::from_utf8_lossy(&body)));
@@ -128,7 +128,7 @@ impl Cluster {
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let peer = Peer { user: Some(admin), ..Peer::default() };
         let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
-        let answer = life::serve(Arc::clone(self.server.state()), peer, request).await;
+        let answer = request::serve(Arc::clone(self.server.state()), peer, request).await;
         assert_eq!(answer.status().as_u16(), 200);
         Lines { body: Box::pin(answer.into_body()), rest: Vec::new() }
     }
@@ -159,7 +159,7 @@ impl Cluster {
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let peer = Peer { user: Some(admin), ..Peer::default() };
         let request = request.body(Full::new(body.into())).unwrap();
-        let (head, body) = life::serve(Arc::clone(self.server.state()), peer, request).await.into_parts();
+        let (head, body) = request::serve(Arc::clone(self.server.state()), peer, request).await.into_parts();
         (head.status.as_u16(), head.headers, body.collect().await.unwrap().to_bytes())
     }
 

@@ -9,9 +9,9 @@ use net::nft::Family;
 use net::{Cidr, Protocol};
 use sha2::{Digest, Sha256};
 
-use crate::choose::Place;
-use crate::engine::Settings;
-use crate::rules::{Backend, Forwarding, Frontend, FrontendKind, Masquerade, Scope};
+use crate::dataplane::Settings;
+use crate::endpoints::Place;
+use crate::service_state::{Backend, Forwarding, Frontend, FrontendKind, Masquerade, Scope};
 
 /// Rules by chain name.
 pub type Chains = BTreeMap<String, Vec<String>>;

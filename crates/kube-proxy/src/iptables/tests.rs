@@ -3,8 +3,8 @@
 use apimachinery::{Key, value};
 
 use super::*;
-use crate::model::Node;
-use crate::rules::Rules;
+use crate::service::Node;
+use crate::service_state::Rules;
 
 fn settings() -> Settings {
     Settings {

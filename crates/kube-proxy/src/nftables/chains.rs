@@ -2,10 +2,10 @@
 
 use net::Cidr;
 use net::nft::{Compare, Dynamic, Expression, Family, META_MARK, Reg};
-use net::table::{Side, source, within};
+use net::pod_rules::{Side, source, within};
 
 use super::{AFFINITY, ENDPOINT_IDS, ENDPOINTS, STICKY, load_key};
-use crate::rules::{Frontend, Masquerade};
+use crate::service_state::{Frontend, Masquerade};
 
 /// Clients to which a chain applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

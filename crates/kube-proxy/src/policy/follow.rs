@@ -15,7 +15,7 @@ use tokio::task::{JoinError, JoinSet};
 use super::gate::Gate;
 use super::table::{ExistingTable, Writer, no_rules};
 use super::{Cluster, Decision, Pod, Policy, decide};
-use crate::follow::{Error, chain};
+use crate::run::{Error, chain};
 
 static NETWORK_POLICIES: Resource = Resource::namespaced("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy");
 

@@ -15,7 +15,7 @@ use net::nft::{
     Batch, CT_STATE, ChainKind, Compare, Element, Expression, Family, Field, Held, Holds, Hook, Key, META_L4PROTO, Reg,
     Set, Table, Verdict,
 };
-use net::table::{destination, source};
+use net::pod_rules::{destination, source};
 
 use super::state::{Chain, Change, Numbers, Pass, State};
 use super::{Decision, Direction, Ports, Range};

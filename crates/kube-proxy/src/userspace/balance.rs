@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use crate::choose::Place;
+use crate::endpoints::Place;
 
 /// Maximum clients with session affinity; further clients get none.
 const CLIENTS_MAX: usize = 10_000;

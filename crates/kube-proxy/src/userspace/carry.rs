@@ -12,9 +12,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::choose::Place;
-use crate::engine::Settings;
-use crate::rules::{Backend, Forwarding, Frontend, FrontendKind};
+use crate::dataplane::Settings;
+use crate::endpoints::Place;
+use crate::service_state::{Backend, Forwarding, Frontend, FrontendKind};
 
 use super::balance::Balance;
 

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use apimachinery::{Key, Value, value};
 use kube_proxy::config::Mode;
-use kube_proxy::engine::{Engine, Settings};
+use kube_proxy::dataplane::{Engine, Settings};
 use kube_proxy::{Changes, Node, Rules};
 use net::routed::Config;
 use net::{Cidr, Routed};
@@ -117,7 +117,7 @@ impl Fixture {
 
     fn forget(&self, changes: &Changes) {
         if self.mode != Mode::Userspace {
-            self.world.node.enter(|| kube_proxy::follow::forget_stale(changes, &settings()));
+            self.world.node.enter(|| kube_proxy::run::forget_stale(changes, &settings()));
         }
     }
 

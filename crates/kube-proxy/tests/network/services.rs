@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use apimachinery::{Value, value};
 use kube_proxy::config::Mode;
-use kube_proxy::engine::{Settings, clean_up};
+use kube_proxy::dataplane::{Settings, clean_up};
 
 use crate::fixture::{Fixture, ip, plain, settings};
 use crate::world::{Namespace, Stranger, World, is_root};

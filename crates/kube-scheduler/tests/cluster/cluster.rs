@@ -8,7 +8,7 @@ use client::cache::{self, Reader, Source};
 use client::{Client, Patch, Target, WriteOptions};
 use controller::{Objects, kinds};
 use controller_runtime::Caches;
-use kube_apiserver::{Server, inside};
+use kube_apiserver::{Server, in_process};
 use kube_scheduler::events::Recorder;
 use kube_scheduler::{Metrics, Runner};
 use scheduler::Configuration;
@@ -35,7 +35,7 @@ pub struct Running {
 impl Cluster {
     pub async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (store, node) = store::alone::open(directory.path().join("store")).await.unwrap();
+        let (store, node) = store::single_member::open(directory.path().join("store")).await.unwrap();
         let mut config = kube_apiserver::Config::local(directory.path().join("certs"));
         // No controller creates the service accounts that pods would use.
         config.admission.disable.push("ServiceAccount".to_owned());
@@ -161,5 +161,5 @@ async fn wait(mut reader: Reader<Value>, what: &str, condition: impl Fn(&Objects
 }
 
 fn admin(server: &Server) -> Client {
-    inside::admin(Arc::clone(server.state()))
+    in_process::admin(Arc::clone(server.state()))
 }

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use prost::Message;
 
-use super::ledger::Given;
+use super::allocator::Given;
 use crate::checkpoint;
 
 const FILE: &str = "kubelet_internal_checkpoint";

@@ -9,8 +9,8 @@ use node_api::cri::v1;
 use super::log_of;
 use crate::blocking;
 use crate::context::Context;
-use crate::observed::labels;
 use crate::pod::Pod;
+use crate::runtime_status::labels;
 
 /// Removes the containers of terminated pods.
 pub async fn collect(context: &Context, pods: &[Arc<Value>]) {

@@ -6,8 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use node_api::cri::v1;
 
 use super::verification::SecretUse;
-use crate::drivers::sha256_hex;
 use crate::environment::secret_entries;
+use crate::plugins::sha256_hex;
 
 /// A registry credential and its Secret.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::verification::{self, Access, Known, Record, SecretUse, Verdict, Verification};
 use crate::blocking;
-use crate::drivers::sha256_hex;
+use crate::plugins::sha256_hex;
 
 const VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 

@@ -3,8 +3,8 @@
 use apimachinery::time::Duration;
 
 use super::{Action, Ending, Observed, PodPlan};
-use crate::observed::Container;
 use crate::pod::Role;
+use crate::runtime_status::Container;
 
 /// Returns the next step of a terminating pod.
 pub fn plan(observed: &Observed<'_>, ending: &Ending) -> PodPlan {

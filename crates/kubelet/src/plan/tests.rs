@@ -4,7 +4,7 @@ use apimachinery::time::Time;
 use apimachinery::{Value, value};
 
 use super::*;
-use crate::observed::{Exit, Sandbox};
+use crate::runtime_status::{Exit, Sandbox};
 
 const NOW: Time = Time::from_unix(1_000, 0);
 
@@ -44,7 +44,7 @@ fn runtime(text: &str) -> RuntimePod {
                 finished_at: NOW,
             }),
         };
-        all.containers.push(observed::Container {
+        all.containers.push(runtime_status::Container {
             id: format!("{name}{n}"),
             name: name.into(),
             sandbox: "s".into(),

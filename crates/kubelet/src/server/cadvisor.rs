@@ -12,9 +12,9 @@ use super::collected::{Collected, amount};
 use super::metrics::{answer, family, quoted};
 use super::{Body, text};
 use crate::context::Context;
-use crate::observed::labels;
 use crate::pod::Pod;
 use crate::pods::Known;
+use crate::runtime_status::labels;
 
 /// A measured cgroup. Pod cgroups have no name and no image; the node's cgroup has only a path.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::{Asked, Body, Server, streamed, text};
 use crate::blocking;
-use crate::changes::Changes;
+use crate::inotify::Changes;
 use crate::pod::Pod;
 use crate::runtime::Runtime;
 

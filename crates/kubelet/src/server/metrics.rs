@@ -10,8 +10,8 @@ use super::{Body, plain, text};
 use crate::context::Context;
 use crate::counters::Probes;
 use crate::node;
-use crate::observed::labels;
 use crate::pods::Known;
+use crate::runtime_status::labels;
 use crate::usage::NodeUsage;
 
 /// Serves `/metrics`: the kubelet's own metrics.

@@ -13,9 +13,9 @@ use node_api::cri::v1;
 use super::collected::{Collected, amount};
 use super::{Body, answer_json, text};
 use crate::context::Context;
-use crate::observed::{labels, time};
 use crate::pod::Pod;
 use crate::pods::Known;
+use crate::runtime_status::{labels, time};
 use crate::usage::{Disk, NodeUsage, Taken, disk_taken};
 
 /// Returns the current usage of the node and its pods.

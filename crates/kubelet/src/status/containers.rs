@@ -3,9 +3,9 @@
 use apimachinery::{Object, Value, value};
 
 use super::{Facts, shown};
-use crate::observed::{self, Exit, State, UNKNOWN_EXIT};
 use crate::plan::Observed;
 use crate::pod::{Container, Pod, Role};
+use crate::runtime_status::{self, Exit, State, UNKNOWN_EXIT};
 
 /// The container statuses of a pod.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +61,7 @@ fn status(observed: &Observed<'_>, facts: &Facts, container: Container<'_>) -> V
         None => missing(pod, known),
     };
     let restarts = |exit: &Exit| container.restarts_after(pod, exit.code.into()) || observed.starts_again(container);
-    let exit = latest.and_then(observed::Container::exit);
+    let exit = latest.and_then(runtime_status::Container::exit);
     let pause = exit
         .filter(|exit| restarts(exit))
         .filter(|exit| !local.backoffs.was_tried(container.name(), exit.finished_at))
@@ -78,7 +78,7 @@ fn status(observed: &Observed<'_>, facts: &Facts, container: Container<'_>) -> V
     // run again.
     let starts_again = observed.starts_again(container) && local.ending.is_none();
     let why = why.or_else(|| starts_again.then(|| (default_waiting_reason(pod).to_owned(), String::new())));
-    if let (Some((reason, message)), false) = (why, latest.is_some_and(observed::Container::is_running)) {
+    if let (Some((reason, message)), false) = (why, latest.is_some_and(runtime_status::Container::is_running)) {
         if state.get("terminated").is_some() {
             last = Some(state);
         }
@@ -111,7 +111,7 @@ fn status(observed: &Observed<'_>, facts: &Facts, container: Container<'_>) -> V
 }
 
 /// Adds the fields of a created container: resources, mounts, user.
-fn details(container: Container<'_>, latest: Option<&observed::Container>, status: &mut Object) {
+fn details(container: Container<'_>, latest: Option<&runtime_status::Container>, status: &mut Object) {
     let mounts = container.spec["volumeMounts"].as_array().unwrap_or_default();
     let shown: Vec<Value> = mounts
         .iter()
@@ -171,7 +171,7 @@ fn default_waiting_reason(pod: Pod<'_>) -> &'static str {
     if pod.init_containers().len() > 0 { "PodInitializing" } else { "ContainerCreating" }
 }
 
-fn state_of(container: &observed::Container, waiting_reason: &str, facts: &Facts) -> Value {
+fn state_of(container: &runtime_status::Container, waiting_reason: &str, facts: &Facts) -> Value {
     match &container.state {
         State::Created => value!({"waiting": {"reason": waiting_reason}}),
         State::Running { since } => value!({"running": {"startedAt": (shown(*since))}}),
@@ -183,7 +183,7 @@ fn state_of(container: &observed::Container, waiting_reason: &str, facts: &Facts
     }
 }
 
-fn terminated(container: &observed::Container, exit: &Exit, facts: &Facts) -> Object {
+fn terminated(container: &runtime_status::Container, exit: &Exit, facts: &Facts) -> Object {
     let mut ended = Object::new();
     ended.insert("exitCode", exit.code);
     let reason = match (exit.reason.as_str(), exit.code) {
@@ -206,7 +206,7 @@ fn terminated(container: &observed::Container, exit: &Exit, facts: &Facts) -> Ob
 fn started_and_ready(
     observed: &Observed<'_>,
     container: Container<'_>,
-    latest: Option<&observed::Container>,
+    latest: Option<&runtime_status::Container>,
 ) -> (bool, bool) {
     let Some(latest) = latest else { return (false, false) };
     match &latest.state {

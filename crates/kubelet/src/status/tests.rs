@@ -4,10 +4,10 @@ use apimachinery::time::Time;
 use apimachinery::{Value, value};
 
 use super::*;
-use crate::observed::{Container, Exit, RuntimePod, Sandbox, State};
 use crate::plan::{Ending, Local, Resizing, Waiting};
 use crate::pod::Pod;
 use crate::resize::Pending;
+use crate::runtime_status::{Container, Exit, RuntimePod, Sandbox, State};
 
 const NOW: Time = Time::from_unix(100, 0);
 

@@ -229,7 +229,7 @@ fn bandwidth_limits_are_enforced() {
         network.add(&slow.path, "slow", "eth0", &[]).unwrap();
         network.add(&other.path, "other", "eth0", &[]).unwrap();
         // One second of traffic in each direction, plus the burst.
-        let bandwidth = net::shape::Bandwidth { ingress: Some(8_000_000), egress: Some(8_000_000) };
+        let bandwidth = net::bandwidth::Bandwidth { ingress: Some(8_000_000), egress: Some(8_000_000) };
         network.limit("slow", "eth0", bandwidth).unwrap();
     });
     // The transfer can take longer for many reasons, but never less.

@@ -6,7 +6,7 @@ use consensus::{Change, ChangeError, Peer};
 use mvcc::{Alarm, Command, LeaseId, Outcome, State};
 
 use super::{Backend, BackendError, Member, MemberChange, Status};
-use crate::node::{LeaseError, MoveError, Node, ProposeError, ReadError};
+use crate::member::{LeaseError, MoveError, Node, ProposeError, ReadError};
 use crate::peer::PeerTraffic;
 use crate::sessions::Sessions;
 use crate::watch::Hub;

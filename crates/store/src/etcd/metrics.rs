@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{CLUSTER_VERSION, Server, VERSION};
 use crate::backend::Backend;
-use crate::node::{DiskStats, SYNC_BUCKETS_MICROS};
+use crate::member::{DiskStats, SYNC_BUCKETS_MICROS};
 use crate::peer::{PeerTraffic, ROUND_TRIP_BUCKETS_MICROS};
 
 const COUNTER: &str = "counter";

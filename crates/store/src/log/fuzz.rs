@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use super::record::{self, Record, Start};
 use super::{Contents, recover, segment_name};
 use crate::disk::Disk;
-use crate::shelf::ValueFile;
+use crate::value_file::ValueFile;
 
 const SEQUENCE: u32 = 1;
 /// Kind, flags and group of a record, one byte each, and two bytes for the payload length.

@@ -6,7 +6,7 @@ use super::record::{Framed, Record, Start};
 use super::window::Window;
 use super::{Contents, LogError, UNFINISHED, segment_name, segment_sequence};
 use crate::disk::{Disk, DiskFile};
-use crate::shelf::ValueFile;
+use crate::value_file::ValueFile;
 
 /// The content of a log directory.
 pub(super) struct Recovered {

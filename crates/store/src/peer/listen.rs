@@ -18,7 +18,7 @@ use super::Tls;
 use super::frame::{Frame, Greeting, Purpose, REFUSED, WELCOME, invalid, put_frame, read_frame};
 use super::links::Stream;
 use super::traffic::Traffic;
-use crate::shelf::ValueFile;
+use crate::value_file::ValueFile;
 
 /// An event from a peer.
 pub(crate) enum Inbound {

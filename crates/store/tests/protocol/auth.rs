@@ -11,7 +11,7 @@ use store::etcd::proto::etcdserverpb::kv_client::KvClient;
 use store::etcd::proto::etcdserverpb::lease_client::LeaseClient;
 use store::etcd::proto::etcdserverpb::maintenance_client::MaintenanceClient;
 use store::etcd::proto::etcdserverpb::{self as pb};
-use store::node::Start;
+use store::member::Start;
 use tokio_stream::StreamExt;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};

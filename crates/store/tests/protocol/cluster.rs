@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use consensus::{Change, Peer};
 use regex::Regex;
-use store::node::Start;
+use store::member::Start;
 
 use crate::common::{Member, Seat};
 use crate::transcript::{Etcd, Servers, free_url};

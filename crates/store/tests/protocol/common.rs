@@ -7,7 +7,7 @@ use consensus::Peer;
 use store::Node;
 use store::backend::NodeBackend;
 use store::etcd::{self, Endpoint};
-use store::node::{Config, Start};
+use store::member::{Config, Start};
 use store::watch::Hub;
 use tokio::net::TcpListener;
 use tonic::transport::Channel;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use consensus::Change;
 use store::etcd::proto::etcdserverpb as pb;
 use store::etcd::proto::etcdserverpb::watch_request::RequestUnion;
-use store::node::{NodeStatus, Start};
+use store::member::{NodeStatus, Start};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;

@@ -50,8 +50,8 @@ const OFF_THREAD: &[&str] = &["blocking::in_place", "blocking::run", "blocking::
 /// Exceptions: path, function and reason.
 const EXCUSED: &[(&str, &str, &str)] = &[
     ("crates/kubelet/src/kubelet.rs", "start", "before anything is served"),
-    ("crates/container-runtime/src/runtime.rs", "open", "before anything is served"),
-    ("crates/container-runtime/src/runtime.rs", "recover", "before anything is served"),
+    ("crates/container-runtime/src/state.rs", "open", "before anything is served"),
+    ("crates/container-runtime/src/state.rs", "recover", "before anything is served"),
     ("crates/container-runtime/src/serve.rs", "serve", "before anything is served"),
 ];
 

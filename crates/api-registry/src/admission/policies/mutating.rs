@@ -17,8 +17,8 @@ use crate::admission::measure::{Check, Measured, Policies};
 use crate::admission::pods::{spec, text};
 use crate::admission::reinvocation::{Again, Reinvocation};
 use crate::admission::{Attributes, Notes, Operation, Plugin, Seen, View};
-use crate::body;
 use crate::conversion::{in_version, to_stored};
+use crate::decode;
 
 const HOST: Host = Host::MutatingPolicy;
 
@@ -165,8 +165,8 @@ impl Request<'_> {
             return Ok(object.clone());
         }
         let fit = match part {
-            Some(gvk) => body::plain_again(given.object, gvk),
-            None => body::again(given.object, seen.kind, seen.version, FieldValidation::Ignore),
+            Some(gvk) => decode::plain_again(given.object, gvk),
+            None => decode::again(given.object, seen.kind, seen.version, FieldValidation::Ignore),
         };
         let mut object = fit.map_err(|status| status.message)?.object;
         if part.is_none() {

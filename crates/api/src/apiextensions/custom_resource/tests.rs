@@ -1,6 +1,6 @@
 use apimachinery::apply::{self, FieldSet, OneVersion};
 use apimachinery::time::Time;
-use apimachinery::{Errors, custom, defaulting, pruning, value};
+use apimachinery::{Errors, custom_decode, defaulting, pruning, value};
 
 use super::*;
 use crate::kind::{Context, Requester};
@@ -322,7 +322,7 @@ fn embedding() -> Value {
 fn embedded_metadata_is_decoded_like_object_metadata() {
     let kind = kind_of(&crd(embedding())).unwrap();
     let decoded = |mut object: Value| {
-        let unknown = custom::decode(&mut object, kind.version("v1").unwrap().schema());
+        let unknown = custom_decode::decode(&mut object, kind.version("v1").unwrap().schema());
         unknown.map(|unknown| (object, unknown)).map_err(|error| error.to_string())
     };
     let template = value!({"apiVersion": "v1", "kind": "T", "metadata": {"labels": {"a": "b"}, "x": 1}, "any": 1});

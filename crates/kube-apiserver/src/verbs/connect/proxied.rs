@@ -10,11 +10,12 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, H
 use http::{Method, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 
-use super::{Call, failed, kubelet_of, part, reached, switch, taken};
-use crate::answer::{Answer, Body};
+use super::{Call, failed, kubelet_of, reached, switch, taken};
 use crate::backend::{Directory, Route};
 use crate::proxy::{Proof, Target, headers};
+use crate::response::{Answer, Body};
 use crate::state::draw;
+use crate::verbs::subresource;
 
 /// Maximum size of an HTML page whose links are rewritten.
 const PAGE_BYTES_MAX: usize = 4 << 20;
@@ -29,7 +30,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         "kind": (part.map(|kind| kind.kind.clone()).unwrap_or_default()),
         "path": (path.unwrap_or_default()),
     });
-    part::admit(call, &call.kind, &call.resource.name, "proxy", &mut shown, Operation::Connect).await?;
+    subresource::admit(call, &call.kind, &call.resource.name, "proxy", &mut shown, Operation::Connect).await?;
     let mut target = match call.resource.plural.as_str() {
         "nodes" => node(call).await?,
         "services" => service(call).await?,

@@ -1,0 +1,258 @@
+//! Metadata of objects of every kind: follows discovery, watches every kind, and keeps owners and finalizers.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use apimachinery::collection::Collection;
+use apimachinery::{Key, Resource, Value};
+use client::cache::{self, Notices, Reader, Source};
+use client::{Client, Error, ListOptions, Target, discovery};
+use controller::kinds;
+use controller::object_graph::{
+    Answer, Discovery, Everything, GlobalController, Item, Items, Kind, Question, item_index_by,
+};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::execute::Effect;
+
+/// Time after which a kind that cannot be read no longer blocks decisions about other kinds.
+const UNREADABLE_MAX: Duration = Duration::from_secs(30);
+/// Delays between discoveries after a change of CRDs or APIServices, because a server may serve a new kind late.
+const LOOKS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
+/// Page size of list requests for a namespace's contents.
+const PAGE: u32 = 500;
+
+/// The metadata of all objects. Clones share it.
+#[derive(Clone)]
+pub struct MetadataCaches(Arc<Shared>);
+
+struct Shared {
+    client: Client,
+    metadata: Client,
+    settings: cache::Settings,
+    state: RwLock<State>,
+    /// Whether discovery has succeeded once.
+    asked: watch::Sender<bool>,
+    subscribers: Mutex<Vec<Subscriber>>,
+}
+
+#[derive(Default)]
+struct State {
+    discovery: Arc<Discovery>,
+    followed: Vec<Followed>,
+}
+
+struct Followed {
+    resource: Arc<Resource>,
+    reader: Reader<Item>,
+    since: Instant,
+    watch: AbortHandle,
+}
+
+type Route = fn(&Key, Option<&Item>, Option<&Item>, &mut Vec<Key>);
+
+struct Subscriber {
+    notices: Notices,
+    route: Route,
+}
+
+impl MetadataCaches {
+    /// Returns an empty census, filled by [`MetadataCaches::run`].
+    pub fn new(client: &Client, settings: cache::Settings) -> Self {
+        Self(Arc::new(Shared {
+            client: client.clone(),
+            metadata: client.metadata_only(),
+            settings,
+            state: RwLock::default(),
+            asked: watch::Sender::default(),
+            subscribers: Mutex::default(),
+        }))
+    }
+
+    /// Runs discovery and watches forever. Drop the future to stop it.
+    pub async fn run(self) {
+        let mut watches = JoinSet::new();
+        let notices = Notices::new(1);
+        for resource in [&kinds::CUSTOM_RESOURCE_DEFINITIONS, &kinds::API_SERVICES] {
+            let source = Source::all(self.0.metadata.clone(), resource.clone());
+            let (reflector, reader) = cache::digest(source, self.0.settings.clone(), Vec::new(), |_| ());
+            reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
+            watches.spawn(reflector.run());
+        }
+        let mut waits = self.0.settings.backoff.waits();
+        loop {
+            for look in LOOKS {
+                tokio::time::sleep(look).await;
+                while let Err(error) = self.look(&mut watches).await {
+                    tracing::warn!(error = %error, "discovery failed; retrying");
+                    tokio::time::sleep(waits.next_wait()).await;
+                }
+                waits.reset();
+            }
+            notices.take().await;
+        }
+    }
+
+    /// Waits until the items of all kinds are known, with a time limit for kinds that cannot be read.
+    pub(crate) async fn known(&self) {
+        // Cannot fail: the sender lives as long as `self`.
+        drop(self.0.asked.subscribe().wait_for(|asked| *asked).await);
+        let readers: Vec<Reader<Item>> = {
+            let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
+            state.followed.iter().map(|followed| followed.reader.clone()).collect()
+        };
+        let deadline = Instant::now() + UNREADABLE_MAX;
+        for reader in readers {
+            drop(tokio::time::timeout_at(deadline, reader.synced()).await);
+        }
+    }
+
+    /// Routes the keys of every change to `notices`.
+    pub(crate) fn subscribe<S: GlobalController>(&self, notices: &Notices) {
+        let subscriber = Subscriber { notices: notices.clone(), route: S::affected_keys };
+        let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
+        for followed in &state.followed {
+            tell(&followed.reader, &subscriber);
+        }
+        self.0.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(subscriber);
+    }
+
+    /// Returns the current snapshots of all kinds.
+    pub(crate) fn everything(&self) -> Everything {
+        let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
+        let mut whole = *self.0.asked.borrow();
+        let mut items: Vec<(Arc<Resource>, Items)> = Vec::with_capacity(state.followed.len());
+        for followed in &state.followed {
+            let progress = followed.reader.progress();
+            whole &= progress.synced || (progress.failure.is_some() && followed.since.elapsed() > UNREADABLE_MAX);
+            items.push((Arc::clone(&followed.resource), followed.reader.snapshot().objects));
+        }
+        Everything::new(Arc::clone(&state.discovery), items, whole)
+    }
+
+    /// Sends a question to the server with the controller's client, because its permissions to get objects differ from
+    /// those of the shared watches.
+    pub(crate) async fn ask(&self, client: &Client, question: &Question) -> Answer {
+        let discovery = Arc::clone(&self.0.state.read().unwrap_or_else(PoisonError::into_inner).discovery);
+        match question {
+            Question::Object { api_version, kind, key } => {
+                let Some(resource) = discovery.resource(api_version, kind) else {
+                    return Answer::Failed(format!("the server has no {kind} of {api_version}"));
+                };
+                match client.get(&Target::object(resource, key)).await {
+                    Ok(object) => Answer::Object(object),
+                    Err(error) if error.is_not_found() => Answer::Absent,
+                    Err(error) => Answer::Failed(error.to_string()),
+                }
+            }
+            Question::Kinds => match self.discover().await {
+                Ok(found) => {
+                    let found = Arc::new(found);
+                    // The new discovery is used immediately for further questions. The run loop starts the watches.
+                    self.0.state.write().unwrap_or_else(PoisonError::into_inner).discovery = Arc::clone(&found);
+                    Answer::Kinds(found)
+                }
+                Err(error) => Answer::Failed(error.to_string()),
+            },
+            Question::Contents { kind, namespace } => {
+                // An unknown kind does not count as empty. The next discovery shows whether it exists.
+                let Some(found) = discovery.kind(kind) else {
+                    return Answer::Failed(format!("the server has no {kind}"));
+                };
+                let target = Target::within(&found.resource, namespace.clone());
+                let options = ListOptions { limit: PAGE, ..ListOptions::default() };
+                match client.metadata_only().list_all(&target, &options).await {
+                    Ok(list) => {
+                        let items = list.items.iter();
+                        Answer::Items(items.map(|it| (Key::of(it), Item::of(&found.resource, it))).collect())
+                    }
+                    Err(error) if error.is_not_found() => Answer::Items(Vec::new()),
+                    Err(error) => Answer::Failed(error.to_string()),
+                }
+            }
+        }
+    }
+
+    /// Waits until the caches contain a written object.
+    pub(crate) async fn seen(&self, effect: &Effect) {
+        let kind = match effect {
+            Effect::Written { kind, .. } | Effect::Deleted { kind, .. } => kind,
+        };
+        let Some(mut reader) = self.reader(kind) else { return };
+        match effect {
+            Effect::Written { revision, .. } => drop(reader.reached(*revision).await),
+            Effect::Deleted { key, uid, .. } => {
+                let is_there =
+                    |items: &Collection<Item>| items.get(key).is_some_and(|item| !item.deleting && item.uid == *uid);
+                while is_there(&reader.snapshot().objects) && reader.advanced().await.is_ok() {}
+            }
+        }
+    }
+
+    fn reader(&self, kind: &str) -> Option<Reader<Item>> {
+        let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
+        let followed = state.followed.iter().find(|followed| followed.resource.to_string() == kind)?;
+        Some(followed.reader.clone())
+    }
+
+    /// Runs discovery.
+    async fn discover(&self) -> Result<Discovery, Error> {
+        let discovered = discovery::discover(&self.0.client).await?;
+        let mut found = Discovery { stale: discovered.stale, ..Discovery::default() };
+        for served in discovered.served {
+            if served.preferred {
+                found.kinds.push(Kind { resource: Arc::new(served.resource.clone()), verbs: served.verbs });
+            }
+            found.served.push(served.resource);
+        }
+        Ok(found)
+    }
+
+    /// Runs discovery, watches new kinds, and stops the watches of removed kinds.
+    async fn look(&self, watches: &mut JoinSet<()>) -> Result<(), Error> {
+        let found = self.discover().await?;
+        let shared = &self.0;
+        let mut state = shared.state.write().unwrap_or_else(PoisonError::into_inner);
+        // The kinds of an unresponsive aggregated server are unknown: keep their watches.
+        let stale = |resource: &Resource| found.stale.iter().any(|name| *name == resource.api_version());
+        state.followed.retain(|followed| {
+            let stays = stale(&followed.resource) || found.kinds.iter().any(|kind| kind.resource == followed.resource);
+            if !stays {
+                followed.watch.abort();
+            }
+            stays
+        });
+        let subscribers = shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
+        for kind in found.kinds.iter().filter(|kind| is_followed(kind)) {
+            if state.followed.iter().any(|followed| followed.resource == kind.resource) {
+                continue;
+            }
+            let resource = Arc::clone(&kind.resource);
+            let source = Source::all(shared.metadata.clone(), (*resource).clone());
+            let of = Arc::clone(&resource);
+            let digest = move |object: &Value| Item::of(&of, object);
+            let (reflector, reader) = cache::digest(source, shared.settings.clone(), item_index_by(), digest);
+            subscribers.iter().for_each(|subscriber| tell(&reader, subscriber));
+            let watch = watches.spawn(reflector.run());
+            state.followed.push(Followed { resource, reader, since: Instant::now(), watch });
+        }
+        drop(subscribers);
+        state.discovery = Arc::new(found);
+        drop(state);
+        self.0.asked.send_replace(true);
+        Ok(())
+    }
+}
+
+fn tell(reader: &Reader<Item>, subscriber: &Subscriber) {
+    let route = subscriber.route;
+    reader.subscribe(&subscriber.notices, move |change, keys| route(change.key, change.old, change.new, keys));
+}
+
+/// Whether a kind is watched. Events expire and own no objects.
+fn is_followed(kind: &Kind) -> bool {
+    let can = ["list", "watch", "delete"].iter().all(|verb| kind.can(verb));
+    can && !(kind.resource.plural == "events" && matches!(kind.resource.group.as_str(), "" | "events.k8s.io"))
+}

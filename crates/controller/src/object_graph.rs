@@ -1,0 +1,165 @@
+//! Metadata of objects of every kind, including custom ones, for ownership decisions.
+//!
+//! A [`GlobalController`] is a controller over all of them. For facts that the caches cannot prove, such as the absence of an
+//! object, it queries the server before it decides: a decision is either a plan or a list of questions, whose answers
+//! come with the next call.
+
+mod item;
+mod model;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use apimachinery::collection::{Collection, Entry, IndexBy};
+use apimachinery::meta::Scope;
+use apimachinery::time::Time;
+use apimachinery::{Key, Resource, Str, Value};
+
+use crate::Plan;
+
+pub use item::{FOREGROUND, Item, ORPHAN, Owner};
+pub use model::{settle, step};
+
+pub type Items = Collection<Item>;
+
+/// A kind that the server serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// The resource in its preferred version.
+    pub resource: Arc<Resource>,
+    /// The supported verbs: `list`, `delete`, `deletecollection`.
+    pub verbs: Vec<Str>,
+}
+
+/// The kinds that the server serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Discovery {
+    /// Each kind once, in its preferred version.
+    pub kinds: Vec<Kind>,
+    /// Every version of every kind.
+    pub served: Vec<Resource>,
+    /// Group versions whose aggregated server does not respond.
+    pub stale: Vec<String>,
+}
+
+/// All objects, as a snapshot for each kind.
+pub struct Everything {
+    pub discovery: Arc<Discovery>,
+    /// Whether the items of all kinds are known.
+    pub whole: bool,
+    items: Vec<(Arc<Resource>, Items)>,
+}
+
+/// A question that only the server can answer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Question {
+    /// Reads an object, or finds that it does not exist.
+    Object {
+        /// Such as `apps/v1`.
+        api_version: Str,
+        /// Such as `Deployment`.
+        kind: Str,
+        key: Key,
+    },
+    /// Repeats discovery, because the known kinds may be outdated.
+    Kinds,
+    /// Lists all objects of a kind in a namespace.
+    Contents {
+        /// Such as `deployments.apps`.
+        kind: Str,
+        namespace: Str,
+    },
+}
+
+/// The server's answer to a question.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// The object does not exist.
+    Absent,
+    Object(Value),
+    Kinds(Arc<Discovery>),
+    Items(Vec<(Key, Item)>),
+    /// The request failed, or the kind is not served.
+    Failed(String),
+}
+
+pub type Answers = BTreeMap<Question, Answer>;
+
+/// One step of a decision.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// These questions must be answered first.
+    Ask(Vec<Question>),
+    /// This plan is to be executed.
+    Act(Plan),
+}
+
+/// A controller over objects of every kind.
+pub trait GlobalController: 'static {
+    /// The name in flags, logs and field managers.
+    const NAME: &'static str;
+
+    /// Adds the keys that a change concerns. The global controller defines the meaning of keys.
+    fn affected_keys(of: &Key, old: Option<&Item>, new: Option<&Item>, keys: &mut Vec<Key>);
+
+    /// Decides about a key, without I/O, clock or randomness.
+    fn decide(everything: &Everything, key: &Key, answers: &Answers, now: Time) -> Step;
+}
+
+impl Kind {
+    /// Whether the kind supports a verb.
+    pub fn can(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|have| have == verb)
+    }
+
+    pub fn is_namespaced(&self) -> bool {
+        self.resource.scope == Scope::Namespaced
+    }
+}
+
+impl Discovery {
+    /// Returns the resource of an apiVersion and kind.
+    pub fn resource(&self, api_version: &str, kind: &str) -> Option<&Resource> {
+        self.served.iter().find(|have| have.kind == kind && have.api_version() == api_version)
+    }
+
+    /// Returns the kind with a name such as `deployments.apps`.
+    pub fn kind(&self, name: &str) -> Option<&Kind> {
+        self.kinds.iter().find(|kind| kind.resource.to_string() == name)
+    }
+}
+
+impl Everything {
+    /// Returns a snapshot with one collection for each watched kind.
+    pub const fn new(discovery: Arc<Discovery>, items: Vec<(Arc<Resource>, Items)>, whole: bool) -> Self {
+        Self { discovery, whole, items }
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Entry<Item>> {
+        self.items.iter().flat_map(|(_, items)| items.iter()).map(Arc::as_ref)
+    }
+
+    /// Returns the item with this UID.
+    pub fn item(&self, uid: &str) -> Option<&Entry<Item>> {
+        self.items.iter().find_map(|(_, items)| items.by("uid", uid).next()).map(Arc::as_ref)
+    }
+
+    /// Returns the item of a kind with this key.
+    pub fn get(&self, resource: &Resource, key: &Key) -> Option<&Entry<Item>> {
+        let same = |have: &Resource| have.plural == resource.plural && have.group == resource.group;
+        let (_, items) = self.items.iter().find(|(have, _)| same(have))?;
+        items.entry(key).map(Arc::as_ref)
+    }
+
+    /// Returns the items that have the object with this UID as an owner.
+    pub fn dependents<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a Entry<Item>> {
+        self.items.iter().flat_map(move |(_, items)| items.by("owner", uid)).map(Arc::as_ref)
+    }
+}
+
+/// Returns the indexes of items.
+pub fn item_index_by() -> Vec<IndexBy<Item>> {
+    let uid = |_: &Key, item: &Item| vec![item.uid.clone()];
+    let owner = |_: &Key, item: &Item| item.owners.iter().map(|owner| owner.uid.clone()).collect();
+    vec![IndexBy::new("uid", uid), IndexBy::new("owner", owner)]
+}

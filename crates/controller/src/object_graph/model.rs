@@ -1,0 +1,121 @@
+//! Execution of a global controller in the model of the API server, for tests.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use apimachinery::collection::Entry;
+use apimachinery::{Key, Str};
+
+use super::{
+    Answer, Answers, Discovery, Everything, GlobalController, Item, Items, Kind, Question, Step, item_index_by,
+};
+use crate::testing::FakeCluster;
+use crate::{Plan, kinds};
+
+/// Maximum rounds before a global controller counts as not converging.
+const ROUNDS_MAX: usize = 200;
+/// Maximum rounds of questions before a global controller counts as not deciding.
+const QUESTIONS_MAX: usize = 10;
+
+/// Decides about one key. The model answers all questions.
+///
+/// # Panics
+/// If the global controller does not stop asking, or decides differently on the same input.
+pub fn step<S: GlobalController>(world: &FakeCluster, key: &Key) -> Plan {
+    let everything = observe(world);
+    let mut answers = Answers::new();
+    for _ in 0..QUESTIONS_MAX {
+        let step = S::decide(&everything, key, &answers, world.now);
+        assert!(step == S::decide(&everything, key, &answers, world.now), "{}: two decisions on {key}", S::NAME);
+        match step {
+            Step::Act(plan) => return plan,
+            Step::Ask(questions) => {
+                for question in questions {
+                    let answer = answer(world, &everything.discovery, &question);
+                    answers.insert(question, answer);
+                }
+            }
+        }
+    }
+    panic!("{}: {key} is asked about for ever", S::NAME)
+}
+
+/// Runs a global controller and its environment until neither acts. `skip` omits the action with that number once, as if the
+/// process had died before it.
+///
+/// # Panics
+/// If the global controller does not converge.
+pub fn settle<S: GlobalController>(
+    world: &mut FakeCluster,
+    environment: impl Fn(&mut FakeCluster) -> bool,
+    skip: Option<usize>,
+) {
+    let mut done = 0;
+    // Deleted objects may still be referred to by others.
+    let mut gone: BTreeSet<Key> = BTreeSet::new();
+    for _ in 0..ROUNDS_MAX {
+        let mut busy = false;
+        let mut keys: BTreeSet<Key> = gone.clone();
+        let everything = observe(world);
+        for (_, items) in &everything.items {
+            for entry in items.iter() {
+                let mut concerned = Vec::new();
+                S::affected_keys(&entry.key, None, Some(&entry.value), &mut concerned);
+                S::affected_keys(&entry.key, Some(&entry.value), None, &mut concerned);
+                keys.extend(concerned);
+            }
+        }
+        gone.extend(keys.iter().cloned());
+        for key in keys {
+            for action in step::<S>(world, &key).actions {
+                busy = true;
+                if skip != Some(done) {
+                    drop(world.execute(&action));
+                }
+                done += 1;
+            }
+        }
+        if !environment(world) && !busy {
+            return;
+        }
+    }
+    panic!("{} does not settle in {ROUNDS_MAX} rounds:\n{}", S::NAME, world.log.join("\n"));
+}
+
+fn observe(world: &FakeCluster) -> Everything {
+    let mut discovery = Discovery::default();
+    let mut all = Vec::new();
+    for resource in kinds::ALL {
+        let resource = Arc::new((*resource).clone());
+        let mut items = Items::new(item_index_by());
+        for entry in world.of(&resource.to_string()).iter() {
+            let value = Item::of(&resource, &entry.value);
+            items.insert(Entry { key: entry.key.clone(), revision: entry.revision, value });
+        }
+        all.push((Arc::clone(&resource), items));
+        discovery.served.push((*resource).clone());
+        let verbs = ["list", "watch", "delete", "deletecollection"].map(Str::from).to_vec();
+        discovery.kinds.push(Kind { resource, verbs });
+    }
+    Everything::new(Arc::new(discovery), all, true)
+}
+
+fn answer(world: &FakeCluster, discovery: &Discovery, question: &Question) -> Answer {
+    match question {
+        Question::Object { api_version, kind, key } => {
+            let Some(resource) = discovery.resource(api_version, kind) else {
+                return Answer::Failed("no such kind".to_owned());
+            };
+            world.get(resource, key).map_or(Answer::Absent, |object| Answer::Object(object.clone()))
+        }
+        Question::Kinds => Answer::Kinds(Arc::new(discovery.clone())),
+        Question::Contents { kind, namespace } => {
+            let Some(found) = discovery.kind(kind) else { return Answer::Failed("no such kind".to_owned()) };
+            let objects = world.of(kind);
+            let items = objects
+                .in_namespace(namespace)
+                .map(|entry| (entry.key.clone(), Item::of(&found.resource, &entry.value)));
+            Answer::Items(items.collect())
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! Admission of writes: in-process plugins and admission webhooks.
+//!
+//! ```text
+//! mutating: plugins ─> webhooks sequentially ─(changed by a policy or a webhook?)─> plugins (of policies those with
+//!           reinvocationPolicy IfNeeded) ─> webhooks with reinvocationPolicy IfNeeded
+//! validating: plugins ─> all webhooks concurrently
+//! ```
+//!
+//! `api_registry::admission::webhooks` decides which webhooks are called, with what, and how responses are interpreted;
+//! this module sends the requests.
+
+mod credentials;
+mod images;
+
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
+
+use api_registry::admission::reinvocation::Reinvocation;
+use api_registry::admission::webhooks::{Answer, Failure, Hook, Phase, Review, is_exempt};
+use api_registry::admission::{Attributes, Chain, Flags, Link, Notes, Operation, Seen};
+use api_registry::conversion::to_stored;
+use api_registry::decode;
+use apimachinery::field_validation::FieldValidation;
+use apimachinery::patch::json::Patch;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::{Value, json};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use mvcc::Revision;
+
+use crate::backend::Destination;
+use crate::conversion;
+use crate::metrics::{HookCall, Metrics, Turn};
+use crate::response;
+use crate::state::{State, draw};
+
+pub use credentials::{Credentials, CredentialsError};
+pub use images::{Images, ImagesError};
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// The configured admission webhooks.
+pub struct Webhooks {
+    mutating: Configured,
+    validating: Configured,
+    images: Option<Images>,
+}
+
+/// The webhooks of one configuration kind, parsed again when one of its objects changes.
+struct Configured {
+    /// Whether the admission plugin that calls them is enabled.
+    on: bool,
+    plural: &'static str,
+    credentials: Credentials,
+    read: RwLock<Option<(Revision, Arc<Vec<Callable>>)>>,
+}
+
+/// Reasons why the webhook plugins are misconfigured.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error(transparent)]
+    Images(#[from] ImagesError),
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+}
+
+/// A webhook and its destination.
+struct Callable {
+    hook: Hook,
+    to: Result<Destination, String>,
+}
+
+impl Webhooks {
+    /// Creates the webhook clients of the enabled plugins.
+    pub fn of(chain: &Chain, flags: &Flags) -> Result<Self, ConfigError> {
+        const IMAGES: &str = "ImagePolicyWebhook";
+        let images = chain.has(IMAGES).then(|| Images::of(flags.config.get(IMAGES))).transpose()?;
+        let configured = |plugin: &str, plural| -> Result<Configured, CredentialsError> {
+            let credentials = Credentials::of(flags.config.get(plugin))?;
+            Ok(Configured { on: chain.has(plugin), plural, credentials, read: RwLock::default() })
+        };
+        Ok(Self {
+            images,
+            mutating: configured("MutatingAdmissionWebhook", "mutatingwebhookconfigurations")?,
+            validating: configured("ValidatingAdmissionWebhook", "validatingwebhookconfigurations")?,
+        })
+    }
+}
+
+impl Configured {
+    /// Returns all webhooks, in the order of their configurations' names.
+    fn hooks(&self, state: &State, attributes: &Attributes<'_>) -> Arc<Vec<Callable>> {
+        let table = state.table();
+        let kind = table.kind(GROUP, self.plural).filter(|_| self.on && !is_exempt(attributes));
+        let Some(kind) = kind else { return Arc::default() };
+        let shelf = state.cache.shelf(kind);
+        let revision = shelf.revision();
+        if let Some((read, hooks)) = &*self.read.read().expect("no holder panics")
+            && *read == revision
+        {
+            return hooks.clone();
+        }
+        let (entries, revision) = shelf.snapshot("", |_| true);
+        let hooks = entries.iter().flat_map(|entry| Hook::all(&entry.object()));
+        let callable = |hook: Hook| Callable { to: self.destination(&hook), hook };
+        let hooks = Arc::new(hooks.map(callable).collect::<Vec<_>>());
+        *self.read.write().expect("no holder panics") = Some((revision, hooks.clone()));
+        hooks
+    }
+
+    fn destination(&self, hook: &Hook) -> Result<Destination, String> {
+        let mut to = Destination::of(hook.client_config()).map_err(|wrong| wrong.to_string())?;
+        self.credentials.show(&mut to)?;
+        Ok(to)
+    }
+}
+
+/// Runs mutating plugins and webhooks. The first rejection fails the request.
+pub async fn admit(
+    state: &State,
+    attributes: &Attributes<'_>,
+    object: &mut Value,
+    notes: &mut Notes,
+) -> Result<(), Status> {
+    let (mut policies, mut again) = (Reinvocation::default(), Reinvocation::default());
+    plug_in(state, attributes, object, notes, &mut policies)?;
+    let hooks = state.webhooks.mutating.hooks(state, attributes);
+    mutate(state, &hooks, attributes, object, notes, &mut again).await?;
+    if !policies.has_changed() && !again.has_changed() {
+        return Ok(());
+    }
+    policies.begin_second();
+    plug_in(state, attributes, object, notes, &mut policies)?;
+    again.begin_second();
+    mutate(state, &hooks, attributes, object, notes, &mut again).await?;
+    // Warnings of plugins that ran twice are deduplicated.
+    let mut told = std::collections::BTreeSet::new();
+    notes.warnings.retain(|warning| told.insert(warning.clone()));
+    Ok(())
+}
+
+/// Runs validating plugins and webhooks.
+pub async fn validate(
+    state: &State,
+    attributes: &Attributes<'_>,
+    object: &Value,
+    notes: &mut Notes,
+) -> Result<(), Status> {
+    let mut stopwatch = Stopwatch::start(state, attributes.operation, true);
+    for Link { name, plugin } in state.admission.plugins() {
+        stopwatch.lap(*name, plugin.validate(attributes, object, state, notes))?;
+    }
+    if let Some(images) = &state.webhooks.images {
+        images.validate(attributes, object, notes).await?;
+    }
+    let hooks = state.webhooks.validating.hooks(state, attributes);
+    judge(state, &hooks, attributes, object, notes).await
+}
+
+/// Runs all mutating plugins. The first rejection fails the request.
+fn plug_in(
+    state: &State,
+    attributes: &Attributes<'_>,
+    object: &mut Value,
+    notes: &mut Notes,
+    round: &mut Reinvocation,
+) -> Result<(), Status> {
+    let mut stopwatch = Stopwatch::start(state, attributes.operation, false);
+    for Link { name, plugin } in state.admission.plugins() {
+        stopwatch.lap(*name, plugin.admit_round(attributes, object, state, notes, round))?;
+    }
+    Ok(())
+}
+
+/// Measures consecutive plugins with one clock read per plugin.
+struct Stopwatch<'a> {
+    metrics: &'a Metrics,
+    operation: Operation,
+    validates: bool,
+    at: usize,
+    last: Instant,
+}
+
+impl<'a> Stopwatch<'a> {
+    fn start(state: &'a State, operation: Operation, validates: bool) -> Self {
+        Self { metrics: &state.metrics, operation, validates, at: 0, last: Instant::now() }
+    }
+
+    /// Records the result of a plugin. Plugins without a name, which no flag disables, are not measured.
+    fn lap(&mut self, name: Option<&str>, outcome: Result<(), Status>) -> Result<(), Status> {
+        let now = Instant::now();
+        let took = now.duration_since(std::mem::replace(&mut self.last, now));
+        if let Some(name) = name {
+            let Self { operation, validates, .. } = *self;
+            let turn = Turn { name, operation, validates, is_refused: outcome.is_err() };
+            self.metrics.admission.plugged(self.at, &turn, took);
+            self.at += 1;
+        }
+        outcome
+    }
+}
+
+/// Calls the mutating webhooks sequentially; each sees the result of the previous one.
+async fn mutate(
+    state: &State,
+    hooks: &[Callable],
+    attributes: &Attributes<'_>,
+    object: &mut Value,
+    notes: &mut Notes,
+    again: &mut Reinvocation,
+) -> Result<(), Status> {
+    if hooks.is_empty() {
+        return Ok(());
+    }
+    again.resume(object);
+    for (at, callable) in hooks.iter().enumerate() {
+        let hook = &callable.hook;
+        let Some((seen, review)) = concerned(state, hook, attributes, object).await? else { continue };
+        if !again.wants(hook.id()) {
+            continue;
+        }
+        let place = (usize::from(again.is_second()), at);
+        let began = Instant::now();
+        let asked = match callable.ask(state, Phase::Mutating, attributes, &review, notes).await {
+            Ok(None) => Ok(None),
+            Ok(Some(patch)) => hook.patched(&review.object, patch).map(Some),
+            Err(failure) => Err(failure),
+        };
+        called(state, hook, "admit", attributes, asked.as_ref().err(), began);
+        let changed = match asked {
+            Ok(None) => false,
+            Ok(Some(patched)) => {
+                let fit = fit(attributes, patched, seen)?;
+                let changed = fit != review.object;
+                *object = taken_back(state, attributes, fit, seen).await?;
+                changed
+            }
+            Err(failure) => {
+                hook.settle(failure, Phase::Mutating, place, notes)?;
+                false
+            }
+        };
+        hook.note_mutation(place, changed, notes);
+        again.asked(hook.id(), hook.again(), changed);
+    }
+    again.finish(object);
+    Ok(())
+}
+
+/// Calls the validating webhooks concurrently. Of several rejections the first in configuration order is returned.
+async fn judge(
+    state: &State,
+    hooks: &[Callable],
+    attributes: &Attributes<'_>,
+    object: &Value,
+    notes: &mut Notes,
+) -> Result<(), Status> {
+    let mut asked = Vec::new();
+    for (at, callable) in hooks.iter().enumerate() {
+        if let Some((_, review)) = concerned(state, &callable.hook, attributes, object).await? {
+            asked.push((at, callable, review));
+        }
+    }
+    let answers = asked.iter().map(async |(at, callable, review)| {
+        let mut notes = Notes::default();
+        let began = Instant::now();
+        let asked = callable.ask(state, Phase::Validating, attributes, review, &mut notes).await;
+        called(state, &callable.hook, "validating", attributes, asked.as_ref().err(), began);
+        let settled =
+            asked.map(drop).or_else(|failure| callable.hook.settle(failure, Phase::Validating, (0, *at), &mut notes));
+        (notes, settled)
+    });
+    let answers = join_all(answers).await;
+    let mut refusal = Ok(());
+    for (told, settled) in answers {
+        notes.warnings.extend(told.warnings);
+        notes.audit.extend(told.audit);
+        refusal = refusal.and(settled);
+    }
+    refusal
+}
+
+/// Records a call and its result in upstream's metrics.
+fn called(
+    state: &State,
+    hook: &Hook,
+    phase: &'static str,
+    attributes: &Attributes<'_>,
+    failure: Option<&Failure>,
+    began: Instant,
+) {
+    /// The code that upstream records for a failed call.
+    const UNAVAILABLE: u16 = 503;
+    let failed_open = matches!(failure, Some(Failure::Call(_))) && hook.fails_open();
+    let (code, rejection) = match failure {
+        None => (200, None),
+        Some(Failure::Call(_)) if failed_open => (UNAVAILABLE, None),
+        Some(Failure::Call(_)) => (UNAVAILABLE, Some("calling_webhook_error")),
+        Some(Failure::Impossible(_)) => (0, Some("apiserver_internal_error")),
+        Some(Failure::Refused(status)) => (status.code, Some("no_error")),
+    };
+    let operation = attributes.operation.word();
+    let took = began.elapsed();
+    let call = HookCall { name: &hook.name, phase, operation, code, rejection, failed_open, took };
+    state.metrics.admission.called(&call);
+}
+
+/// Returns the review to send to a webhook, or `None` if the webhook does not match the request.
+async fn concerned<'a>(
+    state: &State,
+    hook: &Hook,
+    attributes: &Attributes<'a>,
+    object: &Value,
+) -> Result<Option<(Seen<'a>, Review)>, Status> {
+    let Some(seen) = hook.selects(attributes, object, state)? else { return Ok(None) };
+    let old = match attributes.old {
+        Some(old) => shown(state, attributes, old, seen).await?,
+        None => Value::Null,
+    };
+    let shown = shown(state, attributes, object, seen).await?;
+    let review = Review::of(attributes, seen, &draw().uid, shown, old);
+    Ok(hook.conditions_hold(attributes, &review, state)?.then_some((seen, review)))
+}
+
+/// Converts an object to the version that a webhook matches.
+async fn shown(state: &State, attributes: &Attributes<'_>, object: &Value, seen: Seen<'_>) -> Result<Value, Status> {
+    if object.is_null() || attributes.part().is_some() {
+        return Ok(object.clone());
+    }
+    conversion::served(state, seen.kind, seen.version, object.clone()).await
+}
+
+/// Decodes a patched object as its kind does: unknown fields are dropped, defaults applied.
+fn fit(attributes: &Attributes<'_>, patched: Value, seen: Seen<'_>) -> Result<Value, Status> {
+    let fit = match attributes.part() {
+        Some(gvk) => decode::plain_again(patched, gvk),
+        None => decode::again(patched, seen.kind, seen.version, FieldValidation::Ignore),
+    };
+    fit.map(|received| received.object).map_err(|status| Status::internal_error(status.message))
+}
+
+/// Converts a changed object back to the storage version, or to the request's version for a custom resource.
+async fn taken_back(
+    state: &State,
+    attributes: &Attributes<'_>,
+    mut object: Value,
+    seen: Seen<'_>,
+) -> Result<Value, Status> {
+    if attributes.part().is_some() {
+        return Ok(object);
+    }
+    if attributes.kind.is_custom() {
+        return conversion::served(state, attributes.kind, attributes.version, object).await;
+    }
+    to_stored(&mut object, seen.kind, seen.version);
+    Ok(object)
+}
+
+impl Callable {
+    /// Sends a review and returns the patch in the response.
+    async fn ask(
+        &self,
+        state: &State,
+        phase: Phase,
+        attributes: &Attributes<'_>,
+        review: &Review,
+        notes: &mut Notes,
+    ) -> Result<Option<Patch>, Failure> {
+        let version = self.hook.review_version(attributes)?;
+        let to = self.to.as_ref();
+        let to = to.map_err(|wrong| Failure::Call(format!("could not get REST client: {wrong}")))?;
+        let seconds = self.hook.timeout_seconds();
+        let body = Bytes::from(response::as_json(&review.to_value(version)));
+        let query = format!("timeout={seconds}s");
+        let sent = state.backends.post(state, to, &query, body, Duration::from_secs(seconds)).await;
+        let answer = sent
+            .map_err(|error| error.to_string())
+            .and_then(|(code, body)| read(code.as_u16(), &body))
+            .map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
+        Answer::read(phase, version, review, &answer)?.take(&self.hook, notes)
+    }
+}
+
+/// Parses the object in a response, or returns client-go's message for an error code.
+pub fn read(code: u16, body: &[u8]) -> Result<Value, String> {
+    if (200..300).contains(&code) {
+        return json::parse(body).map_err(|error| format!("couldn't get version/kind; json parse error: {error}"));
+    }
+    if let Some(status) = json::parse(body).ok().and_then(|value| Status::from_value(&value)) {
+        return Err(status.message);
+    }
+    let said = String::from_utf8_lossy(body);
+    Err(Status::generic(code, "POST", GroupName::default(), "", said.trim()).message)
+}

@@ -1,0 +1,183 @@
+//! CRD controller: updates the kind table from the CustomResourceDefinitions and sets their status.
+//!
+//! One task reconciles all CRDs whenever one changes. The result depends only on the current objects, so missed events
+//! and concurrent servers do no harm.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::apiextensions::custom_resource;
+use api::apiextensions::custom_resource_definition::{
+    CLEANUP_FINALIZER, Deletion, conditions, is_established, set_terminating,
+};
+use api::kind::Kind;
+use api_registry::deletion::{self, Plan};
+use api_registry::options::DeleteOptions;
+use api_registry::strategy;
+use apimachinery::Value;
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::status::Status;
+use mvcc::Revision;
+
+use crate::kind_table::Table;
+use crate::startup::Step;
+use crate::state::{State, now};
+use crate::storage;
+use crate::watch_cache::{Entry, KindCache};
+
+/// Kinds by CRD name, with the CRD revision they were generated from.
+type Rows = BTreeMap<String, (Revision, Arc<Kind>)>;
+
+/// Runs the CRD controller until the process exits.
+pub async fn run(state: Arc<State>) {
+    let table = state.table();
+    let Some(kind) = table.kind("apiextensions.k8s.io", "customresourcedefinitions").cloned() else {
+        return state.startup.complete(Step::CustomResources);
+    };
+    let built_in = table.kinds.clone();
+    let shelf = state.cache.shelf(&kind);
+    let mut reached = state.cache.follow();
+    let (mut seen, mut rows) = (None, Rows::new());
+    shelf.filled().await;
+    let settled = state.followers.add(&kind);
+    loop {
+        let revision = *reached.borrow_and_update();
+        if seen != Some(shelf.revision()) || rows.values().any(|(_, kind)| is_emptying(kind)) {
+            seen = Some(shelf.revision());
+            settle(&state, &kind, &shelf, &built_in, &mut rows).await;
+            state.startup.complete(Step::CustomResources);
+        }
+        settled.send_replace(revision);
+        if reached.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether the instances of a CRD are being deleted with it; then every change may be the last one.
+fn is_emptying(kind: &Kind) -> bool {
+    !kind.verbs.contains(&api::kind::Verb::Create)
+}
+
+async fn settle(state: &State, kind: &Kind, shelf: &KindCache, built_in: &[Arc<Kind>], rows: &mut Rows) {
+    let entries = shelf.list("", |_| true);
+    let definitions: Vec<Value> = entries.iter().map(|entry| entry.object()).collect();
+    let mut served = Rows::new();
+    for (entry, definition) in entries.iter().zip(&definitions) {
+        if let Err(status) = advance(state, kind, entry, definition, &definitions, rows).await {
+            tracing::debug!(
+                name = entry.name(), message = %status.message,
+                "failed to update the status of a CustomResourceDefinition"
+            );
+        }
+        if let Some(row) = row(state, entry, definition, rows).await {
+            served.insert(entry.name().to_owned(), (entry.revision, row));
+        }
+    }
+    for (name, (_, kind)) in &*rows {
+        if !served.contains_key(name) {
+            state.cache.forget(kind);
+        }
+    }
+    *rows = served;
+    let mut kinds = built_in.to_vec();
+    kinds.extend(rows.values().map(|(_, kind)| kind.clone()));
+    *state.table.write().expect("no holder panics") = Arc::new(Table::new(kinds));
+}
+
+/// Returns the kind of a CRD if the CRD is established. Reuses the previous kind if the CRD is unchanged.
+async fn row(state: &State, entry: &Entry, definition: &Value, rows: &Rows) -> Option<Arc<Kind>> {
+    if !is_established(definition) {
+        return None;
+    }
+    let before = rows.get(entry.name());
+    if let Some((_, kind)) = before.filter(|(revision, _)| *revision == entry.revision) {
+        return Some(kind.clone());
+    }
+    let made = match custom_resource::kind_of(definition) {
+        Ok(made) => made,
+        Err(error) => {
+            tracing::warn!(name = entry.name(), %error, "a CustomResourceDefinition cannot be served");
+            return None;
+        }
+    };
+    let same = before.is_some_and(|(_, kind)| {
+        let names = |kind: &Kind| kind.selectable.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
+        names(kind) == names(&made)
+    });
+    let shelf = if same { state.cache.shelf(&made) } else { state.cache.renew(&made) };
+    shelf.filled().await;
+    shelf.pass_to(made.edition);
+    Some(Arc::new(made))
+}
+
+/// Reconciles a CRD: updates its conditions, and deletes its instances if it is being deleted.
+async fn advance(
+    state: &State,
+    kind: &Kind,
+    entry: &Entry,
+    definition: &Value,
+    all: &[Value],
+    rows: &Rows,
+) -> Result<(), Status> {
+    if Meta::of(definition).is_deleting() {
+        return finish(state, kind, entry, definition, rows).await;
+    }
+    if let Some(status) = conditions(definition, all, now()) {
+        let mut next = definition.clone();
+        if let Value::Object(fields) = &mut next {
+            fields.insert("status", status);
+        }
+        let (version, name, manager) = (&kind.versions[0], entry.name(), "kube-apiserver");
+        let target = strategy::Target { kind, version, namespace: "", name, subresource: "status", manager };
+        next = strategy::own(&target, Some(definition), next, now());
+        replace(state, kind, entry, &next).await?;
+    }
+    Ok(())
+}
+
+/// Deletes the instances of a CRD, and removes the CRD's finalizer when none is left.
+async fn finish(state: &State, kind: &Kind, entry: &Entry, definition: &Value, rows: &Rows) -> Result<(), Status> {
+    if !Meta::of(definition).finalizers().any(|name| name == CLEANUP_FINALIZER) {
+        return Ok(());
+    }
+    if let Some((_, custom)) = rows.get(entry.name()) {
+        let instances = state.cache.shelf(custom).list("", |_| true);
+        for instance in &instances {
+            delete(state, custom, instance).await?;
+        }
+        if !instances.is_empty() {
+            return Ok(());
+        }
+    }
+    let mut next = definition.clone();
+    set_terminating(&mut next, Deletion::Completed, now());
+    if let Some(mut meta) = MetaMut::of(&mut next) {
+        meta.remove_finalizer(CLEANUP_FINALIZER);
+    }
+    if deletion::ends(kind, &next, definition) {
+        let key = state.layout.key(kind, "", entry.name());
+        state.submit(storage::remove(key, entry.revision)).await?;
+        return Ok(());
+    }
+    replace(state, kind, entry, &next).await
+}
+
+async fn delete(state: &State, kind: &Kind, instance: &Entry) -> Result<(), Status> {
+    let object = instance.object();
+    let key = state.layout.key(kind, instance.namespace(), instance.name());
+    let txn = match deletion::plan(kind, &object, &DeleteOptions::default(), now())? {
+        Plan::Keep => return Ok(()),
+        // The instance is marked for deletion already and waits for its finalizers.
+        Plan::Mark(_) if Meta::of(&object).is_deleting() => return Ok(()),
+        Plan::Mark(marked) => storage::replace(key, storage::encode(&marked), instance.revision),
+        Plan::Remove(_) => storage::remove(key, instance.revision),
+    };
+    state.submit(txn).await.map(drop)
+}
+
+async fn replace(state: &State, kind: &Kind, entry: &Entry, next: &Value) -> Result<(), Status> {
+    let key = state.layout.key(kind, "", entry.name());
+    state.submit(storage::replace(key, storage::encode(next), entry.revision)).await?;
+    Ok(())
+}

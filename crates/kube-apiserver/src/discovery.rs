@@ -1,0 +1,276 @@
+//! Non-resource endpoints: health, version, metrics, discovery and OpenAPI.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use api::kind::{Kind, Version};
+use api_registry::negotiate::{Accepted, FORMS, negotiate};
+use apimachinery::{Object, Value, json};
+use auth::service_account::openid;
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, VARY,
+};
+use openapi::discovery::{self, Aggregated};
+use openapi::{Packed, merged, v2, v3};
+
+use crate::health;
+use crate::request::Asked;
+use crate::response::{self, Answer, PLAIN};
+use crate::state::State;
+
+/// The Kubernetes version that this server implements.
+pub const VERSION: &str = "v1.36.4";
+
+/// Cached OpenAPI documents by path, with the hash of their input.
+#[derive(Default)]
+pub struct Kept(Mutex<BTreeMap<String, (String, Arc<Packed>)>>);
+
+/// Media types of aggregated discovery as clients write them in `Accept`.
+const AGGREGATED: [(&str, Aggregated, &str); 2] = [
+    (
+        "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        Aggregated::V2,
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+    ),
+    (
+        "g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+        Aggregated::V2Beta1,
+        "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+    ),
+];
+
+/// Serves a non-resource path. Returns `None` if the path does not exist.
+pub async fn serve(state: &State, asked: &Asked) -> Option<Answer> {
+    let path = asked.info.path.trim_end_matches('/');
+    if let Some(answer) = health::serve(state, path, asked.uri.query().unwrap_or_default()).await {
+        return Some(answer);
+    }
+    match path {
+        "/version" => Some(indented(&version())),
+        "/openapi/v2" => Some(swagger(state, asked)),
+        "/openapi/v3" => {
+            let own = with_table(state, v3::index);
+            Some(plain(&state.aggregation.with_foreign(|foreign| merged::index(own, foreign))))
+        }
+        "/metrics" => Some(metrics(state.metrics.text(state))),
+        component_base::health::SLIS_PATH => Some(metrics(health::slis(state))),
+        openid::DISCOVERY_PATH | openid::KEYS_PATH => issuer(state, path),
+        "" => Some(with_table(state, |table| indented(&json::to_vec(&paths(table))))),
+        _ => match path.strip_prefix("/openapi/v3/") {
+            Some(document) => with_table(state, |table| openapi3(state, asked, table, document)),
+            None => with_table(state, |table| described(state, asked, table, path)),
+        },
+    }
+}
+
+fn with_table<R>(state: &State, make: impl FnOnce(&openapi::Table<'_>) -> R) -> R {
+    let table = state.table();
+    let served = |_: &Kind, version: &Version| version.served;
+    make(&openapi::Table { kinds: &table.kinds, served: &served })
+}
+
+/// Serves discovery: groups, versions and resources.
+fn described(state: &State, asked: &Asked, table: &openapi::Table<'_>, path: &str) -> Option<Answer> {
+    let aggregated = aggregated(asked);
+    let accepted = negotiate(header(asked, &ACCEPT), asked.is_pretty(), FORMS);
+    let accepted = accepted.unwrap_or(Accepted { pretty: asked.is_pretty(), ..PLAIN });
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let document = match (parts.as_slice(), aggregated) {
+        (["api"], Some((form, media))) => {
+            return Some(tagged(asked, &discovery::legacy_aggregated(table, form), accepted, media));
+        }
+        (["apis"], Some((form, media))) => {
+            let own = discovery::aggregated(table, form);
+            let all = state.aggregation.with_foreign(|foreign| merged::aggregated(table, own, foreign));
+            return Some(tagged(asked, &all, accepted, media));
+        }
+        (["api"], None) => discovery::legacy_versions(table, &state.external_address),
+        (["apis"], None) => {
+            let own = discovery::groups(table);
+            state.aggregation.with_foreign(|foreign| merged::groups(table, own, foreign))
+        }
+        (["api", version], _) => discovery::resources(table, "", version)?,
+        (["apis", group], _) => {
+            let own = discovery::group(table, group);
+            state.aggregation.with_foreign(|foreign| merged::group(table, group, own, foreign))?
+        }
+        (["apis", group, version], _) => discovery::resources(table, group, version)?,
+        _ => return None,
+    };
+    Some(response::encoded(200, &document, accepted, None))
+}
+
+/// Returns the aggregated discovery form if the client prefers one.
+fn aggregated(asked: &Asked) -> Option<(Aggregated, &'static str)> {
+    let compact: String = header(asked, &ACCEPT).chars().filter(|letter| !letter.is_whitespace()).collect();
+    compact.split(',').find_map(|clause| {
+        let (_, parameters) = clause.split_once(';')?;
+        let found = AGGREGATED.iter().find(|(words, ..)| words.split(';').all(|word| parameters.contains(word)));
+        found.map(|(_, form, media)| (*form, *media))
+    })
+}
+
+/// Serves a document with an ETag; returns 304 if the client has the document already.
+fn tagged(asked: &Asked, document: &Value, accepted: Accepted, media: &'static str) -> Answer {
+    let line = response::as_json(document);
+    let tag = format!("\"{}\"", openapi::etag(&line));
+    if header(asked, &IF_NONE_MATCH) == tag {
+        return stamped(response::bytes(304, media, Vec::new()), &tag);
+    }
+    let mut answer = response::json(200, line, accepted);
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    stamped(answer, &tag)
+}
+
+fn stamped(mut answer: Answer, tag: &str) -> Answer {
+    let headers = answer.headers_mut();
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
+    if let Ok(tag) = HeaderValue::from_str(tag) {
+        headers.insert(ETAG, tag);
+    }
+    answer
+}
+
+/// Serves OpenAPI v2 as JSON or protobuf.
+fn swagger(state: &State, asked: &Asked) -> Answer {
+    with_table(state, |table| {
+        let protobuf = header(asked, &ACCEPT).contains("com.github.proto-openapi.spec.v2");
+        let (key, media) = if protobuf { ("v2.pb", v2::PROTOBUF) } else { ("v2", "application/json") };
+        let packed = state.aggregation.with_foreign(|foreign| {
+            state.documents.get(key, merged::swagger_hash(v2::document_hash(table), foreign), || {
+                let document = merged::swagger(v2::document(table), foreign);
+                if protobuf { Packed::new(&v2::to_protobuf(&document)) } else { Packed::json(&document) }
+            })
+        });
+        packed_answer(asked, &packed, media)
+    })
+}
+
+/// Serves an OpenAPI v3 document. With the current hash in the URL the response can be cached forever.
+fn openapi3(state: &State, asked: &Asked, table: &openapi::Table<'_>, document: &str) -> Option<Answer> {
+    let hash = v3::document_hash(table, document)?;
+    let key = format!("v3/{document}");
+    let packed = state.documents.get(&key, hash.clone(), || {
+        let document = v3::document(table, document).expect("what has a hash has a document");
+        Packed::json(&document)
+    });
+    let mut answer = packed_answer(asked, &packed, "application/json");
+    if asked.query.get("hash") == Some(hash.as_str()) {
+        answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+    }
+    Some(answer)
+}
+
+fn packed_answer(asked: &Asked, packed: &Packed, media: &'static str) -> Answer {
+    let tag = format!("\"{}\"", packed.etag());
+    if header(asked, &IF_NONE_MATCH) == tag {
+        return stamped(response::bytes(304, media, Vec::new()), &tag);
+    }
+    if header(asked, &ACCEPT_ENCODING).contains("gzip") {
+        let mut answer = stamped(response::bytes(200, media, packed.gzip().to_vec()), &tag);
+        answer.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        return answer;
+    }
+    stamped(response::bytes(200, media, packed.bytes()), &tag)
+}
+
+impl Kept {
+    /// Returns the cached document; makes it again if the hash has changed.
+    fn get(&self, key: &str, hash: String, make: impl FnOnce() -> Packed) -> Arc<Packed> {
+        if let Some((have, packed)) = self.0.lock().expect("no holder panics").get(key)
+            && *have == hash
+        {
+            return packed.clone();
+        }
+        // The document is made without the lock: making it is slow, and making it twice does no harm.
+        let packed = Arc::new(make());
+        self.0.lock().expect("no holder panics").insert(key.to_owned(), (hash, packed.clone()));
+        packed
+    }
+}
+
+/// Serves the OIDC discovery document and the JWKS of the service account issuer.
+fn issuer(state: &State, path: &str) -> Option<Answer> {
+    let accounts = state.authenticators.service_accounts.as_ref()?;
+    let keys: Vec<_> = accounts.checker.keys.0.iter().map(|(_, key)| key.clone()).collect();
+    if path == openid::KEYS_PATH {
+        let body = json::to_vec(&auth::keys::jwks(&keys));
+        return Some(cached(response::bytes(200, "application/jwk-set+json", body)));
+    }
+    let document =
+        openid::discovery(&accounts.config.issuer, &accounts.keys_uri, &state.external_address, &keys).ok()?;
+    Some(cached(plain(&document)))
+}
+
+fn cached(mut answer: Answer) -> Answer {
+    let seconds = openid::MAX_AGE_SECONDS;
+    if let Ok(value) = HeaderValue::from_str(&format!("public, max-age={seconds}")) {
+        answer.headers_mut().insert(CACHE_CONTROL, value);
+    }
+    answer
+}
+
+/// Returns JSON that upstream always indents.
+fn indented(line: &[u8]) -> Answer {
+    response::bytes(200, "application/json", json::indent(line))
+}
+
+fn plain(document: &Value) -> Answer {
+    response::bytes(200, "application/json", json::to_vec(document))
+}
+
+fn header<'a>(asked: &'a Asked, name: &http::HeaderName) -> &'a str {
+    asked.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// Returns the list of paths that `/` serves.
+fn paths(table: &openapi::Table<'_>) -> Value {
+    let mut paths: Vec<String> = vec!["/.well-known/openid-configuration".into(), "/api".into(), "/api/v1".into()];
+    paths.push("/apis".into());
+    for group in table.groups().into_iter().filter(|group| !group.is_empty()) {
+        paths.push(format!("/apis/{group}"));
+        paths.extend(table.versions(group).into_iter().map(|version| format!("/apis/{group}/{version}")));
+    }
+    let others = [
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/metrics/slis",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openid/v1/jwks",
+        "/readyz",
+        "/version",
+    ];
+    paths.extend(others.map(str::to_owned));
+    paths.sort();
+    let mut document = Object::new();
+    document.insert("paths", paths.iter().map(|path| Value::from(path.as_str())).collect::<Vec<_>>());
+    Value::Object(document)
+}
+
+/// Returns the `/version` document with its fields in upstream's order.
+fn version() -> Vec<u8> {
+    let fields = [
+        ("major", "1"),
+        ("minor", "36"),
+        ("emulationMajor", "1"),
+        ("emulationMinor", "36"),
+        ("minCompatibilityMajor", "1"),
+        ("minCompatibilityMinor", "35"),
+        ("gitVersion", VERSION),
+        ("gitCommit", ""),
+        ("gitTreeState", "clean"),
+        ("buildDate", "1970-01-01T00:00:00Z"),
+        ("goVersion", ""),
+        ("compiler", "rustc"),
+        ("platform", "linux/amd64"),
+    ];
+    let fields = fields.map(|(key, value)| format!("\"{key}\":\"{value}\""));
+    format!("{{{}}}", fields.join(",")).into_bytes()
+}
+
+fn metrics(text: String) -> Answer {
+    response::bytes(200, "text/plain; version=0.0.4; charset=utf-8", text)
+}

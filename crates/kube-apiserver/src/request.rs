@@ -1,0 +1,448 @@
+//! The request handler chain: authentication, audit, impersonation, priority and fairness, authorization, then the
+//! verb.
+
+mod trace;
+
+use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::kind::Verb;
+use api_registry::admission::Notes;
+use api_registry::negotiate::{Accepted, Form, Refused, is_pretty, negotiate};
+use api_registry::query::Query;
+use api_registry::request_info::{Form as UrlForm, Info, Mismatch, Resource};
+use apimachinery::Value;
+use apimachinery::status::{Reason, Status};
+use auth::impersonation::{self, Gate, Trial};
+use auth::{Attributes, Authorizer, Decision, Target, User};
+use bytes::{Bytes, BytesMut};
+use client::shared_objects::WantShared;
+use component_base::without_head_body;
+use futures_util::FutureExt;
+use http::header::{ACCEPT, ACCEPT_ENCODING, AsHeaderName, CONTENT_TYPE, HeaderName, USER_AGENT};
+use http::{HeaderMap, Method, Request, Response, Uri};
+use http_body_util::BodyExt;
+use tokio::time::Instant;
+
+pub use trace::{RequestTrace, Sent};
+
+use crate::authentication::{Peer, check_readable, pairs};
+use crate::kind_table::Found;
+use crate::proxy::{Outgoing, Stream};
+use crate::response::{self, Answer, Body, PLAIN};
+use crate::state::State;
+use crate::verbs::{self, Call};
+use crate::{aggregation, discovery};
+
+/// Maximum size of a request body; upstream's limit.
+const BODY_BYTES_MAX: usize = 3 << 20;
+/// Maximum number of bytes drained from a body that is too large.
+const DRAINED_BYTES_MAX: usize = 16 << 20;
+/// Maximum time for draining an unread body.
+const DRAINED_TIME: Duration = Duration::from_millis(500);
+
+/// A request without its body.
+pub struct Asked {
+    pub method: Method,
+    /// The URL, as the client wrote it.
+    pub uri: Uri,
+    pub headers: HeaderMap,
+    pub query: Query,
+    /// The parsed URL: verb, resource or path.
+    pub info: Info,
+    /// The client's IP address, if the request came over the network.
+    pub from: Option<IpAddr>,
+    /// Set if the client is in this process and can receive decoded objects.
+    pub lean: Option<WantShared>,
+}
+
+/// Reasons to reject a request.
+pub enum Refusal {
+    Status(Box<Status>),
+    /// 429 with Retry-After in seconds.
+    TooMany(u32),
+    /// The audit event could not be written, which the audit mode requires.
+    Unwritten,
+    /// 404 for a path that does not exist.
+    NotFound,
+}
+
+/// Serves a request. A panic in a handler fails only this request.
+pub async fn serve<B>(state: Arc<State>, peer: Peer, mut request: Request<B>) -> Response<Sent>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let upgrade = request.extensions_mut().remove();
+    let (mut asked, body) = Asked::of(request);
+    asked.from = peer.address.map(|address| address.ip());
+    let mut stream = Some(Stream::new(body, upgrade));
+    let mut course = RequestTrace::begin(&state, &asked);
+    let guarded = AssertUnwindSafe(in_time(&state, &peer, &mut asked, &mut stream, &mut course)).catch_unwind().await;
+    let answer = match guarded {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(refusal)) => refusal.answer(&asked),
+        Err(panic) => {
+            course.panicked(&*panic);
+            let message = "This request caused apiserver to panic. Look in the logs for details.";
+            response::status(&Status::internal_error(message), PLAIN)
+        }
+    };
+    if let Some(stream) = &mut stream {
+        let _ = tokio::time::timeout(DRAINED_TIME, drain(&mut stream.body)).await;
+    }
+    course.sends(without_head_body(&asked.method, answer, || Body::Whole(Bytes::new())), stream)
+}
+
+/// Reads the unread rest of a body, up to limits. A client that is still sending when its request is rejected may
+/// otherwise see only a reset connection instead of the response.
+async fn drain(body: &mut Outgoing) {
+    let mut read = 0;
+    while let Some(Ok(frame)) = body.frame().await
+        && read < DRAINED_BYTES_MAX
+    {
+        read += frame.data_ref().map_or(0, Bytes::len);
+    }
+}
+
+/// Runs the request with its deadline. Long-running requests (watch, exec, attach, log, proxy) have none.
+async fn in_time(
+    state: &Arc<State>,
+    peer: &Peer,
+    asked: &mut Asked,
+    stream: &mut Option<Stream>,
+    course: &mut RequestTrace,
+) -> Result<Answer, Refusal> {
+    if asked.info.is_long_running() {
+        return live(state, peer, asked, stream, course).await;
+    }
+    course.deadline = Some(course.arrived + time_allowed(asked, state.request_timeout)?);
+    let deadline = course.deadline.expect("just set");
+    match tokio::time::timeout_at(deadline, live(state, peer, asked, stream, course)).await {
+        Ok(lived) => lived,
+        Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", 0).into()),
+    }
+}
+
+/// Runs the handler chain. Each step can reject the request.
+async fn live(
+    state: &Arc<State>,
+    peer: &Peer,
+    asked: &mut Asked,
+    stream: &mut Option<Stream>,
+    course: &mut RequestTrace,
+) -> Result<Answer, Refusal> {
+    let user = match authenticate(state, asked, peer).await {
+        Ok(user) => user,
+        Err(status) => return Err(course.unauthenticated(asked, status)),
+    };
+    // From here on the request is audited under the authenticated name, even if it is rejected.
+    course.audit(asked, &user)?;
+    // Authorizers decide by the URL, so the URL must mean the same to them and to the handlers.
+    check_url(state, &asked.info)?;
+    // The impersonated user applies to all following steps.
+    let user = impersonate(state, asked, user, course)?;
+    // The seat is taken before authorization, because rejecting a request is work too.
+    course.take_seat(asked, &user).await?;
+    authorize(state, asked, &user, course)?;
+    verb(state, asked, user, stream, course).await
+}
+
+/// Rejects a URL whose scope does not match its kind, or whose method is not supported, before any authorizer runs.
+fn check_url(state: &State, info: &Info) -> Result<(), Status> {
+    let scope = match (state.aggregation.remote(info), &info.resource) {
+        (_, None) => None,
+        (Some(behind), Some(resource)) => behind.is_namespaced(resource),
+        (None, Some(resource)) => match state.table().find(&resource.group, &resource.version, &resource.plural) {
+            Found::Kind(kind)
+                if kind.is_namespaced() && is_cluster_wide(resource) && !kind.verbs.contains(&Verb::List) =>
+            {
+                return Err(not_served());
+            }
+            Found::Kind(kind) => Some(kind.is_namespaced()),
+            Found::NotServed | Found::NoGroup => None,
+        },
+    };
+    info.check(scope).map_err(|mismatch| match mismatch {
+        Mismatch::NotFound => not_served(),
+        Mismatch::Method => verbs::method_not_allowed(),
+    })
+}
+
+fn is_cluster_wide(resource: &Resource) -> bool {
+    resource.form == UrlForm::Cluster
+}
+
+/// Executes the verb of the request.
+async fn verb(
+    state: &Arc<State>,
+    asked: &Asked,
+    user: User,
+    stream: &mut Option<Stream>,
+    course: &mut RequestTrace,
+) -> Result<Answer, Refusal> {
+    if let Some(remote) = state.aggregation.remote(&asked.info) {
+        let stream = stream.take().expect("nobody took it before");
+        return Ok(aggregation::serve(state, &remote, asked, &user, stream).await);
+    }
+    let Some(resource) = &asked.info.resource else {
+        let answer = discovery::serve(state, asked).await.ok_or(Refusal::NotFound)?;
+        course.found_document(asked);
+        return Ok(answer);
+    };
+    let kind = match state.table().find(&resource.group, &resource.version, &resource.plural) {
+        Found::Kind(kind) => kind,
+        Found::NotServed => return Err(not_served().into()),
+        Found::NoGroup => return Err(Refusal::NotFound),
+    };
+    course.found(asked, &kind, resource);
+    let streams = verbs::is_stream(&kind, resource);
+    let accepted = match accept(asked, verbs::forms(&kind, resource)) {
+        // Content negotiation does not apply to streams.
+        Err(_) if streams => PLAIN,
+        accepted => accepted?,
+    };
+    let (body, stream) = if streams {
+        (Bytes::new(), stream.take())
+    } else {
+        match read(&mut stream.as_mut().expect("nobody took it before").body).await {
+            Ok(body) => (body, None),
+            Err(status) => return Ok(response::status(&status, accepted)),
+        }
+    };
+    course.received(asked, &kind, resource, &body);
+    let deprecation = kind.version(&resource.version).and_then(|version| version.deprecation.as_ref());
+    let notes = Notes { warnings: deprecation.map(ToString::to_string).into_iter().collect(), audit: Vec::new() };
+    let (stream, notes) = (Mutex::new(stream), Mutex::new(notes));
+    let call = Call { state: state.clone(), asked, resource, kind, accepted, user, body, stream, notes };
+    let served = verbs::serve(&call).await;
+    let mut answer = served.unwrap_or_else(|status| response::status(&status, accepted));
+    let notes = call.notes.into_inner().expect("no holder panics");
+    response::warn(&mut answer, &notes.warnings);
+    course.annotate(notes.audit);
+    Ok(compress(asked, answer).await)
+}
+
+/// Executes a write on behalf of the server itself, without the filters.
+pub async fn own(
+    state: &Arc<State>,
+    method: Method,
+    uri: Uri,
+    content_type: &'static str,
+    object: &Value,
+) -> Result<Answer, Status> {
+    let request = Request::builder().method(method).uri(uri).header(CONTENT_TYPE, content_type);
+    let request = request.body(()).map_err(Status::internal_error)?;
+    let (asked, ()) = Asked::of(request);
+    check_url(state, &asked.info)?;
+    let resource = asked.info.resource.as_ref().ok_or_else(not_served)?;
+    let Found::Kind(kind) = state.table().find(&resource.group, &resource.version, &resource.plural) else {
+        return Err(not_served());
+    };
+    let user = User::authenticated("system:apiserver", [auth::user::MASTERS.into()]);
+    let body = Bytes::from(apimachinery::json::to_vec(object));
+    let (stream, notes) = (Mutex::default(), Mutex::default());
+    let call = Call { state: state.clone(), asked: &asked, resource, kind, accepted: PLAIN, user, body, stream, notes };
+    verbs::serve(&call).await
+}
+
+/// Returns the timeout of the request: the client's `timeout` parameter, capped by the server's limit.
+fn time_allowed(asked: &Asked, most: Duration) -> Result<Duration, Status> {
+    let Some(text) = asked.query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(most) };
+    let wanted: apimachinery::time::Duration = text
+        .parse()
+        .map_err(|error| Status::bad_request(format!("invalid timeout specified in the request URL: {error}")))?;
+    let wanted = u64::try_from(wanted.nanos()).map_or(Duration::ZERO, Duration::from_nanos);
+    Ok(if wanted.is_zero() { most } else { wanted.min(most) })
+}
+
+/// Authenticates the request.
+async fn authenticate(state: &State, asked: &mut Asked, peer: &Peer) -> Result<User, Status> {
+    check_readable(&asked.headers, state.authenticators.request_header.as_ref())?;
+    let began = Instant::now();
+    let found = state.authenticators.identify(asked, peer, state).await;
+    state.metrics.authenticated(found.as_ref().ok(), began.elapsed());
+    found
+}
+
+/// Returns the impersonated user, or `user` if the request does not impersonate.
+fn impersonate(state: &State, asked: &mut Asked, user: User, course: &mut RequestTrace) -> Result<User, Status> {
+    let Some(wanted) = impersonation::wanted(&pairs(&asked.headers)).map_err(|status| *status)? else {
+        return Ok(user);
+    };
+    let selectors = Selectors::of(&asked.info, &asked.query);
+    let attributes = attributes(&asked.info, &user, &selectors);
+    let trial = Trial::new(&wanted, &attributes, Gate::default());
+    let acted = trial.run(|attributes| state.authorization.authorize(attributes)).map_err(|status| *status)?;
+    course.impersonates(&acted);
+    asked.forget(impersonation::owns);
+    Ok(acted.user)
+}
+
+/// The selectors of a list or watch, which authorizers can take into account.
+struct Selectors {
+    fields: Vec<apimachinery::fields::Requirement>,
+    labels: Vec<apimachinery::labels::Requirement>,
+}
+
+impl Selectors {
+    fn of(info: &Info, query: &Query) -> Self {
+        if !info.has_selectors() {
+            return Self { fields: Vec::new(), labels: Vec::new() };
+        }
+        let (fields, labels) =
+            auth::attributes::selectors(info.verb, query.text("fieldSelector"), query.text("labelSelector"));
+        Self { fields, labels }
+    }
+}
+
+/// Returns the authorization attributes of a request.
+fn attributes<'a>(info: &'a Info, user: &'a User, selectors: &'a Selectors) -> Attributes<'a> {
+    let target = match &info.resource {
+        None => Target::Path(&info.path),
+        Some(resource) => target(resource, &selectors.fields, &selectors.labels),
+    };
+    Attributes { user, verb: info.verb, target }
+}
+
+/// Returns the authorization attributes of a resource.
+pub fn target<'a>(
+    resource: &'a Resource,
+    field_selector: &'a [apimachinery::fields::Requirement],
+    label_selector: &'a [apimachinery::labels::Requirement],
+) -> Target<'a> {
+    Target::Resource(auth::Resource {
+        group: &resource.group,
+        version: &resource.version,
+        resource: &resource.plural,
+        subresource: &resource.subresource,
+        namespace: &resource.namespace,
+        name: &resource.name,
+        field_selector,
+        label_selector,
+    })
+}
+
+/// Rejects the request unless an authorizer allows it.
+fn authorize(state: &State, asked: &Asked, user: &User, course: &mut RequestTrace) -> Result<(), Status> {
+    let selectors = Selectors::of(&asked.info, &asked.query);
+    let attributes = attributes(&asked.info, user, &selectors);
+    let began = Instant::now();
+    let decision = state.authorization.authorize(&attributes);
+    state.metrics.authorized(&decision, began.elapsed());
+    course.authorized(&decision);
+    match decision {
+        Decision::Allow(_) => Ok(()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(attributes.forbidden(&reason)),
+    }
+}
+
+/// Negotiates the response's content type.
+fn accept(asked: &Asked, forms: &[Form]) -> Result<Accepted, Status> {
+    const REPRESENTATIONS: &str = "406: Not Acceptable\n\nAvailable representations: application/json, \
+        application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, \
+        application/vnd.kubernetes.protobuf;stream=watch";
+    negotiate(asked.header(ACCEPT), asked.is_pretty(), forms).map_err(|refused| match refused {
+        Refused::Form => Status::not_acceptable(&api_registry::decode::MEDIA_TYPES),
+        Refused::Encoding => Status::failure(Reason::NotAcceptable, REPRESENTATIONS).with_details(Default::default()),
+    })
+}
+
+/// Reads a body of at most [`BODY_BYTES_MAX`] bytes. The rest of a larger body is drained up to limits, because a
+/// client that is still sending does not read the response.
+async fn read(body: &mut Outgoing) -> Result<Bytes, Status> {
+    let (mut read, mut whole) = (0, BytesMut::new());
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Status::bad_request(format!("the body could not be read: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        read += data.len();
+        if read <= BODY_BYTES_MAX {
+            whole.extend_from_slice(&data);
+        } else if read > DRAINED_BYTES_MAX {
+            break;
+        }
+    }
+    if read > BODY_BYTES_MAX {
+        let message = format!("Request entity too large: limit is {BODY_BYTES_MAX}");
+        return Err(Status::failure(Reason::RequestEntityTooLarge, message));
+    }
+    Ok(whole.freeze())
+}
+
+/// Compresses a large response if the client accepts gzip.
+async fn compress(asked: &Asked, answer: Answer) -> Answer {
+    let gzip = asked
+        .header(ACCEPT_ENCODING)
+        .split(',')
+        .any(|coding| coding.split(';').next().unwrap_or_default().trim() == "gzip");
+    if gzip { response::compressed(answer).await } else { answer }
+}
+
+/// Returns the 404 for an unknown resource or version in a known group.
+pub fn not_served() -> Status {
+    let message = "the server could not find the requested resource";
+    Status::failure(Reason::NotFound, message).with_details(Default::default())
+}
+
+impl Refusal {
+    fn answer(self, asked: &Asked) -> Answer {
+        match self {
+            Self::Status(status) => response::status(&status, Accepted { pretty: asked.is_pretty(), ..PLAIN }),
+            Self::TooMany(seconds) => response::too_many(seconds),
+            Self::Unwritten => {
+                let path = apimachinery::go::quote(&asked.uri.to_string());
+                response::text(500, format!("Internal Server Error: {path}: failed to store audit event\n"))
+            }
+            Self::NotFound => response::text(404, "404 page not found\n"),
+        }
+    }
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self::Status(Box::new(status))
+    }
+}
+
+impl Asked {
+    /// Splits a request into its parsed head and its body.
+    fn of<B>(request: Request<B>) -> (Self, B) {
+        let (parts, body) = request.into_parts();
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let info = Info::of(parts.method.as_str(), parts.uri.path(), &query);
+        let lean = parts.extensions.get().copied();
+        (Self { method: parts.method, uri: parts.uri, headers: parts.headers, query, info, from: None, lean }, body)
+    }
+
+    /// Removes credential headers that were read and must not be passed on.
+    pub fn forget(&mut self, owned: impl Fn(&str) -> bool) {
+        let names: Vec<HeaderName> = self.headers.keys().filter(|name| owned(name.as_str())).cloned().collect();
+        for name in names {
+            self.headers.remove(name);
+        }
+    }
+
+    /// Returns the text of a header, empty if absent.
+    pub fn header(&self, name: impl AsHeaderName) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    pub fn content_type(&self) -> &str {
+        self.header(CONTENT_TYPE)
+    }
+
+    pub fn user_agent(&self) -> &str {
+        self.header(USER_AGENT)
+    }
+
+    /// Whether JSON is to be indented.
+    pub fn is_pretty(&self) -> bool {
+        is_pretty(&self.query, self.user_agent())
+    }
+
+    pub fn resource(&self) -> Option<&Resource> {
+        self.info.resource.as_ref()
+    }
+}

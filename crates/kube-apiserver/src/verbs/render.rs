@@ -1,0 +1,97 @@
+//! Response forms: the object itself, a Table, or PartialObjectMetadata.
+
+use api::kind::{Kind, Shape, Version};
+use api_registry::conversion::from_stored;
+use api_registry::negotiate::{Accepted, Encoding, Form, include_object};
+use apimachinery::meta::MetaMut;
+use apimachinery::status::Status;
+use apimachinery::table::{self, Column, IncludeObject};
+use apimachinery::{Object, Value};
+
+use super::Call;
+use crate::response::{self, Answer};
+use crate::state::now;
+
+/// Returns the response for an object in the storage version.
+pub fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<Answer, Status> {
+    from_stored(&mut object, &call.kind, call.version());
+    let Accepted { encoding, form, .. } = call.accepted;
+    if call.asked.lean.is_some() && encoding == Encoding::Json && form == Form::Whole {
+        return Ok(response::held(code, object));
+    }
+    formed(call, code, &object, &call.version().columns)
+}
+
+/// Returns the response for an object in the request's version, with its table columns.
+pub fn formed(call: &Call<'_>, code: u16, object: &Value, columns: &[Column]) -> Result<Answer, Status> {
+    let accepted = call.accepted;
+    let mut value = match accepted.form {
+        Form::Whole => return Ok(response::encoded(code, object, accepted, None)),
+        Form::Table => table::table(columns, object, include(call)?, now()),
+        Form::Metadata => table::partial_metadata(object),
+        Form::MetadataList => return Err(Status::not_acceptable(&api_registry::decode::MEDIA_TYPES)),
+    };
+    hide_field_annotations(&call.kind, &mut value);
+    Ok(response::encoded(code, &value, accepted, None))
+}
+
+/// Returns the response for a list of objects in the request's version.
+pub fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<Answer, Status> {
+    let (kind, version) = (&*call.kind, call.version());
+    // Items in a list of a built-in kind have no apiVersion and kind.
+    if call.accepted.form == Form::Whole && matches!(version.shape, Shape::BuiltIn(_)) {
+        for fields in items.iter_mut().filter_map(Value::as_object_mut) {
+            fields.remove("apiVersion");
+            fields.remove("kind");
+        }
+    }
+    let list = list_of(kind, version, items, metadata);
+    let mut value = match call.accepted.form {
+        Form::Whole => list,
+        Form::Table => table::table(&version.columns, &list, include(call)?, now()),
+        Form::MetadataList => table::partial_metadata_list(&list),
+        Form::Metadata => return Err(Status::not_acceptable(&api_registry::decode::MEDIA_TYPES)),
+    };
+    if call.accepted.form != Form::Whole {
+        hide_field_annotations(kind, &mut value);
+    }
+    Ok(response::encoded(200, &value, call.accepted, None))
+}
+
+/// Parses the `includeObject` parameter.
+pub fn include(call: &Call<'_>) -> Result<IncludeObject, Status> {
+    let word = call.asked.query.text("includeObject");
+    include_object(word).ok_or_else(|| Status::bad_request(format!("unrecognized includeObject value: {word:?}")))
+}
+
+/// Removes annotations that represent fields from metadata-only objects, whether single, in a list, or in table rows.
+pub fn hide_field_annotations(kind: &Kind, shown: &mut Value) {
+    if kind.field_annotations.is_empty() {
+        return;
+    }
+    let is_partial = |object: &Value| object.str_at(&["kind"]) == Some("PartialObjectMetadata");
+    let hide = |object: &mut Value| {
+        if let Some(mut meta) = MetaMut::of(object) {
+            kind.field_annotations.iter().for_each(|name| meta.remove_annotation(name));
+        }
+    };
+    if is_partial(shown) {
+        return hide(shown);
+    }
+    for list in ["items", "rows"] {
+        for item in shown.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let object = if list == "rows" { item.get_mut("object") } else { Some(item) };
+            object.filter(|object| is_partial(object)).into_iter().for_each(hide);
+        }
+    }
+}
+
+/// Returns a list object of a kind in a version.
+pub fn list_of(kind: &Kind, version: &Version, items: Vec<Value>, metadata: Object) -> Value {
+    let mut list = Object::new();
+    list.insert("apiVersion", kind.gvk(&version.name).api_version());
+    list.insert("kind", kind.list_kind.clone());
+    list.insert("metadata", Value::Object(metadata));
+    list.insert("items", items);
+    Value::Object(list)
+}

@@ -1,0 +1,75 @@
+//! Review kinds (SubjectAccessReview, TokenReview, …): the object is not stored, and the result is returned in its
+//! status.
+
+use api::kind::{Question, Verb};
+use api_registry::decode;
+use api_registry::options::{WriteKind, WriteOptions};
+use api_registry::strategy;
+use apimachinery::Value;
+use apimachinery::status::Status;
+use auth::access_review::{self, Kind as Review};
+use auth::{Authorizer, rules_review, token_review};
+
+use super::{Call, authorized_verb, bind, component_status, method_not_allowed, render};
+use crate::response::Answer;
+use crate::state::now;
+
+/// Evaluates the review in the body.
+pub async fn serve(call: &Call<'_>, question: Question) -> Result<Answer, Status> {
+    if question == Question::ComponentStatus {
+        return component_status::serve(call).await;
+    }
+    if authorized_verb(call) != Some(Verb::Create) || call.resource.in_url || !call.resource.subresource.is_empty() {
+        return Err(method_not_allowed());
+    }
+    let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
+    let received = decode::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
+    let mut asked = received.object;
+    if question == Question::Binding {
+        return bind::serve(call, &options, &asked).await;
+    }
+    let manager = options.manager(call.asked.user_agent());
+    let target = call.target(&manager);
+    // A local review applies to the namespace in its URL: its creator was authorized for that namespace only.
+    strategy::address(&target, &mut asked)?;
+    let sent = asked.clone();
+    let mut asked = strategy::own(&target, None, asked, now());
+    let status = match question {
+        Question::SelfSubjectReview => {
+            let api_version = call.kind.gvk(&call.resource.version).api_version();
+            let review = token_review::self_subject_review(&api_version, &call.user, now());
+            return render::formed(call, 201, &review, &call.version().columns);
+        }
+        Question::SubjectAccessReview => access(call, Review::Subject, &sent)?,
+        Question::LocalSubjectAccessReview => access(call, Review::LocalSubject, &sent)?,
+        Question::SelfSubjectAccessReview => access(call, Review::SelfSubject, &sent)?,
+        Question::SelfSubjectRulesReview => rules(call, &sent)?,
+        Question::TokenReview => token(call, &sent).await?,
+        Question::Binding | Question::ComponentStatus => return Err(method_not_allowed()),
+    };
+    if let Value::Object(fields) = &mut asked {
+        fields.insert("status", status);
+    }
+    call.warn(received.warnings);
+    render::formed(call, 201, &asked, &call.version().columns)
+}
+
+fn access(call: &Call<'_>, kind: Review, sent: &Value) -> Result<Value, Status> {
+    let review = access_review::read(kind, sent, &call.user)?;
+    let decision = call.state.authorization.authorize(&review.question.attributes());
+    Ok(access_review::status(&review, &decision))
+}
+
+fn rules(call: &Call<'_>, sent: &Value) -> Result<Value, Status> {
+    let namespace = rules_review::namespace(sent)?;
+    let policy = call.state.authorization.policy().map(|policy| policy.read().expect("no holder panics"));
+    let (rules, errors) = policy.as_ref().map(|policy| policy.rules_for(&call.user, namespace)).unwrap_or_default();
+    let incomplete = policy.is_none() || auth::node::Node::hides_rules_of(&call.user);
+    Ok(rules_review::status(&rules_review::Known { rules, errors, incomplete }))
+}
+
+async fn token(call: &Call<'_>, sent: &Value) -> Result<Value, Status> {
+    let asked = token_review::read(sent, call.state.authenticators.audiences())?;
+    let found = call.state.authenticators.by_token(&asked.token, &asked.audiences, &call.state).await;
+    token_review::status(&asked, found.map(Some))
+}

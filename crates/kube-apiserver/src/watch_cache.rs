@@ -1,0 +1,164 @@
+//! Watch cache: an in-memory copy of the store for reads and watches. Its only writer is the watch of the store.
+//!
+//! ```text
+//! store ──one watch──> feed ──> Shelf (a kind's objects, sorted; its last changes in order)
+//!                                 │ list: the entries, shared        │ watch: the revision reached
+//! ```
+//!
+//! An entry is the object's bytes (shared with an in-process store) and the fields that selectors need. A watcher is a
+//! position in the changes, so a slow watcher costs nothing. A watcher that falls behind the oldest kept change gets an
+//! error.
+
+mod change;
+mod entry;
+mod feed;
+mod kind_cache;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use api::kind::Kind;
+use client::shared_objects::Held;
+use mvcc::Revision;
+use tokio::sync::{Notify, watch};
+
+pub use change::{Change, FrameKey, What};
+pub use entry::Entry;
+pub use feed::run;
+pub use kind_cache::{KindCache, Missed};
+
+use crate::storage;
+
+/// Maximum number of decoded objects that are kept for the next reader.
+const RECENT_MAX: usize = 256;
+
+/// The watch cache of all kinds.
+pub struct Cache {
+    shelves: RwLock<BTreeMap<String, Arc<KindCache>>>,
+    reached: watch::Sender<Revision>,
+    /// Whether the watch of the store is running.
+    fed: AtomicBool,
+    /// Prefixes of shelves created after the initial fill, which must still be read from the store.
+    unfilled: Mutex<Vec<String>>,
+    /// Notified when `unfilled` gets an entry.
+    made: Notify,
+    /// Notified when a reader waits for a revision that no event has brought: the feed requests the store's progress.
+    nudge: Notify,
+    /// Whether a client in this process receives decoded objects.
+    is_held: AtomicBool,
+    /// The most recently decoded objects, so that the next reader need not decode them again.
+    recent: Mutex<VecDeque<Held>>,
+}
+
+/// The cache did not reach the revision within the timeout.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the watch cache has not reached revision {0} in time")]
+pub struct Behind(pub Revision);
+
+impl Cache {
+    /// Creates an empty cache with a shelf for every built-in kind and for the internal kinds.
+    pub fn new(kinds: &[Arc<Kind>], internal: &[Kind]) -> Self {
+        let cache = Self {
+            shelves: RwLock::default(),
+            reached: watch::Sender::new(0),
+            fed: AtomicBool::new(false),
+            unfilled: Mutex::default(),
+            made: Notify::new(),
+            nudge: Notify::new(),
+            is_held: AtomicBool::new(false),
+            recent: Mutex::default(),
+        };
+        for kind in kinds.iter().map(|kind| &**kind).chain(internal) {
+            cache.shelf(kind);
+        }
+        // The initial fill covers all of these shelves.
+        cache.unfilled.lock().expect("no holder panics").clear();
+        cache
+    }
+
+    /// Whether the cache is filled and receives every change.
+    pub fn is_fed(&self) -> bool {
+        self.fed.load(Ordering::Relaxed)
+    }
+
+    /// Returns the shelf of a kind with its current selectable fields; creates the shelf if there is none.
+    pub fn shelf(&self, kind: &Kind) -> Arc<KindCache> {
+        let prefix = storage::prefix(kind);
+        if let Some(shelf) = self.shelves.read().expect("no holder panics").get(prefix) {
+            return shelf.clone();
+        }
+        let mut shelves = self.shelves.write().expect("no holder panics");
+        let shelf = shelves.entry(prefix.to_owned()).or_insert_with(|| {
+            self.unfilled.lock().expect("no holder panics").push(prefix.to_owned());
+            self.made.notify_one();
+            Arc::new(KindCache::new(kind))
+        });
+        shelf.clone()
+    }
+
+    /// Re-creates the shelf of a custom resource, whose selectable fields may have changed.
+    pub fn renew(&self, kind: &Kind) -> Arc<KindCache> {
+        self.forget(kind);
+        self.shelf(kind)
+    }
+
+    /// Drops the shelf of a kind that is no longer served and closes its watches.
+    pub fn forget(&self, kind: &Kind) {
+        let dropped = self.shelves.write().expect("no holder panics").remove(storage::prefix(kind));
+        if let Some(shelf) = dropped {
+            shelf.pass_to(0);
+        }
+    }
+
+    /// Declares that a client in this process receives decoded objects.
+    pub fn hold(&self) {
+        self.is_held.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the decoded object of an entry and keeps it among the recent objects.
+    pub fn known(&self, entry: &Entry) -> Held {
+        entry.held_or(|object| self.keep(object.clone()))
+    }
+
+    /// Keeps a changed object if a client in this process receives decoded objects.
+    fn changed(&self, object: Held) {
+        if self.is_held.load(Ordering::Relaxed) {
+            self.keep(object);
+        }
+    }
+
+    /// Keeps a decoded object until [`RECENT_MAX`] others have been kept.
+    fn keep(&self, object: Held) {
+        let mut recent = self.recent.lock().expect("no holder panics");
+        if recent.len() >= RECENT_MAX {
+            recent.pop_front();
+        }
+        recent.push_back(object);
+    }
+
+    /// Returns the revision up to which all changes are in the cache.
+    pub fn reached(&self) -> Revision {
+        *self.reached.borrow()
+    }
+
+    /// Waits until the cache has reached `revision`.
+    pub async fn wait(&self, revision: Revision, at_most: Duration) -> Result<(), Behind> {
+        if self.reached() >= revision {
+            return Ok(());
+        }
+        let mut reached = self.reached.subscribe();
+        self.nudge.notify_one();
+        let arrived = tokio::time::timeout(at_most, reached.wait_for(|reached| *reached >= revision)).await;
+        match arrived {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(Behind(revision)),
+        }
+    }
+
+    /// Returns a receiver that is notified of every revision reached.
+    pub fn follow(&self) -> watch::Receiver<Revision> {
+        self.reached.subscribe()
+    }
+}

@@ -1,0 +1,352 @@
+//! The kube-proxy sync loop: watches services, slices and the node, and applies each change in one transaction.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Key, Resource, Value, json, value};
+use client::Client;
+use client::cache::{self, Changed, Notices, Reader, Source};
+use controller::kinds;
+use net::link::Links;
+use net::{Cidr, conntrack};
+use tokio::task::JoinSet;
+
+use crate::config::{Config, DetectLocal, Mode, NodePortAddresses};
+use crate::dataplane::{self, Engine, Settings};
+use crate::health::{Ports, Told};
+use crate::metrics::{Extent, Metrics};
+use crate::service::Node;
+use crate::service_state::{Changes, Rules};
+
+/// Maximum pending change notices; beyond that everything is evaluated.
+const NOTICES_MAX: usize = 10_000;
+/// Interval between retries after the kernel rejected the rules.
+const RETRY: Duration = Duration::from_secs(5);
+/// Maximum addresses in one log line.
+const NAMED_MAX: usize = 64;
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// The proxy stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The watch caches stopped.
+    #[error("the watches of the proxy stopped")]
+    Ended(#[from] cache::Ended),
+}
+
+/// A watched resource type.
+struct Watched {
+    reader: Reader<Value>,
+    notices: Notices,
+}
+
+/// Runs the proxy for as long as the future is polled. Updates `well` and `metrics`.
+pub async fn run(client: Client, config: Config, well: Arc<RwLock<Told>>, metrics: Arc<Metrics>) -> Result<(), Error> {
+    let mut watches = JoinSet::new();
+    let mut watch = |resource: &Resource, field_selector: String| {
+        let source = Source { field_selector, ..Source::all(client.clone(), resource.clone()) };
+        let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), small);
+        let notices = Notices::new(NOTICES_MAX);
+        reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
+        watches.spawn(reflector.run());
+        Watched { reader, notices }
+    };
+    let services = watch(&kinds::SERVICES, String::new());
+    let slices = watch(&kinds::ENDPOINT_SLICES, String::new());
+    let node = watch(&kinds::NODES, format!("metadata.name={}", config.node_name));
+    for watched in [&services, &slices, &node] {
+        watched.reader.synced().await?;
+    }
+    let mut proxy = Proxy::new(config, well, metrics);
+    // Rules of an earlier run stay until all caches are synced.
+    proxy.see_services(&services, Changed::Everything);
+    proxy.see_slices(&slices, Changed::Everything);
+    proxy.see_node(&node);
+    loop {
+        let retry = proxy.sync().await;
+        let again = async {
+            match retry {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = services.notices.take() => proxy.see_services(&services, changed),
+            changed = slices.notices.take() => proxy.see_slices(&slices, changed),
+            _ = node.notices.take() => proxy.see_node(&node),
+            () = again => {}
+        }
+        // Changes that arrived together are applied together.
+        if let Some(changed) = services.notices.try_take() {
+            proxy.see_services(&services, changed);
+        }
+        if let Some(changed) = slices.notices.try_take() {
+            proxy.see_slices(&slices, changed);
+        }
+    }
+}
+
+/// Removes the rules of all modes.
+pub fn clean_up() -> Result<(), dataplane::Error> {
+    dataplane::clean_up()
+}
+
+struct Proxy {
+    config: Config,
+    rules: Rules,
+    engine: Engine,
+    settings: Settings,
+    /// Whether the kernel's rules equal those last written.
+    in_step: bool,
+    /// Whether the rules of other modes have been removed.
+    alone: bool,
+    ports: Ports,
+    well: Arc<RwLock<Told>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Proxy {
+    fn new(config: Config, well: Arc<RwLock<Told>>, metrics: Arc<Metrics>) -> Self {
+        let node = Node { name: config.node_name.clone(), zone: String::new() };
+        let rules = Rules::new(node, config.masquerade_all);
+        let settings = Settings { mark: 1 << config.masquerade_bit, ..Settings::default() };
+        let engine = Engine::new(config.mode);
+        Self { config, rules, engine, settings, in_step: false, alone: false, ports: Ports::default(), well, metrics }
+    }
+
+    fn see_services(&mut self, watched: &Watched, changed: Changed) {
+        self.metrics.services_changed(count(&changed));
+        let known = self.rules.known().0;
+        each(watched, changed, &known, |key, object| self.rules.set_service(key, object));
+    }
+
+    fn see_slices(&mut self, watched: &Watched, changed: Changed) {
+        self.metrics.slices_changed(count(&changed));
+        let known = self.rules.known().1;
+        each(watched, changed, &known, |key, object| self.rules.set_slice(key, object));
+    }
+
+    fn see_node(&mut self, watched: &Watched) {
+        let objects = watched.reader.snapshot().objects;
+        let object = objects.get(&Key::cluster(self.config.node_name.as_str()));
+        let zone = object.and_then(|node| Meta::of(node).label(ZONE)).unwrap_or_default().to_owned();
+        self.rules.set_node(Node { name: self.config.node_name.clone(), zone });
+        let settings = Settings {
+            pods: pods(&self.config, object),
+            node_addresses: node_addresses(&self.config, object),
+            every_address: self.config.mode == Mode::Iptables && self.config.node_port_addresses.is_empty(),
+            localhost: self.config.localhost_node_ports,
+            mark: self.settings.mark,
+        };
+        if settings != self.settings {
+            self.settings = settings;
+            self.in_step = false;
+        }
+    }
+
+    /// Applies the rules to the kernel; on failure, returns when to retry.
+    async fn sync(&mut self) -> Option<Duration> {
+        let begun = Instant::now();
+        let changes = self.rules.changes();
+        if self.in_step && changes.is_empty() {
+            return None;
+        }
+        let done = self.write(&changes).await;
+        self.ports.set(self.rules.health()).await;
+        self.tell(done.is_ok());
+        match done {
+            Ok(extent) => {
+                self.metrics.synced(extent, begun.elapsed(), self.rules.len());
+                if self.config.mode != Mode::Userspace {
+                    match extent {
+                        Extent::Changes => forget_stale(&changes, &self.settings),
+                        // Endpoints may have been deleted while the proxy was not running.
+                        Extent::Everything => forget_stale(&self.rules.everything(), &self.settings),
+                    }
+                }
+                // `knarr trace` reads this line: no API object records when a service's rules were applied.
+                let services = named(&changes);
+                tracing::info!(services, took = ?begun.elapsed(), "the rules are in place");
+                None
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = chain(&error),
+                    "failed to write the rules; replacing all rules at the next retry"
+                );
+                self.metrics.failed();
+                self.in_step = false;
+                Some(RETRY)
+            }
+        }
+    }
+
+    async fn write(&mut self, changes: &Changes) -> Result<Extent, dataplane::Error> {
+        if self.in_step {
+            match self.engine.change(changes.clone()).await {
+                Ok(()) => return Ok(Extent::Changes),
+                // Another process changed the rules.
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "rules were changed by another process; replacing all rules");
+                }
+            }
+        }
+        self.engine.everything(self.settings.clone(), self.rules.everything()).await?;
+        self.in_step = true;
+        if !std::mem::replace(&mut self.alone, true) {
+            let mode = self.config.mode;
+            // Runs in the background: the rules are already in place.
+            tokio::task::spawn_blocking(move || {
+                if let Err(error) = dataplane::clean_up_others(mode) {
+                    tracing::warn!(error = chain(&error), "failed to remove the rules of other proxy modes");
+                }
+            });
+        }
+        Ok(Extent::Everything)
+    }
+
+    fn tell(&self, ok: bool) {
+        let body = json::to_string(&value!({"nodeEligible": true, "healthy": ok}));
+        *self.well.write().unwrap_or_else(PoisonError::into_inner) = Told { ok, body, weight: 0 };
+    }
+}
+
+/// Returns the changed addresses, up to the limit of a log line.
+fn named(changes: &Changes) -> String {
+    let addresses: BTreeSet<String> =
+        changes.frontends.keys().map(|frontend| frontend.address.to_string()).take(NAMED_MAX).collect();
+    Vec::from_iter(addresses).join(" ")
+}
+
+fn count(changed: &Changed) -> usize {
+    match changed {
+        Changed::Keys(keys) => keys.len(),
+        Changed::Everything => 1,
+    }
+}
+
+fn each(watched: &Watched, changed: Changed, known: &[Key], mut set: impl FnMut(&Key, Option<&Value>)) {
+    let objects = watched.reader.snapshot().objects;
+    match changed {
+        Changed::Keys(keys) => keys.iter().for_each(|key| set(key, objects.get(key))),
+        Changed::Everything => {
+            known.iter().filter(|key| objects.get(key).is_none()).for_each(|key| set(key, None));
+            objects.iter().for_each(|entry| set(&entry.key, Some(&entry.value)));
+        }
+    }
+}
+
+/// Deletes conntrack entries of UDP flows to endpoints that no longer exist, so that the flows are routed again.
+pub fn forget_stale(changes: &Changes, settings: &Settings) {
+    let moved = changes.moved_datagrams();
+    if moved.is_empty() {
+        return;
+    }
+    let forgotten = conntrack::forget(net::Protocol::Udp, |flow| {
+        let (ip, port) = flow.to;
+        let own = settings.every_address || settings.node_addresses.contains(&ip);
+        let nobody: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let of_node = || moved.get(&(nobody, port)).filter(|_| own);
+        let places = moved.get(&flow.to).or_else(of_node);
+        places.is_some_and(|places| !places.contains(&flow.answered_by))
+    });
+    if let Err(error) = forgotten {
+        tracing::warn!(error = chain(&error), "failed to delete stale conntrack entries");
+    }
+}
+
+/// Returns the pod CIDRs whose traffic is not masqueraded.
+fn pods(config: &Config, node: Option<&Value>) -> Vec<Cidr> {
+    match config.detect_local {
+        DetectLocal::ClusterCidr => config.cluster_cidrs.clone(),
+        DetectLocal::NodeCidr => {
+            let blocks = node.and_then(|node| node.at(&["spec", "podCIDRs"])).and_then(Value::as_array);
+            let texts = blocks.unwrap_or_default().iter().filter_map(Value::as_str);
+            texts.filter_map(|text| text.parse().ok()).collect()
+        }
+    }
+}
+
+/// Returns the node addresses that serve NodePorts.
+fn node_addresses(config: &Config, node: Option<&Value>) -> Vec<IpAddr> {
+    let wanted = &config.node_port_addresses;
+    let listed = node.and_then(|node| node.at(&["status", "addresses"])).and_then(Value::as_array).unwrap_or_default();
+    let internal = listed.iter().filter(|address| address.str_at(&["type"]) == Some("InternalIP"));
+    let primary: Vec<IpAddr> = internal.filter_map(|address| address.str_at(&["address"])?.parse().ok()).collect();
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    if wanted.is_empty() || wanted.contains(&NodePortAddresses::Primary) {
+        addresses.extend(&primary);
+    }
+    let blocks: Vec<Cidr> = wanted
+        .iter()
+        .filter_map(|one| match one {
+            NodePortAddresses::Within(block) => Some(*block),
+            NodePortAddresses::Primary => None,
+        })
+        .collect();
+    if !blocks.is_empty() {
+        match Links::open().and_then(|mut links| links.addresses()) {
+            Ok(own) => {
+                let own = own.into_iter().map(|address| address.ip).filter(|ip| may_serve(config, *ip));
+                addresses.extend(own.filter(|ip| blocks.iter().any(|block| block.contains(*ip))));
+            }
+            Err(error) => tracing::warn!(error = chain(&error), "failed to list the addresses of this node"),
+        }
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
+/// Whether an address can serve NodePorts. Loopback: IPv4 addresses if configured in iptables mode, and all addresses
+/// in userspace mode.
+fn may_serve(config: &Config, ip: IpAddr) -> bool {
+    let loopback = match config.mode {
+        Mode::Nftables => false,
+        Mode::Iptables => config.localhost_node_ports && ip.is_ipv4(),
+        Mode::Userspace => true,
+    };
+    !ip.is_loopback() || loopback
+}
+
+/// Removes the parts of an object that the proxy does not need, which are most of it.
+fn small(mut object: Value) -> Value {
+    if let Some(mut meta) = MetaMut::of(&mut object) {
+        meta.remove("managedFields");
+        meta.remove("annotations");
+    }
+    object
+}
+
+/// Formats an error with its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_serves_node_ports_where_the_mode_supports_it() {
+        let check = |mode: Mode, localhost_node_ports: bool, expect: [bool; 3]| {
+            let config = Config { mode, localhost_node_ports, ..Config::default() };
+            let serves = ["127.0.0.1", "::1", "192.0.2.1"].map(|ip| may_serve(&config, ip.parse().unwrap()));
+            assert_eq!(serves, expect, "{mode:?} {localhost_node_ports}");
+        };
+        check(Mode::Nftables, true, [false, false, true]);
+        check(Mode::Iptables, true, [true, false, true]);
+        check(Mode::Iptables, false, [false, false, true]);
+        check(Mode::Userspace, true, [true, true, true]);
+    }
+}
