@@ -2,12 +2,12 @@
 
 use std::error::Error as _;
 
+use pod_network::NetworkError;
 use tonic::{Code, Status};
 
 use crate::cdi::CdiError;
 use crate::spec::SpecError;
 use crate::user::UserError;
-use net::NetworkError;
 
 /// A CRI request failed.
 #[derive(Debug, thiserror::Error)]

@@ -8,8 +8,9 @@ use std::time::Duration;
 use container_shim::cgroup::Cgroup;
 use container_shim::protocol::{self, NETNS};
 use container_shim::systemd::{self, Systemd};
-use net::{Attachment, PortMapping, Protocol};
+use netlink::Protocol;
 use node_api::cri::v1;
+use pod_network::{Attachment, PortMapping};
 use rustix::mount::MountFlags;
 
 use crate::blocking;

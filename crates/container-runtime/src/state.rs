@@ -9,8 +9,8 @@ use container_shim::cgroup::Cgroup;
 use container_shim::protocol::{EXIT, Exit, Reply};
 use container_shim::{Client, Events, Program};
 use image_store::{Builtin, Digest, Image, Registries, Store};
-use net::Network;
 use node_api::cri::v1;
+use pod_network::Network;
 use tokio::sync::{broadcast, watch};
 
 use crate::blocking;

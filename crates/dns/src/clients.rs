@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use net::Cidr;
-use net::link::Links;
+use netlink::Cidr;
+use netlink::link::Links;
 
 /// Rate limit per client. An answer from the cluster's zone costs [`ANSWER_COST`], a forwarded query [`FORWARD_COST`].
 const UNITS_PER_SECOND: u32 = 10_000;

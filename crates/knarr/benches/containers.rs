@@ -10,8 +10,9 @@ mod machine;
 
 use std::time::{Duration, Instant};
 
-use machine::{Machine, machine_with, script};
 use node_api::cri::v1;
+
+use machine::{Machine, machine_with, script};
 
 const ROUNDS: usize = 30;
 

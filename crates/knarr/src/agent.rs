@@ -106,7 +106,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let parent = agent.with_process.map(Parent::open).transpose()?;
     if let Some(netns) = &agent.netns {
         // Threads inherit the namespace, so it is entered before any are started.
-        net::namespace::enter(netns)
+        netlink::namespace::enter(netns)
             .with_context(|| format!("failed to enter the network namespace {}", netns.display()))?;
     }
     if let Some(parent) = parent {

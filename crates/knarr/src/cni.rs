@@ -4,9 +4,10 @@
 
 use std::io::Read;
 
-use crate::output::outln;
 use anyhow::Context;
 use clap::{ArgMatches, Command};
+
+use crate::output::outln;
 
 /// Adds no arguments: CNI passes everything in environment variables and on standard input.
 pub fn arguments(command: Command) -> Command {
@@ -19,7 +20,7 @@ pub fn run(_matches: &ArgMatches) -> anyhow::Result<()> {
     std::io::stdin().read_to_end(&mut input).context("failed to read the configuration from standard input")?;
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    match net::plugin::answer(&environment.collect(), &input) {
+    match pod_network::plugin::answer(&environment.collect(), &input) {
         Ok(Some(answer)) => outln!("{answer}"),
         Ok(None) => {}
         Err(error) => {

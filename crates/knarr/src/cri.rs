@@ -7,7 +7,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use container_runtime::{Config, Runtime, Ulimit};
-use net::{Auto, Cidr, Cni, Loopback, Network, Routed};
+use netlink::Cidr;
+use pod_network::{Auto, Cni, Loopback, Network, Routed};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::image::registries;
@@ -138,12 +139,12 @@ fn network(matches: &ArgMatches, root: &Path) -> anyhow::Result<Arc<dyn Network>
     };
     let built_in = || -> anyhow::Result<Routed> {
         let cluster_cidr = matches.get_one::<String>("cluster-cidr").expect("it has a default");
-        Ok(Routed::new(net::routed::Config {
+        Ok(Routed::new(pod_network::routed::Config {
             pod_cidrs: Cidr::parse_list(pod_cidr.map_or("", String::as_str)).context("--pod-cidr")?,
             cluster_cidrs: Cidr::parse_list(cluster_cidr).context("--cluster-cidr")?,
             // Always reserved: a node on another segment may join later, when the MTU of running pods is fixed.
-            overhead: net::mesh::OVERHEAD,
-            ..net::routed::Config::new(&root.join("network"))
+            overhead: pod_network::mesh::OVERHEAD,
+            ..pod_network::routed::Config::new(&root.join("network"))
         }))
     };
     Ok(match chosen.unwrap_or(usual) {

@@ -49,7 +49,7 @@ pub fn arguments(command: Command) -> Command {
             Arg::new("cluster-cidr")
                 .long("cluster-cidr")
                 .value_name("CIDR,...")
-                .value_parser(net::Cidr::parse_list)
+                .value_parser(netlink::Cidr::parse_list)
                 .help("Answer only pods in these CIDRs, the cluster's nodes and this host [default: all clients]"),
         )
         .arg(
@@ -86,7 +86,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> anyhow::Res
     let resolvers = resolvers(resolv_conf)?;
     let listeners = Listeners::bind(&addresses).await.context("failed to listen")?;
     let ours = listeners.addresses()?;
-    let clients = match matches.get_one::<Vec<net::Cidr>>("cluster-cidr") {
+    let clients = match matches.get_one::<Vec<netlink::Cidr>>("cluster-cidr") {
         Some(pods) => Clients::of_cluster(pods.clone(), &ours),
         None => Clients::everybody(),
     };

@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 
 use anyhow::{Context, Result, ensure};
 use clap::{ArgMatches, Args, FromArgMatches};
-use net::namespace;
+use netlink::namespace;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::output::outln;
@@ -121,9 +121,9 @@ pub fn kill_node(name: &str, data_dir: &Path) -> Result<()> {
 
 /// Removes host resources of pods and Services: links, rules, mounts and cgroups.
 fn clean_up(data_dir: &Path) -> Result<()> {
-    let network = net::Routed::new(net::routed::Config::new(&data_dir.join("runtime").join("network")));
+    let network = pod_network::Routed::new(pod_network::routed::Config::new(&data_dir.join("runtime").join("network")));
     network.clean_up().context("failed to remove the pod network")?;
-    net::mesh::apply(&[], &[], None).context("failed to remove the routes to other nodes")?;
+    pod_network::mesh::apply(&[], &[], None).context("failed to remove the routes to other nodes")?;
     kube_proxy::run::clean_up().context("failed to remove the rules of Services")?;
     kube_proxy::policy::follow::clean_up().context("failed to remove the rules of network policies")?;
     leftovers::unmount_inside(&data_dir.join("kubelet"))?;

@@ -8,10 +8,11 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::output::outln;
 use anyhow::{Context, bail, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use image_store::{Config, Credentials, Host, Name, Recipe, Registries, Store};
+
+use crate::output::outln;
 use meter::Meter;
 use nodes::Node;
 

@@ -64,7 +64,7 @@ pub struct Options {
     /// CIDRs of the IPs of nodes in network namespaces, one per IP family [default: those of the last start, initially
     /// 172.30.0.0/24 and fd4b:6e61:7272::/64].
     #[arg(long, value_delimiter = ',')]
-    pub node_cidr: Vec<net::Cidr>,
+    pub node_cidr: Vec<netlink::Cidr>,
     #[command(flatten)]
     pub offer: Offer,
     /// Addresses of Services of type LoadBalancer: `nodes` for the nodes' addresses, `none`, or a pool of unused

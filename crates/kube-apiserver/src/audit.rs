@@ -13,11 +13,11 @@ use ::audit::log::{Format, line};
 use ::audit::options::Mode;
 use ::audit::truncate::{Limits, cut};
 use ::audit::{Attributes, Event, Level, Policy, User, Verdict};
+use component_base::LogFile;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::metrics::Metrics;
-use component_base::LogFile;
 use queue::Queue;
 pub use webhook::Webhook;
 

@@ -23,7 +23,7 @@ use apimachinery::{Key, Resource, Value, value};
 use client::cache::{Notices, Source};
 use client::{Client, DeleteOptions, Patch, Target, WriteOptions};
 use controller::kinds;
-use net::Cidr;
+use netlink::Cidr;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 

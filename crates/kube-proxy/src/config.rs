@@ -5,7 +5,7 @@ mod fields;
 use std::net::{IpAddr, SocketAddr};
 
 use apimachinery::Value;
-use net::Cidr;
+use netlink::Cidr;
 
 const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 const KIND: &str = "KubeProxyConfiguration";
@@ -173,7 +173,7 @@ impl Config {
             "primary" => Ok(NodePortAddresses::Primary),
             block => match block.parse() {
                 Ok(block) => Ok(NodePortAddresses::Within(block)),
-                Err(problem) => Err(error(field, net::cidr::CidrError::to_string(&problem))),
+                Err(problem) => Err(error(field, netlink::cidr::CidrError::to_string(&problem))),
             },
         };
         self.node_port_addresses = texts.iter().map(one).collect::<Result<_, _>>()?;

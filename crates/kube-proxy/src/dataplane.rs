@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use net::{Cidr, netlink};
+use netlink::Cidr;
 use tokio::task::JoinError;
 
 use crate::config::Mode;
@@ -100,7 +100,7 @@ pub fn clean_up() -> Result<(), Error> {
     Ok(userspace::clean_up()?)
 }
 
-async fn commit(batch: net::nft::Batch) -> Result<(), Error> {
+async fn commit(batch: netlink::nft::Batch) -> Result<(), Error> {
     Ok(tokio::task::spawn_blocking(move || batch.commit()).await??)
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use net::Protocol;
+use netlink::Protocol;
 
 use crate::service::{Endpoint, Node, ServicePort, Slice};
 

@@ -19,9 +19,9 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use net::Protocol;
-use net::namespace::set_sysctl;
-use net::nft::Family;
+use netlink::Protocol;
+use netlink::namespace::set_sysctl;
+use netlink::nft::Family;
 
 use crate::dataplane::Settings;
 use crate::service_state::{Backend, Changes, Frontend};

@@ -10,9 +10,9 @@ use apimachinery::meta::Meta;
 use client::Client;
 use client::cache::{self, Notices, Source};
 use controller::kinds;
-use net::link::{Changes, Links};
-use net::mesh::{Peer, apply, plan};
-use net::{Cidr, netlink};
+use netlink::Cidr;
+use netlink::link::{Changes, Links};
+use pod_network::mesh::{Peer, apply, plan};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 

@@ -19,12 +19,12 @@ mod chains;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use net::Cidr;
-use net::nft::{
+use netlink::Cidr;
+use netlink::nft::{
     Batch, CT_STATE, ChainKind, Compare, Element, Expression, Family, Field, Held, Holds, Hook, Key, META_MARK, Reg,
     Reject, STATE_NEW, Set, Table, Verdict,
 };
-use net::pod_rules::{Side, destination, source, within};
+use pod_network::pod_rules::{Side, destination, source, within};
 
 use crate::dataplane::Settings;
 use crate::service_state::{Backend, Changes, Forwarding, Frontend, FrontendKind, Masquerade};
@@ -178,10 +178,10 @@ fn shared(frontend: &Frontend, backend: &Backend) -> impl Iterator<Item = (&'sta
 
 impl ExistingTable {
     /// Detects the table of an earlier run.
-    pub fn look() -> Result<Self, net::netlink::Error> {
+    pub fn look() -> Result<Self, netlink::Error> {
         let mut chains = BTreeSet::new();
         for family in [Family::Ip, Family::Ip6] {
-            chains.extend(net::nft::chains(family, TABLE)?.into_iter().map(|name| (family, name)));
+            chains.extend(netlink::nft::chains(family, TABLE)?.into_iter().map(|name| (family, name)));
         }
         Ok(Self::Ours(chains))
     }
@@ -340,7 +340,7 @@ fn load_key(family: Family, node_port: bool) -> [Expression; 3] {
         true => Expression::Load(Reg(1), vec![0; length as usize]),
         false => Expression::Network(offset, length, Reg(1)),
     };
-    [Expression::Meta(net::nft::META_L4PROTO, Reg(0)), address, Expression::Transport(2, 2, Reg(1 + words))]
+    [Expression::Meta(netlink::nft::META_L4PROTO, Reg(0)), address, Expression::Transport(2, 2, Reg(1 + words))]
 }
 
 /// Looks up a map, first with the destination address, then as node port.

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use apimachinery::Key;
-use net::Protocol;
+use netlink::Protocol;
 
 pub use model::{Direction, Pod, Policy, PortWish, Rule, Who};
 

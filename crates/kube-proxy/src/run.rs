@@ -10,8 +10,9 @@ use apimachinery::{Key, Resource, Value, json, value};
 use client::Client;
 use client::cache::{self, Changed, Notices, Reader, Source};
 use controller::kinds;
-use net::link::Links;
-use net::{Cidr, conntrack};
+use netlink::Cidr;
+use netlink::conntrack;
+use netlink::link::Links;
 use tokio::task::JoinSet;
 
 use crate::config::{Config, DetectLocal, Mode, NodePortAddresses};
@@ -245,7 +246,7 @@ pub fn forget_stale(changes: &Changes, settings: &Settings) {
     if moved.is_empty() {
         return;
     }
-    let forgotten = conntrack::forget(net::Protocol::Udp, |flow| {
+    let forgotten = conntrack::forget(netlink::Protocol::Udp, |flow| {
         let (ip, port) = flow.to;
         let own = settings.every_address || settings.node_addresses.contains(&ip);
         let nobody: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };

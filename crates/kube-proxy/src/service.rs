@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Value};
-use net::{Cidr, Protocol};
+use netlink::{Cidr, Protocol};
 
 /// Label with the service of an endpoint slice.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use apimachinery::{Key, Value};
-use net::{Cidr, Protocol};
+use netlink::{Cidr, Protocol};
 
 use crate::endpoints::{Chosen, Place, choose};
 use crate::service::{Node, Service, ServicePort, Slice};

@@ -21,9 +21,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError};
 
-use net::link::{Address, Links};
-use net::namespace::set_sysctl;
-use net::{Protocol, netlink};
+use netlink::Protocol;
+use netlink::link::{Address, Links};
+use netlink::namespace::set_sysctl;
 use tokio::task::JoinHandle;
 
 use crate::dataplane::Settings;

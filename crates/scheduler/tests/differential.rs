@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use apimachinery::Value;
 use proptest::prelude::*;
-use random::TestRng;
-use reference::World;
-use reference::words::{name, priority};
 use scheduler::plugins::default_preemption::Budget;
 use scheduler::schedule::{Context, Nominated, RandomSource};
 use scheduler::{Decision, Node, Pod, Profile, Snapshot, schedule};
+
+use random::TestRng;
+use reference::World;
+use reference::words::{name, priority};
 
 /// Time at which a binding completes.
 #[derive(Clone, Copy, PartialEq, Eq)]

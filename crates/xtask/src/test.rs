@@ -48,7 +48,7 @@ const AREAS: &[Area] = &[
     Area {
         name: "network",
         about: "pod network, Service proxy, network policies and DNS (needs root)",
-        filter: "package(net) + package(kube-proxy) + package(dns)",
+        filter: "package(pod-network) + package(kube-proxy) + package(dns)",
     },
     Area {
         name: "objects",

@@ -5,7 +5,7 @@
 mod resolvers;
 mod strangers;
 #[expect(dead_code, reason = "other tests use the rest of it")]
-#[path = "../../../net/tests/network/world.rs"]
+#[path = "../../../pod-network/tests/network/world.rs"]
 mod world;
 
 use std::net::SocketAddr;

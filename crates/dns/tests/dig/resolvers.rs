@@ -93,7 +93,7 @@ impl Space {
             });
         };
         // The thread exits with the test process.
-        std::thread::spawn(move || net::namespace::within(&path, work));
+        std::thread::spawn(move || netlink::namespace::within(&path, work));
         told.recv().unwrap();
         space
     }

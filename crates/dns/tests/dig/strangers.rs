@@ -62,7 +62,7 @@ fn serve(node: &Namespace) -> (SocketAddr, tokio::sync::oneshot::Sender<()>, Joi
         executor.block_on(async {
             let listeners = Listeners::bind(&["192.0.2.1:0".parse().unwrap()]).await.unwrap();
             let addresses = listeners.addresses().unwrap();
-            let clients = Clients::of_cluster(net::Cidr::parse_list("10.244.0.0/16").unwrap(), &addresses);
+            let clients = Clients::of_cluster(netlink::Cidr::parse_list("10.244.0.0/16").unwrap(), &addresses);
             clients.set_node("two", vec!["192.0.2.2".parse().unwrap()]);
             tell.send(addresses[0]).unwrap();
             tokio::select! {
@@ -71,7 +71,7 @@ fn serve(node: &Namespace) -> (SocketAddr, tokio::sync::oneshot::Sender<()>, Joi
             }
         });
     };
-    let thread = std::thread::spawn(move || net::namespace::within(&path, work).unwrap());
+    let thread = std::thread::spawn(move || netlink::namespace::within(&path, work).unwrap());
     (told.recv().unwrap(), stop, thread)
 }
 

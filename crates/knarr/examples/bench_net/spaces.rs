@@ -30,7 +30,7 @@ impl Space {
 
     /// Calls a function in the namespace.
     pub fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R> {
-        net::namespace::within(&self.path(), work).context("failed to enter a network namespace")
+        netlink::namespace::within(&self.path(), work).context("failed to enter a network namespace")
     }
 }
 

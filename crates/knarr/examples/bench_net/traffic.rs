@@ -10,8 +10,9 @@ use apimachinery::{Key, value};
 use kube_proxy::config::Mode;
 use kube_proxy::dataplane::{Engine, Settings};
 use kube_proxy::{Node, Rules};
-use net::routed::Config;
-use net::{Cidr, Routed};
+use netlink::Cidr;
+use pod_network::Routed;
+use pod_network::routed::Config;
 
 use crate::spaces::Space;
 

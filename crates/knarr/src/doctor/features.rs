@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use diagnostics::checkup::{Feature, Need, Tried};
-use net::link::Links;
-use net::nft::{Batch, Family};
+use netlink::link::Links;
+use netlink::nft::{Batch, Family};
 use rustix::mount::{MountFlags, mount};
 
 /// Namespaces that a pod needs, by their names in /proc/self/ns.

@@ -53,7 +53,7 @@ pub fn begin_anew() -> Result<()> {
 
 /// Returns a channel that receives a value whenever links or addresses change.
 fn heard() -> Result<mpsc::Receiver<()>> {
-    let mut changes = net::link::Changes::open().context("failed to watch the addresses of this host")?;
+    let mut changes = netlink::link::Changes::open().context("failed to watch the addresses of this host")?;
     let (tell, heard) = mpsc::channel(1);
     std::thread::Builder::new().name("addresses".to_owned()).spawn(move || {
         // The channel holds one value, which stands for all changes since the last read.

@@ -21,8 +21,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use client::backoff::Backoff;
 use kubelet::inotify::Changes;
-use net::routed::INTERFACE;
-use net::{Cidr, Routed, namespace};
+use netlink::Cidr;
+use netlink::namespace;
+use pod_network::Routed;
+use pod_network::routed::INTERFACE;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
@@ -85,7 +87,7 @@ impl Nodes {
     }
 
     fn new(folder: PathBuf, cidrs: Vec<Cidr>) -> Self {
-        let network = Routed::new(net::routed::Config {
+        let network = Routed::new(pod_network::routed::Config {
             pod_cidrs: cidrs.clone(),
             cluster_cidrs: cidrs.clone(),
             table: "knarr-nodes".to_owned(),
@@ -93,7 +95,7 @@ impl Nodes {
             bind_sources: false,
             // A restarted node must keep the address that other nodes know.
             keep_addresses: true,
-            ..net::routed::Config::new(&folder.join("network"))
+            ..pod_network::routed::Config::new(&folder.join("network"))
         });
         Self { folder, network, cidrs }
     }
@@ -106,7 +108,7 @@ impl Nodes {
         }
         let reached = |address: IpAddr| {
             let same = self.cidrs.iter().find(|cidr| cidr.is_ipv4() == address.is_ipv4());
-            let gateway = same.and_then(net::ipam::gateway).filter(|_| address.is_loopback());
+            let gateway = same.and_then(pod_network::ipam::gateway).filter(|_| address.is_loopback());
             gateway.unwrap_or(address)
         };
         Ok(found.into_iter().map(reached).collect())

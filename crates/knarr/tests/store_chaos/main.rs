@@ -10,13 +10,14 @@ mod writer;
 
 use std::time::{Duration, Instant};
 
-use cluster::Cluster;
-use ledger::Ledger;
 use store::client::Client;
 use store::etcd::proto::etcdserverpb::StatusRequest;
 use store::etcd::proto::etcdserverpb::maintenance_client::MaintenanceClient;
 use tokio::sync::{mpsc, watch};
 use tonic::transport::Channel;
+
+use cluster::Cluster;
+use ledger::Ledger;
 
 const MEMBERS: usize = 3;
 const WRITERS: usize = 6;

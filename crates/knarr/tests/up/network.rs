@@ -433,7 +433,7 @@ fn a_proxy_starts_again_under_traffic(world: &mut World) {
                 }
                 lost
             };
-            net::namespace::within(&outside, work).unwrap()
+            netlink::namespace::within(&outside, work).unwrap()
         });
         for _ in 0..3 {
             world.kill(|node, part| node == "n1" && part == "kube-proxy");
@@ -517,17 +517,18 @@ fn nothing_is_left(world: &mut World) {
     // Leased addresses expire automatically.
     let lent = || world.on("n1", "ip -4 -o address show dev up0");
     world.eventually("lent addresses", lent, |addresses| !addresses.contains("/32"));
-    let pods: net::Cidr = "10.244.0.0/16".parse().unwrap();
+    let pods: netlink::Cidr = "10.244.0.0/16".parse().unwrap();
     let left = std::sync::Mutex::new(Vec::new());
-    let look = |flow: &net::conntrack::Flow| {
+    let look = |flow: &netlink::conntrack::Flow| {
         if pods.contains(flow.from.0) || pods.contains(flow.answered_by.0) {
             left.lock().unwrap().push(flow.clone());
         }
         // The flow is inspected, not deleted.
         false
     };
-    let looked = net::namespace::within(&world.path("n1"), || {
-        [net::Protocol::Tcp, net::Protocol::Udp].map(|protocol| net::conntrack::forget(protocol, look).unwrap())
+    let looked = netlink::namespace::within(&world.path("n1"), || {
+        [netlink::Protocol::Tcp, netlink::Protocol::Udp]
+            .map(|protocol| netlink::conntrack::forget(protocol, look).unwrap())
     });
     looked.unwrap();
     assert!(left.into_inner().unwrap().is_empty(), "connections of pods are remembered");

@@ -29,21 +29,21 @@ fn failed_start_reports_the_reason_and_the_remedy() {
     };
     // Each check uses a different port, so that the order of the checks does not matter.
     for (port, flag) in [(6443, "--secure-port"), (10250, "--kubelet-port"), (10053, "--dns-port")] {
-        let taken = net::namespace::within(&space, || TcpListener::bind(("198.51.100.2", port)).unwrap()).unwrap();
+        let taken = netlink::namespace::within(&space, || TcpListener::bind(("198.51.100.2", port)).unwrap()).unwrap();
         let expect = [format!("port {port} is in use by another process"), format!("choose another port with {flag}")];
         for way in ["up", "up -d"] {
             check("", way, &expect.each_ref().map(String::as_str));
         }
         drop(taken);
     }
-    let taken = net::namespace::within(&space, || UdpSocket::bind(("198.51.100.2", 10053)).unwrap()).unwrap();
+    let taken = netlink::namespace::within(&space, || UdpSocket::bind(("198.51.100.2", 10053)).unwrap()).unwrap();
     check(
         "",
         "up",
         &["port 10053 is in use by another process, but the DNS server needs it: choose another port with --dns-port"],
     );
     drop(taken);
-    let taken = net::namespace::within(&space, || TcpListener::bind(("127.0.0.1", 2379)).unwrap()).unwrap();
+    let taken = netlink::namespace::within(&space, || TcpListener::bind(("127.0.0.1", 2379)).unwrap()).unwrap();
     check(
         "",
         "server",

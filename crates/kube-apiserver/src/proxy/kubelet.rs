@@ -1,9 +1,10 @@
 //! Kubelet connections: certificates and addresses from the `--kubelet-*` flags.
 
+use std::path::PathBuf;
+
 use api_registry::connect::Node;
 use client::config::{Pem, Tls};
 use http::Uri;
-use std::path::PathBuf;
 
 use super::{ProxyError, Target};
 use crate::backend::Route;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use net::announce::announce;
-use net::link::{Address, Link, Links, Routes};
-use net::{Cidr, netlink};
+use netlink::Cidr;
+use netlink::announce::announce;
+use netlink::link::{Address, Link, Links, Routes};
 
 use super::{Range, contains};
 use crate::userspace;

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use net::nft::Family;
-use net::{Cidr, Protocol};
+use netlink::nft::Family;
+use netlink::{Cidr, Protocol};
 use sha2::{Digest, Sha256};
 
 use crate::dataplane::Settings;

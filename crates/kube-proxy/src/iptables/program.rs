@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use net::nft::Family;
+use netlink::nft::Family;
 
 /// Rules could not be written.
 #[derive(Debug, thiserror::Error)]

@@ -8,7 +8,7 @@ use crate::service_state::Rules;
 
 fn settings() -> Settings {
     Settings {
-        pods: net::Cidr::parse_list("10.244.0.0/16").unwrap(),
+        pods: netlink::Cidr::parse_list("10.244.0.0/16").unwrap(),
         node_addresses: vec!["192.0.2.1".parse().unwrap()],
         mark: 0x4000,
         ..Settings::default()

@@ -1,8 +1,8 @@
 //! nftables chains that select an endpoint: one per number of endpoints and treatment of the client.
 
-use net::Cidr;
-use net::nft::{Compare, Dynamic, Expression, Family, META_MARK, Reg};
-use net::pod_rules::{Side, source, within};
+use netlink::Cidr;
+use netlink::nft::{Compare, Dynamic, Expression, Family, META_MARK, Reg};
+use pod_network::pod_rules::{Side, source, within};
 
 use super::{AFFINITY, ENDPOINT_IDS, ENDPOINTS, STICKY, load_key};
 use crate::service_state::{Frontend, Masquerade};

@@ -9,7 +9,6 @@ use apimachinery::{Key, Object, Resource};
 use client::Client;
 use client::cache::{self, Changed, Notices, Reader, Source};
 use controller::kinds;
-use net::netlink;
 use tokio::task::{JoinError, JoinSet};
 
 use super::gate::Gate;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use apimachinery::labels::{self, Selector};
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Object, Value};
-use net::{Cidr, Protocol};
+use netlink::{Cidr, Protocol};
 
 use super::{Cluster, Ports, Range, after};
 

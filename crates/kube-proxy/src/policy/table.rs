@@ -11,11 +11,11 @@
 
 use std::collections::BTreeSet;
 
-use net::nft::{
+use netlink::nft::{
     Batch, CT_STATE, ChainKind, Compare, Element, Expression, Family, Field, Held, Holds, Hook, Key, META_L4PROTO, Reg,
     Set, Table, Verdict,
 };
-use net::pod_rules::{destination, source};
+use pod_network::pod_rules::{destination, source};
 
 use super::state::{Chain, Change, Numbers, Pass, State};
 use super::{Decision, Direction, Ports, Range};
@@ -98,10 +98,10 @@ impl Writer {
 
 impl ExistingTable {
     /// Detects the table of an earlier run; `None` without one.
-    pub fn look() -> Result<Option<Self>, net::netlink::Error> {
+    pub fn look() -> Result<Option<Self>, netlink::Error> {
         let mut chains = BTreeSet::new();
         for family in FAMILIES {
-            chains.extend(net::nft::chains(family, TABLE)?);
+            chains.extend(netlink::nft::chains(family, TABLE)?);
         }
         Ok((!chains.is_empty()).then_some(Self::Ours(chains)))
     }

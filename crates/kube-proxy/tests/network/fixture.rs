@@ -7,8 +7,9 @@ use apimachinery::{Key, Value, value};
 use kube_proxy::config::Mode;
 use kube_proxy::dataplane::{Engine, Settings};
 use kube_proxy::{Changes, Node, Rules};
-use net::routed::Config;
-use net::{Cidr, Routed};
+use netlink::Cidr;
+use pod_network::Routed;
+use pod_network::routed::Config;
 use tokio::sync::mpsc as tasks;
 
 use crate::world::{Namespace, World};
@@ -148,7 +149,7 @@ impl Proxy {
                 }
             });
         };
-        std::thread::spawn(move || net::namespace::within(&path, work).unwrap());
+        std::thread::spawn(move || netlink::namespace::within(&path, work).unwrap());
         Self(tell)
     }
 

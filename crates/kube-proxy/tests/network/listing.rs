@@ -5,8 +5,9 @@ use std::process::Command;
 use apimachinery::{Value, value};
 use kube_proxy::config::Mode;
 use kube_proxy::policy::follow::Enforcer;
-use net::routed::Config;
-use net::{Cidr, PortMapping, Protocol, Routed};
+use netlink::{Cidr, Protocol};
+use pod_network::routed::Config;
+use pod_network::{PortMapping, Routed};
 
 use crate::fixture::{Fixture, plain};
 use crate::policies::{enforce, rows};

@@ -7,5 +7,5 @@ mod listing;
 mod policies;
 mod scale;
 mod services;
-#[path = "../../../net/tests/network/world.rs"]
+#[path = "../../../pod-network/tests/network/world.rs"]
 mod world;

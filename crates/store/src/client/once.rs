@@ -6,11 +6,11 @@
 
 use bytes::Bytes;
 use mvcc::{OperationBody, OperationReply, Record, Reply, Revision};
+use pb::compare::{CompareResult, CompareTarget, TargetUnion};
+use pb::request_op::Request;
 
 use super::TxnOutcome;
 use crate::etcd::proto::etcdserverpb as pb;
-use pb::compare::{CompareResult, CompareTarget, TargetUnion};
-use pb::request_op::Request;
 
 /// A key that a transaction writes if its mod revision matches.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mvcc::{Event, LeaseId, Range, RangeReply, Revision, Span, Txn};
+use pb::watch_request::RequestUnion;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataValue;
@@ -19,7 +20,6 @@ use super::{ClientError, Freshness, TxnOutcome, WatchBatch, request};
 use crate::etcd::gate;
 use crate::etcd::proto::etcdserverpb as pb;
 use crate::etcd::tls::TlsError;
-use pb::watch_request::RequestUnion;
 
 /// Endpoints and TLS files of a remote cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

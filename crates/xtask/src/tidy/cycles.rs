@@ -22,7 +22,7 @@ const IN_CYCLES: &[(&str, usize)] = &[
     ("knarr", 9),
     ("kubelet", 16),
     ("apimachinery", 12),
-    ("net", 2),
+    ("pod-network", 2),
     ("kube-proxy", 4),
     ("container-runtime", 5),
     ("scheduler", 12),

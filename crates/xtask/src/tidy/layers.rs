@@ -12,7 +12,7 @@ use super::Tree;
 const LAYERS: &[&[&str]] = &[
     &["apimachinery", "sys", "node-api", "streaming"],
     &["cel"],
-    &["api", "mvcc", "consensus", "image-store", "container-shim", "net"],
+    &["api", "mvcc", "consensus", "image-store", "container-shim", "netlink", "pod-network"],
     &[
         "store",
         "auth",

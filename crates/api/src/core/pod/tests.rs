@@ -1,7 +1,8 @@
-use super::*;
-use crate::kind::Requester;
 use apimachinery::time::Time;
 use apimachinery::value;
+
+use super::*;
+use crate::kind::Requester;
 
 const NOW: Time = Time::from_unix(1_700_000_000, 0);
 

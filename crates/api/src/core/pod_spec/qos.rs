@@ -1,8 +1,9 @@
 //! QoS class of a pod.
 
-use crate::field_rules::quantity;
 use apimachinery::Value;
 use apimachinery::quantity::Quantity;
+
+use crate::field_rules::quantity;
 
 /// Resources that determine the class.
 const DECIDING: [&str; 2] = ["cpu", "memory"];

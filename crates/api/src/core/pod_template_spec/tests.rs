@@ -1,5 +1,6 @@
-use super::*;
 use apimachinery::value;
+
+use super::*;
 
 fn template(spec: Value) -> Value {
     let mut template = value!({"metadata": {"labels": {"app": "web"}}, "spec": spec});

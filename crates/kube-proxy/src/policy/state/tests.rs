@@ -66,7 +66,7 @@ fn decision() -> impl Strategy<Value = Decision> {
                         decision.peers.insert(list.clone(), ranges);
                         list.clone()
                     });
-                    let tcp = |port| Ports { protocol: net::Protocol::Tcp, first: port, last: port };
+                    let tcp = |port| Ports { protocol: netlink::Protocol::Tcp, first: port, last: port };
                     Allow { peers, ports: port.map(|port| vec![tcp(port)]) }
                 };
                 Some(allows?.into_iter().map(one).collect::<Vec<_>>())

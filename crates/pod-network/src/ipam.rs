@@ -9,10 +9,10 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use netlink::cidr::Cidr;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::cidr::Cidr;
 use crate::network::PortMapping;
 
 /// An address could not be allocated.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::cidr::{Cidr, octets};
-use crate::netlink::{
+use crate::socket::{
     ACK, CREATE, DUMP, EXCLUSIVE, Error, Protocol, REPLACE, Reply, Request, Socket, attributes, read_ip, read_u32,
 };
 

@@ -5,15 +5,16 @@ use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use net::routed::Config;
-use net::{NetworkError, PortMapping, Protocol, Routed};
+use netlink::Protocol;
+use pod_network::routed::Config;
+use pod_network::{NetworkError, PortMapping, Routed};
 
 use crate::world::{Namespace, Stranger, World, is_root};
 
 const BLOCKS: &str = "10.244.1.0/24,fd00:1::/64";
 
 fn config(state: &Path) -> Config {
-    Config { pod_cidrs: net::Cidr::parse_list(BLOCKS).unwrap(), ..Config::new(state) }
+    Config { pod_cidrs: netlink::Cidr::parse_list(BLOCKS).unwrap(), ..Config::new(state) }
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -91,15 +92,15 @@ fn pods_reach_each_other_the_node_and_outside_and_leave_no_traces() {
 /// Returns the number of conntrack entries of pods.
 fn connections(node: &Namespace) -> usize {
     let count = std::sync::atomic::AtomicUsize::new(0);
-    let look = |flow: &net::conntrack::Flow| {
-        let pods: net::Cidr = "10.244.1.0/24".parse().unwrap();
+    let look = |flow: &netlink::conntrack::Flow| {
+        let pods: netlink::Cidr = "10.244.1.0/24".parse().unwrap();
         if [flow.from, flow.to, flow.answered_by].iter().any(|(ip, _)| pods.contains(*ip)) {
             count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
         // Only counts; deletes nothing.
         false
     };
-    node.enter(|| net::conntrack::forget(Protocol::Tcp, look)).unwrap();
+    node.enter(|| netlink::conntrack::forget(Protocol::Tcp, look)).unwrap();
     count.into_inner()
 }
 
@@ -229,7 +230,7 @@ fn bandwidth_limits_are_enforced() {
         network.add(&slow.path, "slow", "eth0", &[]).unwrap();
         network.add(&other.path, "other", "eth0", &[]).unwrap();
         // One second of traffic in each direction, plus the burst.
-        let bandwidth = net::bandwidth::Bandwidth { ingress: Some(8_000_000), egress: Some(8_000_000) };
+        let bandwidth = netlink::bandwidth::Bandwidth { ingress: Some(8_000_000), egress: Some(8_000_000) };
         network.limit("slow", "eth0", bandwidth).unwrap();
     });
     // The transfer can take longer for many reasons, but never less.

@@ -176,7 +176,8 @@ fn read(path: &Path) -> Result<Value, NetworkError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::{PortMapping, Protocol};
+    use crate::network::PortMapping;
+    use netlink::Protocol;
 
     fn load(files: &[(&str, &str)]) -> Result<NetworkList, NetworkError> {
         let directory = tempfile::tempdir().unwrap();

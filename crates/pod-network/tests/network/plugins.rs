@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use net::routed::Config;
-use net::{Attachment, Auto, Cni, Network, PortMapping, Protocol, Routed};
+use netlink::Protocol;
+use pod_network::routed::Config;
+use pod_network::{Attachment, Auto, Cni, Network, PortMapping, Routed};
 use serde_json::{Value, json};
 
 use crate::world::{Namespace, World, is_root};
@@ -92,7 +93,7 @@ fn built_in_network_works_as_a_plugin() {
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into();
-        world.node.enter(|| net::plugin::answer(&environment, input.to_string().as_bytes()))
+        world.node.enter(|| pod_network::plugin::answer(&environment, input.to_string().as_bytes()))
     };
     let wishes = json!({"runtimeConfig": {"portMappings": [{"hostPort": 9000, "containerPort": 80, "protocol": "tcp"}],
         "bandwidth": {"ingressRate": 8_000_000, "ingressBurst": 2_147_483_647, "egressRate": 16_000_000}}});

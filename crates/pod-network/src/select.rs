@@ -6,7 +6,8 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use crate::cidr::Cidr;
+use netlink::cidr::Cidr;
+
 use crate::cni::Cni;
 use crate::network::{Attachment, Network, NetworkError, NetworkFuture};
 use crate::routed::Routed;

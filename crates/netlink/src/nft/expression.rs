@@ -1,7 +1,7 @@
 //! nf_tables expressions: load, compare, look up, translate and decide.
 
 use super::{Family, Verdict};
-use crate::netlink::Attributes;
+use crate::socket::Attributes;
 
 /// Packet mark.
 pub const META_MARK: u32 = 3;

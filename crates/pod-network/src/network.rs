@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
+use netlink::Protocol;
+use netlink::bandwidth::BandwidthError;
 use serde::{Deserialize, Serialize};
 
-use crate::bandwidth::BandwidthError;
 use crate::ipam::LeaseError;
-use crate::netlink;
 
 /// A sandbox could not be attached.
 #[derive(Debug, thiserror::Error)]
@@ -82,15 +82,6 @@ pub struct PortMapping {
     pub host_ip: Option<IpAddr>,
 }
 
-/// Transport protocol of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    Tcp,
-    Udp,
-    Sctp,
-}
-
 pub type NetworkFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, NetworkError>> + Send + 'a>>;
 
 /// A pod network.
@@ -146,35 +137,5 @@ impl NetworkError {
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
-    }
-}
-
-impl Protocol {
-    /// Returns the IP protocol number.
-    pub const fn number(self) -> u8 {
-        match self {
-            Self::Tcp => 6,
-            Self::Udp => 17,
-            Self::Sctp => 132,
-        }
-    }
-
-    /// Returns the name in the Kubernetes API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tcp => "TCP",
-            Self::Udp => "UDP",
-            Self::Sctp => "SCTP",
-        }
-    }
-
-    /// Parses the name in the Kubernetes API; empty means TCP.
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "" | "TCP" => Some(Self::Tcp),
-            "UDP" => Some(Self::Udp),
-            "SCTP" => Some(Self::Sctp),
-            _ => None,
-        }
     }
 }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::netlink::{ACK, Attributes, CREATE, Error, REPLACE, Request, Socket};
+use crate::socket::{ACK, Attributes, CREATE, Error, REPLACE, Request, Socket};
 
 const NEWQDISC: u16 = 36;
 const NEWFILTER: u16 = 44;
@@ -160,7 +160,7 @@ fn ask(
     what: &'static str,
     fill: impl FnOnce(&mut Attributes<'_>),
 ) -> Result<(), Error> {
-    Socket::open(crate::netlink::Protocol::Route)?.execute(what, Request::of(kind, ACK | flags, &header, fill))
+    Socket::open(crate::socket::Protocol::Route)?.execute(what, Request::of(kind, ACK | flags, &header, fill))
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use netlink::bandwidth::Bandwidth;
+use netlink::cidr::Cidr;
+use netlink::link::hardware_of;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::bandwidth::Bandwidth;
-use crate::cidr::Cidr;
 use crate::ipam::{Lease, gateway};
-use crate::link::hardware_of;
 use crate::network::{NetworkError, PortMapping};
 use crate::routed::{Config, Routed};
 
@@ -167,7 +167,7 @@ fn oldest() -> String {
 
 fn config(input: &Input) -> Result<Config, String> {
     let blocks = |texts: &[String]| -> Result<Vec<Cidr>, String> {
-        texts.iter().map(|text| text.parse().map_err(|error: crate::cidr::CidrError| error.to_string())).collect()
+        texts.iter().map(|text| text.parse().map_err(|error: netlink::cidr::CidrError| error.to_string())).collect()
     };
     let state = input.data_dir.clone().unwrap_or_else(|| PathBuf::from("/var/lib/cni/knarr"));
     let usual = Config::new(&state);

@@ -1,8 +1,9 @@
 //! Tests of pods on several nodes: two on one segment, a third behind a router.
 
-use net::mesh::{self, Peer};
-use net::routed::Config;
-use net::{Cidr, Routed};
+use netlink::Cidr;
+use pod_network::Routed;
+use pod_network::mesh::{self, Peer};
+use pod_network::routed::Config;
 
 use crate::world::{Namespace, is_root, join};
 
@@ -38,7 +39,7 @@ fn know_each_other(nodes: &[&Node]) {
         let peers: Vec<Peer> =
             nodes.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, node)| node.peer.clone()).collect();
         node.space.enter(|| {
-            let own = net::link::Links::open().unwrap().addresses().unwrap();
+            let own = netlink::link::Links::open().unwrap().addresses().unwrap();
             mesh::apply(&mesh::plan(&own, &peers), &node.peer.pod_cidrs, None).unwrap();
         });
     }

@@ -16,13 +16,16 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::bandwidth::{self, Bandwidth};
-use crate::cidr::Cidr;
+use netlink::Protocol;
+use netlink::bandwidth::{self, Bandwidth};
+use netlink::cidr::Cidr;
+use netlink::conntrack;
+use netlink::link::{Address, Hop, Links, Peer, Route, Routes, hardware_of};
+use netlink::namespace::{set_sysctl, within};
+
 use crate::ipam::{Lease, Leases, Locked, gateway, host_name, shaping_name};
-use crate::link::{Address, Hop, Links, Peer, Route, Routes, hardware_of};
-use crate::namespace::{set_sysctl, within};
-use crate::network::{Attachment, Network, NetworkError, NetworkFuture, PortMapping, Protocol};
-use crate::{conntrack, mesh, pod_rules};
+use crate::network::{Attachment, Network, NetworkError, NetworkFuture, PortMapping};
+use crate::{mesh, pod_rules};
 
 pub const INTERFACE: &str = "eth0";
 
@@ -268,7 +271,7 @@ impl Routed {
         Ok(mtu)
     }
 
-    fn rules(&self, leases: &Leases) -> crate::nft::Batch {
+    fn rules(&self, leases: &Leases) -> netlink::nft::Batch {
         let config = &self.0.config;
         let pod_cidrs = self.pod_cidrs();
         let rules = pod_rules::Rules {
@@ -282,7 +285,7 @@ impl Routed {
     }
 
     /// Changes the rules; if they are not in the expected state, replaces all of them.
-    fn change_rules(&self, change: &crate::nft::Batch, locked: &Locked) -> Result<(), NetworkError> {
+    fn change_rules(&self, change: &netlink::nft::Batch, locked: &Locked) -> Result<(), NetworkError> {
         match change.clone().commit() {
             Ok(()) => Ok(()),
             Err(_) => Ok(self.rules(&locked.leases).commit()?),

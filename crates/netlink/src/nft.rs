@@ -6,7 +6,7 @@
 
 mod expression;
 
-use crate::netlink::{APPEND, Attributes, CREATE, DUMP, Error, Protocol, Reply, Request, Socket, attribute};
+use crate::socket::{APPEND, Attributes, CREATE, DUMP, Error, Protocol, Reply, Request, Socket, attribute};
 
 pub use expression::{
     CT_STATE, CT_STATUS, Compare, Dynamic, Expression, META_IIFNAME, META_L4PROTO, META_MARK, META_OIFNAME, Reg,

@@ -1,7 +1,7 @@
 //! The pod network: links, routes, addresses, packet rules and CNI.
 //!
 //! [`network::Network`] is the interface for container runtimes. [`routed::Routed`] is the built-in network,
-//! [`cni::Cni`] the one by CNI plugins, and [`auto::Auto`] selects between both. All of it uses [`netlink`] in the
+//! [`cni::Cni`] the one by CNI plugins, and [`select::Auto`] selects between both. All of it uses [`netlink`] in the
 //! network namespace of the calling thread.
 //!
 //! # Invariants
@@ -12,25 +12,16 @@
 //! - A pod is detached by the network that attached it, even if another network is configured meanwhile. *Enforced by*
 //!   `configuration_selects_the_network_of_new_pods_and_old_ones_are_detached_by_theirs`.
 
-pub mod announce;
-pub mod bandwidth;
-pub mod cidr;
 pub mod cni;
-pub mod conntrack;
 pub mod ipam;
-pub mod link;
 pub mod mesh;
-pub mod namespace;
-pub mod netlink;
 pub mod network;
-pub mod nft;
 pub mod plugin;
 pub mod pod_rules;
 pub mod routed;
 pub mod select;
 
-pub use cidr::Cidr;
 pub use cni::Cni;
-pub use network::{Attachment, Loopback, Network, NetworkError, NetworkFuture, PortMapping, Protocol};
+pub use network::{Attachment, Loopback, Network, NetworkError, NetworkFuture, PortMapping};
 pub use routed::Routed;
 pub use select::Auto;

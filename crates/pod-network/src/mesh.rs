@@ -5,9 +5,9 @@
 
 use std::net::IpAddr;
 
-use crate::cidr::Cidr;
-use crate::link::{Address, Hop, Links, Neighbour, Route, Routes, hardware_of};
-use crate::netlink::Error;
+use netlink::Error;
+use netlink::cidr::Cidr;
+use netlink::link::{Address, Hop, Links, Neighbour, Route, Routes, hardware_of};
 
 pub const TUNNEL: &str = "knarr-vxlan";
 /// Bytes that a tunnel adds to a packet: VXLAN, UDP, IP (IPv6 is larger) and Ethernet headers.

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
+use crate::Protocol;
 use crate::cidr::Cidr;
-use crate::netlink::{ACK, DUMP, Error, Protocol as Netlink, Reply, Request, Socket, attribute, attributes, read_ip};
-use crate::network::Protocol;
+use crate::socket::{ACK, DUMP, Error, Protocol as Netlink, Reply, Request, Socket, attribute, attributes, read_ip};
 
 const SUBSYSTEM: u16 = 1 << 8;
 const GET: u16 = 1;

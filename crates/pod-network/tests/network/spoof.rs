@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use net::Routed;
-use net::routed::Config;
+use pod_network::Routed;
+use pod_network::routed::Config;
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket, sockopt};
 
 use crate::world::{Namespace, Stranger, World, is_root};
@@ -33,7 +33,7 @@ impl Node {
 }
 
 fn config(state: &Path, blocks: &str) -> Config {
-    let list = |text: &str| net::Cidr::parse_list(text).unwrap();
+    let list = |text: &str| netlink::Cidr::parse_list(text).unwrap();
     Config { pod_cidrs: list(blocks), cluster_cidrs: list("10.244.0.0/16,fd00::/16"), ..Config::new(state) }
 }
 

@@ -17,14 +17,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::cidr::Cidr;
-use crate::ipam::{Lease, Leases, host_name};
-use crate::mesh::TUNNEL_PORT;
-use crate::network::Protocol;
-use crate::nft::{
+use netlink::Protocol;
+use netlink::cidr::Cidr;
+use netlink::nft::{
     Batch, ChainKind, Compare, Element, Expression, Family, Field, Held, Holds, Hook, Key, META_IIFNAME, META_L4PROTO,
     Reg, Set, Table, Verdict, interface_name,
 };
+
+use crate::ipam::{Lease, Leases, host_name};
+use crate::mesh::TUNNEL_PORT;
 
 /// Settings that the rules depend on in addition to the leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -371,7 +372,7 @@ pub fn within(family: Family, side: Side, block: &Cidr, how: Compare) -> Vec<Exp
     vec![
         Expression::Network(offset, length, Reg(0)),
         Expression::Mask { from: Reg(0), to: Reg(0), mask: block.mask(), flip: vec![0; length as usize] },
-        Expression::Compare(Reg(0), how, crate::cidr::octets(block.base())),
+        Expression::Compare(Reg(0), how, netlink::cidr::octets(block.base())),
     ]
 }
 

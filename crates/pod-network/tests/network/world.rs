@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use net::namespace::within;
+use netlink::namespace::within;
 use rustix::thread::gettid;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
