@@ -2,14 +2,9 @@
 //!
 //! # Invariants
 //!
-//! - Concurrent writes do not exceed a ResourceQuota, even while its usage is recalculated: usage is corrected only
-//!   from kinds whose caches have reached the quota's version. *Enforced by*
-//!   `concurrent_pod_creations_do_not_exceed_the_quota`, `a_lagging_watch_never_admits_more_than_the_quota`,
-//!   `quota_counts_usage_and_rejects_objects_above_the_limit`.
 //! - An object is read back in one form: empty lists and maps are dropped, as in upstream's storage. *Enforced by*
 //!   `empty_lists_and_maps_are_dropped_when_stored`, `dry_run_claims_no_node_port_and_empty_lists_are_stored_as_null`.
 
-pub mod admission;
 pub mod aggregation;
 pub mod binding;
 pub mod condition;

@@ -1,12 +1,17 @@
-//! Common server parts: accept loop with a limit, TLS settings, health checks, reloaded files, rotated log files.
+//! Common parts of all components: accept loop with a limit, TLS settings, health checks, reloaded files, rotated log
+//! files, the clock, leader election, Events, and TokenReview and SubjectAccessReview.
 
 mod accept;
 mod ciphers;
+pub mod clock;
+pub mod election;
+pub mod events;
 mod head;
 pub mod health;
 mod idle;
 mod log_file;
 pub mod reload;
+pub mod reviews;
 mod tls;
 
 pub use accept::{Slot, accept};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use container_shim::cgroup::Cgroup;
+use cgroups::Cgroup;
 use container_shim::private;
 use container_shim::protocol::Start;
 use image_store::Image;

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use container_shim::cgroup::Cgroup;
+use cgroups::Cgroup;
+use cgroups::systemd::{self, Systemd};
 use container_shim::protocol::{self, NETNS};
-use container_shim::systemd::{self, Systemd};
 use netlink::Protocol;
 use node_api::cri::v1;
 use pod_network::{Attachment, PortMapping};

@@ -208,7 +208,7 @@ fn namespaces(inputs: &Inputs<'_>) -> Vec<Value> {
     if inputs.users {
         list.push(json!({"type": "user", "path": of(inputs.pause, "user")}));
     }
-    if container_shim::cgroup::Cgroup::is_unified() && !inputs.security().privileged {
+    if cgroups::Cgroup::is_unified() && !inputs.security().privileged {
         list.push(json!({"type": "cgroup"}));
     }
     list

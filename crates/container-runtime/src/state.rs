@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use container_shim::cgroup::Cgroup;
+use cgroups::Cgroup;
 use container_shim::protocol::{EXIT, Exit, Reply};
 use container_shim::{Client, Events, Program};
 use image_store::{Builtin, Digest, Image, Registries, Store};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use container_shim::cgroup::{Cgroup, Pressure, Stall, Usage};
+use cgroups::{Cgroup, Pressure, Stall, Usage};
 use node_api::cri::v1;
 
 use crate::persisted::Phase;

@@ -9,7 +9,7 @@ use std::io;
 use oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType};
 use sys::BpfInstruction;
 
-use crate::cgroup::Cgroup;
+use cgroups::Cgroup;
 
 /// Access types as numbered by the kernel.
 const MKNOD: u32 = 1;

@@ -17,7 +17,6 @@
 //! - A container can use only its own devices, on cgroup v1 and v2, and does not start without a device filter.
 //!   *Enforced by* `container_can_use_only_its_own_devices`, `container_without_device_filter_does_not_start`.
 
-pub mod cgroup;
 mod client;
 mod devices;
 mod exec_namespaces;
@@ -29,7 +28,6 @@ mod program;
 pub mod protocol;
 mod seccomp;
 mod shim;
-pub mod systemd;
 
 pub use client::{AttachedIo, Client, ClientError, Events, ExecHandle, ExecIo, Running, spawn};
 pub use program::Program;

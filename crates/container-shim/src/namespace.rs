@@ -8,6 +8,7 @@ use std::io;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
+use cgroups::Cgroup;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
@@ -16,7 +17,6 @@ use nix::unistd::{Gid, Pid, Uid, setgroups, setresgid, setresuid, setsid};
 use rustix::pipe::{PipeFlags, pipe_with};
 use sys::{Forked, fork};
 
-use crate::cgroup::Cgroup;
 use crate::protocol::{IdMap, Sandbox};
 
 /// UID and GID of the process, which needs no permissions.

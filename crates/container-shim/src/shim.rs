@@ -14,6 +14,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use cgroups::Cgroup;
 use jiff::Timestamp;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
@@ -24,7 +25,6 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::cgroup::Cgroup;
 use crate::log::Log;
 use crate::namespace;
 use crate::protocol::{EXIT, Exec, Exit, NETNS, READY, Reply, Request, SOCKET, Sandbox, Start, State};

@@ -3,10 +3,10 @@
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Object, Resource, Str, Value};
 use client::{Client, DeleteOptions, Error, Propagation, Target, WriteOptions};
+use component_base::events::Recorder;
 use controller::{Action, EventType, Objects, Patch, Preconditions, Told};
 
 use crate::caches::Caches;
-use crate::events::Recorder;
 
 /// The state that the caches must reach before the key is observed again.
 #[derive(Clone, Debug, PartialEq, Eq)]

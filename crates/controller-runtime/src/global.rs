@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use apimachinery::Key;
 use client::cache::{Changed, Notices};
+use component_base::clock;
 use controller::object_graph::{Answer, Answers, GlobalController, Question, Step};
 use tokio::task::JoinSet;
 
-use crate::clock;
 use crate::metadata_caches::MetadataCaches;
 use crate::queue::Outcome;
 use crate::run::{Driver, Finished, Limits, Loop, Memory, NOTICES_MAX, execute_plan};

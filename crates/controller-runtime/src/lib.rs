@@ -15,15 +15,11 @@
 //!   `quota_counts_usage_and_rejects_objects_above_the_limit`.
 
 pub mod caches;
-pub mod clock;
-pub mod election;
-pub mod events;
 mod execute;
 mod global;
 mod metadata_caches;
 pub mod queue;
 mod registration;
-pub mod reviews;
 mod run;
 mod side_effects;
 

@@ -10,14 +10,14 @@ use apimachinery::{Key, Value, value};
 use client::backoff::Backoff;
 use client::cache::{Changed, Notices};
 use client::{Client, Error, ListOptions, Target, WriteOptions};
+use component_base::clock;
+use component_base::events::Recorder;
 use controller::{Action, Answers, Ask, Controller, Plan, Refusal, decide};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
 use crate::caches::Caches;
-use crate::clock;
-use crate::events::Recorder;
 use crate::execute::Effect;
 use crate::queue::{Outcome, Queue};
 use crate::side_effects::perform;

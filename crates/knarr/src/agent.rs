@@ -283,7 +283,7 @@ fn is_usable(pem: &Path, purpose: &Purpose) -> bool {
         }
         Purpose::Client | Purpose::Serving(_) => pem.exists(),
     };
-    is_named && !bootstrap::is_over(pem, controller_runtime::clock::now())
+    is_named && !bootstrap::is_over(pem, component_base::clock::now())
 }
 
 /// Whether the node has the cluster's CA and a valid kubelet client certificate.

@@ -16,7 +16,6 @@ use ::kube_apiserver::{Config, Server, aggregation, allocations, encryptor, flow
 use ::store::client::{Client, Remote, RemoteConfig};
 use ::store::member::{self, Node};
 use anyhow::{Context, Result, bail, ensure};
-use api_registry::admission;
 use apimachinery::value;
 use auth::authorization_config;
 use clap::{ArgMatches, FromArgMatches};

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, Args, FromArgMatches};
+use component_base::election::{Election, Ended};
+use component_base::events::Recorder;
 use component_base::health::Endpoint;
 use controller::Controller;
 use controller::object_graph::GlobalController;
-use controller_runtime::election::{Election, Ended};
-use controller_runtime::events::Recorder;
 use controller_runtime::{Caches, Driver, Member};
 use controllers::registry::{self, Row, Visitor};
 use tokio::task::JoinSet;

@@ -242,7 +242,7 @@ async fn bootstrap(matches: &ArgMatches, config: &Config) -> Result<()> {
         return Ok(());
     };
     // A kubelet whose certificate expired while it was stopped must bootstrap again.
-    let over = bootstrap::is_over(&bootstrap::current(&config.cert_dir), controller_runtime::clock::now());
+    let over = bootstrap::is_over(&bootstrap::current(&config.cert_dir), component_base::clock::now());
     if from.is_empty() || Path::new(to).exists() && !over {
         return Ok(());
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use apimachinery::Value;
 use clap::{ArgMatches, Args, FromArgMatches};
+use component_base::events::Recorder;
 use controller::{Configs, Controller, SideEffect, SideEffects};
-use controller_runtime::events::Recorder;
 use controller_runtime::{Caches, Driver};
 use controllers::local_path::{self, LocalPath};
 

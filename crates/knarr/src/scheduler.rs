@@ -11,9 +11,9 @@ use ::scheduler::config::Configuration;
 use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, FromArgMatches};
 use client::Client;
+use component_base::election::{Election, Ended};
 use component_base::health::Endpoint;
 use controller_runtime::Caches;
-use controller_runtime::election::{Election, Ended};
 use tokio::task::JoinSet;
 
 use crate::component::{self, Inside, Reach};

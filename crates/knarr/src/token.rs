@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use client::config::Kubeconfig;
 use client::{Client, DeleteOptions, ListOptions, Patch, Settings, Target, WriteOptions};
-use controller_runtime::clock;
+use component_base::clock;
 use pki::Pki;
 
 use crate::component;

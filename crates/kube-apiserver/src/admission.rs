@@ -6,7 +6,7 @@
 //! validating: plugins ─> all webhooks concurrently
 //! ```
 //!
-//! `api_registry::admission::webhooks` decides which webhooks are called, with what, and how responses are interpreted;
+//! `admission::webhooks` decides which webhooks are called, with what, and how responses are interpreted;
 //! this module sends the requests.
 
 mod credentials;
@@ -15,9 +15,9 @@ mod images;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
-use api_registry::admission::reinvocation::Reinvocation;
-use api_registry::admission::webhooks::{Answer, Failure, Hook, Phase, Review, is_exempt};
-use api_registry::admission::{Attributes, Chain, Flags, Link, Notes, Operation, Seen};
+use admission::reinvocation::Reinvocation;
+use admission::webhooks::{Answer, Failure, Hook, Phase, Review, is_exempt};
+use admission::{Attributes, Chain, Flags, Link, Notes, Operation, Seen};
 use api_registry::conversion::to_stored;
 use api_registry::decode;
 use apimachinery::field_validation::FieldValidation;

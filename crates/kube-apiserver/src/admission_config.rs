@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use api_registry::admission::configuration::{self, Error as Wrong};
+use admission::configuration::{self, Error as Wrong};
 use apimachinery::Value;
 
 /// Reasons why the admission configuration cannot be loaded.

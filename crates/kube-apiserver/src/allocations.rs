@@ -5,9 +5,9 @@
 
 use std::net::IpAddr;
 
+use admission::View;
 use api::core::service::allocation::{Claim, Config, Plan, RandomSource, Refusal, Taken};
 use api::kind::{Kind, Persistence};
-use api_registry::admission::View;
 use api_registry::decode::kind_name;
 use api_registry::options::WriteOptions;
 use apimachinery::meta::Meta;

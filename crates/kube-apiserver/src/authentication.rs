@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use api_registry::admission::{Known, View};
+use admission::{Known, View};
 use apimachinery::Str;
 use apimachinery::status::Status;
 use apimachinery::time::Time;

@@ -8,8 +8,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use admission::Notes;
 use api::kind::Verb;
-use api_registry::admission::Notes;
 use api_registry::negotiate::{Accepted, Form, Refused, is_pretty, negotiate};
 use api_registry::query::Query;
 use api_registry::request_info::{Form as UrlForm, Info, Mismatch, Resource};

@@ -51,7 +51,7 @@ pub struct Config {
     /// Cluster IP and node port ranges.
     pub ranges: api::core::service::allocation::Config,
     /// Enabled admission plugins.
-    pub admission: api_registry::admission::Flags,
+    pub admission: ::admission::Flags,
     /// `--enable-aggregator-routing`: Services are dialed at their endpoints instead of their cluster IP.
     pub aggregator_routing: bool,
     /// Kubelet connection settings.
@@ -110,7 +110,7 @@ impl Config {
                 ranges: vec![(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 0)), 16)],
                 node_ports: 30_000..=32_767,
             },
-            admission: api_registry::admission::Flags::default(),
+            admission: ::admission::Flags::default(),
             aggregator_routing: false,
             kubelets: Kubelets::default(),
             aggregation: aggregation::Config::default(),
@@ -162,7 +162,7 @@ pub enum StartError {
     Webhooks(#[from] admission::ConfigError),
     /// A flag names an unknown plugin.
     #[error(transparent)]
-    Admission(#[from] api_registry::admission::Unknown),
+    Admission(#[from] ::admission::Unknown),
 }
 
 /// A running server; it stops when dropped.
@@ -178,7 +178,7 @@ impl Server {
     /// Starts the listener, the watch cache and the background tasks, which create the bootstrap objects.
     pub async fn start(config: Config, store: Client) -> Result<Self, StartError> {
         let tls = Tls::new(&config.tls, &config.names, &config.addresses)?;
-        let admission = api_registry::admission::Chain::of(&config.admission)?;
+        let admission = ::admission::Chain::of(&config.admission)?;
         let webhooks = Webhooks::of(&admission, &config.admission)?;
         let listener = TcpListener::bind(config.address).await;
         let listener = listener.map_err(|error| StartError::Listen(config.address, error))?;

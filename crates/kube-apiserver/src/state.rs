@@ -56,7 +56,7 @@ pub struct State {
     /// Kubelet connection settings.
     pub kubelets: Kubelets,
     /// The admission plugins in order.
-    pub admission: api_registry::admission::Chain,
+    pub admission: ::admission::Chain,
     /// The admission webhooks.
     pub webhooks: Webhooks,
     /// Cluster IP and node port ranges.

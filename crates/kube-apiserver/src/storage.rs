@@ -4,9 +4,9 @@
 //! of its key. Its fields are in the order in which they are served, so that lists and watches copy the bytes and
 //! insert the resourceVersion at the offset in [`Places`].
 
+use admission::Effect;
 use api::kind::{Kind, Persistence};
 use api::{catalogue, codec};
-use api_registry::admission::Effect;
 use apimachinery::json::{RawEntries, RawEntry};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Value, json, protobuf};

@@ -22,8 +22,8 @@ mod watch;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use ::admission::{Attributes, Notes};
 use api::kind::{Connect, Kind, Persistence, Question, Requester, Subresource, SubresourceAction, Verb, Version};
-use api_registry::admission::{Attributes, Notes};
 use api_registry::decode::Media;
 use api_registry::negotiate::{Accepted, FORMS, FORMS_WITHOUT_TABLE, Form};
 use api_registry::request_info::{Form as UrlForm, Resource};

@@ -1,10 +1,10 @@
 //! kube-proxy: computes packet forwarding for services as data and applies each change in one transaction.
 //!
 //! ```text
-//! services, slices ──> model ──> choose (which endpoints) ──> rules (frontends and backends) ──> engine: nftables, iptables, userspace
+//! services, slices ──> service ──> endpoints (selection) ──> service_state (frontends and backends) ──> dataplane: nftables, iptables, userspace
 //! ```
 //!
-//! [`rules::Rules`] is a pure function of the observed objects; only the differences are sent to the kernel.
+//! [`service_state::Rules`] is a pure function of the observed objects; only the differences are sent to the kernel.
 //!
 //! # Invariants
 //!

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use apimachinery::{Key, Resource, Str, Value, value};
 use client::{Client, Error, Patch, Target, WriteOptions};
-use controller_runtime::clock;
+use component_base::clock;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;

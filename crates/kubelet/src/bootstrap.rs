@@ -16,8 +16,8 @@ use apimachinery::{Value, json, value, yaml};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Client, Event, Target, WatchOptions, WriteOptions};
+use component_base::clock;
 use controller::kinds;
-use controller_runtime::clock;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use x509_parser::extensions::GeneralName;
 

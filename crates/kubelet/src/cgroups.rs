@@ -4,8 +4,8 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ::container_shim::cgroup::Cgroup;
-use ::container_shim::systemd::{self, Systemd, SystemdError};
+use cgroups::Cgroup;
+use cgroups::systemd::{self, Systemd, SystemdError};
 use node_api::cri::v1;
 
 use crate::config::Config;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use apimachinery::Value;
 use client::Client;
 use client::cache::Reader;
-use controller_runtime::events::Recorder;
+use component_base::events::Recorder;
 
 use crate::admission::Refusal;
 use crate::cgroups::Groups;

@@ -1,7 +1,7 @@
 //! Events of a pod and its containers.
 
+use component_base::events::Recorder;
 use controller::{EventType, Regarding};
-use controller_runtime::events::Recorder;
 
 use crate::pod::{Container, Pod};
 

@@ -61,7 +61,7 @@ pub async fn run(it: Housekeeping) {
     let mut turns = join_turns(&it.context);
     loop {
         tokio::time::sleep(EVERY).await;
-        let mut look = memory.look(&thresholds, &signals(&it.context), controller_runtime::clock::now());
+        let mut look = memory.look(&thresholds, &signals(&it.context), component_base::clock::now());
         let now = look.pressure.clone();
         if now != Pressure::default() {
             relieved_at = Some(Instant::now() + it.context.config.eviction_pressure_transition);
@@ -76,7 +76,7 @@ pub async fn run(it: Housekeeping) {
             images_at = Instant::now() + IMAGES_EVERY;
             images::collect(&it.context, &mut unused, now.disk).await;
             // The signals are measured again, so that no pod is evicted for space that is now available.
-            look = memory.look(&thresholds, &signals(&it.context), controller_runtime::clock::now());
+            look = memory.look(&thresholds, &signals(&it.context), component_base::clock::now());
         }
         evict(&it, look.due.first(), turns.as_mut()).await;
         hold_to_limits(&it).await;
@@ -280,7 +280,7 @@ fn rotate(log: &Path, bytes_max: u64, files_max: usize) -> std::io::Result<bool>
 fn set_aside(log: &Path, files_max: usize) -> std::io::Result<()> {
     let name = log.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     let dir = log.parent().unwrap_or(Path::new("/"));
-    let stamp = controller_runtime::clock::now().to_string().replace([':', '-'], "").replace('T', "-").replace('Z', "");
+    let stamp = component_base::clock::now().to_string().replace([':', '-'], "").replace('T', "-").replace('Z', "");
     std::fs::rename(log, dir.join(format!("{name}.{stamp}")))?;
     let beginning = format!("{name}.");
     let mut aside: Vec<_> = std::fs::read_dir(dir)?

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::container_shim::systemd::SystemdError;
 use apimachinery::quantity::{Format, Quantity};
 use apimachinery::{Resource, Value};
+use cgroups::systemd::SystemdError;
 use client::Client;
 use client::cache::{self, Notices, Reader, Source};
+use component_base::events::Recorder;
 use controller::{EventType, kinds};
-use controller_runtime::events::Recorder;
 use node_api::cri::v1;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use apimachinery::Value;
 use apimachinery::time::{Duration, Time};
+use component_base::clock;
 use controller::EventType;
-use controller_runtime::clock;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use ::container_shim::cgroup::Cgroup;
 use api::field_rules::quantity;
 use apimachinery::quantity::Quantity;
+use cgroups::Cgroup;
 use node_api::cri::v1;
 
 use crate::pod::{Container, Pod};

@@ -6,7 +6,7 @@ use apimachinery::{Str, Value, json};
 use auth::User;
 use auth::request_header;
 use auth::x509::Subject;
-use controller_runtime::clock;
+use component_base::clock;
 use http::HeaderMap;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;

@@ -1,4 +1,4 @@
-//! The pod network: links, routes, addresses, packet rules and CNI.
+//! The pod network: addresses, packet rules and CNI.
 //!
 //! [`network::Network`] is the interface for container runtimes. [`routed::Routed`] is the built-in network,
 //! [`cni::Cni`] the one by CNI plugins, and [`select::Auto`] selects between both. All of it uses [`netlink`] in the

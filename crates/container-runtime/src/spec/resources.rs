@@ -1,6 +1,6 @@
 //! CRI resources as OCI resources.
 
-use container_shim::cgroup::Cgroup;
+use cgroups::Cgroup;
 use node_api::cri::v1;
 use serde_json::{Value, json};
 

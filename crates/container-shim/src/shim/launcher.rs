@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
+use cgroups::Cgroup;
 use jiff::Timestamp;
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
@@ -24,7 +25,6 @@ use sys::{Forked, fork};
 
 use super::procfs;
 use super::stdio;
-use crate::cgroup::Cgroup;
 use crate::exec_namespaces::Entering;
 use crate::executor::Payload;
 use crate::protocol::Start;

@@ -10,8 +10,8 @@ use auth::User;
 use client::cache::{self, Changed, Notices, Reader, Source};
 use client::config::{Credential, Pem, Secret, Tls};
 use client::{Client, Config, DeleteOptions, Patch, Settings, Target, WriteOptions};
+use component_base::events::Recorder;
 use controller::{Controller, Objects, index_by, kinds};
-use controller_runtime::events::Recorder;
 use controller_runtime::{Caches, Driver, run};
 use controllers::deployment::Deployment;
 use controllers::replicaset::ReplicaSet;
@@ -200,7 +200,7 @@ async fn step(client: Client, pod: Value) {
         let options = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() };
         drop(client.delete(&Target::object(&kinds::PODS, &key), &options).await);
     } else if pod.str_at(&["status", "phase"]) != Some("Running") {
-        let now = controller_runtime::clock::now().to_string();
+        let now = component_base::clock::now().to_string();
         let status = value!({"status": {"phase": "Running", "conditions": [
             {"type": "Ready", "status": "True", "lastTransitionTime": now}]}});
         let target = Target::object(&kinds::PODS, &key).subresource("status");

@@ -11,9 +11,9 @@ use apimachinery::meta::Meta;
 use apimachinery::{Key, Value, value};
 use client::cache::Settings as Persistence;
 use client::{DeleteOptions, ListOptions, Patch, Target, WriteOptions};
+use component_base::election::{Election, Settings};
 use controller::kinds;
 use controller_runtime::Caches;
-use controller_runtime::election::{Election, Settings};
 
 use cluster::{Cluster, nodes};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use apimachinery::Key;
 use apimachinery::status::{Reason, Status};
+use component_base::election::{Election, Ended, Settings};
 use controller::kinds;
-use controller_runtime::election::{Election, Ended, Settings};
 use http::Method;
 use tokio::sync::oneshot;
 use tokio::time::Instant;

@@ -29,7 +29,7 @@ impl Authorities {
     fn sign(&self, order: &Order) -> Result<Value, String> {
         let pair = self.0.get(order.signer.as_str()).ok_or_else(|| format!("{} has no authority", order.signer))?;
         let wanted = Wanted { request: &order.request, usages: &order.usages, life: order.life };
-        let certificate = sign(pair, &wanted, controller_runtime::clock::now()).map_err(|error| {
+        let certificate = sign(pair, &wanted, component_base::clock::now()).map_err(|error| {
             let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
             causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
         })?;

@@ -8,7 +8,7 @@ use anyhow::{Result, bail, ensure};
 use apimachinery::Key;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args};
-use controller_runtime::election::Settings;
+use component_base::election::Settings;
 use controllers::registry::{ROWS, Row};
 
 use crate::component::{self, duration};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use ::kubelet::logs::Logs;
 use ::kubelet::resources;
 use anyhow::{Context, Result};
-use container_shim::cgroup::Cgroup;
-use container_shim::systemd;
+use cgroups::Cgroup;
+use cgroups::systemd;
 
 use crate::output::outln;
 

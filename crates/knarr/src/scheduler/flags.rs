@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use apimachinery::Key;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args};
-use controller_runtime::election::Settings;
+use component_base::election::Settings;
 
 use crate::component::{self, duration};
 use crate::health;

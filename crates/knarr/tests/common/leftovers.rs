@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use container_shim::cgroup::Cgroup;
+use cgroups::Cgroup;
 
 /// Returns the mount points below a directory.
 pub fn mounts(dir: &Path) -> Vec<String> {

@@ -84,7 +84,7 @@ async fn container_without_device_filter_does_not_start() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("unrestricted").await;
     let id = m.create(&sandbox, script("c", "sleep 1000")).await;
-    let cgroup = container_shim::cgroup::Cgroup::at(&format!("{}/{id}", m.cgroup));
+    let cgroup = cgroups::Cgroup::at(&format!("{}/{id}", m.cgroup));
     match cgroup.unified_dir() {
         Some(dir) => {
             // A cgroup accepts at most 64 BPF programs. These 64 allow everything.
@@ -103,7 +103,7 @@ async fn container_without_device_filter_does_not_start() {
             assert!(error.message().contains("cannot attach the device filter"), "{error}");
         }
         // On cgroup v1 a container does not start without the devices controller, which the test cannot remove.
-        None => assert!(container_shim::cgroup::Cgroup::has_controller("devices")),
+        None => assert!(cgroups::Cgroup::has_controller("devices")),
     }
     m.finish().await;
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use container_shim::cgroup::Cgroup;
+use cgroups::Cgroup;
 use image_store::{Name, Recipe, Store};
 use node_api::cri::v1;
 use node_api::cri::v1::image_service_client::ImageServiceClient;

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use apimachinery::{Resource, Value, json, value};
+use cgroups::Cgroup;
 use client::config::Kubeconfig;
 use client::{Client, Event, Target, WatchOptions, WriteOptions};
-use container_shim::cgroup::Cgroup;
 
 use crate::containerd::{Daemon, containerd};
 pub use crate::machine::{IMAGE, Machine, NODE, Process, busybox, component};

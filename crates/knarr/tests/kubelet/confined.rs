@@ -3,7 +3,7 @@
 use std::fs;
 
 use apimachinery::{Value, value};
-use container_shim::cgroup::Cgroup;
+use cgroups::Cgroup;
 
 use crate::cluster::*;
 

@@ -96,7 +96,7 @@ async fn projected_token_is_renewed_before_it_expires() {
     let volume = value!({"name": "v", "projected": {"sources": [
         {"serviceAccountToken": {"path": "token", "audience": "here", "expirationSeconds": 600}}]}});
     let mut tokens = Tokens::default();
-    let now = controller_runtime::clock::now();
+    let now = component_base::clock::now();
     let mut at = async |seconds: i64| {
         let now = now.plus(apimachinery::time::Duration::from_seconds(seconds));
         tokens.renew(&cluster.client, kubelet::pod::Pod(&made), &volume, now).await.unwrap();

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use api_registry::admission::configuration;
-use api_registry::admission::image_policy::{self, Config};
-use api_registry::admission::{Attributes, Notes};
+use admission::configuration;
+use admission::image_policy::{self, Config};
+use admission::{Attributes, Notes};
 use apimachinery::status::Status;
 use apimachinery::{Value, json};
 use auth::cache::Cache;

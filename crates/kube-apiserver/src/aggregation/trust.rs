@@ -1,7 +1,7 @@
 //! The ConfigMap extension-apiserver-authentication: client CA, request-header CA and request-header names for
 //! extension API servers.
 
-use api_registry::admission::View;
+use admission::View;
 use api_registry::strategy;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::Status;

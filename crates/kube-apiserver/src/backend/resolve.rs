@@ -137,7 +137,7 @@ fn join(host: &str, port: i64) -> String {
 
 impl Directory for State {
     fn service(&self, namespace: &str, name: &str) -> Option<Value> {
-        api_registry::admission::View::stored(self, "", "services", namespace, name).pop()
+        admission::View::stored(self, "", "services", namespace, name).pop()
     }
 
     fn slices(&self, namespace: &str, service: &str) -> Vec<Value> {

@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use api_registry::admission::Operation;
-use api_registry::admission::measure::{Check, Measured, Policies};
+use admission::Operation;
+use admission::measure::{Check, Measured, Policies};
 
 use super::family::{Counter, Family, Histogram};
 use super::{counter, spread};
@@ -85,9 +85,7 @@ impl Default for Admission {
                 &NAMED,
                 short,
             ),
-            known: (0..api_registry::admission::names().count())
-                .map(|_| std::array::from_fn(|_| OnceLock::new()))
-                .collect(),
+            known: (0..admission::names().count()).map(|_| std::array::from_fn(|_| OnceLock::new())).collect(),
             hook_seconds: spread(
                 "apiserver_admission_webhook_admission_duration_seconds",
                 "How long webhooks took.",

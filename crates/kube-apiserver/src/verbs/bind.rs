@@ -1,6 +1,6 @@
 //! Pod binding: assigns a pod to a node, once.
 
-use api_registry::admission::Operation;
+use admission::Operation;
 use api_registry::binding;
 use api_registry::decode::{self, Media};
 use api_registry::options::{WriteKind, WriteOptions};

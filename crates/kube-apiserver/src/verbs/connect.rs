@@ -2,8 +2,8 @@
 
 mod proxied;
 
+use admission::Operation;
 use api::kind::Connect;
-use api_registry::admission::Operation;
 use api_registry::connect::{ForwardOptions, LogOptions, Node, ProcessOptions, broken, choose, node_of};
 use apimachinery::status::{GroupName, Status};
 use apimachinery::{Value, value};

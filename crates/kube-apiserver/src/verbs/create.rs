@@ -1,9 +1,9 @@
 //! Create: POST to a collection.
 
+use admission::webhooks::write_options;
+use admission::{Attributes, Effect, Operation};
 use api::core::service::allocation::Plan;
 use api::kind::Context;
-use api_registry::admission::webhooks::write_options;
-use api_registry::admission::{Attributes, Effect, Operation};
 use api_registry::conversion::to_stored;
 use api_registry::decode::{self, resource_name};
 use api_registry::options::{WriteKind, WriteOptions};

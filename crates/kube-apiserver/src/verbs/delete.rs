@@ -1,7 +1,7 @@
 //! Delete: DELETE of an object or of a collection.
 
-use api_registry::admission::webhooks::delete_options;
-use api_registry::admission::{Attributes, Operation};
+use admission::webhooks::delete_options;
+use admission::{Attributes, Operation};
 use api_registry::decode;
 use api_registry::deletion::{self, Plan};
 use api_registry::options::{DeleteOptions, ListOptions};

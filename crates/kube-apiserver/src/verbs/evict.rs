@@ -1,6 +1,6 @@
 //! Eviction: deletes a pod if its PodDisruptionBudget allows it.
 
-use api_registry::admission::{Operation, View};
+use admission::{Operation, View};
 use api_registry::decode;
 use api_registry::deletion::{self, Plan};
 use api_registry::eviction::{self, Leave};

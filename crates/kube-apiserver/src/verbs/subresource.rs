@@ -1,8 +1,8 @@
 //! Admission of subresources that are created (such as Binding and Eviction) or connected to (such as exec).
 
+use admission::webhooks::write_options;
+use admission::{Attributes, Operation};
 use api::kind::Kind;
-use api_registry::admission::webhooks::write_options;
-use api_registry::admission::{Attributes, Operation};
 use api_registry::options::WriteOptions;
 use apimachinery::Value;
 use apimachinery::status::Status;

@@ -1,6 +1,6 @@
 //! TokenRequest: the `token` subresource of a service account.
 
-use api_registry::admission::{Known, Notes, Operation, View};
+use admission::{Known, Notes, Operation, View};
 use api_registry::decode;
 use api_registry::options::{WriteKind, WriteOptions};
 use apimachinery::field_validation::FieldValidation;

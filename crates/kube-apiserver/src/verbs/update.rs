@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
+use admission::webhooks::write_options;
+use admission::{Attributes, Effect, Operation};
 use api::core::service::allocation::Plan;
 use api::kind::{Context, ReplicaPaths, SubresourceAction};
-use api_registry::admission::webhooks::write_options;
-use api_registry::admission::{Attributes, Effect, Operation};
 use api_registry::conversion::{in_request, to_stored};
 use api_registry::decode::{self, Received};
 use api_registry::options::{WriteKind, WriteOptions};

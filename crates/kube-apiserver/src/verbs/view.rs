@@ -3,9 +3,9 @@
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use admission::measure::Measured;
+use admission::{Known, View};
 use api::kind::Kind;
-use api_registry::admission::measure::Measured;
-use api_registry::admission::{Known, View};
 use apimachinery::Value;
 use auth::{Authorizer, Decision, Resource, Target, User};
 use client::shared_objects;

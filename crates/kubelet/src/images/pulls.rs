@@ -219,7 +219,7 @@ fn shown(reference: &str, record: &Record) -> Value {
             entries.insert(repository.as_str(), entry);
         }
     }
-    value!({"apiVersion": VERSION, "kind": "ImagePulledRecord", "lastUpdatedTime": (controller_runtime::clock::now().to_string()),
+    value!({"apiVersion": VERSION, "kind": "ImagePulledRecord", "lastUpdatedTime": (component_base::clock::now().to_string()),
         "imageRef": reference, "credentialMapping": mapping})
 }
 

@@ -1,8 +1,8 @@
 //! Events of the node: kubelet start, condition changes and system OOM kills.
 
 use apimachinery::{Key, Value};
+use component_base::events::Recorder;
 use controller::{EventType, Regarding};
-use controller_runtime::events::Recorder;
 
 /// Event recorder of one node.
 #[derive(Clone)]

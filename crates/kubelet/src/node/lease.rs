@@ -5,8 +5,8 @@ use std::time::Duration;
 use apimachinery::meta::Meta;
 use apimachinery::{Value, value};
 use client::{Client, Error, Target, WriteOptions};
+use component_base::clock;
 use controller::kinds;
-use controller_runtime::clock;
 
 const NAMESPACE: &str = "kube-node-lease";
 /// Delay after a failed renewal.

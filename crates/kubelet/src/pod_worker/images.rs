@@ -1,8 +1,8 @@
 //! Failed image pulls: reported as ImagePullBackOff, and detection of images that become present otherwise.
 
 use apimachinery::time::{Duration, Time};
+use component_base::clock;
 use controller::EventType;
-use controller_runtime::clock;
 
 use super::{Worker, earliest};
 use crate::plan::Waiting;

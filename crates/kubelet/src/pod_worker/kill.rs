@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use component_base::clock;
 use controller::EventType;
-use controller_runtime::clock;
 
 use super::{Done, Worker};
 use crate::hooks;

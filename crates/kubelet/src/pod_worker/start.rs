@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use apimachinery::Value;
 use apimachinery::time::Time;
+use component_base::clock;
 use controller::EventType;
-use controller_runtime::clock;
 use node_api::cri::v1;
 use tokio::sync::{Mutex, mpsc, watch};
 

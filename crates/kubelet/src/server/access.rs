@@ -3,7 +3,7 @@
 use apimachinery::value;
 use auth::User;
 use client::Client;
-use controller_runtime::reviews::Reviews;
+use component_base::reviews::Reviews;
 use http::{HeaderMap, Method, header};
 
 use crate::config::Config;

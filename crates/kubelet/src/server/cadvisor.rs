@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use ::container_shim::cgroup::{Cgroup, Usage};
-use ::container_shim::systemd;
+use cgroups::systemd;
+use cgroups::{Cgroup, Usage};
 use http::Response;
 use node_api::cri::v1;
 
@@ -111,7 +111,7 @@ const SERIES: &[(&str, &str, &str, Read)] = &[
         one("", (row.created_at > 0).then_some((row.created_at / 1_000_000_000) as f64))
     }),
     ("container_last_seen", "gauge", "Last time a container was seen by the exporter", |_| {
-        one("", Some(controller_runtime::clock::now().unix_seconds() as f64))
+        one("", Some(component_base::clock::now().unix_seconds() as f64))
     }),
     (
         "container_fs_usage_bytes",

@@ -46,7 +46,7 @@ impl Server {
         container: &str,
         asked: &Asked<'_>,
     ) -> Response<Body> {
-        let wanted = match wanted(asked, controller_runtime::clock::now()) {
+        let wanted = match wanted(asked, component_base::clock::now()) {
             Ok(wanted) => wanted,
             Err(problem) => return text(StatusCode::UNPROCESSABLE_ENTITY, &problem),
         };

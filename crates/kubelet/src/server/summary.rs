@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use apimachinery::{Object, Value, value};
-use controller_runtime::clock;
+use component_base::clock;
 use http::{Response, StatusCode};
 use node_api::cri::v1;
 

@@ -111,7 +111,7 @@ fn offer(
 
 /// Returns the user of a verified client certificate.
 pub fn user_of(certificate: &CertificateDer<'_>) -> Option<auth::User> {
-    auth::x509::Subject::read(certificate, controller_runtime::clock::now()).ok()?.user()
+    auth::x509::Subject::read(certificate, component_base::clock::now()).ok()?.user()
 }
 
 /// Returns the kubelet's self-signed certificate and key; creates them if they do not exist.

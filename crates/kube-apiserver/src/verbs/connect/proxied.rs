@@ -1,6 +1,6 @@
 //! The `proxy` subresource of pods, services and nodes.
 
-use api_registry::admission::{Operation, View};
+use admission::{Operation, View};
 use api_registry::connect::{self, Name, Scheme, endpoint, endpoints, is_proxyable, pod_port};
 use apimachinery::status::Status;
 use apimachinery::{Value, value};

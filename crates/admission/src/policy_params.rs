@@ -1,0 +1,168 @@
+//! Policy parameter authorization: a user who writes a policy or binding must be allowed to read its parameters.
+
+use api_registry::decode::kind_name;
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
+use apimachinery::{GroupVersion, Path, Value, field};
+use auth::user::MASTERS;
+use auth::{Resource, User};
+
+use super::pods::{spec, text};
+use super::{Attributes, Notes, Plugin, View};
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+pub struct PolicyParams;
+
+impl Plugin for PolicyParams {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
+        let plural = attributes.kind.plural.as_str();
+        if !attributes.writes(GROUP, plural) || attributes.user.is_in(MASTERS) {
+            return Ok(());
+        }
+        let (field, refusal) = match plural {
+            "validatingadmissionpolicies" | "mutatingadmissionpolicies" => {
+                ("paramKind", policy(attributes, object, view))
+            }
+            "validatingadmissionpolicybindings" => {
+                ("paramRef", binding(attributes, object, "validatingadmissionpolicies", view))
+            }
+            "mutatingadmissionpolicybindings" => {
+                ("paramRef", binding(attributes, object, "mutatingadmissionpolicies", view))
+            }
+            _ => return Ok(()),
+        };
+        let Some(why) = refusal else { return Ok(()) };
+        let root = Path::of("spec");
+        let error = field::Error::forbidden(&root.field(field), why);
+        Err(Status::invalid(kind_name(attributes.kind), Meta::of(object).name(), &[error]))
+    }
+}
+
+/// The parameters that are read, as far as known.
+struct Read {
+    group: String,
+    version: String,
+    resource: String,
+    /// The reason why the resource cannot be determined exactly.
+    doubt: Option<String>,
+}
+
+fn policy(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Option<String> {
+    let kind = spec(object).get("paramKind").filter(|kind| !kind.is_null())?;
+    if attributes.old.is_some_and(|old| spec(old).get("paramKind") == Some(kind)) {
+        return None;
+    }
+    let read = Read::of(Some(kind), "", view);
+    if read.is_allowed(attributes.user, "get", ("*", "*"), view) {
+        return None;
+    }
+    let (user, name, version) = (shown(attributes.user), text(kind, "kind"), text(kind, "apiVersion"));
+    Some(format!(
+        "user {user} must have \"get\" permission on all objects of the referenced paramKind (kind={name}, \
+         apiVersion={version})"
+    ))
+}
+
+fn binding(attributes: &Attributes<'_>, object: &Value, policies: &str, view: &dyn View) -> Option<String> {
+    let reference = spec(object).get("paramRef").filter(|reference| !reference.is_null())?;
+    let same = |old: &Value| {
+        spec(old).get("paramRef") == Some(reference)
+            && text(spec(old), "policyName") == text(spec(object), "policyName")
+    };
+    if attributes.old.is_some_and(same) {
+        return None;
+    }
+    let name = text(spec(object), "policyName");
+    let policy = view.object(GROUP, policies, "", name);
+    let read = match &policy {
+        Some(policy) => Read::of(spec(policy).get("paramKind"), name, view),
+        None => Read::anything(format!("unable to get policy {name}")),
+    };
+    let wanted = text(reference, "name");
+    let verb = if wanted.is_empty() { "list" } else { "get" };
+    if read.is_allowed(attributes.user, verb, (text(reference, "namespace"), wanted), view) {
+        return None;
+    }
+    let user = shown(attributes.user);
+    Some(match read.doubt {
+        Some(doubt) => format!(
+            "{doubt} to determine minimum required permissions and user {user} does not have \"{verb}\" permission for \
+             all groups, versions and resources"
+        ),
+        None => format!("user {user} does not have \"{verb}\" permission on the object referenced by paramRef"),
+    })
+}
+
+impl Read {
+    fn of(kind: Option<&Value>, policy: &str, view: &dyn View) -> Self {
+        let Some(kind) = kind.filter(|kind| !kind.is_null()) else {
+            return Self::anything(format!("unable to find the paramKind of policy {policy}"));
+        };
+        let shown = format!("{}/{}", text(kind, "apiVersion"), text(kind, "kind"));
+        let Ok(GroupVersion { group, version }) = text(kind, "apiVersion").parse::<GroupVersion>() else {
+            return Self::anything(format!("unable to parse paramKind {shown}"));
+        };
+        let found = view.plural(&group, text(kind, "kind"));
+        let doubt = found.is_none().then(|| format!("unable to resolve paramKind {shown}"));
+        let resource = found.map_or_else(|| "*".to_owned(), |(plural, _)| plural);
+        Self { group: group.to_string(), version: version.to_string(), resource, doubt }
+    }
+
+    fn anything(doubt: String) -> Self {
+        let all = || "*".to_owned();
+        Self { group: all(), version: all(), resource: all(), doubt: Some(doubt) }
+    }
+
+    fn is_allowed(&self, user: &User, verb: &str, (namespace, name): (&str, &str), view: &dyn View) -> bool {
+        let (group, version, resource) = (self.group.as_str(), self.version.as_str(), self.resource.as_str());
+        let resource = Resource { group, version, resource, namespace, name, ..Resource::default() };
+        view.allows(&auth::Attributes { user, verb, target: auth::Target::Resource(resource) })
+    }
+}
+
+/// Formats a user as Go does.
+fn shown(user: &User) -> String {
+    let extra: Vec<String> = user.extra.iter().map(|(key, values)| format!("{key}:[{}]", values.join(" "))).collect();
+    format!("&{{{} {} [{}] map[{}]}}", user.name, user.uid, user.groups.join(" "), extra.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::value;
+
+    use super::*;
+    use crate::Operation;
+    use crate::testing::{Cluster, attributes};
+
+    fn refusal(kind: &api::kind::Kind, user: &User, object: &Value, old: Option<&Value>, allows: bool) -> String {
+        let cluster = Cluster::default().allowing(allows);
+        let attributes = Attributes { old, ..attributes(kind, user, Operation::Create) };
+        let judged = PolicyParams.validate(&attributes, object, &cluster, &mut Notes::default());
+        judged.err().map(|status| status.message).unwrap_or_default()
+    }
+
+    #[test]
+    fn writing_a_policy_requires_read_access_to_its_parameters() {
+        let kind = api::admissionregistration::validating_admission_policy::kind();
+        let (jane, admin) = (User::authenticated("jane", []), User::authenticated("admin", [MASTERS.into()]));
+        let policy = value!({"metadata": {"name": "x"}, "spec": {"paramKind": {"apiVersion": "v1", "kind": "Secret"}}});
+        let refused = "ValidatingAdmissionPolicy.admissionregistration.k8s.io \"x\" is invalid: spec.paramKind: Forbidden: user \
+            &{jane  [system:authenticated] map[]} must have \"get\" permission on all objects of the referenced paramKind \
+            (kind=Secret, apiVersion=v1)";
+        assert_eq!(refusal(&kind, &jane, &policy, None, false), refused);
+        assert_eq!(refusal(&kind, &jane, &policy, None, true), "");
+        assert_eq!(refusal(&kind, &admin, &policy, None, false), "");
+        assert_eq!(refusal(&kind, &jane, &policy, Some(&policy), false), "", "what was there before stays");
+        let binding = api::admissionregistration::validating_admission_policy_binding::kind();
+        let bound = value!({"metadata": {"name": "x"}, "spec": {"policyName": "p", "paramRef": {"name": "s"}}});
+        assert!(refusal(&binding, &jane, &bound, None, false).contains("unable to get policy p"));
+        assert_eq!(refusal(&binding, &jane, &bound, None, true), "");
+    }
+}

@@ -1,0 +1,156 @@
+//! Priority: sets a pod's priority from its PriorityClass, and allows at most one global default.
+
+use apimachinery::Value;
+use apimachinery::status::Status;
+
+use super::pods::{spec, spec_mut, text};
+use super::{Attributes, Known, Notes, Operation, Plugin, View};
+
+const GROUP: &str = "scheduling.k8s.io";
+
+pub struct Priority;
+
+impl Plugin for Priority {
+    fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        pod: &mut Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
+        if !attributes.writes("", "pods") {
+            return Ok(());
+        }
+        match (attributes.operation, attributes.old) {
+            (Operation::Create, _) => set(attributes, pod, view),
+            (_, Some(old)) => {
+                keep(pod, old);
+                Ok(())
+            }
+            (_, None) => Ok(()),
+        }
+    }
+
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        class: &Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
+        if !attributes.writes(GROUP, "priorityclasses") || class["globalDefault"] != Value::Bool(true) {
+            return Ok(());
+        }
+        let Some(default) = default_class(view) else { return Ok(()) };
+        let name = default.str_at(&["metadata", "name"]).unwrap_or_default();
+        if attributes.operation == Operation::Update && name == attributes.name {
+            return Ok(());
+        }
+        let why = format!("PriorityClass {name} is already marked as default. Only one default can exist");
+        Err(attributes.forbidden(class, why))
+    }
+}
+
+/// Keeps the values set on create for fields that an update omits.
+fn keep(pod: &mut Value, old: &Value) {
+    let Some(fields) = spec_mut(pod) else { return };
+    for field in ["priority", "preemptionPolicy"] {
+        if let Some(value) = spec(old).get(field)
+            && !fields.contains_key(field)
+        {
+            fields.insert(field, value.clone());
+        }
+    }
+}
+
+fn set(attributes: &Attributes<'_>, pod: &mut Value, view: &dyn View) -> Result<(), Status> {
+    let wanted = text(spec(pod), "priorityClassName").to_owned();
+    let class = if wanted.is_empty() {
+        default_class(view)
+    } else {
+        let found = view.object(GROUP, "priorityclasses", "", &wanted);
+        let missing = || attributes.forbidden(pod, format!("no PriorityClass with name {wanted} was found"));
+        Some(found.ok_or_else(missing)?)
+    };
+    let priority = class.as_ref().and_then(|class| class.get("value")?.as_int()).unwrap_or(0);
+    let preemption = class.as_ref().and_then(|class| class.str_at(&["preemptionPolicy"]));
+    let preemption = preemption.unwrap_or("PreemptLowerPriority");
+    if let Some(given) = spec(pod).get("priority").and_then(Value::as_int)
+        && given != priority
+    {
+        let why = format!(
+            "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller \
+             computed {priority} from the given PriorityClass name"
+        );
+        return Err(attributes.forbidden(pod, why));
+    }
+    let given = text(spec(pod), "preemptionPolicy");
+    if !given.is_empty() && given != preemption {
+        let why = format!(
+            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission \
+             controller computed {preemption} from the given PriorityClass name"
+        );
+        return Err(attributes.forbidden(pod, why));
+    }
+    let Some(fields) = spec_mut(pod) else { return Ok(()) };
+    if let Some(name) = class.as_ref().and_then(|class| class.str_at(&["metadata", "name"])) {
+        fields.insert("priorityClassName", name);
+    }
+    fields.insert("priority", priority);
+    fields.insert("preemptionPolicy", preemption);
+    Ok(())
+}
+
+/// Returns the global default class. Of several, which only a race can create, the lowest is the safest.
+fn default_class(view: &dyn View) -> Option<Known> {
+    let classes = view.objects(GROUP, "priorityclasses", "");
+    let defaults = classes.into_iter().filter(|class| class["globalDefault"] == Value::Bool(true));
+    defaults.min_by_key(|class| class["value"].as_int().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::json;
+
+    use super::*;
+    use crate::testing::{Cluster, attributes};
+
+    fn check(pod: &str, expect: Result<(i64, &str), &str>) {
+        let class = |name: &str, value: i64, default: bool| {
+            format!(
+                r#"{{"metadata":{{"name":"{name}"}},"value":{value},"globalDefault":{default},"preemptionPolicy":"Never"}}"#
+            )
+        };
+        let cluster = Cluster::default().with(GROUP, "priorityclasses", &class("low", 5, true)).with(
+            GROUP,
+            "priorityclasses",
+            &class("high", 100, false),
+        );
+        let (kind, user) = (api::core::pod::kind(), auth::User::default());
+        let mut pod = json::parse(format!(r#"{{"spec":{pod}}}"#).as_bytes()).unwrap();
+        let verdict =
+            Priority.admit(&attributes(&kind, &user, Operation::Create), &mut pod, &cluster, &mut Notes::default());
+        match expect {
+            Ok((priority, class)) => {
+                assert_eq!(verdict, Ok(()));
+                assert_eq!(pod["spec"]["priority"].as_int(), Some(priority));
+                assert_eq!(pod["spec"]["priorityClassName"].as_str(), Some(class));
+            }
+            Err(why) => assert_eq!(verdict.unwrap_err().message, format!("pods \"x\" is forbidden: {why}")),
+        }
+    }
+
+    #[test]
+    fn a_pod_gets_the_priority_of_its_class_or_of_the_default_class() {
+        check("{}", Ok((5, "low")));
+        check(r#"{"priorityClassName":"high"}"#, Ok((100, "high")));
+        check(r#"{"priorityClassName":"high","priority":100}"#, Ok((100, "high")));
+        check(r#"{"priorityClassName":"nope"}"#, Err("no PriorityClass with name nope was found"));
+        check(
+            r#"{"priorityClassName":"high","priority":7}"#,
+            Err(
+                "the integer value of priority (7) must not be provided in pod spec; priority admission controller computed 100 from the given PriorityClass name",
+            ),
+        );
+    }
+}

@@ -1,0 +1,168 @@
+//! RuntimeClass: sets the overhead, node selector and tolerations of a pod's RuntimeClass.
+
+use api::quota::amounts;
+use apimachinery::status::Status;
+use apimachinery::{Object, Value};
+
+use super::pods::{items, list_mut, spec, spec_mut, text};
+use super::{Attributes, Known, Notes, Plugin, View};
+
+pub struct RuntimeClass;
+
+impl Plugin for RuntimeClass {
+    fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        pod: &mut Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
+        if !attributes.creates("", "pods") {
+            return Ok(());
+        }
+        let Some(class) = class_of(attributes, pod, view)? else { return Ok(()) };
+        set_overhead(attributes, pod, &class)?;
+        set_scheduling(attributes, pod, &class)
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, pod: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        if !attributes.creates("", "pods") {
+            return Ok(());
+        }
+        let class = class_of(attributes, pod, view)?;
+        match (class.as_deref().and_then(overhead), spec(pod).get("overhead")) {
+            (None, Some(Value::Object(given))) if !given.is_empty() => {
+                let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+                Err(attributes.forbidden(pod, why))
+            }
+            (Some(needed), given) if amounts::read(given) != amounts::read(Some(needed)) => {
+                Err(attributes.forbidden(pod, MISMATCH))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
+
+fn class_of(attributes: &Attributes<'_>, pod: &Value, view: &dyn View) -> Result<Option<Known>, Status> {
+    let Some(name) = spec(pod).get("runtimeClassName").and_then(Value::as_str) else { return Ok(None) };
+    let found = view.object("node.k8s.io", "runtimeclasses", "", name);
+    let missing = || attributes.forbidden(pod, format!("pod rejected: RuntimeClass {name:?} not found"));
+    found.ok_or_else(missing).map(Some)
+}
+
+fn overhead(class: &Value) -> Option<&Value> {
+    class.at(&["overhead", "podFixed"])
+}
+
+fn set_overhead(attributes: &Attributes<'_>, pod: &mut Value, class: &Value) -> Result<(), Status> {
+    let Some(needed) = overhead(class) else { return Ok(()) };
+    if let Some(given) = spec(pod).get("overhead")
+        && amounts::read(Some(given)) != amounts::read(Some(needed))
+    {
+        return Err(attributes.forbidden(pod, MISMATCH));
+    }
+    if let Some(fields) = spec_mut(pod) {
+        fields.insert("overhead", needed.clone());
+    }
+    Ok(())
+}
+
+fn set_scheduling(attributes: &Attributes<'_>, pod: &mut Value, class: &Value) -> Result<(), Status> {
+    let Some(scheduling) = class.get("scheduling") else { return Ok(()) };
+    let wanted = scheduling.get("nodeSelector").and_then(Value::as_object).cloned().unwrap_or_default();
+    let has = spec(pod).get("nodeSelector").and_then(Value::as_object);
+    for (key, value) in wanted.iter() {
+        let differs = has.and_then(|has| has.get(key)).filter(|have| *have != value);
+        if let Some(have) = differs {
+            let (value, have) = (value.as_str().unwrap_or_default(), have.as_str().unwrap_or_default());
+            let why = format!(
+                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {have}"
+            );
+            return Err(attributes.forbidden(pod, why));
+        }
+    }
+    let Some(fields) = spec_mut(pod) else { return Ok(()) };
+    if !wanted.is_empty() {
+        merge(fields, wanted);
+    }
+    for toleration in items(scheduling, "tolerations") {
+        let list = list_mut(fields, "tolerations");
+        if !list.iter().any(|have| covers(have, toleration)) {
+            list.push(toleration.clone());
+        }
+    }
+    Ok(())
+}
+
+fn merge(fields: &mut Object, wanted: Object) {
+    if let Value::Object(selector) = fields.get_or_insert_with("nodeSelector", Value::object) {
+        for (key, value) in wanted {
+            selector.insert(key, value);
+        }
+    }
+}
+
+/// Whether a toleration includes another one, for at least the same time.
+pub fn covers(wide: &Value, narrow: &Value) -> bool {
+    let same = |field: &str| text(wide, field) == text(narrow, field);
+    let key = text(wide, "key").is_empty() || same("key");
+    let effect = text(wide, "effect").is_empty() || same("effect");
+    let seconds = |of: &Value| of.get("tolerationSeconds").and_then(Value::as_int);
+    let lasts = match (seconds(wide), seconds(narrow)) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(wide), Some(narrow)) => wide >= narrow,
+    };
+    let value = match text(wide, "operator") {
+        "Exists" => true,
+        "" | "Equal" => matches!(text(narrow, "operator"), "" | "Equal") && same("value"),
+        _ => same("operator") && same("value"),
+    };
+    key && effect && value && lasts
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::json;
+
+    use super::*;
+    use crate::Operation;
+    use crate::testing::{Cluster, attributes};
+
+    #[test]
+    fn a_pod_gets_the_overhead_and_scheduling_of_its_runtime_class() {
+        let class =
+            r#"{"metadata":{"name":"k"},"overhead":{"podFixed":{"cpu":"1"}},"scheduling":{"nodeSelector":{"a":"b"}}}"#;
+        let cluster = Cluster::default().with("node.k8s.io", "runtimeclasses", class);
+        let (kind, user) = (api::core::pod::kind(), auth::User::default());
+        let check = |spec: &str, expect: Result<&str, &str>| {
+            let mut pod = json::parse(format!(r#"{{"spec":{spec}}}"#).as_bytes()).unwrap();
+            let attributes = attributes(&kind, &user, Operation::Create);
+            let mut notes = Notes::default();
+            let verdict = RuntimeClass
+                .admit(&attributes, &mut pod, &cluster, &mut notes)
+                .and_then(|()| RuntimeClass.validate(&attributes, &pod, &cluster, &mut notes));
+            match expect {
+                Ok(selector) => {
+                    assert_eq!(verdict, Ok(()));
+                    assert_eq!(json::to_string(&pod["spec"]["nodeSelector"]), selector);
+                }
+                Err(why) => assert_eq!(verdict.unwrap_err().message, format!("pods \"x\" is forbidden: {why}")),
+            }
+        };
+        check(r#"{"runtimeClassName":"k"}"#, Ok(r#"{"a":"b"}"#));
+        check(r#"{}"#, Ok("null"));
+        check(r#"{"runtimeClassName":"x"}"#, Err(r#"pod rejected: RuntimeClass "x" not found"#));
+        check(r#"{"runtimeClassName":"k","overhead":{"cpu":"2"}}"#, Err(MISMATCH));
+        check(
+            r#"{"overhead":{"cpu":"2"}}"#,
+            Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"),
+        );
+        check(
+            r#"{"runtimeClassName":"k","nodeSelector":{"a":"c"}}"#,
+            Err("conflict: runtimeClass.scheduling.nodeSelector[a] = b; pod.spec.nodeSelector[a] = c"),
+        );
+    }
+}
