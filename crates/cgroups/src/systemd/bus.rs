@@ -84,12 +84,13 @@ impl Bus {
         stream.set_write_timeout(Some(timeout))?;
         let uid: String =
             rustix::process::geteuid().as_raw().to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
-        stream.write_all(format!("\0AUTH EXTERNAL {uid}\r\n").as_bytes())?;
+        // BEGIN goes with AUTH. Sent after the reply, it could reach systemd in one read with the first message, which
+        // systemd then leaves in its buffer until more bytes arrive.
+        stream.write_all(format!("\0AUTH EXTERNAL {uid}\r\nBEGIN\r\n").as_bytes())?;
         let answer = line(&mut stream)?;
         if !answer.starts_with("OK") {
             return Err(SystemdError::Refused { name: "AUTH".to_owned(), message: answer });
         }
-        stream.write_all(b"BEGIN\r\n")?;
         Ok(Self { stream, serial: 0, deadline: Instant::now() + timeout })
     }
 
@@ -418,9 +419,11 @@ pub mod tests {
 
     fn serve_connection(listener: &UnixListener, outcomes: &[String]) -> Vec<Vec<u8>> {
         let (mut stream, _) = listener.accept().unwrap();
+        // Like systemd, the server must not find BEGIN and the first message in one read.
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         assert!(line(&mut stream).unwrap().starts_with("\0AUTH EXTERNAL "));
-        stream.write_all(b"OK 0123456789abcdef\r\n").unwrap();
         assert_eq!(line(&mut stream).unwrap(), "BEGIN");
+        stream.write_all(b"OK 0123456789abcdef\r\n").unwrap();
         let mut serve = |(index, outcome): (usize, &String)| {
             let mut head = [0; 16];
             stream.read_exact(&mut head).unwrap();
