@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::Uri;
 
 pub use crate::transport::Secret;
-pub use kubeconfig::{Kubeconfig, KubeconfigError};
+pub use kubeconfig::{Kubeconfig, KubeconfigError, Selection};
 
 #[derive(Clone, Debug)]
 pub struct Config {

@@ -29,6 +29,19 @@ struct Named {
     path: String,
 }
 
+/// Names and values that take precedence over those of a kubeconfig.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Selection<'a> {
+    /// The context instead of the current one.
+    pub context: Option<&'a str>,
+    /// The cluster instead of the context's.
+    pub cluster: Option<&'a str>,
+    /// The user instead of the context's.
+    pub user: Option<&'a str>,
+    /// The URL instead of the cluster's.
+    pub server: Option<&'a str>,
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
     #[error("cannot read {file}")]
@@ -126,13 +139,39 @@ impl Kubeconfig {
         Ok(Some(config))
     }
 
+    /// Returns the configuration of the selected entries, as kubectl's flags select them; `None` if neither a file nor
+    /// the selection names a server.
+    pub fn select(&self, selection: &Selection<'_>) -> Result<Option<Config>, KubeconfigError> {
+        let context = match selection.context.or(self.current_context()) {
+            Some(name) => Some(required(&self.contexts, "context", name)?.field()),
+            None => None,
+        };
+        let text = |field: &str| context.as_ref().map_or(Ok(None), |context| context.text(field));
+        let cluster_name = selection.cluster.map_or_else(|| text("cluster"), |name| Ok(Some(name.to_owned())))?;
+        let user_name = selection.user.map_or_else(|| text("user"), |name| Ok(Some(name.to_owned())))?;
+        let empty = Value::object();
+        let cluster = match &cluster_name {
+            Some(name) => required(&self.clusters, "cluster", name)?.field(),
+            None if selection.server.is_none() => return Ok(None),
+            None => Field::root(&empty, Path::new("")),
+        };
+        let mut config = read_cluster(&cluster, selection.server)?;
+        if let Some(namespace) = text("namespace")? {
+            config.namespace = namespace;
+        }
+        if let Some(user) = user_name {
+            read_user(&required(&self.users, "user", &user)?.field(), &cluster, &mut config)?;
+        }
+        Ok(Some(config))
+    }
+
     /// Returns the configuration of a context, or of the current one.
     pub fn config(&self, context: Option<&str>) -> Result<Config, KubeconfigError> {
         let name = context.or(self.current_context()).ok_or(KubeconfigError::NoContext)?;
         let context = required(&self.contexts, "context", name)?.field();
         let cluster_name = context.text("cluster")?.ok_or_else(|| context.missing("cluster"))?;
         let cluster = required(&self.clusters, "cluster", &cluster_name)?.field();
-        let mut config = read_cluster(&cluster)?;
+        let mut config = read_cluster(&cluster, None)?;
         if let Some(namespace) = context.text("namespace")? {
             config.namespace = namespace;
         }
@@ -171,8 +210,11 @@ fn named(root: &Field<'_>, list: &str, inner: &str) -> Result<Vec<Named>, Kubeco
     Ok(out)
 }
 
-fn read_cluster(cluster: &Field<'_>) -> Result<Config, KubeconfigError> {
-    let server = cluster.text("server")?.ok_or_else(|| cluster.missing("server"))?;
+fn read_cluster(cluster: &Field<'_>, server: Option<&str>) -> Result<Config, KubeconfigError> {
+    let server = match server {
+        Some(server) => server.to_owned(),
+        None => cluster.text("server")?.ok_or_else(|| cluster.missing("server"))?,
+    };
     // As upstream, a server without a scheme is an http URL.
     let server = if server.contains("://") { server } else { format!("http://{server}") };
     let mut config = Config::new(cluster.uri("server", &server, &["https", "http"])?);

@@ -1,0 +1,108 @@
+//! The table of commands. A new command is a row here and a module below.
+
+mod options;
+mod version;
+
+use crate::Failure;
+use crate::command::{Command, Group};
+
+/// `kubectl` itself.
+pub static ROOT: Command = Command {
+    name: "kubectl",
+    summary: "kubectl controls the Kubernetes cluster manager",
+    description: "kubectl controls the Kubernetes cluster manager.\n\n Find more information at: \
+        https://kubernetes.io/docs/reference/kubectl/",
+    usage: "kubectl [flags] [options]",
+    commands: COMMANDS,
+    ..Command::EMPTY
+};
+
+/// All commands, in the order of `kubectl --help` within each group.
+pub static COMMANDS: &[&Command] = &[&options::COMMAND, &version::COMMAND];
+
+/// The maximum edit distance of a suggested command.
+const DISTANCE_MAX: usize = 2;
+
+/// Returns the commands from the root with these names, as far as they exist.
+pub fn path(names: &[&str]) -> Vec<&'static Command> {
+    let mut path = vec![&ROOT];
+    for name in names.iter().skip(1) {
+        match path[path.len() - 1].find(name) {
+            Some(command) => path.push(command),
+            None => break,
+        }
+    }
+    path
+}
+
+/// Returns the objects of a kustomization as YAML documents.
+pub fn kustomize_build(directory: &str) -> Result<String, Failure> {
+    Err(Failure::new(format!("kustomization {directory:?} cannot be built")))
+}
+
+/// Returns the message for an unknown command, with suggestions.
+pub fn unknown(name: &str) -> String {
+    let mut text = format!("unknown command {name:?} for \"kubectl\"");
+    let similar: Vec<&str> = COMMANDS
+        .iter()
+        .filter(|command| command.group != Group::Hidden)
+        .map(|command| command.name)
+        .filter(|have| distance(&name.to_lowercase(), have) <= DISTANCE_MAX || have.starts_with(&name.to_lowercase()))
+        .collect();
+    if !similar.is_empty() {
+        text.push_str("\n\nDid you mean this?");
+        for name in similar {
+            text.push_str(&format!("\n\t{name}"));
+        }
+    }
+    text
+}
+
+/// Returns the Levenshtein distance of two words.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let cost = if x == y { diagonal } else { diagonal + 1 };
+            diagonal = row[j + 1];
+            row[j + 1] = cost.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_complete_and_unique() {
+        fn check(parent: &str, command: &Command) {
+            let name = format!("{parent} {}", command.name);
+            assert!(!command.summary.is_empty() || command.group == Group::Hidden, "{name} has no summary");
+            assert!(command.run.is_some() || !command.commands.is_empty(), "{name} does nothing");
+            let mut flags: Vec<&str> = command.flags.iter().copied().flatten().map(|flag| flag.name).collect();
+            flags.sort_unstable();
+            assert!(flags.is_sorted_by(|a, b| a < b), "{name} has duplicate flags: {flags:?}");
+            let mut shorts: Vec<char> = command.flags.iter().copied().flatten().filter_map(|flag| flag.short).collect();
+            shorts.sort_unstable();
+            assert!(shorts.is_sorted_by(|a, b| a < b), "{name} has duplicate short flags: {shorts:?}");
+            let mut names: Vec<&str> = command.commands.iter().map(|command| command.name).collect();
+            names.sort_unstable();
+            assert!(names.is_sorted_by(|a, b| a < b), "{name} has duplicate commands: {names:?}");
+            for command in command.commands {
+                check(&name, command);
+            }
+        }
+        check("", &ROOT);
+    }
+
+    #[test]
+    fn distance_counts_edits() {
+        for (a, b, expect) in [("geet", "get", 1), ("nope", "top", 2), ("", "abc", 3), ("get", "get", 0)] {
+            assert_eq!(distance(a, b), expect, "{a} {b}");
+        }
+    }
+}

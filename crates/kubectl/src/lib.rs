@@ -1,0 +1,112 @@
+//! kubectl: a client of any Kubernetes cluster with the commands, output and exit codes of kubectl 1.36.
+//!
+//! A command is a row of the table in [`commands`] and a module below it. [`flags`] parses the command line, [`Context`]
+//! provides configuration, client and types of the server when a command asks for them, [`resources`] resolves what a
+//! command works on, and [`print`] turns objects into text without side effects.
+
+#![warn(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "these panic when standard output is closed; see `output`"
+)]
+
+pub mod command;
+pub mod commands;
+pub mod context;
+pub mod failure;
+pub mod flags;
+pub mod help;
+pub mod mapper;
+pub mod output;
+pub mod plugins;
+pub mod print;
+pub mod resources;
+pub mod transport;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+pub use context::{Context, Namespace};
+pub use failure::Failure;
+pub use flags::Invocation;
+pub use mapper::{Mapper, Mapping};
+
+use context::Globals;
+use flags::Parsed;
+
+/// The version of Kubernetes whose kubectl this is.
+pub const VERSION: &str = "v1.36.4";
+
+/// Runs kubectl with the arguments after the program name, and returns the exit code.
+pub fn main(args: Vec<OsString>) -> ExitCode {
+    let args: Vec<String> = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let text = failure.to_string();
+            if !text.is_empty() {
+                let _ = writeln!(std::io::stderr().lock(), "{text}");
+            }
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<(), Failure> {
+    match flags::parse(&commands::ROOT, args)? {
+        Parsed::Help(path) => show(&help::help(&path, &plugins::names(path.len() == 1))),
+        Parsed::Unknown { name, args } if name == "help" => help_for(&args),
+        Parsed::Unknown { name, args } => {
+            plugins::run(&name, &args)?;
+            Err(Failure::new(commands::unknown(&name)))
+        }
+        Parsed::Run(invocation) => {
+            for instead in invocation.deprecated() {
+                let _ = writeln!(std::io::stderr().lock(), "{instead}");
+            }
+            run_command(&invocation)
+        }
+    }
+}
+
+fn run_command(invocation: &Invocation) -> Result<(), Failure> {
+    let Some(run) = invocation.command.run else {
+        if let Some(name) = invocation.args.first() {
+            return Err(Failure::usage(&invocation.name(), format_args!("unknown command {name:?}")));
+        }
+        let path = commands::path(&invocation.path);
+        return show(&help::help(&path, &plugins::names(path.len() == 1)));
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let context = Context::new(Globals::of(invocation));
+    let done = runtime.block_on(run(&context, invocation));
+    let _ = context.out().flush();
+    // A read of standard input that never returns must not keep the process.
+    runtime.shutdown_background();
+    done?;
+    match (context.globals().warnings_as_errors, context.warnings()) {
+        (true, 1) => Err(Failure::new("1 warning received")),
+        (true, count) if count > 1 => Err(Failure::new(format!("{count} warnings received"))),
+        _ => Ok(()),
+    }
+}
+
+fn help_for(args: &[String]) -> Result<(), Failure> {
+    let mut names = vec!["kubectl"];
+    names.extend(args.iter().map(String::as_str).take_while(|arg| !arg.starts_with('-')));
+    let path = commands::path(&names);
+    if path.len() < names.len() {
+        let text = args.join(" ");
+        show(&format!("Unknown help topic \"{text}\".  See 'kubectl help'.\n"))?;
+        return Ok(());
+    }
+    show(&help::help(&path, &plugins::names(path.len() == 1)))
+}
+
+fn show(text: &str) -> Result<(), Failure> {
+    let mut out = output::Output::stdout();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}

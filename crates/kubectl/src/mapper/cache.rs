@@ -1,0 +1,244 @@
+//! The discovery cache on disk, in kubectl's format: `servergroups.json`, and `GROUP/VERSION/serverresources.json`.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use apimachinery::meta::Scope;
+use apimachinery::{Object, Resource, Str, Value, json, value};
+
+use super::{ApiGroup, Mapping};
+
+/// Files older than this are requested again.
+const TTL: Duration = Duration::from_secs(6 * 3600);
+
+/// The cache of one server.
+pub struct Cache {
+    directory: PathBuf,
+}
+
+impl Cache {
+    pub const fn new(directory: PathBuf) -> Self {
+        Self { directory }
+    }
+
+    pub fn groups(&self) -> Option<Vec<ApiGroup>> {
+        let value = read_fresh(&self.directory.join("servergroups.json"))?;
+        Some(read_groups(&value)).filter(|groups| !groups.is_empty())
+    }
+
+    pub fn list(&self, group: &Str, version: &Str) -> Option<Vec<Mapping>> {
+        Some(read_list(&read_fresh(&self.list_file(group, version))?, group, version))
+    }
+
+    /// Replaces the cache. A cache that cannot be written is not an error: the next command requests everything again.
+    pub fn write(&self, groups: &[ApiGroup], lists: &BTreeMap<(Str, Str), Vec<Mapping>>) {
+        for ((group, version), list) in lists {
+            let _ = replace(&self.list_file(group, version), &list_value(group, version, list));
+        }
+        let _ = replace(&self.directory.join("servergroups.json"), &groups_value(groups));
+    }
+
+    fn list_file(&self, group: &Str, version: &Str) -> PathBuf {
+        let directory = if group.is_empty() { self.directory.clone() } else { self.directory.join(group.as_str()) };
+        directory.join(version.as_str()).join("serverresources.json")
+    }
+}
+
+fn read_fresh(file: &Path) -> Option<Value> {
+    let modified = std::fs::metadata(file).ok()?.modified().ok()?;
+    if SystemTime::now().duration_since(modified).is_ok_and(|age| age > TTL) {
+        return None;
+    }
+    json::parse(&std::fs::read(file).ok()?).ok()
+}
+
+fn replace(file: &Path, value: &Value) -> std::io::Result<()> {
+    let directory = file.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(directory)?;
+    let mut temporary = tempfile::NamedTempFile::new_in(directory)?;
+    let mut bytes = json::to_vec(value);
+    bytes.push(b'\n');
+    temporary.write_all(&bytes)?;
+    temporary.persist(file)?;
+    Ok(())
+}
+
+/// Reads the groups of an `APIGroupList` or of `APIVersions`.
+pub fn read_groups(answer: &Value) -> Vec<ApiGroup> {
+    if answer.str_at(&["kind"]) == Some("APIVersions") {
+        let versions: Vec<Str> = strings(answer.get("versions"));
+        let preferred = versions.first().cloned().unwrap_or_default();
+        return vec![ApiGroup { name: Str::default(), versions, preferred }];
+    }
+    let group = |group: &Value| {
+        let version = |version: &Value| version.str_at(&["version"]).map(Str::from);
+        ApiGroup {
+            name: text(group, "name"),
+            versions: array(group, "versions").iter().filter_map(version).collect(),
+            preferred: group.str_at(&["preferredVersion", "version"]).unwrap_or_default().into(),
+        }
+    };
+    array(answer, "groups").iter().map(group).collect()
+}
+
+/// Reads an `APIResourceList`.
+pub fn read_list(answer: &Value, group: &Str, version: &Str) -> Vec<Mapping> {
+    let mut mappings: Vec<Mapping> = Vec::new();
+    let items = array(answer, "resources");
+    for item in items.iter().filter(|item| !text(item, "name").contains('/')) {
+        let kind = text(item, "kind");
+        let named = text(item, "singularName");
+        let singular = if named.is_empty() { kind.to_lowercase().into() } else { named };
+        let scope = if item.get("namespaced").and_then(Value::as_bool) == Some(true) {
+            Scope::Namespaced
+        } else {
+            Scope::Cluster
+        };
+        mappings.push(Mapping {
+            resource: Resource {
+                group: group.clone(),
+                version: version.clone(),
+                plural: text(item, "name"),
+                kind,
+                scope,
+            },
+            singular,
+            short_names: strings(item.get("shortNames")),
+            categories: strings(item.get("categories")),
+            verbs: strings(item.get("verbs")),
+            subresources: Vec::new(),
+        });
+    }
+    for item in items {
+        let name = text(item, "name");
+        if let Some((plural, subresource)) = name.split_once('/')
+            && let Some(mapping) = mappings.iter_mut().find(|mapping| mapping.resource.plural == plural)
+        {
+            mapping.subresources.push(subresource.into());
+        }
+    }
+    mappings
+}
+
+/// Reads an `APIGroupDiscoveryList`.
+pub fn read_aggregated(answer: &Value, groups: &mut Vec<ApiGroup>, lists: &mut BTreeMap<(Str, Str), Vec<Mapping>>) {
+    for item in array(answer, "items") {
+        let name: Str = item.str_at(&["metadata", "name"]).unwrap_or_default().into();
+        let mut group = ApiGroup { name: name.clone(), ..ApiGroup::default() };
+        for version_item in array(item, "versions") {
+            let version = text(version_item, "version");
+            let mappings = array(version_item, "resources").iter().filter_map(|it| aggregated(it, &name, &version));
+            lists.insert((name.clone(), version.clone()), mappings.collect());
+            group.versions.push(version);
+        }
+        group.preferred = group.versions.first().cloned().unwrap_or_default();
+        groups.push(group);
+    }
+}
+
+fn aggregated(item: &Value, group: &Str, version: &Str) -> Option<Mapping> {
+    // A resource without a kind has only subresources.
+    let kind: Str = item.str_at(&["responseKind", "kind"]).filter(|kind| !kind.is_empty())?.into();
+    let namespaced = item.str_at(&["scope"]) == Some("Namespaced");
+    let named = text(item, "singularResource");
+    Some(Mapping {
+        singular: if named.is_empty() { kind.to_lowercase().into() } else { named },
+        resource: Resource {
+            group: group.clone(),
+            version: version.clone(),
+            plural: text(item, "resource"),
+            kind,
+            scope: if namespaced { Scope::Namespaced } else { Scope::Cluster },
+        },
+        short_names: strings(item.get("shortNames")),
+        categories: strings(item.get("categories")),
+        verbs: strings(item.get("verbs")),
+        subresources: array(item, "subresources").iter().map(|sub| text(sub, "subresource")).collect(),
+    })
+}
+
+fn groups_value(groups: &[ApiGroup]) -> Value {
+    let version = |group: &ApiGroup, version: &Str| {
+        let prefix = if group.name.is_empty() { String::new() } else { format!("{}/", group.name) };
+        value!({"groupVersion": (format!("{prefix}{version}")), "version": (version.clone())})
+    };
+    let group = |group: &ApiGroup| {
+        let versions: Vec<Value> = group.versions.iter().map(|it| version(group, it)).collect();
+        value!({"name": (group.name.clone()), "versions": versions, "preferredVersion": (version(group, &group.preferred))})
+    };
+    value!({"kind": "APIGroupList", "apiVersion": "v1", "groups": (groups.iter().map(group).collect::<Vec<_>>())})
+}
+
+fn list_value(group: &Str, version: &Str, list: &[Mapping]) -> Value {
+    let mut resources: Vec<Value> = Vec::new();
+    for mapping in list {
+        let namespaced = mapping.namespaced();
+        let mut item = Object::new();
+        item.insert("name", mapping.resource.plural.clone());
+        item.insert("singularName", mapping.singular.clone());
+        item.insert("namespaced", namespaced);
+        item.insert("kind", mapping.resource.kind.clone());
+        item.insert("verbs", values(&mapping.verbs));
+        if !mapping.short_names.is_empty() {
+            item.insert("shortNames", values(&mapping.short_names));
+        }
+        if !mapping.categories.is_empty() {
+            item.insert("categories", values(&mapping.categories));
+        }
+        resources.push(item.into());
+        for subresource in &mapping.subresources {
+            resources.push(value!({
+                "name": (format!("{}/{subresource}", mapping.resource.plural)), "singularName": "",
+                "namespaced": namespaced, "kind": (mapping.resource.kind.clone()), "verbs": [],
+            }));
+        }
+    }
+    let prefix = if group.is_empty() { String::new() } else { format!("{group}/") };
+    value!({
+        "kind": "APIResourceList", "apiVersion": "v1",
+        "groupVersion": (format!("{prefix}{version}")), "resources": resources,
+    })
+}
+
+fn array<'a>(value: &'a Value, field: &str) -> &'a [Value] {
+    value.get(field).and_then(Value::as_array).unwrap_or_default()
+}
+
+fn text(value: &Value, field: &str) -> Str {
+    value.str_at(&[field]).unwrap_or_default().into()
+}
+
+fn strings(value: Option<&Value>) -> Vec<Str> {
+    value.and_then(Value::as_array).unwrap_or_default().iter().filter_map(Value::as_str).map(Str::from).collect()
+}
+
+fn values(strings: &[Str]) -> Vec<Value> {
+    strings.iter().map(|text| Value::from(text.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_returns_what_was_discovered() {
+        let answer = value!({"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": "apps"}, "versions": [
+            {"version": "v1", "resources": [{"resource": "deployments", "scope": "Namespaced", "singularResource": "deployment",
+                "responseKind": {"kind": "Deployment"}, "verbs": ["get", "list"], "shortNames": ["deploy"], "categories": ["all"],
+                "subresources": [{"subresource": "scale"}, {"subresource": "status"}]}]},
+        ]}]});
+        let (mut groups, mut lists) = (Vec::new(), BTreeMap::new());
+        read_aggregated(&answer, &mut groups, &mut lists);
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::new(directory.path().to_owned());
+        assert_eq!(cache.groups(), None);
+        cache.write(&groups, &lists);
+        assert_eq!(cache.groups(), Some(groups));
+        let list = cache.list(&"apps".into(), &"v1".into()).unwrap();
+        assert_eq!(Some(&list), lists.get(&("apps".into(), "v1".into())));
+        assert_eq!(list[0].subresources, ["scale", "status"]);
+        assert!(directory.path().join("apps/v1/serverresources.json").exists());
+    }
+}

@@ -1,0 +1,70 @@
+//! Standard output and error of a command. A closed pipe ends the process quietly, as the signal of the pipe would.
+
+use std::cell::RefCell;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::rc::Rc;
+
+/// The exit code of a shell for a process that SIGPIPE terminated.
+const BROKEN_PIPE_CODE: i32 = 141;
+
+/// A writer of a command. Clones share the buffer.
+#[derive(Clone)]
+pub struct Output {
+    writer: Rc<RefCell<Box<dyn Write>>>,
+    terminal: bool,
+}
+
+impl Output {
+    pub fn stdout() -> Self {
+        let stdout = io::stdout();
+        let terminal = stdout.is_terminal();
+        Self { writer: Rc::new(RefCell::new(Box::new(BufWriter::with_capacity(64 << 10, stdout)))), terminal }
+    }
+
+    pub fn stderr() -> Self {
+        let stderr = io::stderr();
+        let terminal = stderr.is_terminal();
+        Self { writer: Rc::new(RefCell::new(Box::new(stderr))), terminal }
+    }
+
+    /// Returns a writer into memory, for tests.
+    pub fn memory() -> (Self, Rc<RefCell<Vec<u8>>>) {
+        let bytes = Rc::new(RefCell::new(Vec::new()));
+        let output = Self { writer: Rc::new(RefCell::new(Box::new(Memory(Rc::clone(&bytes))))), terminal: false };
+        (output, bytes)
+    }
+
+    pub const fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        quiet(self.writer.borrow_mut().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        quiet(self.writer.borrow_mut().flush())
+    }
+}
+
+fn quiet<T>(written: io::Result<T>) -> io::Result<T> {
+    if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+        std::process::exit(BROKEN_PIPE_CODE);
+    }
+    written
+}
+
+struct Memory(Rc<RefCell<Vec<u8>>>);
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! Printers: pure functions from objects to text.

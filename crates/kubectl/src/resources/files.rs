@@ -1,0 +1,328 @@
+//! Objects in files, directories, URLs and standard input.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use client::{Client, Config, Settings};
+use http::header::LOCATION;
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::BodyExt;
+use apimachinery::{Value, json, yaml};
+
+use crate::failure::{chain, go_io_error};
+use crate::{Context, Failure};
+
+/// An object with the file, URL or `STDIN` that it comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    pub object: Value,
+    pub source: String,
+}
+
+/// The files of a directory that are read.
+const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
+const REDIRECTS_MAX: usize = 10;
+const ATTEMPTS_MAX: usize = 3;
+
+/// Reads all objects. Returns failures of single files, and whether exactly one object is implied.
+pub async fn load(
+    context: &Context,
+    files: &[String],
+    kustomize: &str,
+    recursive: bool,
+    validate: bool,
+) -> Result<(Vec<Document>, Vec<Failure>, bool), Failure> {
+    let (mut documents, mut failures) = (Vec::new(), Vec::new());
+    let mut sources: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut single = kustomize.is_empty() && files.len() == 1;
+    for file in files {
+        if file == "-" {
+            single = false;
+            sources.push(("STDIN".to_owned(), context.read_stdin()?));
+        } else if file.starts_with("http://") || file.starts_with("https://") {
+            sources.push((file.clone(), download(file).await?));
+        } else {
+            for path in expand(file, recursive)? {
+                single &= path == Path::new(file);
+                let source = path.display().to_string();
+                match std::fs::read(&path) {
+                    Ok(bytes) => sources.push((source, bytes)),
+                    Err(error) => failures.push(Failure::new(format!("open {source}: {}", go_io_error(&error)))),
+                }
+            }
+        }
+    }
+    if !kustomize.is_empty() {
+        sources.push((kustomize.to_owned(), crate::commands::kustomize_build(kustomize)?.into_bytes()));
+    }
+    for (source, bytes) in sources {
+        match read_documents(&bytes, &source, validate) {
+            Ok(found) => documents.extend(found),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    Ok((documents, failures, single))
+}
+
+/// Parses the objects of a file. Lists are replaced by their items.
+pub fn read_documents(bytes: &[u8], source: &str, validate: bool) -> Result<Vec<Document>, Failure> {
+    let mut documents = Vec::new();
+    for object in parse(bytes).map_err(|problem| Failure::new(format!("error parsing {source}: {problem}")))? {
+        if object.is_null() {
+            continue;
+        }
+        if validate {
+            check_type(&object, source)?;
+        }
+        flatten(object, source, &mut documents)?;
+    }
+    Ok(documents)
+}
+
+fn parse(bytes: &[u8]) -> Result<Vec<Value>, String> {
+    let text = decode(bytes);
+    let looks_like_json = text.trim_start().starts_with('{');
+    if looks_like_json && let Ok(values) = json::parse_all(text.as_bytes()) {
+        return Ok(values);
+    }
+    yaml::parse_all(&text).map_err(|error| format!("error converting YAML to JSON: {}", chain(&error)))
+}
+
+/// Decodes UTF-8, or UTF-16 with a byte order mark.
+fn decode(bytes: &[u8]) -> String {
+    let units = |from: fn([u8; 2]) -> u16| -> Vec<u16> {
+        bytes[2..].chunks_exact(2).map(|pair| from([pair[0], pair[1]])).collect()
+    };
+    match bytes {
+        [0xff, 0xfe, ..] => String::from_utf16_lossy(&units(u16::from_le_bytes)),
+        [0xfe, 0xff, ..] => String::from_utf16_lossy(&units(u16::from_be_bytes)),
+        [0xef, 0xbb, 0xbf, rest @ ..] => String::from_utf8_lossy(rest).into_owned(),
+        _ => String::from_utf8_lossy(bytes).into_owned(),
+    }
+}
+
+fn check_type(object: &Value, source: &str) -> Result<(), Failure> {
+    let unset =
+        |field: &'static str| object.str_at(&[field]).is_none_or(str::is_empty).then(|| format!("{field} not set"));
+    let problems: Vec<String> = [unset("apiVersion"), unset("kind")].into_iter().flatten().collect();
+    let problem = match problems.as_slice() {
+        [] => return Ok(()),
+        [one] => one.clone(),
+        _ => format!("[{}]", problems.join(", ")),
+    };
+    Err(Failure::new(format!(
+        "error validating {source:?}: error validating data: {problem}; if you choose to ignore these errors, turn \
+         validation off with --validate=false"
+    )))
+}
+
+fn flatten(mut object: Value, source: &str, out: &mut Vec<Document>) -> Result<(), Failure> {
+    let kind = object.str_at(&["kind"]).unwrap_or_default().to_owned();
+    if kind.is_empty() {
+        let text = json::to_string(&object);
+        return Err(Failure::new(format!("unable to decode {source:?}: Object 'Kind' is missing in '{text}'")));
+    }
+    let is_list = object.get("items").is_some_and(|items| items.as_array().is_some());
+    if !is_list {
+        out.push(Document { object, source: source.to_owned() });
+        return Ok(());
+    }
+    let api_version = object.str_at(&["apiVersion"]).unwrap_or_default().to_owned();
+    let items = match object.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    };
+    for mut item in items {
+        if let (Some(item), Some(item_kind)) =
+            (item.as_object_mut(), kind.strip_suffix("List").filter(|kind| !kind.is_empty()))
+        {
+            item.get_or_insert_with("kind", || item_kind.into());
+            item.get_or_insert_with("apiVersion", || api_version.as_str().into());
+        }
+        flatten(item, source, out)?;
+    }
+    Ok(())
+}
+
+/// Returns the files of a path: itself, the files of a directory, or the matches of a pattern.
+fn expand(file: &str, recursive: bool) -> Result<Vec<PathBuf>, Failure> {
+    let path = Path::new(file);
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => {
+            let mut files = Vec::new();
+            walk(path, recursive, &mut files)?;
+            if files.is_empty() {
+                let list = EXTENSIONS.map(|extension| format!(".{extension}")).join(" ");
+                return Err(Failure::new(format!("error reading [{file}]: recognized file extensions are [{list}]")));
+            }
+            Ok(files)
+        }
+        Ok(_) => Ok(vec![path.to_owned()]),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let matches = glob(file);
+            if matches.is_empty() {
+                return Err(Failure::new(format!("the path {file:?} does not exist")));
+            }
+            let mut files = Vec::new();
+            for path in matches {
+                if path.is_dir() { walk(&path, recursive, &mut files)? } else { files.push(path) }
+            }
+            Ok(files)
+        }
+        Err(error) => {
+            Err(Failure::new(format!("the path {file:?} cannot be accessed: stat {file}: {}", go_io_error(&error))))
+        }
+    }
+}
+
+fn walk(directory: &Path, recursive: bool, out: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    let failed = |error: &std::io::Error| Failure::new(format!("open {}: {}", directory.display(), go_io_error(error)));
+    let entries = std::fs::read_dir(directory).map_err(|error| failed(&error))?;
+    let mut paths: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() && !path.is_symlink() {
+            if recursive {
+                walk(&path, recursive, out)?;
+            }
+        } else if path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known)) {
+            out.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the paths that match a pattern with `*`, `?` and `[…]` in any component.
+fn glob(pattern: &str) -> Vec<PathBuf> {
+    let mut found = vec![if pattern.starts_with('/') { PathBuf::from("/") } else { PathBuf::new() }];
+    for component in pattern.split('/').filter(|component| !component.is_empty()) {
+        let mut next = Vec::new();
+        for base in &found {
+            if !component.contains(['*', '?', '[']) {
+                let path = base.join(component);
+                if path.exists() {
+                    next.push(path);
+                }
+                continue;
+            }
+            let Ok(regex) = regex::Regex::new(&regex_of(component)) else { return Vec::new() };
+            let directory = if base.as_os_str().is_empty() { Path::new(".") } else { base.as_path() };
+            let Ok(entries) = std::fs::read_dir(directory) else { continue };
+            let mut names: Vec<String> =
+                entries.filter_map(Result::ok).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+            names.sort();
+            next.extend(names.iter().filter(|name| regex.is_match(name)).map(|name| base.join(name)));
+        }
+        found = next;
+    }
+    found
+}
+
+fn regex_of(pattern: &str) -> String {
+    let mut regex = "^".to_owned();
+    for c in pattern.chars() {
+        match c {
+            '*' => regex.push_str("[^/]*"),
+            '?' => regex.push_str("[^/]"),
+            '[' | ']' | '-' | '^' => regex.push(c),
+            other => regex.push_str(&regex::escape(&other.to_string())),
+        }
+    }
+    regex + "$"
+}
+
+async fn download(url: &str) -> Result<Vec<u8>, Failure> {
+    let mut address = url.to_owned();
+    for _ in 0..REDIRECTS_MAX {
+        let uri: Uri = address
+            .parse()
+            .map_err(|error| Failure::new(format!("the URL passed to filename {address:?} is not valid: {error}")))?;
+        let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
+        let mut parts = uri.clone().into_parts();
+        parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
+        let server = Uri::from_parts(parts).map_err(|error| Failure::new(error.to_string()))?;
+        let settings = Settings { attempts_max: 1, ..Settings::default() };
+        let client = Client::connect(&Config::new(server), settings)?;
+        let mut attempt = 1;
+        let response = loop {
+            let request = Request::builder().method(Method::GET).uri(&path).header("accept", "*/*").body(Bytes::new());
+            let response = client.raw(request.map_err(client::Error::from)?).await?;
+            if !response.status().is_server_error() || attempt == ATTEMPTS_MAX {
+                break response;
+            }
+            attempt += 1;
+        };
+        let status = response.status();
+        if status.is_redirection()
+            && let Some(to) = response.headers().get(LOCATION).and_then(|to| to.to_str().ok())
+        {
+            address = if to.starts_with('/') {
+                let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
+                format!("{}://{authority}{to}", uri.scheme_str().unwrap_or("https"))
+            } else {
+                to.to_owned()
+            };
+            continue;
+        }
+        if status != StatusCode::OK {
+            return Err(Failure::new(format!(
+                "unable to read URL {url:?}, server reported {status}, status code={}",
+                status.as_u16()
+            )));
+        }
+        let body = response.into_body().collect().await.map_err(client::TransportError::Broken)?;
+        return Ok(body.to_bytes().to_vec());
+    }
+    Err(Failure::new(format!("unable to read URL {url:?}: stopped after {REDIRECTS_MAX} redirects")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_replaced_by_their_items() {
+        let text = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod}\n- {apiVersion: v1, kind: PodList, items: [{metadata: {name: a}}]}\n---\n---\n{apiVersion: v1, kind: Secret}\n";
+        let found = read_documents(text.as_bytes(), "f", true).unwrap();
+        let kinds: Vec<&str> = found.iter().filter_map(|document| document.object.str_at(&["kind"])).collect();
+        assert_eq!(kinds, ["Pod", "Pod", "Secret"]);
+    }
+
+    #[test]
+    fn objects_without_a_type_are_rejected() {
+        let check = |text: &str, validate: bool, expect: &str| {
+            assert_eq!(read_documents(text.as_bytes(), "f.yaml", validate).unwrap_err().message, expect);
+        };
+        let rest = "; if you choose to ignore these errors, turn validation off with --validate=false";
+        check(
+            "a: 1",
+            true,
+            &format!("error validating \"f.yaml\": error validating data: [apiVersion not set, kind not set]{rest}"),
+        );
+        check(
+            "kind: Pod",
+            true,
+            &format!("error validating \"f.yaml\": error validating data: apiVersion not set{rest}"),
+        );
+        check("a: 1", false, "unable to decode \"f.yaml\": Object 'Kind' is missing in '{\"a\":1}'");
+    }
+
+    #[test]
+    fn directories_contain_only_known_extensions() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["b.yaml", "a.json", "c.txt", "d.yml"] {
+            std::fs::write(directory.path().join(name), "").unwrap();
+        }
+        std::fs::create_dir(directory.path().join("sub")).unwrap();
+        std::fs::write(directory.path().join("sub/e.yaml"), "").unwrap();
+        let names = |recursive| -> Vec<String> {
+            let files = expand(directory.path().to_str().unwrap(), recursive).unwrap();
+            files.iter().map(|file| file.strip_prefix(directory.path()).unwrap().display().to_string()).collect()
+        };
+        assert_eq!(names(false), ["a.json", "b.yaml", "d.yml"]);
+        assert_eq!(names(true), ["a.json", "b.yaml", "d.yml", "sub/e.yaml"]);
+        let pattern = directory.path().join("*.y*ml").display().to_string();
+        assert_eq!(expand(&pattern, false).unwrap().len(), 2);
+        assert!(expand("/nonexistent/x", false).is_err());
+    }
+}
