@@ -159,6 +159,13 @@ pub const COMMANDS: &[Command] = &[
         run: scheduler::run,
     },
     Command {
+        name: "kubectl",
+        group: Group::Cluster,
+        about: "Control any Kubernetes cluster: kubectl with upstream's commands and output",
+        arguments: |command| command,
+        run: |_| unreachable!("main runs kubectl before the command line is parsed"),
+    },
+    Command {
         name: "kubelet",
         group: Group::Components,
         about: "Run the kubelet with the built-in or another CRI runtime, with upstream's flags",

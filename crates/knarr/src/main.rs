@@ -90,7 +90,12 @@ use commands::{COMMANDS, Group};
 static ALLOCATOR: sys::Allocator = sys::Allocator;
 
 fn main() -> ExitCode {
-    let matches = cli().get_matches_from(arguments(std::env::args_os().collect()));
+    let mut args = arguments(std::env::args_os().collect());
+    if args.get(1).is_some_and(|name| name == "kubectl") {
+        // kubectl has its own grammar of flags and starts in milliseconds: clap is not involved.
+        return kubectl::main(args.split_off(2));
+    }
+    let matches = cli().get_matches_from(args);
     let Some((name, matches)) = matches.subcommand() else { unreachable!("clap requires a command") };
     let command = COMMANDS.iter().find(|command| command.name == name).expect("clap knows only the table's names");
     let done = (command.run)(matches).and_then(|()| output::finish().context("failed to write to standard output"));
