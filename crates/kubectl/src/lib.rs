@@ -15,6 +15,7 @@ pub mod commands;
 pub mod context;
 pub mod failure;
 pub mod flags;
+pub mod generate;
 pub mod help;
 pub mod mapper;
 pub mod output;
