@@ -10,6 +10,7 @@
     reason = "these panic when standard output is closed; see `output`"
 )]
 
+pub mod apply;
 pub mod command;
 pub mod commands;
 pub mod context;
@@ -17,6 +18,7 @@ pub mod failure;
 pub mod flags;
 pub mod generate;
 pub mod help;
+pub mod kustomize;
 pub mod mapper;
 pub mod output;
 pub mod plugins;

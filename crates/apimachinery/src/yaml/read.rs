@@ -28,6 +28,8 @@ pub struct Documents<'i> {
     /// The duplicate keys of the current document.
     repeated: Vec<String>,
     ended: bool,
+    /// Whether `yes`, `on` and similar are texts.
+    textual_words: bool,
 }
 
 #[derive(Clone)]
@@ -55,7 +57,14 @@ impl<'i> Documents<'i> {
         // Go's parser skips the byte order mark.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let parser = Parser::new_from_str_with_options(text, options);
-        Self { parser, anchors: BTreeMap::new(), left: ALIASED_MAX, repeated: Vec::new(), ended: false }
+        Self { parser, anchors: BTreeMap::new(), left: ALIASED_MAX, repeated: Vec::new(), ended: false, textual_words: false }
+    }
+
+    /// Reads `y`, `yes`, `on`, `n`, `no` and `off` as texts, as YAML 1.2 and kustomize do.
+    #[must_use]
+    pub const fn with_textual_words(mut self) -> Self {
+        self.textual_words = true;
+        self
     }
 
     /// Returns the duplicate keys of the last document: `line 3: key "a" already set in map`.
@@ -100,6 +109,7 @@ impl<'i> Documents<'i> {
         let anchor = event.anchor_id();
         let value = match event {
             Event::Alias(id) => return self.alias(id, line, depth),
+            Event::Scalar(text, _, _, None) if self.textual_words && is_old_bool(&text) => Value::String((&*text).into()),
             Event::Scalar(text, style, _, tag) => scalar(&text, style, tag.as_deref(), line)?,
             Event::SequenceStart(..) => self.sequence(line, depth + 1)?,
             Event::MappingStart(..) => self.mapping(line, depth + 1)?,
@@ -227,6 +237,11 @@ impl Mapping {
             _ => None,
         }
     }
+}
+
+/// Whether a text is a boolean only in YAML 1.1.
+fn is_old_bool(text: &str) -> bool {
+    matches!(resolve(text), Meaning::Bool(_)) && !matches!(text.to_ascii_lowercase().as_str(), "true" | "false")
 }
 
 fn is_merge(event: &Event<'_>) -> bool {

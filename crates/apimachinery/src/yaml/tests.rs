@@ -205,3 +205,11 @@ fn last_value_of_a_duplicate_key_counts_and_the_key_is_reported() {
     check("1: a\n'1': b\n", value!({"1": "b"}), &["line 2: key \"1\" already set in map"]);
     check("x: &x {a: 1}\nz: {<<: *x, a: 2}\n", value!({"x": {"a": 1}, "z": {"a": 2}}), &[]);
 }
+
+#[test]
+fn words_are_texts_on_request() {
+    let text = "a: yes\nn: off\nb: true\nc: 'no'";
+    let textual = documents(text).with_textual_words().next().unwrap().unwrap();
+    assert_eq!(textual, value!({"a": "yes", "n": "off", "b": true, "c": "no"}));
+    assert_eq!(parse(text).unwrap(), value!({"a": true, "false": false, "b": true, "c": "no"}));
+}
