@@ -1,5 +1,6 @@
 //! The table of commands. A new command is a row here and a module below.
 
+mod kustomize;
 mod options;
 mod version;
 
@@ -18,7 +19,7 @@ pub static ROOT: Command = Command {
 };
 
 /// All commands, in the order of `kubectl --help` within each group.
-pub static COMMANDS: &[&Command] = &[&options::COMMAND, &version::COMMAND];
+pub static COMMANDS: &[&Command] = &[&kustomize::COMMAND, &options::COMMAND, &version::COMMAND];
 
 /// The maximum edit distance of a suggested command.
 const DISTANCE_MAX: usize = 2;
@@ -37,7 +38,7 @@ pub fn path(names: &[&str]) -> Vec<&'static Command> {
 
 /// Returns the objects of a kustomization as YAML documents.
 pub fn kustomize_build(directory: &str) -> Result<String, Failure> {
-    Err(Failure::new(format!("kustomization {directory:?} cannot be built")))
+    kustomize::build(directory, crate::kustomize::Restriction::RootOnly)
 }
 
 /// Returns the message for an unknown command, with suggestions.

@@ -57,7 +57,14 @@ impl<'i> Documents<'i> {
         // Go's parser skips the byte order mark.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let parser = Parser::new_from_str_with_options(text, options);
-        Self { parser, anchors: BTreeMap::new(), left: ALIASED_MAX, repeated: Vec::new(), ended: false, textual_words: false }
+        Self {
+            parser,
+            anchors: BTreeMap::new(),
+            left: ALIASED_MAX,
+            repeated: Vec::new(),
+            ended: false,
+            textual_words: false,
+        }
     }
 
     /// Reads `y`, `yes`, `on`, `n`, `no` and `off` as texts, as YAML 1.2 and kustomize do.
@@ -109,7 +116,9 @@ impl<'i> Documents<'i> {
         let anchor = event.anchor_id();
         let value = match event {
             Event::Alias(id) => return self.alias(id, line, depth),
-            Event::Scalar(text, _, _, None) if self.textual_words && is_old_bool(&text) => Value::String((&*text).into()),
+            Event::Scalar(text, _, _, None) if self.textual_words && is_old_bool(&text) => {
+                Value::String((&*text).into())
+            }
             Event::Scalar(text, style, _, tag) => scalar(&text, style, tag.as_deref(), line)?,
             Event::SequenceStart(..) => self.sequence(line, depth + 1)?,
             Event::MappingStart(..) => self.mapping(line, depth + 1)?,

@@ -162,10 +162,8 @@ mod tests {
         if !original.is_null() {
             annotations(&mut current).insert(LAST_APPLIED, encode(&configuration(&original)));
         }
-        let schema = api::catalogue::find(
-            modified.str_at(&["apiVersion"]).unwrap(),
-            modified.str_at(&["kind"]).unwrap(),
-        );
+        let schema =
+            api::catalogue::find(modified.str_at(&["apiVersion"]).unwrap(), modified.str_at(&["kind"]).unwrap());
         let patch = create(&modified, &current, schema, OnConflict::Overwrite).unwrap();
         let mut patch = patch.value().clone();
         if let Some(Value::Object(metadata)) = patch.get_mut("metadata") {
@@ -176,7 +174,8 @@ mod tests {
 
     #[test]
     fn the_annotation_is_sorted_json_with_a_newline_and_gos_escapes() {
-        let mut object = value!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "<&>"}});
+        let mut object =
+            value!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "<&>"}});
         annotate(&mut object);
         assert_eq!(
             original(&object),
@@ -198,7 +197,8 @@ mod tests {
 
     #[test]
     fn an_unchanged_configuration_gives_an_empty_patch() {
-        let mut object = value!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "v"}});
+        let mut object =
+            value!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "v"}});
         annotate(&mut object);
         let mut live = object.clone();
         live.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("uid", "u");
@@ -209,7 +209,9 @@ mod tests {
 
     #[test]
     fn lists_with_a_merge_key_are_patched_by_item() {
-        let pod = |containers: &str| format!("{{apiVersion: v1, kind: Pod, metadata: {{name: a}}, spec: {{containers: {containers}}}}}");
+        let pod = |containers: &str| {
+            format!("{{apiVersion: v1, kind: Pod, metadata: {{name: a}}, spec: {{containers: {containers}}}}}")
+        };
         assert_eq!(
             patch(
                 &pod("[{name: a, image: x}, {name: b, image: y}]"),

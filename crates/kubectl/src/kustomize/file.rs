@@ -115,11 +115,40 @@ impl Kustomization {
 
     fn read(reader: Reader<'_>) -> Result<Self, Error> {
         reader.known(&[
-            "apiVersion", "kind", "metadata", "resources", "bases", "components", "namespace", "namePrefix", "nameSuffix",
-            "commonLabels", "labels", "commonAnnotations", "configMapGenerator", "secretGenerator", "generatorOptions",
-            "images", "imageTags", "replicas", "patches", "patchesStrategicMerge", "patchesJson6902", "replacements",
-            "sortOptions", "buildMetadata", "configurations", "crds", "generators", "helmCharts",
-            "helmChartInflationGenerator", "helmGlobals", "openapi", "transformers", "validators", "vars",
+            "apiVersion",
+            "kind",
+            "metadata",
+            "resources",
+            "bases",
+            "components",
+            "namespace",
+            "namePrefix",
+            "nameSuffix",
+            "commonLabels",
+            "labels",
+            "commonAnnotations",
+            "configMapGenerator",
+            "secretGenerator",
+            "generatorOptions",
+            "images",
+            "imageTags",
+            "replicas",
+            "patches",
+            "patchesStrategicMerge",
+            "patchesJson6902",
+            "replacements",
+            "sortOptions",
+            "buildMetadata",
+            "configurations",
+            "crds",
+            "generators",
+            "helmCharts",
+            "helmChartInflationGenerator",
+            "helmGlobals",
+            "openapi",
+            "transformers",
+            "validators",
+            "vars",
         ])?;
         let options = reader.object("generatorOptions")?.map(read_options).transpose()?;
         let mut resources = reader.strings("resources")?;
@@ -302,7 +331,10 @@ impl<'a> Reader<'a> {
 
     fn mismatch(&self, name: &str, found: &Value, expected: &str) -> Error {
         let (path, found) = (self.path, found.kind());
-        Error::new(format!("json: cannot unmarshal {found} into Go struct field {path}{}.{name} of type {expected}", self.tail))
+        Error::new(format!(
+            "json: cannot unmarshal {found} into Go struct field {path}{}.{name} of type {expected}",
+            self.tail
+        ))
     }
 
     fn field(&self, name: &str) -> Option<&'a Value> {

@@ -146,7 +146,9 @@ fn unique(pairs: Vec<(String, Vec<u8>)>, name: &str) -> Result<Vec<(String, Vec<
     for (at, (key, _)) in pairs.iter().enumerate() {
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         if key.is_empty() || !key.bytes().all(legal) {
-            return Err(Error::new(format!("{key:?} is not a valid key name: a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')")));
+            return Err(Error::new(format!(
+                "{key:?} is not a valid key name: a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+            )));
         }
         if pairs[..at].iter().any(|(other, _)| other == key) {
             return Err(Error::new(format!("configmap {name} illegally repeats the key `{key}`")));
@@ -191,7 +193,9 @@ fn environment(content: &[u8]) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let (key, value) = line.split_once('=').unwrap_or((line, ""));
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         if key.is_empty() || key.starts_with(|first: char| first.is_ascii_digit()) || !key.bytes().all(legal) {
-            return Err(Error::new(format!("{key:?} is not a valid key name: a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', and must not start with a digit (e.g. 'my.env-name',  or 'MY_ENV.NAME',  or 'MyEnvName1', regex used for validation is '[-._a-zA-Z][-._a-zA-Z0-9]*')")));
+            return Err(Error::new(format!(
+                "{key:?} is not a valid key name: a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', and must not start with a digit (e.g. 'my.env-name',  or 'MY_ENV.NAME',  or 'MyEnvName1', regex used for validation is '[-._a-zA-Z][-._a-zA-Z0-9]*')"
+            )));
         }
         pairs.push((key.to_owned(), value.into()));
     }

@@ -96,8 +96,8 @@ fn remote(path: &str) -> Error {
 }
 
 fn confirm_directory(path: &Path, shown: &str) -> Result<PathBuf, Error> {
-    let real = real_path(path, shown)
-        .map_err(|error| error.context("must build at directory: not a valid directory"))?;
+    let real =
+        real_path(path, shown).map_err(|error| error.context("must build at directory: not a valid directory"))?;
     if real.is_dir() {
         return Ok(real);
     }
@@ -108,11 +108,8 @@ fn confirm_directory(path: &Path, shown: &str) -> Result<PathBuf, Error> {
 fn real_path(path: &Path, shown: &str) -> Result<PathBuf, Error> {
     fs::canonicalize(path).map_err(|error| {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let missing = absolute
-            .ancestors()
-            .filter(|ancestor| fs::symlink_metadata(ancestor).is_err())
-            .last()
-            .unwrap_or(&absolute);
+        let missing =
+            absolute.ancestors().filter(|ancestor| fs::symlink_metadata(ancestor).is_err()).last().unwrap_or(&absolute);
         Error::new(format!("evalsymlink failure on '{shown}' : lstat {}: {}", missing.display(), reason(&error)))
     })
 }

@@ -99,7 +99,6 @@ fn map(dest: Option<Value>, patch: Option<Value>, spot: Spot<'_>) -> Result<Merg
     let deleted = Merged { value: None, existing: false };
     let (dest, patch, existing) = match (dest, patch) {
         (Some(Value::Object(dest)), None) => (dest, Object::new(), true),
-        (Some(Value::Object(_)), Some(Value::Null)) => return Ok(deleted),
         (dest, Some(Value::Object(mut patch))) => match (directive(&mut patch)?, dest) {
             (Directive::Delete, _) => return Ok(deleted),
             (Directive::Merge, Some(Value::Object(dest))) => (dest, patch, true),
@@ -147,12 +146,7 @@ fn list_directive(items: &mut Vec<Value>) -> Result<Directive, Error> {
     }
 }
 
-fn list(
-    dest: Option<Value>,
-    patch: Option<Value>,
-    keys: &[apimachinery::Str],
-    spot: Spot<'_>,
-) -> Result<Merged, Error> {
+fn list(dest: Option<Value>, patch: Option<Value>, keys: &[apimachinery::Str], spot: Spot<'_>) -> Result<Merged, Error> {
     let deleted = Merged { value: None, existing: false };
     let (dest, patch, existing) = match (dest, patch) {
         (Some(Value::Array(dest)), None) => (dest, Vec::new(), true),

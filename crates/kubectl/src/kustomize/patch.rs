@@ -28,7 +28,8 @@ enum Content {
 impl Patch {
     /// Applies an entry of `patches`.
     pub fn apply(&self, set: &mut Set, loader: &Loader) -> Result<(), Error> {
-        let (content, source) = self.load(loader).map_err(|error| error.context(self.configuring("PatchTransformer")))?;
+        let (content, source) =
+            self.load(loader).map_err(|error| error.context(self.configuring("PatchTransformer")))?;
         match (content, &self.target) {
             (Content::Json(_), None) => Err(Error::new(format!("must specify a target for JSON patch {source}"))),
             (Content::Json(patch), Some(target)) => {
@@ -40,9 +41,9 @@ impl Patch {
             }
             (Content::Strategic(patches), None) => patches.iter().try_for_each(|patch| {
                 let id = patch.original_id();
-                let at = set.find(&id).map_err(|error| {
-                    error.context(format!("no resource matches strategic merge patch \"{id}\""))
-                })?;
+                let at = set
+                    .find(&id)
+                    .map_err(|error| error.context(format!("no resource matches strategic merge patch \"{id}\"")))?;
                 self.merge(&mut set.resources[at], patch)
             }),
             (Content::Strategic(patches), Some(target)) => match patches.as_slice() {
@@ -88,8 +89,8 @@ impl Patch {
             (patch, "") => (patch.to_owned(), format!("[patch: {}]", apimachinery::go::quote(patch))),
             ("", path) => {
                 let loaded = loader.load_text(path);
-                let text = loaded
-                    .map_err(|error| error.context(format!("failed to get the patch file from path({path})")))?;
+                let text =
+                    loaded.map_err(|error| error.context(format!("failed to get the patch file from path({path})")))?;
                 (text, format!("[path: {path:?}]"))
             }
             _ => return Err(Error::new(format!("patch and path can't be set at the same time\n{}", self.shown()))),
@@ -211,6 +212,8 @@ fn apply_json(resource: &mut Resource, patch: &json::Patch) -> Result<(), Error>
 /// Parses a JSON patch in JSON or YAML.
 fn json_patch(text: &str) -> Option<json::Patch> {
     let value = yaml::parse(text).ok()?;
-    let listed = value.as_array().is_some_and(|items| !items.is_empty() && items.iter().all(|item| matches!(item, Value::Object(_))));
+    let listed = value
+        .as_array()
+        .is_some_and(|items| !items.is_empty() && items.iter().all(|item| matches!(item, Value::Object(_))));
     listed.then(|| json::Patch::new(value).ok()).flatten()
 }

@@ -339,7 +339,9 @@ fn visit_item(
 fn placeholder(rest: &[String]) -> Value {
     match rest.first() {
         None => Value::Null,
-        Some(next) if condition(next).is_some() || next == "*" || next.parse::<usize>().is_ok() => Value::Array(Vec::new()),
+        Some(next) if condition(next).is_some() || next == "*" || next.parse::<usize>().is_ok() => {
+            Value::Array(Vec::new())
+        }
         Some(_) => Value::object(),
     }
 }

@@ -138,9 +138,7 @@ impl Id {
 
     /// Whether both identify the same object: kind, name and effective namespace are equal.
     pub fn same(&self, other: &Self) -> bool {
-        self.gvk == other.gvk
-            && self.name == other.name
-            && self.effective_namespace() == other.effective_namespace()
+        self.gvk == other.gvk && self.name == other.name && self.effective_namespace() == other.effective_namespace()
     }
 
     /// Shows the identity like Go's `%#v`.

@@ -97,7 +97,9 @@ impl Matcher {
     /// Whether the labels and annotations match.
     pub fn selects_metadata(&self, resource: &Resource) -> bool {
         let matches = |selector: &Option<labels::Selector>, field: &str| {
-            selector.as_ref().is_none_or(|selector| matches(selector, &string_map(&resource.object, &["metadata", field])))
+            selector
+                .as_ref()
+                .is_none_or(|selector| matches(selector, &string_map(&resource.object, &["metadata", field])))
         };
         matches(&self.labels, "labels") && matches(&self.annotations, "annotations")
     }

@@ -77,13 +77,17 @@ pub fn replicas() -> Vec<FieldSpec> {
 pub fn images() -> Vec<FieldSpec> {
     let paths = ["containers[]/image", "initContainers[]/image", "volumes[]/image/reference"];
     let prefixes = ["spec", "spec/template/spec"];
-    prefixes.iter().flat_map(|prefix| paths.iter().map(move |path| FieldSpec::new(&format!("{prefix}/{path}")))).collect()
+    prefixes
+        .iter()
+        .flat_map(|prefix| paths.iter().map(move |path| FieldSpec::new(&format!("{prefix}/{path}"))))
+        .collect()
 }
 
 /// Returns the references by name that are updated when a name changes.
 pub fn name_references() -> Vec<NameReference> {
     let scaled = ["Deployment", "ReplicationController", "ReplicaSet", "StatefulSet"];
-    let scale = scaled.map(|kind| reference("", "", kind, vec![of("", "HorizontalPodAutoscaler", "spec/scaleTargetRef/name")]));
+    let scale =
+        scaled.map(|kind| reference("", "", kind, vec![of("", "HorizontalPodAutoscaler", "spec/scaleTargetRef/name")]));
     let mut references: Vec<NameReference> = scale.into_iter().collect();
     references.extend([config_maps(), secrets(), services()]);
     let rbac = "rbac.authorization.k8s.io";
@@ -95,7 +99,8 @@ pub fn name_references() -> Vec<NameReference> {
     references.push(reference("", "v1", "ServiceAccount", accounts));
     let claims = pod_fields(SOME_WORKLOADS, &["volumes/persistentVolumeClaim/claimName"]);
     references.push(reference("", "v1", "PersistentVolumeClaim", claims));
-    let volumes = vec![of("", "PersistentVolumeClaim", "spec/volumeName"), of("", "ClusterRole", "rules/resourceNames")];
+    let volumes =
+        vec![of("", "PersistentVolumeClaim", "spec/volumeName"), of("", "ClusterRole", "rules/resourceNames")];
     references.push(reference("", "v1", "PersistentVolume", volumes));
     let classes = vec![
         of("", "PersistentVolume", "spec/storageClassName"),

@@ -157,8 +157,8 @@ fn add_resource(path: &str, loader: &Loader, set: &mut Set, warnings: &mut Vec<S
     let as_base = || {
         let base = loader.enter(path)?;
         let root = base.root().display().to_string();
-        let kustomization = read(&base, warnings)
-            .map_err(|error| error.context(format!("couldn't make target for path '{root}'")))?;
+        let kustomization =
+            read(&base, warnings).map_err(|error| error.context(format!("couldn't make target for path '{root}'")))?;
         if kustomization.component {
             return Err(Error::new(format!("expected kind != 'Component' for path '{root}'")));
         }
@@ -184,18 +184,14 @@ fn add_component(path: &str, loader: &Loader, set: Set, warnings: &mut Vec<Strin
     let base = loader.enter(path).map_err(|error| quoted("loader.New", error))?;
     let root = base.root().display().to_string();
     let apply = || {
-        let kustomization = read(&base, warnings)
-            .map_err(|error| error.context(format!("couldn't make target for path '{root}'")))?;
+        let kustomization =
+            read(&base, warnings).map_err(|error| error.context(format!("couldn't make target for path '{root}'")))?;
         if !kustomization.component {
-            return Err(Error::new(format!(
-                "expected kind 'Component' for path '{root}' but got 'Kustomization'"
-            )));
+            return Err(Error::new(format!("expected kind 'Component' for path '{root}' but got 'Kustomization'")));
         }
         accumulate(&kustomization, &base, set, warnings)
             .map_err(|error| error.context(format!("recursed accumulation of path '{root}'")))
     };
-    let mut apply = Some(apply);
-    let apply = apply.take().expect("set above");
     apply().map_err(|error| quoted("accumulateDirectory:", error))
 }
 

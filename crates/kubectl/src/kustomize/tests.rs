@@ -39,7 +39,10 @@ spec:
 fn generated_names_have_kustomizes_hash_and_references_follow() {
     check(
         &[
-            ("top/kustomization.yaml", "{resources: [d.yaml], namePrefix: p-, configMapGenerator: [{name: cfg, literals: [a=b]}]}"),
+            (
+                "top/kustomization.yaml",
+                "{resources: [d.yaml], namePrefix: p-, configMapGenerator: [{name: cfg, literals: [a=b]}]}",
+            ),
             ("top/d.yaml", DEPLOYMENT),
         ],
         "\
@@ -48,7 +51,7 @@ data:
   a: b
 kind: ConfigMap
 metadata:
-  name: p-cfg-k9hk22bbgt
+  name: p-cfg-4h2mbtbbt6
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -66,7 +69,7 @@ spec:
       containers:
       - envFrom:
         - configMapRef:
-            name: p-cfg-k9hk22bbgt
+            name: p-cfg-4h2mbtbbt6
         image: nginx:1
         name: c
 ",
@@ -79,7 +82,7 @@ fn overlays_change_namespace_labels_images_and_replicas() {
         &[
             (
                 "top/kustomization.yaml",
-                "{resources: [../base], namespace: n, labels: [{pairs: {t: x}, includeSelectors: true}], \
+                "{resources: [../base], namespace: prod, labels: [{pairs: {t: x}, includeSelectors: true}], \
                  images: [{name: nginx, newTag: '2'}], replicas: [{name: web, count: 3}]}",
             ),
             ("base/kustomization.yml", "resources: [d.yaml]"),
@@ -92,7 +95,7 @@ metadata:
   labels:
     t: x
   name: web
-  namespace: \"n\"
+  namespace: prod
 spec:
   replicas: 3
   selector:
