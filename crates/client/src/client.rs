@@ -19,7 +19,7 @@ use crate::limit::Limit;
 use crate::object_ref::Target;
 use crate::options::{DeleteOptions, ListOptions, Patch, WatchOptions, WriteOptions};
 use crate::shared_objects::{Answered, Objects, WantShared};
-use crate::transport::{Body, Https, LongLived, Transport, TransportError};
+use crate::transport::{Body, Https, LongLived, Switch, Transport, TransportError};
 use crate::watch::Watch;
 
 /// The settings of a client, independent of the server.
@@ -261,11 +261,24 @@ impl Client {
 
     /// Sends a request unchanged, except for the client's default headers, and returns the response unchecked.
     pub async fn raw(&self, mut request: Request<Bytes>) -> Result<Response<Body>, Error> {
+        self.add_headers(&mut request);
+        self.send(request).await
+    }
+
+    /// Sends a request with an `Upgrade` header, with the client's default headers, once. Only the time until the
+    /// response is limited.
+    pub async fn switch(&self, mut request: Request<Bytes>) -> Result<Switch, Error> {
+        self.add_headers(&mut request);
+        let timeout = self.0.settings.request_timeout;
+        let sent = tokio::time::timeout(timeout, self.0.transport.switch(request)).await;
+        Ok(sent.map_err(|_| Error::Timeout(timeout))??)
+    }
+
+    fn add_headers(&self, request: &mut Request<Bytes>) {
         let own = request.headers().clone();
         for (name, value) in self.0.headers.iter().filter(|(name, _)| !own.contains_key(name)) {
             request.headers_mut().append(name, value.clone());
         }
-        self.send(request).await
     }
 
     async fn value(

@@ -1,6 +1,7 @@
 //! Client configuration: server, TLS and credentials, from a kubeconfig or a pod's environment.
 
 mod kubeconfig;
+mod proxy;
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,7 @@ use http::Uri;
 
 pub use crate::transport::Secret;
 pub use kubeconfig::{Kubeconfig, KubeconfigError, Selection};
+pub use proxy::{ProxyVariableError, proxy_from_environment};
 
 #[derive(Clone, Debug)]
 pub struct Config {

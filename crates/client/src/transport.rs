@@ -15,6 +15,8 @@ use std::pin::Pin;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
 
 pub use connect::{ConnectError, Connector, Wire};
 pub use credentials::CredentialError;
@@ -37,7 +39,26 @@ pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<http::Response<Body>, T
 pub trait Transport: Send + Sync + 'static {
     /// Sends one request. Dropping the future or the response body cancels the request.
     fn send(&self, request: http::Request<Bytes>) -> Answer<'_>;
+
+    /// Sends one request with an `Upgrade` header. Transports without connections reject it.
+    fn switch(&self, _request: http::Request<Bytes>) -> Switching<'_> {
+        Box::pin(std::future::ready(Err(TransportError::NoSwitch)))
+    }
 }
+
+/// A pending switch of protocols.
+pub type Switching<'a> = Pin<Box<dyn Future<Output = Result<Switch, TransportError>> + Send + 'a>>;
+
+/// The response to a request with an `Upgrade` header.
+pub enum Switch {
+    /// The server switched protocols. The connection belongs to the caller.
+    Switched { head: http::Response<()>, connection: Switched },
+    /// The server answered without switching.
+    Refused(http::Response<Body>),
+}
+
+/// A connection after a switch of protocols.
+pub type Switched = TokioIo<Upgraded>;
 
 /// Extension of requests with unbounded responses, such as watches.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +82,9 @@ pub enum TransportError {
     /// The certificates or keys are not usable.
     #[error("cannot set up TLS")]
     Tls(#[from] TlsError),
+    /// The transport cannot hand over a connection.
+    #[error("the transport cannot switch protocols")]
+    NoSwitch,
     #[error("the request cannot be sent")]
     Request(#[from] http::Error),
 }

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
-use frame::{Frame, ReadError};
+use frame::{Frame, ReadError, ResetStatus};
 use headers::Compressor;
 
 /// Maximum number of streams waiting to be accepted, as protection against a flooding peer.
@@ -50,6 +50,16 @@ pub enum Side {
     Server,
 }
 
+impl Side {
+    /// The first stream and ping of a side; the following ones are two apart.
+    const fn first_id(self) -> u32 {
+        match self {
+            Side::Client => 1,
+            Side::Server => 2,
+        }
+    }
+}
+
 /// A connection with multiplexed streams. Dropping the session closes the connection.
 pub struct Session {
     incoming: mpsc::Receiver<Stream>,
@@ -61,6 +71,7 @@ struct Shared {
     writer: Mutex<Writer>,
     streams: std::sync::Mutex<BTreeMap<u32, mpsc::Sender<Bytes>>>,
     next: AtomicU32,
+    next_ping: AtomicU32,
 }
 
 struct Writer {
@@ -94,7 +105,8 @@ impl Session {
         let shared = Arc::new(Shared {
             writer: Mutex::new(Writer { to: Box::new(to), compressor: Compressor::new() }),
             streams: std::sync::Mutex::new(BTreeMap::new()),
-            next: AtomicU32::new(if side == Side::Client { 1 } else { 2 }),
+            next: AtomicU32::new(side.first_id()),
+            next_ping: AtomicU32::new(side.first_id()),
         });
         let (opened, incoming) = mpsc::channel(BACKLOG);
         let reader = tokio::spawn(read(from, Arc::clone(&shared), opened));
@@ -116,6 +128,12 @@ impl Session {
         drop(writer);
         Ok(Stream { id, headers, data, sender: Sender { id, shared: Arc::clone(&self.shared) } })
     }
+
+    /// Sends a ping, which keeps an idle connection alive and fails on a broken one.
+    pub async fn ping(&self) -> Result<(), SpdyError> {
+        let id = self.shared.next_ping.fetch_add(2, Ordering::SeqCst);
+        self.shared.write(&frame::ping(id)).await
+    }
 }
 
 impl Drop for Session {
@@ -136,6 +154,12 @@ impl Sender {
     /// Half-closes the stream: no more data follows.
     pub async fn finish(&self) -> Result<(), SpdyError> {
         self.shared.write(&frame::data(self.id, &[], true)).await
+    }
+
+    /// Closes the stream in both directions; unread data is discarded.
+    pub async fn reset(&self) -> Result<(), SpdyError> {
+        self.shared.streams().remove(&self.id);
+        self.shared.write(&frame::reset(self.id, ResetStatus::Cancel)).await
     }
 }
 
@@ -187,7 +211,7 @@ async fn handle(
         Frame::SynStream { id, fin, block } => {
             let headers = decompressor.decompress(&block)?;
             if shared.streams().len() >= STREAMS_MAX {
-                return shared.write(&frame::reset(id)).await;
+                return shared.write(&frame::reset(id, ResetStatus::Refused)).await;
             }
             let (data_in, data) = mpsc::channel(PIECES);
             if !fin {
@@ -223,6 +247,8 @@ async fn handle(
             shared.streams().remove(&id);
             Ok(())
         }
+        // A ping with an ID of this side is the reply to its own.
+        Frame::Ping { id } if id % 2 == shared.next_ping.load(Ordering::SeqCst) % 2 => Ok(()),
         Frame::Ping { id } => shared.write(&frame::ping(id)).await,
         Frame::GoAway => Err(SpdyError::Closed),
         Frame::Other => Ok(()),
@@ -256,6 +282,27 @@ mod tests {
         theirs.sender.finish().await.unwrap();
         assert_eq!(ours.data.recv().await.unwrap(), "pong");
         assert!(ours.data.recv().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_ping_is_answered_once_and_a_reset_closes_both_directions() {
+        let (mut raw, end) = tokio::io::duplex(1 << 16);
+        let client = Session::new(end, Side::Client);
+        client.ping().await.unwrap();
+        let mut ping = [0; 12];
+        tokio::io::AsyncReadExt::read_exact(&mut raw, &mut ping).await.unwrap();
+        assert_eq!(ping, frame::ping(1)[..]);
+        raw.write_all(&frame::ping(1)).await.unwrap();
+        raw.write_all(&frame::ping(2)).await.unwrap();
+        tokio::io::AsyncReadExt::read_exact(&mut raw, &mut ping).await.unwrap();
+        assert_eq!(ping, frame::ping(2)[..], "the reply to ping 1 is not answered");
+
+        let (client, mut server) = pair();
+        let mut ours = client.open(named("data")).await.unwrap();
+        let mut theirs = server.accept().await.unwrap();
+        ours.sender.reset().await.unwrap();
+        assert!(ours.data.recv().await.is_none());
+        assert!(theirs.data.recv().await.is_none());
     }
 
     #[tokio::test]

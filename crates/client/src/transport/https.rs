@@ -7,19 +7,21 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
+use http::header::{AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use hyper::client::conn::http1;
 use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tower_service::Service;
 
 use super::connect::Connector;
 use super::credentials::{Credentials, Shown};
 use super::exec::ExecCredential;
 use super::tls::{ClientCertificate, Stamp, client_config};
-use super::{Answer, Body, LongLived, Transport, TransportError, body};
+use super::{Answer, Body, LongLived, Switch, Switching, Transport, TransportError, body};
 use crate::config::{Config, Pem};
 
 /// Idle connections are closed after this duration.
@@ -63,9 +65,24 @@ impl Https {
         Ok(Self { config, credentials, connections: Mutex::new(connections) })
     }
 
-    /// Returns the pool to use. Changed certificates or keys create a new pool; running requests finish on the old
-    /// connections.
+    /// Returns the pool to use.
     fn pool(&self, shown: &Shown, long: bool) -> Result<(Pool, Option<Permit>), TransportError> {
+        self.with_connections(shown, |connections| {
+            if !long {
+                return (connections.short.clone(), None);
+            }
+            let (pool, permit) = connections.long(&self.config);
+            (pool, Some(permit))
+        })
+    }
+
+    /// Calls a function with the current connections. Changed certificates or keys create new ones; running requests
+    /// finish on the old connections.
+    fn with_connections<T>(
+        &self,
+        shown: &Shown,
+        call: impl FnOnce(&mut Connections) -> T,
+    ) -> Result<T, TransportError> {
         let mut current = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = Stamp::of(self.config.tls.sources());
         let fresh = current.as_ref().is_some_and(|have| have.stamp == stamp && same(&have.exec, &shown.exec));
@@ -79,15 +96,11 @@ impl Https {
                 Err(error) => return Err(error),
             }
         }
-        let connections = current.as_mut().expect("made above, or an error returned");
-        if !long {
-            return Ok((connections.short.clone(), None));
-        }
-        let (pool, permit) = connections.long(&self.config);
-        Ok((pool, Some(permit)))
+        Ok(call(current.as_mut().expect("made above, or an error returned")))
     }
 
-    async fn carry(&self, mut request: Request<Bytes>) -> Result<Response<Body>, TransportError> {
+    /// Adds the credentials, the user agent and the address of the server to a request.
+    async fn prepare(&self, request: &mut Request<Bytes>) -> Result<Shown, TransportError> {
         let shown = self.credentials.show().await?;
         if let Some(authorization) = &shown.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());
@@ -97,6 +110,11 @@ impl Https {
             .entry(USER_AGENT)
             .or_insert(const { HeaderValue::from_static(concat!("knarr/", env!("CARGO_PKG_VERSION"))) });
         *request.uri_mut() = absolute(&self.config.server, request.uri())?;
+        Ok(shown)
+    }
+
+    async fn carry(&self, mut request: Request<Bytes>) -> Result<Response<Body>, TransportError> {
+        let shown = self.prepare(&mut request).await?;
         let long = request.extensions().get::<LongLived>().is_some();
         let (pool, permit) = self.pool(&shown, long)?;
         let response = pool.request(request.map(Full::new)).await.map_err(|error| self.failure(error))?;
@@ -104,6 +122,31 @@ impl Https {
             self.credentials.refused(&shown).await;
         }
         Ok(response.map(|incoming| body(Held { incoming, _permit: permit })))
+    }
+
+    /// Sends a request over an HTTP/1.1 connection of its own, which belongs to the caller if the server switches
+    /// protocols.
+    async fn switch(&self, mut request: Request<Bytes>) -> Result<Switch, TransportError> {
+        let shown = self.prepare(&mut request).await?;
+        let mut tls = self.with_connections(&shown, |connections| connections.tls.clone())?;
+        // HTTP/2 has no Upgrade.
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let mut connector = Connector::new(tls, self.config.tls.server_name.clone(), self.config.proxy.clone());
+        let unreachable = |source| TransportError::Connect { server: self.config.server.to_string(), source };
+        let wire = connector.call(request.uri().clone()).await.map_err(unreachable)?;
+        let broken = |error: hyper::Error| TransportError::Broken(error.into());
+        let (mut sender, connection) = http1::handshake(wire).await.map_err(broken)?;
+        tokio::spawn(connection.with_upgrades());
+        to_origin_form(&mut request)?;
+        let mut response = sender.send_request(request.map(Full::new)).await.map_err(broken)?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            if response.status() == StatusCode::UNAUTHORIZED {
+                self.credentials.refused(&shown).await;
+            }
+            return Ok(Switch::Refused(response.map(body)));
+        }
+        let connection = hyper::upgrade::on(&mut response).await.map_err(broken)?;
+        Ok(Switch::Switched { head: response.map(drop), connection: TokioIo::new(connection) })
     }
 
     fn failure(&self, error: hyper_util::client::legacy::Error) -> TransportError {
@@ -118,6 +161,10 @@ impl Https {
 impl Transport for Https {
     fn send(&self, request: Request<Bytes>) -> Answer<'_> {
         Box::pin(self.carry(request))
+    }
+
+    fn switch(&self, request: Request<Bytes>) -> Switching<'_> {
+        Box::pin(self.switch(request))
     }
 }
 
@@ -203,6 +250,16 @@ fn same(a: &Option<Arc<ExecCredential>>, b: &Option<Arc<ExecCredential>>) -> boo
     // Plugin credentials that differ only in their token are equal for TLS.
     let certificate = |exec: &Option<Arc<ExecCredential>>| exec.as_ref().and_then(|exec| exec.certificate.clone());
     certificate(a) == certificate(b)
+}
+
+/// Replaces an absolute URL by the Host header and the path, as HTTP/1.1 expects.
+fn to_origin_form(request: &mut Request<Bytes>) -> Result<(), http::Error> {
+    let authority = request.uri().authority().map(http::uri::Authority::as_str).unwrap_or_default();
+    let host = HeaderValue::from_str(authority.rsplit('@').next().unwrap_or_default())?;
+    request.headers_mut().insert(HOST, host);
+    let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    *request.uri_mut() = Uri::from(path);
+    Ok(())
 }
 
 /// Returns the server's URL with the request's path appended to the server's path.

@@ -21,8 +21,13 @@ const PING: u16 = 6;
 const GOAWAY: u16 = 7;
 const HEADERS: u16 = 8;
 
-/// The status REFUSED_STREAM of RST_STREAM.
-const REFUSED: u32 = 3;
+/// A status of RST_STREAM.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub enum ResetStatus {
+    Refused = 3,
+    Cancel = 5,
+}
 
 pub enum Frame {
     SynStream {
@@ -127,9 +132,9 @@ pub fn syn_reply(id: u32, block: &[u8]) -> Vec<u8> {
     control_frame(SYN_REPLY, &body)
 }
 
-pub fn reset(id: u32) -> Vec<u8> {
+pub fn reset(id: u32, status: ResetStatus) -> Vec<u8> {
     let mut body = id.to_be_bytes().to_vec();
-    body.extend(REFUSED.to_be_bytes());
+    body.extend((status as u32).to_be_bytes());
     control_frame(RST_STREAM, &body)
 }
 
