@@ -67,6 +67,12 @@ pub struct Session {
     reader: JoinHandle<()>,
 }
 
+/// Opens streams of a session.
+#[derive(Clone)]
+pub struct Opener {
+    shared: Arc<Shared>,
+}
+
 struct Shared {
     writer: Mutex<Writer>,
     streams: std::sync::Mutex<BTreeMap<u32, mpsc::Sender<Bytes>>>,
@@ -118,6 +124,17 @@ impl Session {
         self.incoming.recv().await
     }
 
+    pub async fn open(&self, headers: Headers) -> Result<Stream, SpdyError> {
+        self.opener().open(headers).await
+    }
+
+    /// Returns a handle that opens streams while another task accepts them. It does not keep the session open.
+    pub fn opener(&self) -> Opener {
+        Opener { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl Opener {
     pub async fn open(&self, headers: Headers) -> Result<Stream, SpdyError> {
         let id = self.shared.next.fetch_add(2, Ordering::SeqCst);
         let (data_in, data) = mpsc::channel(PIECES);
@@ -288,7 +305,7 @@ mod tests {
     async fn a_ping_is_answered_once_and_a_reset_closes_both_directions() {
         let (mut raw, end) = tokio::io::duplex(1 << 16);
         let client = Session::new(end, Side::Client);
-        client.ping().await.unwrap();
+        client.opener().ping().await.unwrap();
         let mut ping = [0; 12];
         tokio::io::AsyncReadExt::read_exact(&mut raw, &mut ping).await.unwrap();
         assert_eq!(ping, frame::ping(1)[..]);
