@@ -262,6 +262,10 @@ impl Context {
         if let Some(namespace) = &globals.namespace {
             config.namespace.clone_from(namespace);
         }
+        if config.proxy.is_none() {
+            config.proxy = client::config::proxy_from_environment(&config.server, |name| std::env::var(name).ok())
+                .map_err(|error| Failure::new(error.to_string()))?;
+        }
         Ok(config)
     }
 

@@ -129,7 +129,9 @@ impl From<TransportError> for Failure {
             TransportError::Credentials(_) => {
                 format!("Unable to connect to the server: getting credentials: {}", innermost(&error))
             }
-            TransportError::Tls(_) | TransportError::Request(_) => return Self::new(chain(&error)),
+            TransportError::Tls(_) | TransportError::Request(_) | TransportError::NoSwitch => {
+                return Self::new(chain(&error));
+            }
         })
     }
 }

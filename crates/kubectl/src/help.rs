@@ -21,7 +21,9 @@ pub fn help(path: &[&'static Command], plugins: &[String]) -> String {
         let _ = write!(out, "Aliases:\n{}, {aliases}\n\n", command.name);
     }
     if !command.examples.is_empty() {
-        let _ = write!(out, "Examples:\n{}\n\n", command.examples.trim_end());
+        // As in kubectl, empty lines have the indentation of the others.
+        let examples = command.examples.trim_end().replace("\n\n", "\n  \n");
+        let _ = write!(out, "Examples:\n{examples}\n\n");
     }
     if path.len() == 1 {
         out.push_str(&groups(command, plugins));

@@ -22,8 +22,10 @@ pub mod kustomize;
 pub mod mapper;
 pub mod output;
 pub mod plugins;
+pub mod pods;
 pub mod print;
 pub mod resources;
+pub mod stream;
 pub mod transport;
 
 use std::ffi::OsString;

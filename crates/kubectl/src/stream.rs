@@ -10,6 +10,7 @@
 pub mod detach;
 pub mod forward;
 pub mod listen;
+pub mod path;
 pub mod ports;
 pub mod remote;
 mod status;
@@ -19,6 +20,11 @@ mod upgrade;
 use apimachinery::status::Status;
 
 pub use status::decode_status;
+
+use crate::Failure;
+
+/// The exit code of a shell for a process that SIGPIPE terminated.
+const BROKEN_PIPE_CODE: u8 = 141;
 
 /// A stream failed, or its command did.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +51,22 @@ pub enum StreamError {
 impl From<streaming::spdy::SpdyError> for StreamError {
     fn from(error: streaming::spdy::SpdyError) -> Self {
         Self::Remote(error.to_string())
+    }
+}
+
+impl From<StreamError> for Failure {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Client(error) => error.into(),
+            StreamError::Rejected(status) => Self::from_status(*status),
+            StreamError::Exit(code) => Self::plain(error.to_string()).with_code(code),
+            StreamError::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                Self::silent(BROKEN_PIPE_CODE)
+            }
+            StreamError::Output(error) => error.into(),
+            StreamError::Interrupted => Self::silent(1),
+            StreamError::Remote(text) => Self::new(text),
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
-use client::transport::Answer;
-use client::{Https, Transport, TransportError};
+use client::transport::{Answer, Switching};
+use client::{Https, Switch, Transport, TransportError};
 use http::header::{HeaderMap, HeaderName, WARNING};
 use http::{Request, Response};
 
@@ -48,10 +48,7 @@ impl Observed {
         let answer = self.inner.send(request).await;
         if let Some((method, url)) = line {
             let status = answer.as_ref().map_or_else(|_| String::new(), |response| response.status().to_string());
-            log(format_args!(
-                "\"Response\" verb=\"{method}\" url=\"{url}\" status=\"{status}\" milliseconds={}",
-                start.elapsed().as_millis()
-            ));
+            self.log_response(&method, &url, &status, start);
         }
         match answer {
             Ok(response) => {
@@ -61,12 +58,25 @@ impl Observed {
                 }
                 Ok(response)
             }
-            // Without a connection the client would retry. kubectl fails at once.
-            Err(TransportError::Connect { source, .. }) => {
-                Err(TransportError::Broken(Box::new(Unreachable { server: self.server.clone(), source })))
-            }
-            Err(error) => Err(error),
+            Err(error) => Err(self.unreachable(error)),
         }
+    }
+
+    /// Hides a missing connection from the client, which would retry. kubectl fails at once.
+    fn unreachable(&self, error: TransportError) -> TransportError {
+        match error {
+            TransportError::Connect { source, .. } => {
+                TransportError::Broken(Box::new(Unreachable { server: self.server.clone(), source }))
+            }
+            other => other,
+        }
+    }
+
+    fn log_response(&self, method: &str, url: &str, status: &str, start: Instant) {
+        let milliseconds = start.elapsed().as_millis();
+        log(format_args!(
+            "\"Response\" verb=\"{method}\" url=\"{url}\" status=\"{status}\" milliseconds={milliseconds}"
+        ));
     }
 
     fn log_request(&self, request: &Request<Bytes>) -> (String, String) {
@@ -100,6 +110,23 @@ impl Observed {
 impl Transport for Observed {
     fn send(&self, request: Request<Bytes>) -> Answer<'_> {
         Box::pin(self.carry(request))
+    }
+
+    fn switch(&self, request: Request<Bytes>) -> Switching<'_> {
+        Box::pin(async move {
+            let line = (self.verbosity >= LEVEL_URL).then(|| self.log_request(&request));
+            let start = Instant::now();
+            let answer = self.inner.switch(request).await;
+            if let Some((method, url)) = line {
+                let status = match &answer {
+                    Ok(Switch::Switched { head, .. }) => head.status().to_string(),
+                    Ok(Switch::Refused(response)) => response.status().to_string(),
+                    Err(_) => String::new(),
+                };
+                self.log_response(&method, &url, &status, start);
+            }
+            answer.map_err(|error| self.unreachable(error))
+        })
     }
 }
 

@@ -38,9 +38,7 @@ pub fn proxy_from_environment(
     let proxy: Uri = value.parse().map_err(|_| ProxyVariableError::Url(name))?;
     match proxy.scheme_str() {
         Some("http") => Ok(Some(proxy)),
-        scheme => {
-            Err(ProxyVariableError::Scheme { variable: name, scheme: scheme.unwrap_or_default().to_owned() })
-        }
+        scheme => Err(ProxyVariableError::Scheme { variable: name, scheme: scheme.unwrap_or_default().to_owned() }),
     }
 }
 

@@ -133,7 +133,8 @@ async fn accept(listener: Listener) -> (Listener, std::io::Result<TcpStream>) {
 /// Carries one connection, and returns the error that the server reports.
 async fn carry(opener: Opener, mut connection: TcpStream, port: ForwardedPort, request: u32) -> Result<(), String> {
     let ForwardedPort { local, remote } = port;
-    let failed = |what: &str, error: &SpdyError| format!("error creating {what} stream for port {local} -> {remote}: {error}");
+    let failed =
+        |what: &str, error: &SpdyError| format!("error creating {what} stream for port {local} -> {remote}: {error}");
     let mut error = opener.open(headers("error", remote, request)).await.map_err(|why| failed("error", &why))?;
     let _ = error.sender.finish().await;
     let mut data = opener.open(headers("data", remote, request)).await.map_err(|why| failed("forwarding", &why))?;

@@ -25,9 +25,8 @@ fn parse_port(spec: &str) -> Result<ForwardedPort, String> {
         [local, remote] => (*local, *remote),
         _ => return Err(format!("invalid port format '{spec}'")),
     };
-    let parse = |what: &str, text: &str| {
-        parse_uint16(text).map_err(|why| format!("error parsing {what} port '{text}': {why}"))
-    };
+    let parse =
+        |what: &str, text: &str| parse_uint16(text).map_err(|why| format!("error parsing {what} port '{text}': {why}"));
     let port = ForwardedPort { local: parse("local", local)?, remote: parse("remote", remote)? };
     if port.remote == 0 {
         return Err("remote port must be > 0".to_owned());
@@ -169,8 +168,7 @@ fn service_port_number(service: &Value, name: &str) -> Result<i64, String> {
 }
 
 fn container_port_number(pod: &Value, name: &str) -> Result<i64, String> {
-    let of_init_containers =
-        array(pod, &["spec", "initContainers"]).flat_map(|container| array(container, &["ports"]));
+    let of_init_containers = array(pod, &["spec", "initContainers"]).flat_map(|container| array(container, &["ports"]));
     container_ports(pod)
         .chain(of_init_containers)
         .find(|port| port.str_at(&["name"]) == Some(name))

@@ -207,7 +207,7 @@ async fn over_spdy(session: Session, protocol: &str, streams: Streams) -> Result
     let resize = if tty { Some(session.open(named("resize")).await?.sender) } else { None };
     let output = async {
         tokio::try_join!(pour(remote_stdout, stdout), pour(remote_stderr, stderr))?;
-        Ok(collect(error.data).await)
+        Ok::<_, StreamError>(collect(error.data).await)
     };
     let message = tokio::select! {
         message = output => message?,

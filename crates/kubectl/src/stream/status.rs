@@ -57,7 +57,9 @@ mod tests {
         check("", "ok");
         check(r#"{"metadata":{},"status":"Success"}"#, "ok");
         let exited = |causes: &str| {
-            format!(r#"{{"status":"Failure","reason":"NonZeroExitCode","message":"m","details":{{"causes":{causes}}}}}"#)
+            format!(
+                r#"{{"status":"Failure","reason":"NonZeroExitCode","message":"m","details":{{"causes":{causes}}}}}"#
+            )
         };
         check(&exited(r#"[{"reason":"ExitCode","message":"3"}]"#), "command terminated with exit code 3");
         check(
@@ -73,10 +75,7 @@ mod tests {
             "error stream protocol error: invalid exit code value \"300\"",
         );
         check(&exited("[]"), "error stream protocol error: no ExitCode cause given");
-        check(
-            r#"{"status":"Failure","reason":"NonZeroExitCode"}"#,
-            "error stream protocol error: details must be set",
-        );
+        check(r#"{"status":"Failure","reason":"NonZeroExitCode"}"#, "error stream protocol error: details must be set");
         check(r#"{"status":"Failure","reason":"InternalError","message":"no shell"}"#, "no shell");
         check("{}", "error stream protocol error: unknown error");
     }

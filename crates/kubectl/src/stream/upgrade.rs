@@ -42,9 +42,8 @@ pub async fn websocket(client: &Client, path: &str, protocol: &str) -> Result<Op
     if !is_accepted(head.headers(), &key, protocol) {
         return Ok(None);
     }
-    let config = WebSocketConfig::default()
-        .max_message_size(Some(MESSAGE_BYTES_MAX))
-        .max_frame_size(Some(MESSAGE_BYTES_MAX));
+    let config =
+        WebSocketConfig::default().max_message_size(Some(MESSAGE_BYTES_MAX)).max_frame_size(Some(MESSAGE_BYTES_MAX));
     Ok(Some(WebSocketStream::from_raw_socket(connection, Role::Client, Some(config)).await))
 }
 

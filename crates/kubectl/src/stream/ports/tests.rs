@@ -22,7 +22,10 @@ fn ports_are_local_and_remote() {
     check("a", Err("error parsing local port 'a': strconv.ParseUint: parsing \"a\": invalid syntax"));
     check("1:", Err("error parsing remote port '': strconv.ParseUint: parsing \"\": invalid syntax"));
     check("+1", Err("error parsing local port '+1': strconv.ParseUint: parsing \"+1\": invalid syntax"));
-    check("1:99999", Err("error parsing remote port '99999': strconv.ParseUint: parsing \"99999\": value out of range"));
+    check(
+        "1:99999",
+        Err("error parsing remote port '99999': strconv.ParseUint: parsing \"99999\": value out of range"),
+    );
 }
 
 #[test]
