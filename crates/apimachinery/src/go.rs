@@ -47,16 +47,122 @@ pub fn quote_bytes(text: &str) -> String {
     out
 }
 
-/// Formats a float like Go's `%v`: below 1e-4 and from 1e21 on with an exponent of at least two digits.
+/// Formats a float like Go's `%v`: the shortest digits, below 1e-4 and from 1e6 on with an exponent.
 pub fn float(float: f64) -> String {
-    let size = float.abs();
-    if size == 0.0 || (1e-4..1e21).contains(&size) {
-        return float.to_string();
+    if float == 0.0 {
+        return if float.is_sign_negative() { "-0" } else { "0" }.to_owned();
     }
-    let text = format!("{float:e}");
-    let (digits, exponent) = text.split_once('e').expect("the exponent form has an exponent");
-    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
-    format!("{digits}e{sign}{exponent:0>2}")
+    shortest_float(&format!("{float:e}"))
+}
+
+/// Formats a float in Go's shortest notation, `strconv`'s `'g'`, from digits and exponent: `1.5e3` is 1500.
+pub(crate) fn shortest_float(scientific: &str) -> String {
+    /// The power of ten from which on an exponent is written.
+    const EXPONENT_MIN: i32 = 6;
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |digits| ("-", digits));
+    let digits = digits.replace('.', "");
+    if !(-4..EXPONENT_MIN).contains(&exponent) {
+        let (first, rest) = digits.split_at(1);
+        let point = if rest.is_empty() { "" } else { "." };
+        let exponent_sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{sign}{first}{point}{rest}e{exponent_sign}{:02}", exponent.abs());
+    }
+    match usize::try_from(exponent + 1) {
+        Ok(whole) if whole >= 1 && whole >= digits.len() => format!("{sign}{digits:0<whole$}"),
+        Ok(whole) if whole >= 1 => format!("{sign}{}.{}", &digits[..whole], &digits[whole..]),
+        _ => format!("{sign}0.{}{digits}", "0".repeat(exponent.unsigned_abs() as usize - 1)),
+    }
+}
+
+/// Formats a value like `%v`: `map[a:1 b:[x y]]`.
+pub fn display(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::Bool(bool) => bool.to_string(),
+        Value::Int(int) => int.to_string(),
+        Value::Float(number) => float(*number),
+        Value::String(text) => text.to_string(),
+        Value::Array(items) => format!("[{}]", items.iter().map(display).collect::<Vec<_>>().join(" ")),
+        Value::Object(object) => {
+            let entries = object.iter().map(|(key, value)| format!("{key}:{}", display(value)));
+            format!("map[{}]", entries.collect::<Vec<_>>().join(" "))
+        }
+    }
+}
+
+/// Returns the name of the Go type that holds a decoded value.
+pub const fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Int(_) => "int64",
+        Value::Float(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// Resolves the escapes of a Go string between quotes; [`None`] if one is invalid. Bytes that are not UTF-8 become
+/// U+FFFD.
+///
+/// ```
+/// assert_eq!(apimachinery::go::unquote(r"a\tb\x41\u00e9", '"').as_deref(), Some("a\tbA\u{e9}"));
+/// assert_eq!(apimachinery::go::unquote(r"\'", '"'), None);
+/// ```
+pub fn unquote(inside: &str, quote: char) -> Option<String> {
+    let mut out = Vec::with_capacity(inside.len());
+    let mut rest = inside.chars();
+    while let Some(c) = rest.next() {
+        if c == quote || c == '\n' {
+            return None;
+        }
+        if c != '\\' {
+            out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            continue;
+        }
+        let escape = rest.next()?;
+        if let Some(byte) = simple_escape(escape, quote) {
+            out.push(byte);
+            continue;
+        }
+        // The first digit of an octal escape is its letter.
+        let (first, digits, radix) = match escape {
+            'x' => (0, 2, 16),
+            'u' => (0, 4, 16),
+            'U' => (0, 8, 16),
+            '0'..='3' => (escape.to_digit(8)?, 2, 8),
+            _ => return None,
+        };
+        let mut code = first;
+        for _ in 0..digits {
+            code = code.checked_mul(radix)? + rest.next()?.to_digit(radix)?;
+        }
+        if digits == 2 {
+            out.push(u8::try_from(code).ok()?);
+        } else {
+            out.extend_from_slice(char::from_u32(code)?.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+    }
+    Some(String::from_utf8_lossy(&out).into_owned())
+}
+
+/// Returns the byte of a one-letter escape.
+fn simple_escape(letter: char, quote: char) -> Option<u8> {
+    match letter {
+        'a' => Some(7),
+        'b' => Some(8),
+        'f' => Some(0x0c),
+        'n' => Some(b'\n'),
+        'r' => Some(b'\r'),
+        't' => Some(b'\t'),
+        'v' => Some(0x0b),
+        '\\' => Some(b'\\'),
+        '\'' | '"' if letter == quote => u8::try_from(letter).ok(),
+        _ => None,
+    }
 }
 
 /// Formats JSON like Go's encoder, with HTML escapes.
@@ -127,7 +233,9 @@ mod tests {
         check(1.5, "1.5");
         check(0.0001, "0.0001");
         check(0.000_01, "1e-05");
-        check(1e20, "100000000000000000000");
+        check(1e20, "1e+20");
+        check(123_456.0, "123456");
+        check(1_234_567.5, "1.2345675e+06");
         check(-1e21, "-1e+21");
         check(1.25e300, "1.25e+300");
     }

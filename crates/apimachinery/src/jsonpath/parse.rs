@@ -1,27 +1,39 @@
-//! JSONPath parser.
+//! Parser of paths and templates.
 
-use super::{Operator, ParseError, Slice, Step};
-use crate::{Str, Value};
+use super::{Node, Operator, ParseError, Slice, Step};
+use crate::{Str, Value, go};
 
-/// Maximum length of a path in bytes: longer than any path in use; bounds the parsing work.
-const TEXT_BYTES_MAX: usize = 4096;
 /// Maximum nesting depth of filters and unions.
 const DEPTH_MAX: usize = 8;
 
-pub(super) fn parse(text: &str) -> Result<Vec<Step>, ParseError> {
-    if text.len() > TEXT_BYTES_MAX {
-        return Err(ParseError::TooLong);
+/// Parses text with actions in braces.
+pub(super) fn template(text: &str) -> Result<Vec<Node>, ParseError> {
+    let mut nodes = Vec::new();
+    let mut rest = text;
+    while let Some((before, inside)) = rest.split_once('{') {
+        if !before.is_empty() {
+            nodes.push(Node::Text(Value::from(before)));
+        }
+        let (steps, after) = action(inside, 0)?;
+        nodes.push(Node::Action(steps));
+        rest = after;
     }
-    steps(text, 0)
+    if !rest.is_empty() {
+        nodes.push(Node::Text(Value::from(rest)));
+    }
+    Ok(nodes)
 }
 
-fn steps(mut rest: &str, depth: usize) -> Result<Vec<Step>, ParseError> {
+/// Parses the steps up to the closing brace. Returns the text after the brace.
+fn action(mut rest: &str, depth: usize) -> Result<(Vec<Step>, &str), ParseError> {
     if depth > DEPTH_MAX {
         return Err(ParseError::TooLong);
     }
     let mut steps = Vec::new();
-    while let Some(c) = rest.chars().next() {
-        if let Some(filter) = rest.strip_prefix("[?(") {
+    loop {
+        if let Some(after) = rest.strip_prefix('}') {
+            return Ok((steps, after));
+        } else if let Some(filter) = rest.strip_prefix("[?(") {
             let (step, after) = filter_step(filter, depth)?;
             steps.push(step);
             rest = after;
@@ -37,15 +49,21 @@ fn steps(mut rest: &str, depth: usize) -> Result<Vec<Step>, ParseError> {
                 rest = after;
             }
         } else {
-            rest = step(c, rest, depth, &mut steps)?;
+            let first = rest.chars().next().ok_or(ParseError::UnclosedAction)?;
+            rest = step(first, rest, depth, &mut steps)?;
         }
     }
-    Ok(steps)
+}
+
+/// Parses an expression inside an action, for example a side of a filter. A closing brace ends it, as upstream.
+fn expression(text: &str, depth: usize) -> Result<Vec<Step>, ParseError> {
+    action(&format!("{text}}}"), depth).map(|(steps, _)| steps)
 }
 
 fn step<'a>(first: char, text: &'a str, depth: usize, steps: &mut Vec<Step>) -> Result<&'a str, ParseError> {
     let rest = &text[first.len_utf8()..];
     match first {
+        '\r' | '\n' => Err(ParseError::UnclosedAction),
         ' ' | '@' | '$' => Ok(rest),
         '.' => {
             let (step, after) = field(rest);
@@ -53,17 +71,18 @@ fn step<'a>(first: char, text: &'a str, depth: usize, steps: &mut Vec<Step>) -> 
             Ok(after)
         }
         '[' => {
-            let (inside, after) = rest.split_once(']').ok_or(ParseError::Unterminated("array"))?;
+            let end = rest.find([']', '\n']).filter(|at| rest[*at..].starts_with(']'));
+            let (inside, after) = rest.split_at(end.ok_or(ParseError::Unterminated("array"))?);
             brackets(inside, depth, steps)?;
-            Ok(after)
+            Ok(&after[1..])
         }
         '"' | '\'' => {
-            let (literal, after) = quoted(first, rest)?;
-            steps.push(Step::Literal(Value::String(literal)));
+            let (literal, after) = quoted(first, text)?;
+            steps.push(Step::Text(Value::String(literal)));
             Ok(after)
         }
-        '+' | '-' | '0'..='9' => {
-            let end = rest.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(rest.len());
+        _ if matches!(first, '+' | '-') || first.is_numeric() => {
+            let end = rest.find(|c: char| c != '.' && !c.is_numeric()).unwrap_or(rest.len());
             let (number, after) = text.split_at(first.len_utf8() + end);
             let value = number.parse().map(Value::Int);
             let value = value.or_else(|_| number.parse().map(Value::Float));
@@ -72,8 +91,10 @@ fn step<'a>(first: char, text: &'a str, depth: usize, steps: &mut Vec<Step>) -> 
         }
         _ if is_word(first) => {
             let (word, after) = text.split_at(text.find(is_terminator).unwrap_or(text.len()));
-            let value = word.parse().map_err(|_| ParseError::Identifier(word.to_owned()))?;
-            steps.push(Step::Literal(Value::Bool(value)));
+            steps.push(match word {
+                "true" | "false" => Step::Literal(Value::Bool(word == "true")),
+                _ => Step::Identifier(word.into()),
+            });
             Ok(after)
         }
         _ => Err(ParseError::Character(first)),
@@ -111,16 +132,14 @@ fn brackets(inside: &str, depth: usize, steps: &mut Vec<Step>) -> Result<(), Par
         }
         let mut paths = Vec::new();
         for one in inside.split(',') {
-            let mut path = Vec::new();
-            brackets(one.trim_matches(' '), depth + 1, &mut path)?;
-            paths.push(path);
+            paths.push(expression(&format!("[{}]", one.trim_matches(' ')), depth + 1)?);
         }
         steps.push(Step::Union(paths));
         return Ok(());
     }
     let key = inside.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
     match key.filter(|key| !key.contains('\'')) {
-        Some(key) => steps.extend(self::steps(&format!(".{key}"), depth + 1)?),
+        Some(key) => steps.extend(expression(&format!(".{key}"), depth + 1)?),
         None => steps.push(Step::Slice(slice(inside)?)),
     }
     Ok(())
@@ -132,8 +151,9 @@ fn slice(text: &str) -> Result<Slice, ParseError> {
     let parts: Vec<_> = text.split(':').collect();
     let number = |part: &str| match part {
         "" => Ok(None),
-        _ if part.starts_with('+') => Err(invalid()),
-        _ => part.parse::<i64>().map(Some).map_err(|_| invalid()),
+        "-" => Err(ParseError::IndexNumber(part.to_owned())),
+        _ if !part.strip_prefix('-').unwrap_or(part).bytes().all(|byte| byte.is_ascii_digit()) => Err(invalid()),
+        _ => part.parse::<i64>().map(Some).map_err(|_| ParseError::IndexNumber(part.to_owned())),
     };
     match parts.as_slice() {
         [index] => {
@@ -151,16 +171,18 @@ fn slice(text: &str) -> Result<Slice, ParseError> {
     }
 }
 
-/// Parses the text after `[?(`: a comparison or a path, then `)]`. A parenthesis inside quotes does not end it.
+/// Parses the text after `[?(`: a comparison or a path, then `)]`. The first quoted text may contain parentheses.
 fn filter_step(text: &str, depth: usize) -> Result<(Step, &str), ParseError> {
     let mut quote = None;
+    let mut closed = false;
     let mut before = ' ';
     let mut end = None;
     for (at, c) in text.char_indices() {
         match (c, quote) {
+            ('\n', _) => break,
             ('"' | '\'', None) => quote = Some(c),
-            (_, Some(open)) if c == open && before != '\\' => quote = None,
-            (')', None) => {
+            (_, Some(open)) if c == open && before != '\\' => closed = true,
+            (')', _) if quote.is_some() == closed => {
                 end = Some(at);
                 break;
             }
@@ -169,11 +191,16 @@ fn filter_step(text: &str, depth: usize) -> Result<(Step, &str), ParseError> {
         before = c;
     }
     let (inside, after) = text.split_at(end.ok_or(ParseError::Unterminated("filter"))?);
-    let after = after.strip_prefix(")]").ok_or(ParseError::Unterminated("filter"))?;
+    let after = after.strip_prefix(")]").ok_or(ParseError::UnclosedArray)?;
     let is_operator = |c: char| "!<>=".contains(c);
     let compared = inside.find(is_operator).filter(|at| *at > 0).map(|at| inside.split_at(at));
-    let Some((left, right)) = compared else { return Ok((Step::Exists(steps(inside, depth + 1)?), after)) };
-    let (operator, right) = right.split_at(right.find(|c| !is_operator(c)).unwrap_or(right.len()));
+    let compared = compared.and_then(|(left, right)| {
+        let length = right.find(|c| !is_operator(c))?;
+        Some((left, right.split_at(length)))
+    });
+    let Some((left, (operator, right))) = compared else {
+        return Ok((Step::Exists(expression(inside, depth + 1)?), after));
+    };
     let operator = match operator {
         "<" => Operator::Less,
         "<=" => Operator::LessOrEqual,
@@ -181,28 +208,21 @@ fn filter_step(text: &str, depth: usize) -> Result<(Step, &str), ParseError> {
         "!=" => Operator::NotEqual,
         ">=" => Operator::GreaterOrEqual,
         ">" => Operator::Greater,
-        _ => return Err(ParseError::Operator(operator.to_owned())),
+        other => Operator::Unknown(other.into()),
     };
-    Ok((Step::Filter { left: steps(left, depth + 1)?, operator, right: steps(right, depth + 1)? }, after))
+    Ok((Step::Filter { left: expression(left, depth + 1)?, operator, right: expression(right, depth + 1)? }, after))
 }
 
-/// Parses the text after an opening quote up to the closing one.
+/// Parses quoted text up to the next quote that does not follow a backslash.
 fn quoted(quote: char, text: &str) -> Result<(Str, &str), ParseError> {
-    let mut out = Str::default();
-    let mut chars = text.char_indices();
-    while let Some((at, c)) = chars.next() {
-        match c {
-            _ if c == quote => return Ok((out, &text[at + 1..])),
-            '\\' => match chars.next() {
-                Some((_, 'n')) => out.push('\n'),
-                Some((_, 't')) => out.push('\t'),
-                Some((_, c)) => out.push(c),
-                None => break,
-            },
-            _ => out.push(c),
-        }
-    }
-    Err(ParseError::Unterminated("quoted string"))
+    let inner = &text[1..];
+    let line = inner.find('\n').unwrap_or(inner.len());
+    let closing = inner[..line].match_indices(quote).map(|(at, _)| at);
+    let end = closing.into_iter().find(|at| *at == 0 || inner.as_bytes()[at - 1] != b'\\');
+    let end = end.ok_or(ParseError::Unterminated("quoted string"))?;
+    let whole = &text[..end + 2];
+    let content = go::unquote(&inner[..end], quote).ok_or_else(|| ParseError::Unquote(whole.to_owned()))?;
+    Ok((content.into(), &inner[end + 1..]))
 }
 
 fn is_word(c: char) -> bool {

@@ -196,7 +196,7 @@ impl<'i> Documents<'i> {
             Value::Bool(key) => Ok(if key { "true".into() } else { "false".into() }),
             Value::Int(key) => Ok(key.to_string().into()),
             // Go prints a float key with the digits of a 32-bit float.
-            Value::Float(key) => Ok(super::write::go_float(&format!("{:e}", key as f32)).into()),
+            Value::Float(key) => Ok(crate::go::shortest_float(&format!("{:e}", key as f32)).into()),
             Value::Null | Value::Array(_) | Value::Object(_) => Err(Error::Key { line }),
         }
     }

@@ -5,7 +5,7 @@
 mod order;
 mod scalar;
 
-use crate::{Object, Value};
+use crate::{Object, Value, go};
 
 use scalar::{Place, Style};
 
@@ -21,27 +21,6 @@ pub fn to_string(value: &Value) -> String {
     let mut out = Writer { out: String::with_capacity(256), column: 0 };
     out.root(value);
     out.out
-}
-
-/// Formats a float in Go's shortest notation, `strconv`'s `'g'`, from digits and exponent: `1.5e3` is 1500.
-pub fn go_float(scientific: &str) -> String {
-    /// The power of ten from which on an exponent is written.
-    const EXPONENT_MIN: i32 = 6;
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or_default();
-    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |digits| ("-", digits));
-    let digits = digits.replace('.', "");
-    if !(-4..EXPONENT_MIN).contains(&exponent) {
-        let (first, rest) = digits.split_at(1);
-        let point = if rest.is_empty() { "" } else { "." };
-        let exponent_sign = if exponent < 0 { '-' } else { '+' };
-        return format!("{sign}{first}{point}{rest}e{exponent_sign}{:02}", exponent.abs());
-    }
-    match usize::try_from(exponent + 1) {
-        Ok(whole) if whole >= 1 && whole >= digits.len() => format!("{sign}{digits:0<whole$}"),
-        Ok(whole) if whole >= 1 => format!("{sign}{}.{}", &digits[..whole], &digits[whole..]),
-        _ => format!("{sign}0.{}{digits}", "0".repeat(exponent.unsigned_abs() as usize - 1)),
-    }
 }
 
 struct Writer {
@@ -125,7 +104,7 @@ impl Writer {
             Value::Null => self.push("null"),
             Value::Bool(it) => self.push(if *it { "true" } else { "false" }),
             Value::Int(it) => self.push(&it.to_string()),
-            Value::Float(it) => self.push(&go_float(&format!("{it:e}"))),
+            Value::Float(it) => self.push(&go::shortest_float(&format!("{it:e}"))),
             Value::String(text) => self.text(text, indent, place),
             Value::Array(_) => self.push("[]"),
             Value::Object(_) => self.push("{}"),
