@@ -14,6 +14,7 @@ pub mod apply;
 pub mod command;
 pub mod commands;
 pub mod context;
+pub mod describe;
 pub mod failure;
 pub mod flags;
 pub mod generate;

@@ -1,0 +1,1 @@
+//! Descriptions compared with the output of kubectl.
