@@ -5,7 +5,7 @@ mod sets;
 
 use std::time::Duration;
 
-pub use parse::{Parsed, duration as parse_duration, parse};
+pub use parse::{Parsed, boolean as parse_bool, duration as parse_duration, parse};
 pub use sets::*;
 
 use crate::command::{Command, Flag};
@@ -27,6 +27,21 @@ impl Invocation {
     /// Returns the full name of the command: `kubectl create deployment`.
     pub fn name(&self) -> String {
         self.path.join(" ")
+    }
+
+    /// Returns the command line: the command, the arguments and then the flags with their values.
+    pub fn command_line(&self) -> String {
+        let mut line = self.name();
+        for arg in &self.args {
+            line.push(' ');
+            line.push_str(arg);
+        }
+        for (flag, values) in &self.values {
+            for value in values {
+                line.push_str(&format!(" --{}={value}", flag.name));
+            }
+        }
+        line
     }
 
     /// Whether the flag was given.
@@ -70,6 +85,11 @@ impl Invocation {
                 default.split(',').filter(|value| !value.is_empty()).map(str::to_owned).collect()
             }
         }
+    }
+
+    /// Returns the given values of a repeatable flag; none if it was not given.
+    pub fn values(&self, name: &str) -> &[String] {
+        self.given(name).unwrap_or_default()
     }
 
     /// Returns the notices for deprecated flags that were given.

@@ -23,6 +23,8 @@ pub mod workload;
 use apimachinery::conform::conform;
 use apimachinery::{Object, Value, go, value};
 
+use crate::Failure;
+
 /// Options do not make a valid object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -62,6 +64,21 @@ pub fn typed(mut object: Value) -> Value {
         }
     }
     object
+}
+
+/// Sets the namespace of an object.
+pub fn set_namespace(object: &mut Value, namespace: &str) {
+    put(object, &["metadata", "namespace"], namespace);
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Invalid(message) => Self::new(message),
+            // Only the options of `run` have such errors.
+            Error::Usage(message) => Self::usage("kubectl run", message),
+        }
+    }
 }
 
 impl Error {

@@ -11,6 +11,7 @@
 )]
 
 pub mod apply;
+pub mod changes;
 pub mod command;
 pub mod commands;
 pub mod context;

@@ -1,0 +1,167 @@
+//! What the subcommands of `kubectl create` share: the name, the flags, the request and what is printed.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::Write;
+use std::iter::once;
+
+use client::{Target, WriteOptions};
+use apimachinery::{Resource, Value, meta};
+
+use crate::changes::{self, DryRun, Form, Results};
+use crate::generate::rbac::Rule;
+use crate::generate::sources::{self, Entry};
+use crate::generate::{self, Name, last_applied};
+use crate::{Context, Failure, Invocation, Namespace};
+
+pub const CLUSTER_ROLES: Resource =
+    Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole");
+pub const CLUSTER_ROLE_BINDINGS: Resource =
+    Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding");
+pub const CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
+pub const CRON_JOBS: Resource = Resource::namespaced("batch", "v1", "cronjobs", "CronJob");
+pub const DEPLOYMENTS: Resource = Resource::namespaced("apps", "v1", "deployments", "Deployment");
+pub const INGRESSES: Resource = Resource::namespaced("networking.k8s.io", "v1", "ingresses", "Ingress");
+pub const JOBS: Resource = Resource::namespaced("batch", "v1", "jobs", "Job");
+pub const NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces", "Namespace");
+pub const POD_DISRUPTION_BUDGETS: Resource =
+    Resource::namespaced("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget");
+pub const PRIORITY_CLASSES: Resource =
+    Resource::cluster("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass");
+pub const RESOURCE_QUOTAS: Resource = Resource::namespaced("", "v1", "resourcequotas", "ResourceQuota");
+pub const ROLES: Resource = Resource::namespaced("rbac.authorization.k8s.io", "v1", "roles", "Role");
+pub const ROLE_BINDINGS: Resource =
+    Resource::namespaced("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding");
+pub const SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
+pub const SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service");
+pub const SERVICE_ACCOUNTS: Resource = Resource::namespaced("", "v1", "serviceaccounts", "ServiceAccount");
+
+/// The creation of one object.
+pub struct Creation<'a> {
+    context: &'a Context,
+    invocation: &'a Invocation,
+    name: &'a str,
+    namespace: Namespace,
+    dry_run: DryRun,
+    options: WriteOptions,
+    results: Results<'a>,
+    save: bool,
+}
+
+/// The types that a rule of a role names.
+pub struct Types(Vec<((String, String), Result<(String, String), Failure>)>);
+
+impl<'a> Creation<'a> {
+    pub fn new(context: &'a Context, invocation: &'a Invocation) -> Result<Self, Failure> {
+        let name = name(invocation)?;
+        let namespace = context.namespace()?;
+        let dry_run = DryRun::of(context, invocation)?;
+        let results = Results::new(context, invocation, dry_run, Form::Typed)?;
+        let options = changes::write_options(invocation, dry_run)?;
+        let save = invocation.bool("save-config");
+        Ok(Self { context, invocation, name, namespace, dry_run, options, results, save })
+    }
+
+    /// Ignores `--save-config`.
+    #[must_use]
+    pub fn without_saving(self) -> Self {
+        Self { save: false, ..self }
+    }
+
+    /// Returns the name, with the namespace if it was given on the command line.
+    pub fn name(&self) -> Name<'_> {
+        Name { name: self.name, namespace: self.namespace.explicit.then_some(self.namespace.name.as_str()) }
+    }
+
+    /// Returns the arguments after the name.
+    pub fn command(&self) -> &'a [String] {
+        self.invocation.args.get(1..).unwrap_or_default()
+    }
+
+    /// Prints warnings.
+    pub fn warn(&self, warnings: &[String]) -> Result<(), Failure> {
+        for warning in warnings {
+            writeln!(self.context.err(), "{warning}")?;
+        }
+        Ok(())
+    }
+
+    /// Creates the object and prints it. `failed` precedes the message of the server.
+    pub async fn create(mut self, mut object: Value, resource: &Resource, failed: &str) -> Result<(), Failure> {
+        if self.save {
+            last_applied::save(&mut object);
+        }
+        if self.dry_run != DryRun::Client {
+            let target = Target::within(resource, self.namespace.name.as_str());
+            let created = self.context.client()?.create(&target, &object, &self.options).await;
+            object = generate::typed(created.map_err(|error| failure(error.into(), failed))?);
+        }
+        self.results.print(&object, "created")
+    }
+}
+
+impl Types {
+    /// Returns the group and the plural name of a type.
+    pub fn find(&self, group: &str, name: &str) -> Result<(String, String), Failure> {
+        let found = self.0.iter().find(|((have_group, have), _)| have_group == group && have == name);
+        found.map_or_else(|| Ok((group.to_owned(), name.to_owned())), |(_, found)| found.clone())
+    }
+}
+
+/// Returns the only argument before `--`.
+pub fn name(invocation: &Invocation) -> Result<&str, Failure> {
+    match invocation.dash.unwrap_or(invocation.args.len()) {
+        1 => Ok(&invocation.args[0]),
+        count => {
+            let problem = format_args!("exactly one NAME is required, got {count}");
+            Err(Failure::usage(&invocation.name(), problem))
+        }
+    }
+}
+
+/// Asks the server for the types that a rule names.
+pub async fn find_types(context: &Context, rule: &Rule) -> Result<Types, Failure> {
+    let mut types = Vec::new();
+    for resource in rule.resources.iter().filter(|resource| !matches!(resource.resource.as_str(), "" | "*")) {
+        let (group, name) = (&resource.group, &resource.resource);
+        let text = if group.is_empty() { name.clone() } else { format!("{name}.{group}") };
+        let found = context.mapper().await?.resource(&text).await;
+        let found = found.map(|mapping| (mapping.resource.group.to_string(), mapping.resource.plural.to_string()));
+        types.push(((group.clone(), name.clone()), found));
+    }
+    Ok(Types(types))
+}
+
+/// Returns five random characters of generated names.
+pub fn random_suffix() -> String {
+    meta::name_suffix(RandomState::new().hash_one(std::process::id()))
+}
+
+pub fn from_literals(literals: &[String]) -> impl Iterator<Item = Result<Entry, generate::Error>> {
+    literals.iter().map(|literal| sources::literal(literal))
+}
+
+pub fn from_files(files: &[String]) -> impl Iterator<Item = Result<Entry, generate::Error>> {
+    files.iter().flat_map(|file| entries(sources::read_file(file)))
+}
+
+/// Reads environment files; `kind` names the target in messages.
+pub fn from_env_files(files: &[String], kind: &str) -> impl Iterator<Item = Result<Entry, generate::Error>> {
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    files.iter().flat_map(move |file| entries(sources::read_env_file(file, kind, variable)))
+}
+
+fn entries(
+    read: Result<Vec<Entry>, generate::Error>,
+) -> Box<dyn Iterator<Item = Result<Entry, generate::Error>>> {
+    match read {
+        Ok(entries) => Box::new(entries.into_iter().map(Ok)),
+        Err(error) => Box::new(once(Err(error))),
+    }
+}
+
+fn failure(failure: Failure, failed: &str) -> Failure {
+    if failed.is_empty() {
+        return failure;
+    }
+    Failure::new(format!("{failed}{}", changes::inner_message(&failure)))
+}

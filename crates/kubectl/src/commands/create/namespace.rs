@@ -1,0 +1,27 @@
+//! `kubectl create namespace`.
+
+use crate::generate;
+use super::creation::{self, Creation};
+use crate::command::{Command};
+use crate::{Context, Failure, Invocation, flags};
+
+pub static COMMAND: Command = Command {
+    name: "namespace",
+    aliases: &["ns"],
+    summary: "Create a namespace with the specified name",
+    description: "Create a namespace with the specified name.",
+    examples: "  # Create a new namespace named my-namespace
+  kubectl create namespace my-namespace",
+    usage: "kubectl create namespace NAME [--dry-run=server|client|none] [options]",
+    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
+        flags::field_manager("kubectl-create"),
+    ]],
+    run: Some(|context, invocation| Box::pin(run(context, invocation))),
+    ..Command::EMPTY
+};
+
+async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    let creation = Creation::new(context, invocation)?;
+    let object = generate::namespace(creation.name().name)?;
+    creation.create(object, &creation::NAMESPACES, "").await
+}

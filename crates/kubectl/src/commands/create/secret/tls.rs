@@ -1,0 +1,46 @@
+//! `kubectl create secret tls`.
+
+use std::path::Path;
+
+use crate::generate::sources::{self, Entry};
+use crate::generate::{data, key_pair};
+use crate::command::{Command, Flag};
+use crate::commands::create::creation::{self, Creation};
+use crate::{Context, Failure, Invocation, flags};
+
+pub static COMMAND: Command = Command {
+    name: "tls",
+    summary: "Create a TLS secret",
+    description: "Create a TLS secret from the given public/private key pair.
+
+ The public/private key pair must exist beforehand. The public key certificate must be .PEM encoded and match the given private key.",
+    examples: "  # Create a new TLS secret named tls-secret with the given key pair
+  kubectl create secret tls tls-secret --cert=path/to/tls.crt --key=path/to/tls.key",
+    usage: "kubectl create secret tls NAME --cert=path/to/cert/file --key=path/to/key/file [--dry-run=server|client|none] [options]",
+    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
+        Flag::bool("append-hash", "Append a hash of the secret to its name."),
+        Flag::text("cert", "", "Path to PEM encoded public key certificate."),
+        flags::field_manager("kubectl-create"),
+        Flag::text("key", "", "Path to private key associated with given certificate."),
+    ]],
+    run: Some(|context, invocation| Box::pin(run(context, invocation))),
+    ..Command::EMPTY
+};
+
+async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    let creation = Creation::new(context, invocation)?;
+    let (certificate, key) = (invocation.text("cert"), invocation.text("key"));
+    if certificate.is_empty() || key.is_empty() {
+        return Err(Failure::new("key and cert must be specified"));
+    }
+    let (certificate, key) = (read(certificate)?, read(key)?);
+    key_pair::validate(&certificate, &key)?;
+    let entries = [("tls.crt", certificate), ("tls.key", key)].map(|(key, data)| Ok(Entry { key: key.into(), data }));
+    let object = data::secret(creation.name(), "kubernetes.io/tls", entries, invocation.bool("append-hash"))?;
+    creation.create(object, &creation::SECRETS, "failed to create secret ").await
+}
+
+fn read(path: &str) -> Result<Vec<u8>, Failure> {
+    let read = sources::read(Path::new(path));
+    read.map_err(|error| Failure::new(format!("Cannot read file {path}, {error}")))
+}

@@ -1,0 +1,199 @@
+//! `kubectl patch`: changes fields of objects with a patch.
+
+use std::path::Path;
+
+use client::Patch;
+use apimachinery::patch::{self, PatchType, apply_patch, merge};
+use apimachinery::status::{Reason, Status};
+use apimachinery::{GroupVersionKind, Value, go, json, yaml};
+
+use crate::changes::{self, DryRun, Form, RECORD, Results};
+use crate::command::{Command, Flag, Group};
+use crate::failure::chain;
+use crate::generate::sources;
+use crate::resources::{Builder, Found, Info};
+use crate::{Context, Failure, Invocation, flags};
+
+pub static COMMAND: Command = Command {
+    name: "patch",
+    group: Group::Advanced,
+    summary: "Update fields of a resource",
+    description: "Update fields of a resource using strategic merge patch, a JSON merge patch, or a JSON patch.
+
+ JSON and YAML formats are accepted.
+
+ Note: Strategic merge patch is not supported for custom resources.",
+    examples: r#"  # Partially update a node using a strategic merge patch, specifying the patch as JSON
+  kubectl patch node k8s-node-1 -p '{"spec":{"unschedulable":true}}'
+  
+  # Partially update a node using a strategic merge patch, specifying the patch as YAML
+  kubectl patch node k8s-node-1 -p $'spec:\n unschedulable: true'
+  
+  # Partially update a node identified by the type and name specified in "node.json" using strategic merge patch
+  kubectl patch -f node.json -p '{"spec":{"unschedulable":true}}'
+  
+  # Update a container's image; spec.containers[*].name is required because it's a merge key
+  kubectl patch pod valid-pod -p '{"spec":{"containers":[{"name":"kubernetes-serve-hostname","image":"new image"}]}}'
+  
+  # Update a container's image using a JSON patch with positional arrays
+  kubectl patch pod valid-pod --type='json' -p='[{"op": "replace", "path": "/spec/containers/0/image", "value":"new image"}]'
+  
+  # Update a deployment's replicas through the 'scale' subresource using a merge patch
+  kubectl patch deployment nginx-deployment --subresource='scale' --type='merge' -p '{"spec":{"replicas":2}}'"#,
+    usage: "kubectl patch (-f FILENAME | TYPE NAME) [-p PATCH|--patch-file FILE] [options]",
+    flags: &[RECORD, flags::OUTPUT, flags::DRY_RUN, flags::DIRECTORY, &[
+        flags::field_manager("kubectl-patch"),
+        flags::filename("Filename, directory, or URL to files identifying the resource to update"),
+        Flag::bool("local", "If true, patch will operate on the content of the file, not the server-side resource."),
+        Flag::text("patch", "", "The patch to be applied to the resource JSON file.").short('p'),
+        Flag::text("patch-file", "", "A file containing a patch to be applied to the resource."),
+        Flag::text("subresource", "", "If specified, patch will operate on the subresource of the requested object."),
+        Flag::text("type", "strategic", "The type of patch being provided; one of [json merge strategic]"),
+    ]],
+    run: Some(|context, invocation| Box::pin(run(context, invocation))),
+    ..Command::EMPTY
+};
+
+async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    let dry_run = DryRun::of(context, invocation)?;
+    let local = invocation.bool("local");
+    let mut results = Results::new(context, invocation, dry_run, Form::Untyped)?;
+    let patch_type = validate(invocation, dry_run)?;
+    let patch = read(invocation)?;
+    let namespace = context.namespace()?;
+    let builder = Builder::new(context)
+        .local(local)
+        .namespace(&namespace)
+        .filenames(invocation)
+        .subresource(invocation.text("subresource"))
+        .types_or_names(false, &invocation.args);
+    let Found { infos, mut failures, .. } = builder.found().await?;
+    let count = infos.len();
+    for info in infos {
+        let patched = if local || dry_run == DryRun::Client {
+            apply(&info, patch_type, &patch)
+        } else {
+            send(context, invocation, &info, patch_type, &patch, dry_run).await
+        };
+        match patched {
+            Ok(object) => {
+                let operation = if object == info.object { "patched (no change)" } else { "patched" };
+                results.print(&object, operation)?;
+            }
+            Err(failure) => failures.push(failure),
+        }
+    }
+    Failure::all(failures)?;
+    if count == 0 {
+        return Err(Failure::new("no objects passed to patch"));
+    }
+    Ok(())
+}
+
+fn validate(invocation: &Invocation, dry_run: DryRun) -> Result<PatchType, Failure> {
+    let (patch, file) = (invocation.text("patch"), invocation.text("patch-file"));
+    let local = invocation.bool("local");
+    let problem = if !patch.is_empty() && !file.is_empty() {
+        "cannot specify --patch and --patch-file together"
+    } else if patch.is_empty() && file.is_empty() {
+        "must specify --patch or --patch-file containing the contents of the patch"
+    } else if local && !invocation.args.is_empty() {
+        "cannot specify --local and server resources"
+    } else if local && dry_run == DryRun::Server {
+        "cannot specify --local and --dry-run=server - did you mean --dry-run=client?"
+    } else {
+        return match invocation.text("type").to_lowercase().as_str() {
+            "json" => Ok(PatchType::Json),
+            "merge" => Ok(PatchType::Merge),
+            "" | "strategic" => Ok(PatchType::Strategic),
+            _ => {
+                let given = go::quote(invocation.text("type"));
+                Err(Failure::new(format!("--type must be one of [json merge strategic], not {given}")))
+            }
+        };
+    };
+    Err(Failure::new(problem))
+}
+
+/// Returns the patch as JSON. A text that starts like JSON is not parsed here.
+fn read(invocation: &Invocation) -> Result<Vec<u8>, Failure> {
+    let file = invocation.text("patch-file");
+    let text = if file.is_empty() {
+        invocation.text("patch").to_owned()
+    } else {
+        let bytes = std::fs::read(file).map_err(|error| {
+            Failure::new(format!("unable to read patch file: {}", sources::path_fault(Path::new(file), &error)))
+        })?;
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    if text.trim_start().starts_with('{') {
+        return Ok(text.into_bytes());
+    }
+    match yaml::parse(&text) {
+        Ok(patch) => Ok(json::to_vec(&patch)),
+        Err(error) => {
+            let patch = go::quote(invocation.text("patch"));
+            Err(Failure::new(format!("unable to parse {patch}: {}", chain(&error))))
+        }
+    }
+}
+
+/// Patches an object without the server.
+fn apply(info: &Info, patch_type: PatchType, patch: &[u8]) -> Result<Value, Failure> {
+    let kind = GroupVersionKind::of_object(&info.object).map_err(|error| Failure::new(error.to_string()))?;
+    let schema = api::catalogue::schema(&kind);
+    if patch_type == PatchType::Strategic && schema.is_none() {
+        let kind = kind_text(&kind);
+        return Err(Failure::new(format!(
+            "strategic merge patch is not supported for {kind} locally, try --type merge"
+        )));
+    }
+    match apply_patch(patch_type, info.object.clone(), patch, schema) {
+        Ok(object) => Ok(object),
+        Err(patch::Error::Syntax(error)) => Err(Failure::new(error.to_string())),
+        Err(error) => Err(Failure::new(chain(&error))),
+    }
+}
+
+async fn send(
+    context: &Context,
+    invocation: &Invocation,
+    info: &Info,
+    patch_type: PatchType,
+    patch: &[u8],
+    dry_run: DryRun,
+) -> Result<Value, Failure> {
+    let client = context.client()?;
+    let target = info.target().subresource(invocation.text("subresource"));
+    let options = changes::write_options(invocation, dry_run)?;
+    let patch = json::parse(patch).map_err(|error| {
+        Failure::from_status(Status::bad_request(format!("error decoding patch: {error}")))
+    })?;
+    let patch = match patch_type {
+        PatchType::Json => Patch::Json(patch),
+        PatchType::Merge => Patch::Merge(patch),
+        PatchType::Strategic | PatchType::Apply => Patch::Strategic(patch),
+    };
+    let patched = client.patch(&target, &patch, &options).await.map_err(|error| {
+        let failure = Failure::from(error);
+        if !failure.is(&Reason::UnsupportedMediaType) {
+            return failure;
+        }
+        let kind = kind_text(&info.mapping.resource.group_version_kind());
+        let (patch_type, cause) = (patch_type.content_type(), changes::inner_message(&failure));
+        Failure::new(format!("{patch_type} is not supported by {kind}: {cause}"))
+    })?;
+    let mut recorded = patched.clone();
+    changes::record(invocation, &mut recorded);
+    if recorded == patched {
+        return Ok(patched);
+    }
+    let cause = Patch::Merge(merge::diff(&patched, &recorded));
+    // As in kubectl, a failure to record is not a failure to patch.
+    Ok(client.patch(&target, &cause, &options).await.unwrap_or(patched))
+}
+
+/// Formats a kind like Go: `stable.example.com/v1, Kind=CronTab`.
+fn kind_text(kind: &GroupVersionKind) -> String {
+    format!("{}, Kind={}", kind.api_version(), kind.kind)
+}
