@@ -57,9 +57,9 @@ impl DryRun {
     /// Reads `--dry-run`.
     pub fn of(context: &Context, invocation: &Invocation) -> Result<Self, Failure> {
         let text = invocation.text("dry-run");
-        let warn = |line, form: &str, instead| {
+        let warn = |line: u32, form: &str, instead| {
             let flag = format!("--dry-run{form} can be replaced with --dry-run={instead}.");
-            log_warning(context, line, &flag);
+            log_warning(context, &format!("helpers.go:{line}"), &flag);
         };
         match text {
             "unchanged" => {
@@ -113,9 +113,7 @@ impl<'a> Results<'a> {
     /// Prints an object after an operation, such as `created`.
     pub fn print(&mut self, object: &Value, operation: &str) -> Result<(), Failure> {
         let text = match self.printer.kind() {
-            PrinterKind::Human | PrinterKind::Wide => {
-                name::print_operation(object, &self.dry_run.message(operation))
-            }
+            PrinterKind::Human | PrinterKind::Wide => name::print_operation(object, &self.dry_run.message(operation)),
             PrinterKind::Json if self.form == Form::Typed => self.typed_json(object),
             _ => match self.printer.print(object) {
                 Ok(text) => text,
@@ -204,13 +202,13 @@ pub fn inner_message(failure: &Failure) -> String {
 }
 
 /// Prints a warning in the format of kubectl's log.
-fn log_warning(context: &Context, line: u32, text: &str) {
+pub fn log_warning(context: &Context, place: &str, text: &str) {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now = Time::from_unix(i64::try_from(since.as_secs()).unwrap_or_default(), since.subsec_nanos());
     let now = now.micro().to_string();
     let (month, day, time) = (&now[5..7], &now[8..10], &now[11..26]);
     let pid = std::process::id();
-    let _ = writeln!(context.err(), "W{month}{day} {time} {pid:>7} helpers.go:{line}] {text}");
+    let _ = writeln!(context.err(), "W{month}{day} {time} {pid:>7} {place}] {text}");
 }
 
 #[cfg(test)]
@@ -219,9 +217,11 @@ mod tests {
 
     #[test]
     fn messages_name_the_kind_of_dry_run() {
-        for (dry_run, expect) in
-            [(DryRun::None, "created"), (DryRun::Client, "created (dry run)"), (DryRun::Server, "created (server dry run)")]
-        {
+        for (dry_run, expect) in [
+            (DryRun::None, "created"),
+            (DryRun::Client, "created (dry run)"),
+            (DryRun::Server, "created (server dry run)"),
+        ] {
             assert_eq!(dry_run.message("created"), expect);
         }
     }

@@ -1,5 +1,7 @@
 //! The table of commands. A new command is a row here and a module below.
 
+mod apply;
+mod diff;
 mod kustomize;
 mod options;
 mod version;
@@ -19,7 +21,8 @@ pub static ROOT: Command = Command {
 };
 
 /// All commands, in the order of `kubectl --help` within each group.
-pub static COMMANDS: &[&Command] = &[&kustomize::COMMAND, &options::COMMAND, &version::COMMAND];
+pub static COMMANDS: &[&Command] =
+    &[&diff::COMMAND, &apply::COMMAND, &kustomize::COMMAND, &options::COMMAND, &version::COMMAND];
 
 /// The maximum edit distance of a suggested command.
 const DISTANCE_MAX: usize = 2;

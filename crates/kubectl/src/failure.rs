@@ -51,10 +51,27 @@ impl Failure {
             0 => Ok(()),
             1 => Err(failures.swap_remove(0)),
             _ => {
-                let lines: Vec<&str> = failures.iter().map(|failure| failure.message.as_str()).collect();
+                let lines: Vec<String> = failures.iter().map(Self::line).collect();
                 Err(Self::plain(lines.join("\n")))
             }
         }
+    }
+
+    /// Returns the message of one of several failures, in which the causes of a rejection are not listed.
+    fn line(&self) -> String {
+        match self.status() {
+            Some(status) if status.is(&Reason::Invalid) => format!("Error from server (Invalid): {}", status.message),
+            _ => self.message.clone(),
+        }
+    }
+
+    /// Combines failures of one operation into one, in which several are listed in brackets.
+    pub fn list(mut failures: Vec<Self>) -> Option<Self> {
+        if failures.len() < 2 {
+            return failures.pop();
+        }
+        let messages: Vec<&str> = failures.iter().map(|failure| failure.message.as_str()).collect();
+        Some(Self::plain(format!("[{}]", messages.join(", "))))
     }
 
     #[must_use]

@@ -494,9 +494,9 @@ impl<'a> Builder<'a> {
             ),
             None => None,
         };
-        let (documents, mut failures, single) =
+        let (documents, unreadable, single) =
             files::load(self.context, &self.files, &self.kustomize, self.recursive, self.validate).await?;
-        let mut items = Vec::new();
+        let (mut items, mut failures) = (Vec::new(), Vec::new());
         for document in documents {
             match self.info(document).await {
                 Ok(info) if selector.as_ref().is_none_or(|selector| selector.matches_object(&info.object)) => {
@@ -506,6 +506,7 @@ impl<'a> Builder<'a> {
                 Err(failure) => failures.push(failure),
             }
         }
+        failures.extend(unreadable);
         Ok((items, failures, single))
     }
 

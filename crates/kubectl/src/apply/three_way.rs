@@ -11,7 +11,7 @@
 
 use apimachinery::patch::strategic::{self, OnConflict};
 use apimachinery::patch::{merge, require_unchanged};
-use apimachinery::{Object, Schema, Value, json};
+use apimachinery::{Object, Schema, Value, json, yaml};
 
 /// The annotation with the configuration of the last apply.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -29,13 +29,32 @@ pub enum Patch {
 pub enum Error {
     #[error("At least one of apiVersion, kind and name was changed")]
     IdentityChanged,
+    /// Others changed fields that the configuration changes.
+    #[error(
+        "patch:\n{}\nconflicts with changes made from original to current:\n{}\n", yaml::to_string(.patch),
+        yaml::to_string(.changed)
+    )]
+    Conflict {
+        patch: Value,
+        /// The changes since the last apply.
+        changed: Value,
+    },
     #[error(transparent)]
-    Strategic(#[from] strategic::Error),
+    Strategic(strategic::Error),
     /// The last-applied annotation is not JSON.
     #[error("{0}")]
     Annotation(#[from] json::Error),
     #[error("Object 'Kind' is missing")]
     NotAnObject,
+}
+
+impl From<strategic::Error> for Error {
+    fn from(error: strategic::Error) -> Self {
+        match error.fault {
+            strategic::Fault::Conflict { patch, changed } => Self::Conflict { patch, changed },
+            _ => Self::Strategic(error),
+        }
+    }
 }
 
 impl Patch {

@@ -56,10 +56,9 @@ pub async fn load(
         sources.push((kustomize.to_owned(), crate::commands::kustomize_build(kustomize)?.into_bytes()));
     }
     for (source, bytes) in sources {
-        match read_documents(&bytes, &source, validate) {
-            Ok(found) => documents.extend(found),
-            Err(failure) => failures.push(failure),
-        }
+        // The objects before a wrong one count.
+        let read = read_into(&mut documents, &bytes, &source, validate);
+        failures.extend(read.err());
     }
     Ok((documents, failures, single))
 }
@@ -67,6 +66,11 @@ pub async fn load(
 /// Parses the objects of a file. Lists are replaced by their items.
 pub fn read_documents(bytes: &[u8], source: &str, validate: bool) -> Result<Vec<Document>, Failure> {
     let mut documents = Vec::new();
+    read_into(&mut documents, bytes, source, validate)?;
+    Ok(documents)
+}
+
+fn read_into(documents: &mut Vec<Document>, bytes: &[u8], source: &str, validate: bool) -> Result<(), Failure> {
     for object in parse(bytes).map_err(|problem| Failure::new(format!("error parsing {source}: {problem}")))? {
         if object.is_null() {
             continue;
@@ -74,9 +78,9 @@ pub fn read_documents(bytes: &[u8], source: &str, validate: bool) -> Result<Vec<
         if validate {
             check_type(&object, source)?;
         }
-        flatten(object, source, &mut documents)?;
+        flatten(object, source, documents)?;
     }
-    Ok(documents)
+    Ok(())
 }
 
 fn parse(bytes: &[u8]) -> Result<Vec<Value>, String> {

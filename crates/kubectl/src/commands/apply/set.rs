@@ -1,0 +1,81 @@
+//! `kubectl apply set-last-applied`: sets the last-applied annotation to the contents of files.
+
+use client::{Patch, WriteOptions};
+use apimachinery::{Object, Value, value};
+
+use super::describe;
+use crate::apply::three_way::{self, LAST_APPLIED};
+use crate::changes::{DryRun, Form, Results};
+use crate::command::{Command, Flag};
+use crate::resources::Builder;
+use crate::{Context, Failure, Invocation, flags};
+
+pub static COMMAND: Command = Command {
+    name: "set-last-applied",
+    summary: "Set the last-applied-configuration annotation on a live object to match the contents of a file",
+    description: "Set the latest last-applied-configuration annotations by setting it to match the contents of a file. This results in the last-applied-configuration being updated as though 'kubectl apply -f <file>' was run, without updating any other parts of the object.",
+    examples: "  # Set the last-applied-configuration of a resource to match the contents of a file\n  kubectl apply set-last-applied -f deploy.yaml\n  \n  # Execute set-last-applied against each configuration file in a directory\n  kubectl apply set-last-applied -f path/\n  \n  # Set the last-applied-configuration of a resource to match the contents of a file; will create the annotation if it does not already exist\n  kubectl apply set-last-applied -f deploy.yaml --create-annotation=true",
+    usage: "kubectl apply set-last-applied -f FILENAME [options]",
+    flags: &[
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        &[
+            Flag::bool(
+                "create-annotation",
+                "Will create 'last-applied-configuration' annotations if current objects doesn't have one",
+            ),
+            flags::filename(
+                "Filename, directory, or URL to files that contains the last-applied-configuration annotations",
+            ),
+        ],
+    ],
+    run: Some(|context, invocation| Box::pin(run(context, invocation))),
+    ..Command::EMPTY
+};
+
+async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    let dry_run = DryRun::of(context, invocation)?;
+    let mut results = Results::new(context, invocation, dry_run, Form::Untyped)?;
+    let client = context.client()?;
+    let infos = Builder::new(context).namespace(&context.namespace()?).filenames(invocation).infos().await?;
+    let mut changed = Vec::new();
+    for mut info in infos {
+        let text = three_way::encode(&info.object);
+        if let Err(failure) = info.fetch(&client, "").await {
+            if failure.is_not_found() {
+                return Err(failure);
+            }
+            let verb = format!("retrieving current configuration of:\n{}\nfrom server for:", describe(&info));
+            return Err(failure.when(&verb, &info.source));
+        }
+        let original = three_way::original(&info.object);
+        if original.is_none() && !invocation.bool("create-annotation") {
+            return Err(Failure::new(format!(
+                "no last-applied-configuration annotation found on resource: {}, to create the annotation, run the command with --create-annotation",
+                info.name
+            )));
+        }
+        if original.is_some_and(|original| original.trim_end() == text.trim_end()) {
+            results.write(&format!("set-last-applied {}: no changes required.\n", info.name))?;
+        } else {
+            changed.push((info, text));
+        }
+    }
+    let options = WriteOptions { dry_run: dry_run == DryRun::Server, ..WriteOptions::default() };
+    for (info, text) in changed {
+        let object = match dry_run {
+            DryRun::Client => info.object,
+            DryRun::None | DryRun::Server => {
+                client.patch(&info.target(), &Patch::Merge(annotation_patch(text)), &options).await?
+            }
+        };
+        results.print(&object, "configured")?;
+    }
+    Ok(())
+}
+
+/// Returns the patch that sets the annotation.
+pub fn annotation_patch(text: String) -> Value {
+    let annotations: Object = [(LAST_APPLIED, text)].into_iter().collect();
+    value!({"metadata": {"annotations": annotations}})
+}

@@ -1,0 +1,73 @@
+//! `kubectl apply view-last-applied`: shows the configuration of the last apply.
+
+use std::io::Write;
+
+use apimachinery::{json, yaml};
+
+use crate::apply::three_way;
+use crate::command::{Command, Flag};
+use crate::resources::Builder;
+use crate::{Context, Failure, Invocation, flags};
+
+pub static COMMAND: Command = Command {
+    name: "view-last-applied",
+    summary: "View the latest last-applied-configuration annotations of a resource/object",
+    description: "View the latest last-applied-configuration annotations by type/name or file.\n\n The default output will be printed to stdout in YAML format. You can use the -o option to change the output format.",
+    examples: "  # View the last-applied-configuration annotations by type/name in YAML\n  kubectl apply view-last-applied deployment/nginx\n  \n  # View the last-applied-configuration annotations by file in JSON\n  kubectl apply view-last-applied -f deploy.yaml -o json",
+    usage: "kubectl apply view-last-applied (TYPE [NAME | -l label] | TYPE/NAME | -f FILENAME) [options]",
+    flags: &[
+        flags::SELECTOR,
+        flags::DIRECTORY,
+        &[
+            Flag::bool("all", "Select all resources in the namespace of the specified resource types"),
+            flags::filename(
+                "Filename, directory, or URL to files that contains the last-applied-configuration annotations",
+            ),
+            Flag::text("output", "yaml", "Output format. Must be one of (yaml, json)").short('o'),
+        ],
+    ],
+    run: Some(|context, invocation| Box::pin(run(context, invocation))),
+    ..Command::EMPTY
+};
+
+async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    let namespace = context.namespace()?;
+    let infos = Builder::new(context)
+        .namespace(&namespace)
+        .filenames(invocation)
+        // As in kubectl, a type without names selects all objects if the namespace is given.
+        .types_or_names(namespace.explicit, &invocation.args)
+        .selector(invocation.text("selector"))
+        .select_all(invocation.bool("all"))
+        .latest()
+        .infos()
+        .await?;
+    let mut texts = Vec::new();
+    for info in &infos {
+        let Some(text) = three_way::original(&info.object) else {
+            if info.source.is_empty() {
+                continue;
+            }
+            return Err(Failure::new(format!(
+                "error when no last-applied-configuration annotation found on resource: {}\n {:?}: <nil>",
+                info.name, info.source
+            )));
+        };
+        texts.push(text);
+    }
+    for text in texts {
+        let value = json::parse(text.as_bytes()).map_err(|error| Failure::new(error.to_string()))?;
+        let shown = match invocation.text("output") {
+            "json" => json::to_string_pretty(&value).replace("    ", "  ") + "\n",
+            "yaml" => yaml::to_string(&value),
+            other => {
+                return Err(Failure::usage(
+                    &invocation.name(),
+                    format_args!("Unexpected -o output mode: {other}, the flag 'output' must be one of yaml|json"),
+                ));
+            }
+        };
+        context.out().write_all(shown.as_bytes())?;
+    }
+    Ok(())
+}
