@@ -99,15 +99,15 @@ impl Kustomization {
         let reader = Reader { fields: &fields, path: "Kustomization", tail: "" };
         let kustomization = Self::read(reader).map_err(invalid)?;
         for (field, successor) in DEPRECATED {
-            if fields.get(field).is_some_and(|value| !value.is_null()) {
+            if lookup(&fields, field).is_some_and(|value| !value.is_null()) {
                 warnings.push(format!("# Warning: '{field}' is deprecated. Please use '{successor}' instead. {FIX}"));
             }
         }
-        if fields.iter().all(|(name, value)| matches!(name, "apiVersion" | "kind") || value.is_null()) {
+        if fields.iter().all(|(name, value)| is_type(name) || value.is_null()) {
             return Err(Error::new("kustomization.yaml is empty"));
         }
         check_type(&fields, root)?;
-        if let Some((field, advice)) = REFUSED.iter().find(|(field, _)| fields.get(field).is_some_and(is_set)) {
+        if let Some((field, advice)) = REFUSED.iter().find(|(field, _)| lookup(&fields, field).is_some_and(is_set)) {
             return Err(Error::new(format!("the field '{field}' in {root} is not supported: {advice}")));
         }
         Ok(kustomization)
@@ -182,6 +182,16 @@ impl Kustomization {
     }
 }
 
+/// Returns a field; as in Go, the case of its name does not matter.
+fn lookup<'a>(fields: &'a Object, name: &str) -> Option<&'a Value> {
+    let other_case = || fields.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+    fields.get(name).or_else(other_case)
+}
+
+fn is_type(name: &str) -> bool {
+    name.eq_ignore_ascii_case("apiVersion") || name.eq_ignore_ascii_case("kind")
+}
+
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -192,7 +202,7 @@ fn is_set(value: &Value) -> bool {
 }
 
 fn check_type(fields: &Object, root: &str) -> Result<(), Error> {
-    let text = |name| fields.get(name).and_then(Value::as_str).unwrap_or_default();
+    let text = |name| lookup(fields, name).and_then(Value::as_str).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
     let mut errors = Vec::new();
     if !matches!(kind, "" | "Kustomization" | "Component") {
@@ -318,12 +328,12 @@ impl<'a> Reader<'a> {
     }
 
     pub fn has(&self, name: &str) -> bool {
-        self.fields.get(name).is_some_and(|value| !value.is_null())
+        self.field(name).is_some()
     }
 
     /// Fails if the object has a field that is not in `names`.
     pub fn known(&self, names: &[&str]) -> Result<(), Error> {
-        match self.fields.keys().find(|name| !names.contains(name)) {
+        match self.fields.keys().find(|name| !names.iter().any(|known| known.eq_ignore_ascii_case(name))) {
             Some(unknown) => Err(Error::new(format!("json: unknown field {unknown:?}"))),
             None => Ok(()),
         }
@@ -338,7 +348,7 @@ impl<'a> Reader<'a> {
     }
 
     fn field(&self, name: &str) -> Option<&'a Value> {
-        self.fields.get(name).filter(|value| !value.is_null())
+        lookup(self.fields, name).filter(|value| !value.is_null())
     }
 
     pub fn text(&self, name: &str) -> Result<String, Error> {
