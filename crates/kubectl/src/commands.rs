@@ -1,9 +1,12 @@
 //! The table of commands. A new command is a row here and a module below.
 
 mod apply;
+pub mod attach;
 mod diff;
+pub mod exec;
 mod kustomize;
 mod options;
+mod port_forward;
 mod version;
 
 use crate::Failure;
@@ -21,8 +24,16 @@ pub static ROOT: Command = Command {
 };
 
 /// All commands, in the order of `kubectl --help` within each group.
-pub static COMMANDS: &[&Command] =
-    &[&diff::COMMAND, &apply::COMMAND, &kustomize::COMMAND, &options::COMMAND, &version::COMMAND];
+pub static COMMANDS: &[&Command] = &[
+    &apply::COMMAND,
+    &attach::COMMAND,
+    &diff::COMMAND,
+    &exec::COMMAND,
+    &kustomize::COMMAND,
+    &options::COMMAND,
+    &port_forward::COMMAND,
+    &version::COMMAND,
+];
 
 /// The maximum edit distance of a suggested command.
 const DISTANCE_MAX: usize = 2;
