@@ -2,9 +2,12 @@
 
 mod apply;
 pub mod attach;
+mod cp;
+mod debug;
 mod diff;
 pub mod exec;
 mod kustomize;
+pub mod logs;
 mod options;
 mod port_forward;
 mod version;
@@ -25,13 +28,16 @@ pub static ROOT: Command = Command {
 
 /// All commands, in the order of `kubectl --help` within each group.
 pub static COMMANDS: &[&Command] = &[
-    &apply::COMMAND,
+    &logs::COMMAND,
     &attach::COMMAND,
-    &diff::COMMAND,
     &exec::COMMAND,
+    &port_forward::COMMAND,
+    &cp::COMMAND,
+    &debug::COMMAND,
+    &diff::COMMAND,
+    &apply::COMMAND,
     &kustomize::COMMAND,
     &options::COMMAND,
-    &port_forward::COMMAND,
     &version::COMMAND,
 ];
 
