@@ -3,13 +3,19 @@
 mod apply;
 pub mod attach;
 mod cp;
+mod create;
 mod debug;
 mod diff;
+mod edit;
 pub mod exec;
+mod expose;
 mod kustomize;
 pub mod logs;
 mod options;
+mod patch;
 mod port_forward;
+mod run;
+mod set;
 mod version;
 
 use crate::Failure;
@@ -28,6 +34,11 @@ pub static ROOT: Command = Command {
 
 /// All commands, in the order of `kubectl --help` within each group.
 pub static COMMANDS: &[&Command] = &[
+    &create::COMMAND,
+    &expose::COMMAND,
+    &run::COMMAND,
+    &set::COMMAND,
+    &edit::COMMAND,
     &logs::COMMAND,
     &attach::COMMAND,
     &exec::COMMAND,
@@ -36,9 +47,10 @@ pub static COMMANDS: &[&Command] = &[
     &debug::COMMAND,
     &diff::COMMAND,
     &apply::COMMAND,
+    &patch::COMMAND,
     &kustomize::COMMAND,
-    &options::COMMAND,
     &version::COMMAND,
+    &options::COMMAND,
 ];
 
 /// The maximum edit distance of a suggested command.

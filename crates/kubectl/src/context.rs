@@ -67,7 +67,9 @@ pub struct Globals {
 
 impl Globals {
     pub fn of(invocation: &Invocation) -> Self {
-        let text = |name| invocation.text(name).to_owned();
+        // A flag of the command hides a global one with the same name: `create rolebinding --user`.
+        let hidden = |name| invocation.command.flags.iter().copied().flatten().any(|flag| flag.name == name);
+        let text = |name| if hidden(name) { String::new() } else { invocation.text(name).to_owned() };
         Self {
             kubeconfig: text("kubeconfig"),
             context: text("context"),

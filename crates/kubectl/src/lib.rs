@@ -83,7 +83,17 @@ fn run_command(invocation: &Invocation) -> Result<(), Failure> {
             return Err(Failure::usage(&invocation.name(), format_args!("unknown command {name:?}")));
         }
         let path = commands::path(&invocation.path);
-        return show(&help::help(&path, &plugins::names(path.len() == 1)));
+        let text = help::help(&path, &plugins::names(path.len() == 1));
+        if path.len() == 1 {
+            return show(&text);
+        }
+        // A command that only has subcommands fails without one. Of these, only `rollout` prints to standard output.
+        if invocation.command.name == "rollout" {
+            show(&text)?;
+        } else {
+            std::io::stderr().lock().write_all(text.as_bytes())?;
+        }
+        return Err(Failure::silent(1));
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let context = Context::new(Globals::of(invocation));

@@ -22,16 +22,20 @@ mod token;
 use std::io::Write;
 use std::path::Path;
 
-use client::{FieldValidation, WriteOptions};
-use http::Method;
-use apimachinery::Value;
+use bytes::Bytes;
+use client::{FieldValidation, TransportError, WriteOptions};
+use http::Request;
+use http::header::CONTENT_TYPE;
+use http_body_util::BodyExt;
+use apimachinery::status::Status;
+use apimachinery::{Value, json};
 
 use super::edit;
 use crate::changes::{self, DryRun, Form, RECORD, Results};
 use crate::command::{Command, Flag, Group};
 use crate::generate::{last_applied, sources};
 use crate::resources::{Builder, Found, Info};
-use crate::{Context, Failure, Invocation, flags, request};
+use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "create",
@@ -49,14 +53,48 @@ pub static COMMAND: Command = Command {
   # Edit the data in registry.yaml in JSON then create the resource using the edited data
   kubectl create -f registry.yaml --edit -o json",
     usage: "kubectl create -f FILENAME [options]",
-    flags: &[flags::SAVE_CONFIG, RECORD, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, flags::SELECTOR, flags::DIRECTORY, &[
-        Flag::bool("edit", "Edit the API resource before creating"),
-        flags::field_manager("kubectl-create"),
-        flags::filename("Filename, directory, or URL to files to use to create the resource"),
-        Flag::text("raw", "", "Raw URI to POST to the server.  Uses the transport specified by the kubeconfig file."),
-        Flag::bool("windows-line-endings", "Only relevant if --edit=true. Defaults to the line ending native to your platform."),
-    ]],
-    commands: &[&clusterrole::COMMAND, &clusterrolebinding::COMMAND, &configmap::COMMAND, &cronjob::COMMAND, &deployment::COMMAND, &ingress::COMMAND, &job::COMMAND, &namespace::COMMAND, &poddisruptionbudget::COMMAND, &priorityclass::COMMAND, &quota::COMMAND, &role::COMMAND, &rolebinding::COMMAND, &secret::COMMAND, &service::COMMAND, &serviceaccount::COMMAND, &token::COMMAND],
+    flags: &[
+        flags::SAVE_CONFIG,
+        RECORD,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        flags::SELECTOR,
+        flags::DIRECTORY,
+        &[
+            Flag::bool("edit", "Edit the API resource before creating"),
+            flags::field_manager("kubectl-create"),
+            flags::filename("Filename, directory, or URL to files to use to create the resource"),
+            Flag::text(
+                "raw",
+                "",
+                "Raw URI to POST to the server.  Uses the transport specified by the kubeconfig file.",
+            ),
+            Flag::bool(
+                "windows-line-endings",
+                "Only relevant if --edit=true. Defaults to the line ending native to your platform.",
+            ),
+        ],
+    ],
+    commands: &[
+        &clusterrole::COMMAND,
+        &clusterrolebinding::COMMAND,
+        &configmap::COMMAND,
+        &cronjob::COMMAND,
+        &deployment::COMMAND,
+        &ingress::COMMAND,
+        &job::COMMAND,
+        &namespace::COMMAND,
+        &poddisruptionbudget::COMMAND,
+        &priorityclass::COMMAND,
+        &quota::COMMAND,
+        &role::COMMAND,
+        &rolebinding::COMMAND,
+        &secret::COMMAND,
+        &service::COMMAND,
+        &serviceaccount::COMMAND,
+        &token::COMMAND,
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };
@@ -81,11 +119,14 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         .filenames(invocation)
         .validate(validation != FieldValidation::Ignore)
         .selector(invocation.text("selector"));
-    let Found { infos, mut failures, .. } = builder.found().await?;
+    let Found { infos, failures: unreadable, .. } = builder.found().await?;
+    let mut failures = Vec::new();
     let options = changes::write_options(invocation, dry_run)?;
     let mut count = 0;
     for mut info in infos {
-        last_applied::save_if(invocation.bool("save-config"), &mut info.object);
+        if invocation.bool("save-config") || last_applied::is_saved(&info.object) {
+            last_applied::save_untyped(&mut info.object);
+        }
         changes::record(invocation, &mut info.object);
         if dry_run != DryRun::Client {
             match create(context, &info, &options).await {
@@ -99,6 +140,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         count += 1;
         results.print(&info.object, "created")?;
     }
+    failures.extend(unreadable);
     Failure::all(failures)?;
     if count == 0 {
         return Err(Failure::new("no objects passed to create"));
@@ -157,8 +199,13 @@ async fn post(context: &Context, invocation: &Invocation) -> Result<(), Failure>
         "-" => context.read_stdin()?,
         path => sources::read(Path::new(path))?,
     };
-    let client = context.client()?;
-    let answer = request::send(&client, Method::POST, request::Path::new(raw), request::JSON, body.into()).await?;
-    context.out().write_all(&request::collect(answer.into_body()).await?)?;
+    let request = Request::post(raw).header(CONTENT_TYPE, "application/json").body(Bytes::from(body));
+    let answer = context.client()?.raw(request.map_err(client::Error::from)?).await?;
+    let success = answer.status().is_success();
+    let bytes = answer.into_body().collect().await.map_err(TransportError::Broken)?.to_bytes();
+    if !success && let Some(status) = json::parse(&bytes).ok().and_then(|value| Status::from_value(&value)) {
+        return Err(Failure::from_status(status));
+    }
+    context.out().write_all(&bytes)?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::generate::{self, last_applied, overrides};
 use crate::resources::{Builder, Found, Info};
 use crate::{Context, Failure, Invocation, flags};
 
-const SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service");
+static SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service");
 
 /// The maximum length of a service's name.
 const NAME_MAX: usize = 63;
@@ -72,10 +72,8 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     let dry_run = DryRun::of(context, invocation)?;
     let mut results = Results::new(context, invocation, dry_run, Form::Typed)?;
     let namespace = context.namespace()?;
-    let builder = Builder::new(context)
-        .namespace(&namespace)
-        .filenames(invocation)
-        .types_or_names(false, &invocation.args);
+    let builder =
+        Builder::new(context).namespace(&namespace).filenames(invocation).types_or_names(false, &invocation.args);
     let Found { infos, mut failures, .. } = builder.found().await?;
     // What one object provides also counts for the objects after it.
     let mut flags = Flags {
@@ -123,7 +121,9 @@ async fn expose(
         }
         return results.print(&service, "exposed");
     }
-    last_applied::save_if(invocation.bool("save-config"), &mut service);
+    if invocation.bool("save-config") || last_applied::is_saved(&service) {
+        last_applied::save(&mut service);
+    }
     let target = Target::within(&SERVICES, namespace.name.as_str());
     let options = changes::write_options(invocation, dry_run)?;
     let created = context.client()?.create(&target, &service, &options).await?;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use client::Patch;
+use apimachinery::patch::json::{Error, Fault};
 use apimachinery::patch::{self, PatchType, apply_patch, merge};
 use apimachinery::status::{Reason, Status};
 use apimachinery::{GroupVersionKind, Value, go, json, yaml};
@@ -41,15 +42,28 @@ pub static COMMAND: Command = Command {
   # Update a deployment's replicas through the 'scale' subresource using a merge patch
   kubectl patch deployment nginx-deployment --subresource='scale' --type='merge' -p '{"spec":{"replicas":2}}'"#,
     usage: "kubectl patch (-f FILENAME | TYPE NAME) [-p PATCH|--patch-file FILE] [options]",
-    flags: &[RECORD, flags::OUTPUT, flags::DRY_RUN, flags::DIRECTORY, &[
-        flags::field_manager("kubectl-patch"),
-        flags::filename("Filename, directory, or URL to files identifying the resource to update"),
-        Flag::bool("local", "If true, patch will operate on the content of the file, not the server-side resource."),
-        Flag::text("patch", "", "The patch to be applied to the resource JSON file.").short('p'),
-        Flag::text("patch-file", "", "A file containing a patch to be applied to the resource."),
-        Flag::text("subresource", "", "If specified, patch will operate on the subresource of the requested object."),
-        Flag::text("type", "strategic", "The type of patch being provided; one of [json merge strategic]"),
-    ]],
+    flags: &[
+        RECORD,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::DIRECTORY,
+        &[
+            flags::field_manager("kubectl-patch"),
+            flags::filename("Filename, directory, or URL to files identifying the resource to update"),
+            Flag::bool(
+                "local",
+                "If true, patch will operate on the content of the file, not the server-side resource.",
+            ),
+            Flag::text("patch", "", "The patch to be applied to the resource JSON file.").short('p'),
+            Flag::text("patch-file", "", "A file containing a patch to be applied to the resource."),
+            Flag::text(
+                "subresource",
+                "",
+                "If specified, patch will operate on the subresource of the requested object.",
+            ),
+            Flag::text("type", "strategic", "The type of patch being provided; one of [json merge strategic]"),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };
@@ -57,7 +71,8 @@ pub static COMMAND: Command = Command {
 async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
     let dry_run = DryRun::of(context, invocation)?;
     let local = invocation.bool("local");
-    let mut results = Results::new(context, invocation, dry_run, Form::Untyped)?;
+    // The message of this command does not mention a dry run.
+    let mut results = Results::new(context, invocation, DryRun::None, Form::Untyped)?;
     let patch_type = validate(invocation, dry_run)?;
     let patch = read(invocation)?;
     let namespace = context.namespace()?;
@@ -151,6 +166,12 @@ fn apply(info: &Info, patch_type: PatchType, patch: &[u8]) -> Result<Value, Fail
     match apply_patch(patch_type, info.object.clone(), patch, schema) {
         Ok(object) => Ok(object),
         Err(patch::Error::Syntax(error)) => Err(Failure::new(error.to_string())),
+        Err(patch::Error::Json(Error::Failed { op, fault: fault @ Fault::Absent { .. }, .. })) => {
+            Err(Failure::new(format!("{op} operation does not apply: {fault}")))
+        }
+        Err(patch::Error::Json(Error::Failed { op, path, fault, .. })) => {
+            Err(Failure::new(format!("error in {op} for path: '{path}': {fault}")))
+        }
         Err(error) => Err(Failure::new(chain(&error))),
     }
 }
@@ -166,9 +187,8 @@ async fn send(
     let client = context.client()?;
     let target = info.target().subresource(invocation.text("subresource"));
     let options = changes::write_options(invocation, dry_run)?;
-    let patch = json::parse(patch).map_err(|error| {
-        Failure::from_status(Status::bad_request(format!("error decoding patch: {error}")))
-    })?;
+    let patch = json::parse(patch)
+        .map_err(|error| Failure::from_status(Status::bad_request(format!("error decoding patch: {error}"))))?;
     let patch = match patch_type {
         PatchType::Json => Patch::Json(patch),
         PatchType::Merge => Patch::Merge(patch),

@@ -11,8 +11,8 @@ use crate::generate::pod::{self, Pod};
 use crate::generate::{self, last_applied, overrides};
 use crate::{Context, Failure, Invocation, Namespace, flags};
 
-const PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
-const SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service");
+static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
+static SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service");
 
 pub static COMMAND: Command = Command {
     name: "run",
@@ -130,7 +130,9 @@ impl Create<'_> {
             }
             return Ok(object);
         }
-        last_applied::save_if(self.invocation.bool("save-config"), &mut object);
+        if self.invocation.bool("save-config") || last_applied::is_saved(&object) {
+            last_applied::save(&mut object);
+        }
         let target = Target::within(resource, self.namespace.name.as_str());
         let created = self.context.client()?.create(&target, &object, self.options).await?;
         Ok(generate::typed(created))

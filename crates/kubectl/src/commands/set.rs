@@ -18,9 +18,14 @@ pub static COMMAND: Command = Command {
 
  These commands help you make changes to existing application resources.",
     usage: "kubectl set SUBCOMMAND [options]",
-    commands: &[&env::COMMAND, &image::COMMAND, &resources::COMMAND, &selector::COMMAND, &serviceaccount::COMMAND, &subject::COMMAND],
+    commands: &[
+        &env::COMMAND,
+        &image::COMMAND,
+        &resources::COMMAND,
+        &selector::COMMAND,
+        &serviceaccount::COMMAND,
+        &subject::COMMAND,
+    ],
 
     ..Command::EMPTY
 };
-
-

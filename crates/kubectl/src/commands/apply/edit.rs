@@ -1,18 +1,9 @@
 //! `kubectl apply edit-last-applied`: edits the configuration of the last apply.
 
-use std::io::Write;
-use std::process::Command as Process;
-
-use client::{Patch, WriteOptions};
-use apimachinery::{Value, json, yaml};
-
-use super::set::annotation_patch;
-use crate::apply::three_way;
 use crate::changes;
-use crate::changes::{DryRun, Form, Results};
 use crate::command::{Command, Flag};
-use crate::resources::{Builder, Info};
-use crate::{Context, Failure, Invocation, flags};
+use crate::commands::edit;
+use crate::flags;
 
 pub static COMMAND: Command = Command {
     name: "edit-last-applied",
@@ -31,85 +22,6 @@ pub static COMMAND: Command = Command {
             Flag::bool("windows-line-endings", "Defaults to the line ending native to your platform."),
         ],
     ],
-    run: Some(|context, invocation| Box::pin(run(context, invocation))),
+    run: Some(|context, invocation| Box::pin(edit::last_applied(context, invocation))),
     ..Command::EMPTY
 };
-
-const HEADER: &str = "# Please edit the 'last-applied-configuration' annotations below.
-# Lines beginning with a '#' will be ignored, and an empty file will abort the edit.
-#
-";
-
-async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
-    let infos = Builder::new(context)
-        .namespace(&context.namespace()?)
-        .filenames(invocation)
-        .types_or_names(true, &invocation.args)
-        .latest()
-        .infos()
-        .await?;
-    let parse = |info: Info| Some((json::parse(three_way::original(&info.object)?.as_bytes()).ok()?, info));
-    let edited: Vec<(Value, Info)> = infos.into_iter().filter_map(parse).collect();
-    if edited.is_empty() {
-        return Err(Failure::new(
-            "no last-applied-configuration annotation found on resources, to create the annotation, use command `kubectl apply set-last-applied --create-annotation`",
-        ));
-    }
-    for (configuration, info) in edited {
-        edit(context, invocation, &configuration, &info).await?;
-    }
-    Ok(())
-}
-
-// DEVIATION: a configuration that is not valid after editing is not opened again; its file is kept.
-async fn edit(context: &Context, invocation: &Invocation, before: &Value, info: &Info) -> Result<(), Failure> {
-    let as_json = invocation.text("output") == "json";
-    let shown = if as_json { json::to_string_pretty(before) + "\n" } else { yaml::to_string(before) };
-    let suffix = if as_json { ".json" } else { ".yaml" };
-    let mut file = tempfile::Builder::new().prefix("kubectl-edit-").suffix(suffix).tempfile()?;
-    file.write_all(format!("{HEADER}{shown}").as_bytes())?;
-    file.flush()?;
-    let path = file.path().to_owned();
-    open_editor(&path)?;
-    let text = std::fs::read_to_string(&path)?;
-    let content: String = text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
-    if content.trim().is_empty() {
-        super::say(context, "Edit cancelled, saved file was empty.\n");
-        return Ok(());
-    }
-    let keep = |problem: String, file: tempfile::NamedTempFile| {
-        let kept = file.keep().map_or_else(|error| error.to_string(), |(_, path)| path.display().to_string());
-        Failure::new(format!("{problem}\nA copy of your changes has been stored to \"{kept}\""))
-    };
-    let after = match yaml::parse(&content) {
-        Ok(after) => after,
-        Err(error) => return Err(keep(crate::failure::chain(&error), file)),
-    };
-    if after == *before {
-        super::say(context, "Edit cancelled, no changes made.\n");
-        return Ok(());
-    }
-    let patch = annotation_patch(three_way::encode(&after));
-    let options =
-        WriteOptions { field_manager: invocation.text("field-manager").to_owned(), ..WriteOptions::default() };
-    let object = match context.client()?.patch(&info.target(), &Patch::Merge(patch), &options).await {
-        Ok(object) => object,
-        Err(error) => return Err(keep(Failure::from(error).to_string(), file)),
-    };
-    let message = format!("{} edited\n", info.display());
-    match invocation.text("output") {
-        "" | "json" => context.out().write_all(message.as_bytes())?,
-        _ => Results::new(context, invocation, DryRun::None, Form::Untyped)?.print(&object, "edited")?,
-    }
-    Ok(())
-}
-
-fn open_editor(path: &std::path::Path) -> Result<(), Failure> {
-    let variable = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
-    let editor = variable("KUBE_EDITOR").or_else(|| variable("EDITOR")).unwrap_or_else(|| "vi".to_owned());
-    let status = Process::new("sh").arg("-c").arg(format!("{editor} \"$1\"")).arg("sh").arg(path).status()?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(Failure::new(format!("there was a problem with the editor {editor:?}")))
-}

@@ -2,9 +2,9 @@
 
 use apimachinery::go;
 
-use crate::generate::rbac::{self, Rule};
 use super::creation::{self, Creation};
 use crate::command::{Command, Flag, FlagKind};
+use crate::generate::rbac::{self, Rule};
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
@@ -29,14 +29,26 @@ pub static COMMAND: Command = Command {
   # Create a cluster role name "monitoring" with AggregationRule specified
   kubectl create clusterrole monitoring --aggregation-rule="rbac.example.com/aggregate-to-monitoring=true""#,
     usage: "kubectl create clusterrole NAME --verb=verb --resource=resource.group [--resource-name=resourcename] [--dry-run=server|client|none] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        Flag { kind: FlagKind::Array, ..Flag::text("aggregation-rule", "", "An aggregation label selector for combining ClusterRoles.") },
-        flags::field_manager("kubectl-create"),
-        Flag::list("non-resource-url", "A partial url that user should have access to."),
-        Flag::list("resource", "Resource that the rule applies to"),
-        Flag::array("resource-name", "Resource in the white list that the rule applies to, repeat this flag for multiple items"),
-        Flag::list("verb", "Verb that applies to the resources contained in the rule"),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            Flag {
+                kind: FlagKind::Array,
+                ..Flag::text("aggregation-rule", "", "An aggregation label selector for combining ClusterRoles.")
+            },
+            flags::field_manager("kubectl-create"),
+            Flag::list("non-resource-url", "A partial url that user should have access to."),
+            Flag::list("resource", "Resource that the rule applies to"),
+            Flag::array(
+                "resource-name",
+                "Resource in the white list that the rule applies to, repeat this flag for multiple items",
+            ),
+            Flag::list("verb", "Verb that applies to the resources contained in the rule"),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };
@@ -48,8 +60,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     let urls = invocation.list("non-resource-url");
     let rule = Rule::new(&verbs, &resources, &invocation.list("resource-name"), &urls);
     let types = creation::find_types(context, &rule).await?;
-    let role =
-        rbac::cluster_role(creation.name().name, &rule, &aggregation, |group, name| types.find(group, name))?;
+    let role = rbac::cluster_role(creation.name().name, &rule, &aggregation, |group, name| types.find(group, name))?;
     creation.warn(&role.warnings)?;
     creation.create(role.object, &creation::CLUSTER_ROLES, "").await
 }

@@ -1,9 +1,9 @@
 //! `kubectl create configmap`.
 
-use crate::generate::data;
-use crate::generate::sources::Sources;
 use super::creation::{self, Creation};
 use crate::command::{Command, Flag};
+use crate::generate::data;
+use crate::generate::sources::Sources;
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {

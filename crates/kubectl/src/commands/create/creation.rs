@@ -5,7 +5,8 @@ use std::io::Write;
 use std::iter::once;
 
 use client::{Target, WriteOptions};
-use apimachinery::{Resource, Value, meta};
+use apimachinery::meta::{self, Scope};
+use apimachinery::{Resource, Value};
 
 use crate::changes::{self, DryRun, Form, Results};
 use crate::generate::rbac::Rule;
@@ -13,27 +14,27 @@ use crate::generate::sources::{self, Entry};
 use crate::generate::{self, Name, last_applied};
 use crate::{Context, Failure, Invocation, Namespace};
 
-pub const CLUSTER_ROLES: Resource =
+pub static CLUSTER_ROLES: Resource =
     Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole");
-pub const CLUSTER_ROLE_BINDINGS: Resource =
+pub static CLUSTER_ROLE_BINDINGS: Resource =
     Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding");
-pub const CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
-pub const CRON_JOBS: Resource = Resource::namespaced("batch", "v1", "cronjobs", "CronJob");
-pub const DEPLOYMENTS: Resource = Resource::namespaced("apps", "v1", "deployments", "Deployment");
-pub const INGRESSES: Resource = Resource::namespaced("networking.k8s.io", "v1", "ingresses", "Ingress");
-pub const JOBS: Resource = Resource::namespaced("batch", "v1", "jobs", "Job");
-pub const NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces", "Namespace");
-pub const POD_DISRUPTION_BUDGETS: Resource =
+pub static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
+pub static CRON_JOBS: Resource = Resource::namespaced("batch", "v1", "cronjobs", "CronJob");
+pub static DEPLOYMENTS: Resource = Resource::namespaced("apps", "v1", "deployments", "Deployment");
+pub static INGRESSES: Resource = Resource::namespaced("networking.k8s.io", "v1", "ingresses", "Ingress");
+pub static JOBS: Resource = Resource::namespaced("batch", "v1", "jobs", "Job");
+pub static NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces", "Namespace");
+pub static POD_DISRUPTION_BUDGETS: Resource =
     Resource::namespaced("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget");
-pub const PRIORITY_CLASSES: Resource =
+pub static PRIORITY_CLASSES: Resource =
     Resource::cluster("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass");
-pub const RESOURCE_QUOTAS: Resource = Resource::namespaced("", "v1", "resourcequotas", "ResourceQuota");
-pub const ROLES: Resource = Resource::namespaced("rbac.authorization.k8s.io", "v1", "roles", "Role");
-pub const ROLE_BINDINGS: Resource =
+pub static RESOURCE_QUOTAS: Resource = Resource::namespaced("", "v1", "resourcequotas", "ResourceQuota");
+pub static ROLES: Resource = Resource::namespaced("rbac.authorization.k8s.io", "v1", "roles", "Role");
+pub static ROLE_BINDINGS: Resource =
     Resource::namespaced("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding");
-pub const SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
-pub const SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service");
-pub const SERVICE_ACCOUNTS: Resource = Resource::namespaced("", "v1", "serviceaccounts", "ServiceAccount");
+pub static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
+pub static SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service");
+pub static SERVICE_ACCOUNTS: Resource = Resource::namespaced("", "v1", "serviceaccounts", "ServiceAccount");
 
 /// The creation of one object.
 pub struct Creation<'a> {
@@ -48,7 +49,10 @@ pub struct Creation<'a> {
 }
 
 /// The types that a rule of a role names.
-pub struct Types(Vec<((String, String), Result<(String, String), Failure>)>);
+pub struct Types(Vec<(GroupResource, Result<GroupResource, Failure>)>);
+
+/// A group and the name of a resource.
+type GroupResource = (String, String);
 
 impl<'a> Creation<'a> {
     pub fn new(context: &'a Context, invocation: &'a Invocation) -> Result<Self, Failure> {
@@ -91,7 +95,8 @@ impl<'a> Creation<'a> {
             last_applied::save(&mut object);
         }
         if self.dry_run != DryRun::Client {
-            let target = Target::within(resource, self.namespace.name.as_str());
+            let namespace = if resource.scope == Scope::Namespaced { self.namespace.name.as_str() } else { "" };
+            let target = Target::within(resource, namespace);
             let created = self.context.client()?.create(&target, &object, &self.options).await;
             object = generate::typed(created.map_err(|error| failure(error.into(), failed))?);
         }
@@ -101,7 +106,7 @@ impl<'a> Creation<'a> {
 
 impl Types {
     /// Returns the group and the plural name of a type.
-    pub fn find(&self, group: &str, name: &str) -> Result<(String, String), Failure> {
+    pub fn find(&self, group: &str, name: &str) -> Result<GroupResource, Failure> {
         let found = self.0.iter().find(|((have_group, have), _)| have_group == group && have == name);
         found.map_or_else(|| Ok((group.to_owned(), name.to_owned())), |(_, found)| found.clone())
     }
@@ -125,7 +130,9 @@ pub async fn find_types(context: &Context, rule: &Rule) -> Result<Types, Failure
         let (group, name) = (&resource.group, &resource.resource);
         let text = if group.is_empty() { name.clone() } else { format!("{name}.{group}") };
         let found = context.mapper().await?.resource(&text).await;
-        let found = found.map(|mapping| (mapping.resource.group.to_string(), mapping.resource.plural.to_string()));
+        let found = found
+            .map(|mapping| (mapping.resource.group.to_string(), mapping.resource.plural.to_string()))
+            .map_err(|failure| Failure::plain(failure.message));
         types.push(((group.clone(), name.clone()), found));
     }
     Ok(Types(types))
@@ -150,9 +157,7 @@ pub fn from_env_files(files: &[String], kind: &str) -> impl Iterator<Item = Resu
     files.iter().flat_map(move |file| entries(sources::read_env_file(file, kind, variable)))
 }
 
-fn entries(
-    read: Result<Vec<Entry>, generate::Error>,
-) -> Box<dyn Iterator<Item = Result<Entry, generate::Error>>> {
+fn entries(read: Result<Vec<Entry>, generate::Error>) -> Box<dyn Iterator<Item = Result<Entry, generate::Error>>> {
     match read {
         Ok(entries) => Box::new(entries.into_iter().map(Ok)),
         Err(error) => Box::new(once(Err(error))),

@@ -1,9 +1,9 @@
 //! `kubectl create cronjob`.
 
-use crate::changes;
-use crate::generate::workload::{self, CronJob};
 use super::creation::{self, Creation};
+use crate::changes;
 use crate::command::{Command, Flag};
+use crate::generate::workload::{self, CronJob};
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
@@ -17,12 +17,18 @@ pub static COMMAND: Command = Command {
   # Create a cron job with a command
   kubectl create cronjob my-job --image=busybox --schedule="*/1 * * * *" -- date"#,
     usage: "kubectl create cronjob NAME --image=image --schedule='0/5 * * * ?' -- [COMMAND] [args...] [flags] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        flags::field_manager("kubectl-create"),
-        Flag::text("image", "", "Image name to run."),
-        Flag::text("restart", "", "job's restart policy. supported values: OnFailure, Never"),
-        Flag::text("schedule", "", "A schedule in the Cron format the job should be run with."),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            flags::field_manager("kubectl-create"),
+            Flag::text("image", "", "Image name to run."),
+            Flag::text("restart", "", "job's restart policy. supported values: OnFailure, Never"),
+            Flag::text("schedule", "", "A schedule in the Cron format the job should be run with."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

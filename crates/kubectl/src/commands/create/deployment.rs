@@ -1,9 +1,9 @@
 //! `kubectl create deployment`.
 
-use crate::changes;
-use crate::generate::workload::{self, Deployment};
 use super::creation::{self, Creation};
+use crate::changes;
 use crate::command::{Command, Flag};
+use crate::generate::workload::{self, Deployment};
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
@@ -26,12 +26,21 @@ pub static COMMAND: Command = Command {
   # Create a deployment named my-dep that runs multiple containers
   kubectl create deployment my-dep --image=busybox:latest --image=ubuntu:latest --image=nginx",
     usage: "kubectl create deployment NAME --image=image -- [COMMAND] [args...] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        flags::field_manager("kubectl-create"),
-        Flag::list("image", "Image names to run. A deployment can have multiple images set for multi-container pod."),
-        Flag::int("port", "-1", "The containerPort that this deployment exposes."),
-        Flag::int("replicas", "1", "Number of replicas to create. Default is 1.").short('r'),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            flags::field_manager("kubectl-create"),
+            Flag::list(
+                "image",
+                "Image names to run. A deployment can have multiple images set for multi-container pod.",
+            ),
+            Flag::int("port", "-1", "The containerPort that this deployment exposes."),
+            Flag::int("replicas", "1", "Number of replicas to create. Default is 1.").short('r'),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -1,8 +1,8 @@
 //! `kubectl create ingress`.
 
-use crate::generate::ingress::{self, Ingress};
 use super::creation::{self, Creation};
 use crate::command::{Command, Flag};
+use crate::generate::ingress::{self, Ingress};
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
@@ -46,13 +46,22 @@ pub static COMMAND: Command = Command {
   --default-backend=defaultsvc:http \
   --rule="foo.com/*=svc:8080,tls=secret1""#,
     usage: "kubectl create ingress NAME --rule=host/path=service:port[,tls[=secret]]  [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        Flag::array("annotation", "Annotation to insert in the ingress object, in the format annotation=value"),
-        Flag::text("class", "", "Ingress Class to be used"),
-        Flag::text("default-backend", "", "Default service for backend, in format of svcname:port"),
-        flags::field_manager("kubectl-create"),
-        Flag::array("rule", "Rule in format host/path=service:port[,tls=secretname]. Paths containing the leading character '*' are considered pathType=Prefix. tls argument is optional."),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            Flag::array("annotation", "Annotation to insert in the ingress object, in the format annotation=value"),
+            Flag::text("class", "", "Ingress Class to be used"),
+            Flag::text("default-backend", "", "Default service for backend, in format of svcname:port"),
+            flags::field_manager("kubectl-create"),
+            Flag::array(
+                "rule",
+                "Rule in format host/path=service:port[,tls=secretname]. Paths containing the leading character '*' are considered pathType=Prefix. tls argument is optional.",
+            ),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

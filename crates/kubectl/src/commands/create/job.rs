@@ -1,10 +1,10 @@
 //! `kubectl create job`: a job that runs an image, or one of a cron job.
 
+use super::creation::{self, Creation};
+use crate::command::{Command, Flag};
 use crate::generate::set;
 use crate::generate::workload::{self, Job};
 use crate::resources::Builder;
-use super::creation::{self, Creation};
-use crate::command::{Command, Flag};
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
@@ -20,11 +20,17 @@ pub static COMMAND: Command = Command {
   # Create a job from a cron job named "a-cronjob"
   kubectl create job test-job --from=cronjob/a-cronjob"#,
     usage: "kubectl create job NAME --image=image [--from=cronjob/name] -- [COMMAND] [args...] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        flags::field_manager("kubectl-create"),
-        Flag::text("from", "", "The name of the resource to create a Job from (only CronJob is supported)."),
-        Flag::text("image", "", "Image name to run."),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            flags::field_manager("kubectl-create"),
+            Flag::text("from", "", "The name of the resource to create a Job from (only CronJob is supported)."),
+            Flag::text("image", "", "Image name to run."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -1,8 +1,8 @@
 //! `kubectl create namespace`.
 
-use crate::generate;
 use super::creation::{self, Creation};
-use crate::command::{Command};
+use crate::command::Command;
+use crate::generate;
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
@@ -13,9 +13,13 @@ pub static COMMAND: Command = Command {
     examples: "  # Create a new namespace named my-namespace
   kubectl create namespace my-namespace",
     usage: "kubectl create namespace NAME [--dry-run=server|client|none] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        flags::field_manager("kubectl-create"),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[flags::field_manager("kubectl-create")],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

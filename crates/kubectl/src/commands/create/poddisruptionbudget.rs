@@ -1,8 +1,8 @@
 //! `kubectl create poddisruptionbudget`.
 
-use crate::generate::policy::{self, DisruptionBudget};
 use super::creation::{self, Creation};
 use crate::command::{Command, Flag};
+use crate::generate::policy::{self, DisruptionBudget};
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
@@ -18,12 +18,26 @@ pub static COMMAND: Command = Command {
   # and require at least half of the pods selected to be available at any point in time
   kubectl create pdb my-pdb --selector=app=nginx --min-available=50%",
     usage: "kubectl create poddisruptionbudget NAME --selector=SELECTOR --min-available=N [--dry-run=server|client|none] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        flags::field_manager("kubectl-create"),
-        Flag::text("max-unavailable", "", "The maximum number or percentage of unavailable pods this budget requires."),
-        Flag::text("min-available", "", "The minimum number or percentage of available pods this budget requires."),
-        Flag::text("selector", "", "A label selector to use for this budget. Only equality-based selector requirements are supported."),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            flags::field_manager("kubectl-create"),
+            Flag::text(
+                "max-unavailable",
+                "",
+                "The maximum number or percentage of unavailable pods this budget requires.",
+            ),
+            Flag::text("min-available", "", "The minimum number or percentage of available pods this budget requires."),
+            Flag::text(
+                "selector",
+                "",
+                "A label selector to use for this budget. Only equality-based selector requirements are supported.",
+            ),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -1,8 +1,8 @@
 //! `kubectl create priorityclass`.
 
-use crate::generate::policy::{self, PriorityClass};
 use super::creation::{self, Creation};
 use crate::command::{Command, Flag};
+use crate::generate::policy::{self, PriorityClass};
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
@@ -19,13 +19,30 @@ pub static COMMAND: Command = Command {
   # Create a priority class named high-priority that cannot preempt pods with lower priority
   kubectl create priorityclass high-priority --value=1000 --description="high priority" --preemption-policy="Never""#,
     usage: "kubectl create priorityclass NAME --value=VALUE --global-default=BOOL [--dry-run=server|client|none] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        Flag::text("description", "", "description is an arbitrary string that usually provides guidelines on when this priority class should be used."),
-        flags::field_manager("kubectl-create"),
-        Flag::bool("global-default", "global-default specifies whether this PriorityClass should be considered as the default priority."),
-        Flag::text("preemption-policy", "PreemptLowerPriority", "preemption-policy is the policy for preempting pods with lower priority."),
-        Flag::int("value", "0", "the value of this priority class."),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            Flag::text(
+                "description",
+                "",
+                "description is an arbitrary string that usually provides guidelines on when this priority class should be used.",
+            ),
+            flags::field_manager("kubectl-create"),
+            Flag::bool(
+                "global-default",
+                "global-default specifies whether this PriorityClass should be considered as the default priority.",
+            ),
+            Flag::text(
+                "preemption-policy",
+                "PreemptLowerPriority",
+                "preemption-policy is the policy for preempting pods with lower priority.",
+            ),
+            Flag::int("value", "0", "the value of this priority class."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

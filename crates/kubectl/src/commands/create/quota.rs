@@ -1,8 +1,8 @@
 //! `kubectl create quota`.
 
-use crate::generate::policy;
 use super::creation::{self, Creation};
 use crate::command::{Command, Flag};
+use crate::generate::policy;
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {

@@ -1,8 +1,8 @@
 //! `kubectl create role`.
 
-use crate::generate::rbac::{self, Rule};
 use super::creation::{self, Creation};
 use crate::command::{Command, Flag};
+use crate::generate::rbac::{self, Rule};
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
@@ -21,12 +21,21 @@ pub static COMMAND: Command = Command {
   # Create a role named "foo" with SubResource specified
   kubectl create role foo --verb=get,list,watch --resource=pods,pods/status"#,
     usage: "kubectl create role NAME --verb=verb --resource=resource.group/subresource [--resource-name=resourcename] [--dry-run=server|client|none] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        flags::field_manager("kubectl-create"),
-        Flag::list("resource", "Resource that the rule applies to"),
-        Flag::array("resource-name", "Resource in the white list that the rule applies to, repeat this flag for multiple items"),
-        Flag::list("verb", "Verb that applies to the resources contained in the rule"),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            flags::field_manager("kubectl-create"),
+            Flag::list("resource", "Resource that the rule applies to"),
+            Flag::array(
+                "resource-name",
+                "Resource in the white list that the rule applies to, repeat this flag for multiple items",
+            ),
+            Flag::list("verb", "Verb that applies to the resources contained in the rule"),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -1,8 +1,8 @@
 //! `kubectl create rolebinding`.
 
-use crate::generate::rbac::{self, Subjects};
 use super::creation::{self, Creation};
 use crate::command::{Command, Flag};
+use crate::generate::rbac::{self, Subjects};
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
@@ -15,14 +15,23 @@ pub static COMMAND: Command = Command {
   # Create a role binding for service account monitoring:sa-dev using the admin role
   kubectl create rolebinding admin-binding --role=admin --serviceaccount=monitoring:sa-dev",
     usage: "kubectl create rolebinding NAME --clusterrole=NAME|--role=NAME [--user=username] [--group=groupname] [--serviceaccount=namespace:serviceaccountname] [--dry-run=server|client|none] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        Flag::text("clusterrole", "", "ClusterRole this RoleBinding should reference"),
-        flags::field_manager("kubectl-create"),
-        Flag::array("group", "Groups to bind to the role. The flag can be repeated to add multiple groups."),
-        Flag::text("role", "", "Role this RoleBinding should reference"),
-        Flag::array("serviceaccount", "Service accounts to bind to the role, in the format <namespace>:<name>. The flag can be repeated to add multiple service accounts."),
-        Flag::array("user", "Usernames to bind to the role. The flag can be repeated to add multiple users."),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            Flag::text("clusterrole", "", "ClusterRole this RoleBinding should reference"),
+            flags::field_manager("kubectl-create"),
+            Flag::array("group", "Groups to bind to the role. The flag can be repeated to add multiple groups."),
+            Flag::text("role", "", "Role this RoleBinding should reference"),
+            Flag::array(
+                "serviceaccount",
+                "Service accounts to bind to the role, in the format <namespace>:<name>. The flag can be repeated to add multiple service accounts.",
+            ),
+            Flag::array("user", "Usernames to bind to the role. The flag can be repeated to add multiple users."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -21,5 +21,3 @@ pub static COMMAND: Command = Command {
 
     ..Command::EMPTY
 };
-
-

@@ -27,11 +27,21 @@ static CLUSTER_IP: Command = Command {
   # Create a new ClusterIP service named my-cs (in headless mode)
   kubectl create service clusterip my-cs --clusterip="None""#,
     usage: "kubectl create service clusterip NAME [--tcp=<port>:<targetPort>] [--dry-run=server|client|none] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        Flag::text("clusterip", "", "Assign your own ClusterIP or set to 'None' for a 'headless' service (no loadbalancing)."),
-        flags::field_manager("kubectl-create"),
-        Flag::list("tcp", "Port pairs can be specified as '<port>:<targetPort>'."),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            Flag::text(
+                "clusterip",
+                "",
+                "Assign your own ClusterIP or set to 'None' for a 'headless' service (no loadbalancing).",
+            ),
+            flags::field_manager("kubectl-create"),
+            Flag::list("tcp", "Port pairs can be specified as '<port>:<targetPort>'."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(cluster_ip(context, invocation))),
     ..Command::EMPTY
 };
@@ -61,10 +71,16 @@ static LOAD_BALANCER: Command = Command {
     examples: "  # Create a new LoadBalancer service named my-lbs
   kubectl create service loadbalancer my-lbs --tcp=5678:8080",
     usage: "kubectl create service loadbalancer NAME [--tcp=port:targetPort] [--dry-run=server|client|none] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        flags::field_manager("kubectl-create"),
-        Flag::list("tcp", "Port pairs can be specified as '<port>:<targetPort>'."),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            flags::field_manager("kubectl-create"),
+            Flag::list("tcp", "Port pairs can be specified as '<port>:<targetPort>'."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(load_balancer(context, invocation))),
     ..Command::EMPTY
 };
@@ -76,11 +92,17 @@ static NODE_PORT: Command = Command {
     examples: "  # Create a new NodePort service named my-ns
   kubectl create service nodeport my-ns --tcp=5678:8080",
     usage: "kubectl create service nodeport NAME [--tcp=port:targetPort] [--dry-run=server|client|none] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        flags::field_manager("kubectl-create"),
-        Flag::int("node-port", "0", "Port used to expose the service on each node in a cluster."),
-        Flag::list("tcp", "Port pairs can be specified as '<port>:<targetPort>'."),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            flags::field_manager("kubectl-create"),
+            Flag::int("node-port", "0", "Port used to expose the service on each node in a cluster."),
+            Flag::list("tcp", "Port pairs can be specified as '<port>:<targetPort>'."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(node_port(context, invocation))),
     ..Command::EMPTY
 };

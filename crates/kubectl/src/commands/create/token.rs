@@ -30,13 +30,35 @@ pub static COMMAND: Command = Command {
   # Request a token bound to an instance of a Secret object with a specific UID
   kubectl create token myapp --bound-object-kind Secret --bound-object-name mysecret --bound-object-uid 0d4691ed-659b-4935-a832-355f77ee47cc"#,
     usage: "kubectl create token SERVICE_ACCOUNT_NAME [options]",
-    flags: &[flags::OUTPUT, &[
-        Flag::array("audience", "Audience of the requested token. If unset, defaults to requesting a token for use with the Kubernetes API server. May be repeated to request a token valid for multiple audiences."),
-        Flag::text("bound-object-kind", "", "Kind of an object to bind the token to. Supported kinds are Node, Pod, Secret. If set, --bound-object-name must be provided."),
-        Flag::text("bound-object-name", "", "Name of an object to bind the token to. The token will expire when the object is deleted. Requires --bound-object-kind."),
-        Flag::text("bound-object-uid", "", "UID of an object to bind the token to. Requires --bound-object-kind and --bound-object-name. If unset, the UID of the existing object is used."),
-        Flag::duration("duration", "0s", "Requested lifetime of the issued token. If not set or if set to 0, the lifetime will be determined by the server automatically. The server may return a token with a longer or shorter lifetime."),
-    ]],
+    flags: &[
+        flags::OUTPUT,
+        &[
+            Flag::array(
+                "audience",
+                "Audience of the requested token. If unset, defaults to requesting a token for use with the Kubernetes API server. May be repeated to request a token valid for multiple audiences.",
+            ),
+            Flag::text(
+                "bound-object-kind",
+                "",
+                "Kind of an object to bind the token to. Supported kinds are Node, Pod, Secret. If set, --bound-object-name must be provided.",
+            ),
+            Flag::text(
+                "bound-object-name",
+                "",
+                "Name of an object to bind the token to. The token will expire when the object is deleted. Requires --bound-object-kind.",
+            ),
+            Flag::text(
+                "bound-object-uid",
+                "",
+                "UID of an object to bind the token to. Requires --bound-object-kind and --bound-object-name. If unset, the UID of the existing object is used.",
+            ),
+            Flag::duration(
+                "duration",
+                "0s",
+                "Requested lifetime of the issued token. If not set or if set to 0, the lifetime will be determined by the server automatically. The server may return a token with a longer or shorter lifetime.",
+            ),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -58,7 +58,7 @@ impl<'a> Change<'a> {
             if invocation.has("selector") {
                 builder = builder.selector(invocation.text("selector"));
             }
-            builder = builder.select_all(invocation.bool("all")).types_or_names(invocation.bool("all"), resources).latest();
+            builder = builder.types_or_names(invocation.bool("all"), resources).latest();
         }
         let mut infos = builder.infos().await?;
         for info in &mut infos {
@@ -104,7 +104,11 @@ impl<'a> Change<'a> {
         let patch = Patch::Strategic(Value::Object(patch));
         let patched = self.context.client()?.patch(&info.target(), &patch, &self.options).await.map_err(|error| {
             let failure = Failure::from(error);
-            if failed.is_empty() { failure } else { Failure::new(format!("{failed}{}", changes::inner_message(&failure))) }
+            if failed.is_empty() {
+                failure
+            } else {
+                Failure::new(format!("{failed}{}", changes::inner_message(&failure)))
+            }
         })?;
         if let Edited::Nothing(problem) = edited {
             return Err(Failure::new(problem));

@@ -15,8 +15,8 @@ use crate::generate::set::env::{self, Changes};
 use crate::generate::set::{self, resolve};
 use crate::{Context, Failure, Invocation, flags, generate};
 
-const SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
-const CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
+static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
+static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
 
 pub static COMMAND: Command = Command {
     name: "env",
@@ -118,7 +118,11 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
                 let selector = go::quote(invocation.text("containers"));
                 context.warn(&format!("{kind}/{name} does not have any containers matching {selector}"));
             }
-            Ok(if empty { Edited::Nothing("at least one environment variable must be provided") } else { Edited::Maybe })
+            Ok(if empty {
+                Edited::Nothing("at least one environment variable must be provided")
+            } else {
+                Edited::Maybe
+            })
         };
         let patched = change.apply(info, edit, "failed to patch env update to pod template: ").await;
         change.keep(patched);

@@ -53,9 +53,11 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         };
         let patched = change.apply(info, edit, "failed to patch image update to pod template: ").await;
         // A name without a container is reported before a failure to patch.
-        change.failures.extend(missing.iter().map(|name| {
-            Failure::new(format!("error: unable to find container named {}", go::quote(name)))
-        }));
+        change.failures.extend(
+            missing
+                .iter()
+                .map(|name| Failure::new(format!("error: unable to find container named {}", go::quote(name)))),
+        );
         change.keep(patched);
     }
     change.done()
@@ -77,7 +79,9 @@ fn validate(
     if images.is_empty() {
         problems.push("at least one image update is required");
     } else if images.len() > 1 && images.iter().any(|(name, _)| name == "*") {
-        problems.push("all containers are already specified by *, but saw more than one container_name=container_image pairs");
+        problems.push(
+            "all containers are already specified by *, but saw more than one container_name=container_image pairs",
+        );
     }
     if invocation.bool("local") && dry_run == DryRun::Server {
         problems.push(change::LOCAL_SERVER);

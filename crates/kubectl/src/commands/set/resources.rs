@@ -54,7 +54,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
             Ok(if found { Edited::Maybe } else { Edited::No })
         };
         let patched = change.apply(info, edit, "failed to patch resources update to pod template ").await;
-        if !found && !matches!(patched, Err(_)) {
+        if !found && patched.is_ok() {
             change.failures.push(Failure::new(format!("error: unable to find container named {containers}")));
         }
         change.keep(patched);

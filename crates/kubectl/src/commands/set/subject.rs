@@ -47,9 +47,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     set::validate_subjects(flags, has_cluster_binding)?;
     let subjects = set::new_subjects(flags, &context.namespace()?.name);
     for info in infos {
-        let edit = |object: &mut Value| {
-            Ok(if set::subjects(object, &subjects)? { Edited::Maybe } else { Edited::No })
-        };
+        let edit = |object: &mut Value| Ok(if set::subjects(object, &subjects)? { Edited::Maybe } else { Edited::No });
         let patched = change.apply(info, edit, "failed to patch subjects to rolebinding: ").await;
         change.keep(patched);
     }

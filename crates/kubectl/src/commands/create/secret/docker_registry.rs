@@ -1,8 +1,8 @@
 //! `kubectl create secret docker-registry`.
 
-use crate::generate::data::{self, Registry};
 use crate::command::{Command, Flag};
 use crate::commands::create::creation::{self, Creation};
+use crate::generate::data::{self, Registry};
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
@@ -52,11 +52,8 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         email: invocation.text("docker-email"),
     };
     data::validate_registry(registry, !files.is_empty())?;
-    let entries = if files.is_empty() {
-        vec![Ok(data::docker_config(registry))]
-    } else {
-        creation::from_files(&files).collect()
-    };
+    let entries =
+        if files.is_empty() { vec![Ok(data::docker_config(registry))] } else { creation::from_files(&files).collect() };
     let kind = "kubernetes.io/dockerconfigjson";
     let object = data::secret(creation.name(), kind, entries, invocation.bool("append-hash"))?;
     creation.create(object, &creation::SECRETS, "failed to create secret ").await

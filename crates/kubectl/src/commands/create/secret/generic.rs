@@ -1,9 +1,9 @@
 //! `kubectl create secret generic`.
 
-use crate::generate::data;
-use crate::generate::sources::Sources;
 use crate::command::{Command, Flag};
 use crate::commands::create::creation::{self, Creation};
+use crate::generate::data;
+use crate::generate::sources::Sources;
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {

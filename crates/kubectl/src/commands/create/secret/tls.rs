@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use crate::generate::sources::{self, Entry};
-use crate::generate::{data, key_pair};
 use crate::command::{Command, Flag};
 use crate::commands::create::creation::{self, Creation};
+use crate::generate::sources::{self, Entry};
+use crate::generate::{data, key_pair};
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
