@@ -2,6 +2,7 @@
 
 mod apply;
 pub mod attach;
+mod config;
 mod cp;
 mod create;
 mod debug;
@@ -34,23 +35,29 @@ pub static ROOT: Command = Command {
 
 /// All commands, in the order of `kubectl --help` within each group.
 pub static COMMANDS: &[&Command] = &[
+    // Basic commands for beginners.
     &create::COMMAND,
     &expose::COMMAND,
     &run::COMMAND,
     &set::COMMAND,
+    // Basic commands.
     &edit::COMMAND,
+    // Troubleshooting and debugging commands.
     &logs::COMMAND,
     &attach::COMMAND,
     &exec::COMMAND,
     &port_forward::COMMAND,
     &cp::COMMAND,
     &debug::COMMAND,
+    // Advanced commands.
     &diff::COMMAND,
     &apply::COMMAND,
     &patch::COMMAND,
     &kustomize::COMMAND,
-    &version::COMMAND,
+    // Other commands.
+    &config::COMMAND,
     &options::COMMAND,
+    &version::COMMAND,
 ];
 
 /// The maximum edit distance of a suggested command.

@@ -20,6 +20,7 @@ pub mod failure;
 pub mod flags;
 pub mod generate;
 pub mod help;
+pub mod kubeconfig;
 pub mod kustomize;
 pub mod mapper;
 pub mod output;

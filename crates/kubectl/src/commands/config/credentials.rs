@@ -1,0 +1,245 @@
+//! `kubectl config set-credentials`.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use apimachinery::{Object, Value, go};
+
+use super::entries::{check_file, set_file};
+use super::help_failure;
+use crate::command::{Command, Flag};
+use crate::kubeconfig::{Entry, Files};
+use crate::{Context, Failure, Invocation};
+
+pub static SET_CREDENTIALS: Command = Command {
+    name: "set-credentials",
+    summary: "Set a user entry in kubeconfig",
+    description: "Set a user entry in kubeconfig.
+
+ Specifying a name that already exists will merge new fields on top of existing values.
+
+        Client-certificate flags:
+        --client-certificate=certfile --client-key=keyfile
+        
+        Bearer token flags:
+        --token=bearer_token
+        
+        Basic auth flags:
+        --username=basic_user --password=basic_password
+        
+ Bearer token and basic auth are mutually exclusive.",
+    examples: r#"  # Set only the "client-key" field on the "cluster-admin"
+  # entry, without touching other values
+  kubectl config set-credentials cluster-admin --client-key=~/.kube/admin.key
+
+  # Set basic auth for the "cluster-admin" entry
+  kubectl config set-credentials cluster-admin --username=admin --password=uXFGweU9l35qcif
+
+  # Embed client certificate data in the "cluster-admin" entry
+  kubectl config set-credentials cluster-admin --client-certificate=~/.kube/admin.crt --embed-certs=true
+
+  # Enable the Google Compute Platform auth provider for the "cluster-admin" entry
+  kubectl config set-credentials cluster-admin --auth-provider=gcp
+
+  # Enable the OpenID Connect auth provider for the "cluster-admin" entry with additional arguments
+  kubectl config set-credentials cluster-admin --auth-provider=oidc --auth-provider-arg=client-id=foo --auth-provider-arg=client-secret=bar
+
+  # Remove the "client-secret" config value for the OpenID Connect auth provider for the "cluster-admin" entry
+  kubectl config set-credentials cluster-admin --auth-provider=oidc --auth-provider-arg=client-secret-
+
+  # Enable new exec auth plugin for the "cluster-admin" entry
+  kubectl config set-credentials cluster-admin --exec-command=/path/to/the/executable --exec-api-version=client.authentication.k8s.io/v1beta1
+
+  # Enable new exec auth plugin for the "cluster-admin" entry with interactive mode
+  kubectl config set-credentials cluster-admin --exec-command=/path/to/the/executable --exec-api-version=client.authentication.k8s.io/v1beta1 --exec-interactive-mode=Never
+
+  # Define new exec auth plugin arguments for the "cluster-admin" entry
+  kubectl config set-credentials cluster-admin --exec-arg=arg1 --exec-arg=arg2
+
+  # Create or update exec auth plugin environment variables for the "cluster-admin" entry
+  kubectl config set-credentials cluster-admin --exec-env=key1=val1 --exec-env=key2=val2
+
+  # Remove exec auth plugin environment variables for the "cluster-admin" entry
+  kubectl config set-credentials cluster-admin --exec-env=var-to-remove-"#,
+    usage: "kubectl config set-credentials NAME [--client-certificate=path/to/certfile] [--client-key=path/to/keyfile] [--token=bearer_token] [--username=basic_user] [--password=basic_password] [--auth-provider=provider_name] [--auth-provider-arg=key=value] [--exec-command=exec_command] [--exec-api-version=exec_api_version] [--exec-arg=arg] [--exec-env=key=value] [options]",
+    flags: &[&[
+        Flag::text("auth-provider", "", "Auth provider for the user entry in kubeconfig"),
+        Flag::list("auth-provider-arg", "'key=value' arguments for the auth provider"),
+        Flag::text("client-certificate", "", "Path to client-certificate file for the user entry in kubeconfig"),
+        Flag::text("client-key", "", "Path to client-key file for the user entry in kubeconfig"),
+        Flag::bool("embed-certs", "Embed client cert/key for the user entry in kubeconfig"),
+        Flag::text(
+            "exec-api-version",
+            "",
+            "API version of the exec credential plugin for the user entry in kubeconfig",
+        ),
+        Flag::list("exec-arg", "New arguments for the exec credential plugin command for the user entry in kubeconfig"),
+        Flag::text("exec-command", "", "Command for the exec credential plugin for the user entry in kubeconfig"),
+        Flag::array("exec-env", "'key=value' environment values for the exec credential plugin"),
+        Flag::text(
+            "exec-interactive-mode",
+            "",
+            "InteractiveMode of the exec credentials plugin for the user entry in kubeconfig",
+        ),
+        Flag::bool(
+            "exec-provide-cluster-info",
+            "ProvideClusterInfo of the exec credentials plugin for the user entry in kubeconfig",
+        ),
+        Flag::text("password", "", "password for the user entry in kubeconfig"),
+        Flag::text("token", "", "token for the user entry in kubeconfig"),
+        Flag::text("username", "", "username for the user entry in kubeconfig"),
+    ]],
+    run: Some(|context, invocation| Box::pin(run(context, invocation))),
+    ..Command::EMPTY
+};
+
+async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    let [name] = invocation.args.as_slice() else {
+        let message = format!("unexpected args: [{}]", invocation.args.join(" "));
+        return Err(help_failure(context, invocation, message));
+    };
+    let pairs = |flag| Pairs::parse(&invocation.list(flag), flag);
+    let (provider, environment) = match (pairs("auth-provider-arg"), pairs("exec-env")) {
+        (Ok(provider), Ok(environment)) => (provider, environment),
+        (Err(failure), _) | (_, Err(failure)) => return Err(help_failure(context, invocation, failure.message)),
+    };
+    validate(name, invocation)?;
+    let files = Files::of(context);
+    let old = files.load()?;
+    let mut new = old.clone();
+    let user = new.users.entry(name.clone()).or_default();
+    change_secrets(user, invocation)?;
+    change_provider(user, invocation, &provider);
+    change_exec(user, invocation, &environment);
+    files.save(&old, &new, true)?;
+    Ok(writeln!(context.out(), "User {} set.", go::quote(name))?)
+}
+
+fn validate(name: &str, invocation: &Invocation) -> Result<(), Failure> {
+    if name.is_empty() {
+        return Err(Failure::new("you must specify a non-empty user name"));
+    }
+    let has = |flag| !invocation.text(flag).is_empty();
+    if has("token") && (has("username") || has("password")) {
+        return Err(Failure::new(
+            "you cannot specify more than one authentication method at the same time: --token, --username/--password",
+        ));
+    }
+    if !invocation.bool("embed-certs") {
+        return Ok(());
+    }
+    if !has("client-certificate") && !has("client-key") {
+        return Err(Failure::new("you must specify a --client-certificate or --client-key to embed"));
+    }
+    let flags = ["client-certificate", "client-key"].into_iter().filter(|flag| has(flag));
+    flags.into_iter().try_for_each(|flag| check_file(flag, invocation.text(flag)))
+}
+
+fn change_secrets(user: &mut Entry, invocation: &Invocation) -> Result<(), Failure> {
+    for flag in ["client-certificate", "client-key"] {
+        if invocation.is_set(flag) {
+            set_file(user, invocation, flag)?;
+        }
+    }
+    for flag in ["token", "username", "password"] {
+        if invocation.is_set(flag) {
+            user.set(flag, invocation.text(flag));
+        }
+    }
+    // A new way to log in replaces the other.
+    let given = |flag| invocation.is_set(flag) && !invocation.text(flag).is_empty();
+    let (token, basic) = (given("token"), given("username") || given("password"));
+    if basic && !token {
+        user.set("token", "");
+    }
+    if token && !basic {
+        user.set("username", "");
+        user.set("password", "");
+    }
+    Ok(())
+}
+
+fn change_provider(user: &mut Entry, invocation: &Invocation, pairs: &Pairs) {
+    if invocation.is_set("auth-provider") {
+        let name = invocation.text("auth-provider");
+        if user.fields.get("auth-provider").and_then(|provider| provider.str_at(&["name"])) != Some(name) {
+            let provider: Object = [("name", name)].into_iter().collect();
+            user.fields.insert("auth-provider", provider);
+        }
+    }
+    let Some(provider) = user.fields.get_mut("auth-provider").and_then(Value::as_object_mut) else { return };
+    if provider.get("config").is_none_or(Value::is_null) {
+        provider.insert("config", Value::object());
+    }
+    let Some(config) = provider.get_mut("config").and_then(Value::as_object_mut) else { return };
+    pairs.removed.iter().for_each(|key| drop(config.remove(key)));
+    pairs.new.iter().for_each(|(key, value)| drop(config.insert(key.as_str(), value.as_str())));
+}
+
+fn change_exec(user: &mut Entry, invocation: &Invocation, environment: &Pairs) {
+    if invocation.is_set("exec-command") {
+        let exec = user.fields.get_or_insert_with("exec", Value::object);
+        if let Some(exec) = exec.as_object_mut() {
+            exec.insert("command", invocation.text("exec-command"));
+            exec.remove("args");
+        }
+    }
+    let Some(exec) = user.fields.get_mut("exec").and_then(Value::as_object_mut) else { return };
+    if invocation.is_set("exec-api-version") {
+        exec.insert("apiVersion", invocation.text("exec-api-version"));
+    }
+    let arguments = invocation.list("exec-arg");
+    if !arguments.is_empty() {
+        exec.insert("args", arguments.into_iter().map(Value::from).collect::<Vec<_>>());
+    }
+    if invocation.is_set("exec-interactive-mode") {
+        exec.insert("interactiveMode", invocation.text("exec-interactive-mode"));
+    }
+    if invocation.is_set("exec-provide-cluster-info") {
+        exec.insert("provideClusterInfo", invocation.bool("exec-provide-cluster-info"));
+    }
+    if !environment.removed.is_empty() || !environment.new.is_empty() {
+        let old = exec.get("env").and_then(Value::as_array).unwrap_or_default().to_vec();
+        exec.insert("env", environment.applied(old));
+    }
+}
+
+/// Keys with new values, and keys to remove.
+#[derive(Debug, Default)]
+struct Pairs {
+    new: BTreeMap<String, String>,
+    removed: Vec<String>,
+}
+
+impl Pairs {
+    /// Parses `key=value` and `key-`.
+    fn parse(texts: &[String], flag: &str) -> Result<Self, Failure> {
+        let mut pairs = Self::default();
+        let mut invalid = Vec::new();
+        for text in texts {
+            match (text.split_once('='), text.strip_suffix('-')) {
+                (Some((key, value)), _) if !key.is_empty() => drop(pairs.new.insert(key.to_owned(), value.to_owned())),
+                (None, Some(key)) if !key.is_empty() => pairs.removed.push(key.to_owned()),
+                _ => invalid.push(text.as_str()),
+            }
+        }
+        match invalid.is_empty() {
+            true => Ok(pairs),
+            false => Err(Failure::new(format!("invalid {flag} format: {}", invalid.join(", ")))),
+        }
+    }
+
+    /// Returns environment variables with these changes.
+    fn applied(&self, old: Vec<Value>) -> Vec<Value> {
+        let name = |variable: &Value| variable.str_at(&["name"]).unwrap_or_default().to_owned();
+        let mut variables: Vec<Value> = old.into_iter().filter(|old| !self.removed.contains(&name(old))).collect();
+        for (key, value) in &self.new {
+            let new: Object = [("name", key.as_str()), ("value", value.as_str())].into_iter().collect();
+            match variables.iter_mut().find(|variable| name(variable) == *key) {
+                Some(variable) => *variable = Value::Object(new),
+                None => variables.push(Value::Object(new)),
+            }
+        }
+        variables
+    }
+}

@@ -1,0 +1,72 @@
+//! `kubectl config delete-cluster`, `delete-context` and `delete-user`.
+
+use std::io::Write;
+
+use super::print_help;
+use crate::command::Command;
+use crate::kubeconfig::{Files, Section};
+use crate::{Context, Failure, Invocation};
+
+pub static DELETE_CLUSTER: Command = Command {
+    name: "delete-cluster",
+    summary: "Delete the specified cluster from the kubeconfig",
+    description: "Delete the specified cluster from the kubeconfig.",
+    examples: "  # Delete the minikube cluster
+  kubectl config delete-cluster minikube",
+    usage: "kubectl config delete-cluster NAME [options]",
+    run: Some(|context, invocation| Box::pin(cluster(context, invocation))),
+    ..Command::EMPTY
+};
+pub static DELETE_CONTEXT: Command = Command {
+    name: "delete-context",
+    summary: "Delete the specified context from the kubeconfig",
+    description: "Delete the specified context from the kubeconfig.",
+    examples: "  # Delete the context for the minikube cluster
+  kubectl config delete-context minikube",
+    usage: "kubectl config delete-context NAME [options]",
+    run: Some(|context, invocation| Box::pin(delete_context(context, invocation))),
+    ..Command::EMPTY
+};
+pub static DELETE_USER: Command = Command {
+    name: "delete-user",
+    summary: "Delete the specified user from the kubeconfig",
+    description: "Delete the specified user from the kubeconfig.",
+    examples: "  # Delete the minikube user
+  kubectl config delete-user minikube",
+    usage: "kubectl config delete-user NAME [options]",
+    run: Some(|context, invocation| Box::pin(user(context, invocation))),
+    ..Command::EMPTY
+};
+
+async fn cluster(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    delete(context, invocation, Section::Clusters)
+}
+
+async fn delete_context(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    delete(context, invocation, Section::Contexts)
+}
+
+async fn user(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    if invocation.args.len() != 1 {
+        return Err(Failure::usage(&invocation.name(), "user to delete is required"));
+    }
+    delete(context, invocation, Section::Users)
+}
+
+fn delete(context: &Context, invocation: &Invocation, section: Section) -> Result<(), Failure> {
+    let files = Files::of(context);
+    let old = files.load()?;
+    let [name] = invocation.args.as_slice() else { return print_help(context, invocation) };
+    let (kind, file) = (section.key(), files.default_file().display());
+    let mut new = old.clone();
+    if new.entries_mut(section).remove(name).is_none() {
+        return Err(Failure::new(format!("cannot delete {kind} {name}, not in {file}")));
+    }
+    if section == Section::Contexts && old.current_context == *name {
+        let text =
+            "warning: this removed your active context, use \"kubectl config use-context\" to select a different one";
+        writeln!(context.err(), "{text}")?;
+    }
+    files.save(&old, &new, true)?;
+    Ok(writeln!(context.out(), "deleted {kind} {name} from {file}")?)
+}

@@ -1,0 +1,247 @@
+//! `kubectl config set-cluster`, `set-context`, `use-context` and `rename-context`.
+
+use std::io::Write;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use apimachinery::go;
+
+use super::help_failure;
+use crate::command::{Command, Flag};
+use crate::failure::go_io_error;
+use crate::kubeconfig::{Entry, Files, absolute_path};
+use crate::{Context, Failure, Invocation};
+
+pub static RENAME_CONTEXT: Command = Command {
+    name: "rename-context",
+    summary: "Rename a context from the kubeconfig file",
+    description: "Renames a context from the kubeconfig file.
+
+ CONTEXT_NAME is the context name that you want to change.
+
+ NEW_NAME is the new name you want to set.
+
+ Note: If the context being renamed is the 'current-context', this field will also be updated.",
+    examples: "  # Rename the context 'old-name' to 'new-name' in your kubeconfig file
+  kubectl config rename-context old-name new-name",
+    usage: "kubectl config rename-context CONTEXT_NAME NEW_NAME [options]",
+    run: Some(|context, invocation| Box::pin(rename_context(context, invocation))),
+    ..Command::EMPTY
+};
+pub static SET_CLUSTER: Command = Command {
+    name: "set-cluster",
+    summary: "Set a cluster entry in kubeconfig",
+    description: "Set a cluster entry in kubeconfig.
+
+ Specifying a name that already exists will merge new fields on top of existing values for those fields.",
+    examples: "  # Set only the server field on the e2e cluster entry without touching other values
+  kubectl config set-cluster e2e --server=https://1.2.3.4
+
+  # Embed certificate authority data for the e2e cluster entry
+  kubectl config set-cluster e2e --embed-certs --certificate-authority=~/.kube/e2e/kubernetes.ca.crt
+
+  # Disable cert checking for the e2e cluster entry
+  kubectl config set-cluster e2e --insecure-skip-tls-verify=true
+
+  # Set the custom TLS server name to use for validation for the e2e cluster entry
+  kubectl config set-cluster e2e --tls-server-name=my-cluster-name
+
+  # Set the proxy URL for the e2e cluster entry
+  kubectl config set-cluster e2e --proxy-url=https://1.2.3.4",
+    usage: "kubectl config set-cluster NAME [--server=server] [--certificate-authority=path/to/certificate/authority] [--insecure-skip-tls-verify=true] [--tls-server-name=example.com] [options]",
+    flags: &[&[
+        Flag::text(
+            "certificate-authority",
+            "",
+            "Path to certificate-authority file for the cluster entry in kubeconfig",
+        ),
+        Flag::bool("embed-certs", "embed-certs for the cluster entry in kubeconfig"),
+        Flag::bool("insecure-skip-tls-verify", "insecure-skip-tls-verify for the cluster entry in kubeconfig"),
+        Flag::text("proxy-url", "", "proxy-url for the cluster entry in kubeconfig"),
+        Flag::text("server", "", "server for the cluster entry in kubeconfig"),
+        Flag::text("tls-server-name", "", "tls-server-name for the cluster entry in kubeconfig"),
+    ]],
+    run: Some(|context, invocation| Box::pin(set_cluster(context, invocation))),
+    ..Command::EMPTY
+};
+pub static SET_CONTEXT: Command = Command {
+    name: "set-context",
+    summary: "Set a context entry in kubeconfig",
+    description: "Set a context entry in kubeconfig.
+
+ Specifying a name that already exists will merge new fields on top of existing values for those fields.",
+    examples: "  # Set the user field on the gce context entry without touching other values
+  kubectl config set-context gce --user=cluster-admin",
+    usage: "kubectl config set-context [NAME | --current] [--cluster=cluster_nickname] [--user=user_nickname] [--namespace=namespace] [options]",
+    flags: &[&[
+        Flag::text("cluster", "", "cluster for the context entry in kubeconfig"),
+        Flag::bool("current", "Modify the current context"),
+        Flag::text("namespace", "", "namespace for the context entry in kubeconfig").short('n'),
+        Flag::text("user", "", "user for the context entry in kubeconfig"),
+    ]],
+    run: Some(|context, invocation| Box::pin(set_context(context, invocation))),
+    ..Command::EMPTY
+};
+pub static USE_CONTEXT: Command = Command {
+    name: "use-context",
+    aliases: &["use"],
+    summary: "Set the current-context in a kubeconfig file",
+    description: "Set the current-context in a kubeconfig file.",
+    examples: "  # Use the context for the minikube cluster
+  kubectl config use-context minikube",
+    usage: "kubectl config use-context CONTEXT_NAME [options]",
+    run: Some(|context, invocation| Box::pin(use_context(context, invocation))),
+    ..Command::EMPTY
+};
+
+async fn use_context(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    let [name] = invocation.args.as_slice() else { return Err(unexpected(context, invocation)) };
+    let files = Files::of(context);
+    let old = files.load()?;
+    if name.is_empty() {
+        return Err(Failure::new("empty context names are not allowed"));
+    }
+    if !old.contexts.contains_key(name) {
+        return Err(Failure::new(format!("no context exists with the name: {}", go::quote(name))));
+    }
+    let mut new = old.clone();
+    new.current_context.clone_from(name);
+    files.save(&old, &new, true)?;
+    Ok(writeln!(context.out(), "Switched to context {}.", go::quote(name))?)
+}
+
+async fn rename_context(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    let [from, to] = invocation.args.as_slice() else { return Err(unexpected(context, invocation)) };
+    if to.is_empty() {
+        return Err(Failure::new("You must specify a new non-empty context name"));
+    }
+    let files = Files::of(context);
+    let old = files.load()?;
+    let (shown, file) = (go::quote(from), files.default_file().display());
+    let mut new = old.clone();
+    let Some(entry) = new.contexts.remove(from) else {
+        return Err(Failure::new(format!("cannot rename the context {shown}, it's not in {file}")));
+    };
+    let renamed = go::quote(to);
+    if old.contexts.contains_key(to) {
+        let problem = format!("cannot rename the context {shown}, the context {renamed} already exists in {file}");
+        return Err(Failure::new(problem));
+    }
+    new.contexts.insert(to.clone(), entry);
+    if new.current_context == *from {
+        new.current_context.clone_from(to);
+    }
+    files.save(&old, &new, true)?;
+    Ok(writeln!(context.out(), "Context {shown} renamed to {renamed}.")?)
+}
+
+async fn set_context(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    let name = match invocation.args.as_slice() {
+        [] => "",
+        [name] => name.as_str(),
+        _ => return Err(unexpected(context, invocation)),
+    };
+    let current = invocation.bool("current");
+    if name.is_empty() && !current {
+        return Err(Failure::new("you must specify a non-empty context name or --current"));
+    }
+    if !name.is_empty() && current {
+        return Err(Failure::new("you cannot specify both a context name and --current"));
+    }
+    let files = Files::of(context);
+    let old = files.load()?;
+    if current && old.current_context.is_empty() {
+        return Err(Failure::new("no current context is set"));
+    }
+    let name = if current { old.current_context.as_str() } else { name };
+    let mut new = old.clone();
+    let entry = new.contexts.entry(name.to_owned()).or_default();
+    for key in ["cluster", "user", "namespace"] {
+        if invocation.is_set(key) {
+            entry.set(key, invocation.text(key));
+        }
+    }
+    files.save(&old, &new, true)?;
+    let done = if old.contexts.contains_key(name) { "modified" } else { "created" };
+    Ok(writeln!(context.out(), "Context {} {done}.", go::quote(name))?)
+}
+
+async fn set_cluster(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    let [name] = invocation.args.as_slice() else { return Err(unexpected(context, invocation)) };
+    if name.is_empty() {
+        return Err(Failure::new("you must specify a non-empty cluster name"));
+    }
+    let authority = invocation.text("certificate-authority");
+    if invocation.bool("insecure-skip-tls-verify") && !authority.is_empty() {
+        let problem = "you cannot specify a certificate authority and insecure mode at the same time";
+        return Err(Failure::new(problem));
+    }
+    if invocation.bool("embed-certs") {
+        if authority.is_empty() {
+            return Err(Failure::new("you must specify a --certificate-authority to embed"));
+        }
+        check_file("certificate-authority", authority)?;
+    }
+    let files = Files::of(context);
+    let old = files.load()?;
+    let mut new = old.clone();
+    change_cluster(new.clusters.entry(name.clone()).or_default(), invocation)?;
+    files.save(&old, &new, true)?;
+    Ok(writeln!(context.out(), "Cluster {} set.", go::quote(name))?)
+}
+
+fn change_cluster(cluster: &mut Entry, invocation: &Invocation) -> Result<(), Failure> {
+    if invocation.is_set("server") {
+        cluster.set("server", invocation.text("server"));
+        // The name belongs to the server before.
+        cluster.set("tls-server-name", "");
+    }
+    if invocation.is_set("tls-server-name") {
+        cluster.set("tls-server-name", invocation.text("tls-server-name"));
+    }
+    if invocation.is_set("insecure-skip-tls-verify") {
+        let insecure = invocation.bool("insecure-skip-tls-verify");
+        cluster.set("insecure-skip-tls-verify", insecure);
+        if insecure {
+            cluster.set("certificate-authority", "");
+            cluster.set("certificate-authority-data", "");
+        }
+    }
+    if invocation.is_set("certificate-authority") {
+        set_file(cluster, invocation, "certificate-authority")?;
+        cluster.set("insecure-skip-tls-verify", false);
+    }
+    if invocation.is_set("proxy-url") {
+        cluster.set("proxy-url", invocation.text("proxy-url"));
+    }
+    Ok(())
+}
+
+/// Sets the path of a certificate or key; with `--embed-certs`, its content.
+pub(super) fn set_file(entry: &mut Entry, invocation: &Invocation, key: &str) -> Result<(), Failure> {
+    let (path, data) = (invocation.text(key), format!("{key}-data"));
+    if invocation.bool("embed-certs") {
+        let content = std::fs::read(path)?;
+        entry.set(key, "");
+        entry.set(&data, STANDARD.encode(content));
+    } else {
+        entry.set(key, absolute_path(path));
+        entry.set(&data, "");
+    }
+    Ok(())
+}
+
+/// Fails if a file cannot be embedded.
+pub(super) fn check_file(key: &str, path: &str) -> Result<(), Failure> {
+    match std::fs::metadata(path) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let error = go_io_error(&error);
+            Err(Failure::new(format!("could not stat {key} file {path}: stat {path}: {error}")))
+        }
+    }
+}
+
+fn unexpected(context: &Context, invocation: &Invocation) -> Failure {
+    help_failure(context, invocation, format!("Unexpected args: [{}]", invocation.args.join(" ")))
+}

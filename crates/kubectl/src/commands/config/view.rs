@@ -1,0 +1,151 @@
+//! `kubectl config view`.
+
+use std::io::Write;
+
+use apimachinery::{Value, go};
+
+use crate::command::{Command, Flag};
+use crate::kubeconfig::Files;
+use crate::print::format::PrinterKind;
+use crate::print::{Format, Formats, json};
+use crate::{Context, Failure, Invocation};
+
+pub static VIEW: Command = Command {
+    name: "view",
+    summary: "Display merged kubeconfig settings or a specified kubeconfig file",
+    description: "Display merged kubeconfig settings or a specified kubeconfig file.
+
+ You can use --output jsonpath={...} to extract specific values using a jsonpath expression.",
+    examples: r#"  # Show merged kubeconfig settings
+  kubectl config view
+
+  # Show merged kubeconfig settings, raw certificate data, and exposed secrets
+  kubectl config view --raw
+
+  # Get the password for the e2e user
+  kubectl config view -o jsonpath='{.users[?(@.name == "e2e")].user.password}'"#,
+    usage: "kubectl config view [flags] [options]",
+    flags: &[&[
+    Flag::bool("allow-missing-template-keys", "If true, ignore any errors in templates when a field or map key is missing in the template. Only applies to golang and jsonpath output formats.").default("true"),
+    Flag::bool("flatten", "Flatten the resulting kubeconfig file into self-contained output (useful for creating portable kubeconfig files)"),
+    Flag::bool("merge", "Merge the full hierarchy of kubeconfig files").default("true"),
+    Flag::bool("minify", "Remove all information not used by current-context from the output"),
+    Flag::text("output", "yaml", "Output format. One of: (json, yaml, kyaml, name, go-template, go-template-file, template, templatefile, jsonpath, jsonpath-as-json, jsonpath-file).").short('o'),
+    Flag::bool("raw", "Display raw byte data and sensitive data"),
+    Flag::bool("show-managed-fields", "If true, keep the managedFields when printing objects in JSON or YAML format."),
+    Flag::text("template", "", "Template string or path to template file to use when -o=go-template, -o=go-template-file. The template format is golang templates [http://golang.org/pkg/text/template/#pkg-overview]."),
+]],
+    run: Some(|context, invocation| Box::pin(run(context, invocation))),
+    ..Command::EMPTY
+};
+
+async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    if !invocation.args.is_empty() {
+        let message = format!("unexpected arguments: [{}]", invocation.args.join(" "));
+        return Err(Failure::usage(&invocation.name(), message));
+    }
+    let files = Files::of(context);
+    let mut format = Format::of(invocation, Formats::Common);
+    if !invocation.is_set("output") && !format.template.is_empty() {
+        format.output = "go-template";
+    }
+    let mut printer = format.printer()?;
+    if invocation.is_set("merge") && !invocation.bool("merge") && !files.explicit {
+        return Err(Failure::new("if merge==false a precise file must be specified"));
+    }
+    let mut config = files.load()?;
+    if invocation.bool("minify") {
+        let name = invocation.text("context");
+        if !name.is_empty() {
+            config.current_context = name.to_owned();
+        }
+        config.minify()?;
+    }
+    if invocation.bool("flatten") {
+        config.flatten()?;
+    } else if !invocation.bool("raw") {
+        config.redact();
+    }
+    match printer.kind() {
+        PrinterKind::Json => Ok(context.out().write_all(ordered_json(&config.to_value()).as_bytes())?),
+        _ => printer.write(&config.to_value(), &mut context.out()),
+    }
+}
+
+/// The order of fields in JSON, which is that of kubectl's types. No two types contradict each other.
+const ORDER: [&str; 41] = [
+    "kind",
+    "command",
+    "args",
+    "env",
+    "apiVersion",
+    "installHint",
+    "provideClusterInfo",
+    "interactiveMode",
+    "preferences",
+    "clusters",
+    "users",
+    "contexts",
+    "current-context",
+    "colors",
+    "name",
+    "value",
+    "config",
+    "server",
+    "tls-server-name",
+    "insecure-skip-tls-verify",
+    "certificate-authority",
+    "certificate-authority-data",
+    "proxy-url",
+    "disable-compression",
+    "client-certificate",
+    "client-certificate-data",
+    "client-key",
+    "client-key-data",
+    "token",
+    "tokenFile",
+    "as",
+    "as-uid",
+    "as-groups",
+    "as-user-extra",
+    "username",
+    "password",
+    "auth-provider",
+    "exec",
+    "cluster",
+    "user",
+    "namespace",
+];
+
+fn ordered_json(config: &Value) -> String {
+    fn write(value: &Value, out: &mut String) {
+        match value {
+            Value::Object(object) => {
+                let mut entries: Vec<_> = object.iter().collect();
+                entries.sort_by_key(|(key, _)| ORDER.iter().position(|known| known == key).unwrap_or(ORDER.len()));
+                out.push('{');
+                for (at, (key, value)) in entries.into_iter().enumerate() {
+                    out.push_str(if at > 0 { "," } else { "" });
+                    out.push_str(&go::json(&Value::from(key)));
+                    out.push(':');
+                    write(value, out);
+                }
+                out.push('}');
+            }
+            Value::Array(items) => {
+                out.push('[');
+                for (at, item) in items.iter().enumerate() {
+                    out.push_str(if at > 0 { "," } else { "" });
+                    write(item, out);
+                }
+                out.push(']');
+            }
+            _ => out.push_str(&go::json(value)),
+        }
+    }
+    let mut text = String::new();
+    write(config, &mut text);
+    let mut text = json::indent(&text);
+    text.push('\n');
+    text
+}
