@@ -193,7 +193,11 @@ impl Mapper {
             }
         }
         self.cache.write(&groups, &lists);
-        *self.lists.borrow_mut() = lists.into_iter().map(|(key, list)| (key, Rc::new(list))).collect();
+        let read = |(key, list): ((Str, Str), Value)| {
+            let list = cache::read_list(&list, &key.0, &key.1);
+            (key, Rc::new(list))
+        };
+        *self.lists.borrow_mut() = lists.into_iter().map(read).collect();
         *self.groups.borrow_mut() = Some(Rc::new(groups));
         self.fresh.set(true);
         Ok(())
@@ -268,7 +272,7 @@ impl Mapper {
         &self,
         answer: &Value,
         groups: &mut Vec<ApiGroup>,
-        lists: &mut BTreeMap<(Str, Str), Vec<Mapping>>,
+        lists: &mut BTreeMap<(Str, Str), Value>,
     ) -> Result<(), Failure> {
         for group in cache::read_groups(answer) {
             for version in &group.versions {
@@ -279,7 +283,7 @@ impl Mapper {
                 };
                 // The server of an aggregated API may be down. The other types are still known.
                 if let Ok(list) = self.fetch(&path).await {
-                    lists.insert((group.name.clone(), version.clone()), cache::read_list(&list, &group.name, version));
+                    lists.insert((group.name.clone(), version.clone()), list);
                 }
             }
             groups.push(group);

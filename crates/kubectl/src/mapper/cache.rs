@@ -33,9 +33,10 @@ impl Cache {
     }
 
     /// Replaces the cache. A cache that cannot be written is not an error: the next command requests everything again.
-    pub fn write(&self, groups: &[ApiGroup], lists: &BTreeMap<(Str, Str), Vec<Mapping>>) {
+    /// `lists` are `APIResourceList`s: other programs read the cache too and need all of their fields.
+    pub fn write(&self, groups: &[ApiGroup], lists: &BTreeMap<(Str, Str), Value>) {
         for ((group, version), list) in lists {
-            let _ = replace(&self.list_file(group, version), &list_value(group, version, list));
+            let _ = replace(&self.list_file(group, version), list);
         }
         let _ = replace(&self.directory.join("servergroups.json"), &groups_value(groups));
     }
@@ -90,7 +91,7 @@ pub fn read_list(answer: &Value, group: &Str, version: &Str) -> Vec<Mapping> {
     for item in items.iter().filter(|item| !text(item, "name").contains('/')) {
         let kind = text(item, "kind");
         let named = text(item, "singularName");
-        let singular = if named.is_empty() { kind.to_lowercase().into() } else { named };
+        let singular = if named.is_empty() { kind.to_lowercase() } else { named };
         let scope = if item.get("namespaced").and_then(Value::as_bool) == Some(true) {
             Scope::Namespaced
         } else {
@@ -122,15 +123,15 @@ pub fn read_list(answer: &Value, group: &Str, version: &Str) -> Vec<Mapping> {
     mappings
 }
 
-/// Reads an `APIGroupDiscoveryList`.
-pub fn read_aggregated(answer: &Value, groups: &mut Vec<ApiGroup>, lists: &mut BTreeMap<(Str, Str), Vec<Mapping>>) {
+/// Reads an `APIGroupDiscoveryList` into groups and `APIResourceList`s.
+pub fn read_aggregated(answer: &Value, groups: &mut Vec<ApiGroup>, lists: &mut BTreeMap<(Str, Str), Value>) {
     for item in array(answer, "items") {
         let name: Str = item.str_at(&["metadata", "name"]).unwrap_or_default().into();
         let mut group = ApiGroup { name: name.clone(), ..ApiGroup::default() };
         for version_item in array(item, "versions") {
             let version = text(version_item, "version");
-            let mappings = array(version_item, "resources").iter().filter_map(|it| aggregated(it, &name, &version));
-            lists.insert((name.clone(), version.clone()), mappings.collect());
+            let resources = array(version_item, "resources").iter().flat_map(aggregated).collect();
+            lists.insert((name.clone(), version.clone()), list_value(&name, &version, resources));
             group.versions.push(version);
         }
         group.preferred = group.versions.first().cloned().unwrap_or_default();
@@ -138,25 +139,38 @@ pub fn read_aggregated(answer: &Value, groups: &mut Vec<ApiGroup>, lists: &mut B
     }
 }
 
-fn aggregated(item: &Value, group: &Str, version: &Str) -> Option<Mapping> {
-    // A resource without a kind has only subresources.
-    let kind: Str = item.str_at(&["responseKind", "kind"]).filter(|kind| !kind.is_empty())?.into();
+/// Returns a resource and its subresources as `APIResource`s. A resource without a kind has only subresources.
+fn aggregated(item: &Value) -> Vec<Value> {
+    let name = text(item, "resource");
+    let resource = |item: &Value, name: String| {
+        let kind = item.get("responseKind").filter(|kind| !text(kind, "kind").is_empty())?;
+        let mut out = Object::new();
+        out.insert("name", name);
+        out.insert("singularName", text(item, "singularResource"));
+        for field in ["group", "version", "kind"].into_iter().filter(|field| !text(kind, field).is_empty()) {
+            out.insert(field, text(kind, field));
+        }
+        out.insert("verbs", values(&strings(item.get("verbs"))));
+        for field in ["shortNames", "categories"] {
+            let list = strings(item.get(field));
+            if !list.is_empty() {
+                out.insert(field, values(&list));
+            }
+        }
+        Some(out)
+    };
+    let subresources = array(item, "subresources").iter().filter_map(|sub| {
+        let mut out = resource(sub, format!("{name}/{}", text(sub, "subresource")))?;
+        out.insert("singularName", text(item, "singularResource"));
+        Some(out)
+    });
     let namespaced = item.str_at(&["scope"]) == Some("Namespaced");
-    let named = text(item, "singularResource");
-    Some(Mapping {
-        singular: if named.is_empty() { kind.to_lowercase().into() } else { named },
-        resource: Resource {
-            group: group.clone(),
-            version: version.clone(),
-            plural: text(item, "resource"),
-            kind,
-            scope: if namespaced { Scope::Namespaced } else { Scope::Cluster },
-        },
-        short_names: strings(item.get("shortNames")),
-        categories: strings(item.get("categories")),
-        verbs: strings(item.get("verbs")),
-        subresources: array(item, "subresources").iter().map(|sub| text(sub, "subresource")).collect(),
-    })
+    let all = resource(item, name.to_string()).into_iter().chain(subresources);
+    let with_scope = |mut out: Object| {
+        out.insert("namespaced", namespaced);
+        Value::Object(out)
+    };
+    all.map(with_scope).collect()
 }
 
 fn groups_value(groups: &[ApiGroup]) -> Value {
@@ -171,30 +185,7 @@ fn groups_value(groups: &[ApiGroup]) -> Value {
     value!({"kind": "APIGroupList", "apiVersion": "v1", "groups": (groups.iter().map(group).collect::<Vec<_>>())})
 }
 
-fn list_value(group: &Str, version: &Str, list: &[Mapping]) -> Value {
-    let mut resources: Vec<Value> = Vec::new();
-    for mapping in list {
-        let namespaced = mapping.namespaced();
-        let mut item = Object::new();
-        item.insert("name", mapping.resource.plural.clone());
-        item.insert("singularName", mapping.singular.clone());
-        item.insert("namespaced", namespaced);
-        item.insert("kind", mapping.resource.kind.clone());
-        item.insert("verbs", values(&mapping.verbs));
-        if !mapping.short_names.is_empty() {
-            item.insert("shortNames", values(&mapping.short_names));
-        }
-        if !mapping.categories.is_empty() {
-            item.insert("categories", values(&mapping.categories));
-        }
-        resources.push(item.into());
-        for subresource in &mapping.subresources {
-            resources.push(value!({
-                "name": (format!("{}/{subresource}", mapping.resource.plural)), "singularName": "",
-                "namespaced": namespaced, "kind": (mapping.resource.kind.clone()), "verbs": [],
-            }));
-        }
-    }
+fn list_value(group: &Str, version: &Str, resources: Vec<Value>) -> Value {
     let prefix = if group.is_empty() { String::new() } else { format!("{group}/") };
     value!({
         "kind": "APIResourceList", "apiVersion": "v1",
@@ -227,7 +218,10 @@ mod tests {
         let answer = value!({"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": "apps"}, "versions": [
             {"version": "v1", "resources": [{"resource": "deployments", "scope": "Namespaced", "singularResource": "deployment",
                 "responseKind": {"kind": "Deployment"}, "verbs": ["get", "list"], "shortNames": ["deploy"], "categories": ["all"],
-                "subresources": [{"subresource": "scale"}, {"subresource": "status"}]}]},
+                "subresources": [
+                    {"subresource": "scale", "responseKind": {"group": "autoscaling", "version": "v1", "kind": "Scale"}},
+                    {"subresource": "status", "responseKind": {"kind": "Deployment"}},
+                ]}]},
         ]}]});
         let (mut groups, mut lists) = (Vec::new(), BTreeMap::new());
         read_aggregated(&answer, &mut groups, &mut lists);
@@ -237,8 +231,15 @@ mod tests {
         cache.write(&groups, &lists);
         assert_eq!(cache.groups(), Some(groups));
         let list = cache.list(&"apps".into(), &"v1".into()).unwrap();
-        assert_eq!(Some(&list), lists.get(&("apps".into(), "v1".into())));
         assert_eq!(list[0].subresources, ["scale", "status"]);
+        assert_eq!(
+            (list[0].short_names.as_slice(), list[0].categories.as_slice()),
+            (&["deploy".into()][..], &["all".into()][..])
+        );
+        // kubectl finds the type of a subresource in the cache.
+        let file = json::parse(&std::fs::read(directory.path().join("apps/v1/serverresources.json")).unwrap()).unwrap();
+        let scale = &file["resources"][1];
+        assert_eq!((scale["name"].as_str(), scale["group"].as_str()), (Some("deployments/scale"), Some("autoscaling")));
         assert!(directory.path().join("apps/v1/serverresources.json").exists());
     }
 }
