@@ -22,7 +22,6 @@ pub mod read;
 pub mod resources;
 mod service;
 mod storage;
-pub mod tabs;
 mod volumes;
 pub mod workloads;
 pub mod writer;
@@ -86,6 +85,14 @@ pub fn render(kind: Option<&Kind>, object: &Value, related: &Related, clock: &Cl
         common::events(&mut writer, events);
     }
     Ok(writer.finish())
+}
+
+/// Returns the description of a pod template, without aligned columns.
+pub fn template(template: &Value) -> String {
+    let clock = Clock::system();
+    let mut writer = Writer::new(&clock);
+    pod::write_template(&mut writer, template);
+    writer.into_unaligned()
 }
 
 /// Returns the row of a kind.

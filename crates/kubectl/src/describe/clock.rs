@@ -30,6 +30,12 @@ impl Clock {
         self.format(timestamp, "%Y-%m-%d %H:%M:%S %z %Z", "0001-01-01 00:00:00 +0000 UTC")
     }
 
+    /// Formats the current time like `2006-01-02T15:04:05Z`, in the local zone.
+    pub fn rfc3339(&self) -> String {
+        let text = self.format(&self.now.to_string(), "%Y-%m-%dT%H:%M:%S%:z", "");
+        text.strip_suffix("+00:00").map_or_else(|| text.clone(), |text| format!("{text}Z"))
+    }
+
     /// Formats the time since `timestamp`: `5m`, or `<unknown>` if it is empty.
     pub fn since(&self, timestamp: &str) -> String {
         parse(timestamp).map_or_else(|| "<unknown>".to_owned(), |time| human_duration(self.now.since(time)))

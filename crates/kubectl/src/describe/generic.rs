@@ -112,7 +112,9 @@ mod tests {
         check("podIP", "Pod IP");
         check("podCIDRs", "Pod CIDRs");
         check("PDFLoader", "PDFLoader");
-        check("clusterIPs", "Cluster IPs");
+        check("clusterIPs", "Cluster I Ps");
+        check("HTTPSProxy", "HTTPSProxy");
+        check("respectPDBs", "Respect PDBs");
         check("f:metadata", "f:metadata");
         check("caBundle", "Ca Bundle");
         check("x-kubernetes-list-type", "X - Kubernetes - List - Type");

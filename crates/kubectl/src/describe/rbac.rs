@@ -54,7 +54,8 @@ fn compact(rules: &[Value]) -> Vec<Rule> {
         let same = |have: &&mut Rule| rule.url.is_none() && have.is_about_same(&rule);
         match out.iter_mut().find(same) {
             Some(have) => {
-                have.verbs.extend(rule.verbs.into_iter().filter(|verb| !have.verbs.contains(verb)).collect::<Vec<_>>())
+                let new: Vec<String> = rule.verbs.into_iter().filter(|verb| !have.verbs.contains(verb)).collect();
+                have.verbs.extend(new);
             }
             None => out.push(rule),
         }

@@ -151,7 +151,7 @@ fn users<'a>(claim: &Value, pods: &'a [Value]) -> Vec<&'a str> {
     for owner in Meta::of(claim).owner_references().filter(|owner| owner.kind() == "Pod") {
         let is_owner = |pod: &&Value| pod.text("metadata.uid") == owner.uid();
         if let Some(pod) = pods.iter().find(is_owner)
-            && !users.iter().any(|user| is_owner(user))
+            && !users.iter().any(is_owner)
         {
             users.push(pod);
         }
@@ -180,7 +180,7 @@ pub fn class_description(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rend
     line!(w, 0, "Name:\t{}", name(class));
     let annotations = class.map("metadata.annotations");
     let set = |annotation: &&str| annotations.get(annotation).and_then(Value::as_str) == Some("true");
-    line!(w, 0, "IsDefaultClass:\t{}", if DEFAULT_CLASS_ANNOTATIONS.iter().any(|a| set(&a)) { "Yes" } else { "No" });
+    line!(w, 0, "IsDefaultClass:\t{}", if DEFAULT_CLASS_ANNOTATIONS.iter().any(set) { "Yes" } else { "No" });
     line!(w, 0, "Annotations:\t{}", format_labels(class.at(&["metadata", "annotations"])));
     line!(w, 0, "Provisioner:\t{}", class.text("provisioner"));
     line!(w, 0, "Parameters:\t{}", format_labels(class.get("parameters")));

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::clock::Clock;
-use super::tabs;
+use crate::print::tabwriter::TabWriter;
 
 /// Collects the text of one description. Columns are separated by tabs and aligned when the text is finished.
 pub struct Writer<'a> {
@@ -52,7 +52,7 @@ impl<'a> Writer<'a> {
 
     /// Aligns the text so far. Columns of later text are independent of it.
     pub fn flush(&mut self) {
-        tabs::align(&self.pending, PADDING, &mut self.finished);
+        self.finished.push_str(&TabWriter::new(0, PADDING).format(&self.pending));
         self.pending.clear();
     }
 
@@ -61,6 +61,11 @@ impl<'a> Writer<'a> {
         self.nested += levels;
         write(self);
         self.nested -= levels;
+    }
+
+    /// Returns the text with its tabs.
+    pub fn into_unaligned(self) -> String {
+        self.pending
     }
 
     pub fn finish(mut self) -> String {
