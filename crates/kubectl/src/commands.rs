@@ -2,11 +2,15 @@
 
 mod apply;
 pub mod attach;
+mod autoscale;
 mod config;
+mod cordon;
 mod cp;
 mod create;
 mod debug;
+mod describe;
 mod diff;
+mod drain;
 mod edit;
 pub mod exec;
 mod expose;
@@ -15,8 +19,11 @@ pub mod logs;
 mod options;
 mod patch;
 mod port_forward;
+mod rollout;
 mod run;
+mod scale;
 mod set;
+mod taint;
 mod version;
 
 use crate::Failure;
@@ -42,7 +49,17 @@ pub static COMMANDS: &[&Command] = &[
     &set::COMMAND,
     // Basic commands.
     &edit::COMMAND,
+    // Deployment commands.
+    &rollout::COMMAND,
+    &scale::COMMAND,
+    &autoscale::COMMAND,
+    // Cluster management commands.
+    &cordon::CORDON,
+    &cordon::UNCORDON,
+    &drain::COMMAND,
+    &taint::COMMAND,
     // Troubleshooting and debugging commands.
+    &describe::COMMAND,
     &logs::COMMAND,
     &attach::COMMAND,
     &exec::COMMAND,

@@ -1,0 +1,143 @@
+//! `kubectl taint`: adds taints to nodes and removes them.
+
+mod plan;
+
+use client::Patch;
+use apimachinery::{Value, value};
+
+use crate::changes::{self, DryRun, Form, Results};
+use crate::command::{Command, Flag, Group};
+use crate::resources::Builder;
+use crate::{Context, Failure, Invocation, flags};
+use plan::Changes;
+
+pub static COMMAND: Command = Command {
+    name: "taint",
+    group: Group::ClusterManagement,
+    summary: "Update the taints on one or more nodes",
+    description: "Update the taints on one or more nodes.
+
+  *  A taint consists of a key, value, and effect. As an argument here, it is expressed as key=value:effect.
+  *  The key must begin with a letter or number, and may contain letters, numbers, hyphens, dots, and underscores, up to 253 characters.
+  *  Optionally, the key can begin with a DNS subdomain prefix and a single '/', like example.com/my-app.
+  *  The value is optional. If given, it must begin with a letter or number, and may contain letters, numbers, hyphens, dots, and underscores, up to 63 characters.
+  *  The effect must be NoSchedule, PreferNoSchedule or NoExecute.
+  *  Currently taint can only apply to node.",
+    examples: "  # Update node 'foo' with a taint with key 'dedicated' and value 'special-user' and effect 'NoSchedule'
+  # If a taint with that key and effect already exists, its value is replaced as specified
+  kubectl taint nodes foo dedicated=special-user:NoSchedule
+  
+  # Remove from node 'foo' the taint with key 'dedicated' and effect 'NoSchedule' if one exists
+  kubectl taint nodes foo dedicated:NoSchedule-
+  
+  # Remove from node 'foo' all the taints with key 'dedicated'
+  kubectl taint nodes foo dedicated-
+  
+  # Add a taint with key 'dedicated' on nodes having label myLabel=X
+  kubectl taint node -l myLabel=X  dedicated=foo:PreferNoSchedule
+  
+  # Add to node 'foo' a taint with key 'bar' and no value
+  kubectl taint nodes foo bar:NoSchedule",
+    usage: "kubectl taint NODE NAME KEY_1=VAL_1:TAINT_EFFECT_1 ... KEY_N=VAL_N:TAINT_EFFECT_N [options]",
+    flags: &[flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, flags::SELECTOR, &[
+        Flag::bool("overwrite", "If true, allow taints to be overwritten, otherwise reject taint updates that overwrite existing taints."),
+        Flag::bool("all", "Select all nodes in the cluster"),
+        flags::field_manager("kubectl-taint"),
+    ]],
+    run: Some(|context, invocation| Box::pin(run(context, invocation))),
+    ..Command::EMPTY
+};
+
+async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    let dry_run = DryRun::of(context, invocation)?;
+    let options = changes::write_options(invocation, dry_run)?;
+    let (resources, changes) = arguments(invocation)?;
+    check(context, invocation, &resources, &changes).await?;
+    let (all, selector) = (invocation.bool("all"), invocation.text("selector"));
+    let builder = Builder::new(context).namespace(&context.namespace()?).latest().selector(selector);
+    let builder = match all || !selector.is_empty() {
+        true => builder.types_or_names(false, &["node".to_owned()]).select_all(all),
+        false => builder.names("node", &resources[1..]),
+    };
+    // As in kubectl, the message does not say that it was a dry run.
+    let mut results = Results::new(context, invocation, DryRun::None, Form::Typed)?;
+    let found = builder.found().await?;
+    let mut failures = found.failures;
+    for info in found.infos {
+        let taints = info.object.at(&["spec", "taints"]).and_then(Value::as_array).unwrap_or_default();
+        let planned = changes.apply(&info.name, taints, invocation.bool("overwrite"));
+        let (operation, taints) = match planned {
+            Ok(planned) => planned,
+            Err(problems) if problems.len() > 1 => {
+                failures.push(Failure::plain(problems.join("\n")));
+                continue;
+            }
+            Err(problems) => {
+                failures.push(Failure::new(problems.concat()));
+                continue;
+            }
+        };
+        let taints = if taints.is_empty() { Value::Null } else { Value::Array(taints) };
+        let patch = value!({"spec": {"taints": taints}});
+        let object = match dry_run {
+            DryRun::Client => apimachinery::patch::merge::apply(info.object.clone(), patch),
+            _ => match context.client()?.patch(&info.target(), &Patch::Strategic(patch), &options).await {
+                Ok(object) => object,
+                Err(error) => {
+                    failures.push(error.into());
+                    continue;
+                }
+            },
+        };
+        results.print(&object, operation)?;
+    }
+    Failure::all(failures)
+}
+
+/// Splits the arguments into the type with names, and changes of taints.
+fn arguments(invocation: &Invocation) -> Result<(Vec<String>, Changes), Failure> {
+    let is_change = |arg: &String| arg.contains('=') || arg.contains(':') || arg.ends_with('-');
+    let first = invocation.args.iter().position(is_change).unwrap_or(invocation.args.len());
+    let (resources, changes) = invocation.args.split_at(first);
+    if let Some(late) = changes.iter().find(|arg| !is_change(arg)) {
+        return Err(Failure::new(format!("all resources must be specified before taint changes: {late}")));
+    }
+    if resources.is_empty() {
+        return Err(Failure::new("one or more resources must be specified as <resource> <name>"));
+    }
+    if changes.is_empty() {
+        return Err(Failure::new("at least one taint update is required"));
+    }
+    let changes = Changes::parse(changes).map_err(|problem| Failure::usage(&invocation.name(), problem))?;
+    Ok((resources.to_vec(), changes))
+}
+
+async fn check(
+    context: &Context,
+    invocation: &Invocation,
+    resources: &[String],
+    changes: &Changes,
+) -> Result<(), Failure> {
+    let resource = resources[0].to_lowercase();
+    let mapping = context.mapper().await?.resource(&resource).await;
+    let mapping = mapping.map_err(|failure| Failure::plain(failure.message))?;
+    if mapping.resource.kind != "Node" {
+        return Err(Failure::new(format!("invalid resource type {resource}, only node types are supported")));
+    }
+    let conflicts = changes.conflicts();
+    if !conflicts.is_empty() {
+        let conflicts = conflicts.join(", ");
+        return Err(Failure::new(format!(
+            "can not both modify and remove the following taint(s) in the same command: {conflicts}"
+        )));
+    }
+    let (all, selector) = (invocation.bool("all"), invocation.text("selector"));
+    if all && !selector.is_empty() {
+        return Err(Failure::new("setting 'all' parameter with a non empty selector is prohibited"));
+    }
+    if !all && selector.is_empty() && resources.len() < 2 {
+        let problem = "at least one resource name must be specified since 'all' parameter is not set";
+        return Err(Failure::new(problem));
+    }
+    Ok(())
+}
