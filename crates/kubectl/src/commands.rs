@@ -1,30 +1,43 @@
 //! The table of commands. A new command is a row here and a module below.
 
+mod api_resources;
+mod api_versions;
 mod apply;
 pub mod attach;
 mod autoscale;
+mod cluster_info;
 mod config;
 mod cordon;
 mod cp;
 mod create;
 mod debug;
+mod delete;
 mod describe;
 mod diff;
 mod drain;
 mod edit;
+mod events;
 pub mod exec;
+mod explain;
 mod expose;
+mod get;
 mod kustomize;
 pub mod logs;
 mod options;
 mod patch;
+mod plugin;
 mod port_forward;
+mod proxy;
+mod raw;
+mod replace;
 mod rollout;
 mod run;
 mod scale;
 mod set;
 mod taint;
+mod top;
 mod version;
+mod wait;
 
 use crate::Failure;
 use crate::command::{Command, Group};
@@ -48,12 +61,17 @@ pub static COMMANDS: &[&Command] = &[
     &run::COMMAND,
     &set::COMMAND,
     // Basic commands.
+    &explain::COMMAND,
+    &get::COMMAND,
     &edit::COMMAND,
-    // Deployment commands.
+    &delete::COMMAND,
+    // Deploy commands.
     &rollout::COMMAND,
     &scale::COMMAND,
     &autoscale::COMMAND,
     // Cluster management commands.
+    &cluster_info::COMMAND,
+    &top::COMMAND,
     &cordon::CORDON,
     &cordon::UNCORDON,
     &drain::COMMAND,
@@ -64,16 +82,23 @@ pub static COMMANDS: &[&Command] = &[
     &attach::COMMAND,
     &exec::COMMAND,
     &port_forward::COMMAND,
+    &proxy::COMMAND,
     &cp::COMMAND,
     &debug::COMMAND,
+    &events::COMMAND,
     // Advanced commands.
     &diff::COMMAND,
     &apply::COMMAND,
     &patch::COMMAND,
+    &replace::COMMAND,
+    &wait::COMMAND,
     &kustomize::COMMAND,
     // Other commands.
+    &api_resources::COMMAND,
+    &api_versions::COMMAND,
     &config::COMMAND,
     &options::COMMAND,
+    &plugin::COMMAND,
     &version::COMMAND,
 ];
 

@@ -381,13 +381,17 @@ pub fn home() -> PathBuf {
     std::env::var_os("HOME").unwrap_or_else(|| OsString::from("/")).into()
 }
 
-fn user_agent() -> String {
-    let architecture = match std::env::consts::ARCH {
+/// Returns the processor architecture by its name in Go.
+pub fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
-    };
-    format!("kubectl/{} ({}/{architecture}) knarr", crate::VERSION, std::env::consts::OS)
+    }
+}
+
+fn user_agent() -> String {
+    format!("kubectl/{} ({}/{}) knarr", crate::VERSION, std::env::consts::OS, architecture())
 }
 
 #[cfg(test)]

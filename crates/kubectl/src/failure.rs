@@ -7,6 +7,8 @@ use std::io;
 use client::{AnswerError, TransportError};
 use apimachinery::status::{Reason, Status};
 
+use crate::print::format::PrintError;
+
 /// Why a command failed. `Display` is what standard error shows.
 #[derive(Clone, Debug)]
 pub struct Failure {
@@ -156,6 +158,12 @@ impl From<TransportError> for Failure {
 impl From<AnswerError> for Failure {
     fn from(error: AnswerError) -> Self {
         client::Error::from(error).into()
+    }
+}
+
+impl From<PrintError> for Failure {
+    fn from(error: PrintError) -> Self {
+        Self::new(error.message)
     }
 }
 

@@ -27,9 +27,11 @@ pub mod output;
 pub mod plugins;
 pub mod pods;
 pub mod print;
+pub mod request;
 pub mod resources;
 pub mod stream;
 pub mod transport;
+pub mod wait;
 
 use std::ffi::OsString;
 use std::io::Write;

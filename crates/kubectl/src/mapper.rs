@@ -101,6 +101,16 @@ impl Mapper {
         Err(Failure::new(format!("the server doesn't have a resource type {:?}", wanted.resource())))
     }
 
+    /// Finds all types with a plural, singular or short name, in the order of preference.
+    pub async fn resources(&self, name: &str) -> Result<Vec<Mapping>, Failure> {
+        let found = self.find_all(name).await?;
+        if found.is_empty() && !self.fresh.get() {
+            self.refresh().await?;
+            return self.find_all(name).await;
+        }
+        Ok(found)
+    }
+
     /// Finds the type of an object. An empty version selects the preferred one.
     pub async fn kind(&self, kind: &GroupVersionKind) -> Result<Mapping, Failure> {
         if let Some(found) = self.find_kind(kind).await? {
@@ -234,6 +244,22 @@ impl Mapper {
             }
         }
         Ok(None)
+    }
+
+    async fn find_all(&self, name: &str) -> Result<Vec<Mapping>, Failure> {
+        for pattern in TypeName::parse(name).patterns() {
+            let mut found = Vec::new();
+            for group in self.groups().await?.iter() {
+                for version in group.by_preference() {
+                    let list = self.list(&group.name, version).await?;
+                    found.extend(list.iter().filter(|mapping| pattern.matches(mapping)).cloned());
+                }
+            }
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+        Ok(Vec::new())
     }
 
     /// Warns that a short name matches more than one type.

@@ -1,0 +1,165 @@
+//! `kubectl api-resources`: the types of the server.
+
+use std::io::Write;
+
+use apimachinery::{Object, Str, Value, value};
+
+use crate::command::{Command, Flag};
+use crate::print::tabwriter::TabWriter;
+use crate::print::{Format, Formats};
+use crate::{Context, Failure, Invocation, Mapping};
+
+pub static COMMAND: Command = Command {
+    name: "api-resources",
+    summary: "Print the supported API resources on the server",
+    description: "Print the supported API resources on the server.",
+    examples: "  # Print the supported API resources
+  kubectl api-resources
+  
+  # Print the supported API resources with more information
+  kubectl api-resources -o wide
+  
+  # Print the supported API resources sorted by a column
+  kubectl api-resources --sort-by=name
+  
+  # Print the supported namespaced resources
+  kubectl api-resources --namespaced=true
+  
+  # Print the supported non-namespaced resources
+  kubectl api-resources --namespaced=false
+  
+  # Print the supported API resources with a specific APIGroup
+  kubectl api-resources --api-group=rbac.authorization.k8s.io",
+    usage: "kubectl api-resources [flags] [options]",
+    flags: &[&[
+        Flag::text("api-group", "", "Limit to resources in the specified API group."),
+        Flag::bool("cached", "Use the cached list of resources if available."),
+        Flag::list("categories", "Limit to resources that belong to the specified categories."),
+        Flag::bool(
+            "namespaced",
+            "If false, non-namespaced resources will be returned, otherwise returning namespaced resources by default.",
+        )
+        .default("true"),
+        Flag::bool(
+            "no-headers",
+            "When using the default or custom-column output format, don't print headers (default print headers).",
+        ),
+        Flag::text("output", "", "Output format. One of: (json, yaml, kyaml, name, wide).").short('o'),
+        Flag::bool(
+            "show-managed-fields",
+            "If true, keep the managedFields when printing objects in JSON or YAML format.",
+        ),
+        Flag::text(
+            "sort-by",
+            "",
+            "If non-empty, sort list of resources using specified field. The field can be either 'name' or 'kind'.",
+        ),
+        Flag::list("verbs", "Limit to resources that support the specified verbs."),
+    ]],
+    run: Some(|context, invocation| Box::pin(run(context, invocation))),
+    ..Command::EMPTY
+};
+
+async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    if !invocation.args.is_empty() {
+        let args = invocation.args.join(" ");
+        return Err(Failure::usage(&invocation.name(), format_args!("unexpected arguments: [{args}]")));
+    }
+    let sort_by = invocation.text("sort-by");
+    if !matches!(sort_by, "" | "name" | "kind") {
+        return Err(Failure::new("--sort-by accepts only name or kind"));
+    }
+    let output = invocation.text("output");
+    check_output(output)?;
+    let mapper = context.mapper().await?;
+    if !invocation.bool("cached") {
+        mapper.refresh().await?;
+    }
+    let mut mappings = mapper.preferred().await?;
+    mappings.retain(|mapping| matches(invocation, mapping));
+    mappings
+        .sort_by(|a, b| key(a, sort_by).cmp(key(b, sort_by)).then_with(|| a.resource.plural.cmp(&b.resource.plural)));
+    let text = match output {
+        "name" => mappings.iter().map(|mapping| format!("{}\n", mapping.resource)).collect(),
+        "" | "wide" => table(&mappings, output == "wide", invocation.bool("no-headers")),
+        _ => Format::new(Formats::Common, output).printer()?.print(&document(&mappings))?,
+    };
+    context.out().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+fn check_output(output: &str) -> Result<(), Failure> {
+    if matches!(output, "" | "wide" | "name" | "json" | "yaml" | "kyaml") {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "unable to match a printer suitable for the output format {output:?}, allowed formats are: \
+         json,kyaml,name,wide,yaml"
+    )))
+}
+
+fn matches(invocation: &Invocation, mapping: &Mapping) -> bool {
+    let all = |wanted: Vec<String>, have: &[Str]| wanted.iter().all(|one| have.iter().any(|it| it == one));
+    !mapping.verbs.is_empty()
+        && (!invocation.is_set("api-group") || mapping.resource.group == invocation.text("api-group"))
+        && (!invocation.is_set("namespaced") || mapping.namespaced() == invocation.bool("namespaced"))
+        && all(invocation.list("verbs"), &mapping.verbs)
+        && all(invocation.list("categories"), &mapping.categories)
+}
+
+fn key<'a>(mapping: &'a Mapping, sort_by: &str) -> &'a str {
+    match sort_by {
+        "name" => &mapping.resource.plural,
+        "kind" => &mapping.resource.kind,
+        _ => &mapping.resource.group,
+    }
+}
+
+fn table(mappings: &[Mapping], wide: bool, no_headers: bool) -> String {
+    let mut text = String::new();
+    if !no_headers {
+        text.push_str("NAME\tSHORTNAMES\tAPIVERSION\tNAMESPACED\tKIND");
+        text.push_str(if wide { "\tVERBS\tCATEGORIES\n" } else { "\n" });
+    }
+    for mapping in mappings {
+        let resource = &mapping.resource;
+        text.push_str(&format!(
+            "{}\t{}\t{}\t{}\t{}",
+            resource.plural,
+            mapping.short_names.join(","),
+            resource.api_version(),
+            mapping.namespaced(),
+            resource.kind
+        ));
+        if wide {
+            text.push_str(&format!("\t{}\t{}", mapping.verbs.join(","), mapping.categories.join(",")));
+        }
+        text.push('\n');
+    }
+    TabWriter::for_tables().format(&text)
+}
+
+fn document(mappings: &[Mapping]) -> Value {
+    let strings = |list: &[Str]| -> Vec<Value> { list.iter().map(|it| Value::from(it.clone())).collect() };
+    let resource = |mapping: &Mapping| {
+        let mut item = Object::new();
+        item.insert("name", mapping.resource.plural.clone());
+        item.insert("singularName", mapping.singular.clone());
+        item.insert("namespaced", mapping.namespaced());
+        if !mapping.resource.group.is_empty() {
+            item.insert("group", mapping.resource.group.clone());
+        }
+        item.insert("version", mapping.resource.version.clone());
+        item.insert("kind", mapping.resource.kind.clone());
+        item.insert("verbs", strings(&mapping.verbs));
+        if !mapping.short_names.is_empty() {
+            item.insert("shortNames", strings(&mapping.short_names));
+        }
+        if !mapping.categories.is_empty() {
+            item.insert("categories", strings(&mapping.categories));
+        }
+        Value::from(item)
+    };
+    let resources: Vec<Value> = mappings.iter().map(resource).collect();
+    value!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "", "resources": resources})
+}

@@ -1,0 +1,165 @@
+//! `kubectl cluster-info dump`: objects and logs for diagnosis, on standard output or in a directory.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use client::{ListOptions, Target};
+use http::Method;
+use apimachinery::meta::Meta;
+use apimachinery::{Resource, Value, value};
+
+use crate::command::{Command, Flag};
+use crate::print::{Format, Formats, Printer};
+use crate::request;
+use crate::{Context, Failure, Invocation};
+
+pub static COMMAND: Command = Command {
+    name: "dump",
+    summary: "Dump relevant information for debugging and diagnosis",
+    description: "Dump cluster information out suitable for debugging and diagnosing cluster problems.  By default, dumps everything to stdout. You can optionally specify a directory with --output-directory.  If you specify a directory, Kubernetes will build a set of files in that directory.  By default, only dumps things in the current namespace and 'kube-system' namespace, but you can switch to a different namespace with the --namespaces flag, or specify --all-namespaces to dump all namespaces.
+
+ The command also dumps the logs of all of the pods in the cluster; these logs are dumped into different directories based on namespace and pod name.",
+    examples: "  # Dump current cluster state to stdout
+  kubectl cluster-info dump
+  
+  # Dump current cluster state to /path/to/cluster-state
+  kubectl cluster-info dump --output-directory=/path/to/cluster-state
+  
+  # Dump all namespaces to stdout
+  kubectl cluster-info dump --all-namespaces
+  
+  # Dump a set of namespaces to /path/to/cluster-state
+  kubectl cluster-info dump --namespaces default,kube-system --output-directory=/path/to/cluster-state",
+    usage: "kubectl cluster-info dump [flags] [options]",
+    flags: &[&[
+        Flag::bool("all-namespaces", "If true, dump all namespaces.  If true, --namespaces is ignored.").short('A'),
+        Flag::bool("allow-missing-template-keys", "If true, ignore any errors in templates when a field or map key is missing in the template. Only applies to golang and jsonpath output formats.").default("true"),
+        Flag::list("namespaces", "A comma separated list of namespaces to dump."),
+        Flag::text("output", "json", "Output format. One of: (json, yaml, kyaml, name, go-template, go-template-file, template, templatefile, jsonpath, jsonpath-as-json, jsonpath-file).").short('o'),
+        Flag::text("output-directory", "", "Where to output the files.  If empty or '-' uses stdout, otherwise creates a directory hierarchy in that directory"),
+        Flag::duration("pod-running-timeout", "20s", "The length of time (like 5s, 2m, or 3h, higher than zero) to wait until at least one pod is running"),
+        Flag::bool("show-managed-fields", "If true, keep the managedFields when printing objects in JSON or YAML format."),
+        Flag::text("template", "", "Template string or path to template file to use when -o=go-template, -o=go-template-file. The template format is golang templates [http://golang.org/pkg/text/template/#pkg-overview]."),
+    ]],
+    run: Some(|context, invocation| Box::pin(run(context, invocation))),
+    ..Command::EMPTY
+};
+
+static NODES: Resource = Resource::cluster("", "v1", "nodes", "Node");
+static NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces", "Namespace");
+/// The types of a namespace with their file names. Pods are the last, and their logs follow.
+static TYPES: [(&str, Resource); 7] = [
+    ("events", Resource::namespaced("", "v1", "events", "Event")),
+    ("replication-controllers", Resource::namespaced("", "v1", "replicationcontrollers", "ReplicationController")),
+    ("services", Resource::namespaced("", "v1", "services", "Service")),
+    ("daemonsets", Resource::namespaced("apps", "v1", "daemonsets", "DaemonSet")),
+    ("deployments", Resource::namespaced("apps", "v1", "deployments", "Deployment")),
+    ("replicasets", Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet")),
+    ("pods", Resource::namespaced("", "v1", "pods", "Pod")),
+];
+
+struct Dump<'a> {
+    context: &'a Context,
+    printer: Printer,
+    /// `None` for standard output.
+    directory: Option<PathBuf>,
+    extension: &'static str,
+}
+
+async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    let directory = Some(invocation.text("output-directory")).filter(|text| !matches!(*text, "" | "-"));
+    let extension = match invocation.text("output") {
+        "json" => ".json",
+        "yaml" => ".yaml",
+        _ => ".txt",
+    };
+    let printer = Format::of(invocation, Formats::Common).printer()?;
+    let mut dump = Dump { context, printer, directory: directory.map(PathBuf::from), extension };
+    let nodes = dump.list(&NODES, "").await?;
+    dump.print(&nodes, "nodes")?;
+    for namespace in namespaces(&dump, invocation).await? {
+        for (file, resource) in &TYPES {
+            let list = dump.list(resource, &namespace).await?;
+            dump.print(&list, &format!("{namespace}/{file}"))?;
+            if resource.plural == "pods" {
+                dump.logs(&list).await?;
+            }
+        }
+    }
+    if let Some(directory) = directory {
+        writeln!(context.out(), "Cluster info dumped to {directory}")?;
+    }
+    Ok(())
+}
+
+async fn namespaces(dump: &Dump<'_>, invocation: &Invocation) -> Result<Vec<String>, Failure> {
+    if invocation.bool("all-namespaces") {
+        let list = dump.list(&NAMESPACES, "").await?;
+        let items = list.get("items").and_then(Value::as_array).unwrap_or_default();
+        return Ok(items.iter().map(|item| Meta::of(item).name().to_owned()).collect());
+    }
+    let named = invocation.list("namespaces");
+    if named.is_empty() {
+        return Ok(vec!["kube-system".to_owned(), dump.context.namespace()?.name]);
+    }
+    Ok(named)
+}
+
+impl Dump<'_> {
+    async fn list(&self, resource: &Resource, namespace: &str) -> Result<Value, Failure> {
+        let target = Target::within(resource, namespace);
+        let list = self.context.client()?.list_all(&target, &ListOptions::default()).await?;
+        let mut items = list.items;
+        for item in items.iter_mut().filter_map(Value::as_object_mut) {
+            item.remove("kind");
+            item.remove("apiVersion");
+        }
+        Ok(value!({
+            "kind": (format!("{}List", resource.kind)), "apiVersion": (resource.api_version()),
+            "metadata": {"resourceVersion": (list.resource_version)}, "items": items,
+        }))
+    }
+
+    fn print(&mut self, list: &Value, file: &str) -> Result<(), Failure> {
+        let text = self.printer.print(list)?;
+        self.write(text.as_bytes(), &format!("{file}{}", self.extension))
+    }
+
+    fn write(&self, bytes: &[u8], file: &str) -> Result<(), Failure> {
+        let Some(directory) = &self.directory else {
+            return Ok(self.context.out().write_all(bytes)?);
+        };
+        let file = directory.join(file);
+        std::fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
+        Ok(std::fs::write(file, bytes)?)
+    }
+
+    async fn logs(&self, pods: &Value) -> Result<(), Failure> {
+        let client = self.context.client()?;
+        for pod in pods.get("items").and_then(Value::as_array).unwrap_or_default() {
+            let meta = Meta::of(pod);
+            let (namespace, name) = (meta.namespace(), meta.name());
+            let mut text: Vec<u8> = Vec::new();
+            let containers = |field| pod.at(&["spec", field]).and_then(Value::as_array).unwrap_or_default();
+            for container in containers("initContainers").iter().chain(containers("containers")) {
+                let container = container.str_at(&["name"]).unwrap_or_default();
+                let title = format!("logs for container {container} of pod {namespace}/{name}");
+                writeln!(text, "==== START {title} ====")?;
+                let target = Target::named(&TYPES[6].1, namespace, name).subresource("log");
+                let path = request::Path::new(target.path().map_err(client::Error::from)?).with("container", container);
+                match request::send(&client, Method::GET, path, "*/*", Bytes::new()).await {
+                    Ok(response) => text.extend_from_slice(&request::collect(response.into_body()).await?),
+                    Err(failure) => writeln!(
+                        text,
+                        "Request log error: {}",
+                        failure.status().map_or(failure.message.as_str(), |status| status.message.as_str())
+                    )?,
+                }
+                writeln!(text, "==== END {title} ====")?;
+            }
+            self.write(&text, &format!("{namespace}/{name}/logs.txt"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,201 @@
+//! `kubectl events`: events in the order of their time.
+
+use std::io::Write;
+
+use client::{Event, ListOptions, Target, WatchOptions};
+use apimachinery::table::age;
+use apimachinery::time::Time;
+use apimachinery::{Resource, Value, value};
+
+use crate::command::{Command, Flag, Group};
+use crate::print::tabwriter::TabWriter;
+use crate::print::{Format, Formats, Printer, escape_terminal};
+use crate::{Context, Failure, Invocation, flags};
+
+pub static COMMAND: Command = Command {
+    name: "events",
+    group: Group::Troubleshooting,
+    summary: "List events",
+    description: "Display events.
+
+ Prints a table of the most important information about events. You can request events for a namespace, for all namespace, or filtered to only those pertaining to a specified resource.",
+    examples: "  # List recent events in the default namespace
+  kubectl events
+  
+  # List recent events in all namespaces
+  kubectl events --all-namespaces
+  
+  # List recent events for the specified pod, then wait for more events and list them as they arrive
+  kubectl events --for pod/web-pod-13je7 --watch
+  
+  # List recent events in YAML format
+  kubectl events -oyaml
+  
+  # List recent only events of type 'Warning' or 'Normal'
+  kubectl events --types=Warning,Normal",
+    usage: "kubectl events [(-o|--output=)json|yaml|kyaml|name|go-template|go-template-file|template|templatefile|jsonpath|jsonpath-as-json|jsonpath-file] [--for TYPE/NAME] [--watch] [--types=Normal,Warning] [options]",
+    flags: &[flags::OUTPUT, flags::ALL_NAMESPACES, &[
+        Flag::int("chunk-size", "500", "Return large lists in chunks rather than all at once. Pass 0 to disable."),
+        Flag::text("for", "", "Filter events to only those pertaining to the specified resource."),
+        Flag::bool("no-headers", "When using the default output format, don't print headers."),
+        Flag::list("types", "Output only events of given types."),
+        Flag::bool("watch", "After listing the requested events, watch for more events.").short('w'),
+    ]],
+    run: Some(|context, invocation| Box::pin(run(context, invocation))),
+    ..Command::EMPTY
+};
+
+static EVENTS: Resource = Resource::namespaced("", "v1", "events", "Event");
+
+async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    let field_selector = field_selector(context, invocation).await?;
+    let types = invocation.list("types");
+    if types.iter().any(|kind| !kind.eq_ignore_ascii_case("Normal") && !kind.eq_ignore_ascii_case("Warning")) {
+        return Err(Failure::new("valid --types are Normal or Warning"));
+    }
+    let all = invocation.bool("all-namespaces");
+    let namespace = context.namespace()?.name;
+    let target = Target::within(&EVENTS, if all { "" } else { namespace.as_str() });
+    let mut lines = Lines {
+        printer: Format::of(invocation, Formats::Common).printer()?,
+        tabs: TabWriter::for_tables(),
+        headers: !invocation.bool("no-headers"),
+        all,
+    };
+    let wanted = |event: &Value| {
+        let have = event.str_at(&["type"]).unwrap_or_default();
+        types.is_empty() || types.iter().any(|kind| kind.eq_ignore_ascii_case(have))
+    };
+    let client = context.client()?;
+    if invocation.bool("watch") {
+        let options = WatchOptions { field_selector, ..WatchOptions::default() };
+        let mut watch = client.watch(&target, &options).await?;
+        while let Some(event) = watch.next().await {
+            if let Event::Added(event) | Event::Modified(event) = event?
+                && wanted(&event)
+            {
+                context.out().write_all(lines.print(&event, now())?.as_bytes())?;
+                context.out().flush()?;
+            }
+        }
+        return Ok(());
+    }
+    let limit = invocation.int("chunk-size").try_into().unwrap_or(0);
+    let options = ListOptions { field_selector, limit, ..ListOptions::default() };
+    let mut events = client.list_all(&target, &options).await?.items;
+    events.retain(wanted);
+    if events.is_empty() {
+        if all {
+            writeln!(context.err(), "No events found.")?;
+        } else {
+            writeln!(context.err(), "No events found in {namespace} namespace.")?;
+        }
+        return Ok(());
+    }
+    events.sort_by_key(time);
+    let list = value!({"kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": events});
+    context.out().write_all(lines.print(&list, now())?.as_bytes())?;
+    Ok(())
+}
+
+async fn field_selector(context: &Context, invocation: &Invocation) -> Result<String, Failure> {
+    let object = invocation.text("for");
+    if object.is_empty() {
+        return Ok(String::new());
+    }
+    let Some((kind, name)) = object.split_once('/') else {
+        return Err(Failure::new("--for must be in resource/name form"));
+    };
+    if name.contains('/') {
+        return Err(Failure::new("arguments in resource/name form may not have more than one slash"));
+    }
+    let resource = context.mapper().await?.resource(&kind.to_lowercase()).await?.resource;
+    let (kind, version) = (&resource.kind, resource.api_version());
+    Ok(format!("involvedObject.kind={kind},involvedObject.apiVersion={version},involvedObject.name={name}"))
+}
+
+struct Lines {
+    printer: Printer,
+    tabs: TabWriter,
+    /// Whether the headers are still to be printed.
+    headers: bool,
+    all: bool,
+}
+
+impl Lines {
+    fn print(&mut self, events: &Value, now: Time) -> Result<String, Failure> {
+        if !self.printer.is_human() {
+            return Ok(self.printer.print(events)?);
+        }
+        let mut text = String::new();
+        if std::mem::take(&mut self.headers) {
+            text.push_str(if self.all { "NAMESPACE\t" } else { "" });
+            text.push_str("LAST SEEN\tTYPE\tREASON\tOBJECT\tMESSAGE\n");
+        }
+        for event in crate::print::items(events) {
+            let field = |keys: &[&str]| escape_terminal(event.str_at(keys).unwrap_or_default()).into_owned();
+            if self.all {
+                text.push_str(&format!("{}\t", field(&["metadata", "namespace"])));
+            }
+            let (kind, name) = (field(&["involvedObject", "kind"]), field(&["involvedObject", "name"]));
+            let (event_type, reason, message) = (field(&["type"]), field(&["reason"]), field(&["message"]));
+            let message = message.trim();
+            text.push_str(&format!("{}\t{event_type}\t{reason}\t{kind}/{name}\t{message}\n", interval(event, now)));
+        }
+        Ok(self.tabs.format(&text))
+    }
+}
+
+/// Returns when an event was last seen, and how often.
+fn interval(event: &Value, now: Time) -> String {
+    let since = |keys: &[&str]| age(at(event, keys), now);
+    let first = if at(event, &["eventTime"]).is_some() { since(&["eventTime"]) } else { since(&["firstTimestamp"]) };
+    let count = |keys: &[&str]| event.at(keys).and_then(Value::as_int).unwrap_or(0);
+    if event.get("series").is_some_and(|series| !series.is_null()) {
+        let times = count(&["series", "count"]);
+        return format!("{} (x{times} over {first})", since(&["series", "lastObservedTime"]));
+    }
+    match count(&["count"]) {
+        times if times > 1 => format!("{} (x{times} over {first})", since(&["lastTimestamp"])),
+        _ => first,
+    }
+}
+
+fn time(event: &Value) -> Option<Time> {
+    if event.get("series").is_some_and(|series| !series.is_null()) {
+        return at(event, &["series", "lastObservedTime"]);
+    }
+    at(event, &["lastTimestamp"]).or_else(|| at(event, &["eventTime"]))
+}
+
+fn at(event: &Value, keys: &[&str]) -> Option<Time> {
+    let text = event.str_at(keys)?;
+    Time::parse_micro(text).or_else(|_| Time::parse(text)).ok()
+}
+
+fn now() -> Time {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Time::from_unix(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_tell_how_often_an_event_was_seen() {
+        let now = Time::parse("2026-01-01T01:00:00Z").unwrap();
+        let check = |event: Value, expect: &str| assert_eq!(interval(&event, now), expect);
+        check(value!({"firstTimestamp": "2026-01-01T00:59:00Z", "count": 1}), "60s");
+        check(
+            value!({"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:59:50Z", "count": 3}),
+            "10s (x3 over 60m)",
+        );
+        check(
+            value!({"eventTime": "2026-01-01T00:50:00.000000Z",
+                "series": {"count": 2, "lastObservedTime": "2026-01-01T00:59:55.000000Z"}}),
+            "5s (x2 over 10m)",
+        );
+        check(value!({}), "<unknown>");
+    }
+}

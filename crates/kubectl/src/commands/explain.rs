@@ -1,0 +1,103 @@
+//! `kubectl explain`: the documentation of a type and its fields, from the server's OpenAPI.
+
+mod plaintext;
+
+use std::io::Write;
+
+use apimachinery::GroupVersion;
+
+use crate::command::{Command, Flag, Group};
+use crate::request::{self, Path};
+use crate::{Context, Failure, Invocation, Mapping};
+
+pub static COMMAND: Command = Command {
+    name: "explain",
+    group: Group::BasicIntermediate,
+    summary: "Get documentation for a resource",
+    description: "Describe fields and structure of various resources.
+
+ This command describes the fields associated with each supported API resource. Fields are identified via a simple JSONPath identifier:
+
+        <type>.<fieldName>[.<fieldName>]
+        
+ Information about each field is retrieved from the server in OpenAPI format.",
+    examples: "  # Get the documentation of the resource and its fields
+  kubectl explain pods
+  
+  # Get all the fields in the resource
+  kubectl explain pods --recursive
+  
+  # Get the explanation for deployment in supported api versions
+  kubectl explain deployments --api-version=apps/v1
+  
+  # Get the documentation of a specific field of a resource
+  kubectl explain pods.spec.containers
+  
+  # Get the documentation of resources in different format
+  kubectl explain deployment --output=plaintext-openapiv2",
+    usage: "kubectl explain TYPE [--recursive=FALSE|TRUE] [--api-version=api-version-group] [-o|--output=plaintext|plaintext-openapiv2] [options]",
+    flags: &[&[
+        Flag::text("api-version", "", "Get different explanations for particular API version (API group/version)"),
+        Flag::text("output", "plaintext", "Format in which to render the schema (plaintext, plaintext-openapiv2)").short('o'),
+        Flag::bool("recursive", "Print the fields of fields (Currently only 1 level deep)").short('R'),
+    ]],
+    run: Some(|context, invocation| Box::pin(run(context, invocation))),
+    ..Command::EMPTY
+};
+
+async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    let name = match invocation.args.as_slice() {
+        [name] => name,
+        [] => {
+            return Err(Failure::new(
+                "You must specify the type of resource to explain. Use \"kubectl api-resources\" for a complete list of \
+                 supported resources.",
+            ));
+        }
+        _ => return Err(Failure::new("We accept only this format: explain RESOURCE")),
+    };
+    let output = invocation.text("output");
+    // DEVIATION: plaintext-openapiv2 prints the format of plaintext. Servers without OpenAPI v3 are not supported.
+    if !matches!(output, "plaintext" | "plaintext-openapiv2") {
+        return Err(Failure::new(format!("unrecognized format: {output}")));
+    }
+    let (mapping, fields) = find(context, name).await?;
+    let api_version = invocation.text("api-version");
+    let version: GroupVersion = if api_version.is_empty() {
+        mapping.resource.group_version()
+    } else {
+        api_version.parse().map_err(|error: apimachinery::gvk::InvalidGroupVersion| Failure::new(error.to_string()))?
+    };
+    let client = context.client()?;
+    let paths = request::get(&client, Path::new("/openapi/v3"), request::JSON).await?;
+    let key = if version.group.is_empty() { format!("api/{version}") } else { format!("apis/{version}") };
+    let plural = &mapping.resource.plural;
+    let Some(url) = paths.str_at(&["paths", &key, "serverRelativeURL"]) else {
+        let (group, version) = (&version.group, &version.version);
+        return Err(Failure::new(format!("couldn't find resource for \"{group}/{version}, Resource={plural}\"")));
+    };
+    let document = request::get(&client, Path::new(url), request::JSON).await?;
+    let text = plaintext::render(&document, &version, plural, &fields, invocation.bool("recursive"))?;
+    context.out().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+/// Splits `deployments.apps.spec` into the type, with or without its group, and the fields.
+async fn find(context: &Context, name: &str) -> Result<(Mapping, Vec<String>), Failure> {
+    let words: Vec<&str> = name.split('.').collect();
+    let found = context.mapper().await?.resources(words[0]).await?;
+    if found.is_empty() {
+        return Err(Failure::plain(format!("the server doesn't have a resource type {:?}", words[0])));
+    }
+    for mapping in &found {
+        let full = mapping.resource.to_string();
+        if let Some(rest) = name.strip_prefix(&full)
+            && (rest.is_empty() || rest.starts_with('.'))
+        {
+            let fields = rest.split('.').skip(1).filter(|field| !field.is_empty()).map(str::to_owned);
+            return Ok((mapping.clone(), fields.collect()));
+        }
+    }
+    let fields = words[1..].iter().filter(|field| !field.is_empty()).map(|field| (*field).to_owned());
+    Ok((found[0].clone(), fields.collect()))
+}

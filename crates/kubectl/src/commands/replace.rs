@@ -1,0 +1,201 @@
+//! `kubectl replace`: replaces objects by those of files; with `--force` deletes and creates them.
+
+use std::time::Duration;
+
+use client::Target;
+use http::Method;
+use apimachinery::Value;
+use tokio::time::Instant;
+
+use crate::changes::{DryRun, Form, RECORD, Results, field_validation, record, write_options};
+use crate::command::{Command, Flag, Group};
+use crate::commands::delete::{Deletion, delete_all, propagation};
+use crate::commands::raw;
+use crate::generate::last_applied;
+use crate::resources::{Builder, Found, Info};
+use crate::{Context, Failure, Invocation, flags, wait};
+
+pub static COMMAND: Command = Command {
+    name: "replace",
+    group: Group::Advanced,
+    summary: "Replace a resource by file name or stdin",
+    description: "Replace a resource by file name or stdin.
+
+ JSON and YAML formats are accepted. If replacing an existing resource, the complete resource spec must be provided. This can be obtained by
+
+        $ kubectl get TYPE NAME -o yaml",
+    examples: r#"  # Replace a pod using the data in pod.json
+  kubectl replace -f ./pod.json
+  
+  # Replace a pod based on the JSON passed into stdin
+  cat pod.json | kubectl replace -f -
+  
+  # Update a single-container pod's image version (tag) to v4
+  kubectl get pod mypod -o yaml | sed 's/\(image: myimage\):.*$/\1:v4/' | kubectl replace -f -
+  
+  # Force replace, delete and then re-create the resource
+  kubectl replace --force -f ./pod.json"#,
+    usage: "kubectl replace -f FILENAME [options]",
+    flags: &[
+        RECORD,flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
+        Flag::text("cascade", "background", r#"Must be "background", "orphan", or "foreground". Selects the deletion cascading strategy for the dependents (e.g. Pods created by a ReplicationController). Defaults to background."#).without_value("background"),
+        flags::field_manager("kubectl-replace"),
+        flags::filename("The files that contain the configurations to replace."),
+        Flag::bool("force", "If true, immediately remove resources from API and bypass graceful deletion. Note that immediate deletion of some resources may result in inconsistency or data loss and requires confirmation."),
+        Flag::int("grace-period", "-1", "Period of time in seconds given to the resource to terminate gracefully. Ignored if negative. Set to 1 for immediate shutdown. Can only be set to 0 when --force is true (force deletion)."),
+        Flag::text("kustomize", "", "Process a kustomization directory. This flag can't be used together with -f or -R.").short('k'),
+        Flag::text("raw", "", "Raw URI to PUT to the server.  Uses the transport specified by the kubeconfig file."),
+        Flag::bool("recursive", "Process the directory used in -f, --filename recursively. Useful when you want to manage related manifests organized within the same directory.").short('R'),
+        Flag::bool("save-config", "If true, the configuration of current object will be saved in its annotation. Otherwise, the annotation will be unchanged. This flag is useful when you want to perform kubectl apply on this object in the future."),
+        Flag::text("subresource", "", "If specified, replace will operate on the subresource of the requested object."),
+        Flag::duration("timeout", "0s", "The length of time to wait before giving up on a delete, zero means determine a timeout from the size of the object"),
+        Flag::bool("wait", "If true, wait for resources to be gone before returning. This waits for finalizers."),
+    ]],
+    run: Some(|context, invocation| Box::pin(run(context, invocation))),
+    ..Command::EMPTY
+};
+
+/// How long `--force` waits for the deletion without `--timeout`.
+const FORCE_TIMEOUT: Duration = Duration::from_secs(300);
+
+async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    let dry_run = DryRun::of(context, invocation)?;
+    let results = Results::new(context, invocation, dry_run, Form::Untyped)?;
+    let files = invocation.list("filename");
+    if files.is_empty() && invocation.text("kustomize").is_empty() {
+        return Err(Failure::new("must specify one of -f and -k"));
+    }
+    check(invocation, dry_run)?;
+    let path = invocation.text("raw");
+    if !path.is_empty() {
+        raw::check(invocation, true)?;
+        return raw::send(context, Method::PUT, path, &files[0]).await;
+    }
+    let validates = field_validation(invocation)? != client::FieldValidation::Ignore;
+    let builder = Builder::new(context).filenames(invocation).namespace(&context.namespace()?).validate(validates);
+    let found = builder.found().await?;
+    if invocation.bool("force") {
+        return force(context, invocation, found, results).await;
+    }
+    replace(context, invocation, found, dry_run, results).await
+}
+
+fn check(invocation: &Invocation, dry_run: DryRun) -> Result<(), Failure> {
+    let force = invocation.bool("force");
+    if invocation.int("grace-period") >= 0 && !force {
+        return Err(Failure::new("--grace-period must have --force specified"));
+    }
+    if !invocation.duration("timeout").is_zero() && !force {
+        return Err(Failure::new("--timeout must have --force specified"));
+    }
+    if force && dry_run != DryRun::None {
+        return Err(Failure::new("--dry-run can not be used when --force is set"));
+    }
+    Ok(())
+}
+
+async fn replace(
+    context: &Context,
+    invocation: &Invocation,
+    found: Found,
+    dry_run: DryRun,
+    mut results: Results<'_>,
+) -> Result<(), Failure> {
+    let options = write_options(invocation, dry_run)?;
+    let client = context.client()?;
+    let mut failures = found.failures;
+    for info in found.infos {
+        let mut object = prepared(invocation, &info);
+        if dry_run != DryRun::Client {
+            let target = info.target().subresource(invocation.text("subresource"));
+            let replaced = match with_version(&client, &target, &mut object).await {
+                Ok(()) => client.update(&target, &object, &options).await,
+                Err(error) => Err(error),
+            };
+            match replaced {
+                Ok(replaced) => object = replaced,
+                Err(error) => {
+                    failures.push(Failure::from(error).when("replacing", &info.source));
+                    continue;
+                }
+            }
+        }
+        results.print(&object, "replaced")?;
+    }
+    Failure::all(failures)
+}
+
+/// Sets the version of the existing object if the new one has none, so that kinds which require it can be replaced.
+async fn with_version(client: &client::Client, target: &Target<'_>, object: &mut Value) -> Result<(), client::Error> {
+    if object.str_at(&["metadata", "resourceVersion"]).is_some_and(|version| !version.is_empty()) {
+        return Ok(());
+    }
+    let current = client.get(target).await?;
+    let version = current.str_at(&["metadata", "resourceVersion"]).unwrap_or_default().to_owned();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("resourceVersion", version);
+    }
+    Ok(())
+}
+
+async fn force(
+    context: &Context,
+    invocation: &Invocation,
+    found: Found,
+    mut results: Results<'_>,
+) -> Result<(), Failure> {
+    let mut grace = invocation.int("grace-period");
+    let mut waits = invocation.bool("wait");
+    if grace == 0 {
+        grace = 1;
+        waits = true;
+    }
+    let deletion = Deletion {
+        grace_seconds: grace.try_into().ok(),
+        propagation: propagation(context, invocation)?,
+        dry_run: DryRun::None,
+        ignore_not_found: true,
+        wait: waits,
+        timeout: invocation.duration("timeout"),
+        names_only: invocation.text("output") == "name",
+        warn_cluster_scope: false,
+    };
+    delete_all(context, &deletion, &found.infos, found.failures).await?;
+    let timeout = invocation.duration("timeout");
+    let deadline = Instant::now() + if timeout.is_zero() { FORCE_TIMEOUT } else { timeout };
+    let client = context.client()?;
+    for info in &found.infos {
+        wait::deleted(&client, info, None, deadline).await.map_err(|failure| {
+            if failure.status().is_some() { failure } else { Failure::new("timed out waiting for the condition") }
+        })?;
+    }
+    let options = write_options(invocation, DryRun::None)?;
+    let mut failures = Vec::new();
+    for info in &found.infos {
+        let target = Target::within(&info.mapping.resource, info.namespace.as_str());
+        let object = without_resource_version(prepared(invocation, info));
+        match client.create(&target, &object, &options).await {
+            Ok(created) => results.print(&created, "replaced")?,
+            Err(error) => failures.push(error.into()),
+        }
+    }
+    Failure::all(failures)?;
+    if found.infos.is_empty() { Err(Failure::new("no objects passed to replace")) } else { Ok(()) }
+}
+
+fn prepared(invocation: &Invocation, info: &Info) -> Value {
+    let mut object = info.object.clone();
+    if invocation.bool("save-config") || last_applied::is_saved(&object) {
+        last_applied::save_untyped(&mut object);
+    }
+    record(invocation, &mut object);
+    object
+}
+
+/// Removes the version of an object that was exported from a cluster. Its creation would be rejected.
+fn without_resource_version(mut object: Value) -> Value {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+    }
+    object
+}
