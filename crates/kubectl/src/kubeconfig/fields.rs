@@ -147,8 +147,10 @@ fn set_in_section(
         (Property::Set(text) | Property::SetRaw(text), Type::Bool) => entry.set(key, boolean(text)?),
         (Property::SetRaw(text), Type::Bytes) => entry.set(key, STANDARD.encode(text)),
         (Property::Set(text), Type::Bytes) => {
-            if let Err(error) = STANDARD.decode(text) {
-                return Err(Failure::new(format!("error decoding input value: {}", base64_error(&error, text))));
+            // Go's decoder skips line breaks.
+            let text = text.replace(['\r', '\n'], "");
+            if let Err(error) = STANDARD.decode(&text) {
+                return Err(Failure::new(format!("error decoding input value: {}", base64_error(&error, &text))));
             }
             entry.set(key, text);
         }
