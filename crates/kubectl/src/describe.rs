@@ -134,7 +134,7 @@ pub static KINDS: [Kind; 36] = [
     row!(namespaced "" "v1" "persistentvolumeclaims" "PersistentVolumeClaim", Object, storage::claim_queries, storage::claim),
     row!(cluster "" "v1" "namespaces" "Namespace", None, policy::namespace_queries, policy::namespace),
     row!(namespaced "" "v1" "endpoints" "Endpoints", Object, no_queries, service::endpoints),
-    row!(namespaced "" "v1" "configmaps" "ConfigMap", Object, no_queries, config::config_map),
+    row!(namespaced "" "v1" "configmaps" "ConfigMap", Required, no_queries, config::config_map),
     row!(namespaced "discovery.k8s.io" "v1" "endpointslices" "EndpointSlice", Object, no_queries, service::endpoint_slice),
     row!(namespaced "autoscaling" "v2" "horizontalpodautoscalers" "HorizontalPodAutoscaler", Object, no_queries, autoscaling::autoscaler,
         Some(Resource::namespaced("autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler"))),

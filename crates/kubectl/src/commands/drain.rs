@@ -126,7 +126,7 @@ impl Drain<'_> {
     async fn node(&self, name: &str) -> Result<Option<Failed>, Failure> {
         let decisions = match self.decide(name).await {
             Ok(decisions) => decisions,
-            Err(failure) => return Ok(Some(Failed::Several(vec![inner_message(&failure)]))),
+            Err(failure) => return Ok(Some(Failed::Unreadable(Box::new(failure)))),
         };
         let errors = filter::errors(&decisions);
         if !errors.is_empty() {
@@ -203,6 +203,8 @@ impl Drain<'_> {
 
 /// Why a node could not be drained.
 enum Failed {
+    /// The pods of the node could not be read.
+    Unreadable(Box<Failure>),
     One(String),
     /// A list of failures, which is printed without a prefix.
     Several(Vec<String>),
@@ -212,6 +214,7 @@ impl Failed {
     /// Returns all messages in one line.
     fn joined(&self) -> String {
         match self {
+            Self::Unreadable(failure) => inner_message(failure),
             Self::One(message) => message.clone(),
             Self::Several(messages) => joined(messages),
         }
@@ -219,6 +222,7 @@ impl Failed {
 
     fn failure(&self) -> Failure {
         match self {
+            Self::Unreadable(failure) => Failure::plain(failure.message.clone()),
             Self::One(message) => Failure::new(message),
             Self::Several(messages) => Failure::plain(messages.join("\n")),
         }

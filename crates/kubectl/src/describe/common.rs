@@ -204,6 +204,7 @@ pub fn events(w: &mut Writer<'_>, events: &[Value]) {
     }
     w.flush();
     let mut events: Vec<&Value> = events.iter().collect();
+    // DEVIATION: kubectl shuffles more than twelve events of the same second; here they keep the order of the server.
     events.sort_by_key(|event| super::clock::parse(event.text("lastTimestamp")));
     line!(w, 0, "Events:\n  Type\tReason\tAge\tFrom\tMessage");
     line!(w, 1, "----\t------\t----\t----\t-------");

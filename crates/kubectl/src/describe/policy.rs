@@ -110,7 +110,8 @@ fn write_limits_header(w: &mut Writer<'_>, indent: &str) {
     line!(w, 0, "{indent}----\t--------\t---\t---\t---------------\t-------------\t-----------------------");
 }
 
-/// Writes a line per resource, in the order of the resources' names.
+/// Writes a line per resource.
+// DEVIATION: kubectl writes the resources of a limit in random order; here they are sorted by name.
 fn write_limits(w: &mut Writer<'_>, range: &Value, indent: &str) {
     const COLUMNS: [&str; 5] = ["min", "max", "defaultRequest", "default", "maxLimitRequestRatio"];
     for item in range.list("spec.limits") {

@@ -31,6 +31,8 @@ pub enum Tolerate {
 pub enum Events {
     None,
     Object,
+    /// The events of the object, without which there is no description.
+    Required,
     /// Events with any kind. A mirror pod has the events of its static pod.
     Pod,
     /// Events with the UID of the node, and events of the kubelet, which have its name as UID.
@@ -88,7 +90,7 @@ impl Events {
         let uid = object.text("metadata.uid");
         let (kind, uids) = match self {
             Self::None => return Vec::new(),
-            Self::Object => (object.text("kind"), vec![uid]),
+            Self::Object | Self::Required => (object.text("kind"), vec![uid]),
             Self::Pod => {
                 let mirrored = object.map("metadata.annotations").get(MIRROR_ANNOTATION).and_then(Value::as_str);
                 ("", vec![mirrored.unwrap_or(uid)])
@@ -106,7 +108,7 @@ impl Events {
                 fields.push(format!("involvedObject.uid={uid}"));
             }
             let list = Query::list(&EVENTS, namespace(object)).with_fields(fields.join(","));
-            list.tolerating(Tolerate::Everything)
+            list.tolerating(if self == Self::Required { Tolerate::Nothing } else { Tolerate::Everything })
         };
         uids.into_iter().map(query).collect()
     }
