@@ -17,8 +17,6 @@ mod status;
 pub mod terminal;
 mod upgrade;
 
-use apimachinery::status::Status;
-
 pub use status::decode_status;
 
 use crate::Failure;
@@ -31,9 +29,6 @@ const BROKEN_PIPE_CODE: u8 = 141;
 pub enum StreamError {
     #[error(transparent)]
     Client(#[from] client::Error),
-    /// The server refused the upgrade with a Status.
-    #[error("{}", .0.message)]
-    Rejected(Box<Status>),
     /// The command exited with a code other than zero.
     #[error("command terminated with exit code {0}")]
     Exit(u8),
@@ -58,7 +53,6 @@ impl From<StreamError> for Failure {
     fn from(error: StreamError) -> Self {
         match error {
             StreamError::Client(error) => error.into(),
-            StreamError::Rejected(status) => Self::from_status(*status),
             StreamError::Exit(code) => Self::plain(error.to_string()).with_code(code),
             StreamError::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
                 Self::silent(BROKEN_PIPE_CODE)

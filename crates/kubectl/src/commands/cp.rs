@@ -72,18 +72,13 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     let [source, destination] = invocation.args.as_slice() else {
         return Err(Failure::new("source and destination are required"));
     };
-    let mut source = parse_spec(source).map_err(Failure::new)?;
-    let mut destination = parse_spec(destination).map_err(Failure::new)?;
+    let source = parse_spec(source).map_err(Failure::new)?;
+    let destination = parse_spec(destination).map_err(Failure::new)?;
     if !source.pod.is_empty() && !destination.pod.is_empty() {
         return Err(Failure::new("one of src or dest must be a local file specification"));
     }
     if source.file.is_empty() || destination.file.is_empty() {
         return Err(Failure::new("filepath can not be empty"));
-    }
-    for spec in [&mut source, &mut destination] {
-        if spec.namespace.is_empty() {
-            spec.namespace = context.namespace()?.name;
-        }
     }
     match (source.pod.is_empty(), destination.pod.is_empty()) {
         (false, _) => copy_from_pod(context, invocation, &source, &destination.file).await,
@@ -98,7 +93,8 @@ async fn find(
     invocation: &Invocation,
     spec: &FileSpec,
 ) -> Result<(Value, String, Option<String>), Failure> {
-    let pod = context.client()?.get(&Target::named(&PODS, spec.namespace.as_str(), spec.pod.as_str())).await?;
+    let namespace = if spec.namespace.is_empty() { context.namespace()?.name } else { spec.namespace.clone() };
+    let pod = context.client()?.get(&Target::named(&PODS, namespace.as_str(), spec.pod.as_str())).await?;
     if let phase @ ("Succeeded" | "Failed") = pods::phase(&pod) {
         let problem = format!("cannot exec into a container in a completed pod; current phase is {phase}");
         return Err(Failure::new(problem));

@@ -144,5 +144,5 @@ fn log_line(now: Time, why: &str) -> String {
     let date: String = text.get(5..10).unwrap_or_default().replace('-', "");
     let time = text.get(11..26).unwrap_or_default();
     let process = std::process::id();
-    format!("E{date} {time} {process:>7} portforward.go:424] \"Unhandled Error\" err={}", apimachinery::go::quote(why))
+    format!("E{date} {time} {process:>7} portforward.go:522] \"Unhandled Error\" err={}", apimachinery::go::quote(why))
 }

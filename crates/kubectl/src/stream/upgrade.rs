@@ -96,12 +96,14 @@ async fn refusal(response: Response<client::Body>) -> StreamError {
             break;
         }
     }
-    match json::parse(&bytes).ok().and_then(|value| Status::from_value(&value)) {
-        Some(status) => StreamError::Rejected(Box::new(status)),
-        None => {
-            let text = String::from_utf8_lossy(&bytes);
-            StreamError::Remote(format!("unable to upgrade connection: {}", text.trim()))
-        }
+    StreamError::Remote(format!("unable to upgrade connection: {}", refusal_message(&bytes)))
+}
+
+/// Returns the message of a Status, or the text itself.
+fn refusal_message(body: &[u8]) -> String {
+    match json::parse(body).ok().and_then(|value| Status::from_value(&value)) {
+        Some(status) => status.message,
+        None => String::from_utf8_lossy(body).trim().to_owned(),
     }
 }
 
@@ -125,5 +127,11 @@ mod tests {
         check(headers("v4", proof), false);
         check(headers("v5", "other"), false);
         check(HeaderMap::new(), false);
+    }
+
+    #[test]
+    fn a_refusal_has_the_message_of_its_status() {
+        let status = br#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","code":403}"#;
+        assert_eq!((refusal_message(status), refusal_message(b" text\n")), ("no".to_owned(), "text".to_owned()));
     }
 }
