@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::Uri;
 
 pub use crate::transport::Secret;
-pub use kubeconfig::{Kubeconfig, KubeconfigError, Selection};
+pub use kubeconfig::{Kubeconfig, KubeconfigError, Selected, Selection};
 pub use proxy::{ProxyVariableError, proxy_from_environment};
 
 #[derive(Clone, Debug)]

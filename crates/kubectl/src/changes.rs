@@ -114,7 +114,7 @@ impl<'a> Results<'a> {
     pub fn print(&mut self, object: &Value, operation: &str) -> Result<(), Failure> {
         let text = match self.printer.kind() {
             PrinterKind::Human | PrinterKind::Wide => name::print_operation(object, &self.dry_run.message(operation)),
-            PrinterKind::Json if self.form == Form::Typed => self.typed_json(object),
+            PrinterKind::Json if self.form == Form::Typed => typed_json(&self.shown(object)),
             _ => match self.printer.print(object) {
                 Ok(text) => text,
                 Err(error) => {
@@ -127,22 +127,28 @@ impl<'a> Results<'a> {
         Ok(())
     }
 
-    /// Writes a text between objects.
-    pub fn write(&self, text: &str) -> Result<(), Failure> {
-        Ok(self.context.out().write_all(text.as_bytes())?)
-    }
-
-    fn typed_json(&self, object: &Value) -> String {
+    /// Returns the object without managed fields, unless they are asked for.
+    fn shown(&self, object: &Value) -> Value {
         let mut object = object.clone();
         if !self.show_managed_fields {
             omit_managed_fields(&mut object);
         }
-        let mut text = Vec::new();
-        Encoder::new(api::catalogue::find).write(&object, &mut text);
-        let mut text = json::indent(&String::from_utf8_lossy(&text));
-        text.push('\n');
-        text
+        object
     }
+
+    /// Writes a text between objects.
+    pub fn write(&self, text: &str) -> Result<(), Failure> {
+        Ok(self.context.out().write_all(text.as_bytes())?)
+    }
+}
+
+/// Returns an object of a built-in kind as JSON with the fields in the order of its Go type.
+pub fn typed_json(object: &Value) -> String {
+    let mut text = Vec::new();
+    Encoder::new(api::catalogue::find).write(object, &mut text);
+    let mut text = json::indent(&String::from_utf8_lossy(&text));
+    text.push('\n');
+    text
 }
 
 /// Reads `--validate`.

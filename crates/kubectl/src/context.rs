@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::config::{Credential, Kubeconfig, KubeconfigError, Pem, Secret, Selection};
+use client::config::{Credential, Kubeconfig, KubeconfigError, Pem, Secret, Selected, Selection};
 use client::{Client, Config, Impersonate, Settings};
 
 use crate::failure::{chain, go_io_error};
@@ -244,14 +244,16 @@ impl Context {
             user: user.as_deref(),
             server: server.as_deref(),
         };
-        let mut config = match kubeconfig.select(&selection).map_err(kubeconfig_failure)? {
-            Some(config) => config,
+        let none = |config| Selected { config, cluster: String::new(), user: String::new() };
+        let Selected { mut config, cluster, user } = match kubeconfig.select(&selection).map_err(kubeconfig_failure)? {
+            Some(selected) => selected,
             None => match in_cluster()? {
-                Some(config) => config,
-                None => Config::new(http::Uri::from_static("http://localhost:8080")),
+                Some(config) => none(config),
+                None => none(Config::new(http::Uri::from_static("http://localhost:8080"))),
             },
         };
         self.override_tls(&mut config)?;
+        check_files(&config, &cluster, &user)?;
         if !globals.token.is_empty() {
             config.credential = Credential::Token(Secret::new(globals.token.clone()));
         } else if !globals.username.is_empty() {
@@ -259,6 +261,11 @@ impl Context {
             config.credential = Credential::Basic { username, password };
         }
         if let Some(who) = &globals.impersonate {
+            if who.user.is_empty() {
+                return Err(Failure::new(format!(
+                    "requesting uid, groups or user-extra for {user} without impersonating a user"
+                )));
+            }
             config.impersonate = Some(who.clone());
         }
         if let Some(namespace) = &globals.namespace {
@@ -324,13 +331,36 @@ impl Context {
     }
 }
 
+/// Fails if a certificate or key cannot be read.
+fn check_files(config: &Config, cluster: &str, user: &str) -> Result<(), Failure> {
+    let client = config.tls.client.as_ref();
+    let files = [
+        ("certificate-authority", config.tls.certificate_authority.as_ref(), cluster),
+        ("client-cert", client.map(|(certificate, _)| certificate), user),
+        ("client-key", client.map(|(_, key)| key), user),
+    ];
+    for (what, pem, owner) in files {
+        if let Some(Pem::File(path)) = pem
+            && let Err(error) = std::fs::File::open(path)
+        {
+            let (path, error) = (path.display(), go_io_error(&error));
+            return Err(Failure::new(format!("unable to read {what} {path} for {owner} due to open {path}: {error}")));
+        }
+    }
+    Ok(())
+}
+
 fn kubeconfig_failure(error: KubeconfigError) -> Failure {
     match &error {
         KubeconfigError::Syntax { file, source } => {
             Failure::new(format!("error loading config file \"{}\": {}", file.display(), chain(source)))
         }
         KubeconfigError::Missing { kind: "user", name } => Failure::new(format!("auth info {name:?} does not exist")),
-        KubeconfigError::Missing { kind, name } => Failure::new(format!("{kind} {name:?} does not exist")),
+        KubeconfigError::Missing { kind: "context", name } => {
+            let problem = format!("context was not found for specified context: {name}");
+            Failure::plain(format!("Error in configuration: {problem}"))
+        }
+        KubeconfigError::Missing { name, .. } => Failure::new(format!("no server found for cluster {name:?}")),
         other => Failure::new(format!("error loading config file: {other}")),
     }
 }

@@ -4,7 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use client::{AnswerError, TransportError};
+use client::{AnswerError, ListOptions, TransportError};
+use apimachinery::Resource;
 use apimachinery::status::{Reason, Status};
 
 use crate::print::format::PrintError;
@@ -94,6 +95,26 @@ impl Failure {
             }
             None => Self { message: format!("error when {verb} {source:?}: {}", self.message), prefixed: true, ..self },
         }
+    }
+
+    /// Adds to the rejection of a list what was to be listed.
+    #[must_use]
+    pub fn listing(self, resource: &Resource, options: &ListOptions) -> Self {
+        let Some(mut status) = self.status.clone() else { return self };
+        if !status.is(&Reason::BadRequest) && !status.is(&Reason::NotFound) {
+            return self;
+        }
+        let subject = format!("{}/{}, Resource={}", resource.group, resource.version, resource.plural);
+        let (labels, fields) = (&options.label_selector, &options.field_selector);
+        status.message = if labels.is_empty() && fields.is_empty() {
+            format!("Unable to list {subject:?}: {}", status.message)
+        } else {
+            format!(
+                "Unable to find {subject:?} that match label selector {labels:?}, field selector {fields:?}: {}",
+                status.message
+            )
+        };
+        Self { code: self.code, ..Self::from_status(*status) }
     }
 
     /// Returns the server's Status, if the server rejected a request.

@@ -117,8 +117,10 @@ fn help_for(args: &[String]) -> Result<(), Failure> {
     names.extend(args.iter().map(String::as_str).take_while(|arg| !arg.starts_with('-')));
     let path = commands::path(&names);
     if path.len() < names.len() {
-        let text = args.join(" ");
-        show(&format!("Unknown help topic \"{text}\".  See 'kubectl help'.\n"))?;
+        let topics: Vec<String> = args.iter().map(|arg| format!("`{arg}`")).collect();
+        let usage = help::help(&path[..1], &plugins::names(true));
+        let usage = usage.strip_prefix(commands::ROOT.description).unwrap_or(&usage);
+        let _ = write!(std::io::stderr().lock(), "Unknown help topic [{}]\n{usage}", topics.join(" "));
         return Ok(());
     }
     show(&help::help(&path, &plugins::names(path.len() == 1)))

@@ -317,6 +317,7 @@ impl Mapper {
         Ok(())
     }
 
+    // DEVIATION: kubectl logs a failed discovery five times before its final message.
     async fn fetch(&self, path: &str) -> Result<Value, Failure> {
         let request = Request::builder().method(Method::GET).uri(path).body(Bytes::new());
         let mut request = request.map_err(client::Error::from)?;

@@ -374,7 +374,9 @@ impl<'a> Builder<'a> {
 
     async fn list(&self, mapping: &Mapping, namespace: &str) -> Result<Vec<Info>, Failure> {
         let client = self.context.client()?;
-        let list = client.list_all(&Target::within(&mapping.resource, namespace), &self.list_options()).await?;
+        let options = self.list_options();
+        let list = client.list_all(&Target::within(&mapping.resource, namespace), &options).await;
+        let list = list.map_err(|error| Failure::from(error).listing(&mapping.resource, &options))?;
         let info = |object: Value| {
             let meta = Meta::of(&object);
             let (name, namespace) = (meta.name().to_owned(), meta.namespace().to_owned());

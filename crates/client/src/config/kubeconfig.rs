@@ -42,6 +42,14 @@ pub struct Selection<'a> {
     pub server: Option<&'a str>,
 }
 
+/// A configuration with the names of its entries; empty for none.
+#[derive(Clone, Debug)]
+pub struct Selected {
+    pub config: Config,
+    pub cluster: String,
+    pub user: String,
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
     #[error("cannot read {file}")]
@@ -141,7 +149,7 @@ impl Kubeconfig {
 
     /// Returns the configuration of the selected entries, as kubectl's flags select them; `None` if neither a file nor
     /// the selection names a server.
-    pub fn select(&self, selection: &Selection<'_>) -> Result<Option<Config>, KubeconfigError> {
+    pub fn select(&self, selection: &Selection<'_>) -> Result<Option<Selected>, KubeconfigError> {
         let context = match selection.context.or(self.current_context()) {
             Some(name) => Some(required(&self.contexts, "context", name)?.field()),
             None => None,
@@ -159,10 +167,10 @@ impl Kubeconfig {
         if let Some(namespace) = text("namespace")? {
             config.namespace = namespace;
         }
-        if let Some(user) = user_name {
-            read_user(&required(&self.users, "user", &user)?.field(), &cluster, &mut config)?;
+        if let Some(user) = &user_name {
+            read_user(&required(&self.users, "user", user)?.field(), &cluster, &mut config)?;
         }
-        Ok(Some(config))
+        Ok(Some(Selected { config, cluster: cluster_name.unwrap_or_default(), user: user_name.unwrap_or_default() }))
     }
 
     /// Returns the configuration of a context, or of the current one.

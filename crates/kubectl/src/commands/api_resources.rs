@@ -5,6 +5,7 @@ use std::io::Write;
 use apimachinery::{Object, Str, Value, value};
 
 use crate::command::{Command, Flag};
+use crate::print::json::indent;
 use crate::print::tabwriter::TabWriter;
 use crate::print::{Format, Formats};
 use crate::{Context, Failure, Invocation, Mapping};
@@ -81,6 +82,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         .sort_by(|a, b| key(a, sort_by).cmp(key(b, sort_by)).then_with(|| a.resource.plural.cmp(&b.resource.plural)));
     let text = match output {
         "name" => mappings.iter().map(|mapping| format!("{}\n", mapping.resource)).collect(),
+        "json" => json(&mappings),
         "" | "wide" => table(&mappings, output == "wide", invocation.bool("no-headers")),
         _ => Format::new(Formats::Common, output).printer()?.print(&document(&mappings))?,
     };
@@ -139,6 +141,7 @@ fn table(mappings: &[Mapping], wide: bool, no_headers: bool) -> String {
     TabWriter::for_tables().format(&text)
 }
 
+/// Returns the list as an `APIResourceList`.
 fn document(mappings: &[Mapping]) -> Value {
     let strings = |list: &[Str]| -> Vec<Value> { list.iter().map(|it| Value::from(it.clone())).collect() };
     let resource = |mapping: &Mapping| {
@@ -162,4 +165,21 @@ fn document(mappings: &[Mapping]) -> Value {
     };
     let resources: Vec<Value> = mappings.iter().map(resource).collect();
     value!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "", "resources": resources})
+}
+
+/// Returns the list as JSON with the fields in the order of Go's type.
+fn json(mappings: &[Mapping]) -> String {
+    const FIELDS: [&str; 9] =
+        ["name", "singularName", "namespaced", "group", "version", "kind", "verbs", "shortNames", "categories"];
+    let list = document(mappings);
+    let item = |item: &Value| {
+        let field = |field: &&str| Some(format!("\"{field}\":{}", apimachinery::json::to_string(item.get(field)?)));
+        format!("{{{}}}", FIELDS.iter().filter_map(field).collect::<Vec<_>>().join(","))
+    };
+    let items: Vec<String> =
+        crate::print::items(&value!({"items": (list["resources"].clone())})).iter().map(item).collect();
+    let items = items.join(",");
+    indent(&format!(
+        "{{\"kind\":\"APIResourceList\",\"apiVersion\":\"v1\",\"groupVersion\":\"\",\"resources\":[{items}]}}"
+    )) + "\n"
 }

@@ -154,12 +154,6 @@ fn options(context: &Context, invocation: &Invocation) -> Result<Deletion, Failu
     if !matches!(output, "" | "name") {
         return Err(Failure::new(format!("unexpected -o output mode: {output}. We only support '-o name'")));
     }
-    if invocation.bool("all") && !invocation.text("selector").is_empty() {
-        return Err(Failure::new("cannot set --all and --selector at the same time"));
-    }
-    if invocation.bool("all") && !invocation.text("field-selector").is_empty() {
-        return Err(Failure::new("cannot set --all and --field-selector at the same time"));
-    }
     if force && grace > 0 {
         return Err(Failure::new("--force and --grace-period greater than 0 cannot be specified together"));
     }

@@ -8,9 +8,10 @@ use apimachinery::time::Time;
 use apimachinery::{Resource, Value, value};
 
 use crate::command::{Command, Flag, Group};
+use crate::print::format::PrinterKind;
 use crate::print::tabwriter::TabWriter;
 use crate::print::{Format, Formats, Printer, escape_terminal};
-use crate::{Context, Failure, Invocation, flags};
+use crate::{Context, Failure, Invocation, Mapping, flags};
 
 pub static COMMAND: Command = Command {
     name: "events",
@@ -109,7 +110,11 @@ async fn field_selector(context: &Context, invocation: &Invocation) -> Result<St
     if name.contains('/') {
         return Err(Failure::new("arguments in resource/name form may not have more than one slash"));
     }
-    let resource = context.mapper().await?.resource(&kind.to_lowercase()).await?.resource;
+    let kind = kind.to_lowercase();
+    let found = context.mapper().await?.resources(&kind).await?;
+    let Some(Mapping { resource, .. }) = found.first() else {
+        return Err(Failure::plain(format!("the server doesn't have a resource type {kind:?}")));
+    };
     let (kind, version) = (&resource.kind, resource.api_version());
     Ok(format!("involvedObject.kind={kind},involvedObject.apiVersion={version},involvedObject.name={name}"))
 }
@@ -124,6 +129,10 @@ struct Lines {
 
 impl Lines {
     fn print(&mut self, events: &Value, now: Time) -> Result<String, Failure> {
+        // kubectl prints no names of a list of events.
+        if matches!(self.printer.kind(), PrinterKind::Name) && events.get("items").is_some() {
+            return Ok(String::new());
+        }
         if !self.printer.is_human() {
             return Ok(self.printer.print(events)?);
         }

@@ -20,7 +20,9 @@ pub static COMMAND: Command = Command {
 
         <type>.<fieldName>[.<fieldName>]
         
- Information about each field is retrieved from the server in OpenAPI format.",
+ Information about each field is retrieved from the server in OpenAPI format.
+
+Use \"kubectl api-resources\" for a complete list of supported resources.",
     examples: "  # Get the documentation of the resource and its fields
   kubectl explain pods
   
@@ -77,9 +79,9 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         return Err(Failure::new(format!("couldn't find resource for \"{group}/{version}, Resource={plural}\"")));
     };
     let document = request::get(&client, Path::new(url), request::JSON).await?;
-    let text = plaintext::render(&document, &version, plural, &fields, invocation.bool("recursive"))?;
+    let (text, done) = plaintext::render(&document, &version, plural, &fields, invocation.bool("recursive"));
     context.out().write_all(text.as_bytes())?;
-    Ok(())
+    done
 }
 
 /// Splits `deployments.apps.spec` into the type, with or without its group, and the fields.

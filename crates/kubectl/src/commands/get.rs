@@ -24,7 +24,9 @@ pub static COMMAND: Command = Command {
 
  Prints a table of the most important information about the specified resources. You can filter the list using a label selector and the --selector flag. If the desired resource type is namespaced you will only see results in the current namespace if you don't specify any namespace.
 
- By specifying the output as 'template' and providing a Go template as the value of the --template flag, you can filter the attributes of the fetched resources.",
+ By specifying the output as 'template' and providing a Go template as the value of the --template flag, you can filter the attributes of the fetched resources.
+
+Use \"kubectl api-resources\" for a complete list of supported resources.",
     examples: r#"  # List all pods in ps output format
   kubectl get pods
   

@@ -108,11 +108,8 @@ async fn replace(
         let mut object = prepared(invocation, &info);
         if dry_run != DryRun::Client {
             let target = info.target().subresource(invocation.text("subresource"));
-            let replaced = match with_version(&client, &target, &mut object).await {
-                Ok(()) => client.update(&target, &object, &options).await,
-                Err(error) => Err(error),
-            };
-            match replaced {
+            set_version(&client, &target, &mut object).await;
+            match client.update(&target, &object, &options).await {
                 Ok(replaced) => object = replaced,
                 Err(error) => {
                     failures.push(Failure::from(error).when("replacing", &info.source));
@@ -126,16 +123,16 @@ async fn replace(
 }
 
 /// Sets the version of the existing object if the new one has none, so that kinds which require it can be replaced.
-async fn with_version(client: &client::Client, target: &Target<'_>, object: &mut Value) -> Result<(), client::Error> {
+async fn set_version(client: &client::Client, target: &Target<'_>, object: &mut Value) {
     if object.str_at(&["metadata", "resourceVersion"]).is_some_and(|version| !version.is_empty()) {
-        return Ok(());
+        return;
     }
-    let current = client.get(target).await?;
+    // The update itself reports why it is impossible.
+    let Ok(current) = client.get(target).await else { return };
     let version = current.str_at(&["metadata", "resourceVersion"]).unwrap_or_default().to_owned();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("resourceVersion", version);
     }
-    Ok(())
 }
 
 async fn force(

@@ -12,7 +12,7 @@ use crate::command::{Command, Group};
 
 pub static COMMAND: Command = Command {
     name: "set",
-    group: Group::BasicIntermediate,
+    group: Group::BasicBeginner,
     summary: "Set specific features on objects",
     description: "Configure application resources.
 

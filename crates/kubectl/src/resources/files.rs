@@ -89,7 +89,19 @@ fn parse(bytes: &[u8]) -> Result<Vec<Value>, String> {
     if looks_like_json && let Ok(values) = json::parse_all(text.as_bytes()) {
         return Ok(values);
     }
-    yaml::parse_all(&text).map_err(|error| format!("error converting YAML to JSON: {}", chain(&error)))
+    yaml::parse_all(&text).map_err(|error| format!("error converting YAML to JSON: {}", yaml_problem(&error)))
+}
+
+/// Returns the problem with its line. The most common ones are worded like kubectl's.
+fn yaml_problem(error: &yaml::Error) -> String {
+    let yaml::Error::Syntax(syntax) = error else { return chain(error) };
+    let info = syntax.info();
+    let problem = match info.as_str() {
+        "unclosed bracket '{'" => "did not find expected ',' or '}'",
+        "unclosed bracket '['" => "did not find expected ',' or ']'",
+        other => other,
+    };
+    format!("yaml: line {}: {problem}", syntax.marker().line())
 }
 
 /// Decodes UTF-8, or UTF-16 with a byte order mark.

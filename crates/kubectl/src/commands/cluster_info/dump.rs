@@ -9,8 +9,10 @@ use http::Method;
 use apimachinery::meta::Meta;
 use apimachinery::{Resource, Value, value};
 
+use crate::changes::typed_json;
 use crate::command::{Command, Flag};
-use crate::print::{Format, Formats, Printer};
+use crate::print::format::PrinterKind;
+use crate::print::{Format, Formats, Printer, omit_managed_fields};
 use crate::request;
 use crate::{Context, Failure, Invocation};
 
@@ -115,6 +117,8 @@ impl Dump<'_> {
             item.remove("kind");
             item.remove("apiVersion");
         }
+        // Go prints an empty list of a typed client as null.
+        let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
         Ok(value!({
             "kind": (format!("{}List", resource.kind)), "apiVersion": (resource.api_version()),
             "metadata": {"resourceVersion": (list.resource_version)}, "items": items,
@@ -122,7 +126,14 @@ impl Dump<'_> {
     }
 
     fn print(&mut self, list: &Value, file: &str) -> Result<(), Failure> {
-        let text = self.printer.print(list)?;
+        let text = match self.printer.kind() {
+            PrinterKind::Json => {
+                let mut list = list.clone();
+                omit_managed_fields(&mut list);
+                typed_json(&list)
+            }
+            _ => self.printer.print(list)?,
+        };
         self.write(text.as_bytes(), &format!("{file}{}", self.extension))
     }
 

@@ -4,18 +4,18 @@ use apimachinery::{GroupVersion, Value};
 
 use crate::Failure;
 
-/// Renders a type, or one of its fields.
+/// Renders a type, or one of its fields. The text before a failure is printed as well.
 pub fn render(
     document: &Value,
     version: &GroupVersion,
     plural: &str,
     fields: &[String],
     recursive: bool,
-) -> Result<String, Failure> {
+) -> (String, Result<(), Failure>) {
     let Some(gvk) = kind_of_path(document, version, plural) else {
         let (group, version) = (&version.group, &version.version);
         let resource = format!("{group}/{version}, Resource={plural}");
-        return Err(Failure::new(format!("GVR ({resource}) not found in OpenAPI schema")));
+        return (String::new(), Err(Failure::new(format!("GVR ({resource}) not found in OpenAPI schema"))));
     };
     let text = |field| gvk.str_at(&[field]).unwrap_or_default();
     let mut out = String::new();
@@ -29,16 +29,16 @@ pub fn render(
         kinds.contains(gvk)
     };
     let Some(schema) = schemas.and_then(|schemas| schemas.values().find(has_kind)) else {
-        return Err(Failure::new(format!("GVK {gvk:?} not found in OpenAPI schema")));
+        return (out, Err(Failure::new(format!("GVK {gvk:?} not found in OpenAPI schema"))));
     };
     let explained = Explainer { document, recursive }.output(schema, fields, &mut Vec::new());
     if explained.is_empty() {
         let field = fields.last().map(String::as_str).unwrap_or_default();
-        return Err(Failure::new(format!("field \"{field}\" does not exist")));
+        return (out, Err(Failure::new(format!("field \"{field}\" does not exist"))));
     }
     out.push_str(&explained);
     out.push('\n');
-    Ok(out)
+    (out, Ok(()))
 }
 
 /// Returns the kind of a type by its paths.

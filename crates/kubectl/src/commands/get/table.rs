@@ -29,8 +29,10 @@ pub async fn run(context: &Context, invocation: &Invocation, printer: &Printer) 
         failures.retain(|failure| !failure.is_not_found());
     }
     let sort_by = invocation.text("sort-by");
-    for page in pages.iter_mut().filter(|_| !sort_by.is_empty()) {
-        sort_table(&mut page.table, sort_by).map_err(|error| Failure::new(error.to_string()))?;
+    // kubectl shows no table that cannot be sorted, and says nothing about the reason.
+    // DEVIATION: kubectl cannot sort tables of several types. Here each is sorted.
+    if !sort_by.is_empty() {
+        pages.retain_mut(|page| sort_table(&mut page.table, sort_by).is_ok());
     }
     let text = print(invocation, printer, &pages);
     context.out().write_all(text.as_bytes())?;
@@ -96,6 +98,11 @@ async fn list(
     let client = context.client()?;
     let limit = if invocation.text("sort-by").is_empty() { invocation.int("chunk-size") } else { 0 };
     let mut token = String::new();
+    let options = client::ListOptions {
+        label_selector: invocation.text("selector").to_owned(),
+        field_selector: invocation.text("field-selector").to_owned(),
+        ..client::ListOptions::default()
+    };
     loop {
         let target = client::Target::within(&mapping.resource, namespace);
         let mut path = path(&target)?
@@ -105,7 +112,8 @@ async fn list(
         if limit > 0 {
             path = path.with("limit", limit);
         }
-        let answer = request::get(&client, decorated(invocation, path), accept(invocation)).await?;
+        let answer = request::get(&client, decorated(invocation, path), accept(invocation)).await;
+        let answer = answer.map_err(|failure| failure.listing(&mapping.resource, &options))?;
         token = answer.str_at(&["metadata", "continue"]).unwrap_or_default().to_owned();
         pages.push(Page { mapping: mapping.clone(), table: table_of(answer) });
         if token.is_empty() {
