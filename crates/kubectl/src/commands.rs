@@ -1,10 +1,13 @@
 //! The table of commands. A new command is a row here and a module below.
 
+mod annotate;
 mod api_resources;
 mod api_versions;
 mod apply;
 pub mod attach;
+mod auth;
 mod autoscale;
+mod certificate;
 mod cluster_info;
 mod config;
 mod cordon;
@@ -22,7 +25,9 @@ mod explain;
 mod expose;
 mod get;
 mod kustomize;
+mod label;
 pub mod logs;
+mod metadata;
 mod options;
 mod patch;
 mod plugin;
@@ -70,6 +75,7 @@ pub static COMMANDS: &[&Command] = &[
     &scale::COMMAND,
     &autoscale::COMMAND,
     // Cluster management commands.
+    &certificate::COMMAND,
     &cluster_info::COMMAND,
     &top::COMMAND,
     &cordon::CORDON,
@@ -84,6 +90,7 @@ pub static COMMANDS: &[&Command] = &[
     &port_forward::COMMAND,
     &proxy::COMMAND,
     &cp::COMMAND,
+    &auth::COMMAND,
     &debug::COMMAND,
     &events::COMMAND,
     // Advanced commands.
@@ -93,6 +100,9 @@ pub static COMMANDS: &[&Command] = &[
     &replace::COMMAND,
     &wait::COMMAND,
     &kustomize::COMMAND,
+    // Settings commands.
+    &label::COMMAND,
+    &annotate::COMMAND,
     // Other commands.
     &api_resources::COMMAND,
     &api_versions::COMMAND,

@@ -1,0 +1,17 @@
+//! `kubectl auth`: shows what a user may do, and who the user is.
+
+mod can_i;
+mod reconcile;
+mod whoami;
+
+use crate::command::{Command, Group};
+
+pub static COMMAND: Command = Command {
+    name: "auth",
+    group: Group::Troubleshooting,
+    summary: "Inspect authorization",
+    description: "Inspect authorization.",
+    usage: "kubectl auth [flags] [options]",
+    commands: &[&can_i::COMMAND, &reconcile::COMMAND, &whoami::COMMAND],
+    ..Command::EMPTY
+};
