@@ -46,7 +46,7 @@ macro_rules! transcripts {
     };
 }
 
-transcripts!(create, edit, edit_last_applied, patch, run_and_expose, set);
+transcripts!(create, describe, edit, edit_last_applied, nodes, patch, rollout, run_and_expose, scale, set);
 
 /// Runs a transcript and compares the output with the file, and with that of another kubectl.
 fn check(name: &str) {

@@ -9,6 +9,7 @@ static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     [
         (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
+        (r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}", "DATE"),
         (r"[WEI]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ ", "LOG "),
         (r#"(resourceVersion"?: ?)"\d+""#, "$1\"VERSION\""),
         (r"10\.96\.\d+\.\d+", "IP"),
