@@ -1,6 +1,7 @@
 //! Requests with other representations than plain objects: tables, raw paths and streams.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use client::{AnswerError, Body, Client, TransportError};
@@ -10,6 +11,7 @@ use http_body_util::BodyExt;
 use apimachinery::status::{GroupName, Status};
 use apimachinery::{Value, json};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time::Instant;
 
 use crate::Failure;
 
@@ -87,13 +89,22 @@ pub async fn collect(body: Body) -> Result<Bytes, Failure> {
 pub struct Events {
     body: Body,
     buffer: BytesMut,
+    /// When the watch ends.
+    deadline: Option<Instant>,
 }
 
 impl Events {
     /// Starts a watch. `path` has the parameters of the watch.
     pub async fn open(client: &Client, path: Path, accept: &'static str) -> Result<Self, Failure> {
         let response = send(client, Method::GET, path.with("watch", true), accept, Bytes::new()).await?;
-        Ok(Self { body: response.into_body(), buffer: BytesMut::new() })
+        Ok(Self { body: response.into_body(), buffer: BytesMut::new(), deadline: None })
+    }
+
+    /// Ends the watch after a time; `--request-timeout` also limits watches.
+    #[must_use]
+    pub fn ending_after(mut self, timeout: Option<Duration>) -> Self {
+        self.deadline = timeout.map(|timeout| Instant::now() + timeout);
+        self
     }
 
     /// Returns the type and the object of the next event; `None` after the server closed the watch.
@@ -107,7 +118,14 @@ impl Events {
                 }
                 return event(&line).map(Some);
             }
-            match self.body.frame().await {
+            let frame = match self.deadline {
+                None => self.body.frame().await,
+                Some(deadline) => match tokio::time::timeout_at(deadline, self.body.frame()).await {
+                    Ok(frame) => frame,
+                    Err(_) => return Ok(None),
+                },
+            };
+            match frame {
                 None => return Ok(None),
                 Some(Err(error)) => return Err(TransportError::Broken(error).into()),
                 Some(Ok(frame)) => {

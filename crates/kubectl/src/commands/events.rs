@@ -1,11 +1,13 @@
 //! `kubectl events`: events in the order of their time.
 
 use std::io::Write;
+use std::time::Duration;
 
 use client::{Event, ListOptions, Target, WatchOptions};
 use apimachinery::table::age;
 use apimachinery::time::Time;
 use apimachinery::{Resource, Value, value};
+use tokio::time::Instant;
 
 use crate::command::{Command, Flag, Group};
 use crate::print::format::PrinterKind;
@@ -71,7 +73,10 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     if invocation.bool("watch") {
         let options = WatchOptions { field_selector, ..WatchOptions::default() };
         let mut watch = client.watch(&target, &options).await?;
-        while let Some(event) = watch.next().await {
+        // The timeout of requests also limits watches.
+        let far = Duration::from_secs(365 * 24 * 3600);
+        let deadline = Instant::now() + context.request_timeout()?.unwrap_or(far);
+        while let Ok(Some(event)) = tokio::time::timeout_at(deadline, watch.next()).await {
             if let Event::Added(event) | Event::Modified(event) = event?
                 && wanted(&event)
             {

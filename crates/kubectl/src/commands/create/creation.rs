@@ -132,7 +132,11 @@ pub async fn find_types(context: &Context, rule: &Rule) -> Result<Types, Failure
         let found = context.mapper().await?.resource(&text).await;
         let found = found
             .map(|mapping| (mapping.resource.group.to_string(), mapping.resource.plural.to_string()))
-            .map_err(|failure| Failure::plain(failure.message));
+            .map_err(|failure| {
+                let unknown = failure.status().is_none() && failure.message.starts_with("the server doesn't have");
+                let group = if unknown && !group.is_empty() { format!(" in group {group:?}") } else { String::new() };
+                Failure::plain(format!("{}{group}", failure.message))
+            });
         types.push(((group.clone(), name.clone()), found));
     }
     Ok(Types(types))

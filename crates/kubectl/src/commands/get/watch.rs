@@ -70,7 +70,9 @@ async fn collection(
     } else if lines.printer.is_human() {
         lines.skip(list);
     }
-    let mut events = Events::open(&client, path.with_text("resourceVersion", &version), accept).await?;
+    let mut events = Events::open(&client, path.with_text("resourceVersion", &version), accept)
+        .await?
+        .ending_after(context.request_timeout()?);
     while let Some((event, object)) = events.next().await? {
         if event != "BOOKMARK" {
             lines.one(object, &event)?;
@@ -96,7 +98,7 @@ async fn single(
     let path = path(&info.collection())?
         .with("fieldSelector", format_args!("metadata.name={}", info.name))
         .with("resourceVersion", "0");
-    let mut events = Events::open(&client, path, accept).await?;
+    let mut events = Events::open(&client, path, accept).await?.ending_after(context.request_timeout()?);
     let mut first = true;
     while let Some((event, object)) = events.next().await? {
         // The first event repeats the current state.

@@ -20,6 +20,10 @@ use crate::Failure;
 use crate::failure::chain;
 
 /// Headers that belong to one connection and are not passed on.
+/// Characters that are not escaped in links to files.
+const LINK: &percent_encoding::AsciiSet =
+    &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
 const HOP_BY_HOP: [HeaderName; 4] = [CONNECTION, HOST, TRANSFER_ENCODING, HeaderName::from_static("keep-alive")];
 
 pub struct Server(Arc<Shared>);
@@ -176,7 +180,11 @@ fn file(directory: &Path, path: &str) -> Response<client::Body> {
     }
     let mut file = directory.join(relative);
     if file.is_dir() {
-        file = file.join("index.html");
+        let index = file.join("index.html");
+        if !index.exists() {
+            return listing(&file);
+        }
+        file = index;
     }
     let Ok(bytes) = std::fs::read(&file) else { return text(StatusCode::NOT_FOUND, "404 page not found\n") };
     let mut response = Response::new(client::transport::body(Full::new(Bytes::from(bytes))));
@@ -190,5 +198,28 @@ fn file(directory: &Path, path: &str) -> Response<client::Body> {
         _ => "text/plain; charset=utf-8",
     };
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// Lists the files of a directory.
+fn listing(directory: &Path) -> Response<client::Body> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return text(StatusCode::NOT_FOUND, "404 page not found\n") };
+    let mut names: Vec<String> = entries
+        .filter_map(Result::ok)
+        .map(|entry| {
+            let slash = if entry.path().is_dir() { "/" } else { "" };
+            format!("{}{slash}", entry.file_name().to_string_lossy())
+        })
+        .collect();
+    names.sort();
+    let mut page = String::from("<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n");
+    for name in names {
+        let link = percent_encoding::utf8_percent_encode(&name, LINK);
+        let shown = name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&#34;");
+        page.push_str(&format!("<a href=\"{link}\">{shown}</a>\n"));
+    }
+    page.push_str("</pre>\n");
+    let mut response = text(StatusCode::OK, &page);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     response
 }
