@@ -150,7 +150,7 @@ async fn carry(opener: Opener, mut connection: TcpStream, port: ForwardedPort, r
         }
         let _ = data.sender.finish().await;
         // The pod may still answer.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     let inward = async {
         while let Some(bytes) = data.data.recv().await {

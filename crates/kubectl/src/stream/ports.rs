@@ -113,19 +113,19 @@ pub fn resolve_pod_ports(specs: &[String], pod: &Value) -> Result<Vec<String>, S
 
 /// Rejects ports of a Service that are UDP only.
 pub fn check_service_protocols(specs: &[String], service: &Value) -> Result<(), String> {
-    let ports = array(service, &["spec", "ports"]).map(|port| (port, "port")).collect();
-    check_protocols(specs, ports, |name| service_port_number(service, name))
+    let ports: Vec<_> = array(service, &["spec", "ports"]).map(|port| (port, "port")).collect();
+    check_protocols(specs, &ports, |name| service_port_number(service, name))
 }
 
 /// Rejects ports of a pod that are UDP only.
 pub fn check_pod_protocols(specs: &[String], pod: &Value) -> Result<(), String> {
-    let ports = container_ports(pod).map(|port| (port, "containerPort")).collect();
-    check_protocols(specs, ports, |name| container_port_number(pod, name))
+    let ports: Vec<_> = container_ports(pod).map(|port| (port, "containerPort")).collect();
+    check_protocols(specs, &ports, |name| container_port_number(pod, name))
 }
 
 fn check_protocols(
     specs: &[String],
-    ports: Vec<(&Value, &str)>,
+    ports: &[(&Value, &str)],
     number_of: impl Fn(&str) -> Result<i64, String>,
 ) -> Result<(), String> {
     let has = |number: i64, protocol: &str| {

@@ -160,11 +160,14 @@ async fn receive<S: Connection>(
         };
         let bytes = match received {
             Some(Ok(Message::Binary(bytes))) => bytes,
-            Some(Ok(Message::Close(Some(CloseFrame { code: CloseCode::Normal, .. })))) => break,
+            Some(
+                Ok(Message::Close(Some(CloseFrame { code: CloseCode::Normal, .. })))
+                | Err(WebSocketError::ConnectionClosed),
+            )
+            | None => break,
             Some(Ok(Message::Close(frame))) => return Err(lost(&closed(frame.as_ref()))),
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
             Some(Ok(Message::Text(_))) => return Err(lost("unexpected message type: 1")),
-            Some(Err(WebSocketError::ConnectionClosed)) | None => break,
             Some(Err(_)) => return Err(lost("websocket: close 1006 (abnormal closure): unexpected EOF")),
         };
         match bytes.first() {
