@@ -9,6 +9,7 @@ mod auth;
 mod autoscale;
 mod certificate;
 mod cluster_info;
+mod completion;
 mod config;
 mod cordon;
 mod cp;
@@ -103,6 +104,7 @@ pub static COMMANDS: &[&Command] = &[
     // Settings commands.
     &label::COMMAND,
     &annotate::COMMAND,
+    &completion::COMMAND,
     // Other commands.
     &api_resources::COMMAND,
     &api_versions::COMMAND,

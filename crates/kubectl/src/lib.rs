@@ -14,6 +14,7 @@ pub mod apply;
 pub mod changes;
 pub mod command;
 pub mod commands;
+pub mod completion;
 pub mod context;
 pub mod describe;
 pub mod failure;
@@ -22,6 +23,7 @@ pub mod generate;
 pub mod help;
 pub mod kubeconfig;
 pub mod kustomize;
+pub mod man;
 pub mod mapper;
 pub mod output;
 pub mod plugins;
@@ -64,6 +66,10 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
 }
 
 fn run(args: &[String]) -> Result<(), Failure> {
+    // The words of a command line that is not complete cannot be parsed as one.
+    if let ["__complete", ..] = args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        return completion::run(&args[1..]);
+    }
     match flags::parse(&commands::ROOT, args)? {
         Parsed::Help(path) => show(&help::help(&path, &plugins::names(path.len() == 1))),
         Parsed::Unknown { name, args } if name == "help" => help_for(&args),

@@ -334,10 +334,10 @@ mod tests {
             lines,
             [
                 "selfsubjectaccessreviews.authorization.k8s.io [] [] [create]",
-                "pods/log [] [] [get list]",
-                "pods.apps [] [] [get list]",
-                "pods.apps/log [] [] [get list]",
                 "pods [] [] [get list watch]",
+                "pods/log [] [] [get list]",
+                "pods.apps/log [] [] [get list]",
+                "pods.apps [] [] [get list]",
                 "[/healthz] [] [get]",
                 "[/livez] [] [get]",
                 "pods [] [a] [get]",
