@@ -245,13 +245,14 @@ impl Context {
             server: server.as_deref(),
         };
         let none = |config| Selected { config, cluster: String::new(), user: String::new() };
-        let Selected { mut config, cluster, user } = match kubeconfig.select(&selection).map_err(kubeconfig_failure)? {
-            Some(selected) => selected,
-            None => match in_cluster()? {
-                Some(config) => none(config),
-                None => none(Config::new(http::Uri::from_static("http://localhost:8080"))),
-            },
-        };
+        let Selected { mut config, cluster, user } =
+            match kubeconfig.select(&selection).map_err(|error| kubeconfig_failure(&error))? {
+                Some(selected) => selected,
+                None => match in_cluster()? {
+                    Some(config) => none(config),
+                    None => none(Config::new(http::Uri::from_static("http://localhost:8080"))),
+                },
+            };
         self.override_tls(&mut config)?;
         check_files(&config, &cluster, &user)?;
         if !globals.token.is_empty() {
@@ -316,7 +317,7 @@ impl Context {
         let mut merged = Kubeconfig::default();
         for file in &files {
             match std::fs::read_to_string(file) {
-                Ok(text) => merged.merge(Kubeconfig::parse(&text, file).map_err(kubeconfig_failure)?),
+                Ok(text) => merged.merge(Kubeconfig::parse(&text, file).map_err(|error| kubeconfig_failure(&error))?),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && !explicit => {}
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     return Err(Failure::new(format!("stat {}: no such file or directory", file.display())));
@@ -350,8 +351,8 @@ fn check_files(config: &Config, cluster: &str, user: &str) -> Result<(), Failure
     Ok(())
 }
 
-fn kubeconfig_failure(error: KubeconfigError) -> Failure {
-    match &error {
+fn kubeconfig_failure(error: &KubeconfigError) -> Failure {
+    match error {
         KubeconfigError::Syntax { file, source } => {
             Failure::new(format!("error loading config file \"{}\": {}", file.display(), chain(source)))
         }
@@ -433,6 +434,6 @@ mod tests {
         let check = |server: &str, expect: &str| assert_eq!(cache_name(server), expect);
         check("https://127.0.0.1:6443", "127.0.0.1_6443");
         check("https://a.example.com/k8s/clusters/c-1/", "a.example.com/k8s/clusters/c_1");
-        check("http://[::1]:8080", "____1__8080");
+        check("http://[::1]:8080", "___1__8080");
     }
 }

@@ -45,7 +45,8 @@ impl Failure {
 
     /// Returns a failure with a server's Status.
     pub fn from_status(status: Status) -> Self {
-        Self { status: Some(Box::new(status.clone())), ..Self::plain(status_message(&status)) }
+        let message = status_message(&status);
+        Self { status: Some(Box::new(status)), ..Self::plain(message) }
     }
 
     /// Combines failures; `Ok` if there are none. Several are printed one per line.

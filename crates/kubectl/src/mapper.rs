@@ -45,12 +45,15 @@ pub struct ApiGroup {
     pub preferred: Str,
 }
 
+/// A group and one of its versions.
+type GroupVersion = (Str, Str);
+
 /// Finds types by name or kind. Lists of types are read when they are needed.
 pub struct Mapper {
     client: Client,
     cache: Cache,
     groups: RefCell<Option<Rc<Vec<ApiGroup>>>>,
-    lists: RefCell<BTreeMap<(Str, Str), Rc<Vec<Mapping>>>>,
+    lists: RefCell<BTreeMap<GroupVersion, Rc<Vec<Mapping>>>>,
     /// Whether everything was requested by this process, so that another request finds nothing new.
     fresh: Cell<bool>,
 }

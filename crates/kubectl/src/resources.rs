@@ -310,9 +310,8 @@ impl<'a> Builder<'a> {
         for item in items {
             match item {
                 Item::Object(info) if self.latest => self.fetch(info, &mut found).await?,
-                Item::Object(info) => found.infos.push(info),
                 Item::Named(info) if self.require_object => self.fetch(info, &mut found).await?,
-                Item::Named(info) => found.infos.push(info),
+                Item::Object(info) | Item::Named(info) => found.infos.push(info),
                 Item::Selected { mapping, namespace } => match self.list(&mapping, &namespace).await {
                     Ok(infos) => found.infos.extend(infos),
                     Err(failure) => found.failures.push(failure),
@@ -575,7 +574,7 @@ fn guess(kind: &GroupVersionKind, namespaced: bool) -> Mapping {
             kind: kind.kind.clone(),
             scope: if namespaced { Scope::Namespaced } else { Scope::Cluster },
         },
-        singular: singular.into(),
+        singular,
         short_names: Vec::new(),
         categories: Vec::new(),
         verbs: Vec::new(),

@@ -123,8 +123,7 @@ impl Parser {
             return Err(format!("unknown flag: --{name}"));
         };
         let value = match (value, flag.without_value) {
-            (Some(value), _) => value,
-            (None, Some(value)) => value,
+            (Some(value), _) | (None, Some(value)) => value,
             (None, None) => {
                 let next = args.get(*at).ok_or_else(|| format!("flag needs an argument: --{name}"))?;
                 *at += 1;

@@ -119,7 +119,7 @@ impl<'a> Explainer<'a> {
         history.extend(reference);
         let resolved = self.resolve(schema);
         for (name, property) in
-            resolved.get("properties").and_then(Value::as_object).into_iter().flat_map(|it| it.iter())
+            resolved.get("properties").and_then(Value::as_object).into_iter().flat_map(apimachinery::Object::iter)
         {
             self.field(resolved, name, property, level, out);
             if self.recursive {

@@ -68,7 +68,7 @@ async fn collection(
     if !invocation.bool("watch-only") {
         lines.list(list)?;
     } else if lines.printer.is_human() {
-        lines.skip(list);
+        lines.remember(&list);
     }
     let mut events = Events::open(&client, path.with_text("resourceVersion", &version), accept)
         .await?
@@ -93,7 +93,7 @@ async fn single(
     if !invocation.bool("watch-only") {
         lines.one(object, "ADDED")?;
     } else if lines.printer.is_human() {
-        lines.skip(object);
+        lines.remember(&object);
     }
     let path = path(&info.collection())?
         .with("fieldSelector", format_args!("metadata.name={}", info.name))
@@ -150,10 +150,6 @@ impl<'a> Lines<'a> {
     }
 
     /// Takes over the columns of a table without printing its rows.
-    fn skip(&mut self, table: Value) {
-        self.remember(&table);
-    }
-
     fn remember(&mut self, table: &Value) {
         if self.printer.is_human()
             && let Some(columns) =

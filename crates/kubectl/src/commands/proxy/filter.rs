@@ -74,7 +74,7 @@ mod tests {
         )
         .unwrap();
         let check = |path: &str, host: &str, expect: bool| {
-            assert_eq!(filter.accepts("GET", path, host), expect, "{path} {host}")
+            assert_eq!(filter.accepts("GET", path, host), expect, "{path} {host}");
         };
         check("/api/v1/pods", "localhost:8001", true);
         check("/api/v1/pods", "127.0.0.1", true);
