@@ -163,3 +163,36 @@ async fn a_command_over_spdy_has_input_output_and_an_exit_code() {
         assert_eq!((stdout.text(), stderr.text()), ("output".to_owned(), "err".to_owned()));
     }
 }
+
+/// Answers each request with the next response, and returns the heads of the requests.
+async fn serve(listener: tokio::net::TcpListener, answers: Vec<&'static str>) -> Vec<String> {
+    let mut heads = Vec::new();
+    for answer in answers {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(tokio::io::AsyncReadExt::read_u8(&mut connection).await.unwrap());
+        }
+        heads.push(String::from_utf8(head).unwrap().to_lowercase());
+        connection.write_all(answer.as_bytes()).await.unwrap();
+    }
+    heads
+}
+
+#[tokio::test]
+async fn spdy_is_tried_if_the_server_refuses_websocket_and_its_refusal_is_reported() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let client = Client::connect(&client::Config::new(server), client::Settings::default()).unwrap();
+    let answers = vec![
+        "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nnot today",
+    ];
+    let path = "/api/v1/namespaces/n/pods/p/exec?command=ls";
+    let (outcome, heads) = tokio::join!(run(&client, path, Streams::default()), serve(listener, answers));
+    assert_eq!(outcome.unwrap_err().to_string(), "unable to upgrade connection: not today");
+    assert!(heads[0].starts_with("get /api/v1/namespaces/n/pods/p/exec?command=ls http/1.1\r\n"), "{}", heads[0]);
+    assert!(heads[0].contains("sec-websocket-protocol: v5.channel.k8s.io\r\n"), "{}", heads[0]);
+    assert!(heads[1].starts_with("post ") && heads[1].contains("upgrade: spdy/3.1\r\n"), "{}", heads[1]);
+    assert!(heads[1].contains("x-stream-protocol-version: v4.channel.k8s.io\r\n"), "{}", heads[1]);
+}
