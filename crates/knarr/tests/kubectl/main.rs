@@ -46,7 +46,22 @@ macro_rules! transcripts {
     };
 }
 
-transcripts!(create, describe, edit, edit_last_applied, nodes, patch, rollout, run_and_expose, scale, set);
+transcripts!(
+    apply,
+    config,
+    create,
+    delete_replace_and_wait,
+    describe,
+    edit,
+    edit_last_applied,
+    get_and_explain,
+    nodes,
+    patch,
+    rollout,
+    run_and_expose,
+    scale,
+    set,
+);
 
 /// Runs a transcript and compares the output with the file, and with that of another kubectl.
 fn check(name: &str) {

@@ -16,7 +16,7 @@ static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"127\.0\.0\.1:\d+", "SERVER"),
         (r#"(nodePort"?: )\d+"#, "${1}PORT"),
         (r"kubectl-edit-\w+\.", "kubectl-edit-X."),
-        (r"\b\d+(s|m|h|m\d+s)( ago)?$", "AGE"),
+        (r"(?m)\b(\d+m)?\d+s( ago)?( +|$)", "AGE "),
     ]
     .map(|(pattern, mask)| (Regex::new(pattern).unwrap(), mask))
     .into()
