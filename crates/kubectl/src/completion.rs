@@ -231,6 +231,7 @@ fn value_source(flag: &Flag) -> Source {
             Source::Fixed(extensions.into(), Directive::Extensions)
         }
         // The help names the values: `One of: (json, yaml).`
+        // DEVIATION: kubectl completes them for `get` only.
         "output" => match flag.help.split_once("One of: (").and_then(|(_, rest)| rest.split_once(')')) {
             Some((values, _)) => {
                 let values = values.split(", ").map(|value| (value.to_owned(), String::new()));

@@ -10,7 +10,7 @@ use apimachinery::{Object, Resource, Value, go};
 use crate::command::{Command, Flag, Group};
 use crate::print::{Format, Formats, Printer};
 use crate::resources::{Builder, Info};
-use crate::{Context, Failure, Invocation, flags};
+use crate::{Context, Failure, Invocation, commands, flags, help};
 
 pub static COMMAND: Command = Command {
     name: "certificate",
@@ -19,6 +19,7 @@ pub static COMMAND: Command = Command {
     description: "Modify certificate resources.",
     usage: "kubectl certificate SUBCOMMAND [options]",
     commands: &[&APPROVE, &DENY],
+    run: Some(|context, invocation| Box::pin(show_help(context, invocation))),
     ..Command::EMPTY
 };
 static APPROVE: Command = Command {
@@ -71,6 +72,15 @@ struct Decision {
     reason: &'static str,
     message: &'static str,
     done: &'static str,
+}
+
+/// Unlike most commands with subcommands, this one succeeds without any.
+async fn show_help(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+    if let Some(name) = invocation.args.first() {
+        return Err(Failure::usage(&invocation.name(), format_args!("unknown command {name:?}")));
+    }
+    let text = help::help(&commands::path(&invocation.path), &[]);
+    Ok(context.out().write_all(text.as_bytes())?)
 }
 
 async fn approve(context: &Context, invocation: &Invocation) -> Result<(), Failure> {

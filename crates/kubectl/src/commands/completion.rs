@@ -32,7 +32,7 @@ pub static COMMAND: Command = Command {
   ## If you've installed via other means, you may need add the completion to your completion directory
   kubectl completion bash > $(brew --prefix)/etc/bash_completion.d/kubectl
 
-
+  
   # Installing bash completion on Linux
   ## If bash-completion is not installed on Linux, install the 'bash-completion' package
   ## via your distribution's package manager.
@@ -51,7 +51,7 @@ pub static COMMAND: Command = Command {
   # Set the kubectl completion code for zsh[1] to autoload on startup
   kubectl completion zsh > "${fpath[1]}/_kubectl"
 
-
+  
   # Load the kubectl completion code for fish[2] into the current shell
   kubectl completion fish | source
   # To load completions for each session, execute once:

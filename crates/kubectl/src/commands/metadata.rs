@@ -98,9 +98,8 @@ impl Changes {
         for key in &self.removed {
             effect.removed |= map.remove(key).is_some();
         }
-        if !map.is_empty() {
-            metadata.insert(kind.key(), map);
-        }
+        // As in kubectl, a map without entries stays.
+        metadata.insert(kind.key(), map);
         effect
     }
 
