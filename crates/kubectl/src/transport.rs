@@ -1,5 +1,7 @@
 //! The transport of all requests: prints warnings of the server and logs requests by verbosity.
 
+mod log;
+
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
@@ -8,8 +10,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use client::transport::{Answer, Switching};
 use client::{Https, Switch, Transport, TransportError};
-use http::header::{HeaderMap, HeaderName, WARNING};
+use http::header::{HeaderMap, WARNING};
 use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
 
 use crate::failure::Unreachable;
 
@@ -22,13 +25,6 @@ pub struct Observed {
     verbosity: i64,
     warnings: Mutex<BTreeSet<String>>,
 }
-
-/// Levels of `-v`, as kubectl's.
-const LEVEL_URL: i64 = 6;
-const LEVEL_HEADERS: i64 = 7;
-const LEVEL_BODIES: i64 = 8;
-/// Bodies are cut to this length below level 10.
-const BODY_MAX: usize = 1024;
 
 impl Observed {
     pub fn new(config: client::Config, verbosity: i64) -> Result<Self, TransportError> {
@@ -43,23 +39,34 @@ impl Observed {
     }
 
     async fn carry(&self, request: Request<Bytes>) -> Result<Response<client::Body>, TransportError> {
-        let line = (self.verbosity >= LEVEL_URL).then(|| self.log_request(&request));
+        let line = (self.verbosity >= log::LEVEL_URL).then(|| self.log_request(&request));
         let start = Instant::now();
         let answer = self.inner.send(request).await;
-        if let Some((method, url)) = line {
-            let status = answer.as_ref().map_or_else(|_| String::new(), |response| response.status().to_string());
-            self.log_response(&method, &url, &status, start);
+        let Some((method, url)) = line else {
+            return self.answered(answer);
+        };
+        let status = answer.as_ref().map_or_else(|_| String::new(), |response| response.status().to_string());
+        let head = answer.as_ref().ok().map(Response::headers);
+        log::response(self.verbosity, &method, &url, &status, head, start.elapsed());
+        let response = self.answered(answer)?;
+        // The bodies of watches and logs are unbounded.
+        let unbounded = url.contains("watch=true") || url.contains("follow=true");
+        if self.verbosity < log::LEVEL_BODIES || unbounded {
+            return Ok(response);
         }
-        match answer {
-            Ok(response) => {
-                self.warn(response.headers());
-                if self.verbosity >= LEVEL_BODIES {
-                    log_headers("Response Headers", response.headers());
-                }
-                Ok(response)
-            }
-            Err(error) => Err(self.unreachable(error)),
-        }
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.map_err(TransportError::Broken)?.to_bytes();
+        log::body(self.verbosity, "Response Body", &url, &bytes);
+        Ok(Response::from_parts(parts, client::transport::body(Full::new(bytes))))
+    }
+
+    fn answered(
+        &self,
+        answer: Result<Response<client::Body>, TransportError>,
+    ) -> Result<Response<client::Body>, TransportError> {
+        let response = answer.map_err(|error| self.unreachable(error))?;
+        self.warn(response.headers());
+        Ok(response)
     }
 
     /// Hides a missing connection from the client, which would retry. kubectl fails at once.
@@ -72,27 +79,10 @@ impl Observed {
         }
     }
 
-    fn log_response(&self, method: &str, url: &str, status: &str, start: Instant) {
-        let milliseconds = start.elapsed().as_millis();
-        log(format_args!(
-            "\"Response\" verb=\"{method}\" url=\"{url}\" status=\"{status}\" milliseconds={milliseconds}"
-        ));
-    }
-
     fn log_request(&self, request: &Request<Bytes>) -> (String, String) {
         let url = format!("{}{}", self.base, request.uri());
-        let method = request.method().to_string();
-        if self.verbosity >= LEVEL_BODIES && !request.body().is_empty() {
-            let body = String::from_utf8_lossy(request.body());
-            let shown: String =
-                if self.verbosity < 10 { body.chars().take(BODY_MAX).collect() } else { body.into_owned() };
-            log(format_args!("\"Request Body\" body={shown:?}"));
-        }
-        if self.verbosity >= LEVEL_HEADERS {
-            log(format_args!("\"Request\" verb=\"{method}\" url=\"{url}\""));
-            log_headers("Request Headers", request.headers());
-        }
-        (method, url)
+        log::request(self.verbosity, &url, request);
+        (request.method().to_string(), url)
     }
 
     /// Prints each warning of the server once.
@@ -114,7 +104,7 @@ impl Transport for Observed {
 
     fn switch(&self, request: Request<Bytes>) -> Switching<'_> {
         Box::pin(async move {
-            let line = (self.verbosity >= LEVEL_URL).then(|| self.log_request(&request));
+            let line = (self.verbosity >= log::LEVEL_URL).then(|| self.log_request(&request));
             let start = Instant::now();
             let answer = self.inner.switch(request).await;
             if let Some((method, url)) = line {
@@ -123,7 +113,7 @@ impl Transport for Observed {
                     Ok(Switch::Refused(response)) => response.status().to_string(),
                     Err(_) => String::new(),
                 };
-                self.log_response(&method, &url, &status, start);
+                log::response(self.verbosity, &method, &url, &status, None, start.elapsed());
             }
             answer.map_err(|error| self.unreachable(error))
         })
@@ -156,23 +146,6 @@ fn warning_text(header: &str) -> Option<String> {
             c => text.push(c),
         }
     }
-}
-
-fn log(line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
-}
-
-fn log_headers(title: &str, headers: &HeaderMap) {
-    log(format_args!("{title}:"));
-    for (name, value) in headers {
-        let text =
-            if secret(name) { "<masked>".to_owned() } else { String::from_utf8_lossy(value.as_bytes()).into_owned() };
-        log(format_args!("    {name}: {text}"));
-    }
-}
-
-fn secret(name: &HeaderName) -> bool {
-    matches!(name.as_str(), "authorization" | "cookie" | "set-cookie" | "proxy-authorization")
 }
 
 #[cfg(test)]
