@@ -74,11 +74,8 @@ struct Decision {
     done: &'static str,
 }
 
-/// Unlike most commands with subcommands, this one succeeds without any.
+/// Unlike most commands with subcommands, this one succeeds without any, or with one that does not exist.
 async fn show_help(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
-    if let Some(name) = invocation.args.first() {
-        return Err(Failure::usage(&invocation.name(), format_args!("unknown command {name:?}")));
-    }
     let text = help::help(&commands::path(&invocation.path), &[]);
     Ok(context.out().write_all(text.as_bytes())?)
 }
