@@ -107,6 +107,11 @@ impl Events {
         self
     }
 
+    /// Whether the watch ended because of its timeout.
+    pub fn timed_out(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
     /// Returns the type and the object of the next event; `None` after the server closed the watch.
     pub async fn next(&mut self) -> Result<Option<(String, Value)>, Failure> {
         loop {

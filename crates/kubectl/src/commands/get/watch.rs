@@ -78,6 +78,7 @@ async fn collection(
             lines.one(object, &event)?;
         }
     }
+    log_end(context, &events);
     Ok(())
 }
 
@@ -108,6 +109,7 @@ async fn single(
         }
         lines.one(object, &event)?;
     }
+    log_end(context, &events);
     Ok(())
 }
 
@@ -157,5 +159,15 @@ impl<'a> Lines<'a> {
         {
             let _ = self.table.rows(&value!({"columnDefinitions": (columns.clone()), "rows": []}), None);
         }
+    }
+}
+
+/// Logs that a watch ended because of `--request-timeout`.
+fn log_end(context: &Context, events: &Events) {
+    const LEVEL: i64 = 5;
+    if events.timed_out() && context.globals().verbosity >= LEVEL {
+        let cause = "context deadline exceeded (Client.Timeout or context cancellation while reading body)";
+        let text = format!("\"Unable to decode an event from the watch stream\" err=\"{cause}\"\n");
+        let _ = context.err().write_all(text.as_bytes());
     }
 }
