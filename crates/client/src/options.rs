@@ -4,7 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use apimachinery::{Object, Value};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// Characters that are not escaped in a query: the unreserved ones, as in Go.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
@@ -107,12 +110,12 @@ pub enum Propagation {
 impl ListOptions {
     pub(crate) fn query(&self) -> Query {
         let mut query = Query::default();
-        query.text("labelSelector", &self.label_selector);
+        query.text("continue", &self.continue_token);
         query.text("fieldSelector", &self.field_selector);
+        query.text("labelSelector", &self.label_selector);
         if self.limit > 0 {
             query.add("limit", self.limit);
         }
-        query.text("continue", &self.continue_token);
         query.text("resourceVersion", &self.resource_version);
         if let Some(how) = self.resource_version_match {
             query.add("resourceVersionMatch", how);
@@ -237,7 +240,7 @@ impl Query {
         self.0.push(if self.0.is_empty() { '?' } else { '&' });
         self.0.push_str(name);
         self.0.push('=');
-        self.0.extend(utf8_percent_encode(&value.to_string(), NON_ALPHANUMERIC));
+        self.0.extend(utf8_percent_encode(&value.to_string(), QUERY));
     }
 
     fn text(&mut self, name: &str, value: &str) {

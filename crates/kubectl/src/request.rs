@@ -10,7 +10,7 @@ use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use apimachinery::status::{GroupName, Status};
 use apimachinery::{Value, json};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::Instant;
 
 use crate::Failure;
@@ -19,6 +19,9 @@ use crate::Failure;
 pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,\
     application/json";
 pub const JSON: &str = "application/json";
+
+/// Characters that are not escaped in a query: the unreserved ones, as in Go.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A path with query parameters.
 #[derive(Clone, Debug)]
@@ -35,7 +38,7 @@ impl Path {
         self.0.push(if self.0.contains('?') { '&' } else { '?' });
         self.0.push_str(name);
         self.0.push('=');
-        self.0.extend(utf8_percent_encode(&value.to_string(), NON_ALPHANUMERIC));
+        self.0.extend(utf8_percent_encode(&value.to_string(), QUERY));
         self
     }
 

@@ -199,7 +199,7 @@ async fn a_server_without_initial_events_is_listed_in_pages() {
     assert_eq!(call.query, "limit=2");
     call.answer(&page("7", "token", vec![config_map("x", 1), config_map("y", 2)]));
     let call = running.server.next().await;
-    assert_eq!(call.query, "limit=2&continue=token");
+    assert_eq!(call.query, "continue=token&limit=2");
     assert!(!running.reader.progress().synced, "half a list is not everything");
     call.answer(&page("7", "", vec![config_map("z", 3)]));
     let stream = running.resumed(7).await.stream();

@@ -110,7 +110,7 @@ async fn list_items_get_their_kind_and_pages_are_joined() {
             "metadata": {"resourceVersion": "9", "continue": "next", "remainingItemCount": 1},
             "items": [{"metadata": {"name": "x"}}]}));
         let call = server.next().await;
-        assert_eq!(call.query, "limit=1&continue=next");
+        assert_eq!(call.query, "continue=next&limit=1");
         call.answer(&value!({"kind": "ConfigMapList", "apiVersion": "v1",
             "metadata": {"resourceVersion": "9"}, "items": [{"metadata": {"name": "y"}}]}));
     });

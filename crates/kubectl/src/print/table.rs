@@ -129,7 +129,7 @@ pub fn of_objects(object: &Value, now: Time) -> Value {
     let mut name = ObjectColumn::new("Name", "string", "", Cell::Function(name_cell));
     name.format = "name".to_owned();
     let age = ObjectColumn::new("Age", "string", "", Cell::Function(age_cell));
-    table(&[name, age], object, IncludeObject::Metadata, now)
+    table(&[name, age], object, IncludeObject::Object, now)
 }
 
 /// Builds the table of a `Status`.

@@ -93,6 +93,16 @@ impl Shared {
         {
             return file(directory, rest);
         }
+        // As Go's router, paths with empty segments are redirected.
+        if path.contains("//") {
+            let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+            let slash = if path.ends_with('/') && !segments.is_empty() { "/" } else { "" };
+            let mut response = text(StatusCode::MOVED_PERMANENTLY, "");
+            if let Ok(location) = HeaderValue::from_str(&format!("/{}{slash}", segments.join("/"))) {
+                response.headers_mut().insert(http::header::LOCATION, location);
+            }
+            return response;
+        }
         let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
         let allowed = |filter: &Filter| filter.accepts(request.method().as_str(), &path, &host);
         if !self.filter.as_ref().is_none_or(allowed) {

@@ -91,6 +91,10 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     validate(invocation, &resources, change.dry_run)?;
     let mut given = invocation.list("env");
     given.extend(variables.iter().cloned());
+    let is_stdin = |text: &String| text == "-";
+    if given.iter().any(is_stdin) && invocation.list("filename").iter().any(is_stdin) {
+        return Err(Failure::new("standard input cannot be used for multiple arguments"));
+    }
     let stdin = || {
         let bytes = context.read_stdin().map_err(|failure| generate::Error::Invalid(failure.message))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
