@@ -1,13 +1,13 @@
-//! What commands that change objects share: `--dry-run`, `--validate`, `--record`, and what they print afterwards.
+//! Common parts of commands that change objects: `--dry-run`, `--validate`, `--record` and the printed results.
 
 use std::io::Write;
 use std::time::SystemTime;
 
-use client::{FieldValidation, WriteOptions};
 use apimachinery::json::Encoder;
 use apimachinery::jsonpath::MissingKeys;
 use apimachinery::time::Time;
 use apimachinery::{Value, go};
+use client::{FieldValidation, WriteOptions};
 
 use crate::command::Flag;
 use crate::print::format::PrinterKind;
@@ -24,7 +24,7 @@ pub const RECORD: &[Flag] = &[Flag::bool(
 /// The annotation with the command that changed an object.
 const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
 
-/// How far a change goes.
+/// The value of `--dry-run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DryRun {
     /// The change is made.
@@ -85,7 +85,7 @@ impl DryRun {
         }
     }
 
-    /// Returns a message with what the dry run is: `created (dry run)`.
+    /// Appends the kind of dry run to a message: `created (dry run)`.
     pub fn message(self, operation: &str) -> String {
         match self {
             Self::None => operation.to_owned(),
@@ -127,7 +127,7 @@ impl<'a> Results<'a> {
         Ok(())
     }
 
-    /// Returns the object without managed fields, unless they are asked for.
+    /// Returns the object without managed fields, unless they are requested.
     fn shown(&self, object: &Value) -> Value {
         let mut object = object.clone();
         if !self.show_managed_fields {

@@ -55,7 +55,7 @@ pub struct Flag {
     pub without_value: Option<&'static str>,
     pub help: &'static str,
     pub hidden: bool,
-    /// What to use instead, printed when the flag is used.
+    /// The end of the deprecation warning, which is printed when the flag is used.
     pub deprecated: Option<&'static str>,
 }
 

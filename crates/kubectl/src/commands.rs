@@ -45,7 +45,6 @@ mod top;
 mod version;
 mod wait;
 
-use crate::Failure;
 use crate::command::{Command, Group};
 
 /// `kubectl` itself.
@@ -127,11 +126,6 @@ pub fn path(names: &[&str]) -> Vec<&'static Command> {
         }
     }
     path
-}
-
-/// Returns the objects of a kustomization as YAML documents.
-pub fn kustomize_build(directory: &str) -> Result<String, Failure> {
-    kustomize::build(directory, crate::kustomize::Restriction::RootOnly)
 }
 
 /// Returns the message for an unknown command, with suggestions.

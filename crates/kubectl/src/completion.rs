@@ -13,7 +13,7 @@ use crate::flags::{self, Parsed};
 use crate::kubeconfig::{Files, Section};
 use crate::{Context, Failure, commands};
 
-/// What the shell does with the candidates.
+/// The shell's use of the candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Directive {
     /// Completes file names if there are no candidates.
@@ -23,7 +23,7 @@ pub enum Directive {
     Extensions = 8,
 }
 
-/// What completes a word.
+/// The source of the candidates for a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
     /// Candidates with descriptions.

@@ -1,4 +1,4 @@
-//! What every command needs: the configuration, the client, the types of the server, and the standard streams.
+//! The context of a command: the configuration, the client, the types of the server, and the standard streams.
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
@@ -412,7 +412,7 @@ pub fn home() -> PathBuf {
     std::env::var_os("HOME").unwrap_or_else(|| OsString::from("/")).into()
 }
 
-/// Returns the processor architecture by its name in Go.
+/// Returns the CPU architecture by its name in Go.
 pub fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

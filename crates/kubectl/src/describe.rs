@@ -1,6 +1,6 @@
 //! Descriptions of objects for people: `kubectl describe`.
 //!
-//! A kind is a row of [`KINDS`]: the version to read, what to read besides the object, the events to show, and a pure
+//! A kind is a row of [`KINDS`]: the version to read, the related queries, the events to show, and a pure
 //! function that writes the text. Objects of other kinds have a generic form.
 
 mod autoscaling;
@@ -39,19 +39,19 @@ use writer::Writer;
 /// The result of writing a description; the error is a message for the user.
 pub type Rendered = Result<(), String>;
 
-/// How a kind is described.
+/// The description of a kind.
 pub struct Kind {
     /// The resource in the version that the description reads.
     pub resource: Resource,
     /// The same resource in an older version, for servers that lack the newer one.
     pub older: Option<Resource>,
     pub events: Events,
-    /// Returns what to read besides the object.
+    /// Returns the queries for related objects.
     pub related: fn(&Value) -> Result<Vec<Query>, String>,
     pub render: fn(&mut Writer<'_>, &Value, &Related) -> Rendered,
 }
 
-/// What was read besides the object.
+/// The results of the queries for related objects.
 #[derive(Debug, Default)]
 pub struct Related {
     /// The answer of each query, or the message of a tolerated failure.

@@ -1,16 +1,16 @@
-//! The failure of a command: its message and exit code, in kubectl's words.
+//! The failure of a command: kubectl's message and exit code.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 
-use client::{AnswerError, ListOptions, TransportError};
 use apimachinery::Resource;
 use apimachinery::status::{Reason, Status};
+use client::{AnswerError, ListOptions, TransportError};
 
 use crate::print::format::PrintError;
 
-/// Why a command failed. `Display` is what standard error shows.
+/// The failure of a command. `Display` formats the text for standard error.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The message without the prefix `error: `.
@@ -83,7 +83,7 @@ impl Failure {
         Self { code, ..self }
     }
 
-    /// Adds what was done, and to which file: `error when creating "pod.yaml": …`.
+    /// Adds the operation and the file: `error when creating "pod.yaml": …`.
     #[must_use]
     pub fn when(self, verb: &str, source: &str) -> Self {
         if source.is_empty() {
@@ -98,7 +98,7 @@ impl Failure {
         }
     }
 
-    /// Adds to the rejection of a list what was to be listed.
+    /// Adds the resource and the selectors to the rejection of a list request.
     #[must_use]
     pub fn listing(self, resource: &Resource, options: &ListOptions) -> Self {
         let Some(mut status) = self.status.clone() else { return self };

@@ -29,11 +29,14 @@ mod specs;
 mod target;
 mod transform;
 
+use std::io::Write;
 use std::path::Path;
 
 use apimachinery::{Value, yaml};
 
 pub use loader::Restriction;
+
+use crate::Failure;
 
 /// The objects of a kustomization, in output order.
 #[derive(Clone, Debug, Default)]
@@ -70,6 +73,18 @@ pub fn build(directory: &Path, restriction: Restriction) -> (Vec<String>, Result
 pub fn to_yaml(objects: &[Value]) -> String {
     let documents: Vec<String> = objects.iter().map(yaml::to_string).collect();
     documents.join("---\n")
+}
+
+/// Returns the objects of a kustomization as YAML documents. Messages about deprecated fields go to standard error.
+pub fn build_yaml(directory: &str, restriction: Restriction) -> Result<String, Failure> {
+    let (warnings, objects) = build(Path::new(directory), restriction);
+    for warning in warnings {
+        let _ = writeln!(std::io::stderr().lock(), "{warning}");
+    }
+    match objects {
+        Ok(objects) => Ok(to_yaml(&objects)),
+        Err(error) => Err(Failure::new(error.to_string())),
+    }
 }
 
 #[cfg(test)]

@@ -44,6 +44,7 @@ pub use failure::Failure;
 pub use flags::Invocation;
 pub use mapper::{Mapper, Mapping};
 
+use command::Command;
 use context::Globals;
 use flags::Parsed;
 
@@ -71,7 +72,7 @@ fn run(args: &[String]) -> Result<(), Failure> {
         return completion::run(&args[1..]);
     }
     match flags::parse(&commands::ROOT, args)? {
-        Parsed::Help(path) => show(&help::help(&path, &plugins::names(path.len() == 1))),
+        Parsed::Help(path) => show(&help::help(&path, &plugin_names(&path))),
         Parsed::Unknown { name, args } if name == "help" => help_for(&args),
         Parsed::Unknown { name, args } => {
             plugins::run(&name, &args)?;
@@ -92,7 +93,7 @@ fn run_command(invocation: &Invocation) -> Result<(), Failure> {
             return Err(Failure::usage(&invocation.name(), format_args!("unknown command {name:?}")));
         }
         let path = commands::path(&invocation.path);
-        let text = help::help(&path, &plugins::names(path.len() == 1));
+        let text = help::help(&path, &plugin_names(&path));
         if path.len() == 1 {
             return show(&text);
         }
@@ -124,12 +125,20 @@ fn help_for(args: &[String]) -> Result<(), Failure> {
     let path = commands::path(&names);
     if path.len() < names.len() {
         let topics: Vec<String> = args.iter().map(|arg| format!("`{arg}`")).collect();
-        let usage = help::help(&path[..1], &plugins::names(true));
+        let usage = help::help(&path[..1], &plugin_names(&path[..1]));
         let usage = usage.strip_prefix(commands::ROOT.description).unwrap_or(&usage);
         let _ = write!(std::io::stderr().lock(), "Unknown help topic [{}]\n{usage}", topics.join(" "));
         return Ok(());
     }
-    show(&help::help(&path, &plugins::names(path.len() == 1)))
+    show(&help::help(&path, &plugin_names(&path)))
+}
+
+/// Returns the names of plugins for the help of `kubectl` itself. The help of a command shows none.
+fn plugin_names(path: &[&Command]) -> Vec<String> {
+    match path {
+        [_] => plugins::names(|name| commands::ROOT.find(name).is_some()),
+        _ => Vec::new(),
+    }
 }
 
 fn show(text: &str) -> Result<(), Failure> {

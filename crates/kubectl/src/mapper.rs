@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use apimachinery::meta::Scope;
+use apimachinery::{GroupVersionKind, Resource, Str, Value, json};
 use bytes::Bytes;
 use client::{AnswerError, Client};
 use http::header::{ACCEPT, HeaderValue};
 use http::{Method, Request};
 use http_body_util::BodyExt;
-use apimachinery::meta::Scope;
-use apimachinery::{GroupVersionKind, Resource, Str, Value, json};
 
 pub use cache::Cache;
 pub use names::TypeName;

@@ -7,16 +7,13 @@ use std::process::Command;
 
 use crate::Failure;
 
-/// Returns the names of the plugins on `PATH` for the help of `kubectl` itself; nothing otherwise.
-pub fn names(wanted: bool) -> Vec<String> {
-    if !wanted {
-        return Vec::new();
-    }
+/// Returns the names of the plugins on `PATH` that are not names of commands.
+pub fn names(is_command: impl Fn(&str) -> bool) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for file in files() {
         let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let name = name.trim_start_matches("kubectl-").split('-').next().unwrap_or_default().replace('_', "-");
-        let known = crate::commands::ROOT.find(&name).is_some() || names.contains(&name);
+        let known = is_command(&name) || names.contains(&name);
         if !known && is_executable(&file) && !name.starts_with("complete") {
             names.push(name);
         }

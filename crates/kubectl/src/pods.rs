@@ -1,13 +1,13 @@
-//! Pods of a command: the pod that an object stands for, and the containers of a pod.
+//! Pods of a command: the pod that represents an object, and the containers of a pod.
 
 mod order;
 
 use std::time::Duration;
 
-use client::{Client, Event, ListOptions, Target, WatchOptions};
 use apimachinery::labels::{self, Selector};
 use apimachinery::meta::Meta;
 use apimachinery::{Resource, Value, go};
+use client::{Client, Event, ListOptions, Target, WatchOptions};
 
 pub use order::Order;
 
@@ -36,7 +36,7 @@ pub enum ContainerKind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice<'p> {
     pub container: Container<'p>,
-    /// What to print if the container was not named.
+    /// The notice to print if the container was not named.
     pub notice: Option<String>,
 }
 
@@ -110,7 +110,7 @@ pub fn phase(pod: &Value) -> &str {
     pod.str_at(&["status", "phase"]).unwrap_or_default()
 }
 
-/// Returns the selector of the pods that an object of a workload or a Service stands for.
+/// Returns the selector of the pods of a workload or a Service.
 pub fn selector_of(object: &Value) -> Result<Selector, String> {
     let kind = object.str_at(&["kind"]).unwrap_or_default();
     match kind {

@@ -3,13 +3,13 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use apimachinery::status::{GroupName, Status};
+use apimachinery::{Value, json};
 use bytes::{Buf, Bytes, BytesMut};
 use client::{AnswerError, Body, Client, TransportError};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
-use apimachinery::status::{GroupName, Status};
-use apimachinery::{Value, json};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::Instant;
 
@@ -92,7 +92,7 @@ pub async fn collect(body: Body) -> Result<Bytes, Failure> {
 pub struct Events {
     body: Body,
     buffer: BytesMut,
-    /// When the watch ends.
+    /// The end of the watch; `None` for no limit.
     deadline: Option<Instant>,
 }
 

@@ -1,14 +1,14 @@
-//! What a command works on: objects in files, types and names on the command line, and selectors.
+//! The objects of a command: files, types and names on the command line, and selectors.
 
 mod arguments;
 mod files;
 
 use std::rc::Rc;
 
-use client::{Client, ListOptions, Target};
 use apimachinery::labels::Selector;
 use apimachinery::meta::{Meta, Scope};
 use apimachinery::{GroupVersionKind, Resource, Value};
+use client::{Client, ListOptions, Target};
 
 pub use arguments::has_names;
 pub use files::{Document, read_documents};
@@ -50,7 +50,7 @@ pub struct Found {
     pub single: bool,
 }
 
-/// Collects what a command works on. The methods are named after the flags.
+/// Collects the objects of a command. The methods are named after the flags.
 #[derive(Clone)]
 pub struct Builder<'a> {
     context: &'a Context,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use client::{Client, Event, ListOptions, Target, WatchOptions};
 use apimachinery::Value;
 use apimachinery::meta::Meta;
+use client::{Client, Event, ListOptions, Target, WatchOptions};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::Failure;

@@ -13,7 +13,7 @@
 //! [exit 1]
 //! ```
 //!
-//! A command is a line of bash. `$1.36` says that older versions of kubectl print something else. Standard output and
+//! A command is a line of bash. `$1.36` means that older versions of kubectl print something else. Standard output and
 //! standard error are one text, which ends with `\` if its last line has no end.
 
 use std::fmt;
@@ -37,7 +37,7 @@ pub struct Step {
     pub code: i32,
 }
 
-/// What ends a last line without a line break.
+/// The end of an output whose last line has no line break.
 const UNFINISHED: &str = "\\\n";
 
 impl Transcript {

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     fn yaml(text: &str) -> Value {
-        apimachinery::yaml::parse(text).unwrap()
+        yaml::parse(text).unwrap()
     }
 
     fn patch(original: &str, modified: &str, current: &str) -> String {

@@ -15,8 +15,8 @@ mod view;
 
 use std::io::Write;
 
-use client::{Client, DeleteOptions, FieldValidation, Propagation, WriteOptions};
 use apimachinery::{Object, Value, value};
+use client::{Client, DeleteOptions, FieldValidation, Propagation, WriteOptions};
 
 pub use patcher::{Patcher, describe};
 pub use prune::Kinds;

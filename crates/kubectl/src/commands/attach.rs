@@ -51,7 +51,7 @@ const FLAGS: &[Flag] = &[
 /// The keys that detach if none are given.
 pub const DETACH_KEYS: &str = "ctrl-p,ctrl-q";
 
-/// How to attach to a container.
+/// Options of an attachment to a container.
 #[derive(Clone, Copy, Debug)]
 pub struct AttachOptions<'a> {
     /// The container; empty for the default one.

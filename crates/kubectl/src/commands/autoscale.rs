@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use client::Target;
 use apimachinery::quantity::{self, Quantity};
 use apimachinery::{Object, Resource, Value, value};
+use client::Target;
 
 use crate::changes::{self, DryRun, Form, RECORD, Results};
 use crate::command::{Command, Flag, Group};

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::time::SystemTime;
 
-use client::{Target, WriteOptions};
 use apimachinery::time::Time;
 use apimachinery::{Object, Resource, Value, go};
+use client::{Target, WriteOptions};
 
 use crate::command::{Command, Flag, Group};
 use crate::print::{Format, Formats, Printer};

@@ -4,9 +4,9 @@ mod dump;
 
 use std::io::Write;
 
-use client::{ListOptions, Target};
 use apimachinery::meta::Meta;
 use apimachinery::{Resource, Value};
+use client::{ListOptions, Target};
 
 use crate::command::{Command, Group};
 use crate::{Context, Failure, Invocation};

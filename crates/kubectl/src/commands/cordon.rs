@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use client::{Patch, WriteOptions};
 use apimachinery::{Value, value};
+use client::{Patch, WriteOptions};
 
 use crate::changes::{DryRun, inner_message};
 use crate::command::{Command, Group};

@@ -7,10 +7,10 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::Bytes;
-use client::Target;
 use apimachinery::Value;
 use apimachinery::go;
+use bytes::Bytes;
+use client::Target;
 use tokio::io::{AsyncReadExt, DuplexStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

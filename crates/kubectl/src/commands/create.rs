@@ -22,13 +22,13 @@ mod token;
 use std::io::Write;
 use std::path::Path;
 
+use apimachinery::status::Status;
+use apimachinery::{Value, json};
 use bytes::Bytes;
 use client::{FieldValidation, TransportError, WriteOptions};
 use http::Request;
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
-use apimachinery::status::Status;
-use apimachinery::{Value, json};
 
 use super::edit;
 use crate::changes::{self, DryRun, Form, RECORD, Results};

@@ -6,10 +6,10 @@ mod profile;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 
-use client::{Event, Patch, Target, WatchOptions, WriteOptions};
 use apimachinery::meta::{Meta, name_suffix};
 use apimachinery::status::Reason;
 use apimachinery::{Object, Value, go, json, yaml};
+use client::{Event, Patch, Target, WatchOptions, WriteOptions};
 
 use super::attach::{AttachOptions, DETACH_KEYS, attach};
 use super::logs::print_container_log;

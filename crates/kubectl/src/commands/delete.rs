@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
 
+use apimachinery::status::Reason;
 use client::{DeleteOptions, Propagation};
 use http::Method;
-use apimachinery::status::Reason;
 use tokio::time::Instant;
 
 use crate::changes::DryRun;
@@ -80,7 +80,7 @@ pub static COMMAND: Command = Command {
     ..Command::EMPTY
 };
 
-/// How to delete objects, and what to print.
+/// Options for the deletion of objects and for the output.
 pub struct Deletion {
     /// `None` for the default of the kind.
     pub grace_seconds: Option<u32>,
@@ -260,7 +260,7 @@ pub async fn delete_all(
     let deadline = Instant::now() + timeout;
     for (info, uid) in infos.iter().zip(&uids) {
         match wait::deleted(&client, info, uid.as_deref(), deadline).await {
-            // Whoever may delete an object may not necessarily watch it.
+            // A user who may delete an object may not necessarily watch it.
             Err(failure) if failure.is(&Reason::Forbidden) || failure.is(&Reason::MethodNotAllowed) => {}
             done => done?,
         }

@@ -1,4 +1,4 @@
-//! `kubectl describe`: objects in words, with what belongs to them.
+//! `kubectl describe`: prints details of objects and of related objects.
 
 use std::io::Write;
 

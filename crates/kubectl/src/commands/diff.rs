@@ -1,4 +1,4 @@
-//! `kubectl diff`: what apply would change.
+//! `kubectl diff`: prints the changes that apply would make.
 
 mod mask;
 mod unified;
@@ -8,8 +8,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command as Process, ExitStatus};
 
-use client::{Client, ListOptions, Patch, Target, WriteOptions};
 use apimachinery::{Value, yaml};
+use client::{Client, ListOptions, Patch, Target, WriteOptions};
 
 use super::apply::{self, Kinds, Patcher};
 use crate::apply::three_way;
@@ -51,7 +51,7 @@ pub static COMMAND: Command = Command {
     ..Command::EMPTY
 };
 
-/// How often an object is compared that changes in between.
+/// Maximum number of attempts to compare an object that changes concurrently.
 const ATTEMPTS_MAX: usize = 4;
 
 async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {

@@ -6,9 +6,9 @@ mod filter;
 use std::io::Write;
 use std::time::Duration;
 
-use client::{ListOptions, Target};
 use apimachinery::labels::Selector;
 use apimachinery::{Resource, Value};
+use client::{ListOptions, Target};
 
 use super::cordon::{self, Cordon};
 use crate::changes::{DryRun, inner_message};
@@ -53,7 +53,7 @@ https://kubernetes.io/images/docs/kubectl_drain.svg Workflowhttps://kubernetes.i
 static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
 static DAEMON_SETS: Resource = Resource::namespaced("apps", "v1", "daemonsets", "DaemonSet");
 
-/// What the flags ask for.
+/// The options of a drain.
 struct Drain<'a> {
     context: &'a Context,
     dry_run: DryRun,
@@ -122,7 +122,7 @@ impl Drain<'_> {
         }
     }
 
-    /// Evicts or deletes the pods of a node. Returns what failed.
+    /// Evicts or deletes the pods of a node. Returns the failures.
     async fn node(&self, name: &str) -> Result<Option<Failed>, Failure> {
         let decisions = match self.decide(name).await {
             Ok(decisions) => decisions,
@@ -174,7 +174,7 @@ impl Drain<'_> {
         Ok(())
     }
 
-    /// Reads the pods of a node and decides what happens to each.
+    /// Reads the pods of a node and returns the decision about each.
     async fn decide(&self, node: &str) -> Result<Vec<Decision>, Failure> {
         let options = ListOptions {
             label_selector: self.pod_selector.clone(),
@@ -201,7 +201,7 @@ impl Drain<'_> {
     }
 }
 
-/// Why a node could not be drained.
+/// The reason that a node could not be drained.
 enum Failed {
     /// The pods of the node could not be read.
     Unreadable(Box<Failure>),

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::time::Duration;
 
-use client::{Event, ListOptions, Target, WatchOptions};
 use apimachinery::table::age;
 use apimachinery::time::Time;
 use apimachinery::{Resource, Value, value};
+use client::{Event, ListOptions, Target, WatchOptions};
 use tokio::time::Instant;
 
 use crate::command::{Command, Flag, Group};

@@ -1,7 +1,7 @@
 //! `kubectl expose`: creates a service for the pods of an object.
 
-use client::Target;
 use apimachinery::{Resource, Value};
+use client::Target;
 
 use crate::changes::{self, DryRun, Form, RECORD, Results};
 use crate::command::{Command, Flag, Group};
@@ -75,7 +75,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     let builder =
         Builder::new(context).namespace(&namespace).filenames(invocation).types_or_names(false, &invocation.args);
     let Found { infos, mut failures, .. } = builder.found().await?;
-    // What one object provides also counts for the objects after it.
+    // Values that are taken from one object also apply to the objects after it.
     let mut flags = Flags {
         selector: invocation.text("selector").to_owned(),
         labels: invocation.text("labels").to_owned(),

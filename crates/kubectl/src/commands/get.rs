@@ -5,8 +5,8 @@ mod watch;
 
 use std::io::Write;
 
-use http::Method;
 use apimachinery::{Value, value};
+use http::Method;
 
 use crate::command::{Command, Flag, Group};
 use crate::commands::raw;

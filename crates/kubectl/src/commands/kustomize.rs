@@ -40,18 +40,6 @@ pub static COMMAND: Command = Command {
     ..Command::EMPTY
 };
 
-/// Returns the objects of a kustomization as YAML documents. Messages about deprecated fields go to standard error.
-pub fn build(directory: &str, restriction: Restriction) -> Result<String, Failure> {
-    let (warnings, objects) = kustomize::build(Path::new(directory), restriction);
-    for warning in warnings {
-        let _ = writeln!(std::io::stderr().lock(), "{warning}");
-    }
-    match objects {
-        Ok(objects) => Ok(kustomize::to_yaml(&objects)),
-        Err(error) => Err(Failure::new(error.to_string())),
-    }
-}
-
 async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
     let directory = match invocation.args.as_slice() {
         [] => ".",
@@ -72,7 +60,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
             return Err(Failure::new(format!("--{flag} is not supported: build the kustomization with kustomize")));
         }
     }
-    let yaml = build(directory, restriction)?;
+    let yaml = kustomize::build_yaml(directory, restriction)?;
     let output = invocation.text("output");
     if output.is_empty() {
         context.out().write_all(yaml.as_bytes())?;

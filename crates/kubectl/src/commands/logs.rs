@@ -5,9 +5,9 @@ mod request;
 use std::io::Write;
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use apimachinery::Value;
 use apimachinery::go;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::exec::pod_running_timeout;
 use crate::command::{Command, Flag, Group};
@@ -106,7 +106,7 @@ const USAGE: &str = "expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.
 /// The interval of attempts to follow a log.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the requests of a command have in common.
+/// Settings of all requests of a command.
 struct Settings {
     options: LogOptions,
     all_containers: bool,

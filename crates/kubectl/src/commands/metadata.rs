@@ -1,17 +1,17 @@
-//! What `label` and `annotate` share.
+//! Common parts of `label` and `annotate`.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use client::Patch;
 use apimachinery::patch::merge;
 use apimachinery::{Object, Value};
+use client::Patch;
 
 use crate::changes::{DryRun, Form, Results, record, write_options};
 use crate::resources::{Builder, Found, Info};
 use crate::{Context, Failure, Invocation};
 
-/// Arguments of the command line: what to change, and how.
+/// Arguments of the command line: the resources and their changes.
 #[derive(Debug, Default)]
 pub struct Arguments {
     pub resources: Vec<String>,
@@ -25,7 +25,7 @@ pub struct Changes {
     pub removed: Vec<String>,
 }
 
-/// What a command changes.
+/// The part of the metadata that a command changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Labels,

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use client::Patch;
 use apimachinery::patch::json::{Error, Fault};
 use apimachinery::patch::{self, PatchType, apply_patch, merge};
 use apimachinery::status::{Reason, Status};
 use apimachinery::{GroupVersionKind, Value, go, json, yaml};
+use client::Patch;
 
 use crate::changes::{self, DryRun, Form, RECORD, Results};
 use crate::command::{Command, Flag, Group};

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use client::Target;
 use apimachinery::Value;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
+use client::Target;
 
 use super::exec::pod_running_timeout;
 use crate::command::{Command, Flag, Group};

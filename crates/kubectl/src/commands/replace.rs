@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use apimachinery::Value;
 use client::Target;
 use http::Method;
-use apimachinery::Value;
 use tokio::time::Instant;
 
 use crate::changes::{DryRun, Form, RECORD, Results, field_validation, record, write_options};
@@ -55,7 +55,7 @@ pub static COMMAND: Command = Command {
     ..Command::EMPTY
 };
 
-/// How long `--force` waits for the deletion without `--timeout`.
+/// The timeout of the deletion with `--force` and without `--timeout`.
 const FORCE_TIMEOUT: Duration = Duration::from_secs(300);
 
 async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
@@ -127,7 +127,7 @@ async fn set_version(client: &client::Client, target: &Target<'_>, object: &mut 
     if object.str_at(&["metadata", "resourceVersion"]).is_some_and(|version| !version.is_empty()) {
         return;
     }
-    // The update itself reports why it is impossible.
+    // The update itself reports the error.
     let Ok(current) = client.get(target).await else { return };
     let version = current.str_at(&["metadata", "resourceVersion"]).unwrap_or_default().to_owned();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {

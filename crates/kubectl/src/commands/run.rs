@@ -2,8 +2,8 @@
 
 mod attach;
 
-use client::{Target, WriteOptions};
 use apimachinery::{Resource, Value};
+use client::{Target, WriteOptions};
 
 use crate::changes::{self, DryRun, Form, RECORD, Results};
 use crate::command::{Command, Flag, Group};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use client::{Patch, Target, WriteOptions};
 use apimachinery::{Value, value};
+use client::{Patch, Target, WriteOptions};
 use tokio::time::{Instant, sleep};
 
 use crate::changes::{self, DryRun, Form, RECORD, Results};
@@ -47,12 +47,12 @@ pub static COMMAND: Command = Command {
     ..Command::EMPTY
 };
 
-/// The delay between attempts and between looks at the replicas.
+/// The interval of attempts and of polls of the replicas.
 const DELAY: Duration = Duration::from_secs(1);
-/// The time after which an update that conflicts with others is given up.
+/// The time limit for retries of an update that conflicts with others.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// What must hold before a change.
+/// The precondition of a change.
 struct Precondition<'a> {
     /// -1 for any.
     replicas: i64,
@@ -107,7 +107,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     Failure::all(found.failures)
 }
 
-/// Sets the replicas through the `scale` subresource, and returns what the server made of it.
+/// Sets the replicas through the `scale` subresource, and returns the number that the server stored.
 async fn scale(
     context: &Context,
     info: &Info,
@@ -139,7 +139,7 @@ async fn scale(
     }
 }
 
-/// Waits until the object has as many replicas as wanted, or another number is wanted.
+/// Waits until the object has the desired number of replicas, or that number changes.
 async fn wait(context: &Context, info: &Info, replicas: i64, timeout: Duration) -> Result<(), Failure> {
     let give_up = Instant::now() + timeout;
     loop {

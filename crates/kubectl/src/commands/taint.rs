@@ -2,8 +2,8 @@
 
 mod plan;
 
-use client::Patch;
 use apimachinery::{Value, value};
+use client::Patch;
 
 use crate::changes::{self, DryRun, Form, Results};
 use crate::command::{Command, Flag, Group};

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use apimachinery::Value;
 use apimachinery::labels::format_labels;
 use apimachinery::table::human_duration;
 use apimachinery::time::Duration;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::pem::Pem;

@@ -1,9 +1,9 @@
 //! The current time and the local time zone: the only inputs of a description besides objects.
 
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use apimachinery::table::human_duration;
 use apimachinery::time::Time;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 /// The time and the time zone that ages and timestamps are shown in.
 #[derive(Clone, Debug)]

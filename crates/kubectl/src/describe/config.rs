@@ -1,8 +1,8 @@
 //! ConfigMaps, Secrets and ServiceAccounts.
 
+use apimachinery::Value;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use apimachinery::Value;
 
 use super::common;
 use super::read::Read;

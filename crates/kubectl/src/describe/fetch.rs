@@ -1,7 +1,7 @@
 //! Reading an object and what its description shows besides it.
 
-use client::{Client, ListOptions, Target};
 use apimachinery::{Resource, Value};
+use client::{Client, ListOptions, Target};
 
 use super::query::{Events, Query, Tolerate};
 use super::{Clock, Kind, Related, find, render};

@@ -203,13 +203,13 @@ fn write_allocated(w: &mut Writer<'_>, pods: &[Value], allocatable: &Object) {
     }
 }
 
-/// Returns how much of `total` an amount is, rounded down.
+/// Returns the percentage of `total` that an amount is, rounded down.
 fn percent(resource: &str, amount: Quantity, total: Quantity) -> i64 {
     let (amount, total) = match resource {
         "cpu" => (amount.milli_value(), total.milli_value()),
         _ => (amount.value(), total.value()),
     };
     let percent = amount as f64 / total as f64 * 100.0;
-    // kubectl divides by zero too, and shows what its processor makes of it.
+    // kubectl divides by zero too. Go converts infinity and NaN to the minimum on amd64.
     if percent.is_finite() { percent as i64 } else { i64::MIN }
 }

@@ -1,4 +1,4 @@
-//! Namespaces and what limits them: quotas, limit ranges, disruption budgets and priority classes.
+//! Namespaces and policies: quotas, limit ranges, disruption budgets and priority classes.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::read::{Read, int_or_string, name, quantity, quantity_text};
 use super::writer::{Writer, line};
 use super::{Related, Rendered};
 
-/// What a scope of a quota selects.
+/// The scopes of a quota, each with the text about the pods that it selects.
 const SCOPES: [(&str, &str); 4] = [
     (
         "Terminating",

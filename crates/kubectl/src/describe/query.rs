@@ -1,4 +1,4 @@
-//! What to read besides the described object, as data.
+//! Queries for the events and related objects of a described object.
 
 use apimachinery::{Resource, Str, Value};
 

@@ -10,7 +10,7 @@ use super::read::{Read, quantity};
 /// Amounts by resource name.
 pub type Amounts = BTreeMap<String, Quantity>;
 
-/// Where the amounts of a container come from.
+/// The source of the amounts of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
     Spec,

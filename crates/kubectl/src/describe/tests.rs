@@ -1,11 +1,11 @@
 //! Descriptions of recorded objects, compared with the output of kubectl 1.36.
 
-use jiff::tz::TimeZone;
 use apimachinery::fields;
 use apimachinery::labels::Selector;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Value, json};
+use jiff::tz::TimeZone;
 
 use super::query::{Events, Query};
 use super::read::{Read, name, namespace};

@@ -4,7 +4,7 @@ use super::{Invocation, find, of};
 use crate::Failure;
 use crate::command::{Command, Flag, FlagKind};
 
-/// What the command line asks for.
+/// The result of parsing a command line.
 #[derive(Debug)]
 pub enum Parsed {
     Run(Invocation),

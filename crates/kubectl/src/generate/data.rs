@@ -1,8 +1,8 @@
 //! `create configmap` and `create secret`.
 
+use apimachinery::{Object, Value, go, names, value};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use apimachinery::{Object, Value, go, names, value};
 use sha2::{Digest, Sha256};
 
 use super::sources::Entry;

@@ -19,7 +19,7 @@ pub struct Ingress<'a> {
     pub default_backend: &'a str,
 }
 
-/// What a rule must start with; the TLS part after it is optional and not checked.
+/// The required start of a rule; the TLS part after it is optional and not checked.
 static RULE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^[0-9A-Za-z_*.-]*/.*=[0-9A-Za-z_-]+:[0-9A-Za-z_-]+").expect("the expression is valid")
 });

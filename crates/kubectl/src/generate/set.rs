@@ -7,7 +7,7 @@ use apimachinery::{GroupVersionKind, Object, Value, value};
 
 use super::{Error, policy, put, rbac};
 
-/// Where the pod spec is in the objects that have one.
+/// The path of the pod spec, by group and kind.
 const POD_SPECS: &[(&str, &str, &[&str])] = &[
     ("", "Pod", &["spec"]),
     ("", "ReplicationController", TEMPLATE),

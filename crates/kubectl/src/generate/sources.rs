@@ -15,7 +15,7 @@ pub struct Entry {
     pub data: Vec<u8>,
 }
 
-/// Where the data of a config map or secret comes from: the flags `--from-…`.
+/// The sources of the data of a config map or secret: the flags `--from-…`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sources<'a> {
     pub literals: &'a [String],

@@ -1,10 +1,10 @@
 //! The fields of kubeconfig entries: what `config set` and `config unset` accept, and what is always written.
 
+use apimachinery::{Object, Value, go};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use apimachinery::{Object, Value, go};
 
-use super::{Entry, Kubeconfig, Section};
+use super::{Kubeconfig, Section};
 use crate::Failure;
 
 /// A new value of a property.
@@ -137,7 +137,7 @@ fn set_in_section(
     if matches!(value, Property::Unset) && !entries.contains_key(&name) {
         return Err(Failure::new(format!("current map key `{name}` is invalid")));
     }
-    let entry = entries.entry(name).or_insert_with(Entry::new);
+    let entry = entries.entry(name).or_default();
     // The names of these fields in files differ from those in paths.
     let key = key.strip_prefix("act-").unwrap_or(key);
     match (value, ty) {

@@ -77,7 +77,7 @@ impl Lock {
         if let Some(directory) = file.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             fs::create_dir_all(directory)?;
         }
-        match OpenOptions::new().write(true).create_new(true).mode(0).open(&file) {
+        match OpenOptions::new().write(true).create_new(true).mode(0o000).open(&file) {
             Ok(_) => Ok(Self { file }),
             Err(error) => Err(Failure::new(format!("open {}: {}", file.display(), go_io_error(&error)))),
         }

@@ -2,9 +2,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use apimachinery::Value;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use apimachinery::Value;
 
 use super::{Entry, Section};
 use crate::Failure;

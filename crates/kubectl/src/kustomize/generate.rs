@@ -1,8 +1,8 @@
 //! Generators of ConfigMaps and Secrets from literals and files.
 
+use apimachinery::{Object, Value, value};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use apimachinery::{Object, Value, value};
 
 use super::Error;
 use super::loader::Loader;

@@ -1,7 +1,7 @@
 //! Kustomize's strategic merge, which differs from the API server's.
 //!
 //! New items of merged lists come before the existing ones. Only `$patch` is a directive; `$patch: replace` in an item
-//! of a list has no effect. A list is merged if the schema of its field says so, by all keys of its items.
+//! of a list has no effect. A list is merged if the schema of its field requires it, by all keys of its items.
 
 use apimachinery::schema::{ListKind, Schema, Shape};
 use apimachinery::{Object, Value};
@@ -146,7 +146,12 @@ fn list_directive(items: &mut Vec<Value>) -> Result<Directive, Error> {
     }
 }
 
-fn list(dest: Option<Value>, patch: Option<Value>, keys: &[apimachinery::Str], spot: Spot<'_>) -> Result<Merged, Error> {
+fn list(
+    dest: Option<Value>,
+    patch: Option<Value>,
+    keys: &[apimachinery::Str],
+    spot: Spot<'_>,
+) -> Result<Merged, Error> {
     let deleted = Merged { value: None, existing: false };
     let (dest, patch, existing) = match (dest, patch) {
         (Some(Value::Array(dest)), None) => (dest, Vec::new(), true),

@@ -32,7 +32,7 @@ struct Target {
     options: Options,
 }
 
-/// Which part of a field is copied.
+/// Options of a replacement: the part of a field that is copied, and whether absent fields are created.
 #[derive(Clone, Debug, Default)]
 struct Options {
     delimiter: String,

@@ -7,7 +7,7 @@ use apimachinery::{Value, go};
 use super::escape_terminal;
 use super::tabwriter::TabWriter;
 
-/// What a table shows.
+/// Options of a table.
 #[derive(Clone, Debug, Default)]
 pub struct TableOptions {
     pub no_headers: bool,
@@ -124,7 +124,7 @@ impl Column {
     }
 }
 
-/// Builds the table of objects that the server has returned as they are: name and age.
+/// Builds the table of objects that the server did not return as a table: name and age.
 pub fn of_objects(object: &Value, now: Time) -> Value {
     let mut name = ObjectColumn::new("Name", "string", "", Cell::Function(name_cell));
     name.format = "name".to_owned();

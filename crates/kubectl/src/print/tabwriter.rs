@@ -1,9 +1,9 @@
 //! Aligns tab-separated cells in columns, like the tabwriter of kubectl.
 //!
 //! Cells end with a tab; the text after the last tab of a line belongs to no column. A column is a run of consecutive
-//! lines that have a cell in it, so a line without tabs starts all columns anew.
+//! lines that have a cell in it, so a line without tabs ends all columns.
 
-/// Aligns text. Remembers the widths of columns from one call to the next, if so created.
+/// Aligns text. Optionally keeps the widths of columns from one call to the next.
 #[derive(Clone, Debug)]
 pub struct TabWriter {
     /// The minimal width of a cell with its padding.

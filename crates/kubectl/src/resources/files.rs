@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use apimachinery::{Value, json, yaml};
 use bytes::Bytes;
 use client::{Client, Config, Settings};
 use http::header::LOCATION;
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::BodyExt;
-use apimachinery::{Value, json, yaml};
 
 use crate::failure::{chain, go_io_error};
 use crate::{Context, Failure};
@@ -53,7 +53,10 @@ pub async fn load(
         }
     }
     if !kustomize.is_empty() {
-        sources.push((kustomize.to_owned(), crate::commands::kustomize_build(kustomize)?.into_bytes()));
+        sources.push((
+            kustomize.to_owned(),
+            crate::kustomize::build_yaml(kustomize, crate::kustomize::Restriction::RootOnly)?.into_bytes(),
+        ));
     }
     for (source, bytes) in sources {
         // The objects before a wrong one count.

@@ -28,7 +28,7 @@ const BLOCK_BYTES: usize = 32 << 10;
 /// Maximum size of an error message.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// What happened to a connection.
+/// An event of a connection.
 pub enum Notice {
     /// A connection to a local port was accepted.
     Handling { local: u16 },
@@ -124,13 +124,13 @@ pub async fn run(mut session: Session, listeners: Vec<Listener>, mut notify: imp
 async fn accept(listener: Listener) -> (Listener, std::io::Result<TcpStream>) {
     let accepted = listener.socket.accept().await;
     if accepted.is_err() {
-        // Without descriptors, accept fails at once; a busy loop helps nobody.
+        // Without free file descriptors, accept fails at once. The delay prevents a busy loop.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     (listener, accepted.map(|(connection, _)| connection))
 }
 
-/// Carries one connection, and returns the error that the server reports.
+/// Forwards one connection, and returns the error that the server reports.
 async fn carry(opener: Opener, mut connection: TcpStream, port: ForwardedPort, request: u32) -> Result<(), String> {
     let ForwardedPort { local, remote } = port;
     let failed =
@@ -164,7 +164,7 @@ async fn carry(opener: Opener, mut connection: TcpStream, port: ForwardedPort, r
         () = outward => {}
         () = inward => {}
     }
-    // Data that nobody reads would block the error stream.
+    // Unread data would block the error stream.
     let _ = data.sender.reset().await;
     drop(data);
     let message = collect(&mut error.data).await;

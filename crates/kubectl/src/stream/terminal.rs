@@ -15,7 +15,7 @@ use super::remote::Size;
 /// Bytes that are read from standard input at once.
 const INPUT_BYTES: usize = 32 << 10;
 
-/// How a command uses the terminal.
+/// The use of the terminal by a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Standard input is not read.

@@ -1,5 +1,7 @@
 //! Connections that a server switches to WebSocket or SPDY.
 
+use apimachinery::json;
+use apimachinery::status::Status;
 use bytes::{Bytes, BytesMut};
 use client::{Client, Switch, Switched};
 use http::header::{
@@ -8,8 +10,6 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
-use apimachinery::json;
-use apimachinery::status::Status;
 use streaming::spdy::{Session, Side};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::time::{Duration, SystemTime};
 
+use apimachinery::time::Time;
 use bytes::Bytes;
 use http::Request;
 use http::header::{HeaderMap, HeaderName};
-use apimachinery::time::Time;
 
 /// From this level on: method, URL, status and duration.
 pub const LEVEL_URL: i64 = 6;

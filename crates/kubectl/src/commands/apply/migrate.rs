@@ -3,9 +3,9 @@
 //! Client-side apply owns fields as the manager of updates. Without migration, server-side apply could never remove
 //! these fields, since another manager would still own them.
 
-use client::{Client, Patch, WriteOptions};
 use apimachinery::apply::{Element, FieldSet};
 use apimachinery::{Value, value};
+use client::{Client, Patch, WriteOptions};
 
 use super::SERVER_SIDE;
 use crate::Failure;

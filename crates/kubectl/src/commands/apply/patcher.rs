@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use client::{Client, DeleteOptions, Patch, WriteOptions};
 use apimachinery::patch::strategic::OnConflict;
 use apimachinery::status::Reason;
 use apimachinery::{Object, Schema, Value};
+use client::{Client, DeleteOptions, Patch, WriteOptions};
 use tokio::time::Instant;
 
 use crate::apply::three_way;
@@ -19,9 +19,9 @@ pub struct Patcher<'a> {
     pub options: WriteOptions,
     /// Whether changes by others are overwritten.
     pub overwrite: bool,
-    /// How to delete an object that cannot be patched, before it is created again.
+    /// Options for the deletion of an object that cannot be patched, before it is created again.
     pub force: Option<DeleteOptions>,
-    /// How long to wait for a deletion; zero for no limit.
+    /// The timeout of a deletion; zero for no limit.
     pub timeout: Duration,
     /// The version of the live object that must be current.
     pub resource_version: Option<String>,
@@ -31,7 +31,7 @@ pub struct Patcher<'a> {
 const RETRIES_MAX: usize = 5;
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
 
-/// The patch and the patched object; or the patch and why it failed.
+/// The patch, and the patched object or the failure.
 pub type Patched = Result<(Value, Value), (Value, Failure)>;
 
 impl Patcher<'_> {

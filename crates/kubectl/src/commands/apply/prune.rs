@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use client::{ListOptions, Target};
 use apimachinery::{GroupVersion, Value};
+use client::{ListOptions, Target};
 
 use super::Apply;
 use crate::apply::three_way::LAST_APPLIED;

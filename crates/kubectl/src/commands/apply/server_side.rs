@@ -6,7 +6,7 @@ use super::{Apply, migrate, warn_if_deleting};
 use crate::Failure;
 use crate::resources::Info;
 
-/// What to do about conflicts with other field managers.
+/// Advice on conflicts with other field managers, appended to the error message.
 const CONFLICT_HELP: &str = "
 Please review the fields above--they currently have other managers. Here
 are the ways you can resolve this warning:

@@ -1,7 +1,7 @@
 //! `kubectl apply set-last-applied`: sets the last-applied annotation to the contents of files.
 
-use client::{Patch, WriteOptions};
 use apimachinery::{Object, Value, value};
+use client::{Patch, WriteOptions};
 
 use super::describe;
 use crate::apply::three_way::{self, LAST_APPLIED};

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use client::{Target, WriteOptions};
 use apimachinery::{Object, Resource, Value, value};
+use client::{Target, WriteOptions};
 
 use crate::command::{Command, Flag};
 use crate::print::tabwriter::TabWriter;

@@ -4,8 +4,8 @@ mod rules;
 
 use std::io::Write;
 
-use client::{DeleteOptions, Target, WriteOptions};
 use apimachinery::{Object, Resource, Value, value};
+use client::{DeleteOptions, Target, WriteOptions};
 
 use crate::changes::{DryRun, Form, Results};
 use crate::command::{Command, Flag};
@@ -45,7 +45,7 @@ const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// Maximum number of attempts if others change the object at the same time.
 const ATTEMPTS: usize = 3;
 
-/// What makes the object of the server equal to that of the file.
+/// The operation that makes the object on the server equal to that in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Operation {
     #[default]
@@ -62,9 +62,9 @@ struct Outcome {
     operation: Operation,
     /// The object opted out.
     protected: bool,
-    /// What the object lacks, as printed.
+    /// Printed form of the rules or subjects that the object lacks.
     missing: Vec<String>,
-    /// What the object has in addition, as printed.
+    /// Printed form of the rules or subjects that the object has in addition.
     extra: Vec<String>,
 }
 
@@ -286,7 +286,7 @@ fn merge_aggregation(fields: &mut Object, expected: &Value, removes: bool) -> bo
     }
 }
 
-/// Prints to standard error what was necessary.
+/// Prints the required operation and the differences to standard error.
 fn report(context: &Context, invocation: &Invocation, outcome: &Outcome, plural: &str) -> Result<(), Failure> {
     let required = match outcome.operation {
         Operation::None => return Ok(()),

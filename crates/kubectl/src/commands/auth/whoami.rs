@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use client::{Target, WriteOptions};
 use apimachinery::{Object, Resource, Value, go, value};
+use client::{Target, WriteOptions};
 
 use crate::command::Command;
 use crate::print::tabwriter::TabWriter;

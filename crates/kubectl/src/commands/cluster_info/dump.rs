@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use apimachinery::meta::Meta;
+use apimachinery::{Resource, Value, value};
 use bytes::Bytes;
 use client::{ListOptions, Target};
 use http::Method;
-use apimachinery::meta::Meta;
-use apimachinery::{Resource, Value, value};
 
 use crate::changes::typed_json;
 use crate::command::{Command, Flag};

@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
+use apimachinery::go;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use apimachinery::go;
 
 use super::help_failure;
 use crate::command::{Command, Flag};

@@ -1,4 +1,4 @@
-//! The tar archives of `kubectl cp`. The one from a pod is hostile: it must not write outside of the destination.
+//! The tar archives of `kubectl cp`. An archive from a pod is untrusted: it must not write outside of the destination.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -56,9 +56,9 @@ fn pack_entry(source: &Path, name: &str, archive: &mut Builder<impl Write>) -> i
     archive.append_data(&mut header, name, File::open(source)?.chain(io::repeat(0)).take(size))
 }
 
-/// What is written where.
+/// Options for unpacking an archive.
 pub struct Unpacking<'a> {
-    /// The names in the archive start with it.
+    /// The prefix of the names in the archive.
     pub prefix: &'a str,
     /// The local file or directory that replaces the prefix.
     pub destination: &'a str,

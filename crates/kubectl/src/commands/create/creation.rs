@@ -1,12 +1,12 @@
-//! What the subcommands of `kubectl create` share: the name, the flags, the request and what is printed.
+//! Common parts of the subcommands of `kubectl create`: the name, the flags, the request and the output.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::iter::once;
 
-use client::{Target, WriteOptions};
 use apimachinery::meta::{self, Scope};
 use apimachinery::{Resource, Value};
+use client::{Target, WriteOptions};
 
 use crate::changes::{self, DryRun, Form, Results};
 use crate::generate::rbac::Rule;

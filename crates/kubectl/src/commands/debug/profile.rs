@@ -1,4 +1,4 @@
-//! Profiles of debug containers: what a container may do, by purpose.
+//! Profiles of debug containers: security context, namespaces and mounts by purpose.
 
 use apimachinery::{Object, Value, value};
 
@@ -13,7 +13,7 @@ pub enum Profile {
     Sysadmin,
 }
 
-/// What is debugged, and how.
+/// The kind of debug container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// An ephemeral container in the pod.
@@ -24,7 +24,7 @@ pub enum Style {
     Node,
 }
 
-/// What a copy keeps of the pod.
+/// The fields that a copy keeps of the pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
     pub labels: bool,
@@ -86,7 +86,7 @@ fn restrict(pod: &mut Value, container: &str) {
     set_security(pod, container, "seccompProfile", value!({"type": "RuntimeDefault"}));
 }
 
-/// Removes from a copy what is not kept.
+/// Removes the fields from a copy that are not kept.
 fn trim(pod: &mut Value, keep: Keep) {
     if !keep.labels {
         remove(pod, "metadata", "labels");

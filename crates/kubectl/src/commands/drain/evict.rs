@@ -3,12 +3,12 @@
 use std::io::Write;
 use std::time::Duration;
 
-use client::{DeleteOptions, Target, WriteOptions};
-use futures_util::future::join_all;
 use apimachinery::meta::Meta;
 use apimachinery::status::Reason;
 use apimachinery::time;
 use apimachinery::{Value, value};
+use client::{DeleteOptions, Target, WriteOptions};
+use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Drain, Failed, PODS, filter};
@@ -18,13 +18,13 @@ use crate::describe::Clock;
 
 /// The delay before an eviction is retried.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
-/// The delay between looks at a pod that terminates.
+/// The interval at which a terminating pod is polled.
 const POLL_DELAY: Duration = Duration::from_secs(1);
 /// The cause of a rejection because the namespace is deleted.
 const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
 const DEADLINE_EXCEEDED: &str = "context deadline exceeded";
 
-/// How a rejected eviction continues.
+/// The next step after a rejected eviction.
 enum Next {
     Wait,
     Done,
@@ -33,7 +33,7 @@ enum Next {
 }
 
 impl Drain<'_> {
-    /// Evicts pods if the server supports it, or deletes them. Returns what failed.
+    /// Evicts pods if the server supports it, or deletes them. Returns the failures.
     pub(super) async fn remove(&self, pods: Vec<Value>) -> Result<Option<Failed>, Failure> {
         if pods.is_empty() {
             return Ok(None);
@@ -51,7 +51,7 @@ impl Drain<'_> {
         self.delete(pods, deadline).await
     }
 
-    /// Evicts a pod, as often as its budget does not allow it, and waits until it is gone.
+    /// Evicts a pod, with retries while its disruption budget does not allow it, and waits until it is deleted.
     async fn evict(&self, mut pod: Value, deadline: Option<Instant>) -> Result<Option<String>, Failure> {
         let (namespace, name) = names(&pod);
         loop {
@@ -143,7 +143,7 @@ impl Drain<'_> {
         Ok(self.wait(pods, "deleted", "deletion failed", deadline).await?.map(Failed::One))
     }
 
-    /// Waits until pods are gone, and prints each. Returns why it stopped before.
+    /// Waits until pods are gone, and prints each. Returns the reason if it stops early.
     async fn wait(
         &self,
         mut pods: Vec<Value>,

@@ -1,4 +1,4 @@
-//! Which pods of a node are removed, and which prevent that the node is drained.
+//! Selection of the pods that a drain removes, and of those that prevent it.
 
 use apimachinery::Value;
 use apimachinery::meta::Meta;
@@ -13,7 +13,7 @@ pub struct Options {
     pub skip_deleted_seconds: i64,
 }
 
-/// What happens to a pod.
+/// The decision about a pod.
 #[derive(Clone, Debug)]
 pub struct Decision {
     pub pod: Value,
@@ -38,7 +38,7 @@ pub struct Missing {
 
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
-/// Decides about a pod. `missing` says why the DaemonSet of the pod could not be read, if it has one.
+/// Decides about a pod. `missing` is the reason that the DaemonSet of the pod could not be read, if it has one.
 pub fn decide(pod: Value, missing: Option<Missing>, options: Options, now: Time) -> Decision {
     let keep = |note| (false, note);
     let fail = |message: &str| keep(Note::Error(message.to_owned()));
@@ -88,7 +88,7 @@ pub fn warnings(decisions: &[Decision]) -> String {
     grouped(decisions, warning).into_iter().map(|(text, pods)| format!("{text}: {pods}")).collect::<Vec<_>>().join("; ")
 }
 
-/// Returns what prevents that the node is drained.
+/// Returns an error for each reason that prevents the drain of the node.
 pub fn errors(decisions: &[Decision]) -> Vec<String> {
     let error = |note: &Note| if let Note::Error(text) = note { Some(text.clone()) } else { None };
     grouped(decisions, error).into_iter().map(|(text, pods)| format!("cannot delete {text}: {pods}")).collect()

@@ -1,13 +1,13 @@
-//! An editing session: opens the editor until the changes are stored or given up.
+//! An editing session: opens the editor until the changes are stored or the edit is cancelled.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use client::{FieldValidation, Patch, WriteOptions};
 use apimachinery::patch::{merge, require_unchanged, strategic};
 use apimachinery::status::Reason as StatusReason;
 use apimachinery::{GroupVersionKind, Value, go, json, value, yaml};
+use client::{FieldValidation, Patch, WriteOptions};
 
 use super::editor::Editor;
 use super::text::{self, Reason};
@@ -18,7 +18,7 @@ use crate::generate::last_applied;
 use crate::resources::{Info, read_documents};
 use crate::{Context, Failure, Invocation, print};
 
-/// What happens with an edited object.
+/// The use of an edited object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The object on the server is patched.
@@ -42,7 +42,7 @@ pub struct Session<'a> {
     managed_fields: BTreeMap<String, Value>,
 }
 
-/// What storing the edited objects led to.
+/// The outcome of storing the edited objects.
 #[derive(Default)]
 struct Outcome {
     reasons: Vec<Reason>,
@@ -171,7 +171,7 @@ impl<'a> Session<'a> {
         Ok((String::from_utf8_lossy(&bytes).into_owned(), file))
     }
 
-    /// Says where the changes of a failed session are.
+    /// Prints the path of the file with the changes of a failed session, and returns the failure.
     fn preserve(&self, failure: Failure, file: Option<&Path>) -> Failure {
         if let Some(file) = file.filter(|file| file.exists()) {
             let shown = go::quote(&file.display().to_string());
@@ -396,7 +396,7 @@ fn uid(object: &Value) -> String {
 
 fn remove(file: Option<&Path>) {
     if let Some(file) = file {
-        // The file is temporary; that it is gone already does no harm.
+        // The file is temporary; it may be deleted already.
         let _ = std::fs::remove_file(file);
     }
 }

@@ -1,10 +1,10 @@
-//! The text in the editor: the header with what went wrong, and comparing what was saved.
+//! The text in the editor: the header with errors, and the comparison with the saved text.
 
 use std::fmt::Write;
 
 use apimachinery::{json, yaml};
 
-/// Why the file must be edited again.
+/// The reason that the file must be edited again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reason {
     pub head: String,

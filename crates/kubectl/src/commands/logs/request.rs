@@ -2,15 +2,15 @@
 
 use std::io::Write;
 
+use apimachinery::meta::Meta;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::time::Time;
+use apimachinery::{Value, json};
 use bytes::Bytes;
 use client::transport::LongLived;
 use client::{Client, TransportError};
 use http::Request;
 use http_body_util::BodyExt;
-use apimachinery::meta::Meta;
-use apimachinery::status::{GroupName, Status};
-use apimachinery::time::Time;
-use apimachinery::{Value, json};
 
 use crate::stream::path::subresource_path;
 use crate::{Failure, Invocation};

@@ -1,7 +1,7 @@
 //! `kubectl rollout pause`, `resume` and `restart`: changes of one field of a workload.
 
-use client::Patch;
 use apimachinery::{Value, value};
+use client::Patch;
 
 use super::{FILENAME, find, report_nothing_found, require_resource};
 use crate::changes::{self, DryRun, Form, Results, inner_message};

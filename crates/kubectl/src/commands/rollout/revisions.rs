@@ -1,9 +1,9 @@
 //! The revisions of workloads: the ReplicaSets of a Deployment, the ControllerRevisions of other workloads.
 
-use client::{ListOptions, Target};
 use apimachinery::meta::Meta;
 use apimachinery::patch::strategic;
 use apimachinery::{Object, Resource, Value, labels};
+use client::{ListOptions, Target};
 
 use super::status::kind_name;
 use crate::describe::workloads::split_replica_sets;

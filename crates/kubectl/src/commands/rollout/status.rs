@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::time::Duration;
 
-use client::{Event, ListOptions, WatchOptions};
 use apimachinery::Value;
 use apimachinery::meta::Meta;
+use client::{Event, ListOptions, WatchOptions};
 use tokio::time::{Instant, timeout_at};
 
 use super::{FILENAME, find, report_nothing_found, require_resource};

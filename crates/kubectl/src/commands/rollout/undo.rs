@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use client::{Patch, WriteOptions};
 use apimachinery::meta::Meta;
 use apimachinery::{Object, Value, value};
+use client::{Patch, WriteOptions};
 
 use super::revisions::{self, History, Revision};
 use super::{FILENAME, find, require_resource};

@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::time::Duration;
 
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
+use apimachinery::{Value, json};
 use bytes::Bytes;
 use client::{DeleteOptions, Event, Propagation, Target, TransportError, WatchOptions};
 use http::Request;
 use http_body_util::BodyExt;
-use apimachinery::meta::Meta;
-use apimachinery::status::Status;
-use apimachinery::{Value, json};
 use tokio::time::timeout;
 
 use super::{PODS, SERVICES};
@@ -21,7 +21,7 @@ use crate::{Context, Failure, Invocation};
 /// The time to read the log before attaching.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What to wait for.
+/// The state of the pod to wait for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Condition {
     /// Running and ready, or completed.
@@ -56,7 +56,7 @@ pub async fn attach(context: &Context, invocation: &Invocation, pod: &Value) -> 
     exit_status(&wait(context, invocation, pod, condition).await?)
 }
 
-/// Deletes what the command created, without waiting.
+/// Deletes the objects that the command created, without waiting.
 pub async fn remove(context: &Context, invocation: &Invocation, objects: &[Value]) -> Result<(), Failure> {
     for object in objects {
         let meta = Meta::of(object);

@@ -1,8 +1,8 @@
-//! What the subcommands of `kubectl set` share: the objects, the patch of each, and what is printed.
+//! Common parts of the subcommands of `kubectl set`: the objects, the patch of each, and the output.
 
-use client::{Patch, WriteOptions};
 use apimachinery::patch::strategic;
 use apimachinery::{GroupVersionKind, Object, Value, go};
+use client::{Patch, WriteOptions};
 
 use crate::changes::{self, DryRun, Form, Results};
 use crate::resources::{Builder, Info};
@@ -24,14 +24,14 @@ pub struct Change<'a> {
     pub failures: Vec<Failure>,
 }
 
-/// What an edit did to an object.
+/// The result of an edit of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edited {
     /// The object is patched and printed, even if nothing changed.
     Yes,
     /// The object is patched and printed if it changed.
     Maybe,
-    /// The object is left alone.
+    /// The object is not changed.
     No,
     /// As `Maybe`, but a patch of the server is followed by a failure.
     Nothing(&'static str),
@@ -116,7 +116,7 @@ impl<'a> Change<'a> {
         self.results.print(&generate::typed(patched), operation)
     }
 
-    /// Remembers a failure; the other objects are changed nevertheless.
+    /// Records a failure; the other objects are changed nevertheless.
     pub fn keep(&mut self, result: Result<(), Failure>) {
         self.failures.extend(result.err());
     }
@@ -147,7 +147,7 @@ fn two_way(before: &Value, after: &Value) -> Result<Object, Failure> {
     strategic::create_two_way(before, after, schema).map_err(|error| Failure::new(error.to_string()))
 }
 
-/// Returns what the message says about a changed object.
+/// Returns the operation in the message about a changed object.
 fn operation(invocation: &Invocation) -> &'static str {
     match invocation.path.last() {
         Some(&"env") => "env updated",

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use apimachinery::{Resource, Value, go};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use client::Target;
-use apimachinery::{Resource, Value, go};
 
 use super::change::{self, Change, Edited};
 use crate::changes::{self, DryRun};
@@ -225,7 +225,7 @@ async fn list(
     Ok(())
 }
 
-/// Returns the value that a reference stands for.
+/// Returns the value of a reference.
 async fn resolve_value(
     context: &Context,
     object: &Value,

@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-use client::{ListOptions, Target};
 use apimachinery::meta::Meta;
 use apimachinery::quantity::Quantity;
 use apimachinery::{Resource, Value};
+use client::{ListOptions, Target};
 
 use super::{Measure, check_sort, descending, require_metrics};
 use crate::command::{Command, Flag};

@@ -36,14 +36,14 @@ struct State<'t, 'o> {
     missing: MissingKeys,
     /// The template that is executed.
     name: &'t str,
-    /// What is evaluated, for messages.
+    /// The evaluated node, for messages.
     place: Option<&'t dyn Place>,
     variables: Vec<(String, Datum<'t>)>,
     depth: usize,
     out: &'o mut String,
 }
 
-/// How the execution continues.
+/// The control flow after a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
     Next,

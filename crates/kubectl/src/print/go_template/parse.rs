@@ -1,4 +1,4 @@
-//! Makes the tree of a template.
+//! Parses a template into a tree.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub fn parse(text: &str) -> Result<BTreeMap<String, Vec<Node>>> {
 struct Parser {
     tokens: Vec<Token>,
     at: usize,
-    /// The last token that was looked at: errors have its line.
+    /// The last token that was inspected: errors have its line.
     furthest: usize,
     variables: Vec<String>,
     templates: BTreeMap<String, Vec<Node>>,
@@ -41,7 +41,7 @@ struct Parser {
     action_line: Option<usize>,
 }
 
-/// What follows a list of nodes.
+/// The action that ends a list of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     End,
