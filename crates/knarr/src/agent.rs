@@ -125,7 +125,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     agent.data_dir = instance.folder().to_owned();
     let options = options(&agent, own_flags);
     preflight::node(&options)?;
-    tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(instance.log()?).with_ansi(false).init();
+    crate::log::to_file(tracing::Level::INFO, instance.log()?);
     component::run(serve(&agent, options, &instance))
 }
 

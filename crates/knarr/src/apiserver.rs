@@ -48,7 +48,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         4 | 5 => Level::DEBUG,
         6.. => Level::TRACE,
     };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
+    crate::log::to_stderr(level);
     ignored::say(matches);
     for gate in &flags.feature_gates {
         check_gate(gate)?;

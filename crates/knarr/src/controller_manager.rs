@@ -41,7 +41,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
 /// Runs the controllers until SIGTERM or SIGINT, or until the leader lease is lost.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
-    tracing_subscriber::fmt().with_max_level(flags.level()).with_writer(std::io::stderr).init();
+    crate::log::to_stderr(flags.level());
     flags::say_without_meaning(matches);
     component::run_stateless(manage(&flags, matches, None))
 }

@@ -84,7 +84,7 @@ pub fn registry_mirror() -> Arg {
 
 /// Serves until SIGTERM or SIGINT. Containers keep running.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    crate::log::to_stderr(tracing::Level::INFO);
     let socket = matches.get_one::<PathBuf>("listen").expect("it has a default").clone();
     let config = config(matches)?;
     let executor = tokio::runtime::Builder::new_multi_thread()

@@ -71,7 +71,7 @@ pub fn arguments(command: Command) -> Command {
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    crate::log::to_stderr(tracing::Level::INFO);
     component::run_stateless(start(matches, None))
 }
 

@@ -151,7 +151,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     }
     let level: tracing::Level =
         flags.limits.log_level.parse().with_context(|| format!("invalid --log-level {:?}", flags.limits.log_level))?;
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
+    crate::log::to_stderr(level);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     component::run(serve(flags))
 }

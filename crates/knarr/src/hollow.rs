@@ -41,7 +41,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 /// Runs the nodes until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Hollow::from_arg_matches(matches)?;
-    tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).init();
+    crate::log::to_stderr(tracing::Level::INFO);
     component::run_stateless(serve(flags))
 }
 

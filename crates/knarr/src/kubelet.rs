@@ -164,7 +164,7 @@ pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
 
 /// Runs the kubelet until SIGTERM or SIGINT. Pods keep running.
 pub fn run(matches: &ArgMatches) -> Result<()> {
-    tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).init();
+    crate::log::to_stderr(tracing::Level::INFO);
     let config = config(matches)?;
     component::run(async { serve(matches, config, &Shared::default()).await })
 }

@@ -40,7 +40,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 
 /// Runs until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> Result<()> {
-    tracing_subscriber::fmt().with_writer(io::stderr).init();
+    crate::log::to_stderr(tracing::Level::INFO);
     component::run_stateless(start(matches, None))
 }
 

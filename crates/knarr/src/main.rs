@@ -62,6 +62,7 @@ mod join;
 mod kubelet;
 mod licenses;
 mod local_path;
+mod log;
 mod members;
 mod metrics_server;
 mod network;
@@ -98,7 +99,9 @@ fn main() -> ExitCode {
     let matches = cli().get_matches_from(args);
     let Some((name, matches)) = matches.subcommand() else { unreachable!("clap requires a command") };
     let command = COMMANDS.iter().find(|command| command.name == name).expect("clap knows only the table's names");
-    let done = (command.run)(matches).and_then(|()| output::finish().context("failed to write to standard output"));
+    let done = log::choose(matches)
+        .and_then(|()| (command.run)(matches))
+        .and_then(|()| output::finish().context("failed to write to standard output"));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -116,7 +119,7 @@ fn cli() -> clap::Command {
         .help_template(help_template())
         .subcommand_required(true)
         .arg_required_else_help(true);
-    COMMANDS.iter().fold(cli, |cli, command| {
+    COMMANDS.iter().fold(log::argument(cli), |cli, command| {
         // A derived `Args` overwrites `about` with the doc comment of its struct, so the table's text is set last.
         let subcommand = (command.arguments)(clap::Command::new(command.name));
         cli.subcommand(subcommand.about(command.about).long_about(None))

@@ -80,7 +80,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 /// Serves until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
-    tracing_subscriber::fmt().with_max_level(level(flags.verbosity)).with_writer(std::io::stderr).init();
+    crate::log::to_stderr(level(flags.verbosity));
     component::run_stateless(start(matches, None))
 }
 

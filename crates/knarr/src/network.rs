@@ -47,7 +47,7 @@ pub fn arguments(command: Command) -> Command {
 
 /// Maintains routes and policies until SIGTERM or SIGINT. They stay in place at exit.
 pub fn run(matches: &ArgMatches) -> Result<()> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    crate::log::to_stderr(tracing::Level::INFO);
     component::run_stateless(async { start(matches, &Shared::default()).await })
 }
 

@@ -99,7 +99,7 @@ pub fn arguments(mut command: Command) -> Command {
 
 /// Runs until SIGTERM or SIGINT. The rules stay in place.
 pub fn run(matches: &ArgMatches) -> Result<()> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    crate::log::to_stderr(tracing::Level::INFO);
     component::run_stateless(start(matches, None))
 }
 

@@ -13,6 +13,7 @@ pub mod ready;
 mod renewal;
 mod static_pods;
 mod steps;
+mod sudo;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -144,6 +145,9 @@ pub fn launch(mut options: Options, complete: impl AsyncFnOnce(Options) -> Resul
     if options.systemd_unit {
         return background::print_unit(&options.data_dir);
     }
+    if !options.disable.iter().any(|part| part == "kubelet") {
+        sudo::run_as_root()?;
+    }
     // Checked before anything is written, and also in the foreground process of `--background`.
     preflight::room(&options.data_dir)?;
     if options.background {
@@ -153,7 +157,7 @@ pub fn launch(mut options: Options, complete: impl AsyncFnOnce(Options) -> Resul
     options.data_dir = instance.folder().to_owned();
     preflight::check(&options)?;
     static_pods::check(&options)?;
-    tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(instance.log()?).with_ansi(false).init();
+    crate::log::to_file(tracing::Level::INFO, instance.log()?);
     component::run(async { serve(&complete(options).await?, &instance).await })
 }
 

@@ -279,6 +279,7 @@ impl Keeper {
             &format!("https://{}", std::net::SocketAddr::new(self.layout.address, self.layout.port)),
         ]);
         command.args(["--with-process", &std::process::id().to_string()]);
+        command.envs(crate::log::chosen().map(|levels| (crate::log::VARIABLE, levels)));
         command.args(["--kubelet-arg", &format!("cgroup-root={}", group(&folder))]);
         command.args(Offer::kept(&folder).unwrap_or_else(|| self.options.offer.clone()).flags());
         for (flag, value) in self.given() {
