@@ -15,11 +15,9 @@ use crate::print::{Format, Formats, Printer, json, name, omit_managed_fields};
 use crate::{Context, Failure, Invocation, flags};
 
 /// Annotates objects with the command that changed them.
-pub const RECORD: &[Flag] = &[Flag::bool(
-    "record",
-    "Record current kubectl command in the resource annotation. If set to false, do not record the command. If set to true, record the command. If not set, default to updating the existing annotation value only if one already exists.",
-)
-.deprecated("--record will be removed in the future")];
+pub const RECORD: &[Flag] =
+    &[Flag::bool("record", "Store this command line in the kubernetes.io/change-cause annotation of the object.")
+        .deprecated("--record will be removed in the future")];
 
 /// The annotation with the command that changed an object.
 const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";

@@ -50,9 +50,9 @@ use crate::command::{Command, Group};
 /// `kubectl` itself.
 pub static ROOT: Command = Command {
     name: "kubectl",
-    summary: "kubectl controls the Kubernetes cluster manager",
-    description: "kubectl controls the Kubernetes cluster manager.\n\n Find more information at: \
-        https://kubernetes.io/docs/reference/kubectl/",
+    summary: "Control Kubernetes clusters from the command line",
+    description: "Create, inspect, change, and delete the objects of Kubernetes clusters.\n\n\
+        Documentation: https://kubernetes.io/docs/reference/kubectl/",
     usage: "kubectl [flags] [options]",
     commands: COMMANDS,
     ..Command::EMPTY

@@ -300,6 +300,9 @@ mod tests {
     fn flags_are_completed_with_their_help() {
         let line = Line::new(&[]);
         let found = line.flags("--cont");
-        assert_eq!(found, [("--context".to_owned(), "The name of the kubeconfig context to use".to_owned())]);
+        assert_eq!(
+            found,
+            [("--context".to_owned(), "Context entry of the kubeconfig to use instead of the current one.".to_owned())]
+        );
     }
 }

@@ -53,7 +53,7 @@ pub fn help(path: &[&'static Command], plugins: &[String]) -> String {
 /// Returns the text of `kubectl options`.
 pub fn global_options() -> String {
     let options = options(flags::GLOBAL.iter());
-    format!("The following options can be passed to any command:\n\n{}\n\n", options.trim_end())
+    format!("Every command accepts these options:\n\n{}\n\n", options.trim_end())
 }
 
 fn groups(root: &Command, plugins: &[String]) -> String {
@@ -67,7 +67,7 @@ fn groups(root: &Command, plugins: &[String]) -> String {
     out.push_str("Subcommands provided by plugins:\n");
     let width = name_width(root);
     for plugin in plugins {
-        let _ = writeln!(out, "  {plugin:<width$}   The command {plugin} is a plugin installed by the user");
+        let _ = writeln!(out, "  {plugin:<width$}   Run the plugin {plugin} from your PATH");
     }
     let _ = write!(out, "\n{}\n", Group::Other.heading());
     let mut others: Vec<_> = in_group(Group::Other).collect();

@@ -11,33 +11,24 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "annotate",
     group: Group::Settings,
-    summary: "Update the annotations on a resource",
-    description: r#"Update the annotations on one or more resources.
+    summary: "Add, change, or remove annotations",
+    description: "Set annotations with KEY=VALUE, and remove them with KEY-. Values are arbitrary strings, so \
+        annotations suit data that selectors do not need. An annotation that has another value already is changed \
+        only with --overwrite.",
+    examples: "  # Add an annotation to a deployment
+  kubectl annotate deployment web owner='team storefront'
 
- All Kubernetes objects support the ability to store additional data with the object as annotations. Annotations are key/value pairs that can be larger than labels and include arbitrary string values such as structured JSON. Tools and system extensions may use annotations to store their own data.
+  # Change one annotation and remove another
+  kubectl annotate deployment web --overwrite owner=platform note-
 
- Attempting to set an annotation that already exists will fail unless --overwrite is set. If --resource-version is specified and does not match the current resource version on the server the command will fail.
+  # Annotate all pods with a label in every namespace
+  kubectl annotate pods -A -l app=worker checked=yes
 
-Use "kubectl api-resources" for a complete list of supported resources."#,
-    examples: r#"  # Update pod 'foo' with the annotation 'description' and the value 'my frontend'
-  # If the same annotation is set multiple times, only the last value will be applied
-  kubectl annotate pods foo description='my frontend'
+  # Annotate an object only if nobody changed it
+  kubectl annotate pvc db-data keep=true --resource-version=4711
 
-  # Update a pod identified by type and name in "pod.json"
-  kubectl annotate -f pod.json description='my frontend'
-
-  # Update pod 'foo' with the annotation 'description' and the value 'my frontend running nginx', overwriting any existing value
-  kubectl annotate --overwrite pods foo description='my frontend running nginx'
-
-  # Update all pods in the namespace
-  kubectl annotate pods --all description='my frontend running nginx'
-
-  # Update pod 'foo' only if the resource is unchanged from version 1
-  kubectl annotate pods foo description='my frontend running nginx' --resource-version=1
-
-  # Update pod 'foo' by removing an annotation named 'description' if it exists
-  # Does not require the --overwrite flag
-  kubectl annotate pods foo description-"#,
+  # Print the annotations of a service
+  kubectl annotate service db --list",
     usage: "kubectl annotate [--overwrite] (-f FILENAME | TYPE NAME) KEY_1=VAL_1 ... KEY_N=VAL_N [--resource-version=version] [options]",
     flags: &[
         RECORD,
@@ -47,20 +38,17 @@ Use "kubectl api-resources" for a complete list of supported resources."#,
         flags::FIELD_SELECTOR,
         flags::DIRECTORY,
         &[
-            Flag::bool("all", "Select all resources, in the namespace of the specified resource types."),
-            Flag::bool("all-namespaces", "If true, check the specified action in all namespaces.").short('A'),
+            Flag::bool("all", "Select all objects of the given types in the namespace."),
+            Flag::bool("all-namespaces", "Select objects in all namespaces instead of one.").short('A'),
             flags::field_manager("kubectl-annotate"),
-            flags::filename("Filename, directory, or URL to files identifying the resource to update the annotation"),
-            Flag::bool("list", "If true, display the annotations for a given resource."),
-            Flag::bool("local", "If true, annotation will NOT contact api-server but run locally."),
-            Flag::bool(
-                "overwrite",
-                "If true, allow annotations to be overwritten, otherwise reject annotation updates that overwrite existing annotations.",
-            ),
+            flags::filename("Files, directories, or URLs that identify the objects to change."),
+            Flag::bool("list", "Print the annotations of the objects."),
+            Flag::bool("local", "Change the contents of the files and print them, without contacting the server."),
+            Flag::bool("overwrite", "Replace annotations that have another value already, instead of failing."),
             Flag::text(
                 "resource-version",
                 "",
-                "If non-empty, the annotation update will only succeed if this is the current resource-version for the object. Only valid when specifying a single resource.",
+                "Change the object only if it has this resource version; requires a single object.",
             ),
         ],
     ],

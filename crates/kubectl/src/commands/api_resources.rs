@@ -12,50 +12,37 @@ use crate::{Context, Failure, Invocation, Mapping};
 
 pub static COMMAND: Command = Command {
     name: "api-resources",
-    summary: "Print the supported API resources on the server",
-    description: "Print the supported API resources on the server.",
-    examples: "  # Print the supported API resources
+    summary: "List the types of the server's API",
+    description: "List the types that the API server offers, with their short names, API versions, scopes, and \
+        kinds.",
+    examples: "  # List all types
   kubectl api-resources
-  
-  # Print the supported API resources with more information
+
+  # Show their verbs and categories too
   kubectl api-resources -o wide
-  
-  # Print the supported API resources sorted by a column
-  kubectl api-resources --sort-by=name
-  
-  # Print the supported namespaced resources
-  kubectl api-resources --namespaced=true
-  
-  # Print the supported non-namespaced resources
-  kubectl api-resources --namespaced=false
-  
-  # Print the supported API resources with a specific APIGroup
-  kubectl api-resources --api-group=rbac.authorization.k8s.io",
+
+  # List the types outside of namespaces, sorted by kind
+  kubectl api-resources --namespaced=false --sort-by=kind
+
+  # List the names of the types in a group that can be deleted
+  kubectl api-resources --api-group=apps --verbs=delete -o name",
     usage: "kubectl api-resources [flags] [options]",
     flags: &[&[
-        Flag::text("api-group", "", "Limit to resources in the specified API group."),
-        Flag::bool("cached", "Use the cached list of resources if available."),
-        Flag::list("categories", "Limit to resources that belong to the specified categories."),
+        Flag::text("api-group", "", "List only the types of this API group."),
+        Flag::bool("cached", "Accept a cached list instead of asking the server."),
+        Flag::list("categories", "List only types that belong to all of these categories."),
         Flag::bool(
             "namespaced",
-            "If false, non-namespaced resources will be returned, otherwise returning namespaced resources by default.",
+            "List only types inside of namespaces, or with false only those outside; without the flag, both \
+                are listed.",
         )
         .default("true"),
-        Flag::bool(
-            "no-headers",
-            "When using the default or custom-column output format, don't print headers (default print headers).",
-        ),
-        Flag::text("output", "", "Output format. One of: (json, yaml, kyaml, name, wide).").short('o'),
-        Flag::bool(
-            "show-managed-fields",
-            "If true, keep the managedFields when printing objects in JSON or YAML format.",
-        ),
-        Flag::text(
-            "sort-by",
-            "",
-            "If non-empty, sort list of resources using specified field. The field can be either 'name' or 'kind'.",
-        ),
-        Flag::list("verbs", "Limit to resources that support the specified verbs."),
+        Flag::bool("no-headers", "Omit the line with the column names."),
+        Flag::text("output", "", "Print the result in another format. One of: (json, yaml, kyaml, name, wide).")
+            .short('o'),
+        Flag::bool("show-managed-fields", "Include metadata.managedFields in JSON and YAML output."),
+        Flag::text("sort-by", "", "Column to sort by: 'name' or 'kind'."),
+        Flag::list("verbs", "List only types that support all of these verbs."),
     ]],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
@@ -96,7 +83,7 @@ fn check_output(output: &str) -> Result<(), Failure> {
     }
     Err(Failure::new(format!(
         "unable to match a printer suitable for the output format {output:?}, allowed formats are: \
-         json,kyaml,name,wide,yaml"
+            json,kyaml,name,wide,yaml"
     )))
 }
 

@@ -7,10 +7,14 @@ use crate::{Context, Failure, Invocation};
 
 pub static COMMAND: Command = Command {
     name: "api-versions",
-    summary: r#"Print the supported API versions on the server, in the form of "group/version""#,
-    description: r#"Print the supported API versions on the server, in the form of "group/version"."#,
-    examples: "  # Print the supported API versions
-  kubectl api-versions",
+    summary: "List the versions of the server's API",
+    description: "List the API versions that the server offers, as \"group/version\", or \"version\" for the core \
+        group.",
+    examples: "  # List all API versions
+  kubectl api-versions
+
+  # Which versions of the group apps are there?
+  kubectl api-versions | grep ^apps/",
     usage: "kubectl api-versions [options]",
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY

@@ -36,9 +36,25 @@ pub const SERVER_SIDE: &str = "kubectl";
 pub static COMMAND: Command = Command {
     name: "apply",
     group: Group::Advanced,
-    summary: "Apply a configuration to a resource by file name or stdin",
-    description: "Apply a configuration to a resource by file name or stdin. The resource name must be specified. This resource will be created if it doesn't exist yet. To use 'apply', always create the resource initially with either 'apply' or 'create --save-config'.\n\n JSON and YAML formats are accepted.\n\n Alpha Disclaimer: the --prune functionality is not yet complete. Do not use unless you are aware of what the current state is. See https://issues.k8s.io/34274.",
-    examples: "  # Apply the configuration in pod.json to a pod\n  kubectl apply -f ./pod.json\n  \n  # Apply resources from a directory containing kustomization.yaml - e.g. dir/kustomization.yaml\n  kubectl apply -k dir/\n  \n  # Apply the JSON passed into stdin to a pod\n  cat pod.json | kubectl apply -f -\n  \n  # Apply the configuration from all files that end with '.json'\n  kubectl apply -f '*.json'\n  \n  # Note: --prune is still in Alpha\n  # Apply the configuration in manifest.yaml that matches label app=nginx and delete all other resources that are not in the file and match label app=nginx\n  kubectl apply --prune -f manifest.yaml -l app=nginx\n  \n  # Apply the configuration in manifest.yaml and delete all the other config maps that are not in the file\n  kubectl apply --prune -f manifest.yaml --all --prune-allowlist=core/v1/ConfigMap",
+    summary: "Create or update objects to match files",
+    description: "Create the objects in files, or update those that exist to match. The last applied configuration \
+        is kept in an annotation, so that fields removed from a file are removed from the object; with \
+        --server-side, the API server tracks the owner of each field instead. Pruning with --prune is an alpha \
+        feature.",
+    examples: "  # Apply all manifests in a directory
+  kubectl apply -f deploy/
+
+  # Apply a kustomization
+  kubectl apply -k overlays/staging
+
+  # Apply standard input, as a test on the server
+  cat web.yaml | kubectl apply -f - --dry-run=server
+
+  # Apply on the server, and take over fields of other managers
+  kubectl apply -f web.yaml --server-side --force-conflicts
+
+  # Apply, and delete applied config maps labeled app=web that are no longer in the file
+  kubectl apply -f web.yaml -l app=web --prune --prune-allowlist=core/v1/ConfigMap",
     usage: "kubectl apply (-f FILENAME | -k DIRECTORY) [options]",
     flags: &[
         flags::OUTPUT,
@@ -49,20 +65,41 @@ pub static COMMAND: Command = Command {
         changes::RECORD,
         SERVER_SIDE_FLAGS,
         &[
-            flags::filename("The files that contain the configurations to apply."),
+            flags::filename("Files, directories, or URLs with the objects to apply."),
             flags::field_manager(CLIENT_SIDE),
-            Flag::bool("all", "Select all resources in the namespace of the specified resource types."),
-            Flag::text("applyset", "", "[alpha] The name of the ApplySet that tracks which resources are being managed.").hidden(),
-            Flag::text("cascade", "background", r#"Must be "background", "orphan", or "foreground". Selects the deletion cascading strategy for the dependents (e.g. Pods created by a ReplicationController). Defaults to background."#).without_value("background"),
-            Flag::bool("force", "If true, immediately remove resources from API and bypass graceful deletion. Note that immediate deletion of some resources may result in inconsistency or data loss and requires confirmation."),
-            Flag::int("grace-period", "-1", "Period of time in seconds given to the resource to terminate gracefully. Ignored if negative. Set to 1 for immediate shutdown. Can only be set to 0 when --force is true (force deletion)."),
-            Flag::bool("openapi-patch", "If true, use openapi to calculate diff when the openapi presents and the resource can be found in the openapi spec. Otherwise, fall back to use baked-in types.").default("true"),
-            Flag::bool("overwrite", "Automatically resolve conflicts between the modified and live configuration by using values from the modified configuration").default("true"),
-            Flag::bool("prune", "Automatically delete resource objects, that do not appear in the configs and are created by either apply or create --save-config. Should be used with either -l or --all."),
-            Flag::array("prune-allowlist", "Overwrite the default allowlist with <group/version/kind> for --prune"),
-            Flag::text("subresource", "", "If specified, apply will operate on the subresource of the requested object.  Only allowed when using --server-side."),
-            Flag::duration("timeout", "0s", "The length of time to wait before giving up on a delete, zero means determine a timeout from the size of the object"),
-            Flag::bool("wait", "If true, wait for resources to be gone before returning. This waits for finalizers."),
+            Flag::bool("all", "With --prune, consider all applied objects instead of those of a selector."),
+            Flag::text("applyset", "", "Name of the ApplySet that tracks the applied objects (not supported).")
+                .hidden(),
+            Flag::text(
+                "cascade",
+                "background",
+                "How to treat the dependents of a deleted object: \"background\", \"foreground\", or \"orphan\".",
+            )
+            .without_value("background"),
+            Flag::bool(
+                "force",
+                "Delete and recreate an object that cannot be patched because of a conflict or an invalid change.",
+            ),
+            Flag::int(
+                "grace-period",
+                "-1",
+                "Seconds that deleted objects have to terminate; a negative value means the default of their \
+                kind.",
+            ),
+            Flag::bool("openapi-patch", "Accepted for compatibility; patches always use the built-in schemas.")
+                .default("true"),
+            Flag::bool("overwrite", "Resolve conflicts with the live object in favor of the file.").default("true"),
+            Flag::bool(
+                "prune",
+                "Delete applied objects that are no longer in the files; requires --selector or --all.",
+            ),
+            Flag::array(
+                "prune-allowlist",
+                "Kinds to prune, as <group/version/kind>, instead of the default kinds; can be repeated.",
+            ),
+            Flag::text("subresource", "", "Subresource to apply; requires --server-side."),
+            Flag::duration("timeout", "0s", "Maximum time that --force waits for a deletion; 0 means no limit."),
+            Flag::bool("wait", "Accepted for compatibility; apply does not wait for pruned objects to be gone."),
         ],
     ],
     commands: &[&edit::COMMAND, &set::COMMAND, &view::COMMAND],
@@ -72,8 +109,8 @@ pub static COMMAND: Command = Command {
 
 /// The flags of server-side apply.
 pub const SERVER_SIDE_FLAGS: &[Flag] = &[
-    Flag::bool("server-side", "If true, apply runs in the server instead of the client."),
-    Flag::bool("force-conflicts", "If true, server-side apply will force the changes against conflicts."),
+    Flag::bool("server-side", "Merge the files on the API server instead of the client."),
+    Flag::bool("force-conflicts", "With --server-side, take over fields that other managers own."),
 ];
 
 /// One run of the command.

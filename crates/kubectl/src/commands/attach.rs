@@ -18,21 +18,18 @@ use crate::{Context, Failure, Invocation};
 pub static COMMAND: Command = Command {
     name: "attach",
     group: Group::Troubleshooting,
-    summary: "Attach to a running container",
-    description: "Attach to a process that is already running inside an existing container.",
-    examples: "  # Get output from running pod mypod; use the 'kubectl.kubernetes.io/default-container' annotation
-  # for selecting the container to be attached or the first container in the pod will be chosen
-  kubectl attach mypod
+    summary: "Connect to the main process of a container",
+    description: "Connect this terminal to the main process of a running container, to see its output and, with \
+         --stdin, to send it input. The pod is given by name or by an object that owns pods. The detach keys end \
+         the session while the process continues to run.",
+    examples: "  # Watch the output of the pod web
+  kubectl attach web
 
-  # Get output from ruby-container from pod mypod
-  kubectl attach mypod -c ruby-container
+  # Use the shell that is the main process of the container console in the pod worker
+  kubectl attach worker -c console -it
 
-  # Switch to raw terminal mode; sends stdin to 'bash' in ruby-container from pod mypod
-  # and sends stdout/stderr from 'bash' back to the client
-  kubectl attach mypod -c ruby-container -i -t
-
-  # Get output from the first pod of a replica set named nginx
-  kubectl attach rs/nginx",
+  # Watch the output of a pod of the Deployment worker, with no messages of kubectl
+  kubectl attach deployment/worker --quiet",
     usage: "kubectl attach (POD | TYPE/NAME) -c CONTAINER [options]",
     flags: &[FLAGS],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
@@ -40,12 +37,22 @@ pub static COMMAND: Command = Command {
 };
 
 const FLAGS: &[Flag] = &[
-    Flag::text("container", "", "Container name. If omitted, use the kubectl.kubernetes.io/default-container annotation for selecting the container to be attached or the first container in the pod will be chosen").short('c'),
-    Flag::text("detach-keys", "ctrl-p,ctrl-q", "Override the key sequence for detaching a container"),
-    Flag::duration("pod-running-timeout", "1m0s", "The length of time (like 5s, 2m, or 3h, higher than zero) to wait until at least one pod is running"),
-    Flag::bool("quiet", "Only print output from the remote session").short('q'),
-    Flag::bool("stdin", "Pass stdin to the container").short('i'),
-    Flag::bool("tty", "Stdin is a TTY").short('t'),
+    Flag::text(
+        "container",
+        "",
+        "Container to use; if omitted, the one named by the kubectl.kubernetes.io/default-container annotation, or \
+         else the first of the pod.",
+    )
+    .short('c'),
+    Flag::text("detach-keys", "ctrl-p,ctrl-q", "Keys that end the session without ending the process."),
+    Flag::duration(
+        "pod-running-timeout",
+        "1m0s",
+        "Time to wait for a running pod, such as 5s, 2m or 3h; must be greater than zero.",
+    ),
+    Flag::bool("quiet", "Print only what the container writes.").short('q'),
+    Flag::bool("stdin", "Send standard input to the container.").short('i'),
+    Flag::bool("tty", "Use standard input as a terminal.").short('t'),
 ];
 
 /// The keys that detach if none are given.

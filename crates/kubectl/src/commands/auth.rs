@@ -9,8 +9,8 @@ use crate::command::{Command, Group};
 pub static COMMAND: Command = Command {
     name: "auth",
     group: Group::Troubleshooting,
-    summary: "Inspect authorization",
-    description: "Inspect authorization.",
+    summary: "Check permissions and identity",
+    description: "Check what the current user may do, show who that user is, and reconcile RBAC objects.",
     usage: "kubectl auth [flags] [options]",
     commands: &[&can_i::COMMAND, &reconcile::COMMAND, &whoami::COMMAND],
     ..Command::EMPTY

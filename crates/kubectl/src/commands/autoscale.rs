@@ -15,32 +15,58 @@ use crate::{Context, Failure, Invocation, Namespace, flags};
 pub static COMMAND: Command = Command {
     name: "autoscale",
     group: Group::Deploy,
-    summary: "Auto-scale a deployment, replica set, stateful set, or replication controller",
-    description: "Creates an autoscaler that automatically chooses and sets the number of pods that run in a Kubernetes cluster. The command will attempt to use the autoscaling/v2 API first, in case of an error, it will fall back to autoscaling/v1 API.
+    summary: "Create an autoscaler for a workload",
+    description: "Create a HorizontalPodAutoscaler that adjusts the number of pods of a Deployment, ReplicaSet, \
+        StatefulSet, or ReplicationController to its load. If the server does not accept the autoscaler in \
+        autoscaling/v2, autoscaling/v1 is tried.",
+    examples: "  # Keep web between 2 and 10 pods, with the default metrics of the server
+  kubectl autoscale deployment web --min=2 --max=10
 
- Looks up a deployment, replica set, stateful set, or replication controller by name and creates an autoscaler that uses the given resource as a reference. An autoscaler can automatically increase or decrease number of pods deployed within the system as needed.",
-    examples: "  # Auto scale a deployment \"foo\", with the number of pods between 2 and 10, no target CPU utilization specified so a default autoscaling policy will be used
-  kubectl autoscale deployment foo --min=2 --max=10
-  
-  # Auto scale a replication controller \"foo\", with the number of pods between 1 and 5, target CPU utilization at 80%
-  kubectl autoscale rc foo --max=5 --cpu=80%
-  
-  # Auto scale a deployment \"bar\", with the number of pods between 3 and 6, target average CPU of 500m and memory of 200Mi
-  kubectl autoscale deployment bar --min=3 --max=6 --cpu=500m --memory=200Mi
-  
-  # Auto scale a deployment \"bar\", with the number of pods between 2 and 8, target CPU utilization 60% and memory utilization 70%
-  kubectl autoscale deployment bar --min=3 --max=6 --cpu=60% --memory=70%",
+  # Aim at 75% of the CPU that the pods request
+  kubectl autoscale statefulset/db --max=6 --cpu=75%
+
+  # Aim at 400 millicores and 256 MiB per pod
+  kubectl autoscale deployment worker --min=1 --max=20 --cpu=400m --memory=256Mi
+
+  # Print the autoscaler without creating it
+  kubectl autoscale deployment web --max=4 --name=web-scaler --dry-run=client -o yaml",
     usage: "kubectl autoscale (-f FILENAME | TYPE NAME | TYPE/NAME) [--min=MINPODS] --max=MAXPODS [--cpu=CPU] [--memory=MEMORY] [options]",
-    flags: &[RECORD, flags::OUTPUT, flags::DRY_RUN, flags::DIRECTORY, flags::SAVE_CONFIG, &[
-        Flag::int("min", "-1", "The lower limit for the number of pods that can be set by the autoscaler. If it's not specified or negative, the server will apply a default value."),
-        Flag::int("max", "-1", "The upper limit for the number of pods that can be set by the autoscaler. Required."),
-        Flag::int("cpu-percent", "-1", "The target average CPU utilization (represented as a percent of requested CPU) over all the pods. If it's not specified or negative, a default autoscaling policy will be used.").deprecated("Use --cpu with percentage or resource quantity format (e.g., '70%' for utilization or '500m' for milliCPU)."),
-        Flag::text("cpu", "", "Target CPU utilization over all the pods. When specified as a percentage (e.g.\"70%\" for 70% of requested CPU) it will target average utilization. When specified as quantity (e.g.\"500m\" for 500 milliCPU) it will target average value. Value without units is treated as a quantity with miliCPU being the unit (e.g.\"500\" is \"500m\")."),
-        Flag::text("memory", "", "Target memory utilization over all the pods. When specified  as a percentage (e.g.\"60%\" for 60% of requested memory) it will target average utilization. When specified as quantity (e.g.\"200Mi\" for 200 MiB, \"1Gi\" for 1 GiB) it will target average value. Value without units is treated as a quantity with mebibytes being the unit (e.g.\"200\" is \"200Mi\")."),
-        Flag::text("name", "", "The name for the newly created object. If not specified, the name of the input resource will be used."),
-        flags::filename("Filename, directory, or URL to files identifying the resource to autoscale."),
-        flags::field_manager("kubectl-autoscale"),
-    ]],
+    flags: &[
+        RECORD,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::DIRECTORY,
+        flags::SAVE_CONFIG,
+        &[
+            Flag::int("min", "-1", "Smallest number of pods; without it, or if negative, the server chooses."),
+            Flag::int("max", "-1", "Largest number of pods (required)."),
+            Flag::int(
+                "cpu-percent",
+                "-1",
+                "Average CPU utilization to aim at, in percent of the requests; without it, or if negative, the \
+                    server chooses.",
+            )
+            .deprecated(
+                "Use --cpu with percentage or resource quantity format (e.g., '70%' for utilization or '500m' for \
+                    milliCPU).",
+            ),
+            Flag::text(
+                "cpu",
+                "",
+                "Average CPU usage to aim at: a percentage of the requests such as 70%, or a quantity per pod \
+                    such as 500m; a plain number counts in millicores.",
+            ),
+            Flag::text(
+                "memory",
+                "",
+                "Average memory usage to aim at: a percentage of the requests such as 60%, or a quantity per \
+                    pod such as 200Mi or 1Gi; a plain number counts in mebibytes.",
+            ),
+            Flag::text("name", "", "Name of the autoscaler; by default that of the workload."),
+            flags::filename("Files, directories, or URLs with the workloads to autoscale."),
+            flags::field_manager("kubectl-autoscale"),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -15,8 +15,8 @@ use crate::{Context, Failure, Invocation, commands, flags, help};
 pub static COMMAND: Command = Command {
     name: "certificate",
     group: Group::ClusterManagement,
-    summary: "Modify certificate resources",
-    description: "Modify certificate resources.",
+    summary: "Decide on certificate signing requests",
+    description: "Approve or deny certificate signing requests (CSRs).",
     usage: "kubectl certificate SUBCOMMAND [options]",
     commands: &[&APPROVE, &DENY],
     run: Some(|context, invocation| Box::pin(show_help(context, invocation))),
@@ -24,35 +24,45 @@ pub static COMMAND: Command = Command {
 };
 static APPROVE: Command = Command {
     name: "approve",
-    summary: "Approve a certificate signing request",
-    description: "Approve a certificate signing request.
+    summary: "Approve certificate signing requests",
+    description: "Approve certificate signing requests, so that their signer issues the certificates. A certificate \
+        can let its owner act as the requested user and groups: review each request before you approve it.",
+    examples: "  # Approve a request by name
+  kubectl certificate approve worker-2-client
 
- kubectl certificate approve allows a cluster admin to approve a certificate signing request (CSR). This action tells a certificate signing controller to issue a certificate to the requester with the attributes requested in the CSR.
-
- SECURITY NOTICE: Depending on the requested attributes, the issued certificate can potentially grant a requester access to cluster resources or to authenticate as a requested identity. Before approving a CSR, ensure you understand what the signed certificate can do.",
-    examples: "  # Approve CSR 'csr-sqgzp'
-  kubectl certificate approve csr-sqgzp",
+  # Approve the requests in a file, and print their names
+  kubectl certificate approve -f requests.yaml -o name",
     usage: "kubectl certificate approve (-f FILENAME | NAME) [options]",
-    flags: &[flags::OUTPUT, flags::DIRECTORY, &[
-    flags::filename("Filename, directory, or URL to files identifying the resource to update"),
-    Flag::bool("force", "Update the CSR even if it is already approved."),
-]],
+    flags: &[
+        flags::OUTPUT,
+        flags::DIRECTORY,
+        &[
+            flags::filename("Files, directories, or URLs that identify the requests to approve."),
+            Flag::bool("force", "Update a request even if it is approved already."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(approve(context, invocation))),
     ..Command::EMPTY
 };
 static DENY: Command = Command {
     name: "deny",
-    summary: "Deny a certificate signing request",
-    description: "Deny a certificate signing request.
+    summary: "Deny certificate signing requests",
+    description: "Deny certificate signing requests, so that their signer does not issue certificates. A request \
+        that is approved already cannot be denied.",
+    examples: "  # Deny a request by name
+  kubectl certificate deny worker-2-client
 
- kubectl certificate deny allows a cluster admin to deny a certificate signing request (CSR). This action tells a certificate signing controller to not to issue a certificate to the requester.",
-    examples: "  # Deny CSR 'csr-sqgzp'
-  kubectl certificate deny csr-sqgzp",
+  # Deny the requests in a file
+  kubectl certificate deny -f requests.yaml",
     usage: "kubectl certificate deny (-f FILENAME | NAME) [options]",
-    flags: &[flags::OUTPUT, flags::DIRECTORY, &[
-    flags::filename("Filename, directory, or URL to files identifying the resource to update"),
-    Flag::bool("force", "Update the CSR even if it is already denied."),
-]],
+    flags: &[
+        flags::OUTPUT,
+        flags::DIRECTORY,
+        &[
+            flags::filename("Files, directories, or URLs that identify the requests to deny."),
+            Flag::bool("force", "Update a request even if it is denied already."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(deny(context, invocation))),
     ..Command::EMPTY
 };

@@ -14,10 +14,15 @@ use crate::{Context, Failure, Invocation};
 pub static COMMAND: Command = Command {
     name: "cluster-info",
     group: Group::ClusterManagement,
-    summary: "Display cluster information",
-    description: "Display addresses of the control plane and services with label kubernetes.io/cluster-service=true. To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.",
-    examples: "  # Print the address of the control plane and cluster services
-  kubectl cluster-info",
+    summary: "Show the addresses of the cluster",
+    description: "Print the addresses of the control plane and of the services with the label \
+        kubernetes.io/cluster-service=true. Use \"kubectl cluster-info dump\" to collect data for a \
+        diagnosis.",
+    examples: "  # Print the addresses of the current cluster
+  kubectl cluster-info
+
+  # Print those of another context
+  kubectl cluster-info --context=staging",
     usage: "kubectl cluster-info [flags] [options]",
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     commands: &[&dump::COMMAND],

@@ -13,10 +13,14 @@ use crate::{Context, Failure, Invocation, flags};
 pub static CORDON: Command = Command {
     name: "cordon",
     group: Group::ClusterManagement,
-    summary: "Mark node as unschedulable",
-    description: "Mark node as unschedulable.",
-    examples: "  # Mark node \"foo\" as unschedulable
-  kubectl cordon foo",
+    summary: "Keep new pods off a node",
+    description: "Mark nodes as unschedulable, so that the scheduler places no new pods on them. Pods that run there \
+        stay.",
+    examples: "  # Place no new pods on worker-1
+  kubectl cordon worker-1
+
+  # Cordon all nodes of a rack
+  kubectl cordon -l rack=r7",
     usage: "kubectl cordon NODE [options]",
     flags: &[flags::SELECTOR, flags::DRY_RUN],
     run: Some(|context, invocation| Box::pin(run(context, invocation, Cordon::Cordoned))),
@@ -26,10 +30,13 @@ pub static CORDON: Command = Command {
 pub static UNCORDON: Command = Command {
     name: "uncordon",
     group: Group::ClusterManagement,
-    summary: "Mark node as schedulable",
-    description: "Mark node as schedulable.",
-    examples: "  # Mark node \"foo\" as schedulable
-  kubectl uncordon foo",
+    summary: "Allow new pods on a node again",
+    description: "Mark nodes as schedulable again, after \"kubectl cordon\" or \"kubectl drain\".",
+    examples: "  # Return worker-1 to service
+  kubectl uncordon worker-1
+
+  # Return all nodes of a rack to service
+  kubectl uncordon -l rack=r7",
     usage: "kubectl uncordon NODE [options]",
     flags: &[flags::SELECTOR, flags::DRY_RUN],
     run: Some(|context, invocation| Box::pin(run(context, invocation, Cordon::Uncordoned))),

@@ -26,32 +26,21 @@ use paths::{FileSpec, archive_prefix, base, clean, dir, join, parse_spec};
 pub static COMMAND: Command = Command {
     name: "cp",
     group: Group::Troubleshooting,
-    summary: "Copy files and directories to and from containers",
-    description: "Copy files and directories to and from containers.",
-    examples: "  # !!!Important Note!!!
-  # Requires that the 'tar' binary is present in your container
-  # image.  If 'tar' is not present, 'kubectl cp' will fail.
-  #
-  # For advanced use cases, such as symlinks, wildcard expansion or
-  # file mode preservation, consider using 'kubectl exec'.
+    summary: "Copy files between this machine and a container",
+    description: "Copy a file or a directory from this machine to a container or back. The remote side is written \
+         as [NAMESPACE/]POD:PATH, and the image of the container must have the tar program. To copy symbolic \
+         links, wildcards or exact file modes, run tar with 'kubectl exec' instead.",
+    examples: "  # Copy the local directory ./site into the pod web
+  kubectl cp ./site web:/srv/site
 
-  # Copy /tmp/foo local file to /tmp/bar in a remote pod in namespace <some-namespace>
-  tar cf - /tmp/foo | kubectl exec -i -n <some-namespace> <some-pod> -- tar xf - -C /tmp/bar
+  # Copy a file into the container proxy of the pod web, without its owner and permissions
+  kubectl cp proxy.conf web:/etc/proxy/proxy.conf -c proxy --no-preserve
 
-  # Copy /tmp/foo from a remote pod to /tmp/bar locally
-  kubectl exec -n <some-namespace> <some-pod> -- tar cf - /tmp/foo | tar xf - -C /tmp/bar
+  # Fetch a dump from the pod db in the namespace data, with up to 3 more attempts if the connection breaks
+  kubectl cp data/db:/var/backups/dump.sql ./dump.sql --retries=3
 
-  # Copy /tmp/foo_dir local directory to /tmp/bar_dir in a remote pod in the default namespace
-  kubectl cp /tmp/foo_dir <some-pod>:/tmp/bar_dir
-
-  # Copy /tmp/foo local file to /tmp/bar in a remote pod in a specific container
-  kubectl cp /tmp/foo <some-pod>:/tmp/bar -c <specific-container>
-
-  # Copy /tmp/foo local file to /tmp/bar in a remote pod in namespace <some-namespace>
-  kubectl cp /tmp/foo <some-namespace>/<some-pod>:/tmp/bar
-
-  # Copy /tmp/foo from a remote pod to /tmp/bar locally
-  kubectl cp <some-namespace>/<some-pod>:/tmp/foo /tmp/bar",
+  # Fetch a directory with its symbolic links
+  kubectl exec worker -- tar cf - -C /var/lib jobs | tar xf -",
     usage: "kubectl cp <file-spec-src> <file-spec-dest> [options]",
     flags: &[FLAGS],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
@@ -59,9 +48,19 @@ pub static COMMAND: Command = Command {
 };
 
 const FLAGS: &[Flag] = &[
-    Flag::text("container", "", "Container name. If omitted, use the kubectl.kubernetes.io/default-container annotation for selecting the container to be attached or the first container in the pod will be chosen").short('c'),
-    Flag::bool("no-preserve", "The copied file/directory's ownership and permissions will not be preserved in the container"),
-    Flag::int("retries", "0", "Set number of retries to complete a copy operation from a container. Specify 0 to disable or any negative value for infinite retrying. The default is 0 (no retry)."),
+    Flag::text(
+        "container",
+        "",
+        "Container to use; if omitted, the one named by the kubectl.kubernetes.io/default-container annotation, or \
+         else the first of the pod.",
+    )
+    .short('c'),
+    Flag::bool("no-preserve", "Do not keep the owner and the permissions of the files in the container."),
+    Flag::int(
+        "retries",
+        "0",
+        "Number of times to resume an interrupted copy from a container; 0 means none, a negative number no limit.",
+    ),
 ];
 
 /// Time to find out whether the destination is a directory.

@@ -40,18 +40,20 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "create",
     group: Group::BasicBeginner,
-    summary: "Create a resource from a file or from stdin",
-    description: "Create a resource from a file or from stdin.
-
- JSON and YAML formats are accepted.",
-    examples: "  # Create a pod using the data in pod.json
-  kubectl create -f ./pod.json
+    summary: "Create objects from files or standard input",
+    description: "Create the objects that JSON or YAML manifests describe. The command fails for an object that \
+                  already exists. Subcommands create objects of common types without a manifest.",
+    examples: "  # Create the objects in a manifest
+  kubectl create -f web.yaml
   
-  # Create a pod based on the JSON passed into stdin
-  cat pod.json | kubectl create -f -
+  # Create the objects in all manifests below a directory
+  kubectl create -R -f manifests/
   
-  # Edit the data in registry.yaml in JSON then create the resource using the edited data
-  kubectl create -f registry.yaml --edit -o json",
+  # Read the manifest from standard input and let the server check it without storing anything
+  cat db.json | kubectl create --dry-run=server -f -
+  
+  # Change the manifest as JSON in an editor before the object is created
+  kubectl create --edit -o json -f worker.yaml",
     usage: "kubectl create -f FILENAME [options]",
     flags: &[
         flags::SAVE_CONFIG,
@@ -62,17 +64,13 @@ pub static COMMAND: Command = Command {
         flags::SELECTOR,
         flags::DIRECTORY,
         &[
-            Flag::bool("edit", "Edit the API resource before creating"),
+            Flag::bool("edit", "Open the objects in an editor before they are created."),
             flags::field_manager("kubectl-create"),
-            flags::filename("Filename, directory, or URL to files to use to create the resource"),
-            Flag::text(
-                "raw",
-                "",
-                "Raw URI to POST to the server.  Uses the transport specified by the kubeconfig file.",
-            ),
+            flags::filename("Files, directories, or URLs that contain the objects to create."),
+            Flag::text("raw", "", "Path on the API server that receives the file as a POST request."),
             Flag::bool(
                 "windows-line-endings",
-                "Only relevant if --edit=true. Defaults to the line ending native to your platform.",
+                "With --edit, use Windows line endings instead of those of the platform.",
             ),
         ],
     ],

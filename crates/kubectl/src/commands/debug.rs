@@ -24,43 +24,22 @@ use profile::{Keep, Profile};
 pub static COMMAND: Command = Command {
     name: "debug",
     group: Group::Troubleshooting,
-    summary: "Create debugging sessions for troubleshooting workloads and nodes",
-    description: "Debug cluster resources using interactive debugging containers.
+    summary: "Debug a pod or node with an extra container",
+    description: "Start a container to investigate a pod or a node. For a pod, the command adds an ephemeral \
+         container to it while it runs or, with --copy-to, creates a modified copy of it. For a node, it creates a \
+         pod in the host namespaces of the node, with the root file system of the node at /host. If the pod runs \
+         as a non-root user, some capabilities of the debug profile may have no effect.",
+    examples: "  # Add a container with a shell to the pod web, and see the processes of its container app
+  kubectl debug web -it --image=alpine:3.22 --target=app -- sh
 
- 'debug' provides automation for common debugging tasks for cluster objects identified by resource and name. Pods will be used by default if no resource is specified.
+  # Copy the pod db to db-debug on the same node, and run a shell instead of the command of the container postgres
+  kubectl debug db -it --copy-to=db-debug --same-node --container=postgres -- sh
 
- The action taken by 'debug' varies depending on what resource is specified. Supported actions include:
+  # Copy the pod worker with another image in each of its containers
+  kubectl debug worker --copy-to=worker-debug --set-image='*=registry.example.com/worker:debug'
 
-  *  Workload: Create a copy of an existing pod with certain attributes changed, for example changing the image tag to a new version.
-  *  Workload: Add an ephemeral container to an already running pod, for example to add debugging utilities without restarting the pod.
-  *  Node: Create a new pod that runs in the node's host namespaces and can access the node's filesystem.
-
- Note: When a non-root user is configured for the entire target Pod, some capabilities granted by debug profile may not work.",
-    examples: "  # Create an interactive debugging session in pod mypod and immediately attach to it.
-  kubectl debug mypod -it --image=busybox
-
-  # Create an interactive debugging session for the pod in the file pod.yaml and immediately attach to it.
-  # (requires the EphemeralContainers feature to be enabled in the cluster)
-  kubectl debug -f pod.yaml -it --image=busybox
-
-  # Create a debug container named debugger using a custom automated debugging image.
-  kubectl debug --image=myproj/debug-tools -c debugger mypod
-
-  # Create a copy of mypod adding a debug container and attach to it
-  kubectl debug mypod -it --image=busybox --copy-to=my-debugger
-
-  # Create a copy of mypod changing the command of mycontainer
-  kubectl debug mypod -it --copy-to=my-debugger --container=mycontainer -- sh
-
-  # Create a copy of mypod changing all container images to busybox
-  kubectl debug mypod --copy-to=my-debugger --set-image=*=busybox
-
-  # Create a copy of mypod adding a debug container and changing container images
-  kubectl debug mypod -it --copy-to=my-debugger --image=debian --set-image=app=app:debug,sidecar=sidecar:debug
-
-  # Create an interactive debugging session on a node and immediately attach to it.
-  # The container will run in the host namespaces and the host's filesystem will be mounted at /host
-  kubectl debug node/mynode -it --image=busybox",
+  # Open a privileged shell on the node node-1
+  kubectl debug node/node-1 -it --image=alpine:3.22 --profile=sysadmin",
     usage: "kubectl debug (POD | TYPE[[.VERSION].GROUP]/NAME) [ -- COMMAND [args...] ] [options]",
     flags: &[FLAGS],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
@@ -68,71 +47,41 @@ pub static COMMAND: Command = Command {
 };
 
 const FLAGS: &[Flag] = &[
-    Flag::bool(
-        "arguments-only",
-        "If specified, everything after -- will be passed to the new container as Args instead of Command.",
-    ),
+    Flag::bool("arguments-only", "Use the words after -- as the arguments of the container, not as its command."),
     Flag::bool(
         "attach",
-        "If true, wait for the container to start running, and then attach as if 'kubectl attach ...' were called.  Default false, unless '-i/--stdin' is set, in which case the default is true.",
+        "Attach to the container once it runs, as 'kubectl attach' does; true by default if --stdin is set.",
     ),
-    Flag::text("container", "", "Container name to use for debug container.").short('c'),
-    Flag::text("copy-to", "", "Create a copy of the target Pod with this name."),
-    Flag::text(
-        "custom",
-        "",
-        "Path to a JSON or YAML file containing a partial container spec to customize built-in debug profiles.",
-    ),
-    Flag::list("env", "Environment variables to set in the container."),
-    Flag::list("filename", "identifying the resource to debug").short('f'),
-    Flag::text("image", "", "Container image to use for debug container."),
-    Flag::text(
-        "image-pull-policy",
-        "",
-        "The image pull policy for the container. If left empty, this value will not be specified by the client and defaulted by the server.",
-    ),
-    Flag::bool(
-        "keep-annotations",
-        "If true, keep the original pod annotations.(This flag only works when used with '--copy-to')",
-    ),
-    Flag::bool(
-        "keep-init-containers",
-        "Run the init containers for the pod. Defaults to true.(This flag only works when used with '--copy-to')",
-    )
-    .default("true"),
-    Flag::bool(
-        "keep-labels",
-        "If true, keep the original pod labels.(This flag only works when used with '--copy-to')",
-    ),
-    Flag::bool(
-        "keep-liveness",
-        "If true, keep the original pod liveness probes.(This flag only works when used with '--copy-to')",
-    ),
-    Flag::bool(
-        "keep-readiness",
-        "If true, keep the original pod readiness probes.(This flag only works when used with '--copy-to')",
-    ),
-    Flag::bool(
-        "keep-startup",
-        "If true, keep the original startup probes.(This flag only works when used with '--copy-to')",
-    ),
-    Flag::text(
-        "profile",
-        "general",
-        r#"Options are "general", "baseline", "restricted", "netadmin" or "sysadmin". Defaults to "general""#,
-    ),
-    Flag::bool("quiet", "If true, suppress informational messages.").short('q'),
-    Flag::bool("replace", "When used with '--copy-to', delete the original Pod."),
-    Flag::bool("same-node", "When used with '--copy-to', schedule the copy of target Pod on the same node."),
+    Flag::text("container", "", "Name of the debug container.").short('c'),
+    Flag::text("copy-to", "", "Debug a copy of the pod that has this name."),
+    Flag::text("custom", "", "JSON or YAML file with a partial container spec that is merged into the debug profile."),
+    Flag::list("env", "Environment variables of the container, as NAME=VALUE."),
+    Flag::list("filename", "Files, directories or URLs of manifests with the objects to debug.").short('f'),
+    Flag::text("image", "", "Image of the debug container."),
+    Flag::text("image-pull-policy", "", "Image pull policy of the container; if empty, the server chooses it."),
+    Flag::bool("keep-annotations", "Keep the annotations of the pod in the copy made with --copy-to."),
+    Flag::bool("keep-init-containers", "Keep the init containers of the pod in the copy made with --copy-to.")
+        .default("true"),
+    Flag::bool("keep-labels", "Keep the labels of the pod in the copy made with --copy-to."),
+    Flag::bool("keep-liveness", "Keep the liveness probes of the pod in the copy made with --copy-to."),
+    Flag::bool("keep-readiness", "Keep the readiness probes of the pod in the copy made with --copy-to."),
+    Flag::bool("keep-startup", "Keep the startup probes of the pod in the copy made with --copy-to."),
+    Flag::text("profile", "general", "Debug profile: general, baseline, restricted, netadmin or sysadmin."),
+    Flag::bool("quiet", "Do not print informational messages.").short('q'),
+    Flag::bool("replace", "Delete the original pod; requires --copy-to."),
+    Flag::bool("same-node", "Schedule the copy on the node of the original pod; requires --copy-to."),
     Flag::list(
         "set-image",
-        "When used with '--copy-to', a list of name=image pairs for changing container images, similar to how 'kubectl set image' works.",
+        "Images for containers of the copy, as CONTAINER=IMAGE, with * for all containers; requires --copy-to.",
     ),
-    Flag::bool("share-processes", "When used with '--copy-to', enable process namespace sharing in the copy.")
-        .default("true"),
-    Flag::bool("stdin", "Keep stdin open on the container(s) in the pod, even if nothing is attached.").short('i'),
-    Flag::text("target", "", "When using an ephemeral container, target processes in this container name."),
-    Flag::bool("tty", "Allocate a TTY for the debugging container.").short('t'),
+    Flag::bool(
+        "share-processes",
+        "Share one process namespace between the containers in the copy made with --copy-to.",
+    )
+    .default("true"),
+    Flag::bool("stdin", "Keep the standard input of the container open, also while no client is attached.").short('i'),
+    Flag::text("target", "", "Container whose process namespace an ephemeral container joins."),
+    Flag::bool("tty", "Allocate a terminal for the debug container.").short('t'),
 ];
 
 async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {

@@ -17,65 +17,69 @@ use crate::{Context, Failure, Invocation, flags, wait};
 pub static COMMAND: Command = Command {
     name: "delete",
     group: Group::BasicIntermediate,
-    summary: "Delete resources by file names, stdin, resources and names, or by resources and label selector",
-    description: r#"Delete resources by file names, stdin, resources and names, or by resources and label selector.
+    summary: "Delete objects by name, label, or file",
+    description: "Delete objects by type and name, by type and selector, or those in files, and wait until they are \
+        gone. Pods get a grace period to stop; --force skips it, so that their processes may still run when the \
+        objects are gone, which can corrupt data of stateful applications. Resource versions are not checked: \
+        concurrent updates are lost.",
+    examples: "  # Delete a deployment and a service with the same name
+  kubectl delete deployment,service web
 
- JSON and YAML formats are accepted. Only one type of argument may be specified: file names, resources and names, or resources and label selector.
+  # Delete the objects of all manifests in a directory, without waiting
+  kubectl delete -f deploy/ --wait=false
 
- Some resources, such as pods, support graceful deletion. These resources define a default period before they are forcibly terminated (the grace period) but you may override that value with the --grace-period flag, or pass --now to set a grace-period of 1. Because these resources often represent entities in the cluster, deletion may not be acknowledged immediately. If the node hosting a pod is down or cannot reach the API server, termination may take significantly longer than the grace period. To force delete a resource, you must specify the --force flag. Note: only a subset of resources support graceful deletion. In absence of the support, the --grace-period flag is ignored.
+  # Delete jobs by label after confirmation
+  kubectl delete jobs -l app=worker --interactive
 
- IMPORTANT: Force deleting pods does not wait for confirmation that the pod's processes have been terminated, which can leave those processes running until the node detects the deletion and completes graceful deletion. If your processes use shared storage or talk to a remote API and depend on the name of the pod to identify themselves, force deleting those pods may result in multiple processes running on different machines using the same identification which may lead to data corruption or inconsistency. Only force delete pods when you are sure the pod is terminated, or if your application can tolerate multiple copies of the same pod running at once. Also, if you force delete pods, the scheduler may place new pods on those nodes before the node has released those resources and causing those pods to be evicted immediately.
+  # Delete a stateful set, but keep its pods
+  kubectl delete statefulset db --cascade=orphan
 
- Note that the delete command does NOT do resource version checks, so if someone submits an update to a resource right when you submit a delete, their update will be lost along with the rest of the resource.
-
- After a CustomResourceDefinition is deleted, invalidation of discovery cache may take up to 6 hours. If you don't want to wait, you might want to run "kubectl api-resources" to refresh the discovery cache."#,
-    examples: r#"  # Delete a pod using the type and name specified in pod.json
-  kubectl delete -f ./pod.json
-  
-  # Delete resources from a directory containing kustomization.yaml - e.g. dir/kustomization.yaml
-  kubectl delete -k dir
-  
-  # Delete resources from all files that end with '.json'
-  kubectl delete -f '*.json'
-  
-  # Delete a pod based on the type and name in the JSON passed into stdin
-  cat pod.json | kubectl delete -f -
-  
-  # Delete pods and services with same names "baz" and "foo"
-  kubectl delete pod,service baz foo
-  
-  # Delete pods and services with label name=myLabel
-  kubectl delete pods,services -l name=myLabel
-  
-  # Delete a pod with minimal delay
-  kubectl delete pod foo --now
-  
-  # Force delete a pod on a dead node
-  kubectl delete pod foo --force
-  
-  # Delete all pods
-  kubectl delete pods --all
-  
-  # Delete all pods only if the user confirms the deletion
-  kubectl delete pods --all --interactive"#,
+  # Remove a pod whose node is lost
+  kubectl delete pod worker-3 --force",
     usage: "kubectl delete ([-f FILENAME] | [-k DIRECTORY] | TYPE [(NAME | -l label | --all)]) [options]",
-    flags: &[flags::DRY_RUN, flags::SELECTOR, flags::ALL_NAMESPACES, &[
-        Flag::bool("all", "Delete all resources, in the namespace of the specified resource types."),
-        Flag::text("cascade", "background", r#"Must be "background", "orphan", or "foreground". Selects the deletion cascading strategy for the dependents (e.g. Pods created by a ReplicationController). Defaults to background."#).without_value("background"),
-        Flag::text("field-selector", "", "Selector (field query) to filter on, supports '=', '==', and '!='.(e.g. --field-selector key1=value1,key2=value2). The server only supports a limited number of field queries per type."),
-        flags::filename("containing the resource to delete."),
-        Flag::bool("force", "If true, immediately remove resources from API and bypass graceful deletion. Note that immediate deletion of some resources may result in inconsistency or data loss and requires confirmation."),
-        Flag::int("grace-period", "-1", "Period of time in seconds given to the resource to terminate gracefully. Ignored if negative. Set to 1 for immediate shutdown. Can only be set to 0 when --force is true (force deletion)."),
-        Flag::bool("ignore-not-found", r#"Treat "resource not found" as a successful delete. Defaults to "true" when --all is specified."#),
-        Flag::bool("interactive", "If true, delete resource only when user confirms.").short('i'),
-        Flag::text("kustomize", "", "Process a kustomization directory. This flag can't be used together with -f or -R.").short('k'),
-        Flag::bool("now", "If true, resources are signaled for immediate shutdown (same as --grace-period=1)."),
-        Flag::text("output", "", r#"Output mode. Use "-o name" for shorter output (resource/name)."#).short('o'),
-        Flag::text("raw", "", "Raw URI to DELETE to the server.  Uses the transport specified by the kubeconfig file."),
-        Flag::bool("recursive", "Process the directory used in -f, --filename recursively. Useful when you want to manage related manifests organized within the same directory.").short('R'),
-        Flag::duration("timeout", "0s", "The length of time to wait before giving up on a delete, zero means determine a timeout from the size of the object"),
-        Flag::bool("wait", "If true, wait for resources to be gone before returning. This waits for finalizers.").default("true"),
-    ]],
+    flags: &[
+        flags::DRY_RUN,
+        flags::SELECTOR,
+        flags::ALL_NAMESPACES,
+        &[
+            Flag::bool("all", "Delete all objects of the given types in the namespace."),
+            Flag::text(
+                "cascade",
+                "background",
+                "How to treat the dependents of a deleted object: \"background\", \"foreground\", or \"orphan\".",
+            )
+            .without_value("background"),
+            Flag::text(
+                "field-selector",
+                "",
+                "Delete only objects whose fields match, such as status.phase=Failed; supports =, ==, and !=.",
+            ),
+            flags::filename("Files, directories, or URLs that identify the objects to delete."),
+            Flag::bool(
+                "force",
+                "Remove objects from the API at once, without confirmation that their processes have stopped.",
+            ),
+            Flag::int(
+                "grace-period",
+                "-1",
+                "Seconds that objects have to terminate; a negative value means the default of their kind, and 0 \
+                requires --force.",
+            ),
+            Flag::bool(
+                "ignore-not-found",
+                "Succeed if an object does not exist; the default is true with --all or a selector.",
+            ),
+            Flag::bool("interactive", "Ask for confirmation before the deletion.").short('i'),
+            Flag::text("kustomize", "", "Directory of a kustomization to process; excludes -f and -R.").short('k'),
+            Flag::bool("now", "Terminate within one second, as --grace-period=1."),
+            Flag::text("output", "", "Output format: only \"name\" is supported, which prints resource/name.")
+                .short('o'),
+            Flag::text("raw", "", "Path on the API server to send a DELETE request to."),
+            Flag::bool("recursive", "Also process the subdirectories of the directories in --filename.").short('R'),
+            Flag::duration("timeout", "0s", "Maximum time to wait for the deletion; 0 means no limit."),
+            Flag::bool("wait", "Wait until the objects are gone, including their finalizers.").default("true"),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

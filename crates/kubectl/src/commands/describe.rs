@@ -10,39 +10,37 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "describe",
     group: Group::Troubleshooting,
-    summary: "Show details of a specific resource or group of resources",
-    description: "Show details of a specific resource or group of resources.
+    summary: "Show the details of objects and what relates to them",
+    description: "Show objects in detail, together with related information such as their events. If no object has \
+         the given name, all objects of the type whose names start with it are shown. Run 'kubectl api-resources' \
+         to list the resource types.",
+    examples: "  # Describe the pod web
+  kubectl describe pod/web
 
- Print a detailed description of the selected resources, including related resources such as events or controllers. You may select a single object by name, all objects of that type, provide a name prefix, or label selector. For example:
+  # Describe all pods whose names start with worker, unless a pod has this name
+  kubectl describe pods worker
 
-        $ kubectl describe TYPE NAME_PREFIX
-        
- will first check for an exact match on TYPE and NAME_PREFIX. If no such resource exists, it will output details for every resource that has a name prefixed with NAME_PREFIX.
+  # Describe the StatefulSets with the label app=db in all namespaces
+  kubectl describe statefulsets -l app=db --all-namespaces
 
-Use \"kubectl api-resources\" for a complete list of supported resources.",
-    examples: "  # Describe a node
-  kubectl describe nodes kubernetes-node-emt8.c.myproject.internal
-  
-  # Describe a pod
-  kubectl describe pods/nginx
-  
-  # Describe a pod identified by type and name in \"pod.json\"
-  kubectl describe -f pod.json
-  
-  # Describe all pods
-  kubectl describe pods
-  
-  # Describe pods by label name=myLabel
-  kubectl describe pods -l name=myLabel
-  
-  # Describe all pods managed by the 'frontend' replication controller
-  # (rc-created pods get the name of the rc as a prefix in the pod name)
-  kubectl describe pods frontend",
+  # Describe the objects of a manifest, without their events
+  kubectl describe -f web.yaml --show-events=false",
     usage: "kubectl describe (-f FILENAME | TYPE [NAME_PREFIX | -l label] | TYPE/NAME) [options]",
-    flags: &[flags::SELECTOR, flags::ALL_NAMESPACES, flags::CHUNK_SIZE, flags::DIRECTORY, &[
-        flags::filename("Filename, directory, or URL to files containing the resource to describe"),
-        Flag::bool("show-events", "If true, display events related to the described object. Defaults to true for a single object, false for multiple objects and prefix matching.").default("true"),
-    ]],
+    flags: &[
+        flags::SELECTOR,
+        flags::ALL_NAMESPACES,
+        flags::CHUNK_SIZE,
+        flags::DIRECTORY,
+        &[
+            flags::filename("Files, directories or URLs of manifests with the objects to describe."),
+            Flag::bool(
+                "show-events",
+                "Show the events of each object; if not set, they are left out when there are several objects or names \
+                 are matched by prefix.",
+            )
+            .default("true"),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -22,29 +22,37 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "diff",
     group: Group::Advanced,
-    summary: "Diff the live version against a would-be applied version",
-    description: "Diff configurations specified by file name or stdin between the current online configuration, and the configuration as it would be if applied.\n\n The output is always YAML.\n\n KUBECTL_EXTERNAL_DIFF environment variable can be used to select your own diff command. Users can use external commands with params too, example: KUBECTL_EXTERNAL_DIFF=\"colordiff -N -u\"\n\n By default, the \"diff\" command available in your path will be run with the \"-u\" (unified diff) and \"-N\" (treat absent files as empty) options.\n\n Exit status: 0 No differences were found. 1 Differences were found. >1 Kubectl or diff failed with an error.\n\n Note: KUBECTL_EXTERNAL_DIFF, if used, is expected to follow that convention.",
-    examples: "  # Diff resources included in pod.json\n  kubectl diff -f pod.json\n  \n  # Diff file read from stdin\n  cat service.yaml | kubectl diff -f -",
+    summary: "Show what apply would change",
+    description: "Compare the live objects with what they would be after kubectl apply, as YAML. The program diff -u \
+        -N shows the differences, or the one in KUBECTL_EXTERNAL_DIFF, which must return the same exit codes. The \
+        exit code is 0 without differences, 1 with differences, and greater than 1 on errors.",
+    examples: "  # Show what a manifest would change
+  kubectl diff -f web.yaml
+
+  # Compare a kustomization by the rules of server-side apply
+  kubectl diff -k overlays/staging --server-side
+
+  # Include the objects that pruning would delete
+  kubectl diff -f deploy/ -l app=web --prune
+
+  # Use another program
+  KUBECTL_EXTERNAL_DIFF='colordiff -u -N' kubectl diff -f db.yaml",
     usage: "kubectl diff -f FILENAME [options]",
     flags: &[
         flags::SELECTOR,
         flags::DIRECTORY,
         apply::SERVER_SIDE_FLAGS,
         &[
-            flags::filename("Filename, directory, or URL to files contains the configuration to diff"),
+            flags::filename("Files, directories, or URLs with the objects to compare."),
             flags::field_manager(apply::CLIENT_SIDE),
-            Flag::int(
-                "concurrency",
-                "1",
-                "Number of objects to process in parallel when diffing against the live version. Larger number = faster, but more memory, I/O and CPU over that shorter period of time.",
+            Flag::int("concurrency", "1", "Accepted for compatibility; objects are compared one at a time."),
+            Flag::bool("prune", "Also show the objects that pruning would delete."),
+            Flag::array(
+                "prune-allowlist",
+                "Kinds to prune, as <group/version/kind>, instead of the default kinds; can be repeated.",
             ),
-            Flag::bool(
-                "prune",
-                "Include resources that would be deleted by pruning. Can be used with -l and default shows all resources would be pruned",
-            ),
-            Flag::array("prune-allowlist", "Overwrite the default allowlist with <group/version/kind> for --prune"),
-            Flag::bool("show-managed-fields", "If true, include managed fields in the diff."),
-            Flag::bool("show-secrets", "If true, do not mask secret values in the diff."),
+            Flag::bool("show-managed-fields", "Include managedFields in the comparison."),
+            Flag::bool("show-secrets", "Show the values of secrets instead of masking them."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

@@ -20,32 +20,46 @@ use filter::{Decision, Options};
 pub static COMMAND: Command = Command {
     name: "drain",
     group: Group::ClusterManagement,
-    summary: "Drain node in preparation for maintenance",
-    description: "Drain node in preparation for maintenance.
+    summary: "Empty a node for maintenance",
+    description: "Cordon a node and evict its pods, then wait until they are gone. Mirror pods and pods of \
+        DaemonSets stay; the latter require --ignore-daemonsets. Pods without a controller and pods with \
+        emptyDir volumes prevent the drain unless --force or --delete-emptydir-data is given. Use \
+        \"kubectl uncordon\" to return the node to service.",
+    examples: "  # Empty worker-1, which runs pods of DaemonSets
+  kubectl drain worker-1 --ignore-daemonsets
 
- The given node will be marked unschedulable to prevent new pods from arriving. 'drain' evicts the pods if the API server supports https://kubernetes.io/docs/concepts/workloads/pods/disruptions/ eviction https://kubernetes.io/docs/concepts/workloads/pods/disruptions/ . Otherwise, it will use normal DELETE to delete the pods. The 'drain' evicts or deletes all pods except mirror pods (which cannot be deleted through the API server).  If there are daemon set-managed pods, drain will not proceed without --ignore-daemonsets, and regardless it will not delete any daemon set-managed pods, because those pods would be immediately replaced by the daemon set controller, which ignores unschedulable markings.  If there are any pods that are neither mirror pods nor managed by a replication controller, replica set, daemon set, stateful set, or job, then drain will not delete any pods unless you use --force.  --force will also allow deletion to proceed if the managing resource of one or more pods is missing.
+  # Remove pods without a controller and local data too
+  kubectl drain worker-1 --ignore-daemonsets --force --delete-emptydir-data
 
- 'drain' waits for graceful termination. You should not operate on the machine until the command completes.
+  # Give each pod ten minutes to stop, and give up after an hour
+  kubectl drain worker-1 --ignore-daemonsets --grace-period=600 --timeout=1h
 
- When you are ready to put the node back into service, use kubectl uncordon, which will make the node schedulable again.
-
-https://kubernetes.io/images/docs/kubectl_drain.svg Workflowhttps://kubernetes.io/images/docs/kubectl_drain.svg",
-    examples: "  # Drain node \"foo\", even if there are pods not managed by a replication controller, replica set, job, daemon set, or stateful set on it
-  kubectl drain foo --force
-  
-  # As above, but abort if there are pods not managed by a replication controller, replica set, job, daemon set, or stateful set, and use a grace period of 15 minutes
-  kubectl drain foo --grace-period=900",
+  # Empty all nodes of a rack
+  kubectl drain -l rack=r7 --ignore-daemonsets",
     usage: "kubectl drain NODE [options]",
-    flags: &[flags::SELECTOR, flags::DRY_RUN, flags::CHUNK_SIZE, &[
-        Flag::bool("force", "Continue even if there are pods that do not declare a controller."),
-        Flag::bool("ignore-daemonsets", "Ignore DaemonSet-managed pods."),
-        Flag::bool("delete-emptydir-data", "Continue even if there are pods using emptyDir (local data that will be deleted when the node is drained)."),
-        Flag::int("grace-period", "-1", "Period of time in seconds given to each pod to terminate gracefully. If negative, the default value specified in the pod will be used."),
-        Flag::duration("timeout", "0s", "The length of time to wait before giving up, zero means infinite"),
-        Flag::text("pod-selector", "", "Label selector to filter pods on the node"),
-        Flag::bool("disable-eviction", "Force drain to use delete, even if eviction is supported. This will bypass checking PodDisruptionBudgets, use with caution."),
-        Flag::int("skip-wait-for-delete-timeout", "0", "If pod DeletionTimestamp older than N seconds, skip waiting for the pod.  Seconds must be greater than 0 to skip."),
-    ]],
+    flags: &[
+        flags::SELECTOR,
+        flags::DRY_RUN,
+        flags::CHUNK_SIZE,
+        &[
+            Flag::bool("force", "Remove pods that have no controller too."),
+            Flag::bool("ignore-daemonsets", "Proceed although pods of DaemonSets stay on the node."),
+            Flag::bool("delete-emptydir-data", "Remove pods with emptyDir volumes too, whose data is lost."),
+            Flag::int(
+                "grace-period",
+                "-1",
+                "Seconds that each pod has to stop; a negative number means the pod's own setting.",
+            ),
+            Flag::duration("timeout", "0s", "Time limit of the drain; zero means none."),
+            Flag::text("pod-selector", "", "Remove only the pods that this label selector matches."),
+            Flag::bool("disable-eviction", "Delete pods instead of evicting them, which ignores PodDisruptionBudgets."),
+            Flag::int(
+                "skip-wait-for-delete-timeout",
+                "0",
+                "Do not wait for pods that were deleted more than this number of seconds ago; 0 waits for all.",
+            ),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

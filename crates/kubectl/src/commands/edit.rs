@@ -16,34 +16,21 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "edit",
     group: Group::BasicIntermediate,
-    summary: "Edit a resource on the server",
-    description: r#"Edit a resource from the default editor.
+    summary: "Edit objects in an editor",
+    description: "Open objects of the server in the editor of KUBE_EDITOR or EDITOR (default: vi), and store the \
+        changes when it exits. Name a type as TYPE.VERSION.GROUP to edit a specific API version. If the server \
+        rejects a change, your text stays in a temporary file.",
+    examples: "  # Edit a deployment
+  kubectl edit deployment/web
 
- The edit command allows you to directly edit any API resource you can retrieve via the command-line tools. It will open the editor defined by your KUBE_EDITOR, or EDITOR environment variables, or fall back to 'vi' for Linux or 'notepad' for Windows. When attempting to open the editor, it will first attempt to use the shell that has been defined in the 'SHELL' environment variable. If this is not defined, the default shell will be used, which is '/bin/bash' for Linux or 'cmd' for Windows.
+  # Edit a service as JSON in another editor
+  KUBE_EDITOR='code --wait' kubectl edit service/db -o json
 
- You can edit multiple objects, although changes are applied one at a time. The command accepts file names as well as command-line arguments, although the files you point to must be previously saved versions of resources.
+  # Edit a cron job in a specific API version
+  kubectl edit cronjobs.v1.batch/worker
 
- Editing is done with the API version used to fetch the resource. To edit using a specific API version, fully-qualify the resource, version, and group.
-
- The default format is YAML. To edit in JSON, specify "-o json".
-
- The flag --windows-line-endings can be used to force Windows line endings, otherwise the default for your operating system will be used.
-
- In the event an error occurs while updating, a temporary file will be created on disk that contains your unapplied changes. The most common error when updating a resource is another editor changing the resource on the server. When this occurs, you will have to apply your changes to the newer version of the resource, or update your temporary saved copy to include the latest resource version."#,
-    examples: r#"  # Edit the service named 'registry'
-  kubectl edit svc/registry
-  
-  # Use an alternative editor
-  KUBE_EDITOR="nano" kubectl edit svc/registry
-  
-  # Edit the job 'myjob' in JSON using the v1 API format
-  kubectl edit job.v1.batch/myjob -o json
-  
-  # Edit the deployment 'mydeployment' in YAML and save the modified config in its annotation
-  kubectl edit deployment/mydeployment -o yaml --save-config
-  
-  # Edit the 'status' subresource for the 'mydeployment' deployment
-  kubectl edit deployment mydeployment --subresource='status'"#,
+  # Edit the status of a deployment, and print the patch
+  kubectl edit deployment/web --subresource=status --output-patch",
     usage: "kubectl edit (RESOURCE/NAME | -f FILENAME) [options]",
     flags: &[
         flags::SAVE_CONFIG,
@@ -53,14 +40,10 @@ pub static COMMAND: Command = Command {
         flags::DIRECTORY,
         &[
             flags::field_manager("kubectl-edit"),
-            flags::filename("Filename, directory, or URL to files to use to edit the resource"),
-            Flag::bool("output-patch", "Output the patch if the resource is edited."),
-            Flag::text(
-                "subresource",
-                "",
-                "If specified, edit will operate on the subresource of the requested object.",
-            ),
-            Flag::bool("windows-line-endings", "Defaults to the line ending native to your platform."),
+            flags::filename("Files, directories, or URLs that identify the objects to edit."),
+            Flag::bool("output-patch", "Print the patch that was sent."),
+            Flag::text("subresource", "", "Subresource to edit instead of the object itself."),
+            Flag::bool("windows-line-endings", "Edit with Windows line endings (CRLF)."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

@@ -18,32 +18,36 @@ use crate::{Context, Failure, Invocation, Mapping, flags};
 pub static COMMAND: Command = Command {
     name: "events",
     group: Group::Troubleshooting,
-    summary: "List events",
-    description: "Display events.
-
- Prints a table of the most important information about events. You can request events for a namespace, for all namespace, or filtered to only those pertaining to a specified resource.",
-    examples: "  # List recent events in the default namespace
+    summary: "List events, ordered by time",
+    description: "List the events of a namespace, of all namespaces or of one object, with the latest at the end. \
+         With --watch, print events as they arrive.",
+    examples: "  # List the events of the current namespace
   kubectl events
-  
-  # List recent events in all namespaces
-  kubectl events --all-namespaces
-  
-  # List recent events for the specified pod, then wait for more events and list them as they arrive
-  kubectl events --for pod/web-pod-13je7 --watch
-  
-  # List recent events in YAML format
-  kubectl events -oyaml
-  
-  # List recent only events of type 'Warning' or 'Normal'
-  kubectl events --types=Warning,Normal",
+
+  # List the warnings of all namespaces
+  kubectl events --all-namespaces --types=Warning
+
+  # Watch what happens to the Deployment web
+  kubectl events --for deployment/web --watch
+
+  # Print the events of the namespace data as YAML
+  kubectl events -n data -o yaml",
     usage: "kubectl events [(-o|--output=)json|yaml|kyaml|name|go-template|go-template-file|template|templatefile|jsonpath|jsonpath-as-json|jsonpath-file] [--for TYPE/NAME] [--watch] [--types=Normal,Warning] [options]",
-    flags: &[flags::OUTPUT, flags::ALL_NAMESPACES, &[
-        Flag::int("chunk-size", "500", "Return large lists in chunks rather than all at once. Pass 0 to disable."),
-        Flag::text("for", "", "Filter events to only those pertaining to the specified resource."),
-        Flag::bool("no-headers", "When using the default output format, don't print headers."),
-        Flag::list("types", "Output only events of given types."),
-        Flag::bool("watch", "After listing the requested events, watch for more events.").short('w'),
-    ]],
+    flags: &[
+        flags::OUTPUT,
+        flags::ALL_NAMESPACES,
+        &[
+            Flag::int(
+                "chunk-size",
+                "500",
+                "Number of objects to request at a time from large lists; 0 requests all at once.",
+            ),
+            Flag::text("for", "", "Show only the events of one object, as TYPE/NAME."),
+            Flag::bool("no-headers", "Leave out the header of the table."),
+            Flag::list("types", "Show only events of these types: Normal, Warning."),
+            Flag::bool("watch", "Keep printing events as they arrive.").short('w'),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -17,30 +17,21 @@ use crate::{Context, Failure, Invocation};
 pub static COMMAND: Command = Command {
     name: "exec",
     group: Group::Troubleshooting,
-    summary: "Execute a command in a container",
-    description: "Execute a command in a container.",
-    examples: r#"  # Get output from running the 'date' command from pod mypod, using the first container by default
-  kubectl exec mypod -- date
+    summary: "Run a command in a container",
+    description: "Run a command in a running container and show its output. The pod is given by name or by an \
+         object that selects pods, such as a Deployment or a Service. Write the command after --, each argument as \
+         a word of its own; no shell interprets it unless the command is one.",
+    examples: "  # Show the environment of the pod web
+  kubectl exec web -- env
 
-  # Get output from running the 'date' command in ruby-container from pod mypod
-  kubectl exec mypod -c ruby-container -- date
+  # Open a shell in the container postgres of the pod db
+  kubectl exec db -c postgres -it -- sh
 
-  # Switch to raw terminal mode; sends stdin to 'bash' in ruby-container from pod mypod
-  # and sends stdout/stderr from 'bash' back to the client
-  kubectl exec mypod -c ruby-container -i -t -- bash -il
+  # Load a local file into the database
+  kubectl exec -i db -c postgres -- psql -U app < schema.sql
 
-  # List contents of /usr from the first container of pod mypod and sort by modification time
-  # If the command you want to execute in the pod has any flags in common (e.g. -i),
-  # you must use two dashes (--) to separate your command's flags/arguments
-  # Also note, do not surround your command and its flags/arguments with quotes
-  # unless that is how you would execute it normally (i.e., do ls -t /usr, not "ls -t /usr")
-  kubectl exec mypod -i -t -- ls -t /usr
-
-  # Get output from running 'date' command from the first pod of the deployment mydeployment, using the first container by default
-  kubectl exec deploy/mydeployment -- date
-
-  # Get output from running 'date' command from the first pod of the service myservice, using the first container by default
-  kubectl exec svc/myservice -- date"#,
+  # List files in a pod of the Deployment worker
+  kubectl exec deployment/worker -- ls -l /var/lib/jobs",
     usage: "kubectl exec (POD | TYPE/NAME) [-c CONTAINER] [flags] -- COMMAND [args...] [options]",
     flags: &[FLAGS],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
@@ -48,12 +39,22 @@ pub static COMMAND: Command = Command {
 };
 
 const FLAGS: &[Flag] = &[
-    Flag::text("container", "", "Container name. If omitted, use the kubectl.kubernetes.io/default-container annotation for selecting the container to be attached or the first container in the pod will be chosen").short('c'),
-    Flag::list("filename", "to use to exec into the resource").short('f'),
-    Flag::duration("pod-running-timeout", "1m0s", "The length of time (like 5s, 2m, or 3h, higher than zero) to wait until at least one pod is running"),
-    Flag::bool("quiet", "Only print output from the remote session").short('q'),
-    Flag::bool("stdin", "Pass stdin to the container").short('i'),
-    Flag::bool("tty", "Stdin is a TTY").short('t'),
+    Flag::text(
+        "container",
+        "",
+        "Container to use; if omitted, the one named by the kubectl.kubernetes.io/default-container annotation, or \
+         else the first of the pod.",
+    )
+    .short('c'),
+    Flag::list("filename", "Manifest file, directory or URL with the object in whose pod the command runs.").short('f'),
+    Flag::duration(
+        "pod-running-timeout",
+        "1m0s",
+        "Time to wait for a running pod, such as 5s, 2m or 3h; must be greater than zero.",
+    ),
+    Flag::bool("quiet", "Print only what the command writes.").short('q'),
+    Flag::bool("stdin", "Send standard input to the command.").short('i'),
+    Flag::bool("tty", "Use standard input as a terminal.").short('t'),
 ];
 
 async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {

@@ -13,35 +13,26 @@ use crate::{Context, Failure, Invocation, Mapping};
 pub static COMMAND: Command = Command {
     name: "explain",
     group: Group::BasicIntermediate,
-    summary: "Get documentation for a resource",
-    description: "Describe fields and structure of various resources.
+    summary: "Show the documentation of a resource type",
+    description: "Show the fields of a resource type with their types and documentation, as published by the \
+         server in OpenAPI format. To see one field, append its path: TYPE.FIELD[.FIELD...]. Run 'kubectl \
+         api-resources' to list the resource types.",
+    examples: "  # Show the fields of Deployments
+  kubectl explain deployments
 
- This command describes the fields associated with each supported API resource. Fields are identified via a simple JSONPath identifier:
+  # Show a field within Pods
+  kubectl explain pods.spec.containers.resources
 
-        <type>.<fieldName>[.<fieldName>]
-        
- Information about each field is retrieved from the server in OpenAPI format.
+  # Show the names of all fields in the spec of a Service
+  kubectl explain services.spec --recursive
 
-Use \"kubectl api-resources\" for a complete list of supported resources.",
-    examples: "  # Get the documentation of the resource and its fields
-  kubectl explain pods
-  
-  # Get all the fields in the resource
-  kubectl explain pods --recursive
-  
-  # Get the explanation for deployment in supported api versions
-  kubectl explain deployments --api-version=apps/v1
-  
-  # Get the documentation of a specific field of a resource
-  kubectl explain pods.spec.containers
-  
-  # Get the documentation of resources in different format
-  kubectl explain deployment --output=plaintext-openapiv2",
+  # Use a specific version of the API
+  kubectl explain horizontalpodautoscalers --api-version=autoscaling/v2",
     usage: "kubectl explain TYPE [--recursive=FALSE|TRUE] [--api-version=api-version-group] [-o|--output=plaintext|plaintext-openapiv2] [options]",
     flags: &[&[
-        Flag::text("api-version", "", "Get different explanations for particular API version (API group/version)"),
-        Flag::text("output", "plaintext", "Format in which to render the schema (plaintext, plaintext-openapiv2)").short('o'),
-        Flag::bool("recursive", "Print the fields of fields (Currently only 1 level deep)").short('R'),
+        Flag::text("api-version", "", "API version to use, as GROUP/VERSION."),
+        Flag::text("output", "plaintext", "Format of the output: plaintext or plaintext-openapiv2.").short('o'),
+        Flag::bool("recursive", "Also list the fields within fields.").short('R'),
     ]],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY

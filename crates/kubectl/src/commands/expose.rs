@@ -18,52 +18,62 @@ const NAME_MAX: usize = 63;
 pub static COMMAND: Command = Command {
     name: "expose",
     group: Group::BasicBeginner,
-    summary: "Take a replication controller, service, deployment or pod and expose it as a new Kubernetes service",
-    description: "Expose a resource as a new Kubernetes service.
-
- Looks up a deployment, service, replica set, replication controller or pod by name and uses the selector for that resource as the selector for a new service on the specified port. A deployment or replica set will be exposed as a service only if its selector is convertible to a selector that service supports, i.e. when the selector contains only the matchLabels component. Note that if no port is specified via --port and the exposed resource has multiple ports, all will be re-used by the new service. Also if no labels are specified, the new service will re-use the labels from the resource it exposes.
-
- Possible resources include (case insensitive):
-
- pod (po), service (svc), replicationcontroller (rc), deployment (deploy), replicaset (rs)",
-    examples: r#"  # Create a service for a replicated nginx, which serves on port 80 and connects to the containers on port 8000
-  kubectl expose rc nginx --port=80 --target-port=8000
+    summary: "Create a service for the pods of an object",
+    description: "Create a service that selects the same pods as a deployment, replica set, replication controller, \
+                  service, or pod. Ports and labels are copied from the object unless flags set them. The selector of \
+                  a deployment or replica set must consist of matchLabels only.",
+    examples: "  # Forward port 80 of a service to port 8080 of the pods of a deployment
+  kubectl expose deployment web --port=80 --target-port=8080
   
-  # Create a service for a replication controller identified by type and name specified in "nginx-controller.yaml", which serves on port 80 and connects to the containers on port 8000
-  kubectl expose -f nginx-controller.yaml --port=80 --target-port=8000
+  # Make a deployment reachable on every node, with another name for the service
+  kubectl expose deployment web --name=web-public --type=NodePort --port=80
   
-  # Create a service for a pod valid-pod, which serves on port 444 with the name "frontend"
-  kubectl expose pod valid-pod --port=444 --name=frontend
+  # Create a headless service for the object in a manifest
+  kubectl expose -f db.yaml --cluster-ip=None --port=5432
   
-  # Create a second service based on the above service, exposing the container port 8443 as port 443 with the name "nginx-https"
-  kubectl expose service nginx --port=443 --target-port=8443 --name=nginx-https
-  
-  # Create a service for a replicated streaming application on port 4100 balancing UDP traffic and named 'video-stream'.
-  kubectl expose rc streamer --port=4100 --protocol=UDP --name=video-stream
-  
-  # Create a service for a replicated nginx using replica set, which serves on port 80 and connects to the containers on port 8000
-  kubectl expose rs nginx --port=80 --target-port=8000
-  
-  # Create a service for an nginx deployment, which serves on port 80 and connects to the containers on port 8000
-  kubectl expose deployment nginx --port=80 --target-port=8000"#,
+  # Create a service for UDP traffic to a pod
+  kubectl expose pod dns --port=53 --protocol=UDP",
     usage: "kubectl expose (-f FILENAME | TYPE NAME) [--port=port] [--protocol=TCP|UDP|SCTP] [--target-port=number-or-name] [--name=name] [--external-ip=external-ip-of-service] [--type=type] [options]",
-    flags: &[flags::SAVE_CONFIG, RECORD, flags::OUTPUT, flags::DRY_RUN, flags::DIRECTORY, &[
-        Flag::text("cluster-ip", "", "ClusterIP to be assigned to the service. Leave empty to auto-allocate, or set to 'None' to create a headless service."),
-        Flag::text("external-ip", "", "Additional external IP address (not managed by Kubernetes) to accept for the service. If this IP is routed to a node, the service can be accessed by this IP in addition to its generated service IP."),
-        flags::field_manager("kubectl-expose"),
-        flags::filename("Filename, directory, or URL to files identifying the resource to expose a service"),
-        Flag::text("labels", "", "Labels to apply to the service created by this call.").short('l'),
-        Flag::text("load-balancer-ip", "", "IP to assign to the LoadBalancer. If empty, an ephemeral IP will be created and used (cloud-provider specific)."),
-        Flag::text("name", "", "The name for the newly created object."),
-        Flag::text("override-type", "merge", "The method used to override the generated object: json, merge, or strategic."),
-        Flag::text("overrides", "", "An inline JSON override for the generated object. If this is non-empty, it is used to override the generated object. Requires that the object supply a valid apiVersion field."),
-        Flag::text("port", "", "The port that the service should serve on. Copied from the resource being exposed, if unspecified"),
-        Flag::text("protocol", "", "The network protocol for the service to be created. Default is 'TCP'."),
-        Flag::text("selector", "", "A label selector to use for this service. Only equality-based selector requirements are supported. If empty (the default) infer the selector from the resource being exposed."),
-        Flag::text("session-affinity", "", "If non-empty, set the session affinity for the service to this; legal values: 'None', 'ClientIP'"),
-        Flag::text("target-port", "", "Name or number for the port on the container that the service should direct traffic to. Optional."),
-        Flag::text("type", "", "Type for this service: ClusterIP, NodePort, LoadBalancer, or ExternalName. Default is 'ClusterIP'."),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        RECORD,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::DIRECTORY,
+        &[
+            Flag::text(
+                "cluster-ip",
+                "",
+                "IP address of the service; empty to allocate one, 'None' for a headless service.",
+            ),
+            Flag::text(
+                "external-ip",
+                "",
+                "Additional IP address, routed to a node by other means, on which the service accepts traffic.",
+            ),
+            flags::field_manager("kubectl-expose"),
+            flags::filename("Files, directories, or URLs that contain the objects to expose."),
+            Flag::text("labels", "", "Labels of the service, which default to those of the object.").short('l'),
+            Flag::text("load-balancer-ip", "", "IP address of the load balancer; if empty, the provider chooses one."),
+            Flag::text("name", "", "Name of the service, which defaults to that of the object."),
+            Flag::text("override-type", "merge", "How --overrides is applied: json, merge, or strategic."),
+            Flag::text("overrides", "", "Inline JSON that changes the generated object, as --override-type says."),
+            Flag::text("port", "", "Port of the service, which defaults to the ports of the object."),
+            Flag::text("protocol", "", "Network protocol of the service, TCP by default."),
+            Flag::text(
+                "selector",
+                "",
+                "Equality-based labels of the pods, which default to those that the object selects.",
+            ),
+            Flag::text("session-affinity", "", "Session affinity of the service: 'None' or 'ClientIP'."),
+            Flag::text("target-port", "", "Name or number of the port of the container that receives the traffic."),
+            Flag::text(
+                "type",
+                "",
+                "Type of the service: ClusterIP (the default), NodePort, LoadBalancer, or ExternalName.",
+            ),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -19,77 +19,92 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "get",
     group: Group::BasicIntermediate,
-    summary: "Display one or many resources",
-    description: "Display one or many resources.
-
- Prints a table of the most important information about the specified resources. You can filter the list using a label selector and the --selector flag. If the desired resource type is namespaced you will only see results in the current namespace if you don't specify any namespace.
-
- By specifying the output as 'template' and providing a Go template as the value of the --template flag, you can filter the attributes of the fetched resources.
-
-Use \"kubectl api-resources\" for a complete list of supported resources.",
-    examples: r#"  # List all pods in ps output format
-  kubectl get pods
-  
-  # List all pods in ps output format with more information (such as node name)
+    summary: "List objects of one or more types",
+    description: "Print objects as a table, or in the format of --output. Objects are selected by type, name, \
+         label, field or manifest; those of namespaced types come from the current namespace unless another one or \
+         --all-namespaces is given. Run 'kubectl api-resources' to list the resource types.",
+    examples: "  # List the pods of the current namespace, with their nodes and addresses
   kubectl get pods -o wide
-  
-  # List a single replication controller with specified NAME in ps output format
-  kubectl get replicationcontroller web
-  
-  # List deployments in JSON output format, in the "v1" version of the "apps" API group
-  kubectl get deployments.v1.apps -o json
-  
-  # List a single pod in JSON output format
-  kubectl get -o json pod web-pod-13je7
-  
-  # List a pod identified by type and name specified in "pod.yaml" in JSON output format
-  kubectl get -f pod.yaml -o json
-  
-  # List resources from a directory with kustomization.yaml - e.g. dir/kustomization.yaml
-  kubectl get -k dir/
-  
-  # Return only the phase value of the specified pod
-  kubectl get -o template pod/web-pod-13je7 --template={{.status.phase}}
-  
-  # List resource information in custom columns
-  kubectl get pod test-pod -o custom-columns=CONTAINER:.spec.containers[0].name,IMAGE:.spec.containers[0].image
-  
-  # List all replication controllers and services together in ps output format
-  kubectl get rc,services
-  
-  # List one or more resources by their type and names
-  kubectl get rc/web service/frontend pods/web-pod-13je7
-  
-  # List the 'status' subresource for a single pod
-  kubectl get pod web-pod-13je7 --subresource status
-  
-  # List all deployments in namespace 'backend'
-  kubectl get deployments.apps --namespace backend
-  
-  # List all pods existing in all namespaces
-  kubectl get pods --all-namespaces"#,
+
+  # List the Deployments and Services with the label app=web in all namespaces
+  kubectl get deployments,services -l app=web --all-namespaces
+
+  # Print the Deployment web as YAML
+  kubectl get deployment web -o yaml
+
+  # List pods by age, with columns of your own
+  kubectl get pods --sort-by=.metadata.creationTimestamp -o custom-columns=POD:.metadata.name,NODE:.spec.nodeName
+
+  # Watch the pods of the namespace data
+  kubectl get pods -n data --watch",
     usage: "kubectl get [(-o|--output=)json|yaml|kyaml|name|go-template|go-template-file|template|templatefile|jsonpath|jsonpath-as-json|jsonpath-file|custom-columns|custom-columns-file|wide] (TYPE[.VERSION][.GROUP] [NAME | -l label] | TYPE[.VERSION][.GROUP]/NAME ...) [flags] [options]",
-    flags: &[flags::SELECTOR, flags::DIRECTORY, flags::ALL_NAMESPACES, &[
-        Flag::bool("allow-missing-template-keys", "If true, ignore any errors in templates when a field or map key is missing in the template. Only applies to golang and jsonpath output formats.").default("true"),
-        Flag::int("chunk-size", "500", "Return large lists in chunks rather than all at once. Pass 0 to disable."),
-        Flag::text("field-selector", "", "Selector (field query) to filter on, supports '=', '==', and '!='.(e.g. --field-selector key1=value1,key2=value2). The server only supports a limited number of field queries per type."),
-        flags::filename("Filename, directory, or URL to files identifying the resource to get from a server."),
-        Flag::bool("ignore-not-found", "If set to true, suppresses NotFound error for specific objects that do not exist. Using this flag with commands that query for collections of resources has no effect when no resources are found."),
-        Flag::list("label-columns", "Accepts a comma separated list of labels that are going to be presented as columns. Names are case-sensitive. You can also use multiple flag options like -L label1 -L label2...").short('L'),
-        Flag::bool("no-headers", "When using the default or custom-column output format, don't print headers (default print headers)."),
-        Flag::text("output", "", "Output format. One of: (json, yaml, kyaml, name, go-template, go-template-file, template, templatefile, jsonpath, jsonpath-as-json, jsonpath-file, custom-columns, custom-columns-file, wide). See custom columns [https://kubernetes.io/docs/reference/kubectl/#custom-columns], golang template [http://golang.org/pkg/text/template/#pkg-overview] and jsonpath template [https://kubernetes.io/docs/reference/kubectl/jsonpath/].").short('o'),
-        Flag::bool("output-watch-events", "Output watch event objects when --watch or --watch-only is used. Existing objects are output as initial ADDED events."),
-        Flag::text("raw", "", "Raw URI to request from the server.  Uses the transport specified by the kubeconfig file."),
-        Flag::bool("server-print", "If true, have the server return the appropriate table output. Supports extension APIs and CRDs.").default("true"),
-        Flag::bool("show-kind", "If present, list the resource type for the requested object(s)."),
-        Flag::bool("show-labels", "When printing, show all labels as the last column (default hide labels column)"),
-        Flag::bool("show-managed-fields", "If true, keep the managedFields when printing objects in JSON or YAML format."),
-        Flag::text("sort-by", "", "If non-empty, sort list types using this field specification.  The field specification is expressed as a JSONPath expression (e.g. '{.metadata.name}'). The field in the API resource specified by this JSONPath expression must be an integer or a string."),
-        Flag::text("subresource", "", "If specified, gets the subresource of the requested object."),
-        Flag::text("template", "", "Template string or path to template file to use when -o=go-template, -o=go-template-file. The template format is golang templates [http://golang.org/pkg/text/template/#pkg-overview]."),
-        Flag::bool("watch", "After listing/getting the requested object, watch for changes.").short('w'),
-        Flag::bool("watch-only", "Watch for changes to the requested object(s), without listing/getting first."),
-    ]],
+    flags: &[
+        flags::SELECTOR,
+        flags::DIRECTORY,
+        flags::ALL_NAMESPACES,
+        &[
+            Flag::bool(
+                "allow-missing-template-keys",
+                "Do not fail if a Go template or JSONPath template uses a field or key that an object does not have.",
+            )
+            .default("true"),
+            Flag::int(
+                "chunk-size",
+                "500",
+                "Number of objects to request at a time from large lists; 0 requests all at once.",
+            ),
+            Flag::text(
+                "field-selector",
+                "",
+                "Select objects by fields with '=', '==' and '!=', for example --field-selector status.phase=Running; \
+                 each type supports only a few fields.",
+            ),
+            flags::filename("Files, directories or URLs of manifests with the objects to get."),
+            Flag::bool("ignore-not-found", "Do not fail if a named object does not exist; has no effect on lists."),
+            Flag::list(
+                "label-columns",
+                "Labels to show as columns, separated by commas or with the flag repeated; names are case-sensitive.",
+            )
+            .short('L'),
+            Flag::bool("no-headers", "Leave out the header of tables and custom columns."),
+            Flag::text(
+                "output",
+                "",
+                "Format of the output. One of: (json, yaml, kyaml, name, go-template, go-template-file, template, \
+                 templatefile, jsonpath, jsonpath-as-json, jsonpath-file, custom-columns, custom-columns-file, wide), \
+                 see https://kubernetes.io/docs/reference/kubectl/#custom-columns, \
+                 https://kubernetes.io/docs/reference/kubectl/jsonpath/ and https://pkg.go.dev/text/template.",
+            )
+            .short('o'),
+            Flag::bool(
+                "output-watch-events",
+                "Print the events of --watch or --watch-only; existing objects come first as ADDED.",
+            ),
+            Flag::text("raw", "", "Path to request from the server as it is, with the connection of the kubeconfig."),
+            Flag::bool(
+                "server-print",
+                "Let the server make the tables, which also covers custom resources and extension APIs.",
+            )
+            .default("true"),
+            Flag::bool("show-kind", "Show the type of each object before its name."),
+            Flag::bool("show-labels", "Show all labels in the last column."),
+            Flag::bool("show-managed-fields", "Keep metadata.managedFields in JSON and YAML output."),
+            Flag::text(
+                "sort-by",
+                "",
+                "Sort lists by the integer or string at this JSONPath expression, for example '{.metadata.name}'.",
+            ),
+            Flag::text("subresource", "", "Subresource of the objects to get."),
+            Flag::text(
+                "template",
+                "",
+                "Go template for -o go-template, or the path of its file for -o go-template-file; see \
+                 https://pkg.go.dev/text/template.",
+            ),
+            Flag::bool("watch", "Print the objects, and then each change to them.").short('w'),
+            Flag::bool("watch-only", "Print only changes, not the objects as they are at the start."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -10,31 +10,52 @@ use crate::{Context, Failure, Invocation};
 pub static COMMAND: Command = Command {
     name: "kustomize",
     group: Group::Advanced,
-    summary: "Build a kustomization target from a directory or URL",
-    description: "Build a set of KRM resources using a 'kustomization.yaml' file. The DIR argument must be a path to a directory containing 'kustomization.yaml', or a git repository URL with a path suffix specifying same with respect to the repository root. If DIR is omitted, '.' is assumed.",
-    examples: "  # Build the current working directory\n  kubectl kustomize\n  \n  # Build some shared configuration directory\n  kubectl kustomize /home/config/production\n  \n  # Build from github\n  kubectl kustomize https://github.com/kubernetes-sigs/kustomize.git/examples/helloWorld?ref=v1.0.6",
+    summary: "Print the objects of a kustomization",
+    description: "Build the objects that the kustomization.yaml file in a local directory describes, and print them \
+        as YAML. Without DIR, the current directory is built. Remote sources, plugins, and Helm charts are not \
+        supported.",
+    examples: "  # Build the current directory
+  kubectl kustomize
+
+  # Build an overlay into a file
+  kubectl kustomize overlays/staging -o staging.yaml
+
+  # Allow files outside the directory
+  kubectl kustomize web --load-restrictor=LoadRestrictionsNone",
     usage: "kubectl kustomize DIR [flags] [options]",
     flags: &[&[
         Flag::bool(
             "as-current-user",
-            "use the uid and gid of the command executor to run the function in the container",
+            "Run functions as the user and group of the caller (no effect: functions are not supported).",
         ),
-        Flag::bool("enable-alpha-plugins", "enable kustomize plugins"),
-        Flag::bool("enable-helm", "Enable use of the Helm chart inflator generator."),
-        Flag::array("env", "a list of environment variables to be used by functions").short('e'),
-        Flag::text("helm-command", "helm", "helm command (path to executable)"),
-        Flag::list("helm-api-versions", "Kubernetes api versions used by Helm for Capabilities.APIVersions"),
-        Flag::bool("helm-debug", "Enable debug output from the Helm chart inflator generator."),
-        Flag::text("helm-kube-version", "", "Kubernetes version used by Helm for Capabilities.KubeVersion"),
+        Flag::bool("enable-alpha-plugins", "Run plugins (not supported: the command fails)."),
+        Flag::bool("enable-helm", "Render Helm charts (not supported: the command fails)."),
+        Flag::array("env", "Environment variables of functions (no effect: functions are not supported).").short('e'),
+        Flag::text("helm-command", "helm", "Path of the Helm executable (no effect: Helm is not supported)."),
+        Flag::list(
+            "helm-api-versions",
+            "API versions that charts see as Capabilities.APIVersions (no effect: Helm is not supported).",
+        ),
+        Flag::bool("helm-debug", "Print debug output of Helm (no effect: Helm is not supported)."),
+        Flag::text(
+            "helm-kube-version",
+            "",
+            "Kubernetes version that charts see as Capabilities.KubeVersion (no effect: Helm is not \
+                supported).",
+        ),
         Flag::text(
             "load-restrictor",
             "LoadRestrictionsRootOnly",
-            "if set to 'LoadRestrictionsNone', local kustomizations may load files from outside their root. This does, however, break the relocatability of the kustomization.",
+            "LoadRestrictionsRootOnly limits files to the directory of their kustomization; \
+                LoadRestrictionsNone does not.",
         ),
-        Flag::array("mount", "a list of storage options read from the filesystem"),
-        Flag::bool("network", "enable network access for functions that declare it"),
-        Flag::text("network-name", "bridge", "the docker network to run the container in"),
-        Flag::text("output", "", "If specified, write output to this path.").short('o'),
+        Flag::array("mount", "Storage to mount into functions (no effect: functions are not supported)."),
+        Flag::bool(
+            "network",
+            "Give network access to functions that ask for it (no effect: functions are not supported).",
+        ),
+        Flag::text("network-name", "bridge", "Docker network of functions (no effect: functions are not supported)."),
+        Flag::text("output", "", "File to write to, or an existing directory for one file per object.").short('o'),
     ]],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY

@@ -13,42 +13,47 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "label",
     group: Group::Settings,
-    summary: "Update the labels on a resource",
-    description: "Update the labels on a resource.
+    summary: "Add, change, or remove labels",
+    description: "Set labels with KEY=VALUE, and remove them with KEY-. Keys and values have at most 63 letters, \
+        digits, hyphens, dots, and underscores, and start with a letter or digit; a key can have a DNS prefix, as in \
+        example.com/tier. A label that has another value already is changed only with --overwrite.",
+    examples: "  # Add two labels to a deployment
+  kubectl label deployment web tier=front track=stable
 
-  *  A label key and value must begin with a letter or number, and may contain letters, numbers, hyphens, dots, and underscores, up to 63 characters each.
-  *  Optionally, the key can begin with a DNS subdomain prefix and a single '/', like example.com/my-app.
-  *  If --overwrite is true, then existing labels can be overwritten, otherwise attempting to overwrite a label will result in an error.
-  *  If --resource-version is specified, then updates will use this resource version, otherwise the existing resource-version will be used.",
-    examples: r#"  # Update pod 'foo' with the label 'unhealthy' and the value 'true'
-  kubectl label pods foo unhealthy=true
+  # Change one label and remove another
+  kubectl label deployment web --overwrite track=canary tier-
 
-  # Update pod 'foo' with the label 'status' and the value 'unhealthy', overwriting any existing value
-  kubectl label --overwrite pods foo status=unhealthy
+  # Label all persistent volume claims in a namespace
+  kubectl label pvc --all backup=daily -n data
 
-  # Update all pods in the namespace
-  kubectl label pods --all status=unhealthy
+  # Label an object only if nobody changed it
+  kubectl label node worker-2 disk=ssd --resource-version=4711
 
-  # Update a pod identified by the type and name in "pod.json"
-  kubectl label -f pod.json status=unhealthy
-
-  # Update pod 'foo' only if the resource is unchanged from version 1
-  kubectl label pods foo status=unhealthy --resource-version=1
-
-  # Update pod 'foo' by removing a label named 'bar' if it exists
-  # Does not require the --overwrite flag
-  kubectl label pods foo bar-"#,
+  # Print the labels of a node
+  kubectl label node worker-2 --list",
     usage: "kubectl label [--overwrite] (-f FILENAME | TYPE NAME) KEY_1=VAL_1 ... KEY_N=VAL_N [--resource-version=version] [options]",
-    flags: &[RECORD, flags::OUTPUT, flags::DRY_RUN, flags::SELECTOR, flags::FIELD_SELECTOR, flags::DIRECTORY, &[
-    Flag::bool("all", "Select all resources, in the namespace of the specified resource types"),
-    Flag::bool("all-namespaces", "If true, check the specified action in all namespaces.").short('A'),
-    flags::field_manager("kubectl-label"),
-    flags::filename("Filename, directory, or URL to files identifying the resource to update the labels"),
-    Flag::bool("list", "If true, display the labels for a given resource."),
-    Flag::bool("local", "If true, label will NOT contact api-server but run locally."),
-    Flag::bool("overwrite", "If true, allow labels to be overwritten, otherwise reject label updates that overwrite existing labels."),
-    Flag::text("resource-version", "", "If non-empty, the labels update will only succeed if this is the current resource-version for the object. Only valid when specifying a single resource."),
-]],
+    flags: &[
+        RECORD,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::SELECTOR,
+        flags::FIELD_SELECTOR,
+        flags::DIRECTORY,
+        &[
+            Flag::bool("all", "Select all objects of the given types in the namespace."),
+            Flag::bool("all-namespaces", "Select objects in all namespaces instead of one.").short('A'),
+            flags::field_manager("kubectl-label"),
+            flags::filename("Files, directories, or URLs that identify the objects to change."),
+            Flag::bool("list", "Print the labels of the objects."),
+            Flag::bool("local", "Change the contents of the files and print them, without contacting the server."),
+            Flag::bool("overwrite", "Replace labels that have another value already, instead of failing."),
+            Flag::text(
+                "resource-version",
+                "",
+                "Change the object only if it has this resource version; requires a single object.",
+            ),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

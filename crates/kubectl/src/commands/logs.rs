@@ -21,61 +21,24 @@ pub use request::{LogOptions, LogRequest};
 pub static COMMAND: Command = Command {
     name: "logs",
     group: Group::Troubleshooting,
-    summary: "Print the logs for a container in a pod",
-    description: "Print the logs for a container in a pod or specified resource. If the pod has only one container, the container name is optional.",
-    examples: "  # Return snapshot logs from pod nginx with only one container
-  kubectl logs nginx
+    summary: "Show the logs of the containers of pods",
+    description: "Show what containers wrote to their standard output and standard error. The pods are given by \
+         name, by an object that owns them such as a Deployment or a Job, or by a label selector. If a pod has \
+         several containers, the default one is used unless --container or --all-containers is given.",
+    examples: "  # Show the last 50 lines of the pod web, with their times
+  kubectl logs web --tail=50 --timestamps
 
-  # Return snapshot logs from pod nginx, prefixing each line with the source pod and container name
-  kubectl logs nginx --prefix
+  # Follow all containers of the pods with the label app=worker
+  kubectl logs -f -l app=worker --all-containers --max-log-requests=10
 
-  # Return snapshot logs from pod nginx, limiting output to 500 bytes
-  kubectl logs nginx --limit-bytes=500
+  # Show why the container postgres of the pod db stopped the last time
+  kubectl logs db -c postgres --previous
 
-  # Return snapshot logs from pod nginx, waiting up to 20 seconds for it to start running.
-  kubectl logs nginx --pod-running-timeout=20s
+  # Show the last 15 minutes of each pod of the Deployment web
+  kubectl logs deployment/web --all-pods --since=15m
 
-  # Return snapshot logs from pod nginx with multi containers
-  kubectl logs nginx --all-containers=true
-
-  # Return snapshot logs from all pods in the deployment nginx
-  kubectl logs deployment/nginx --all-pods=true
-
-  # Return snapshot logs from all containers in pods defined by label app=nginx
-  kubectl logs -l app=nginx --all-containers=true
-
-  # Return snapshot logs from all pods defined by label app=nginx, limiting concurrent log requests to 10 pods
-  kubectl logs -l app=nginx --max-log-requests=10
-
-  # Return snapshot of previous terminated ruby container logs from pod web-1
-  kubectl logs -p -c ruby web-1
-
-  # Begin streaming the logs from pod nginx, continuing even if errors occur
-  kubectl logs nginx -f --ignore-errors=true
-
-  # Begin streaming the logs of the ruby container in pod web-1
-  kubectl logs -f -c ruby web-1
-
-  # Begin streaming the logs from all containers in pods defined by label app=nginx
-  kubectl logs -f -l app=nginx --all-containers=true
-
-  # Display only the most recent 20 lines of output in pod nginx
-  kubectl logs --tail=20 nginx
-
-  # Show all logs from pod nginx written in the last hour
-  kubectl logs --since=1h nginx
-
-  # Show all logs with timestamps from pod nginx starting from August 30, 2024, at 06:00:00 UTC
-  kubectl logs nginx --since-time=2024-08-30T06:00:00Z --timestamps=true
-
-  # Show logs from a kubelet with an expired serving certificate
-  kubectl logs --insecure-skip-tls-verify-backend nginx
-
-  # Return snapshot logs from first container of a job named hello
-  kubectl logs job/hello
-
-  # Return snapshot logs from container nginx-1 of a deployment named nginx
-  kubectl logs deployment/nginx -c nginx-1",
+  # Show what the Job migrate wrote after a point in time
+  kubectl logs job/migrate --since-time=2026-03-01T08:00:00Z",
     usage: "kubectl logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER] [options]",
     flags: &[FLAGS],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
@@ -83,22 +46,45 @@ pub static COMMAND: Command = Command {
 };
 
 const FLAGS: &[Flag] = &[
-    Flag::bool("all-containers", "Get all containers' logs in the pod(s)."),
-    Flag::bool("all-pods", "Get logs from all pod(s). Sets prefix to true."),
-    Flag::text("container", "", "Print the logs of this container").short('c'),
-    Flag::bool("follow", "Specify if the logs should be streamed.").short('f'),
-    Flag::bool("ignore-errors", "If watching / following pod logs, allow for any errors that occur to be non-fatal"),
-    Flag::bool("insecure-skip-tls-verify-backend", "Skip verifying the identity of the kubelet that logs are requested from.  In theory, an attacker could provide invalid log content back. You might want to use this if your kubelet serving certificates have expired."),
-    Flag::int("limit-bytes", "0", "Maximum bytes of logs to return. Defaults to no limit."),
-    Flag::int("max-log-requests", "5", "Specify maximum number of concurrent logs to follow when using by a selector. Defaults to 5."),
-    Flag::duration("pod-running-timeout", "20s", "The length of time (like 5s, 2m, or 3h, higher than zero) to wait until at least one pod is running"),
-    Flag::bool("prefix", "Prefix each log line with the log source (pod name and container name)"),
-    Flag::bool("previous", "If true, print the logs for the previous instance of the container in a pod if it exists.").short('p'),
-    Flag::text("selector", "", "Selector (label query) to filter on, supports '=', '==', '!=', 'in', 'notin'.(e.g. -l key1=value1,key2=value2,key3 in (value3)). Matching objects must satisfy all of the specified label constraints.").short('l'),
-    Flag::duration("since", "0s", "Only return logs newer than a relative duration like 5s, 2m, or 3h. Defaults to all logs. Only one of since-time / since may be used."),
-    Flag::text("since-time", "", "Only return logs after a specific date (RFC3339). Defaults to all logs. Only one of since-time / since may be used."),
-    Flag::int("tail", "-1", "Lines of recent log file to display. Defaults to -1 with no selector, showing all log lines otherwise 10, if a selector is provided."),
-    Flag::bool("timestamps", "Include timestamps on each line in the log output"),
+    Flag::bool("all-containers", "Show the logs of all containers of each pod."),
+    Flag::bool("all-pods", "Show the logs of all pods of the object, and turn on --prefix."),
+    Flag::text("container", "", "Container whose log is shown.").short('c'),
+    Flag::bool("follow", "Keep printing new lines as they are written.").short('f'),
+    Flag::bool("ignore-errors", "Continue with the other logs if one of them fails while following."),
+    Flag::bool(
+        "insecure-skip-tls-verify-backend",
+        "Do not verify the certificate of the kubelet, for example because it has expired; an attacker could then \
+         forge the log.",
+    ),
+    Flag::int("limit-bytes", "0", "Maximum size of a log in bytes; 0 means no limit."),
+    Flag::int("max-log-requests", "5", "Maximum number of logs to follow at the same time."),
+    Flag::duration(
+        "pod-running-timeout",
+        "20s",
+        "Time to wait for a running pod, such as 5s, 2m or 3h; must be greater than zero.",
+    ),
+    Flag::bool("prefix", "Start each line with the names of its pod and container."),
+    Flag::bool("previous", "Show the log of the previous, terminated instance of the container.").short('p'),
+    Flag::text(
+        "selector",
+        "",
+        "Select pods by labels with '=', '==', '!=', 'in' and 'notin', for example -l app=web,tier!=cache; all \
+         requirements must match.",
+    )
+    .short('l'),
+    Flag::duration(
+        "since",
+        "0s",
+        "Show only lines that are newer than a duration such as 5s, 2m or 3h; excludes --since-time.",
+    ),
+    Flag::text("since-time", "", "Show only lines that are newer than a time in RFC 3339 format; excludes --since."),
+    Flag::int(
+        "tail",
+        "-1",
+        "Number of lines to show from the end of the log; -1 means all, or 10 if a selector is given and this flag \
+         is not.",
+    ),
+    Flag::bool("timestamps", "Start each line with its time."),
 ];
 
 const USAGE: &str = "expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\n\

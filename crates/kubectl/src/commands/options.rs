@@ -8,9 +8,13 @@ use crate::{Context, Failure, Invocation, help};
 pub static COMMAND: Command = Command {
     name: "options",
     group: Group::Hidden,
-    summary: "Print the list of flags inherited by all commands",
-    description: "Print the list of flags inherited by all commands",
-    examples: "  # Print flags inherited by all commands\n  kubectl options",
+    summary: "List the options of all commands",
+    description: "List the options that every command accepts, with their defaults.",
+    examples: "  # List the options
+  kubectl options
+
+  # Find those for TLS
+  kubectl options | grep -A1 tls",
     usage: "kubectl options",
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY

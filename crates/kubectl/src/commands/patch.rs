@@ -18,29 +18,23 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "patch",
     group: Group::Advanced,
-    summary: "Update fields of a resource",
-    description: "Update fields of a resource using strategic merge patch, a JSON merge patch, or a JSON patch.
+    summary: "Change fields of objects with a patch",
+    description: "Change fields of objects with a patch in JSON or YAML. The patch is a strategic merge patch unless \
+        --type says otherwise; custom resources support only the types json and merge.",
+    examples: r#"  # Pause a deployment
+  kubectl patch deployment web -p '{"spec":{"paused":true}}'
 
- JSON and YAML formats are accepted.
+  # Change the image of a container, which its name identifies
+  kubectl patch deployment web --patch-file=image.yaml
 
- Note: Strategic merge patch is not supported for custom resources.",
-    examples: r#"  # Partially update a node using a strategic merge patch, specifying the patch as JSON
-  kubectl patch node k8s-node-1 -p '{"spec":{"unschedulable":true}}'
-  
-  # Partially update a node using a strategic merge patch, specifying the patch as YAML
-  kubectl patch node k8s-node-1 -p $'spec:\n unschedulable: true'
-  
-  # Partially update a node identified by the type and name specified in "node.json" using strategic merge patch
-  kubectl patch -f node.json -p '{"spec":{"unschedulable":true}}'
-  
-  # Update a container's image; spec.containers[*].name is required because it's a merge key
-  kubectl patch pod valid-pod -p '{"spec":{"containers":[{"name":"kubernetes-serve-hostname","image":"new image"}]}}'
-  
-  # Update a container's image using a JSON patch with positional arrays
-  kubectl patch pod valid-pod --type='json' -p='[{"op": "replace", "path": "/spec/containers/0/image", "value":"new image"}]'
-  
-  # Update a deployment's replicas through the 'scale' subresource using a merge patch
-  kubectl patch deployment nginx-deployment --subresource='scale' --type='merge' -p '{"spec":{"replicas":2}}'"#,
+  # Remove a list item by its position with a JSON patch
+  kubectl patch service db --type=json -p '[{"op":"remove","path":"/spec/ports/1"}]'
+
+  # Scale through the scale subresource with a merge patch
+  kubectl patch statefulset db --subresource=scale --type=merge -p '{"spec":{"replicas":3}}'
+
+  # Patch a file without the server, and print the result
+  kubectl patch -f web.yaml --local -p '{"metadata":{"labels":{"tier":"front"}}}' -o yaml"#,
     usage: "kubectl patch (-f FILENAME | TYPE NAME) [-p PATCH|--patch-file FILE] [options]",
     flags: &[
         RECORD,
@@ -49,19 +43,12 @@ pub static COMMAND: Command = Command {
         flags::DIRECTORY,
         &[
             flags::field_manager("kubectl-patch"),
-            flags::filename("Filename, directory, or URL to files identifying the resource to update"),
-            Flag::bool(
-                "local",
-                "If true, patch will operate on the content of the file, not the server-side resource.",
-            ),
-            Flag::text("patch", "", "The patch to be applied to the resource JSON file.").short('p'),
-            Flag::text("patch-file", "", "A file containing a patch to be applied to the resource."),
-            Flag::text(
-                "subresource",
-                "",
-                "If specified, patch will operate on the subresource of the requested object.",
-            ),
-            Flag::text("type", "strategic", "The type of patch being provided; one of [json merge strategic]"),
+            flags::filename("Files, directories, or URLs that identify the objects to patch."),
+            Flag::bool("local", "Patch the contents of the file instead of the object on the server."),
+            Flag::text("patch", "", "The patch, in JSON or YAML.").short('p'),
+            Flag::text("patch-file", "", "File with the patch, in JSON or YAML."),
+            Flag::text("subresource", "", "Subresource to patch instead of the object itself."),
+            Flag::text("type", "strategic", "Type of the patch: json, merge, or strategic."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

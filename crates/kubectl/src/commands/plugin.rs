@@ -8,17 +8,14 @@ use crate::{Context, Failure, Invocation, commands, plugins};
 
 pub static COMMAND: Command = Command {
     name: "plugin",
-    summary: "Provides utilities for interacting with plugins",
-    description: "Provides utilities for interacting with plugins.
-
- Plugins provide extended functionality that is not part of the major command-line distribution. Please refer to the documentation and examples for more information about how write your own plugins.
-
- The easiest way to discover and install plugins is via the kubernetes sub-project krew: [krew.sigs.k8s.io]. To install krew, visit https://krew.sigs.k8s.io/docs/user-guide/setup/install",
-    examples: "  # List all available plugins
+    summary: "Work with plugins",
+    description: "Work with plugins: programs on your PATH whose names start with \"kubectl-\" and that add commands \
+        to kubectl. Krew (https://krew.sigs.k8s.io) finds and installs plugins.",
+    examples: "  # Show the plugins with their paths
   kubectl plugin list
-  
-  # List only binary names of available plugins without paths
-  kubectl plugin list --name-only",
+
+  # Run the program kubectl-hello as a command
+  kubectl hello",
     usage: "kubectl plugin [flags] [options]",
     commands: &[&LIST],
     ..Command::EMPTY
@@ -26,20 +23,16 @@ pub static COMMAND: Command = Command {
 
 static LIST: Command = Command {
     name: "list",
-    summary: "List all visible plugin executables on a user's PATH",
-    description: r#"List all available plugin files on a user's PATH. To see plugins binary names without the full path use --name-only flag.
-
- Available plugin files are those that are: - executable - anywhere on the user's PATH - begin with "kubectl-""#,
-    examples: "  # List all available plugins
+    summary: "List the plugins on your PATH",
+    description: "List the files on your PATH whose names start with \"kubectl-\". Files that cannot be \
+        run, or that another command or plugin hides, are listed with a warning.",
+    examples: "  # Show the plugins with their paths
   kubectl plugin list
-  
-  # List only binary names of available plugins without paths
+
+  # Show the file names only
   kubectl plugin list --name-only",
     usage: "kubectl plugin list [flags] [options]",
-    flags: &[&[Flag::bool(
-        "name-only",
-        "If true, display only the binary name of each plugin, rather than its full path",
-    )]],
+    flags: &[&[Flag::bool("name-only", "Print file names without directories.")]],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

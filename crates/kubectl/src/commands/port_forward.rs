@@ -21,32 +21,21 @@ use crate::{Context, Failure, Invocation};
 pub static COMMAND: Command = Command {
     name: "port-forward",
     group: Group::Troubleshooting,
-    summary: "Forward one or more local ports to a pod",
-    description: "Forward one or more local ports to a pod.
+    summary: "Forward local ports to a pod",
+    description: "Listen on local ports and forward their connections to ports of a pod. If the object is not a \
+         pod, such as a Deployment or a Service, kubectl chooses one of its pods. Forwarding stops when that pod \
+         ends; run the command again to use another pod.",
+    examples: "  # Make port 5432 of the pod db available on the same local port
+  kubectl port-forward pod/db 5432
 
- Use resource type/name such as deployment/mydeployment to select a pod. Resource type defaults to 'pod' if omitted.
+  # Forward local port 8080 to the port http of the Service web
+  kubectl port-forward service/web 8080:http
 
- If there are multiple pods matching the criteria, a pod will be selected automatically. The forwarding session ends when the selected pod terminates, and a rerun of the command is needed to resume forwarding.",
-    examples: r#"  # Listen on ports 5000 and 6000 locally, forwarding data to/from ports 5000 and 6000 in the pod
-  kubectl port-forward pod/mypod 5000 6000
+  # Forward a free local port to port 9090 of a pod of the Deployment worker
+  kubectl port-forward deployment/worker :9090
 
-  # Listen on ports 5000 and 6000 locally, forwarding data to/from ports 5000 and 6000 in a pod selected by the deployment
-  kubectl port-forward deployment/mydeployment 5000 6000
-
-  # Listen on port 8443 locally, forwarding to the targetPort of the service's port named "https" in a pod selected by the service
-  kubectl port-forward service/myservice 8443:https
-
-  # Listen on port 8888 locally, forwarding to 5000 in the pod
-  kubectl port-forward pod/mypod 8888:5000
-
-  # Listen on port 8888 on all addresses, forwarding to 5000 in the pod
-  kubectl port-forward --address 0.0.0.0 pod/mypod 8888:5000
-
-  # Listen on port 8888 on localhost and selected IP, forwarding to 5000 in the pod
-  kubectl port-forward --address localhost,10.19.21.23 pod/mypod 8888:5000
-
-  # Listen on a random port locally, forwarding to 5000 in the pod
-  kubectl port-forward pod/mypod :5000"#,
+  # Accept connections from other machines too
+  kubectl port-forward --address 0.0.0.0 pod/web 8080:80",
     usage: "kubectl port-forward TYPE/NAME [options] [LOCAL_PORT:]REMOTE_PORT [...[LOCAL_PORT_N:]REMOTE_PORT_N]",
     flags: &[FLAGS],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
@@ -54,8 +43,17 @@ pub static COMMAND: Command = Command {
 };
 
 const FLAGS: &[Flag] = &[
-    Flag::list("address", "Addresses to listen on (comma separated). Only accepts IP addresses or localhost as a value. When localhost is supplied, kubectl will try to bind on both 127.0.0.1 and ::1 and will fail if neither of these addresses are available to bind.").default("[localhost]"),
-    Flag::duration("pod-running-timeout", "1m0s", "The length of time (like 5s, 2m, or 3h, higher than zero) to wait until at least one pod is running"),
+    Flag::list(
+        "address",
+        "Addresses to listen on, separated by commas: IP addresses, or localhost for both 127.0.0.1 and ::1, of \
+         which at least one must be available.",
+    )
+    .default("[localhost]"),
+    Flag::duration(
+        "pod-running-timeout",
+        "1m0s",
+        "Time to wait for a running pod, such as 5s, 2m or 3h; must be greater than zero.",
+    ),
 ];
 
 async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {

@@ -17,72 +17,57 @@ use crate::{Context, Failure, Invocation};
 pub static COMMAND: Command = Command {
     name: "proxy",
     group: Group::Troubleshooting,
-    summary: "Run a proxy to the Kubernetes API server",
-    description: "Creates a proxy server or application-level gateway between localhost and the Kubernetes API server. It also allows serving static content over specified HTTP path. All incoming data enters through one port and gets forwarded to the remote Kubernetes API server port, except for the path matching the static content path.",
-    examples: "  # To proxy all of the Kubernetes API and nothing else
-  kubectl proxy --api-prefix=/
-  
-  # To proxy only part of the Kubernetes API and also some static files
-  # You can get pods info with 'curl localhost:8001/api/v1/pods'
-  kubectl proxy --www=/my/files --www-prefix=/static/ --api-prefix=/api/
-  
-  # To proxy the entire Kubernetes API at a different root
-  # You can get pods info with 'curl localhost:8001/custom/api/v1/pods'
-  kubectl proxy --api-prefix=/custom/
-  
-  # Run a proxy to the Kubernetes API server on port 8011, serving static content from ./local/www/
-  kubectl proxy --port=8011 --www=./local/www/
-  
-  # Run a proxy to the Kubernetes API server on an arbitrary local port
-  # The chosen port for the server will be output to stdout
+    summary: "Serve the Kubernetes API on a local address",
+    description: "Run a local HTTP server that passes requests to the Kubernetes API server with your credentials. \
+         Anyone who can reach the server acts as you, so it listens on 127.0.0.1 and filters requests by default. \
+         With --www it also serves a directory of static files.",
+    examples: "  # Serve the API on the default port, then list namespaces with 'curl localhost:8001/api/v1/namespaces'
+  kubectl proxy
+
+  # Use a free port, which is printed
   kubectl proxy --port=0
-  
-  # Run a proxy to the Kubernetes API server, changing the API prefix to k8s-api
-  # This makes e.g. the pods API available at localhost:8001/k8s-api/v1/pods/
-  kubectl proxy --api-prefix=/k8s-api",
+
+  # Serve the API below /cluster/, so that pods are at localhost:8001/cluster/api/v1/pods
+  kubectl proxy --api-prefix=/cluster/
+
+  # Serve the files of ./dashboard at /ui/ too
+  kubectl proxy --www=./dashboard --www-prefix=/ui/
+
+  # Serve read-only access on a Unix socket
+  kubectl proxy --unix-socket=/tmp/kube.sock --reject-methods='POST,PUT,PATCH,DELETE'",
     usage: "kubectl proxy [--port=PORT] [--www=static-dir] [--www-prefix=prefix] [--api-prefix=prefix] [options]",
     flags: &[&[
         Flag::text(
             "accept-hosts",
             r#"^localhost$,^127\.0\.0\.1$,^\[::1\]$"#,
-            "Regular expression for hosts that the proxy should accept.",
+            "Hosts to accept, as comma-separated regular expressions.",
         ),
-        Flag::text("accept-paths", "^.*", "Regular expression for paths that the proxy should accept."),
-        Flag::text("address", "127.0.0.1", "The IP address on which to serve on."),
-        Flag::text("api-prefix", "/", "Prefix to serve the proxied API under."),
+        Flag::text("accept-paths", "^.*", "Paths to accept, as comma-separated regular expressions."),
+        Flag::text("address", "127.0.0.1", "IP address to listen on."),
+        Flag::text("api-prefix", "/", "Path below which the API is served."),
         Flag::bool(
             "append-server-path",
-            "If true, enables automatic path appending of the kube context server path to each request.",
+            "Put the path of the server in the kubeconfig before the path of each request.",
         ),
         Flag::bool(
             "disable-filter",
-            "If true, disable request filtering in the proxy. This is dangerous, and can leave you vulnerable to XSRF attacks, when used with an accessible port.",
+            "Accept all requests, which exposes a reachable port to cross-site request forgery (XSRF).",
         ),
-        Flag::duration(
-            "keepalive",
-            "0s",
-            "keepalive specifies the keep-alive period for an active network connection. Set to 0 to disable keepalive.",
-        ),
-        Flag::int("port", "8001", "The port on which to run the proxy. Set to 0 to pick a random port.").short('p'),
+        Flag::duration("keepalive", "0s", "Keep-alive period of network connections; 0 turns keep-alive off."),
+        Flag::int("port", "8001", "Port to listen on; 0 chooses a free one.").short('p'),
         Flag::text(
             "reject-methods",
             "^$",
-            "Regular expression for HTTP methods that the proxy should reject (example --reject-methods='POST,PUT,PATCH'). ",
+            "HTTP methods to reject, as comma-separated regular expressions, for example 'POST,PUT,PATCH'.",
         ),
         Flag::text(
             "reject-paths",
             "^/api/.*/pods/.*/exec,^/api/.*/pods/.*/attach",
-            "Regular expression for paths that the proxy should reject. Paths specified here will be rejected even accepted by --accept-paths.",
+            "Paths to reject even if --accept-paths matches, as comma-separated regular expressions.",
         ),
-        Flag::text("unix-socket", "", "Unix socket on which to run the proxy.").short('u'),
-        Flag::text("www", "", "Also serve static files from the given directory under the specified prefix.")
-            .short('w'),
-        Flag::text(
-            "www-prefix",
-            "/static/",
-            "Prefix to serve static files under, if static file directory is specified.",
-        )
-        .short('P'),
+        Flag::text("unix-socket", "", "Unix socket to listen on.").short('u'),
+        Flag::text("www", "", "Directory of static files to serve.").short('w'),
+        Flag::text("www-prefix", "/static/", "Path below which the static files are served.").short('P'),
     ]],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY

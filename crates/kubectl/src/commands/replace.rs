@@ -18,39 +18,52 @@ use crate::{Context, Failure, Invocation, flags, wait};
 pub static COMMAND: Command = Command {
     name: "replace",
     group: Group::Advanced,
-    summary: "Replace a resource by file name or stdin",
-    description: "Replace a resource by file name or stdin.
+    summary: "Replace objects with those in files",
+    description: "Replace existing objects with the complete definitions in files; fields that a file omits are \
+        removed or get their defaults. With --force, the objects are deleted and created again, which also changes \
+        immutable fields.",
+    examples: "  # Replace an object with the one in a file
+  kubectl replace -f web.yaml
 
- JSON and YAML formats are accepted. If replacing an existing resource, the complete resource spec must be provided. This can be obtained by
+  # Replace an object from standard input
+  kubectl get deployment web -o json | jq '.spec.replicas = 3' | kubectl replace -f -
 
-        $ kubectl get TYPE NAME -o yaml",
-    examples: r#"  # Replace a pod using the data in pod.json
-  kubectl replace -f ./pod.json
-  
-  # Replace a pod based on the JSON passed into stdin
-  cat pod.json | kubectl replace -f -
-  
-  # Update a single-container pod's image version (tag) to v4
-  kubectl get pod mypod -o yaml | sed 's/\(image: myimage\):.*$/\1:v4/' | kubectl replace -f -
-  
-  # Force replace, delete and then re-create the resource
-  kubectl replace --force -f ./pod.json"#,
+  # Delete and recreate a job, with 10 seconds to stop
+  kubectl replace -f worker.yaml --force --grace-period=10
+
+  # Replace only the status of an object
+  kubectl replace -f db-status.yaml --subresource=status",
     usage: "kubectl replace -f FILENAME [options]",
     flags: &[
-        RECORD,flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        Flag::text("cascade", "background", r#"Must be "background", "orphan", or "foreground". Selects the deletion cascading strategy for the dependents (e.g. Pods created by a ReplicationController). Defaults to background."#).without_value("background"),
-        flags::field_manager("kubectl-replace"),
-        flags::filename("The files that contain the configurations to replace."),
-        Flag::bool("force", "If true, immediately remove resources from API and bypass graceful deletion. Note that immediate deletion of some resources may result in inconsistency or data loss and requires confirmation."),
-        Flag::int("grace-period", "-1", "Period of time in seconds given to the resource to terminate gracefully. Ignored if negative. Set to 1 for immediate shutdown. Can only be set to 0 when --force is true (force deletion)."),
-        Flag::text("kustomize", "", "Process a kustomization directory. This flag can't be used together with -f or -R.").short('k'),
-        Flag::text("raw", "", "Raw URI to PUT to the server.  Uses the transport specified by the kubeconfig file."),
-        Flag::bool("recursive", "Process the directory used in -f, --filename recursively. Useful when you want to manage related manifests organized within the same directory.").short('R'),
-        Flag::bool("save-config", "If true, the configuration of current object will be saved in its annotation. Otherwise, the annotation will be unchanged. This flag is useful when you want to perform kubectl apply on this object in the future."),
-        Flag::text("subresource", "", "If specified, replace will operate on the subresource of the requested object."),
-        Flag::duration("timeout", "0s", "The length of time to wait before giving up on a delete, zero means determine a timeout from the size of the object"),
-        Flag::bool("wait", "If true, wait for resources to be gone before returning. This waits for finalizers."),
-    ]],
+        RECORD,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            Flag::text(
+                "cascade",
+                "background",
+                "How to treat the dependents of a deleted object: \"background\", \"foreground\", or \"orphan\".",
+            )
+            .without_value("background"),
+            flags::field_manager("kubectl-replace"),
+            flags::filename("Files, directories, or URLs with the objects to replace."),
+            Flag::bool("force", "Delete the objects and create them again instead of updating them."),
+            Flag::int(
+                "grace-period",
+                "-1",
+                "With --force, seconds that the old objects have to terminate; a negative value means the default \
+                of their kind.",
+            ),
+            Flag::text("kustomize", "", "Directory of a kustomization to process; excludes -f and -R.").short('k'),
+            Flag::text("raw", "", "Path on the API server to send the file to with a PUT request."),
+            Flag::bool("recursive", "Also process the subdirectories of the directories in --filename.").short('R'),
+            Flag::bool("save-config", "Store the configuration in the annotation that kubectl apply uses."),
+            Flag::text("subresource", "", "Subresource to replace instead of the object itself."),
+            Flag::duration("timeout", "0s", "With --force, maximum time to wait for the deletion; 0 means 5 minutes."),
+            Flag::bool("wait", "With --force, wait until the old objects are gone, including their finalizers."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

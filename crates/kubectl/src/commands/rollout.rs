@@ -15,33 +15,26 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "rollout",
     group: Group::Deploy,
-    summary: "Manage the rollout of a resource",
-    description: "Manage the rollout of one or many resources.
-        
- Valid resource types include:
+    summary: "Follow and control the rollouts of workloads",
+    description: "Follow, restart, pause, or undo the rollouts of Deployments, DaemonSets, and StatefulSets.",
+    examples: "  # Wait until the new version of web runs everywhere
+  kubectl rollout status deployment/web
 
-  *  deployments
-  *  daemonsets
-  *  statefulsets",
-    examples: "  # Rollback to the previous deployment
-  kubectl rollout undo deployment/abc
-  
-  # Check the rollout status of a daemonset
-  kubectl rollout status daemonset/foo
-  
-  # Restart a deployment
-  kubectl rollout restart deployment/abc
-  
-  # Restart deployments with the 'app=nginx' label
-  kubectl rollout restart deployment --selector=app=nginx",
+  # Return to the version before
+  kubectl rollout undo deployment/web
+
+  # Replace all pods of the DaemonSet log-agent
+  kubectl rollout restart daemonset/log-agent
+
+  # List the revisions of the StatefulSet db
+  kubectl rollout history statefulset/db",
     usage: "kubectl rollout SUBCOMMAND [options]",
     commands: &[&history::COMMAND, &change::PAUSE, &change::RESTART, &change::RESUME, &status::COMMAND, &undo::COMMAND],
     ..Command::EMPTY
 };
 
 /// The files with the objects of a command.
-const FILENAME: Flag =
-    flags::filename("Filename, directory, or URL to files identifying the resource to get from a server.");
+const FILENAME: Flag = flags::filename("Files, directories, or URLs with the objects to look up on the server.");
 
 /// Returns the objects of the command line as they are on the server.
 async fn find(context: &Context, invocation: &Invocation) -> Result<Found, Failure> {

@@ -17,66 +17,78 @@ static SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service"
 pub static COMMAND: Command = Command {
     name: "run",
     group: Group::BasicBeginner,
-    summary: "Run a particular image on the cluster",
-    description: "Create and run a particular image in a pod.",
-    examples: r#"  # Start a nginx pod
-  kubectl run nginx --image=nginx
+    summary: "Run an image in a new pod",
+    description: "Create a pod with one container. Arguments after -- are passed to the entrypoint of the image, or \
+                  replace it with --command. With --attach or --stdin, the command connects to the container as soon \
+                  as it runs.",
+    examples: r#"  # Run a pod that listens on a port, and create a service for it
+  kubectl run web --image=registry.example/web:2 --port=8080 --expose
   
-  # Start a hazelcast pod and let the container expose port 5701
-  kubectl run hazelcast --image=hazelcast/hazelcast --port=5701
+  # Set environment variables and labels
+  kubectl run worker --image=registry.example/worker:4 --env=QUEUE=mail --env=THREADS=4 --labels=app=worker,stage=test
   
-  # Start a hazelcast pod and set environment variables "DNS_DOMAIN=cluster" and "POD_NAMESPACE=default" in the container
-  kubectl run hazelcast --image=hazelcast/hazelcast --env="DNS_DOMAIN=cluster" --env="POD_NAMESPACE=default"
+  # Open a shell in a temporary pod
+  kubectl run shell --image=alpine -it --rm --restart=Never -- sh
   
-  # Start a hazelcast pod and set labels "app=hazelcast" and "env=prod" in the container
-  kubectl run hazelcast --image=hazelcast/hazelcast --labels="app=hazelcast,env=prod"
+  # Replace the entrypoint of the image
+  kubectl run db-check --image=postgres:17 --restart=Never --command -- pg_isready -h db
   
-  # Dry run; print the corresponding API objects without creating them
-  kubectl run nginx --image=nginx --dry-run=client
-  
-  # Start a nginx pod, but overload the spec with a partial set of values parsed from JSON
-  kubectl run nginx --image=nginx --overrides='{ "apiVersion": "v1", "spec": { ... } }'
-  
-  # Start a busybox pod and keep it in the foreground, don't restart it if it exits
-  kubectl run -i -t busybox --image=busybox --restart=Never
-  
-  # Start the nginx pod using the default command, but use custom arguments (arg1 .. argN) for that command
-  kubectl run nginx --image=nginx -- <arg1> <arg2> ... <argN>
-  
-  # Start the nginx pod using a different command and custom arguments
-  kubectl run nginx --image=nginx --command -- <cmd> <arg1> ... <argN>"#,
+  # Print the manifest of a pod that uses a service account
+  kubectl run web --image=registry.example/web:2 --overrides='{"spec":{"serviceAccountName":"web"}}' \
+    --dry-run=client -o yaml"#,
     usage: r#"kubectl run NAME --image=image [--env="key=value"] [--port=port] [--dry-run=server|client] [--overrides=inline-json] [--command] -- [COMMAND] [args...] [options]"#,
-    flags: &[flags::SAVE_CONFIG, RECORD, flags::OUTPUT, flags::DRY_RUN, &[
-        Flag::array("annotations", "Annotations to apply to the pod."),
-        Flag::bool("attach", "If true, wait for the Pod to start running, and then attach to the Pod as if 'kubectl attach ...' were called.  Default false, unless '-i/--stdin' is set, in which case the default is true. With '--restart=Never' the exit code of the container process is returned."),
-        Flag::text("cascade", "background", r#"Must be "background", "orphan", or "foreground". Selects the deletion cascading strategy for the dependents (e.g. Pods created by a ReplicationController). Defaults to background."#).without_value("background"),
-        Flag::bool("command", "If true and extra arguments are present, use them as the 'command' field in the container, rather than the 'args' field which is the default."),
-        Flag::text("detach-keys", "ctrl-p,ctrl-q", "Override the key sequence for detaching a container."),
-        Flag::array("env", "Environment variables to set in the container."),
-        Flag::bool("expose", "If true, create a ClusterIP service associated with the pod.  Requires `--port`."),
-        flags::field_manager("kubectl-run"),
-        flags::filename("to use to replace the resource."),
-        Flag::bool("force", "If true, immediately remove resources from API and bypass graceful deletion. Note that immediate deletion of some resources may result in inconsistency or data loss and requires confirmation."),
-        Flag::int("grace-period", "-1", "Period of time in seconds given to the resource to terminate gracefully. Ignored if negative. Set to 1 for immediate shutdown. Can only be set to 0 when --force is true (force deletion)."),
-        Flag::text("image", "", "The image for the container to run."),
-        Flag::text("image-pull-policy", "", "The image pull policy for the container.  If left empty, this value will not be specified by the client and defaulted by the server."),
-        Flag::text("kustomize", "", "Process a kustomization directory. This flag can't be used together with -f or -R.").short('k'),
-        Flag::text("labels", "", "Comma separated labels to apply to the pod. Will override previous values.").short('l'),
-        Flag::bool("leave-stdin-open", "If the pod is started in interactive mode or with stdin, leave stdin open after the first attach completes. By default, stdin will be closed after the first attach completes."),
-        Flag::text("override-type", "merge", "The method used to override the generated object: json, merge, or strategic."),
-        Flag::text("overrides", "", "An inline JSON override for the generated object. If this is non-empty, it is used to override the generated object. Requires that the object supply a valid apiVersion field."),
-        Flag::duration("pod-running-timeout", "1m0s", "The length of time (like 5s, 2m, or 3h, higher than zero) to wait until at least one pod is running"),
-        Flag::text("port", "", "The port that this container exposes."),
-        Flag::bool("privileged", "If true, run the container in privileged mode."),
-        Flag::bool("quiet", "If true, suppress prompt messages.").short('q'),
-        Flag::bool("recursive", "Process the directory used in -f, --filename recursively. Useful when you want to manage related manifests organized within the same directory.").short('R'),
-        Flag::text("restart", "Always", "The restart policy for this Pod.  Legal values [Always, OnFailure, Never]."),
-        Flag::bool("rm", "If true, delete the pod after it exits.  Only valid when attaching to the container, e.g. with '--attach' or with '-i/--stdin'."),
-        Flag::bool("stdin", "Keep stdin open on the container in the pod, even if nothing is attached.").short('i'),
-        Flag::duration("timeout", "0s", "The length of time to wait before giving up on a delete, zero means determine a timeout from the size of the object"),
-        Flag::bool("tty", "Allocate a TTY for the container in the pod.").short('t'),
-        Flag::bool("wait", "If true, wait for resources to be gone before returning. This waits for finalizers."),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        RECORD,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        &[
+            Flag::array("annotations", "Annotation of the pod, as key=value; can be repeated."),
+            Flag::bool("attach", "Attach to the container once it runs; on by default with --stdin."),
+            Flag::text(
+                "cascade",
+                "background",
+                r#"How --rm treats dependents of deleted objects: "background", "orphan", or "foreground"."#,
+            )
+            .without_value("background"),
+            Flag::bool("command", "Use the arguments after -- as the command of the container instead of its args."),
+            Flag::text("detach-keys", "ctrl-p,ctrl-q", "Keys that detach from the container."),
+            Flag::array("env", "Environment variable of the container, as key=value; can be repeated."),
+            Flag::bool("expose", "Create a ClusterIP service for the pod; requires --port."),
+            flags::field_manager("kubectl-run"),
+            flags::filename("Accepted for compatibility; run does not use it."),
+            Flag::bool("force", "Accepted for compatibility; run does not use it."),
+            Flag::int("grace-period", "-1", "Accepted for compatibility; run does not use it."),
+            Flag::text("image", "", "Image of the container."),
+            Flag::text("image-pull-policy", "", "When to pull the image; if empty, the server chooses."),
+            Flag::text("kustomize", "", "Accepted for compatibility; run does not use it.").short('k'),
+            Flag::text("labels", "", "Labels of the pod as key=value pairs, separated by commas.").short('l'),
+            Flag::bool(
+                "leave-stdin-open",
+                "Keep standard input of the container open after the first client detaches.",
+            ),
+            Flag::text("override-type", "merge", "How --overrides is applied: json, merge, or strategic."),
+            Flag::text("overrides", "", "Inline JSON that changes the generated object, as --override-type says."),
+            Flag::duration(
+                "pod-running-timeout",
+                "1m0s",
+                "Time to wait for the pod to run, such as 5s, 2m, or 3h; must be greater than zero.",
+            ),
+            Flag::text("port", "", "Port on which the container listens."),
+            Flag::bool("privileged", "Run the container in privileged mode."),
+            Flag::bool("quiet", "Do not print prompts and notices.").short('q'),
+            Flag::bool("recursive", "Accepted for compatibility; run does not use it.").short('R'),
+            Flag::text("restart", "Always", "Restart policy of the pod: Always, OnFailure, or Never."),
+            Flag::bool(
+                "rm",
+                "Delete the created objects after the attached session ends; requires --attach or --stdin.",
+            ),
+            Flag::bool("stdin", "Keep standard input of the container open, and attach to it.").short('i'),
+            Flag::duration("timeout", "0s", "Accepted for compatibility; run does not use it."),
+            Flag::bool("tty", "Allocate a terminal for the container; requires --stdin.").short('t'),
+            Flag::bool("wait", "Accepted for compatibility; run does not use it."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

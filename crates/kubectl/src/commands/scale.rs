@@ -14,35 +14,41 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "scale",
     group: Group::Deploy,
-    summary: "Set a new size for a deployment, replica set, or replication controller",
-    description: "Set a new size for a deployment, replica set, replication controller, or stateful set.
+    summary: "Set the number of replicas of a workload",
+    description: "Set the number of replicas of a Deployment, ReplicaSet, StatefulSet, ReplicationController, or \
+        another type with a scale subresource. With --current-replicas or --resource-version, the change \
+        is made only if the object still has that size or version.",
+    examples: "  # Run five replicas of web
+  kubectl scale deployment/web --replicas=5
 
- Scale also allows users to specify one or more preconditions for the scale action.
+  # Stop two StatefulSets
+  kubectl scale statefulset/db statefulset/cache --replicas=0
 
- If --current-replicas or --resource-version is specified, it is validated before the scale is attempted, and it is guaranteed that the precondition holds true when the scale is sent to the server.",
-    examples: "  # Scale a replica set named 'foo' to 3
-  kubectl scale --replicas=3 rs/foo
-  
-  # Scale a resource identified by type and name specified in \"foo.yaml\" to 3
-  kubectl scale --replicas=3 -f foo.yaml
-  
-  # If the deployment named mysql's current size is 2, scale mysql to 3
-  kubectl scale --current-replicas=2 --replicas=3 deployment/mysql
-  
-  # Scale multiple replication controllers
-  kubectl scale --replicas=5 rc/example1 rc/example2 rc/example3
-  
-  # Scale stateful set named 'web' to 3
-  kubectl scale --replicas=3 statefulset/web",
+  # Add a worker, but only if there are three
+  kubectl scale deployment/worker --current-replicas=3 --replicas=4
+
+  # Scale the objects of a file, and wait until the replicas exist
+  kubectl scale -f worker.yaml --replicas=8 --timeout=2m",
     usage: "kubectl scale [--resource-version=version] [--current-replicas=count] --replicas=COUNT (-f FILENAME | TYPE NAME) [options]",
-    flags: &[RECORD, flags::OUTPUT, flags::DRY_RUN, flags::SELECTOR, flags::DIRECTORY, &[
-        Flag::bool("all", "Select all resources in the namespace of the specified resource types"),
-        Flag::text("resource-version", "", "Precondition for resource version. Requires that the current resource version match this value in order to scale."),
-        Flag::int("current-replicas", "-1", "Precondition for current size. Requires that the current size of the resource match this value in order to scale. -1 (default) for no condition."),
-        Flag::int("replicas", "0", "The new desired number of replicas. Required."),
-        Flag::duration("timeout", "0s", "The length of time to wait before giving up on a scale operation, zero means don't wait. Any other values should contain a corresponding time unit (e.g. 1s, 2m, 3h)."),
-        flags::filename("Filename, directory, or URL to files identifying the resource to set a new size"),
-    ]],
+    flags: &[
+        RECORD,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::SELECTOR,
+        flags::DIRECTORY,
+        &[
+            Flag::bool("all", "Scale all objects of the given types in the namespace."),
+            Flag::text("resource-version", "", "Scale only if the object has this resource version."),
+            Flag::int("current-replicas", "-1", "Scale only if the object has this number of replicas; -1 means any."),
+            Flag::int("replicas", "0", "Number of replicas to run (required)."),
+            Flag::duration(
+                "timeout",
+                "0s",
+                "Time to wait for the replicas, with a unit such as 1s, 2m, or 3h; zero means not to wait.",
+            ),
+            flags::filename("Files, directories, or URLs with the objects to scale."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

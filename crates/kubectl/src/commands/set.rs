@@ -13,10 +13,9 @@ use crate::command::{Command, Group};
 pub static COMMAND: Command = Command {
     name: "set",
     group: Group::BasicBeginner,
-    summary: "Set specific features on objects",
-    description: "Configure application resources.
-
- These commands help you make changes to existing application resources.",
+    summary: "Change specific fields of objects",
+    description: "Change one aspect of existing objects, such as the images or environment variables of their \
+                  containers.",
     usage: "kubectl set SUBCOMMAND [options]",
     commands: &[
         &env::COMMAND,

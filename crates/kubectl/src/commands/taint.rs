@@ -14,36 +14,37 @@ use plan::Changes;
 pub static COMMAND: Command = Command {
     name: "taint",
     group: Group::ClusterManagement,
-    summary: "Update the taints on one or more nodes",
-    description: "Update the taints on one or more nodes.
+    summary: "Add or remove taints of nodes",
+    description: "Add taints to nodes or remove them. A taint has the form key=value:effect or key:effect, where the \
+        effect is NoSchedule, PreferNoSchedule, or NoExecute; a final \"-\" removes it. Keys have up to \
+        253 characters and an optional DNS prefix such as example.com/, values up to 63; both start with a \
+        letter or digit and consist of letters, digits, hyphens, dots, and underscores.",
+    examples: "  # Reserve worker-1 for pods that tolerate the taint
+  kubectl taint nodes worker-1 reserved=batch:NoSchedule
 
-  *  A taint consists of a key, value, and effect. As an argument here, it is expressed as key=value:effect.
-  *  The key must begin with a letter or number, and may contain letters, numbers, hyphens, dots, and underscores, up to 253 characters.
-  *  Optionally, the key can begin with a DNS subdomain prefix and a single '/', like example.com/my-app.
-  *  The value is optional. If given, it must begin with a letter or number, and may contain letters, numbers, hyphens, dots, and underscores, up to 63 characters.
-  *  The effect must be NoSchedule, PreferNoSchedule or NoExecute.
-  *  Currently taint can only apply to node.",
-    examples: "  # Update node 'foo' with a taint with key 'dedicated' and value 'special-user' and effect 'NoSchedule'
-  # If a taint with that key and effect already exists, its value is replaced as specified
-  kubectl taint nodes foo dedicated=special-user:NoSchedule
-  
-  # Remove from node 'foo' the taint with key 'dedicated' and effect 'NoSchedule' if one exists
-  kubectl taint nodes foo dedicated:NoSchedule-
-  
-  # Remove from node 'foo' all the taints with key 'dedicated'
-  kubectl taint nodes foo dedicated-
-  
-  # Add a taint with key 'dedicated' on nodes having label myLabel=X
-  kubectl taint node -l myLabel=X  dedicated=foo:PreferNoSchedule
-  
-  # Add to node 'foo' a taint with key 'bar' and no value
-  kubectl taint nodes foo bar:NoSchedule",
+  # Change the value of the taint
+  kubectl taint nodes worker-1 reserved=gpu:NoSchedule --overwrite
+
+  # Remove the taints with this key, whatever their effect
+  kubectl taint nodes worker-1 reserved-
+
+  # Evict pods from all nodes of a rack
+  kubectl taint nodes -l rack=r7 example.com/broken:NoExecute",
     usage: "kubectl taint NODE NAME KEY_1=VAL_1:TAINT_EFFECT_1 ... KEY_N=VAL_N:TAINT_EFFECT_N [options]",
-    flags: &[flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, flags::SELECTOR, &[
-        Flag::bool("overwrite", "If true, allow taints to be overwritten, otherwise reject taint updates that overwrite existing taints."),
-        Flag::bool("all", "Select all nodes in the cluster"),
-        flags::field_manager("kubectl-taint"),
-    ]],
+    flags: &[
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        flags::SELECTOR,
+        &[
+            Flag::bool(
+                "overwrite",
+                "Replace the value of taints that exist with the same key and effect instead of failing.",
+            ),
+            Flag::bool("all", "Change all nodes of the cluster."),
+            flags::field_manager("kubectl-taint"),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -15,22 +15,10 @@ use crate::{Context, Failure};
 pub static COMMAND: Command = Command {
     name: "top",
     group: Group::ClusterManagement,
-    summary: "Display resource (CPU/memory) usage",
-    description: "Display resource (CPU/memory) usage.
-
- This command provides a view of recent resource consumption for nodes and pods. It fetches metrics from the Metrics Server, which aggregates this data from the kubelet on each node. The Metrics Server must be installed and running in the cluster for this command to work.
-
- The metrics shown are specifically optimized for Kubernetes autoscaling decisions, such as those made by the Horizontal Pod Autoscaler (HPA) and Vertical Pod Autoscaler (VPA). Because of this, the values may not match those from standard OS tools like 'top', as the metrics are designed to provide a stable signal for autoscalers rather than for pinpoint accuracy.
-
- FAQ for Metrics Server: https://github.com/kubernetes-sigs/metrics-server/blob/master/FAQ.md
-
- When to use this command:
-
-  *  For on-the-fly spot-checks of resource usage (e.g. identify which pods are consuming the most resources at a glance, or get a quick sense of the load on your nodes)
-  *  Understand current resource consumption patterns
-  *  Validate the behavior of your HPA or VPA configurations by seeing the metrics they use for scaling decisions.
-
- It is not intended to be a replacement for full-featured monitoring solutions. Its primary design goal is to provide a low-overhead signal for autoscalers, not to be a perfectly accurate monitoring tool. For high-accuracy reporting, historical analysis, dashboarding, or alerting, you should use a dedicated monitoring solution.",
+    summary: "Show the CPU and memory usage of nodes or pods",
+    description: "Show how much CPU and memory nodes or pods used recently. The values come from the Metrics API, \
+         so a provider such as Metrics Server must run in the cluster. They serve autoscaling and can differ from \
+         what tools of the operating system report; use a monitoring system for precise values and history.",
     usage: "kubectl top [flags] [options]",
     commands: &[&node::COMMAND, &pod::COMMAND],
     ..Command::EMPTY

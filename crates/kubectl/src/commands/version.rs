@@ -10,14 +10,21 @@ use crate::{Context, Failure, Invocation, VERSION};
 
 pub static COMMAND: Command = Command {
     name: "version",
-    summary: "Print the client and server version information",
-    description: "Print the client and server version information for the current context.",
-    examples: "  # Print the client and server versions for the current context
-  kubectl version",
+    summary: "Print the versions of client and server",
+    description: "Print the version of kubectl and that of the server of the current context. A warning follows if \
+        they are too far apart.",
+    examples: "  # Print both versions
+  kubectl version
+
+  # Print the version of kubectl only, without a connection
+  kubectl version --client
+
+  # Print all details as JSON
+  kubectl version -o json",
     usage: "kubectl version [flags] [options]",
     flags: &[&[
-        Flag::bool("client", "If true, shows client version only (no server required)."),
-        Flag::text("output", "", "One of 'yaml' or 'json'.").short('o'),
+        Flag::bool("client", "Print only the version of the client, without asking a server."),
+        Flag::text("output", "", "Print all details as 'json' or 'yaml'.").short('o'),
     ]],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY

@@ -18,55 +18,59 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "wait",
     group: Group::Advanced,
-    summary: "Wait for a specific condition on one or many resources",
-    description: r#"Wait for a specific condition on one or many resources.
+    summary: "Wait until objects meet a condition",
+    description: "Wait until each of the given objects meets the conditions of --for: it exists, it is deleted, \
+         its status has a condition, or a JSONPath expression has a value. Prints a line for each condition that \
+         is met, and fails if --timeout passes first.",
+    examples: "  # Wait up to 2 minutes until the Deployment web is available
+  kubectl wait deployment/web --for=condition=Available --timeout=2m
 
- The command takes multiple resources and waits until the specified condition is seen in the Status field of every given resource.
+  # Wait until all pods with the label app=worker are deleted
+  kubectl wait pods -l app=worker --for=delete
 
- Alternatively, the command can wait for the given set of resources to be created or deleted by providing the "create" or "delete" keyword as the value to the --for flag.
+  # Wait until the pod db exists and is ready
+  kubectl wait pod/db --for=create --for=condition=Ready
 
- A successful message will be printed to stdout indicating when the specified condition has been met. You can use -o option to change to output destination."#,
-    examples: r#"  # Wait for the pod "busybox1" to contain the status condition of type "Ready"
-  kubectl wait --for=condition=Ready pod/busybox1
-  
-  # The default value of status condition is true; you can wait for other targets after an equal delimiter (compared after Unicode simple case folding, which is a more general form of case-insensitivity)
-  kubectl wait --for=condition=Ready=false pod/busybox1
-  
-  # Wait for the pod "busybox1" to contain the status phase to be "Running"
-  kubectl wait --for=jsonpath='{.status.phase}'=Running pod/busybox1
-  
-  # Wait for pod "busybox1" to be Ready
-  kubectl wait --for='jsonpath={.status.conditions[?(@.type=="Ready")].status}=True' pod/busybox1
-  
-  # Wait for the service "loadbalancer" to have ingress
-  kubectl wait --for=jsonpath='{.status.loadBalancer.ingress}' service/loadbalancer
-  
-  # Wait for the secret "busybox1" to be created, with a timeout of 30s
-  kubectl create secret generic busybox1
-  kubectl wait --for=create secret/busybox1 --timeout=30s
-  
-  # Wait for the pod "busybox1" to be deleted, with a timeout of 60s, after having issued the "delete" command
-  kubectl delete pod/busybox1
-  kubectl wait --for=delete pod/busybox1 --timeout=60s
-  
-  # Wait for pod "busybox1" to be created AND reach the "Ready" status condition
-  kubectl wait --for=condition=Ready --for=create pod/busybox1
-  
-  # Wait for pod "busybox1" to reach the "Ready" status OR for its containers to report a "False" readiness state
-  until kubectl wait pod/busybox1 --for=condition=Ready --timeout=1s 2>/dev/null || \
-  kubectl wait pod/busybox1 --for=condition=ContainersReady=False --timeout=1s 2>/dev/null; \
-  do echo "Checking conditions..."; sleep 1; done"#,
+  # Wait until a condition is false
+  kubectl wait node/node-1 --for=condition=MemoryPressure=False
+
+  # Wait until the Service web has an address outside of the cluster
+  kubectl wait service/web --for=jsonpath='{.status.loadBalancer.ingress[0].ip}'",
     usage: "kubectl wait ([-f FILENAME] | resource.group/resource.name | resource.group [(-l label | --all)]) [--for=create|--for=delete|--for condition=available|--for=jsonpath='{}'[=value]] [options]",
-    flags: &[flags::OUTPUT, flags::ALL_NAMESPACES, &[
-        Flag::bool("all", "Select all resources in the namespace of the specified resource types"),
-        Flag::text("field-selector", "", "Selector (field query) to filter on, supports '=', '==', and '!='.(e.g. --field-selector key1=value1,key2=value2). The server only supports a limited number of field queries per type."),
-        flags::filename("identifying the resource."),
-        Flag::array("for", "The condition to wait on: [create|delete|condition=condition-name[=condition-value]|jsonpath='{JSONPath expression}'=[JSONPath value]]. The default condition-value is true. Condition values are compared after Unicode simple case folding, which is a more general form of case-insensitivity. Multiple conditions are supported and AND'ed to each other in a sequential order. If --for=create is passed, it is always waited first."),
-        Flag::bool("local", "If true, annotation will NOT contact api-server but run locally."),
-        Flag::bool("recursive", "Process the directory used in -f, --filename recursively. Useful when you want to manage related manifests organized within the same directory.").default("true").short('R'),
-        Flag::text("selector", "", "Selector (label query) to filter on, supports '=', '==', and '!='.(e.g. -l key1=value1,key2=value2)").short('l'),
-        Flag::duration("timeout", "30s", "The length of time to wait before giving up. Zero means check once and don't wait, negative means wait for a week."),
-    ]],
+    flags: &[
+        flags::OUTPUT,
+        flags::ALL_NAMESPACES,
+        &[
+            Flag::bool("all", "Select all objects of the given types in the namespace."),
+            Flag::text(
+                "field-selector",
+                "",
+                "Select objects by fields with '=', '==' and '!=', for example --field-selector status.phase=Running; \
+                 each type supports only a few fields.",
+            ),
+            flags::filename("Files, directories or URLs of manifests with the objects to wait for."),
+            Flag::array(
+                "for",
+                "What to wait for: create, delete, condition=NAME[=VALUE], where VALUE is true by default and its case \
+                 is ignored, or jsonpath='{EXPRESSION}'[=VALUE]; if repeated, all are awaited in order, create first.",
+            ),
+            Flag::bool("local", "Use only the given files, with no requests to the server."),
+            Flag::bool("recursive", "Also read the subdirectories of directories given with --filename.")
+                .default("true")
+                .short('R'),
+            Flag::text(
+                "selector",
+                "",
+                "Select objects by labels with '=', '==' and '!=', for example -l app=web,tier!=cache.",
+            )
+            .short('l'),
+            Flag::duration(
+                "timeout",
+                "30s",
+                "Time after which to give up; zero checks once, a negative value waits for a week.",
+            ),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

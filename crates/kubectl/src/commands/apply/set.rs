@@ -12,21 +12,24 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "set-last-applied",
-    summary: "Set the last-applied-configuration annotation on a live object to match the contents of a file",
-    description: "Set the latest last-applied-configuration annotations by setting it to match the contents of a file. This results in the last-applied-configuration being updated as though 'kubectl apply -f <file>' was run, without updating any other parts of the object.",
-    examples: "  # Set the last-applied-configuration of a resource to match the contents of a file\n  kubectl apply set-last-applied -f deploy.yaml\n  \n  # Execute set-last-applied against each configuration file in a directory\n  kubectl apply set-last-applied -f path/\n  \n  # Set the last-applied-configuration of a resource to match the contents of a file; will create the annotation if it does not already exist\n  kubectl apply set-last-applied -f deploy.yaml --create-annotation=true",
+    summary: "Set the last applied configuration from a file",
+    description: "Store the contents of files as the last applied configuration of the objects on the server. Only \
+        the annotation changes, not the rest of the object.",
+    examples: "  # Record a manifest as applied
+  kubectl apply set-last-applied -f web.yaml
+
+  # Record it for an object that was never applied
+  kubectl apply set-last-applied -f db.yaml --create-annotation
+
+  # Show the result without storing it
+  kubectl apply set-last-applied -f web.yaml --dry-run=client -o yaml",
     usage: "kubectl apply set-last-applied -f FILENAME [options]",
     flags: &[
         flags::OUTPUT,
         flags::DRY_RUN,
         &[
-            Flag::bool(
-                "create-annotation",
-                "Will create 'last-applied-configuration' annotations if current objects doesn't have one",
-            ),
-            flags::filename(
-                "Filename, directory, or URL to files that contains the last-applied-configuration annotations",
-            ),
+            Flag::bool("create-annotation", "Add the annotation to objects that lack it, instead of failing."),
+            flags::filename("Files, directories, or URLs with the configuration to record."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

@@ -11,19 +11,24 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "view-last-applied",
-    summary: "View the latest last-applied-configuration annotations of a resource/object",
-    description: "View the latest last-applied-configuration annotations by type/name or file.\n\n The default output will be printed to stdout in YAML format. You can use the -o option to change the output format.",
-    examples: "  # View the last-applied-configuration annotations by type/name in YAML\n  kubectl apply view-last-applied deployment/nginx\n  \n  # View the last-applied-configuration annotations by file in JSON\n  kubectl apply view-last-applied -f deploy.yaml -o json",
+    summary: "Show the last applied configuration of objects",
+    description: "Print the configuration that the last kubectl apply stored in the annotation of each object.",
+    examples: "  # Show the last applied configuration of a deployment
+  kubectl apply view-last-applied deployment/web
+
+  # Show it as JSON for the objects in a file
+  kubectl apply view-last-applied -f db.yaml -o json
+
+  # Show it for all services with a label
+  kubectl apply view-last-applied services -l tier=backend",
     usage: "kubectl apply view-last-applied (TYPE [NAME | -l label] | TYPE/NAME | -f FILENAME) [options]",
     flags: &[
         flags::SELECTOR,
         flags::DIRECTORY,
         &[
-            Flag::bool("all", "Select all resources in the namespace of the specified resource types"),
-            flags::filename(
-                "Filename, directory, or URL to files that contains the last-applied-configuration annotations",
-            ),
-            Flag::text("output", "yaml", "Output format. Must be one of (yaml, json)").short('o'),
+            Flag::bool("all", "Select all objects of the given types in the namespace."),
+            flags::filename("Files, directories, or URLs that identify the objects to show."),
+            Flag::text("output", "yaml", "Output format: yaml or json.").short('o'),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

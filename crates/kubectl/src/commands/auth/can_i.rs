@@ -11,44 +11,31 @@ use crate::{Context, Failure, Invocation};
 
 pub static COMMAND: Command = Command {
     name: "can-i",
-    summary: "Check whether an action is allowed",
-    description: r#"Check whether an action is allowed.
+    summary: "Ask whether the current user may do something",
+    description: "Ask the API server whether the current user may perform VERB on a type, on one object, or on a URL \
+        path that starts with /. The answer is yes or no; the exit code is 1 for no. Use --as to ask on behalf of \
+        another user.",
+    examples: r#"  # May I delete deployments in the current namespace?
+  kubectl auth can-i delete deployments.apps
 
- VERB is a logical Kubernetes API verb like 'get', 'list', 'watch', 'delete', etc. TYPE is a Kubernetes resource. Shortcuts and groups will be resolved. NONRESOURCEURL is a partial URL that starts with "/". NAME is the name of a particular Kubernetes resource. This command pairs nicely with impersonation. See --as global flag."#,
-    examples: r#"  # Check to see if I can create pods in any namespace
-  kubectl auth can-i create pods --all-namespaces
+  # May I watch secrets in every namespace? Only the exit code tells
+  kubectl auth can-i watch secrets -A --quiet
 
-  # Check to see if I can list deployments in my current namespace
-  kubectl auth can-i list deployments.apps
+  # May the service account "worker" of namespace "batch" read the logs of the pod "db-0"?
+  kubectl auth can-i get pods/db-0 --subresource=log --as=system:serviceaccount:batch:worker
 
-  # Check to see if service account "foo" of namespace "dev" can list pods in the namespace "prod"
-  # You must be allowed to use impersonation for the global option "--as"
-  kubectl auth can-i list pods --as=system:serviceaccount:dev:foo -n prod
+  # May I read the metrics of the API server?
+  kubectl auth can-i get /metrics
 
-  # Check to see if I can do everything in my current namespace ("*" means all)
-  kubectl auth can-i '*' '*'
-
-  # Check to see if I can get the job named "bar" in namespace "foo"
-  kubectl auth can-i list jobs.batch/bar -n foo
-
-  # Check to see if I can read pod logs
-  kubectl auth can-i get pods --subresource=log
-
-  # Check to see if I can access the URL /logs/
-  kubectl auth can-i get /logs/
-
-  # Check to see if I can approve certificates.k8s.io
-  kubectl auth can-i approve certificates.k8s.io
-
-  # List all allowed actions in namespace "foo"
-  kubectl auth can-i --list --namespace=foo"#,
+  # Show everything that I may do in namespace "batch"
+  kubectl auth can-i --list -n batch"#,
     usage: "kubectl auth can-i VERB [TYPE | TYPE/NAME | NONRESOURCEURL] [options]",
     flags: &[&[
-        Flag::bool("all-namespaces", "If true, check the specified action in all namespaces.").short('A'),
-        Flag::bool("list", "If true, prints all allowed actions."),
-        Flag::bool("no-headers", "If true, prints allowed actions without headers"),
-        Flag::bool("quiet", "If true, suppress output and just return the exit code.").short('q'),
-        Flag::text("subresource", "", "SubResource such as pod/log or deployment/scale"),
+        Flag::bool("all-namespaces", "Ask about all namespaces instead of one.").short('A'),
+        Flag::bool("list", "List all permitted actions in the namespace."),
+        Flag::bool("no-headers", "Omit the column headers of --list."),
+        Flag::bool("quiet", "Print nothing; only the exit code tells the answer.").short('q'),
+        Flag::text("subresource", "", "Subresource to ask about, such as log or scale."),
     ]],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY

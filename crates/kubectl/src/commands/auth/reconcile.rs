@@ -16,24 +16,30 @@ use rules::{show_rule, show_subject, uncovered};
 
 pub static COMMAND: Command = Command {
     name: "reconcile",
-    summary: "Reconciles rules for RBAC role, role binding, cluster role, and cluster role binding objects",
-    description: "Reconciles rules for RBAC role, role binding, cluster role, and cluster role binding objects.
+    summary: "Bring RBAC roles and bindings in line with files",
+    description: "Create or update roles, cluster roles, and their bindings so that they grant at least what the \
+        files define. Missing namespaces are created. Permissions and subjects that are not in the files stay unless \
+        a --remove-extra flag is set. Prefer this command to apply for RBAC, because it compares the meaning of \
+        rules.",
+    examples: "  # Reconcile the roles and bindings in a file
+  kubectl auth reconcile -f web-rbac.yaml
 
- Missing objects are created, and the containing namespace is created for namespaced objects, if required.
+  # Show what would change for all files below a directory
+  kubectl auth reconcile -R -f rbac/ --dry-run=client
 
- Existing roles are updated to include the permissions in the input objects, and remove extra permissions if --remove-extra-permissions is specified.
-
- Existing bindings are updated to include the subjects in the input objects, and remove extra subjects if --remove-extra-subjects is specified.
-
- This is preferred to 'apply' for RBAC resources so that semantically-aware merging of rules and subjects is done.",
-    examples: "  # Reconcile RBAC resources from a file
-  kubectl auth reconcile -f my-rbac-rules.yaml",
+  # Also revoke everything that the file does not grant
+  kubectl auth reconcile -f web-rbac.yaml --remove-extra-permissions --remove-extra-subjects",
     usage: "kubectl auth reconcile -f FILENAME [options]",
-    flags: &[flags::OUTPUT, flags::DRY_RUN, flags::DIRECTORY, &[
-    flags::filename("Filename, directory, or URL to files identifying the resource to reconcile."),
-    Flag::bool("remove-extra-permissions", "If true, removes extra permissions added to roles"),
-    Flag::bool("remove-extra-subjects", "If true, removes extra subjects added to rolebindings"),
-]],
+    flags: &[
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::DIRECTORY,
+        &[
+            flags::filename("Files, directories, or URLs with the RBAC objects to reconcile."),
+            Flag::bool("remove-extra-permissions", "Remove permissions of roles that the files do not contain."),
+            Flag::bool("remove-extra-subjects", "Remove subjects of bindings that the files do not contain."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -12,17 +12,17 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "whoami",
-    summary: "Experimental: Check self subject attributes",
-    description: "Experimental: Check who you are and your attributes (groups, extra).
-
-        This command is helpful to get yourself aware of the current user attributes,
-        especially when dynamic authentication, e.g., token webhook, auth proxy, or OIDC provider,
-        is enabled in the Kubernetes cluster.",
-    examples: "  # Get your subject attributes
+    summary: "Show the current user and its attributes",
+    description: "Show the user name, groups, and extra attributes under which the API server knows you. This helps \
+        to check authentication by tokens, proxies, or OpenID Connect, and impersonation with --as.",
+    examples: "  # Show who you are
   kubectl auth whoami
 
-  # Get your subject attributes in JSON format
-  kubectl auth whoami -o json",
+  # Print only your groups
+  kubectl auth whoami -o jsonpath='{.status.userInfo.groups}'
+
+  # Show the attributes of an impersonated user
+  kubectl auth whoami --as=dana --as-group=ops -o yaml",
     usage: "kubectl auth whoami [options]",
     flags: &[flags::OUTPUT],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

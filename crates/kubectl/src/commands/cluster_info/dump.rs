@@ -18,31 +18,53 @@ use crate::{Context, Failure, Invocation};
 
 pub static COMMAND: Command = Command {
     name: "dump",
-    summary: "Dump relevant information for debugging and diagnosis",
-    description: "Dump cluster information out suitable for debugging and diagnosing cluster problems.  By default, dumps everything to stdout. You can optionally specify a directory with --output-directory.  If you specify a directory, Kubernetes will build a set of files in that directory.  By default, only dumps things in the current namespace and 'kube-system' namespace, but you can switch to a different namespace with the --namespaces flag, or specify --all-namespaces to dump all namespaces.
-
- The command also dumps the logs of all of the pods in the cluster; these logs are dumped into different directories based on namespace and pod name.",
-    examples: "  # Dump current cluster state to stdout
+    summary: "Collect objects and logs for a diagnosis",
+    description: "Print the nodes, and the workloads, services, events, and pod logs of namespaces, for the \
+        diagnosis of a cluster. The namespaces are the current one and kube-system unless --namespaces or \
+        --all-namespaces is given. With --output-directory, each list and each log becomes a file below \
+        that directory.",
+    examples: "  # Print the state of the current namespace and of kube-system
   kubectl cluster-info dump
-  
-  # Dump current cluster state to /path/to/cluster-state
-  kubectl cluster-info dump --output-directory=/path/to/cluster-state
-  
-  # Dump all namespaces to stdout
-  kubectl cluster-info dump --all-namespaces
-  
-  # Dump a set of namespaces to /path/to/cluster-state
-  kubectl cluster-info dump --namespaces default,kube-system --output-directory=/path/to/cluster-state",
+
+  # Store the state of all namespaces in files
+  kubectl cluster-info dump --all-namespaces --output-directory=cluster-state
+
+  # Store the state of two namespaces as YAML
+  kubectl cluster-info dump --namespaces=shop,billing --output-directory=cluster-state -o yaml",
     usage: "kubectl cluster-info dump [flags] [options]",
     flags: &[&[
-        Flag::bool("all-namespaces", "If true, dump all namespaces.  If true, --namespaces is ignored.").short('A'),
-        Flag::bool("allow-missing-template-keys", "If true, ignore any errors in templates when a field or map key is missing in the template. Only applies to golang and jsonpath output formats.").default("true"),
-        Flag::list("namespaces", "A comma separated list of namespaces to dump."),
-        Flag::text("output", "json", "Output format. One of: (json, yaml, kyaml, name, go-template, go-template-file, template, templatefile, jsonpath, jsonpath-as-json, jsonpath-file).").short('o'),
-        Flag::text("output-directory", "", "Where to output the files.  If empty or '-' uses stdout, otherwise creates a directory hierarchy in that directory"),
-        Flag::duration("pod-running-timeout", "20s", "The length of time (like 5s, 2m, or 3h, higher than zero) to wait until at least one pod is running"),
-        Flag::bool("show-managed-fields", "If true, keep the managedFields when printing objects in JSON or YAML format."),
-        Flag::text("template", "", "Template string or path to template file to use when -o=go-template, -o=go-template-file. The template format is golang templates [http://golang.org/pkg/text/template/#pkg-overview]."),
+        Flag::bool("all-namespaces", "Collect all namespaces, whatever --namespaces says.").short('A'),
+        Flag::bool(
+            "allow-missing-template-keys",
+            "Treat fields and keys that a Go template or JSONPath expression does not find as empty instead \
+                of failing.",
+        )
+        .default("true"),
+        Flag::list("namespaces", "Namespaces to collect, separated by commas."),
+        Flag::text(
+            "output",
+            "json",
+            "Print the result in another format. One of: (json, yaml, kyaml, name, go-template, \
+                go-template-file, template, templatefile, jsonpath, jsonpath-as-json, jsonpath-file).",
+        )
+        .short('o'),
+        Flag::text(
+            "output-directory",
+            "",
+            "Directory for the files; without it, or with '-', everything goes to standard output.",
+        ),
+        Flag::duration(
+            "pod-running-timeout",
+            "20s",
+            "Time to wait for a running pod, such as 5s, 2m, or 3h; it must be higher than zero.",
+        ),
+        Flag::bool("show-managed-fields", "Include metadata.managedFields in JSON and YAML output."),
+        Flag::text(
+            "template",
+            "",
+            "Go template, or the file that holds it, for -o=go-template and -o=go-template-file; the syntax \
+                is described at http://golang.org/pkg/text/template/#pkg-overview.",
+        ),
     ]],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY

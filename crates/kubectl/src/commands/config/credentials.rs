@@ -13,81 +13,40 @@ use crate::{Context, Failure, Invocation};
 
 pub static SET_CREDENTIALS: Command = Command {
     name: "set-credentials",
-    summary: "Set a user entry in kubeconfig",
-    description: "Set a user entry in kubeconfig.
+    summary: "Add or change a user of the kubeconfig",
+    description: "Add a user to the kubeconfig, or change the given fields of an existing one. A user authenticates \
+        with a client certificate, a bearer token, a user name and password, an auth provider, or an exec \
+        plugin. A token and a password exclude each other.",
+    examples: r#"  # Authenticate as alice with a client certificate, and copy it into the kubeconfig
+  kubectl config set-credentials alice --client-certificate=alice.crt --client-key=alice.key --embed-certs
 
- Specifying a name that already exists will merge new fields on top of existing values.
+  # Authenticate as deployer with a bearer token
+  kubectl config set-credentials deployer --token="$TOKEN"
 
-        Client-certificate flags:
-        --client-certificate=certfile --client-key=keyfile
-        
-        Bearer token flags:
-        --token=bearer_token
-        
-        Basic auth flags:
-        --username=basic_user --password=basic_password
-        
- Bearer token and basic auth are mutually exclusive.",
-    examples: r#"  # Set only the "client-key" field on the "cluster-admin"
-  # entry, without touching other values
-  kubectl config set-credentials cluster-admin --client-key=~/.kube/admin.key
+  # Get the credentials of alice from a program
+  kubectl config set-credentials alice --exec-command=corp-login --exec-api-version=client.authentication.k8s.io/v1
 
-  # Set basic auth for the "cluster-admin" entry
-  kubectl config set-credentials cluster-admin --username=admin --password=uXFGweU9l35qcif
+  # Set the environment variable REALM of that program and remove DEBUG
+  kubectl config set-credentials alice --exec-env=REALM=prod --exec-env=DEBUG-
 
-  # Embed client certificate data in the "cluster-admin" entry
-  kubectl config set-credentials cluster-admin --client-certificate=~/.kube/admin.crt --embed-certs=true
-
-  # Enable the Google Compute Platform auth provider for the "cluster-admin" entry
-  kubectl config set-credentials cluster-admin --auth-provider=gcp
-
-  # Enable the OpenID Connect auth provider for the "cluster-admin" entry with additional arguments
-  kubectl config set-credentials cluster-admin --auth-provider=oidc --auth-provider-arg=client-id=foo --auth-provider-arg=client-secret=bar
-
-  # Remove the "client-secret" config value for the OpenID Connect auth provider for the "cluster-admin" entry
-  kubectl config set-credentials cluster-admin --auth-provider=oidc --auth-provider-arg=client-secret-
-
-  # Enable new exec auth plugin for the "cluster-admin" entry
-  kubectl config set-credentials cluster-admin --exec-command=/path/to/the/executable --exec-api-version=client.authentication.k8s.io/v1beta1
-
-  # Enable new exec auth plugin for the "cluster-admin" entry with interactive mode
-  kubectl config set-credentials cluster-admin --exec-command=/path/to/the/executable --exec-api-version=client.authentication.k8s.io/v1beta1 --exec-interactive-mode=Never
-
-  # Define new exec auth plugin arguments for the "cluster-admin" entry
-  kubectl config set-credentials cluster-admin --exec-arg=arg1 --exec-arg=arg2
-
-  # Create or update exec auth plugin environment variables for the "cluster-admin" entry
-  kubectl config set-credentials cluster-admin --exec-env=key1=val1 --exec-env=key2=val2
-
-  # Remove exec auth plugin environment variables for the "cluster-admin" entry
-  kubectl config set-credentials cluster-admin --exec-env=var-to-remove-"#,
+  # Use OpenID Connect
+  kubectl config set-credentials bob --auth-provider=oidc --auth-provider-arg=client-id=kubectl"#,
     usage: "kubectl config set-credentials NAME [--client-certificate=path/to/certfile] [--client-key=path/to/keyfile] [--token=bearer_token] [--username=basic_user] [--password=basic_password] [--auth-provider=provider_name] [--auth-provider-arg=key=value] [--exec-command=exec_command] [--exec-api-version=exec_api_version] [--exec-arg=arg] [--exec-env=key=value] [options]",
     flags: &[&[
-        Flag::text("auth-provider", "", "Auth provider for the user entry in kubeconfig"),
-        Flag::list("auth-provider-arg", "'key=value' arguments for the auth provider"),
-        Flag::text("client-certificate", "", "Path to client-certificate file for the user entry in kubeconfig"),
-        Flag::text("client-key", "", "Path to client-key file for the user entry in kubeconfig"),
-        Flag::bool("embed-certs", "Embed client cert/key for the user entry in kubeconfig"),
-        Flag::text(
-            "exec-api-version",
-            "",
-            "API version of the exec credential plugin for the user entry in kubeconfig",
-        ),
-        Flag::list("exec-arg", "New arguments for the exec credential plugin command for the user entry in kubeconfig"),
-        Flag::text("exec-command", "", "Command for the exec credential plugin for the user entry in kubeconfig"),
-        Flag::array("exec-env", "'key=value' environment values for the exec credential plugin"),
-        Flag::text(
-            "exec-interactive-mode",
-            "",
-            "InteractiveMode of the exec credentials plugin for the user entry in kubeconfig",
-        ),
-        Flag::bool(
-            "exec-provide-cluster-info",
-            "ProvideClusterInfo of the exec credentials plugin for the user entry in kubeconfig",
-        ),
-        Flag::text("password", "", "password for the user entry in kubeconfig"),
-        Flag::text("token", "", "token for the user entry in kubeconfig"),
-        Flag::text("username", "", "username for the user entry in kubeconfig"),
+        Flag::text("auth-provider", "", "Auth provider of the user."),
+        Flag::list("auth-provider-arg", "Setting of the auth provider as 'key=value', or 'key-' to remove it."),
+        Flag::text("client-certificate", "", "File with the user's client certificate."),
+        Flag::text("client-key", "", "File with the private key of the client certificate."),
+        Flag::bool("embed-certs", "Copy the contents of the certificate and key files into the kubeconfig."),
+        Flag::text("exec-api-version", "", "API version that the exec plugin speaks."),
+        Flag::list("exec-arg", "Argument of the exec plugin; the given arguments replace all earlier ones."),
+        Flag::text("exec-command", "", "Program to run as the exec plugin."),
+        Flag::array("exec-env", "Environment variable of the exec plugin as 'key=value', or 'key-' to remove it."),
+        Flag::text("exec-interactive-mode", "", "Whether the exec plugin may read standard input (interactiveMode)."),
+        Flag::bool("exec-provide-cluster-info", "Pass the cluster entry to the exec plugin (provideClusterInfo)."),
+        Flag::text("password", "", "Password of the user for basic authentication."),
+        Flag::text("token", "", "Bearer token of the user."),
+        Flag::text("username", "", "User name for basic authentication."),
     ]],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY

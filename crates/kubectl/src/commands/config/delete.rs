@@ -9,30 +9,39 @@ use crate::{Context, Failure, Invocation};
 
 pub static DELETE_CLUSTER: Command = Command {
     name: "delete-cluster",
-    summary: "Delete the specified cluster from the kubeconfig",
-    description: "Delete the specified cluster from the kubeconfig.",
-    examples: "  # Delete the minikube cluster
-  kubectl config delete-cluster minikube",
+    summary: "Remove a cluster from the kubeconfig",
+    description: "Remove a cluster entry from the kubeconfig. Contexts that refer to it stay.",
+    examples: "  # Forget the cluster staging
+  kubectl config delete-cluster staging
+
+  # Remove it from a certain file
+  kubectl config delete-cluster staging --kubeconfig=team.conf",
     usage: "kubectl config delete-cluster NAME [options]",
     run: Some(|context, invocation| Box::pin(cluster(context, invocation))),
     ..Command::EMPTY
 };
 pub static DELETE_CONTEXT: Command = Command {
     name: "delete-context",
-    summary: "Delete the specified context from the kubeconfig",
-    description: "Delete the specified context from the kubeconfig.",
-    examples: "  # Delete the context for the minikube cluster
-  kubectl config delete-context minikube",
+    summary: "Remove a context from the kubeconfig",
+    description: "Remove a context entry from the kubeconfig. The cluster and the user of the context stay.",
+    examples: "  # Remove the context staging-admin
+  kubectl config delete-context staging-admin
+
+  # Remove it from a certain file
+  kubectl config delete-context staging-admin --kubeconfig=team.conf",
     usage: "kubectl config delete-context NAME [options]",
     run: Some(|context, invocation| Box::pin(delete_context(context, invocation))),
     ..Command::EMPTY
 };
 pub static DELETE_USER: Command = Command {
     name: "delete-user",
-    summary: "Delete the specified user from the kubeconfig",
-    description: "Delete the specified user from the kubeconfig.",
-    examples: "  # Delete the minikube user
-  kubectl config delete-user minikube",
+    summary: "Remove a user from the kubeconfig",
+    description: "Remove a user entry with its credentials from the kubeconfig. Contexts that refer to it stay.",
+    examples: "  # Remove the credentials of alice
+  kubectl config delete-user alice
+
+  # Remove them from a certain file
+  kubectl config delete-user alice --kubeconfig=team.conf",
     usage: "kubectl config delete-user NAME [options]",
     run: Some(|context, invocation| Box::pin(user(context, invocation))),
     ..Command::EMPTY

@@ -14,70 +14,62 @@ use crate::{Context, Failure, Invocation};
 
 pub static RENAME_CONTEXT: Command = Command {
     name: "rename-context",
-    summary: "Rename a context from the kubeconfig file",
-    description: "Renames a context from the kubeconfig file.
+    summary: "Rename a context of the kubeconfig",
+    description: "Give a context of the kubeconfig another name. If it is the current context, it remains current \
+        under the new name.",
+    examples: "  # Call the context admin@10.0.0.5 staging from now on
+  kubectl config rename-context admin@10.0.0.5 staging
 
- CONTEXT_NAME is the context name that you want to change.
-
- NEW_NAME is the new name you want to set.
-
- Note: If the context being renamed is the 'current-context', this field will also be updated.",
-    examples: "  # Rename the context 'old-name' to 'new-name' in your kubeconfig file
-  kubectl config rename-context old-name new-name",
+  # Rename a context in a certain file
+  kubectl config rename-context kubernetes-admin prod --kubeconfig=prod.conf",
     usage: "kubectl config rename-context CONTEXT_NAME NEW_NAME [options]",
     run: Some(|context, invocation| Box::pin(rename_context(context, invocation))),
     ..Command::EMPTY
 };
 pub static SET_CLUSTER: Command = Command {
     name: "set-cluster",
-    summary: "Set a cluster entry in kubeconfig",
-    description: "Set a cluster entry in kubeconfig.
+    summary: "Add or change a cluster of the kubeconfig",
+    description: "Add a cluster to the kubeconfig, or change the given fields of an existing one. Other fields keep \
+        their values.",
+    examples: "  # Add a cluster with a copy of its CA certificate
+  kubectl config set-cluster staging --server=https://10.0.0.5:6443 --certificate-authority=ca.crt --embed-certs
 
- Specifying a name that already exists will merge new fields on top of existing values for those fields.",
-    examples: "  # Set only the server field on the e2e cluster entry without touching other values
-  kubectl config set-cluster e2e --server=https://1.2.3.4
+  # Reach the cluster through a proxy
+  kubectl config set-cluster staging --proxy-url=http://proxy.example.com:3128
 
-  # Embed certificate authority data for the e2e cluster entry
-  kubectl config set-cluster e2e --embed-certs --certificate-authority=~/.kube/e2e/kubernetes.ca.crt
+  # Verify the certificate for another name than that of the server
+  kubectl config set-cluster staging --tls-server-name=api.staging.example.com
 
-  # Disable cert checking for the e2e cluster entry
-  kubectl config set-cluster e2e --insecure-skip-tls-verify=true
-
-  # Set the custom TLS server name to use for validation for the e2e cluster entry
-  kubectl config set-cluster e2e --tls-server-name=my-cluster-name
-
-  # Set the proxy URL for the e2e cluster entry
-  kubectl config set-cluster e2e --proxy-url=https://1.2.3.4",
+  # Do not verify the certificate of a test cluster
+  kubectl config set-cluster scratch --insecure-skip-tls-verify=true",
     usage: "kubectl config set-cluster NAME [--server=server] [--certificate-authority=path/to/certificate/authority] [--insecure-skip-tls-verify=true] [--tls-server-name=example.com] [options]",
     flags: &[&[
-        Flag::text(
-            "certificate-authority",
-            "",
-            "Path to certificate-authority file for the cluster entry in kubeconfig",
-        ),
-        Flag::bool("embed-certs", "embed-certs for the cluster entry in kubeconfig"),
-        Flag::bool("insecure-skip-tls-verify", "insecure-skip-tls-verify for the cluster entry in kubeconfig"),
-        Flag::text("proxy-url", "", "proxy-url for the cluster entry in kubeconfig"),
-        Flag::text("server", "", "server for the cluster entry in kubeconfig"),
-        Flag::text("tls-server-name", "", "tls-server-name for the cluster entry in kubeconfig"),
+        Flag::text("certificate-authority", "", "File with the CA certificates of the cluster."),
+        Flag::bool("embed-certs", "Copy the contents of the CA file into the kubeconfig."),
+        Flag::bool("insecure-skip-tls-verify", "Do not verify the certificate of the cluster's server."),
+        Flag::text("proxy-url", "", "Proxy for all requests to the cluster."),
+        Flag::text("server", "", "URL of the cluster's API server."),
+        Flag::text("tls-server-name", "", "Name that the server's certificate must be valid for."),
     ]],
     run: Some(|context, invocation| Box::pin(set_cluster(context, invocation))),
     ..Command::EMPTY
 };
 pub static SET_CONTEXT: Command = Command {
     name: "set-context",
-    summary: "Set a context entry in kubeconfig",
-    description: "Set a context entry in kubeconfig.
+    summary: "Add or change a context of the kubeconfig",
+    description: "Add a context to the kubeconfig, or change the given fields of an existing one. A context combines \
+        a cluster, a user, and a default namespace.",
+    examples: "  # Define a context for the shop team
+  kubectl config set-context shop --cluster=staging --user=alice --namespace=shop
 
- Specifying a name that already exists will merge new fields on top of existing values for those fields.",
-    examples: "  # Set the user field on the gce context entry without touching other values
-  kubectl config set-context gce --user=cluster-admin",
+  # Change the default namespace of the current context
+  kubectl config set-context --current --namespace=billing",
     usage: "kubectl config set-context [NAME | --current] [--cluster=cluster_nickname] [--user=user_nickname] [--namespace=namespace] [options]",
     flags: &[&[
-        Flag::text("cluster", "", "cluster for the context entry in kubeconfig"),
-        Flag::bool("current", "Modify the current context"),
-        Flag::text("namespace", "", "namespace for the context entry in kubeconfig").short('n'),
-        Flag::text("user", "", "user for the context entry in kubeconfig"),
+        Flag::text("cluster", "", "Cluster entry of the context."),
+        Flag::bool("current", "Change the current context instead of a named one."),
+        Flag::text("namespace", "", "Default namespace of the context.").short('n'),
+        Flag::text("user", "", "User entry of the context."),
     ]],
     run: Some(|context, invocation| Box::pin(set_context(context, invocation))),
     ..Command::EMPTY
@@ -85,10 +77,13 @@ pub static SET_CONTEXT: Command = Command {
 pub static USE_CONTEXT: Command = Command {
     name: "use-context",
     aliases: &["use"],
-    summary: "Set the current-context in a kubeconfig file",
-    description: "Set the current-context in a kubeconfig file.",
-    examples: "  # Use the context for the minikube cluster
-  kubectl config use-context minikube",
+    summary: "Choose the current context",
+    description: "Make a context of the kubeconfig the current one, which commands without --context use.",
+    examples: "  # Work with the context staging from now on
+  kubectl config use-context staging
+
+  # The same, with the alias
+  kubectl config use staging",
     usage: "kubectl config use-context CONTEXT_NAME [options]",
     run: Some(|context, invocation| Box::pin(use_context(context, invocation))),
     ..Command::EMPTY

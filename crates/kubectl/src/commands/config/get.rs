@@ -9,50 +9,60 @@ use crate::{Context, Failure, Invocation};
 
 pub static CURRENT_CONTEXT: Command = Command {
     name: "current-context",
-    summary: "Display the current-context",
-    description: "Display the current-context.",
-    examples: "  # Display the current-context
-  kubectl config current-context",
+    summary: "Print the name of the current context",
+    description: "Print the name of the context that commands use by default. It is an error if none is set.",
+    examples: "  # Which cluster does kubectl talk to?
+  kubectl config current-context
+
+  # The current context of a certain file
+  kubectl config current-context --kubeconfig=team.conf",
     usage: "kubectl config current-context [flags] [options]",
     run: Some(|context, invocation| Box::pin(current_context(context, invocation))),
     ..Command::EMPTY
 };
 pub static GET_CLUSTERS: Command = Command {
     name: "get-clusters",
-    summary: "Display clusters defined in the kubeconfig",
-    description: "Display clusters defined in the kubeconfig.",
-    examples: "  # List the clusters that kubectl knows about
-  kubectl config get-clusters",
+    summary: "List the clusters of the kubeconfig",
+    description: "List the names of all cluster entries of the kubeconfig.",
+    examples: "  # List the names of all clusters
+  kubectl config get-clusters
+
+  # List the clusters of a certain file
+  kubectl config get-clusters --kubeconfig=team.conf",
     usage: "kubectl config get-clusters [flags] [options]",
     run: Some(|context, invocation| Box::pin(clusters(context, invocation))),
     ..Command::EMPTY
 };
 pub static GET_CONTEXTS: Command = Command {
     name: "get-contexts",
-    summary: "Describe one or many contexts",
-    description: "Display one or many contexts from the kubeconfig file.",
-    examples: "  # List all the contexts in your kubeconfig file
+    summary: "List the contexts of the kubeconfig",
+    description: "List contexts of the kubeconfig with their clusters, users, and namespaces. An asterisk marks the \
+        current context.",
+    examples: "  # List all contexts
   kubectl config get-contexts
 
-  # Describe one context in your kubeconfig file
-  kubectl config get-contexts my-context",
+  # Show the context staging only
+  kubectl config get-contexts staging
+
+  # List the names only, for a script
+  kubectl config get-contexts -o name",
     usage: "kubectl config get-contexts [(-o|--output=)name)] [options]",
     flags: &[&[
-        Flag::bool(
-            "no-headers",
-            "When using the default or custom-column output format, don't print headers (default print headers).",
-        ),
-        Flag::text("output", "", "Output format. One of: (name).").short('o'),
+        Flag::bool("no-headers", "Omit the line with the column names."),
+        Flag::text("output", "", "Print in another format. One of: (name).").short('o'),
     ]],
     run: Some(|context, invocation| Box::pin(contexts(context, invocation))),
     ..Command::EMPTY
 };
 pub static GET_USERS: Command = Command {
     name: "get-users",
-    summary: "Display users defined in the kubeconfig",
-    description: "Display users defined in the kubeconfig.",
-    examples: "  # List the users that kubectl knows about
-  kubectl config get-users",
+    summary: "List the users of the kubeconfig",
+    description: "List the names of all user entries of the kubeconfig.",
+    examples: "  # List the names of all users
+  kubectl config get-users
+
+  # List the users of a certain file
+  kubectl config get-users --kubeconfig=team.conf",
     usage: "kubectl config get-users [flags] [options]",
     run: Some(|context, invocation| Box::pin(users(context, invocation))),
     ..Command::EMPTY

@@ -11,43 +11,36 @@ use crate::{Context, Failure, Invocation};
 
 pub static SET: Command = Command {
     name: "set",
-    summary: "Set an individual value in a kubeconfig file",
-    description: "Set an individual value in a kubeconfig file.
+    summary: "Set a single field of the kubeconfig",
+    description: "Set the field PROPERTY_NAME of the kubeconfig to PROPERTY_VALUE. The name is a path of field names \
+        and entry names joined with dots; an entry name in it cannot contain dots. Fields with binary \
+        data, such as certificate-authority-data, take base64 unless --set-raw-bytes is given.",
+    examples: r#"  # Change the address of the cluster staging
+  kubectl config set clusters.staging.server https://10.0.0.6:6443
 
- PROPERTY_NAME is a dot delimited name where each token represents either an attribute name or a map key.  Map keys may not contain dots.
+  # Change the default namespace of the context shop
+  kubectl config set contexts.shop.namespace shop
 
- PROPERTY_VALUE is the new value you want to set. Binary fields such as 'certificate-authority-data' expect a base64 encoded string unless the --set-raw-bytes flag is used.
-
- Specifying an attribute name that already exists will merge new fields on top of existing values.",
-    examples: r#"  # Set the server field on the my-cluster cluster to https://1.2.3.4
-  kubectl config set clusters.my-cluster.server https://1.2.3.4
-
-  # Set the certificate-authority-data field on the my-cluster cluster
-  kubectl config set clusters.my-cluster.certificate-authority-data $(echo "cert_data_here" | base64 -i -)
-
-  # Set the cluster field in the my-context context to my-cluster
-  kubectl config set contexts.my-context.cluster my-cluster
-
-  # Set the client-key-data field in the cluster-admin user using --set-raw-bytes option
-  kubectl config set users.cluster-admin.client-key-data cert_data_here --set-raw-bytes=true"#,
+  # Store a private key that is not base64
+  kubectl config set users.alice.client-key-data "$(cat alice.key)" --set-raw-bytes"#,
     usage: "kubectl config set PROPERTY_NAME PROPERTY_VALUE [options]",
-    flags: &[&[
-    Flag::bool("set-raw-bytes", "When writing a []byte PROPERTY_VALUE, write the given string directly without base64 decoding."),
-]],
+    flags: &[&[Flag::bool(
+        "set-raw-bytes",
+        "Store PROPERTY_VALUE in a binary field as it is, without base64 decoding.",
+    )]],
     run: Some(|context, invocation| Box::pin(set(context, invocation))),
     ..Command::EMPTY
 };
 pub static UNSET: Command = Command {
     name: "unset",
-    summary: "Unset an individual value in a kubeconfig file",
-    description: "Unset an individual value in a kubeconfig file.
-
- PROPERTY_NAME is a dot delimited name where each token represents either an attribute name or a map key.  Map keys may not contain dots.",
-    examples: "  # Unset the current-context
+    summary: "Remove a single field of the kubeconfig",
+    description: "Remove the field PROPERTY_NAME from the kubeconfig. The name is a path of field names and entry \
+        names joined with dots; an entry name in it cannot contain dots.",
+    examples: "  # Have no current context
   kubectl config unset current-context
 
-  # Unset namespace in foo context
-  kubectl config unset contexts.foo.namespace",
+  # Remove the token of the user deployer
+  kubectl config unset users.deployer.token",
     usage: "kubectl config unset PROPERTY_NAME [options]",
     run: Some(|context, invocation| Box::pin(unset(context, invocation))),
     ..Command::EMPTY

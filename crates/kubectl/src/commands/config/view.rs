@@ -12,29 +12,48 @@ use crate::{Context, Failure, Invocation};
 
 pub static VIEW: Command = Command {
     name: "view",
-    summary: "Display merged kubeconfig settings or a specified kubeconfig file",
-    description: "Display merged kubeconfig settings or a specified kubeconfig file.
-
- You can use --output jsonpath={...} to extract specific values using a jsonpath expression.",
-    examples: r#"  # Show merged kubeconfig settings
+    summary: "Print the kubeconfig",
+    description: "Print the kubeconfig that results from all its files. Credentials and certificate data are \
+        replaced by placeholders unless --raw or --flatten is given.",
+    examples: r#"  # Print the merged kubeconfig without secrets
   kubectl config view
 
-  # Show merged kubeconfig settings, raw certificate data, and exposed secrets
-  kubectl config view --raw
+  # Write a file with what the context staging needs, for use elsewhere
+  kubectl config view --context=staging --minify --flatten > staging.conf
 
-  # Get the password for the e2e user
-  kubectl config view -o jsonpath='{.users[?(@.name == "e2e")].user.password}'"#,
+  # Print the token of the user deployer
+  kubectl config view --raw -o jsonpath='{.users[?(@.name == "deployer")].user.token}'"#,
     usage: "kubectl config view [flags] [options]",
     flags: &[&[
-    Flag::bool("allow-missing-template-keys", "If true, ignore any errors in templates when a field or map key is missing in the template. Only applies to golang and jsonpath output formats.").default("true"),
-    Flag::bool("flatten", "Flatten the resulting kubeconfig file into self-contained output (useful for creating portable kubeconfig files)"),
-    Flag::bool("merge", "Merge the full hierarchy of kubeconfig files").default("true"),
-    Flag::bool("minify", "Remove all information not used by current-context from the output"),
-    Flag::text("output", "yaml", "Output format. One of: (json, yaml, kyaml, name, go-template, go-template-file, template, templatefile, jsonpath, jsonpath-as-json, jsonpath-file).").short('o'),
-    Flag::bool("raw", "Display raw byte data and sensitive data"),
-    Flag::bool("show-managed-fields", "If true, keep the managedFields when printing objects in JSON or YAML format."),
-    Flag::text("template", "", "Template string or path to template file to use when -o=go-template, -o=go-template-file. The template format is golang templates [http://golang.org/pkg/text/template/#pkg-overview]."),
-]],
+        Flag::bool(
+            "allow-missing-template-keys",
+            "Treat fields and keys that a Go template or JSONPath expression does not find as empty instead \
+                of failing.",
+        )
+        .default("true"),
+        Flag::bool(
+            "flatten",
+            "Include the contents of certificate and key files, which makes the output independent of other \
+                files.",
+        ),
+        Flag::bool("merge", "Merge all kubeconfig files; false requires --kubeconfig.").default("true"),
+        Flag::bool("minify", "Print only the current context with its cluster and user."),
+        Flag::text(
+            "output",
+            "yaml",
+            "Print the result in another format. One of: (json, yaml, kyaml, name, go-template, \
+                go-template-file, template, templatefile, jsonpath, jsonpath-as-json, jsonpath-file).",
+        )
+        .short('o'),
+        Flag::bool("raw", "Print credentials and certificate data as they are."),
+        Flag::bool("show-managed-fields", "Include metadata.managedFields in JSON and YAML output."),
+        Flag::text(
+            "template",
+            "",
+            "Go template, or the file that holds it, for -o=go-template and -o=go-template-file; the syntax \
+                is described at http://golang.org/pkg/text/template/#pkg-overview.",
+        ),
+    ]],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

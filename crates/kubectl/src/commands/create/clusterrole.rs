@@ -9,25 +9,21 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "clusterrole",
-    summary: "Create a cluster role",
-    description: "Create a cluster role.",
-    examples: r#"  # Create a cluster role named "pod-reader" that allows user to perform "get", "watch" and "list" on pods
-  kubectl create clusterrole pod-reader --verb=get,list,watch --resource=pods
+    summary: "Create a cluster role with one rule",
+    description: "Create a cluster role, which grants verbs on resources in all namespaces, on cluster-scoped \
+                  resources, or on URL paths. With --aggregation-rule, the rules come from other cluster roles that \
+                  have the given labels.",
+    examples: "  # Allow reading nodes and persistent volumes
+  kubectl create clusterrole infra-reader --verb=get,list,watch --resource=nodes,persistentvolumes
   
-  # Create a cluster role named "pod-reader" with ResourceName specified
-  kubectl create clusterrole pod-reader --verb=get --resource=pods --resource-name=readablepod --resource-name=anotherpod
+  # Allow scaling one stateful set
+  kubectl create clusterrole db-scaler --verb=update --resource=statefulsets.apps/scale --resource-name=db
   
-  # Create a cluster role named "foo" with API Group specified
-  kubectl create clusterrole foo --verb=get,list,watch --resource=rs.apps
+  # Allow reading the metrics of the API server
+  kubectl create clusterrole metrics-reader --verb=get --non-resource-url=/metrics
   
-  # Create a cluster role named "foo" with SubResource specified
-  kubectl create clusterrole foo --verb=get,list,watch --resource=pods,pods/status
-  
-  # Create a cluster role name "foo" with NonResourceURL specified
-  kubectl create clusterrole "foo" --verb=get --non-resource-url=/logs/*
-  
-  # Create a cluster role name "monitoring" with AggregationRule specified
-  kubectl create clusterrole monitoring --aggregation-rule="rbac.example.com/aggregate-to-monitoring=true""#,
+  # Combine the cluster roles that have a label
+  kubectl create clusterrole support --aggregation-rule=example.com/part-of-support=true",
     usage: "kubectl create clusterrole NAME --verb=verb --resource=resource.group [--resource-name=resourcename] [--dry-run=server|client|none] [options]",
     flags: &[
         flags::SAVE_CONFIG,
@@ -37,16 +33,13 @@ pub static COMMAND: Command = Command {
         &[
             Flag {
                 kind: FlagKind::Array,
-                ..Flag::text("aggregation-rule", "", "An aggregation label selector for combining ClusterRoles.")
+                ..Flag::text("aggregation-rule", "", "Labels, as key=value, of the cluster roles to combine.")
             },
             flags::field_manager("kubectl-create"),
-            Flag::list("non-resource-url", "A partial url that user should have access to."),
-            Flag::list("resource", "Resource that the rule applies to"),
-            Flag::array(
-                "resource-name",
-                "Resource in the white list that the rule applies to, repeat this flag for multiple items",
-            ),
-            Flag::list("verb", "Verb that applies to the resources contained in the rule"),
+            Flag::list("non-resource-url", "URL path that the rule allows, such as /healthz or /logs/*."),
+            Flag::list("resource", "Resource of the rule, as resource, resource.group, or either with /subresource."),
+            Flag::array("resource-name", "Name of an object to which the rule is restricted; can be repeated."),
+            Flag::list("verb", "Verb that the rule allows on the resources or URL paths."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

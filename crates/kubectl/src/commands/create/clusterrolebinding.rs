@@ -8,10 +8,14 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "clusterrolebinding",
-    summary: "Create a cluster role binding for a particular cluster role",
-    description: "Create a cluster role binding for a particular cluster role.",
-    examples: "  # Create a cluster role binding for user1, user2, and group1 using the cluster-admin cluster role
-  kubectl create clusterrolebinding cluster-admin --clusterrole=cluster-admin --user=user1 --user=user2 --group=group1",
+    summary: "Bind a cluster role in the whole cluster",
+    description: "Create a cluster role binding, which grants the permissions of a cluster role to users, groups, and \
+                  service accounts in all namespaces.",
+    examples: "  # Let a user and a group read all namespaces
+  kubectl create clusterrolebinding viewers --clusterrole=view --user=alice --group=support
+  
+  # Grant a cluster role to a service account
+  kubectl create clusterrolebinding monitor --clusterrole=metrics-reader --serviceaccount=monitoring:collector",
     usage: "kubectl create clusterrolebinding NAME --clusterrole=NAME [--user=username] [--group=groupname] [--serviceaccount=namespace:serviceaccountname] [--dry-run=server|client|none] [options]",
     flags: &[
         flags::SAVE_CONFIG,
@@ -19,17 +23,14 @@ pub static COMMAND: Command = Command {
         flags::DRY_RUN,
         flags::VALIDATE,
         &[
-            Flag::text("clusterrole", "", "ClusterRole this ClusterRoleBinding should reference"),
+            Flag::text("clusterrole", "", "Cluster role to bind."),
             flags::field_manager("kubectl-create"),
-            Flag::array("group", "Groups to bind to the clusterrole. The flag can be repeated to add multiple groups."),
+            Flag::array("group", "Group that receives the permissions; can be repeated."),
             Flag::array(
                 "serviceaccount",
-                "Service accounts to bind to the clusterrole, in the format <namespace>:<name>. The flag can be repeated to add multiple service accounts.",
+                "Service account that receives the permissions, as <namespace>:<name>; can be repeated.",
             ),
-            Flag::array(
-                "user",
-                "Usernames to bind to the clusterrole. The flag can be repeated to add multiple users.",
-            ),
+            Flag::array("user", "User who receives the permissions; can be repeated."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

@@ -9,13 +9,14 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "cronjob",
     aliases: &["cj"],
-    summary: "Create a cron job with the specified name",
-    description: "Create a cron job with the specified name.",
-    examples: r#"  # Create a cron job
-  kubectl create cronjob my-job --image=busybox --schedule="*/1 * * * *"
+    summary: "Create a cron job",
+    description: "Create a cron job, which starts a job with one container whenever the schedule is due. Arguments \
+                  after -- replace the command of the image.",
+    examples: r#"  # Run the image every night at half past two
+  kubectl create cronjob backup --image=registry.example/backup:3 --schedule="30 2 * * *"
   
-  # Create a cron job with a command
-  kubectl create cronjob my-job --image=busybox --schedule="*/1 * * * *" -- date"#,
+  # Run a command every ten minutes, without restarting failed containers
+  kubectl create cj cleanup --image=alpine --schedule="*/10 * * * *" --restart=Never -- rm -rf /cache/tmp"#,
     usage: "kubectl create cronjob NAME --image=image --schedule='0/5 * * * ?' -- [COMMAND] [args...] [flags] [options]",
     flags: &[
         flags::SAVE_CONFIG,
@@ -24,9 +25,9 @@ pub static COMMAND: Command = Command {
         flags::VALIDATE,
         &[
             flags::field_manager("kubectl-create"),
-            Flag::text("image", "", "Image name to run."),
-            Flag::text("restart", "", "job's restart policy. supported values: OnFailure, Never"),
-            Flag::text("schedule", "", "A schedule in the Cron format the job should be run with."),
+            Flag::text("image", "", "Image of the container."),
+            Flag::text("restart", "", "Restart policy of the pods: OnFailure or Never."),
+            Flag::text("schedule", "", "Times at which jobs start, in cron format."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

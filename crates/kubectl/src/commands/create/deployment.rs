@@ -9,22 +9,20 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "deployment",
     aliases: &["deploy"],
-    summary: "Create a deployment with the specified name",
-    description: "Create a deployment with the specified name.",
-    examples: "  # Create a deployment named my-dep that runs the busybox image
-  kubectl create deployment my-dep --image=busybox
+    summary: "Create a deployment",
+    description: "Create a deployment that runs one or more images. Arguments after -- replace the command of the \
+                  image, which is possible with a single image only.",
+    examples: "  # Run three replicas of an image that listens on port 8080
+  kubectl create deployment web --image=registry.example/web:2 --replicas=3 --port=8080
   
-  # Create a deployment with a command
-  kubectl create deployment my-dep --image=busybox -- date
+  # Run a command
+  kubectl create deployment worker --image=python:3 -- python -m http.server
   
-  # Create a deployment named my-dep that runs the nginx image with 3 replicas
-  kubectl create deployment my-dep --image=nginx --replicas=3
+  # Run two containers in each pod
+  kubectl create deploy db --image=postgres:17 --image=registry.example/exporter:1
   
-  # Create a deployment named my-dep that runs the busybox image and expose port 5701
-  kubectl create deployment my-dep --image=busybox --port=5701
-  
-  # Create a deployment named my-dep that runs multiple containers
-  kubectl create deployment my-dep --image=busybox:latest --image=ubuntu:latest --image=nginx",
+  # Print the manifest of a deployment without creating it
+  kubectl create deploy web --image=registry.example/web:2 --dry-run=client -o yaml",
     usage: "kubectl create deployment NAME --image=image -- [COMMAND] [args...] [options]",
     flags: &[
         flags::SAVE_CONFIG,
@@ -33,12 +31,9 @@ pub static COMMAND: Command = Command {
         flags::VALIDATE,
         &[
             flags::field_manager("kubectl-create"),
-            Flag::list(
-                "image",
-                "Image names to run. A deployment can have multiple images set for multi-container pod.",
-            ),
-            Flag::int("port", "-1", "The containerPort that this deployment exposes."),
-            Flag::int("replicas", "1", "Number of replicas to create. Default is 1.").short('r'),
+            Flag::list("image", "Image of the container; give several for several containers in each pod."),
+            Flag::int("port", "-1", "Port on which the container listens."),
+            Flag::int("replicas", "1", "Number of pods.").short('r'),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

@@ -8,43 +8,20 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "ingress",
     aliases: &["ing"],
-    summary: "Create an ingress with the specified name",
-    description: "Create an ingress with the specified name.",
-    examples: r#"  # Create a single ingress called 'simple' that directs requests to foo.com/bar to svc
-  # svc1:8080 with a TLS secret "my-cert"
-  kubectl create ingress simple --rule="foo.com/bar=svc1:8080,tls=my-cert"
+    summary: "Create an ingress",
+    description: "Create an ingress, which routes HTTP requests to services by host and path. Give at least one rule \
+                  or a default backend. A path that ends with * matches as a prefix, any other path matches exactly.",
+    examples: r#"  # Route all requests for a host to port 8080 of the service web, with TLS from a secret
+  kubectl create ingress web --rule="shop.example/*=web:8080,tls=web-tls"
   
-  # Create a catch all ingress of "/path" pointing to service svc:port and Ingress Class as "otheringress"
-  kubectl create ingress catch-all --class=otheringress --rule="/path=svc:port"
+  # Route two paths of a host to different services
+  kubectl create ingress shop --class=internal --rule="shop.example/api*=api:http" --rule="shop.example/status=web:80"
   
-  # Create an ingress with two annotations: ingress.annotation1 and ingress.annotations2
-  kubectl create ingress annotated --class=default --rule="foo.com/bar=svc:port" \
-  --annotation ingress.annotation1=foo \
-  --annotation ingress.annotation2=bla
+  # Route requests for any host, and set an annotation
+  kubectl create ingress docs --rule="/docs*=docs:80" --annotation=example.com/owner=web-team
   
-  # Create an ingress with the same host and multiple paths
-  kubectl create ingress multipath --class=default \
-  --rule="foo.com/=svc:port" \
-  --rule="foo.com/admin/=svcadmin:portadmin"
-  
-  # Create an ingress with multiple hosts and the pathType as Prefix
-  kubectl create ingress ingress1 --class=default \
-  --rule="foo.com/path*=svc:8080" \
-  --rule="bar.com/admin*=svc2:http"
-  
-  # Create an ingress with TLS enabled using the default ingress certificate and different path types
-  kubectl create ingress ingtls --class=default \
-  --rule="foo.com/=svc:https,tls" \
-  --rule="foo.com/path/subpath*=othersvc:8080"
-  
-  # Create an ingress with TLS enabled using a specific secret and pathType as Prefix
-  kubectl create ingress ingsecret --class=default \
-  --rule="foo.com/*=svc:8080,tls=secret1"
-  
-  # Create an ingress with a default backend
-  kubectl create ingress ingdefault --class=default \
-  --default-backend=defaultsvc:http \
-  --rule="foo.com/*=svc:8080,tls=secret1""#,
+  # Send requests that match no rule to a default service
+  kubectl create ing fallback --default-backend=errors:80 --rule="shop.example/*=web:8080,tls""#,
     usage: "kubectl create ingress NAME --rule=host/path=service:port[,tls[=secret]]  [options]",
     flags: &[
         flags::SAVE_CONFIG,
@@ -52,13 +29,13 @@ pub static COMMAND: Command = Command {
         flags::DRY_RUN,
         flags::VALIDATE,
         &[
-            Flag::array("annotation", "Annotation to insert in the ingress object, in the format annotation=value"),
-            Flag::text("class", "", "Ingress Class to be used"),
-            Flag::text("default-backend", "", "Default service for backend, in format of svcname:port"),
+            Flag::array("annotation", "Annotation of the ingress, as key=value; can be repeated."),
+            Flag::text("class", "", "Name of the ingress class."),
+            Flag::text("default-backend", "", "Service for requests that match no rule, as service:port."),
             flags::field_manager("kubectl-create"),
             Flag::array(
                 "rule",
-                "Rule in format host/path=service:port[,tls=secretname]. Paths containing the leading character '*' are considered pathType=Prefix. tls argument is optional.",
+                "Route as host/path=service:port[,tls[=secret]]; a path that ends with '*' has pathType=Prefix.",
             ),
         ],
     ],

@@ -9,16 +9,17 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "job",
-    summary: "Create a job with the specified name",
-    description: "Create a job with the specified name.",
-    examples: r#"  # Create a job
-  kubectl create job my-job --image=busybox
+    summary: "Create a job",
+    description: "Create a job that runs an image to completion, or start a cron job now. Arguments after -- replace \
+                  the command of the image.",
+    examples: "  # Run an image once
+  kubectl create job migrate --image=registry.example/migrate:5
   
-  # Create a job with a command
-  kubectl create job my-job --image=busybox -- date
+  # Run a command once
+  kubectl create job hello --image=alpine -- echo hello
   
-  # Create a job from a cron job named "a-cronjob"
-  kubectl create job test-job --from=cronjob/a-cronjob"#,
+  # Start the job of a cron job outside of its schedule
+  kubectl create job backup-now --from=cronjob/backup",
     usage: "kubectl create job NAME --image=image [--from=cronjob/name] -- [COMMAND] [args...] [options]",
     flags: &[
         flags::SAVE_CONFIG,
@@ -27,8 +28,8 @@ pub static COMMAND: Command = Command {
         flags::VALIDATE,
         &[
             flags::field_manager("kubectl-create"),
-            Flag::text("from", "", "The name of the resource to create a Job from (only CronJob is supported)."),
-            Flag::text("image", "", "Image name to run."),
+            Flag::text("from", "", "Cron job whose template the job uses, as cronjob/name."),
+            Flag::text("image", "", "Image of the container."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

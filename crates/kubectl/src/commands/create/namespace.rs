@@ -8,10 +8,13 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "namespace",
     aliases: &["ns"],
-    summary: "Create a namespace with the specified name",
-    description: "Create a namespace with the specified name.",
-    examples: "  # Create a new namespace named my-namespace
-  kubectl create namespace my-namespace",
+    summary: "Create a namespace",
+    description: "Create an empty namespace.",
+    examples: "  # Create the namespace staging
+  kubectl create namespace staging
+  
+  # Print the manifest of a namespace without creating it
+  kubectl create ns staging --dry-run=client -o yaml",
     usage: "kubectl create namespace NAME [--dry-run=server|client|none] [options]",
     flags: &[
         flags::SAVE_CONFIG,

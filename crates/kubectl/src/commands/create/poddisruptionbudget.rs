@@ -8,15 +8,14 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "poddisruptionbudget",
     aliases: &["pdb"],
-    summary: "Create a pod disruption budget with the specified name",
-    description: "Create a pod disruption budget with the specified name, selector, and desired minimum available pods.",
-    examples: "  # Create a pod disruption budget named my-pdb that will select all pods with the app=rails label
-  # and require at least one of them being available at any point in time
-  kubectl create poddisruptionbudget my-pdb --selector=app=rails --min-available=1
+    summary: "Create a pod disruption budget",
+    description: "Create a pod disruption budget, which limits how many of the selected pods voluntary disruptions \
+                  take down at the same time. Set either --min-available or --max-unavailable.",
+    examples: "  # Keep at least two pods of the database running
+  kubectl create poddisruptionbudget db --selector=app=db --min-available=2
   
-  # Create a pod disruption budget named my-pdb that will select all pods with the app=nginx label
-  # and require at least half of the pods selected to be available at any point in time
-  kubectl create pdb my-pdb --selector=app=nginx --min-available=50%",
+  # Allow the eviction of a quarter of the web pods at a time
+  kubectl create pdb web --selector=app=web,tier=frontend --max-unavailable=25%",
     usage: "kubectl create poddisruptionbudget NAME --selector=SELECTOR --min-available=N [--dry-run=server|client|none] [options]",
     flags: &[
         flags::SAVE_CONFIG,
@@ -25,16 +24,12 @@ pub static COMMAND: Command = Command {
         flags::VALIDATE,
         &[
             flags::field_manager("kubectl-create"),
-            Flag::text(
-                "max-unavailable",
-                "",
-                "The maximum number or percentage of unavailable pods this budget requires.",
-            ),
-            Flag::text("min-available", "", "The minimum number or percentage of available pods this budget requires."),
+            Flag::text("max-unavailable", "", "Number or percentage of selected pods that may be unavailable."),
+            Flag::text("min-available", "", "Number or percentage of selected pods that must stay available."),
             Flag::text(
                 "selector",
                 "",
-                "A label selector to use for this budget. Only equality-based selector requirements are supported.",
+                "Labels of the pods that the budget protects; only equality-based requirements are supported.",
             ),
         ],
     ],

@@ -8,16 +8,17 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "priorityclass",
     aliases: &["pc"],
-    summary: "Create a priority class with the specified name",
-    description: "Create a priority class with the specified name, value, globalDefault and description.",
-    examples: r#"  # Create a priority class named high-priority
-  kubectl create priorityclass high-priority --value=1000 --description="high priority"
+    summary: "Create a priority class",
+    description: "Create a priority class, which gives pods a scheduling priority. Pods with a higher value are \
+                  scheduled first and can preempt others.",
+    examples: r#"  # Create a class for important pods
+  kubectl create priorityclass critical --value=100000 --description="Pods that serve customers"
   
-  # Create a priority class named default-priority that is considered as the global default priority
-  kubectl create priorityclass default-priority --value=1000 --global-default=true --description="default priority"
+  # Create the class of pods that name none
+  kubectl create priorityclass normal --value=1000 --global-default
   
-  # Create a priority class named high-priority that cannot preempt pods with lower priority
-  kubectl create priorityclass high-priority --value=1000 --description="high priority" --preemption-policy="Never""#,
+  # Create a class whose pods wait for free resources instead of preempting others
+  kubectl create pc batch --value=5000 --preemption-policy=Never"#,
     usage: "kubectl create priorityclass NAME --value=VALUE --global-default=BOOL [--dry-run=server|client|none] [options]",
     flags: &[
         flags::SAVE_CONFIG,
@@ -25,22 +26,15 @@ pub static COMMAND: Command = Command {
         flags::DRY_RUN,
         flags::VALIDATE,
         &[
-            Flag::text(
-                "description",
-                "",
-                "description is an arbitrary string that usually provides guidelines on when this priority class should be used.",
-            ),
+            Flag::text("description", "", "Text that explains when to use the class."),
             flags::field_manager("kubectl-create"),
-            Flag::bool(
-                "global-default",
-                "global-default specifies whether this PriorityClass should be considered as the default priority.",
-            ),
+            Flag::bool("global-default", "Use the class for pods that name no priority class."),
             Flag::text(
                 "preemption-policy",
                 "PreemptLowerPriority",
-                "preemption-policy is the policy for preempting pods with lower priority.",
+                "Whether pods of the class preempt pods with lower priority: PreemptLowerPriority or Never.",
             ),
-            Flag::int("value", "0", "the value of this priority class."),
+            Flag::int("value", "0", "Priority of the pods; a higher value takes precedence."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

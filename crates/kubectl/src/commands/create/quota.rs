@@ -8,19 +8,26 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "quota",
     aliases: &["resourcequota"],
-    summary: "Create a quota with the specified name",
-    description: "Create a resource quota with the specified name, hard limits, and optional scopes.",
-    examples: "  # Create a new resource quota named my-quota
-  kubectl create quota my-quota --hard=cpu=1,memory=1G,pods=2,services=3,replicationcontrollers=2,resourcequotas=1,secrets=5,persistentvolumeclaims=10
+    summary: "Create a resource quota",
+    description: "Create a resource quota, which limits the total resource usage and the number of objects in a \
+                  namespace. Scopes restrict the objects that count.",
+    examples: "  # Limit the number of pods and the CPU and memory that they request
+  kubectl create quota team-a --hard=pods=20,requests.cpu=8,requests.memory=16Gi
   
-  # Create a new resource quota named best-effort
-  kubectl create quota best-effort --hard=pods=100 --scopes=BestEffort",
+  # Limit the number of pods that have a deadline
+  kubectl create quota batch --hard=pods=50 --scopes=Terminating",
     usage: "kubectl create quota NAME [--hard=key1=value1,key2=value2] [--scopes=Scope1,Scope2] [--dry-run=server|client|none] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        flags::field_manager("kubectl-create"),
-        Flag::text("hard", "", "A comma-delimited set of resource=quantity pairs that define a hard limit."),
-        Flag::text("scopes", "", "A comma-delimited set of quota scopes that must all match each object tracked by the quota."),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            flags::field_manager("kubectl-create"),
+            Flag::text("hard", "", "Limits as resource=quantity pairs, separated by commas."),
+            Flag::text("scopes", "", "Scopes, separated by commas, that an object must all match to count."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -7,19 +7,17 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "role",
-    summary: "Create a role with single rule",
-    description: "Create a role with single rule.",
-    examples: r#"  # Create a role named "pod-reader" that allows user to perform "get", "watch" and "list" on pods
-  kubectl create role pod-reader --verb=get --verb=list --verb=watch --resource=pods
+    summary: "Create a role with one rule",
+    description: "Create a role, which grants verbs on resources within one namespace. The role has a single rule; use \
+                  a manifest for more.",
+    examples: "  # Allow reading config maps and secrets
+  kubectl create role config-reader --verb=get,list,watch --resource=configmaps,secrets
   
-  # Create a role named "pod-reader" with ResourceName specified
-  kubectl create role pod-reader --verb=get --resource=pods --resource-name=readablepod --resource-name=anotherpod
+  # Allow changing two deployments only
+  kubectl create role deployer --verb=get,patch --resource=deployments.apps --resource-name=web --resource-name=worker
   
-  # Create a role named "foo" with API Group specified
-  kubectl create role foo --verb=get,list,watch --resource=rs.apps
-  
-  # Create a role named "foo" with SubResource specified
-  kubectl create role foo --verb=get,list,watch --resource=pods,pods/status"#,
+  # Allow reading the logs of pods, which are a subresource
+  kubectl create role log-reader --verb=get --resource=pods/log",
     usage: "kubectl create role NAME --verb=verb --resource=resource.group/subresource [--resource-name=resourcename] [--dry-run=server|client|none] [options]",
     flags: &[
         flags::SAVE_CONFIG,
@@ -28,12 +26,9 @@ pub static COMMAND: Command = Command {
         flags::VALIDATE,
         &[
             flags::field_manager("kubectl-create"),
-            Flag::list("resource", "Resource that the rule applies to"),
-            Flag::array(
-                "resource-name",
-                "Resource in the white list that the rule applies to, repeat this flag for multiple items",
-            ),
-            Flag::list("verb", "Verb that applies to the resources contained in the rule"),
+            Flag::list("resource", "Resource of the rule, as resource, resource.group, or either with /subresource."),
+            Flag::array("resource-name", "Name of an object to which the rule is restricted; can be repeated."),
+            Flag::list("verb", "Verb that the rule allows on the resources."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

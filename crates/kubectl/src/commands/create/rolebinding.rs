@@ -7,13 +7,17 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "rolebinding",
-    summary: "Create a role binding for a particular role or cluster role",
-    description: "Create a role binding for a particular role or cluster role.",
-    examples: "  # Create a role binding for user1, user2, and group1 using the admin cluster role
-  kubectl create rolebinding admin --clusterrole=admin --user=user1 --user=user2 --group=group1
+    summary: "Bind a role or cluster role within a namespace",
+    description: "Create a role binding, which grants the permissions of a role or cluster role to users, groups, and \
+                  service accounts within one namespace.",
+    examples: "  # Let two users edit the objects of a namespace
+  kubectl create rolebinding editors --clusterrole=edit --user=alice --user=bob -n staging
   
-  # Create a role binding for service account monitoring:sa-dev using the admin role
-  kubectl create rolebinding admin-binding --role=admin --serviceaccount=monitoring:sa-dev",
+  # Grant a role to a service account
+  kubectl create rolebinding worker-config --role=config-reader --serviceaccount=jobs:worker
+  
+  # Grant a cluster role to a group
+  kubectl create rolebinding support-view --clusterrole=view --group=support",
     usage: "kubectl create rolebinding NAME --clusterrole=NAME|--role=NAME [--user=username] [--group=groupname] [--serviceaccount=namespace:serviceaccountname] [--dry-run=server|client|none] [options]",
     flags: &[
         flags::SAVE_CONFIG,
@@ -21,15 +25,15 @@ pub static COMMAND: Command = Command {
         flags::DRY_RUN,
         flags::VALIDATE,
         &[
-            Flag::text("clusterrole", "", "ClusterRole this RoleBinding should reference"),
+            Flag::text("clusterrole", "", "Cluster role to bind."),
             flags::field_manager("kubectl-create"),
-            Flag::array("group", "Groups to bind to the role. The flag can be repeated to add multiple groups."),
-            Flag::text("role", "", "Role this RoleBinding should reference"),
+            Flag::array("group", "Group that receives the permissions; can be repeated."),
+            Flag::text("role", "", "Role to bind."),
             Flag::array(
                 "serviceaccount",
-                "Service accounts to bind to the role, in the format <namespace>:<name>. The flag can be repeated to add multiple service accounts.",
+                "Service account that receives the permissions, as <namespace>:<name>; can be repeated.",
             ),
-            Flag::array("user", "Usernames to bind to the role. The flag can be repeated to add multiple users."),
+            Flag::array("user", "User who receives the permissions; can be repeated."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

@@ -8,14 +8,9 @@ use crate::command::Command;
 
 pub static COMMAND: Command = Command {
     name: "secret",
-    summary: "Create a secret using a specified subcommand",
-    description: "Create a secret with specified type.
-
- A docker-registry type secret is for accessing a container registry.
-
- A generic type secret indicate an Opaque secret type.
-
- A tls type secret holds TLS certificate and its associated key.",
+    summary: "Create a secret",
+    description: "Create a secret: credentials for an image registry (docker-registry), arbitrary data (generic), or a \
+                  certificate with its key (tls).",
     usage: "kubectl create secret (docker-registry | generic | tls) [options]",
     commands: &[&docker_registry::COMMAND, &generic::COMMAND, &tls::COMMAND],
 

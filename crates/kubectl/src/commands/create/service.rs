@@ -9,8 +9,8 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "service",
     aliases: &["svc"],
-    summary: "Create a service using a specified subcommand",
-    description: "Create a service using a specified subcommand.",
+    summary: "Create a service",
+    description: "Create a service of the type that the subcommand names.",
     usage: "kubectl create service [flags] [options]",
     commands: &[&CLUSTER_IP, &EXTERNAL_NAME, &LOAD_BALANCER, &NODE_PORT],
 
@@ -19,13 +19,14 @@ pub static COMMAND: Command = Command {
 
 static CLUSTER_IP: Command = Command {
     name: "clusterip",
-    summary: "Create a ClusterIP service",
-    description: "Create a ClusterIP service with the specified name.",
-    examples: r#"  # Create a new ClusterIP service named my-cs
-  kubectl create service clusterip my-cs --tcp=5678:8080
+    summary: "Create a service with an IP inside the cluster",
+    description: "Create a ClusterIP service, which is reachable inside the cluster only. It selects the pods with the \
+                  label app=NAME.",
+    examples: "  # Forward port 80 of the service to port 8080 of the pods
+  kubectl create service clusterip web --tcp=80:8080
   
-  # Create a new ClusterIP service named my-cs (in headless mode)
-  kubectl create service clusterip my-cs --clusterip="None""#,
+  # Create a headless service
+  kubectl create service clusterip db --clusterip=None --tcp=5432",
     usage: "kubectl create service clusterip NAME [--tcp=<port>:<targetPort>] [--dry-run=server|client|none] [options]",
     flags: &[
         flags::SAVE_CONFIG,
@@ -33,13 +34,9 @@ static CLUSTER_IP: Command = Command {
         flags::DRY_RUN,
         flags::VALIDATE,
         &[
-            Flag::text(
-                "clusterip",
-                "",
-                "Assign your own ClusterIP or set to 'None' for a 'headless' service (no loadbalancing).",
-            ),
+            Flag::text("clusterip", "", "IP address of the service, or 'None' for a headless service."),
             flags::field_manager("kubectl-create"),
-            Flag::list("tcp", "Port pairs can be specified as '<port>:<targetPort>'."),
+            Flag::list("tcp", "Port of the service and of the pods, as '<port>:<targetPort>'; can be repeated."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(cluster_ip(context, invocation))),
@@ -48,28 +45,39 @@ static CLUSTER_IP: Command = Command {
 
 static EXTERNAL_NAME: Command = Command {
     name: "externalname",
-    summary: "Create an ExternalName service",
-    description: "Create an ExternalName service with the specified name.
-
- ExternalName service references to an external DNS address instead of only pods, which will allow application authors to reference services that exist off platform, on other clusters, or locally.",
-    examples: "  # Create a new ExternalName service named my-ns
-  kubectl create service externalname my-ns --external-name bar.com",
+    summary: "Create a service that is an alias of a DNS name",
+    description: "Create an ExternalName service, which cluster DNS resolves to a host name outside of the cluster.",
+    examples: "  # Make an external database available as db
+  kubectl create service externalname db --external-name=postgres.example.com
+  
+  # Print the manifest of the service without creating it
+  kubectl create service externalname db --external-name=postgres.example.com --dry-run=client -o yaml",
     usage: "kubectl create service externalname NAME --external-name external.name [--dry-run=server|client|none] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        Flag::text("external-name", "", "External name of service"),
-        flags::field_manager("kubectl-create"),
-        Flag::list("tcp", "Port pairs can be specified as '<port>:<targetPort>'."),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            Flag::text("external-name", "", "DNS name to which the service resolves."),
+            flags::field_manager("kubectl-create"),
+            Flag::list("tcp", "Port of the service and of the pods, as '<port>:<targetPort>'; can be repeated."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(external_name(context, invocation))),
     ..Command::EMPTY
 };
 
 static LOAD_BALANCER: Command = Command {
     name: "loadbalancer",
-    summary: "Create a LoadBalancer service",
-    description: "Create a LoadBalancer service with the specified name.",
-    examples: "  # Create a new LoadBalancer service named my-lbs
-  kubectl create service loadbalancer my-lbs --tcp=5678:8080",
+    summary: "Create a service behind an external load balancer",
+    description: "Create a LoadBalancer service, for which the provider of the cluster sets up an external load \
+                  balancer. It selects the pods with the label app=NAME.",
+    examples: "  # Forward port 443 of the load balancer to port 8443 of the pods
+  kubectl create service loadbalancer web --tcp=443:8443
+  
+  # Forward two ports
+  kubectl create service loadbalancer web --tcp=80:8080 --tcp=443:8443",
     usage: "kubectl create service loadbalancer NAME [--tcp=port:targetPort] [--dry-run=server|client|none] [options]",
     flags: &[
         flags::SAVE_CONFIG,
@@ -78,7 +86,7 @@ static LOAD_BALANCER: Command = Command {
         flags::VALIDATE,
         &[
             flags::field_manager("kubectl-create"),
-            Flag::list("tcp", "Port pairs can be specified as '<port>:<targetPort>'."),
+            Flag::list("tcp", "Port of the service and of the pods, as '<port>:<targetPort>'; can be repeated."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(load_balancer(context, invocation))),
@@ -87,10 +95,14 @@ static LOAD_BALANCER: Command = Command {
 
 static NODE_PORT: Command = Command {
     name: "nodeport",
-    summary: "Create a NodePort service",
-    description: "Create a NodePort service with the specified name.",
-    examples: "  # Create a new NodePort service named my-ns
-  kubectl create service nodeport my-ns --tcp=5678:8080",
+    summary: "Create a service on a port of every node",
+    description: "Create a NodePort service, which is reachable on the same port of every node. It selects the pods \
+                  with the label app=NAME.",
+    examples: "  # Let the server choose the port of the nodes
+  kubectl create service nodeport web --tcp=80:8080
+  
+  # Choose the port of the nodes
+  kubectl create service nodeport web --tcp=80:8080 --node-port=30080",
     usage: "kubectl create service nodeport NAME [--tcp=port:targetPort] [--dry-run=server|client|none] [options]",
     flags: &[
         flags::SAVE_CONFIG,
@@ -99,8 +111,8 @@ static NODE_PORT: Command = Command {
         flags::VALIDATE,
         &[
             flags::field_manager("kubectl-create"),
-            Flag::int("node-port", "0", "Port used to expose the service on each node in a cluster."),
-            Flag::list("tcp", "Port pairs can be specified as '<port>:<targetPort>'."),
+            Flag::int("node-port", "0", "Port of the service on every node."),
+            Flag::list("tcp", "Port of the service and of the pods, as '<port>:<targetPort>'; can be repeated."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(node_port(context, invocation))),

@@ -8,10 +8,13 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "serviceaccount",
     aliases: &["sa"],
-    summary: "Create a service account with the specified name",
-    description: "Create a service account with the specified name.",
-    examples: "  # Create a new service account named my-service-account
-  kubectl create serviceaccount my-service-account",
+    summary: "Create a service account",
+    description: "Create a service account, the identity of processes in pods towards the API server.",
+    examples: "  # Create the service account worker
+  kubectl create serviceaccount worker
+  
+  # Create a service account in another namespace
+  kubectl create sa backup -n jobs",
     usage: "kubectl create serviceaccount NAME [--dry-run=server|client|none] [options]",
     flags: &[
         flags::SAVE_CONFIG,

@@ -10,52 +10,41 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "token",
-    summary: "Request a service account token",
-    description: "Request a service account token.",
-    examples: r#"  # Request a token to authenticate to the kube-apiserver as the service account "myapp" in the current namespace
-  kubectl create token myapp
+    summary: "Request a token for a service account",
+    description: "Request a token with which to authenticate as a service account, and print it. The token expires, \
+                  and can be bound to the lifetime of an object.",
+    examples: "  # Request a token for a service account in another namespace
+  kubectl create token worker -n jobs
   
-  # Request a token for a service account in a custom namespace
-  kubectl create token myapp --namespace myns
+  # Request a token that is valid for one hour and for one audience
+  kubectl create token worker --duration=1h --audience=https://vault.example
   
-  # Request a token with a custom expiration
-  kubectl create token myapp --duration 10m
-  
-  # Request a token with a custom audience
-  kubectl create token myapp --audience https://example.com
-  
-  # Request a token bound to an instance of a Secret object
-  kubectl create token myapp --bound-object-kind Secret --bound-object-name mysecret
-  
-  # Request a token bound to an instance of a Secret object with a specific UID
-  kubectl create token myapp --bound-object-kind Secret --bound-object-name mysecret --bound-object-uid 0d4691ed-659b-4935-a832-355f77ee47cc"#,
+  # Request a token that becomes invalid when a pod is deleted
+  kubectl create token worker --bound-object-kind=Pod --bound-object-name=worker-0",
     usage: "kubectl create token SERVICE_ACCOUNT_NAME [options]",
     flags: &[
         flags::OUTPUT,
         &[
-            Flag::array(
-                "audience",
-                "Audience of the requested token. If unset, defaults to requesting a token for use with the Kubernetes API server. May be repeated to request a token valid for multiple audiences.",
-            ),
+            Flag::array("audience", "Audience of the token, which defaults to the API server; can be repeated."),
             Flag::text(
                 "bound-object-kind",
                 "",
-                "Kind of an object to bind the token to. Supported kinds are Node, Pod, Secret. If set, --bound-object-name must be provided.",
+                "Kind of the object to bind the token to: Node, Pod, or Secret; requires --bound-object-name.",
             ),
             Flag::text(
                 "bound-object-name",
                 "",
-                "Name of an object to bind the token to. The token will expire when the object is deleted. Requires --bound-object-kind.",
+                "Name of the object whose deletion invalidates the token; requires --bound-object-kind.",
             ),
             Flag::text(
                 "bound-object-uid",
                 "",
-                "UID of an object to bind the token to. Requires --bound-object-kind and --bound-object-name. If unset, the UID of the existing object is used.",
+                "UID of the object to bind the token to, which defaults to that of the existing object.",
             ),
             Flag::duration(
                 "duration",
                 "0s",
-                "Requested lifetime of the issued token. If not set or if set to 0, the lifetime will be determined by the server automatically. The server may return a token with a longer or shorter lifetime.",
+                "Requested lifetime, which the server may change; 0 leaves the choice to the server.",
             ),
         ],
     ],

@@ -12,14 +12,14 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static PAUSE: Command = Command {
     name: "pause",
-    summary: "Mark the provided resource as paused",
-    description: "Mark the provided resource as paused.
+    summary: "Pause the rollout of a Deployment",
+    description: "Pause a Deployment: its pods keep running, but changes of its pod template have no effect until \
+        \"kubectl rollout resume\". Only Deployments can be paused.",
+    examples: "  # Collect several changes of web before they roll out
+  kubectl rollout pause deployment/web
 
- Paused resources will not be reconciled by a controller. Use \"kubectl rollout resume\" to resume a paused resource. Currently only deployments support being paused.",
-    examples: "  # Mark the nginx deployment as paused
-  # Any current state of the deployment will continue its function; new updates
-  # to the deployment will not have an effect as long as the deployment is paused
-  kubectl rollout pause deployment/nginx",
+  # Pause all Deployments of the shop
+  kubectl rollout pause deployment -l part-of=shop",
     usage: "kubectl rollout pause RESOURCE [options]",
     flags: &[flags::OUTPUT, flags::SELECTOR, flags::DIRECTORY, &[FILENAME, flags::field_manager("kubectl-rollout")]],
     run: Some(|context, invocation| Box::pin(run(context, invocation, Change::Pause))),
@@ -28,12 +28,14 @@ pub static PAUSE: Command = Command {
 
 pub static RESUME: Command = Command {
     name: "resume",
-    summary: "Resume a paused resource",
-    description: "Resume a paused resource.
+    summary: "Continue the rollout of a paused Deployment",
+    description: "Continue a paused Deployment, which rolls out all changes made in the meantime. Only Deployments \
+        can be resumed.",
+    examples: "  # Roll out the changes made since web was paused
+  kubectl rollout resume deployment/web
 
- Paused resources will not be reconciled by a controller. By resuming a resource, we allow it to be reconciled again. Currently only deployments support being resumed.",
-    examples: "  # Resume an already paused deployment
-  kubectl rollout resume deployment/nginx",
+  # Resume the Deployments of a file
+  kubectl rollout resume -f shop.yaml",
     usage: "kubectl rollout resume RESOURCE [options]",
     flags: &[flags::OUTPUT, flags::SELECTOR, flags::DIRECTORY, &[FILENAME, flags::field_manager("kubectl-rollout")]],
     run: Some(|context, invocation| Box::pin(run(context, invocation, Change::Resume))),
@@ -42,21 +44,17 @@ pub static RESUME: Command = Command {
 
 pub static RESTART: Command = Command {
     name: "restart",
-    summary: "Restart a resource",
-    description: "Restart a resource.
+    summary: "Replace the pods of a workload",
+    description: "Start a new rollout of a Deployment, DaemonSet, or StatefulSet with an unchanged configuration. \
+        Pods are replaced step by step, according to the workload's update strategy.",
+    examples: "  # Replace the pods of web, such as after a change of its ConfigMap
+  kubectl rollout restart deployment/web
 
-        Resource rollout will be restarted.",
-    examples: "  # Restart all deployments in the test-namespace namespace
-  kubectl rollout restart deployment -n test-namespace
-  
-  # Restart a deployment
-  kubectl rollout restart deployment/nginx
-  
-  # Restart a daemon set
-  kubectl rollout restart daemonset/abc
-  
-  # Restart deployments with the app=nginx label
-  kubectl rollout restart deployment --selector=app=nginx",
+  # Replace the pods of all StatefulSets in a namespace
+  kubectl rollout restart statefulset -n databases
+
+  # Replace the pods of all Deployments of the shop
+  kubectl rollout restart deployment -l part-of=shop",
     usage: "kubectl rollout restart RESOURCE [options]",
     flags: &[flags::OUTPUT, flags::SELECTOR, flags::DIRECTORY, &[FILENAME, flags::field_manager("kubectl-rollout")]],
     run: Some(|context, invocation| Box::pin(run(context, invocation, Change::Restart))),

@@ -11,19 +11,23 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "history",
-    summary: "View rollout history",
-    description: "View previous rollout revisions and configurations.",
-    examples: "  # View the rollout history of a deployment
-  kubectl rollout history deployment/abc
-  
-  # View the details of daemonset revision 3
-  kubectl rollout history daemonset/abc --revision=3",
+    summary: "List the revisions of a workload",
+    description: "List the revisions of a Deployment, DaemonSet, or StatefulSet with their change causes, or show \
+        the pod template of one revision.",
+    examples: "  # List the revisions of web
+  kubectl rollout history deployment/web
+
+  # Show the pod template of revision 4 of log-agent
+  kubectl rollout history daemonset/log-agent --revision=4
+
+  # Print revision 4 of web as YAML
+  kubectl rollout history deployment/web --revision=4 -o yaml",
     usage: "kubectl rollout history (TYPE NAME | TYPE/NAME) [flags] [options]",
     flags: &[
         flags::OUTPUT,
         flags::SELECTOR,
         flags::DIRECTORY,
-        &[FILENAME, Flag::int("revision", "0", "See the details, including podTemplate of the revision specified")],
+        &[FILENAME, Flag::int("revision", "0", "Show the pod template of this revision instead of a list.")],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY

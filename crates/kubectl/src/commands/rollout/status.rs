@@ -16,19 +16,33 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "status",
-    summary: "Show the status of the rollout",
-    description: "Show the status of the rollout.
+    summary: "Wait for a rollout and show its progress",
+    description: "Show the progress of the latest rollout until it is complete. A rollout that starts meanwhile is \
+        followed too, unless --revision is given, which makes the command fail as soon as another revision \
+        runs.",
+    examples: "  # Wait for the rollout of web
+  kubectl rollout status deployment/web
 
- By default 'rollout status' will watch the status of the latest rollout until it's done. If you don't want to wait for the rollout to finish then you can use --watch=false. Note that if a new rollout starts in-between, then 'rollout status' will continue watching the latest revision. If you want to pin to a specific revision and abort if it is rolled over by another revision, use --revision=N where N is the revision you need to watch for.",
-    examples: "  # Watch the rollout status of a deployment
-  kubectl rollout status deployment/nginx",
+  # Wait for five minutes at most
+  kubectl rollout status deployment/web --timeout=5m
+
+  # Print the current state only
+  kubectl rollout status statefulset/db --watch=false",
     usage: "kubectl rollout status (TYPE NAME | TYPE/NAME) [flags] [options]",
-    flags: &[flags::SELECTOR, flags::DIRECTORY, &[
-        FILENAME,
-        Flag::bool("watch", "Watch the status of the rollout until it's done.").default("true").short('w'),
-        Flag::int("revision", "0", "Pin to a specific revision for showing its status. Defaults to 0 (last revision)."),
-        Flag::duration("timeout", "0s", "The length of time to wait before ending watch, zero means never. Any other values should contain a corresponding time unit (e.g. 1s, 2m, 3h)."),
-    ]],
+    flags: &[
+        flags::SELECTOR,
+        flags::DIRECTORY,
+        &[
+            FILENAME,
+            Flag::bool("watch", "Follow the rollout until it is complete.").default("true").short('w'),
+            Flag::int("revision", "0", "Revision that must be the one rolled out; 0 means the latest."),
+            Flag::duration(
+                "timeout",
+                "0s",
+                "Time to wait, with a unit such as 1s, 2m, or 3h; zero means without limit.",
+            ),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -17,23 +17,27 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "undo",
-    summary: "Undo a previous rollout",
-    description: "Roll back to a previous rollout.",
-    examples: "  # Roll back to the previous deployment
-  kubectl rollout undo deployment/abc
-  
-  # Roll back to daemonset revision 3
-  kubectl rollout undo daemonset/abc --to-revision=3
-  
-  # Roll back to the previous deployment with dry-run
-  kubectl rollout undo --dry-run=server deployment/abc",
+    summary: "Return to an earlier revision",
+    description: "Set the pod template of a Deployment, DaemonSet, or StatefulSet to that of an earlier revision, \
+        which starts a new rollout.",
+    examples: "  # Return to the revision before the current one
+  kubectl rollout undo deployment/web
+
+  # Return to revision 4
+  kubectl rollout undo daemonset/log-agent --to-revision=4
+
+  # Show what would change
+  kubectl rollout undo deployment/web --dry-run=server",
     usage: "kubectl rollout undo (TYPE NAME | TYPE/NAME) [flags] [options]",
     flags: &[
         flags::OUTPUT,
         flags::DRY_RUN,
         flags::SELECTOR,
         flags::DIRECTORY,
-        &[FILENAME, Flag::int("to-revision", "0", "The revision to rollback to. Default to 0 (last revision).")],
+        &[
+            FILENAME,
+            Flag::int("to-revision", "0", "Revision to return to; 0 means the one before the current revision."),
+        ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY

@@ -20,64 +20,46 @@ static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "Con
 
 pub static COMMAND: Command = Command {
     name: "env",
-    summary: "Update environment variables on a pod template",
-    description: r#"Update environment variables on a pod template.
-
- List environment variable definitions in one or more pods, pod templates. Add, update, or remove container environment variable definitions in one or more pod templates (within replication controllers or deployment configurations). View or modify the environment variable definitions on all containers in the specified pods or pod templates, or just those that match a wildcard.
-
- If "--env -" is passed, environment variables can be read from STDIN using the standard env syntax.
-
- Possible resources include (case insensitive):
-
-        pod (po), replicationcontroller (rc), deployment (deploy), daemonset (ds), statefulset (sts), cronjob (cj), replicaset (rs)"#,
-    examples: r#"  # Update deployment 'registry' with a new environment variable
-  kubectl set env deployment/registry STORAGE_DIR=/local
+    summary: "Change or list environment variables of containers",
+    description: "Set, remove, or list environment variables of the containers in pods and pod templates. NAME=VALUE \
+                  sets a variable, NAME- removes it, and - reads NAME=VALUE lines from standard input. Supported \
+                  types are pod, replicationcontroller, deployment, daemonset, statefulset, cronjob, and replicaset.",
+    examples: "  # Set one variable and remove another
+  kubectl set env deployment/web LOG_LEVEL=debug CACHE_DIR-
   
-  # List the environment variables defined on a deployments 'sample-build'
-  kubectl set env deployment/sample-build --list
+  # List the variables of all deployments, with the values of references
+  kubectl set env deployments --all --list --resolve
   
-  # List the environment variables defined on all pods
-  kubectl set env pods --all --list
+  # Refer to two keys of a secret, as variables that start with DB_
+  kubectl set env statefulset/db --from=secret/db --keys=username,password --prefix=DB_
   
-  # Output modified deployment in YAML, and does not alter the object on the server
-  kubectl set env deployment/sample-build STORAGE_DIR=/data -o yaml
+  # Change one container only
+  kubectl set env deployment/worker -c mailer QUEUE=mail
   
-  # Update all containers in all replication controllers in the project to have ENV=prod
-  kubectl set env rc --all ENV=prod
-  
-  # Import environment from a secret
-  kubectl set env --from=secret/mysecret deployment/myapp
-  
-  # Import environment from a config map with a prefix
-  kubectl set env --from=configmap/myconfigmap --prefix=MYSQL_ deployment/myapp
-  
-  # Import specific keys from a config map
-  kubectl set env --keys=my-example-key --from=configmap/myconfigmap deployment/myapp
-  
-  # Remove the environment variable ENV from container 'c1' in all deployment configs
-  kubectl set env deployments --all --containers="c1" ENV-
-  
-  # Remove the environment variable ENV from a deployment definition on disk and
-  # update the deployment config on the server
-  kubectl set env -f deploy.json ENV-
-  
-  # Set some of the local shell environment into a deployment config on the server
-  env | grep RAILS_ | kubectl set env -e - deployment/registry"#,
+  # Copy variables of the shell
+  env | grep ^APP_ | kubectl set env deployment/web -e -",
     usage: "kubectl set env RESOURCE/NAME KEY_1=VAL_1 ... KEY_N=VAL_N [options]",
-    flags: &[flags::OUTPUT, flags::DRY_RUN, flags::SELECTOR, flags::DIRECTORY, &[
-        Flag::bool("all", "If true, select all resources in the namespace of the specified resource types"),
-        Flag::text("containers", "*", "The names of containers in the selected pod templates to change - may use wildcards").short('c'),
-        Flag::array("env", "Specify a key-value pair for an environment variable to set into each container.").short('e'),
-        flags::field_manager("kubectl-set"),
-        flags::filename("Filename, directory, or URL to files the resource to update the env"),
-        Flag::text("from", "", "The name of a resource from which to inject environment variables"),
-        Flag::list("keys", "Comma-separated list of keys to import from specified resource"),
-        Flag::bool("list", "If true, display the environment and any changes in the standard format. this flag will removed when we have kubectl view env."),
-        Flag::bool("local", "If true, set env will NOT contact api-server but run locally."),
-        Flag::bool("overwrite", "If true, allow environment to be overwritten, otherwise reject updates that overwrite existing environment.").default("true"),
-        Flag::text("prefix", "", "Prefix to append to variable names"),
-        Flag::bool("resolve", "If true, show secret or configmap references when listing variables"),
-    ]],
+    flags: &[
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::SELECTOR,
+        flags::DIRECTORY,
+        &[
+            Flag::bool("all", "Change all objects of the given types in the namespace."),
+            Flag::text("containers", "*", "Names of the containers to change, with wildcards.").short('c'),
+            Flag::array("env", "Variable to set in the containers, as key=value; '-' reads standard input.").short('e'),
+            flags::field_manager("kubectl-set"),
+            flags::filename("Files, directories, or URLs that contain the objects to change."),
+            Flag::text("from", "", "Config map or secret whose keys become variables, as type/name."),
+            Flag::list("keys", "Keys to take from the object of --from, separated by commas."),
+            Flag::bool("list", "Print the variables with the changes instead of applying them."),
+            Flag::bool("local", "Change the objects in the files without contacting the API server."),
+            Flag::bool("overwrite", "Replace variables that already exist; if false, the command fails for them.")
+                .default("true"),
+            Flag::text("prefix", "", "Text to put before the names of the variables that are set."),
+            Flag::bool("resolve", "With --list, print the values of references to config maps, secrets, and fields."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

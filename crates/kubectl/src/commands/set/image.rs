@@ -11,30 +11,35 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "image",
-    summary: "Update the image of a pod template",
-    description: "Update existing container image(s) of resources.
-
- Possible resources include (case insensitive):
-
-        pod (po), replicationcontroller (rc), deployment (deploy), daemonset (ds), statefulset (sts), cronjob (cj), replicaset (rs)",
-    examples: "  # Set a deployment's nginx container image to 'nginx:1.9.1', and its busybox container image to 'busybox'
-  kubectl set image deployment/nginx busybox=busybox nginx=nginx:1.9.1
+    summary: "Change the images of containers",
+    description: "Change the images of containers in pods and pod templates, by container name. The name * stands for \
+                  all containers. Supported types are pod, replicationcontroller, deployment, daemonset, statefulset, \
+                  cronjob, and replicaset.",
+    examples: "  # Change the images of two containers
+  kubectl set image deployment/web app=registry.example/web:3 proxy=envoyproxy/envoy:v1.34.0
   
-  # Update all deployments' and rc's nginx container's image to 'nginx:1.9.1'
-  kubectl set image deployments,rc nginx=nginx:1.9.1 --all
+  # Change the container app in all deployments that have a label
+  kubectl set image deployments -l stage=test app=registry.example/web:3
   
-  # Update image of all containers of daemonset abc to 'nginx:1.9.1'
-  kubectl set image daemonset abc *=nginx:1.9.1
+  # Change all containers of a stateful set
+  kubectl set image statefulset db '*=postgres:17'
   
-  # Print result (in yaml format) of updating nginx container image from local file, without hitting the server
-  kubectl set image -f path/to/file.yaml nginx=nginx:1.9.1 --local -o yaml",
+  # Change a manifest and print the result
+  kubectl set image --local -f worker.yaml worker=registry.example/worker:5 -o yaml",
     usage: "kubectl set image (-f FILENAME | TYPE NAME) CONTAINER_NAME_1=CONTAINER_IMAGE_1 ... CONTAINER_NAME_N=CONTAINER_IMAGE_N [options]",
-    flags: &[RECORD, flags::OUTPUT, flags::DRY_RUN, flags::SELECTOR, flags::DIRECTORY, &[
-        Flag::bool("all", "Select all resources, in the namespace of the specified resource types"),
-        flags::field_manager("kubectl-set"),
-        flags::filename("Filename, directory, or URL to files identifying the resource to get from a server."),
-        Flag::bool("local", "If true, set image will NOT contact api-server but run locally."),
-    ]],
+    flags: &[
+        RECORD,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::SELECTOR,
+        flags::DIRECTORY,
+        &[
+            Flag::bool("all", "Change all objects of the given types in the namespace."),
+            flags::field_manager("kubectl-set"),
+            flags::filename("Files, directories, or URLs that contain the objects to change."),
+            Flag::bool("local", "Change the objects in the files without contacting the API server."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

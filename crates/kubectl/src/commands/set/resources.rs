@@ -10,33 +10,42 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "resources",
-    summary: "Update resource requests/limits on objects with pod templates",
-    description: r#"Specify compute resource requirements (CPU, memory) for any resource that defines a pod template.  If a pod is successfully scheduled, it is guaranteed the amount of resource requested, but may burst up to its specified limits.
-
- For each compute resource, if a limit is specified and a request is omitted, the request will default to the limit.
-
- Possible resources include (case insensitive): Use "kubectl api-resources" for a complete list of supported resources.."#,
-    examples: r#"  # Set a deployments nginx container cpu limits to "200m" and memory to "512Mi"
-  kubectl set resources deployment nginx -c=nginx --limits=cpu=200m,memory=512Mi
+    summary: "Change resource requests and limits of containers",
+    description: "Change the CPU, memory, and other resources that containers in pod templates request and are limited \
+                  to. The request of a resource defaults to its limit.",
+    examples: "  # Set requests and limits of all containers of a deployment
+  kubectl set resources deployment web --requests=cpu=250m,memory=128Mi --limits=cpu=1,memory=256Mi
   
-  # Set the resource request and limits for all containers in nginx
-  kubectl set resources deployment nginx --limits=cpu=200m,memory=512Mi --requests=cpu=100m,memory=256Mi
+  # Limit the memory of one container
+  kubectl set resources statefulset db -c exporter --limits=memory=64Mi
   
-  # Remove the resource requests for resources on containers in nginx
-  kubectl set resources deployment nginx --limits=cpu=0,memory=0 --requests=cpu=0,memory=0
-  
-  # Print the result (in yaml format) of updating nginx container limits from a local, without hitting the server
-  kubectl set resources -f path/to/file.yaml --limits=cpu=200m,memory=512Mi --local -o yaml"#,
+  # Change a manifest and print the result
+  kubectl set resources --local -f worker.yaml --requests=cpu=100m -o yaml",
     usage: "kubectl set resources (-f FILENAME | TYPE NAME)  ([--limits=LIMITS & --requests=REQUESTS] [options]",
-    flags: &[RECORD, flags::OUTPUT, flags::DRY_RUN, flags::SELECTOR, flags::DIRECTORY, &[
-        Flag::bool("all", "Select all resources, in the namespace of the specified resource types"),
-        Flag::text("containers", "*", "The names of containers in the selected pod templates to change, all containers are selected by default - may use wildcards").short('c'),
-        flags::field_manager("kubectl-set"),
-        flags::filename("Filename, directory, or URL to files identifying the resource to get from a server."),
-        Flag::text("limits", "", "The resource requirement requests for this container.  For example, 'cpu=100m,memory=256Mi'.  Note that server side components may assign requests depending on the server configuration, such as limit ranges."),
-        Flag::bool("local", "If true, set resources will NOT contact api-server but run locally."),
-        Flag::text("requests", "", "The resource requirement requests for this container.  For example, 'cpu=100m,memory=256Mi'.  Note that server side components may assign requests depending on the server configuration, such as limit ranges."),
-    ]],
+    flags: &[
+        RECORD,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::SELECTOR,
+        flags::DIRECTORY,
+        &[
+            Flag::bool("all", "Change all objects of the given types in the namespace."),
+            Flag::text("containers", "*", "Names of the containers to change, with wildcards.").short('c'),
+            flags::field_manager("kubectl-set"),
+            flags::filename("Files, directories, or URLs that contain the objects to change."),
+            Flag::text(
+                "limits",
+                "",
+                "Limits as resource=quantity pairs separated by commas, such as 'cpu=500m,memory=256Mi'.",
+            ),
+            Flag::bool("local", "Change the objects in the files without contacting the API server."),
+            Flag::text(
+                "requests",
+                "",
+                "Requests as resource=quantity pairs separated by commas, such as 'cpu=100m,memory=128Mi'.",
+            ),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -10,22 +10,40 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "selector",
-    summary: "Set the selector on a resource",
-    description: "Set the selector on a resource. Note that the new selector will overwrite the old selector if the resource had one prior to the invocation of 'set selector'.
-
- A selector must begin with a letter or number, and may contain letters, numbers, hyphens, dots, and underscores, up to 63 characters. If --resource-version is specified, then updates will use this resource version, otherwise the existing resource-version will be used. Note: currently selectors can only be set on Service objects.",
-    examples: r#"  # Set the labels and selector before creating a deployment/service pair
-  kubectl create service clusterip my-svc --clusterip="None" -o yaml --dry-run=client | kubectl set selector --local -f - 'environment=qa' -o yaml | kubectl create -f -
-  kubectl create deployment my-dep --image=nginx -o yaml --dry-run=client | kubectl label --local -f - environment=qa -o yaml | kubectl create -f -"#,
+    summary: "Replace the selector of a service",
+    description: "Replace the selector of services; objects of other types have no selector that can be changed. A \
+                  value has at most 63 letters, digits, hyphens, dots, and underscores, and starts with a letter or \
+                  digit. With --resource-version, the change fails if the object has another version.",
+    examples: "  # Direct a service to the pods of another release
+  kubectl set selector service web app=web,release=green
+  
+  # Change the service only if it still has a certain version
+  kubectl set selector service web app=web,release=green --resource-version=41720
+  
+  # Set the selector of a new service before it is created
+  kubectl create service clusterip db --tcp=5432 --dry-run=client -o yaml |
+    kubectl set selector --local -f - role=primary -o yaml |
+    kubectl create -f -",
     usage: "kubectl set selector (-f FILENAME | TYPE NAME) EXPRESSIONS [--resource-version=version] [options]",
-    flags: &[RECORD, flags::OUTPUT, flags::DRY_RUN, &[
-        Flag::bool("all", "Select all resources in the namespace of the specified resource types"),
-        flags::field_manager("kubectl-set"),
-        flags::filename("identifying the resource."),
-        Flag::bool("local", "If true, annotation will NOT contact api-server but run locally."),
-        Flag::bool("recursive", "Process the directory used in -f, --filename recursively. Useful when you want to manage related manifests organized within the same directory.").default("true").short('R'),
-        Flag::text("resource-version", "", "If non-empty, the selectors update will only succeed if this is the current resource-version for the object. Only valid when specifying a single resource."),
-    ]],
+    flags: &[
+        RECORD,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        &[
+            Flag::bool("all", "Change all objects of the given types in the namespace."),
+            flags::field_manager("kubectl-set"),
+            flags::filename("Files, directories, or URLs that contain the objects to change."),
+            Flag::bool("local", "Change the objects in the files without contacting the API server."),
+            Flag::bool("recursive", "Read the directories of --filename with all directories below them.")
+                .default("true")
+                .short('R'),
+            Flag::text(
+                "resource-version",
+                "",
+                "Version that the object must have for the change to succeed; only valid with a single object.",
+            ),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

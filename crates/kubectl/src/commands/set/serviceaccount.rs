@@ -11,24 +11,27 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "serviceaccount",
     aliases: &["sa"],
-    summary: "Update the service account of a resource",
-    description: "Update the service account of pod template resources.
-
- Possible resources (case insensitive) can be:
-
- replicationcontroller (rc), deployment (deploy), daemonset (ds), job, replicaset (rs), statefulset",
-    examples: "  # Set deployment nginx-deployment's service account to serviceaccount1
-  kubectl set serviceaccount deployment nginx-deployment serviceaccount1
+    summary: "Change the service account of pod templates",
+    description: "Change the service account under which the pods of an object run. Supported types are \
+                  replicationcontroller, deployment, daemonset, job, replicaset, and statefulset.",
+    examples: "  # Run the pods of a deployment as the service account web
+  kubectl set serviceaccount deployment web web
   
-  # Print the result (in YAML format) of updated nginx deployment with the service account from local file, without hitting the API server
-  kubectl set sa -f nginx-deployment.yaml serviceaccount1 --local --dry-run=client -o yaml",
+  # Change a manifest and print the result
+  kubectl set sa --local -f worker.yaml queue-reader -o yaml",
     usage: "kubectl set serviceaccount (-f FILENAME | TYPE NAME) SERVICE_ACCOUNT [options]",
-    flags: &[RECORD, flags::OUTPUT, flags::DRY_RUN, flags::DIRECTORY, &[
-        Flag::bool("all", "Select all resources, in the namespace of the specified resource types"),
-        flags::field_manager("kubectl-set"),
-        flags::filename("Filename, directory, or URL to files identifying the resource to get from a server."),
-        Flag::bool("local", "If true, set serviceaccount will NOT contact api-server but run locally."),
-    ]],
+    flags: &[
+        RECORD,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::DIRECTORY,
+        &[
+            Flag::bool("all", "Change all objects of the given types in the namespace."),
+            flags::field_manager("kubectl-set"),
+            flags::filename("Files, directories, or URLs that contain the objects to change."),
+            Flag::bool("local", "Change the objects in the files without contacting the API server."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

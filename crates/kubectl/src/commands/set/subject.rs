@@ -10,26 +10,33 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "subject",
-    summary: "Update the user, group, or service account in a role binding or cluster role binding",
-    description: "Update the user, group, or service account in a role binding or cluster role binding.",
-    examples: "  # Update a cluster role binding for serviceaccount1
-  kubectl set subject clusterrolebinding admin --serviceaccount=namespace:serviceaccount1
+    summary: "Add subjects to role bindings and cluster role bindings",
+    description: "Add users, groups, and service accounts to a role binding or cluster role binding. Subjects that it \
+                  already has are kept.",
+    examples: "  # Add two users and a group to a role binding
+  kubectl set subject rolebinding editors --user=alice --user=bob --group=support
   
-  # Update a role binding for user1, user2, and group1
-  kubectl set subject rolebinding admin --user=user1 --user=user2 --group=group1
+  # Add a service account to a cluster role binding
+  kubectl set subject clusterrolebinding monitor --serviceaccount=monitoring:collector
   
-  # Print the result (in YAML format) of updating rolebinding subjects from a local, without hitting the server
-  kubectl create rolebinding admin --role=admin --user=admin -o yaml --dry-run=client | kubectl set subject --local -f - --user=foo -o yaml",
+  # Change a manifest and print the result
+  kubectl set subject --local -f editors.yaml --user=carol -o yaml",
     usage: "kubectl set subject (-f FILENAME | TYPE NAME) [--user=username] [--group=groupname] [--serviceaccount=namespace:serviceaccountname] [--dry-run=server|client|none] [options]",
-    flags: &[flags::OUTPUT, flags::DRY_RUN, flags::SELECTOR, flags::DIRECTORY, &[
-        Flag::bool("all", "Select all resources, in the namespace of the specified resource types"),
-        flags::field_manager("kubectl-set"),
-        flags::filename("Filename, directory, or URL to files the resource to update the subjects"),
-        Flag::array("group", "Groups to bind to the role"),
-        Flag::bool("local", "If true, set subject will NOT contact api-server but run locally."),
-        Flag::array("serviceaccount", "Service accounts to bind to the role"),
-        Flag::array("user", "Usernames to bind to the role"),
-    ]],
+    flags: &[
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::SELECTOR,
+        flags::DIRECTORY,
+        &[
+            Flag::bool("all", "Change all objects of the given types in the namespace."),
+            flags::field_manager("kubectl-set"),
+            flags::filename("Files, directories, or URLs that contain the objects to change."),
+            Flag::array("group", "Group to add; can be repeated."),
+            Flag::bool("local", "Change the objects in the files without contacting the API server."),
+            Flag::array("serviceaccount", "Service account to add, as <namespace>:<name>; can be repeated."),
+            Flag::array("user", "User to add; can be repeated."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -15,31 +15,29 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "node",
     aliases: &["nodes", "no"],
-    summary: "Display resource (CPU/memory) usage of nodes",
-    description: "Display resource (CPU/memory) usage of nodes.
+    summary: "Show the CPU and memory usage of nodes",
+    description: "Show how much CPU and memory nodes use, as amounts and as percentages of what they can allocate \
+         to pods.",
+    examples: "  # Show all nodes, those with the highest memory usage first
+  kubectl top node --sort-by=memory
 
- The top-node command allows you to see the resource consumption of nodes.",
-    examples: "  # Show metrics for all nodes
-  kubectl top node
-  
-  # Show metrics for a given node
-  kubectl top node NODE_NAME",
+  # Show the node node-1, in percent of its whole capacity
+  kubectl top node node-1 --show-capacity
+
+  # Show the nodes with the label pool=batch, with their swap usage
+  kubectl top node -l pool=batch --show-swap",
     usage: "kubectl top node [NAME | -l label] [options]",
     flags: &[
         flags::SELECTOR,
         &[
-            Flag::bool("no-headers", "If present, print output without headers"),
+            Flag::bool("no-headers", "Leave out the header of the table."),
             Flag::bool(
                 "show-capacity",
-                "Print node resources based on Capacity instead of Allocatable(default) of the nodes.",
+                "Compute percentages from the capacity of the nodes instead of their allocatable resources.",
             ),
-            Flag::bool("show-swap", "Print node resources related to swap memory."),
-            Flag::text(
-                "sort-by",
-                "",
-                "If non-empty, sort nodes list using specified field. The field can be either 'cpu' or 'memory'.",
-            ),
-            Flag::bool("use-protocol-buffers", "Enables using protocol-buffers to access Metrics API.").default("true"),
+            Flag::bool("show-swap", "Also show the usage of swap memory."),
+            Flag::text("sort-by", "", "Sort by usage, highest first: cpu or memory."),
+            Flag::bool("use-protocol-buffers", "Request metrics in the Protocol Buffers format.").default("true"),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

@@ -15,43 +15,36 @@ use crate::{Context, Failure, Invocation, flags};
 pub static COMMAND: Command = Command {
     name: "pod",
     aliases: &["pods", "po"],
-    summary: "Display resource (CPU/memory) usage of pods",
-    description: "Display resource (CPU/memory) usage of pods.
+    summary: "Show the CPU and memory usage of pods",
+    description: "Show how much CPU and memory pods use. Metrics of a new pod can take a few minutes to appear.",
+    examples: "  # Show the pods of the current namespace, those with the highest CPU usage first
+  kubectl top pod --sort-by=cpu
 
- The 'top pod' command allows you to see the resource consumption of pods.
+  # Show each container of the pod web
+  kubectl top pod web --containers
 
- Due to the metrics pipeline delay, they may be unavailable for a few minutes since pod creation.",
-    examples: "  # Show metrics for all pods in the default namespace
-  kubectl top pod
-  
-  # Show metrics for all pods in the given namespace
-  kubectl top pod --namespace=NAMESPACE
-  
-  # Show metrics for a given pod and its containers
-  kubectl top pod POD_NAME --containers
-  
-  # Show metrics for the pods defined by label name=myLabel
-  kubectl top pod -l name=myLabel",
+  # Show the pods with the label app=worker, and their total
+  kubectl top pod -l app=worker --sum
+
+  # Show the pods of all namespaces, without a header
+  kubectl top pod --all-namespaces --no-headers",
     usage: "kubectl top pod [NAME | -l label] [options]",
     flags: &[
         flags::SELECTOR,
         flags::ALL_NAMESPACES,
         &[
-            Flag::bool("containers", "If present, print usage of containers within a pod."),
+            Flag::bool("containers", "Show the usage of each container."),
             Flag::text(
                 "field-selector",
                 "",
-                "Selector (field query) to filter on, supports '=', '==', and '!='.(e.g. --field-selector key1=value1,key2=value2). The server only supports a limited number of field queries per type.",
+                "Select objects by fields with '=', '==' and '!=', for example --field-selector \
+                 status.phase=Running; each type supports only a few fields.",
             ),
-            Flag::bool("no-headers", "If present, print output without headers."),
-            Flag::bool("show-swap", "Print pod resources related to swap memory."),
-            Flag::text(
-                "sort-by",
-                "",
-                "If non-empty, sort pods list using specified field. The field can be either 'cpu' or 'memory'.",
-            ),
-            Flag::bool("sum", "Print the sum of the resource usage"),
-            Flag::bool("use-protocol-buffers", "Enables using protocol-buffers to access Metrics API.").default("true"),
+            Flag::bool("no-headers", "Leave out the header of the table."),
+            Flag::bool("show-swap", "Also show the usage of swap memory."),
+            Flag::text("sort-by", "", "Sort by usage, highest first: cpu or memory."),
+            Flag::bool("sum", "Add a line with the total usage."),
+            Flag::bool("use-protocol-buffers", "Request metrics in the Protocol Buffers format.").default("true"),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

@@ -7,34 +7,35 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "docker-registry",
-    summary: "Create a secret for use with a Docker registry",
-    description: "Create a new secret for use with Docker registries.
-        
-        Dockercfg secrets are used to authenticate against Docker registries.
-        
-        When using the Docker command line to push images, you can authenticate to a given registry by running:
-        '$ docker login DOCKER_REGISTRY_SERVER --username=DOCKER_USER --password=DOCKER_PASSWORD --email=DOCKER_EMAIL'.
-        
- That produces a ~/.dockercfg file that is used by subsequent 'docker push' and 'docker pull' commands to authenticate to the registry. The email address is optional.
-
-        When creating applications, you may have a Docker registry that requires authentication.  In order for the
-        nodes to pull images on your behalf, they must have the credentials.  You can provide this information
-        by creating a dockercfg secret and attaching it to your service account.",
-    examples: "  # If you do not already have a .dockercfg file, create a dockercfg secret directly
-  kubectl create secret docker-registry my-secret --docker-server=DOCKER_REGISTRY_SERVER --docker-username=DOCKER_USER --docker-password=DOCKER_PASSWORD --docker-email=DOCKER_EMAIL
+    summary: "Create a secret with credentials for an image registry",
+    description: "Create a secret of type kubernetes.io/dockerconfigjson, with which nodes pull images from a private \
+                  registry. Reference it in the imagePullSecrets of a pod or service account. The credentials come \
+                  from flags or from a Docker configuration file.",
+    examples: r#"  # Store a user name and password
+  kubectl create secret docker-registry pull --docker-server=registry.example \
+    --docker-username=ci --docker-password="$TOKEN"
   
-  # Create a new secret named my-secret from ~/.docker/config.json
-  kubectl create secret docker-registry my-secret --from-file=path/to/.docker/config.json",
+  # Use the credentials that docker login stored
+  kubectl create secret docker-registry pull --from-file="$HOME/.docker/config.json""#,
     usage: "kubectl create secret docker-registry NAME --docker-username=user --docker-password=password --docker-email=email [--docker-server=string] [--from-file=[key=]source] [--dry-run=server|client|none] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        Flag::bool("append-hash", "Append a hash of the secret to its name."),
-        Flag::text("docker-email", "", "Email for Docker registry"),
-        Flag::text("docker-password", "", "Password for Docker registry authentication"),
-        Flag::text("docker-server", "https://index.docker.io/v1/", "Server location for Docker registry"),
-        Flag::text("docker-username", "", "Username for Docker registry authentication"),
-        flags::field_manager("kubectl-create"),
-        Flag::list("from-file", "Key files can be specified using their file path, in which case a default name of .dockerconfigjson will be given to them, or optionally with a name and file path, in which case the given name will be used. Specifying a directory will iterate each named file in the directory that is a valid secret key. For this command, the key should always be .dockerconfigjson."),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            Flag::bool("append-hash", "Add a hash of the content to the name of the secret."),
+            Flag::text("docker-email", "", "Email address of the registry account."),
+            Flag::text("docker-password", "", "Password of the registry account."),
+            Flag::text("docker-server", "https://index.docker.io/v1/", "Address of the registry."),
+            Flag::text("docker-username", "", "User name of the registry account."),
+            flags::field_manager("kubectl-create"),
+            Flag::list(
+                "from-file",
+                "Docker configuration file, as path or key=path; the key must be .dockerconfigjson, the default.",
+            ),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

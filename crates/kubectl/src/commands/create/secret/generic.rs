@@ -8,37 +8,39 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "generic",
-    summary: "Create a secret from a local file, directory, or literal value",
-    description: "Create a secret based on a file, directory, or specified literal value.
-
- A single secret may package one or more key/value pairs.
-
- When creating a secret based on a file, the key will default to the basename of the file, and the value will default to the file content. If the basename is an invalid key or you wish to chose your own, you may specify an alternate key.
-
- When creating a secret based on a directory, each file whose basename is a valid key in the directory will be packaged into the secret. Any directory entries except regular files are ignored (e.g. subdirectories, symlinks, devices, pipes, etc).",
-    examples: "  # Create a new secret named my-secret with keys for each file in folder bar
-  kubectl create secret generic my-secret --from-file=path/to/bar
+    summary: "Create a secret from files or literal values",
+    description: "Create a secret from files, directories, env files, or literal values. The key of a file is its name \
+                  unless another key is given. A directory adds each regular file whose name is a valid key; other \
+                  entries are skipped.",
+    examples: r#"  # Set values on the command line
+  kubectl create secret generic db --from-literal=username=app --from-literal=password="$PASSWORD"
   
-  # Create a new secret named my-secret with specified keys instead of names on disk
-  kubectl create secret generic my-secret --from-file=ssh-privatekey=path/to/id_rsa --from-file=ssh-publickey=path/to/id_rsa.pub
+  # Store a file under another key
+  kubectl create secret generic deploy-key --from-file=ssh-privatekey=keys/deploy --type=kubernetes.io/ssh-auth
   
-  # Create a new secret named my-secret with key1=supersecret and key2=topsecret
-  kubectl create secret generic my-secret --from-literal=key1=supersecret --from-literal=key2=topsecret
+  # Add all files of a directory and one literal value
+  kubectl create secret generic web --from-file=secrets/web/ --from-literal=stage=test
   
-  # Create a new secret named my-secret using a combination of a file and a literal
-  kubectl create secret generic my-secret --from-file=ssh-privatekey=path/to/id_rsa --from-literal=passphrase=topsecret
-  
-  # Create a new secret named my-secret from env files
-  kubectl create secret generic my-secret --from-env-file=path/to/foo.env --from-env-file=path/to/bar.env",
+  # Read KEY=VALUE lines
+  kubectl create secret generic worker --from-env-file=worker.env"#,
     usage: "kubectl create secret generic NAME [--type=string] [--from-file=[key=]source] [--from-literal=key1=value1] [--dry-run=server|client|none] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        Flag::bool("append-hash", "Append a hash of the secret to its name."),
-        flags::field_manager("kubectl-create"),
-        Flag::list("from-env-file", "Specify the path to a file to read lines of key=val pairs to create a secret."),
-        Flag::list("from-file", "Key files can be specified using their file path, in which case a default name will be given to them, or optionally with a name and file path, in which case the given name will be used.  Specifying a directory will iterate each named file in the directory that is a valid secret key."),
-        Flag::array("from-literal", "Specify a key and literal value to insert in secret (i.e. mykey=somevalue)"),
-        Flag::text("type", "", "The type of secret to create"),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            Flag::bool("append-hash", "Add a hash of the content to the name of the secret."),
+            flags::field_manager("kubectl-create"),
+            Flag::list("from-env-file", "File with one key=value pair per line."),
+            Flag::list(
+                "from-file",
+                "File or directory to add, as path or key=path; the key of a file defaults to its name.",
+            ),
+            Flag::array("from-literal", "Key and value to add, as key=value; can be repeated."),
+            Flag::text("type", "", "Type of the secret."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };

@@ -10,19 +10,27 @@ use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
     name: "tls",
-    summary: "Create a TLS secret",
-    description: "Create a TLS secret from the given public/private key pair.
-
- The public/private key pair must exist beforehand. The public key certificate must be .PEM encoded and match the given private key.",
-    examples: "  # Create a new TLS secret named tls-secret with the given key pair
-  kubectl create secret tls tls-secret --cert=path/to/tls.crt --key=path/to/tls.key",
+    summary: "Create a secret with a TLS certificate and key",
+    description: "Create a secret of type kubernetes.io/tls from existing PEM files. The private key must belong to \
+                  the certificate.",
+    examples: "  # Store the certificate and key of a web server
+  kubectl create secret tls web-tls --cert=certs/web.crt --key=certs/web.key
+  
+  # Print the manifest of the secret without creating it
+  kubectl create secret tls web-tls --cert=certs/web.crt --key=certs/web.key --dry-run=client -o yaml",
     usage: "kubectl create secret tls NAME --cert=path/to/cert/file --key=path/to/key/file [--dry-run=server|client|none] [options]",
-    flags: &[flags::SAVE_CONFIG, flags::OUTPUT, flags::DRY_RUN, flags::VALIDATE, &[
-        Flag::bool("append-hash", "Append a hash of the secret to its name."),
-        Flag::text("cert", "", "Path to PEM encoded public key certificate."),
-        flags::field_manager("kubectl-create"),
-        Flag::text("key", "", "Path to private key associated with given certificate."),
-    ]],
+    flags: &[
+        flags::SAVE_CONFIG,
+        flags::OUTPUT,
+        flags::DRY_RUN,
+        flags::VALIDATE,
+        &[
+            Flag::bool("append-hash", "Add a hash of the content to the name of the secret."),
+            Flag::text("cert", "", "File with the certificate in PEM format."),
+            flags::field_manager("kubectl-create"),
+            Flag::text("key", "", "File with the private key of the certificate."),
+        ],
+    ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
     ..Command::EMPTY
 };
