@@ -100,7 +100,7 @@ fn test_on_cgroup_v2() -> anyhow::Result<()> {
     let alone = "umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec \"$@\"";
     let mut args = vec!["--mount", "--propagation", "private", "sh", "-c", alone, "sh", "cargo"];
     let filter = format!(
-        "package(container-shim) + binary(cri) - {}",
+        "package(cgroups) + package(container-shim) + binary(cri) - {}",
         NEED_CONTROLLERS.map(|test| format!("test(={test})")).join(" - ")
     );
     if succeeds("cargo", &["nextest", "--version"]) {

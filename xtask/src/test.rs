@@ -17,8 +17,8 @@ const AREAS: &[Area] = &[
     Area {
         name: "apiserver",
         about: "API server: requests, verbs, admission, watches, discovery, audit, priority and fairness",
-        filter: "package(kube-apiserver) + package(api-registry) + package(auth) + package(audit) + package(encryption) \
-                 + package(flowcontrol) + package(openapi) + package(component-base) + package(streaming) \
+        filter: "package(kube-apiserver) + package(api-registry) + package(admission) + package(auth) + package(audit) \
+                 + package(encryption) + package(flowcontrol) + package(openapi) + package(component-base) + package(streaming) \
                  + (package(knarr) & binary(kube_apiserver))",
     },
     Area {
@@ -39,16 +39,21 @@ const AREAS: &[Area] = &[
     },
     Area { name: "images", about: "image store, pulls and layers", filter: "package(image-store)" },
     Area {
+        name: "kubectl",
+        about: "kubectl: commands, printers and transcripts",
+        filter: "package(kubectl) + (package(knarr) & binary(kubectl))",
+    },
+    Area {
         name: "kubelet",
         about: "kubelet and container runtime (needs root)",
-        filter: "package(kubelet) + package(container-runtime) + package(container-shim) + package(node-api) \
+        filter: "package(kubelet) + package(container-runtime) + package(cgroups) + package(container-shim) + package(node-api) \
                  + package(streaming) + package(sys) + (package(knarr) & (binary(kubelet) + binary(cri)))",
     },
     Area { name: "metrics", about: "resource metrics API", filter: "package(metrics-server)" },
     Area {
         name: "network",
         about: "pod network, Service proxy, network policies and DNS (needs root)",
-        filter: "package(pod-network) + package(kube-proxy) + package(dns)",
+        filter: "package(netlink) + package(pod-network) + package(kube-proxy) + package(dns)",
     },
     Area {
         name: "objects",
@@ -114,8 +119,9 @@ mod tests {
     }
 
     fn packages() -> BTreeSet<String> {
-        let crates = fs::read_dir(root().join("crates")).unwrap();
-        let manifests = crates.filter_map(|entry| fs::read_to_string(entry.unwrap().path().join("Cargo.toml")).ok());
+        let crates = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+        let directories = crates.chain([root().join("xtask")]);
+        let manifests = directories.filter_map(|path| fs::read_to_string(path.join("Cargo.toml")).ok());
         let name = |manifest: String| {
             let line = manifest.lines().find_map(|line| line.strip_prefix("name = \"")).unwrap();
             line.trim_end_matches('"').to_owned()
