@@ -2,7 +2,7 @@
 //!
 //! A command is a row of the table in [`commands`] and a module below it. [`flags`] parses the command line, [`Context`]
 //! provides configuration, client and types of the server when a command asks for them, [`resources`] resolves what a
-//! command works on, and [`print`] turns objects into text without side effects.
+//! command works on, and [`mod@print`] turns objects into text without side effects.
 
 #![warn(
     clippy::print_stdout,

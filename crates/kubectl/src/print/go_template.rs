@@ -1,7 +1,7 @@
 //! `-o go-template`: the language of Go's `text/template` with kubectl's functions `exists` and `base64decode`.
 //!
-//! The parser makes a tree of actions ([`tree`]), the evaluation walks it with values that know their Go types
-//! ([`value`]), because messages and `printf` show them.
+//! The parser makes a tree of actions (`tree`), the evaluation walks it with values that know their Go types
+//! (`value`), because messages and `printf` show them.
 
 mod escape;
 mod eval;

@@ -36,7 +36,7 @@ impl std::error::Error for ConnectError {
     }
 }
 
-/// Connects to `unix:///path` or `/path`; the clients in [`crate::v1`] are created from the channel.
+/// Connects to `unix:///path` or `/path`; the clients in [`super::v1`] are created from the channel.
 pub async fn connect(endpoint: &str) -> Result<Channel, ConnectError> {
     let path = socket_path(endpoint).ok_or_else(|| ConnectError::Endpoint(endpoint.to_owned()))?;
     let connector = service_fn(move |_: Uri| {
