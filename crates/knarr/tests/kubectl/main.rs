@@ -83,8 +83,8 @@ fn check(name: &str) {
 fn run(transcript: &Transcript, kubectl: &Path) -> Transcript {
     // No controller creates the service accounts that pods would need.
     let server = Server::start_with(&["--disable-admission-plugins", "ServiceAccount", "--allow-privileged"]);
-    let folder = server.folder.path();
-    let [home, work, bin] = ["home", "work", "bin"].map(|name| folder.join(name));
+    let dir = server.folder.path();
+    let [home, work, bin] = ["home", "work", "bin"].map(|name| dir.join(name));
     for directory in [&home, &work, &bin] {
         std::fs::create_dir(directory).unwrap();
     }
@@ -95,14 +95,14 @@ fn run(transcript: &Transcript, kubectl: &Path) -> Transcript {
         let mut command = Command::new("bash");
         command.args(["-c", &step.command]).current_dir(&work).stdin(Stdio::null());
         command.env_clear().env("PATH", &path).env("HOME", &home).env("EDITOR", "true");
-        command.env("KUBECONFIG", folder.join("kubeconfig"));
+        command.env("KUBECONFIG", dir.join("kubeconfig"));
         command.stdout(writer.try_clone().unwrap()).stderr(writer);
         let mut process = command.spawn().unwrap();
         // Its writers must be closed for the reader to see the end.
         drop(command);
         let output = std::io::read_to_string(reader).unwrap();
         let code = process.wait().unwrap().code().unwrap_or(-1);
-        Step { output: mask(&output, folder), code, ..step.clone() }
+        Step { output: mask(&output, dir), code, ..step.clone() }
     };
     Transcript { preface: transcript.preface.clone(), steps: transcript.steps.iter().map(step).collect() }
 }

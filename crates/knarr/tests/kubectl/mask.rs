@@ -22,9 +22,9 @@ static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     .into()
 });
 
-/// Returns the text with masks. Paths below `folder` start with `DIR`.
-pub fn mask(text: &str, folder: &Path) -> String {
-    let mut text = text.replace(&folder.display().to_string(), "DIR");
+/// Returns the text with masks. Paths below `dir` start with `DIR`.
+pub fn mask(text: &str, dir: &Path) -> String {
+    let mut text = text.replace(&dir.display().to_string(), "DIR");
     for (pattern, mask) in MASKS.iter() {
         text = pattern.replace_all(&text, *mask).into_owned();
     }

@@ -13,8 +13,7 @@ use apimachinery::patch::strategic::{self, OnConflict};
 use apimachinery::patch::{merge, require_unchanged};
 use apimachinery::{Object, Schema, Value, json, yaml};
 
-/// The annotation with the configuration of the last apply.
-pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub use crate::generate::last_applied::ANNOTATION as LAST_APPLIED;
 
 /// A patch that brings a live object to the applied configuration.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,9 +6,7 @@ use apimachinery::{Object, Value};
 
 use super::read::{Read, name, namespace};
 use super::writer::{Writer, line};
-
-/// Annotations that are never shown.
-const HIDDEN_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+use crate::generate::last_applied::ANNOTATION as LAST_APPLIED;
 
 /// The length at which the values of annotations are shown on their own lines and cut.
 const ANNOTATION_LENGTH: usize = 140;
@@ -53,7 +51,7 @@ pub fn multiline(w: &mut Writer<'_>, indent: &str, lines: &[String]) {
 
 pub fn annotations(w: &mut Writer<'_>, title: &str, annotations: &Object) {
     w.write(0, format_args!("{title}:\t"));
-    let shown = || annotations.iter().filter(|(key, _)| *key != HIDDEN_ANNOTATION);
+    let shown = || annotations.iter().filter(|(key, _)| *key != LAST_APPLIED);
     if shown().next().is_none() {
         w.write(0, "<none>\n");
     }

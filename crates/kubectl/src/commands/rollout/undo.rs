@@ -8,6 +8,7 @@ use client::{Patch, WriteOptions};
 
 use super::revisions::{self, History, Revision};
 use super::{FILENAME, find, require_resource};
+use crate::apply::three_way::LAST_APPLIED;
 use crate::changes::{DryRun, Form, Results};
 use crate::command::{Command, Flag};
 use crate::describe;
@@ -43,7 +44,6 @@ pub static COMMAND: Command = Command {
     ..Command::EMPTY
 };
 
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Annotations that belong to the Deployment, not to its revisions.
 const KEPT_ANNOTATIONS: [&str; 6] = [
     LAST_APPLIED,
