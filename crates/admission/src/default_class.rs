@@ -5,7 +5,7 @@ use apimachinery::meta::Meta;
 use apimachinery::status::Status;
 
 use super::pods::{spec, spec_mut};
-use super::{Attributes, Known, Notes, Plugin, View};
+use super::{Attributes, CachedObject, Notes, Plugin, View};
 
 /// Sets the StorageClass of PersistentVolumeClaims.
 pub struct DefaultStorageClass;
@@ -48,12 +48,12 @@ impl Plugin for DefaultIngressClass {
 }
 
 /// Sets the default class. Of several defaults the newest wins, so that a default can be replaced by another.
-fn set(object: &mut Value, field: &str, classes: Vec<Known>, marks: &[&str]) {
+fn set(object: &mut Value, field: &str, classes: Vec<CachedObject>, marks: &[&str]) {
     if spec(object).get(field).is_some_and(|name| !name.is_null()) {
         return;
     }
     let is_default = |class: &Value| marks.iter().any(|mark| Meta::of(class).annotation(mark) == Some("true"));
-    let mut defaults: Vec<Known> = classes.into_iter().filter(|class| is_default(class)).collect();
+    let mut defaults: Vec<CachedObject> = classes.into_iter().filter(|class| is_default(class)).collect();
     let made = |class: &Value| Meta::of(class).creation_timestamp();
     defaults.sort_by(|a, b| made(b).cmp(&made(a)).then_with(|| Meta::of(a).name().cmp(Meta::of(b).name())));
     if let (Some(class), Some(fields)) = (defaults.first(), spec_mut(object)) {
@@ -76,7 +76,7 @@ mod tests {
             let text = format!(
                 r#"{{"metadata":{{"name":"{name}","creationTimestamp":"{made}","annotations":{{"d":"{default}"}}}}}}"#
             );
-            Known::from(Arc::new(Entry::of(json::parse(text.as_bytes()).unwrap())))
+            CachedObject::from(Arc::new(Entry::of(json::parse(text.as_bytes()).unwrap())))
         };
         let classes = vec![
             class("old", "2020-01-01T00:00:00Z", "true"),

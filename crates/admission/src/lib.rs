@@ -63,12 +63,12 @@ use apimachinery::status::Status;
 use apimachinery::time::Time;
 use auth::User;
 
-pub use policies::matching::Seen;
+pub use policies::matching::VersionedKind;
 pub use table::{Flags, Unknown, names};
 
 use api_registry::decode::resource_name;
 
-use measure::Measured;
+use measure::Measurement;
 use reinvocation::Reinvocation;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,10 +108,10 @@ pub struct Attributes<'a> {
 /// The cluster state that plugins can read.
 pub trait View {
     /// Returns an object by group, plural name, namespace and name.
-    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Known>;
+    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<CachedObject>;
 
     /// Returns all objects of a kind, or those of a namespace.
-    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<Known>;
+    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<CachedObject>;
 
     /// Returns complete objects, including managedFields, for plugins that write them or pass them on. An empty name
     /// returns all objects of the namespace.
@@ -132,14 +132,14 @@ pub trait View {
     }
 
     /// Records a measurement.
-    fn measured(&self, _what: Measured<'_>) {}
+    fn measured(&self, _what: Measurement<'_>) {}
 }
 
 /// A shared cached object without managedFields.
 #[derive(Clone, Debug)]
-pub struct Known(Arc<Entry<Value>>);
+pub struct CachedObject(Arc<Entry<Value>>);
 
-impl Deref for Known {
+impl Deref for CachedObject {
     type Target = Value;
 
     fn deref(&self) -> &Value {
@@ -147,7 +147,7 @@ impl Deref for Known {
     }
 }
 
-impl From<Arc<Entry<Value>>> for Known {
+impl From<Arc<Entry<Value>>> for CachedObject {
     fn from(entry: Arc<Entry<Value>>) -> Self {
         Self(entry)
     }
@@ -271,8 +271,8 @@ impl Chain {
 
 impl<'a> Attributes<'a> {
     /// Returns the kind and version of the request.
-    pub const fn as_asked(&self) -> Seen<'a> {
-        Seen { kind: self.kind, version: self.version }
+    pub const fn as_asked(&self) -> VersionedKind<'a> {
+        VersionedKind { kind: self.kind, version: self.version }
     }
 }
 

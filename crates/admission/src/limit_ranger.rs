@@ -116,15 +116,15 @@ fn judge(attributes: &Attributes<'_>, object: &Value, limit: &Value, wrong: &mut
     if attributes.is("", "persistentvolumeclaims") {
         if ty == "PersistentVolumeClaim" {
             let requests = amounts::read(object.at(&["spec", "resources", "requests"]));
-            let used = Used { requests, limits: Amounts::new() };
+            let used = ResourceRequirements { requests, limits: Amounts::new() };
             used.against(limit, ty, "min", wrong, minimum);
             used.against(limit, ty, "max", wrong, maximum_request);
         }
         return;
     }
-    let judged: Vec<Used> = match ty {
-        "Container" => containers(spec(object), &LISTS).map(Used::of_container).collect(),
-        "Pod" => vec![Used {
+    let judged: Vec<ResourceRequirements> = match ty {
+        "Container" => containers(spec(object), &LISTS).map(ResourceRequirements::of_container).collect(),
+        "Pod" => vec![ResourceRequirements {
             requests: amounts::of_pod(spec(object), "requests"),
             limits: amounts::of_pod(spec(object), "limits"),
         }],
@@ -137,7 +137,7 @@ fn judge(attributes: &Attributes<'_>, object: &Value, limit: &Value, wrong: &mut
     }
 }
 
-struct Used {
+struct ResourceRequirements {
     requests: Amounts,
     limits: Amounts,
 }
@@ -151,7 +151,7 @@ struct Bound<'a> {
     limit: Option<Quantity>,
 }
 
-impl Used {
+impl ResourceRequirements {
     fn of_container(container: &Value) -> Self {
         let of = |field: &str| amounts::read(container.at(&["resources", field]));
         Self { requests: of("requests"), limits: of("limits") }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A measurement.
 #[derive(Clone, Copy, Debug)]
-pub enum Measured<'a> {
+pub enum Measurement<'a> {
     /// Duration of compiling all expressions of a policy.
     Compilation(Duration),
     /// Duration of evaluating the expressions for one request.

@@ -40,14 +40,14 @@ const LEASES: &str = "kube-node-lease";
 pub struct NodeRestriction;
 
 /// A request of a kubelet.
-struct Asked<'a> {
+struct KubeletRequest<'a> {
     node: &'a str,
     attributes: &'a Attributes<'a>,
     object: &'a Value,
     view: &'a dyn View,
 }
 
-type Verdict = Result<(), Status>;
+type AdmissionResult = Result<(), Status>;
 
 impl Plugin for NodeRestriction {
     fn admit(
@@ -71,12 +71,12 @@ impl Plugin for NodeRestriction {
             let why = format!("could not determine node from user {}", go::quote(&attributes.user.name));
             return Err(attributes.forbidden(object, why));
         };
-        Asked { node, attributes, object, view }.judge()
+        KubeletRequest { node, attributes, object, view }.judge()
     }
 }
 
-impl Asked<'_> {
-    fn judge(&self) -> Verdict {
+impl KubeletRequest<'_> {
+    fn judge(&self) -> AdmissionResult {
         let attributes = self.attributes;
         match (attributes.kind.group.as_str(), attributes.kind.plural.as_str(), attributes.subresource) {
             ("", "pods", "") => self.pod(),
@@ -100,11 +100,11 @@ impl Asked<'_> {
         }
     }
 
-    fn refuse(&self, why: impl std::fmt::Display) -> Verdict {
+    fn refuse(&self, why: impl std::fmt::Display) -> AdmissionResult {
         Err(self.attributes.forbidden(self.object, why))
     }
 
-    fn require(&self, holds: bool, why: &str) -> Verdict {
+    fn require(&self, holds: bool, why: &str) -> AdmissionResult {
         if holds { Ok(()) } else { self.refuse(why) }
     }
 
@@ -118,7 +118,7 @@ impl Asked<'_> {
         go::quote(self.node)
     }
 
-    fn claim_status(&self) -> Verdict {
+    fn claim_status(&self) -> AdmissionResult {
         let (Operation::Update, Some(old)) = (self.attributes.operation, self.attributes.old) else {
             return self.refuse(format!("unexpected operation {}", go::quote(self.attributes.operation.word())));
         };
@@ -129,7 +129,7 @@ impl Asked<'_> {
         self.require(without_report(old) == without_report(self.object), &why)
     }
 
-    fn node(&self) -> Verdict {
+    fn node(&self) -> AdmissionResult {
         let (node, asked) = (self.quoted(), self.name());
         if asked != self.node {
             return self.refuse(format!("node {node} is not allowed to modify node {}", go::quote(asked)));
@@ -168,7 +168,7 @@ impl Asked<'_> {
         }
     }
 
-    fn lease(&self) -> Verdict {
+    fn lease(&self) -> AdmissionResult {
         if self.attributes.namespace != LEASES {
             return self.refuse(format!("can only access leases in the {} system namespace", go::quote(LEASES)));
         }
@@ -176,7 +176,7 @@ impl Asked<'_> {
         self.require(own, "can only access node lease with the same name as the requesting node")
     }
 
-    fn slice(&self) -> Verdict {
+    fn slice(&self) -> AdmissionResult {
         let of = |slice: &Value| text(spec(slice), "nodeName") == self.node;
         match (self.attributes.operation, self.attributes.old) {
             (Operation::Create, _) => self.require(

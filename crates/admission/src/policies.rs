@@ -15,7 +15,7 @@ use apimachinery::Value;
 use apimachinery::meta::Meta;
 
 use super::pods::{spec, text};
-use super::{Attributes, Known, View};
+use super::{Attributes, CachedObject, View};
 
 pub use mutating::MutatingAdmissionPolicy;
 pub use validating::ValidatingAdmissionPolicy;
@@ -36,8 +36,8 @@ fn is_exempt(attributes: &Attributes<'_>) -> bool {
 
 /// A policy with its bindings.
 struct Bound {
-    policy: Known,
-    bindings: Vec<Known>,
+    policy: CachedObject,
+    bindings: Vec<CachedObject>,
 }
 
 /// Returns all policies that have bindings.

@@ -46,7 +46,7 @@ impl Plugin for PolicyParams {
 }
 
 /// The parameters that are read, as far as known.
-struct Read {
+struct ParamResource {
     group: String,
     version: String,
     resource: String,
@@ -59,7 +59,7 @@ fn policy(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Optio
     if attributes.old.is_some_and(|old| spec(old).get("paramKind") == Some(kind)) {
         return None;
     }
-    let read = Read::of(Some(kind), "", view);
+    let read = ParamResource::of(Some(kind), "", view);
     if read.is_allowed(attributes.user, "get", ("*", "*"), view) {
         return None;
     }
@@ -82,8 +82,8 @@ fn binding(attributes: &Attributes<'_>, object: &Value, policies: &str, view: &d
     let name = text(spec(object), "policyName");
     let policy = view.object(GROUP, policies, "", name);
     let read = match &policy {
-        Some(policy) => Read::of(spec(policy).get("paramKind"), name, view),
-        None => Read::anything(format!("unable to get policy {name}")),
+        Some(policy) => ParamResource::of(spec(policy).get("paramKind"), name, view),
+        None => ParamResource::anything(format!("unable to get policy {name}")),
     };
     let wanted = text(reference, "name");
     let verb = if wanted.is_empty() { "list" } else { "get" };
@@ -100,7 +100,7 @@ fn binding(attributes: &Attributes<'_>, object: &Value, policies: &str, view: &d
     })
 }
 
-impl Read {
+impl ParamResource {
     fn of(kind: Option<&Value>, policy: &str, view: &dyn View) -> Self {
         let Some(kind) = kind.filter(|kind| !kind.is_null()) else {
             return Self::anything(format!("unable to find the paramKind of policy {policy}"));

@@ -4,7 +4,7 @@ use apimachinery::Value;
 use apimachinery::status::Status;
 
 use super::pods::{spec, spec_mut, text};
-use super::{Attributes, Known, Notes, Operation, Plugin, View};
+use super::{Attributes, CachedObject, Notes, Operation, Plugin, View};
 
 const GROUP: &str = "scheduling.k8s.io";
 
@@ -102,7 +102,7 @@ fn set(attributes: &Attributes<'_>, pod: &mut Value, view: &dyn View) -> Result<
 }
 
 /// Returns the global default class. Of several, which only a race can create, the lowest is the safest.
-fn default_class(view: &dyn View) -> Option<Known> {
+fn default_class(view: &dyn View) -> Option<CachedObject> {
     let classes = view.objects(GROUP, "priorityclasses", "");
     let defaults = classes.into_iter().filter(|class| class["globalDefault"] == Value::Bool(true));
     defaults.min_by_key(|class| class["value"].as_int().unwrap_or(0))

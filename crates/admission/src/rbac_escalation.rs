@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::{GroupName, Status};
 use apimachinery::{Str, Value, go};
-use auth::rbac::{Binding, Policy, Rule, Uncovered, uncovered};
+use auth::rbac::{Binding, Policy, Rule, UncoveredRules, uncovered};
 use auth::user::MASTERS;
 use auth::{Resource, User};
 
@@ -126,7 +126,7 @@ fn may(user: &User, verb: &str, resource: Resource<'_>, view: &dyn View) -> bool
 fn missing(attributes: &Attributes<'_>, wanted: &[Rule], view: &dyn View) -> Option<String> {
     let policy = policy(attributes.namespace, view);
     let (owned, unknown) = policy.rules_for(attributes.user, attributes.namespace);
-    let Uncovered { rules: lacking, is_truncated } = uncovered(&owned, wanted);
+    let UncoveredRules { rules: lacking, is_truncated } = uncovered(&owned, wanted);
     if lacking.is_empty() {
         return None;
     }

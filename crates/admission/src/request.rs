@@ -2,7 +2,7 @@
 
 use apimachinery::{GroupVersionKind, Value, value};
 
-use super::{Attributes, Operation, Seen};
+use super::{Attributes, Operation, VersionedKind};
 
 impl Attributes<'_> {
     /// Returns the kind of the request's object if it differs from the resource's kind: a pod's `Binding`, a `Scale`.
@@ -11,13 +11,13 @@ impl Attributes<'_> {
     }
 
     /// Returns the AdmissionRequest in the version that the webhook or policy matches.
-    pub(super) fn admission_request(&self, seen: Seen<'_>, uid: &str) -> Value {
-        let gvk = |of: Seen<'_>| {
+    pub(super) fn admission_request(&self, seen: VersionedKind<'_>, uid: &str) -> Value {
+        let gvk = |of: VersionedKind<'_>| {
             let gvk = self.part().cloned().unwrap_or_else(|| of.kind.gvk(&of.version.name));
             let GroupVersionKind { group, version, kind } = gvk;
             value!({"group": group, "version": version, "kind": kind})
         };
-        let gvr = |of: Seen<'_>| {
+        let gvr = |of: VersionedKind<'_>| {
             let (group, plural) = (of.kind.group.as_str(), of.kind.plural.as_str());
             value!({"group": group, "version": (of.version.name.as_str()), "resource": plural})
         };

@@ -23,11 +23,11 @@ const MANAGER: &str = "kube-apiserver";
 
 #[derive(Default)]
 pub struct ResourceQuota {
-    limited: Vec<Limited>,
+    limited: Vec<LimitedResource>,
 }
 
 /// A resource that may only be consumed if a quota covers it.
-struct Limited {
+struct LimitedResource {
     group: String,
     plural: String,
     /// Substrings of resource names.
@@ -39,7 +39,7 @@ struct Limited {
 impl ResourceQuota {
     /// Parses the plugin's configuration.
     pub fn of(config: &Value) -> Self {
-        let limited = |entry: &Value| Limited {
+        let limited = |entry: &Value| LimitedResource {
             group: text(entry, "apiGroup").to_owned(),
             plural: text(entry, "resource").to_owned(),
             contains: items(entry, "matchContains")

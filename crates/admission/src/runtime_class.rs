@@ -5,7 +5,7 @@ use apimachinery::status::Status;
 use apimachinery::{Object, Value};
 
 use super::pods::{items, list_mut, spec, spec_mut, text};
-use super::{Attributes, Known, Notes, Plugin, View};
+use super::{Attributes, CachedObject, Notes, Plugin, View};
 
 pub struct RuntimeClass;
 
@@ -45,7 +45,7 @@ impl Plugin for RuntimeClass {
 
 const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
-fn class_of(attributes: &Attributes<'_>, pod: &Value, view: &dyn View) -> Result<Option<Known>, Status> {
+fn class_of(attributes: &Attributes<'_>, pod: &Value, view: &dyn View) -> Result<Option<CachedObject>, Status> {
     let Some(name) = spec(pod).get("runtimeClassName").and_then(Value::as_str) else { return Ok(None) };
     let found = view.object("node.k8s.io", "runtimeclasses", "", name);
     let missing = || attributes.forbidden(pod, format!("pod rejected: RuntimeClass {name:?} not found"));

@@ -5,7 +5,7 @@ use apimachinery::status::Status;
 use apimachinery::{Object, Value, value};
 
 use super::pods::{containers, is_mirror, items, list_mut, references_secrets, spec, spec_mut, text};
-use super::{Attributes, Known, Notes, Operation, Plugin, View};
+use super::{Attributes, CachedObject, Notes, Operation, Plugin, View};
 
 /// The mount path of the token, the CA of the API server and the namespace.
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -75,7 +75,7 @@ impl Plugin for ServiceAccount {
     }
 }
 
-fn account_of(attributes: &Attributes<'_>, pod: &Value, view: &dyn View) -> Result<Known, Status> {
+fn account_of(attributes: &Attributes<'_>, pod: &Value, view: &dyn View) -> Result<CachedObject, Status> {
     let (namespace, name) = (attributes.namespace, text(spec(pod), "serviceAccountName"));
     let missing = || {
         let why = format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");

@@ -9,7 +9,7 @@ use apimachinery::time::Time;
 use apimachinery::{Value, json};
 use auth::User;
 
-use super::{Attributes, Known, Operation, View};
+use super::{Attributes, CachedObject, Operation, View};
 
 /// A cluster: objects by group and plural name.
 #[derive(Default)]
@@ -35,12 +35,12 @@ impl Cluster {
 }
 
 impl View for Cluster {
-    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Known> {
+    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<CachedObject> {
         let found = self.objects(group, plural, namespace);
         found.into_iter().find(|object| Meta::of(object).name() == name)
     }
 
-    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<Known> {
+    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<CachedObject> {
         self.stored(group, plural, namespace, "").into_iter().map(|object| Arc::new(Entry::of(object)).into()).collect()
     }
 
@@ -58,7 +58,7 @@ impl View for Cluster {
     }
 
     fn authorizer(&self, _: &User) -> Arc<dyn cel::Authorizer> {
-        Arc::new(Fixed(self.allows))
+        Arc::new(FixedAuthorizer(self.allows))
     }
 
     fn plural(&self, group: &str, kind: &str) -> Option<(String, bool)> {
@@ -68,9 +68,9 @@ impl View for Cluster {
     }
 }
 
-struct Fixed(bool);
+struct FixedAuthorizer(bool);
 
-impl cel::Authorizer for Fixed {
+impl cel::Authorizer for FixedAuthorizer {
     fn authorize(&self, _: &cel::Check) -> cel::Decision {
         cel::Decision { allowed: self.0, ..cel::Decision::default() }
     }

@@ -14,18 +14,18 @@ use apimachinery::labels::from_object;
 use apimachinery::meta::Meta;
 use apimachinery::status::{GroupName, Status};
 use apimachinery::{Value, go};
-use cel::Host;
+use cel::ExpressionContext;
 use cel::cost::limits::MATCH_CONDITIONS;
 
-use super::measure::Measured;
+use super::measure::Measurement;
 use super::pods::{items, text};
-use super::policies::evaluate::{Given, Scope, conditions_hold};
+use super::policies::evaluate::{ExpressionInputs, Scope, conditions_hold};
 use super::policies::matching::{by_rules, selects_object, writes_namespace};
 use super::policies::program::{Expression, Program};
 use super::reinvocation::Again;
-use super::{Attributes, Notes, Seen, View};
+use super::{Attributes, Notes, VersionedKind, View};
 
-pub use answer::{Answer, Failure};
+pub use answer::{AdmissionResponse, Failure};
 pub use review::{Review, ReviewVersion, delete_options, write_options};
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -61,7 +61,7 @@ pub struct Hook {
 impl Hook {
     /// Returns the webhooks of a configuration.
     pub fn all(configuration: &Value) -> Vec<Self> {
-        let env = Host::MatchConditions.env_set().stored;
+        let env = ExpressionContext::MatchConditions.env_set().stored;
         let name = Meta::of(configuration).name();
         let hooks = items(configuration, "webhooks").iter().enumerate();
         let hook = |(at, entry): (usize, &Value)| {
@@ -116,7 +116,7 @@ impl Hook {
         attributes: &Attributes<'a>,
         object: &Value,
         view: &dyn View,
-    ) -> Result<Option<Seen<'a>>, Status> {
+    ) -> Result<Option<VersionedKind<'a>>, Status> {
         let in_namespace = self.selects_namespace(attributes, object, view);
         if matches!(in_namespace, Ok(false)) || !selects_object(&self.entry, attributes, object) {
             return Ok(None);
@@ -161,7 +161,7 @@ impl Hook {
         if self.conditions.conditions.is_empty() {
             return Ok(true);
         }
-        let given = Given {
+        let given = ExpressionInputs {
             object: review.object.clone(),
             old: review.old.clone(),
             request: review.request.clone(),
@@ -170,11 +170,11 @@ impl Hook {
         };
         let authorizer = view.authorizer(attributes.user);
         let began = view.reading();
-        let scope = Scope::new(&self.conditions, &given, attributes, &authorizer, Host::MatchConditions);
+        let scope = Scope::new(&self.conditions, &given, attributes, &authorizer, ExpressionContext::MatchConditions);
         let held = scope
             .map_err(|failure| failure.to_string())
             .and_then(|scope| conditions_hold(&self.conditions, &scope.with_budget(MATCH_CONDITIONS)));
-        view.measured(Measured::Evaluation(view.reading().saturating_sub(began)));
+        view.measured(Measurement::Evaluation(view.reading().saturating_sub(began)));
         match held {
             Ok(held) => Ok(held),
             Err(_) if self.fails_open() => Ok(false),

@@ -48,7 +48,7 @@ pub struct Availability {
 
 /// The availability according to the Service and its EndpointSlices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum AvailabilityCheck {
     /// The availability is known.
     Known(Availability),
     /// A discovery request is needed.
@@ -89,14 +89,14 @@ impl Remote {
     }
 
     /// Derives the availability from the Service and its EndpointSlices.
-    pub fn look(&self, service: Option<&Value>, slices: &[Value]) -> Look {
+    pub fn look(&self, service: Option<&Value>, slices: &[Value]) -> AvailabilityCheck {
         let (name, namespace) = (&self.service, go::quote(&self.namespace));
-        let lost = |reason, message| Look::Known(Availability { status: "False", reason, message });
+        let lost = |reason, message| AvailabilityCheck::Known(Availability { status: "False", reason, message });
         let Some(service) = service else {
             return lost("ServiceNotFound", format!("service/{name} in {namespace} is not present"));
         };
         if !matches!(service.str_at(&["spec", "type"]), None | Some("" | "ClusterIP")) {
-            return Look::Ask;
+            return AvailabilityCheck::Ask;
         }
         let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
         let port = ports.iter().find(|port| port.get("port").and_then(Value::as_int) == Some(self.port.into()));
@@ -110,7 +110,7 @@ impl Remote {
         }
         let port = port.str_at(&["name"]).unwrap_or_default();
         if slices.iter().any(|slice| has_ready(slice, port)) {
-            return Look::Ask;
+            return AvailabilityCheck::Ask;
         }
         let port = go::quote(port);
         let message =
@@ -183,8 +183,8 @@ mod tests {
 
     fn check(service: Option<&Value>, slices: &[Value], expect: &str) {
         let found = match Remote::of(&registered()).unwrap().look(service, slices) {
-            Look::Ask => "ask".to_owned(),
-            Look::Known(Availability { reason, message, .. }) => format!("{reason}: {message}"),
+            AvailabilityCheck::Ask => "ask".to_owned(),
+            AvailabilityCheck::Known(Availability { reason, message, .. }) => format!("{reason}: {message}"),
         };
         assert_eq!(found, expect);
     }

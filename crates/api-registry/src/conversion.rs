@@ -101,13 +101,13 @@ fn set_api_version(object: &mut Value, api_version: &str) {
 
 /// Version conversion for managedFields.
 #[derive(Clone, Copy, Debug)]
-pub struct Managed<'a> {
+pub struct ManagedFieldsConverter<'a> {
     pub kind: &'a Kind,
     /// The written subresource.
     pub subresource: &'a str,
 }
 
-impl Managed<'_> {
+impl ManagedFieldsConverter<'_> {
     fn version(&self, api_version: &str) -> Option<&Version> {
         let name = match api_version.rsplit_once('/') {
             Some((group, name)) => (group == self.kind.group).then_some(name)?,
@@ -117,7 +117,7 @@ impl Managed<'_> {
     }
 }
 
-impl Versions for Managed<'_> {
+impl Versions for ManagedFieldsConverter<'_> {
     fn schema(&self, api_version: &str) -> Option<Schema<'_>> {
         self.version(api_version).map(Version::schema)
     }

@@ -20,14 +20,14 @@ pub const MEDIA_TYPES: [&str; 3] = ["application/json", "application/yaml", "app
 
 /// A decoded object in its version: unknown fields are dropped, defaults applied.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Received {
+pub struct DecodedObject {
     pub object: Value,
     /// Warnings about unknown and duplicate fields.
     pub warnings: Vec<String>,
 }
 
 /// A parsed body before it is matched to a kind.
-struct Parsed<'b> {
+struct ParsedBody<'b> {
     tree: Value,
     twice: Twice<'b>,
 }
@@ -72,7 +72,7 @@ pub fn object(
     kind: &Kind,
     version: &Version,
     mode: FieldValidation,
-) -> Result<Received, Status> {
+) -> Result<DecodedObject, Status> {
     let expected = kind.gvk(&version.name);
     let parsed = parse(bytes, media).map_err(|problem| unrecognized(&expected, &problem, bytes))?;
     let actual = identify(&parsed.tree, &expected, bytes)?;
@@ -90,7 +90,7 @@ pub fn plain(
     media: Media,
     expected: &GroupVersionKind,
     mode: FieldValidation,
-) -> Result<Received, Status> {
+) -> Result<DecodedObject, Status> {
     let schema =
         catalogue::schema(expected).ok_or_else(|| Status::internal_error(format!("no type for {expected}")))?;
     let parsed = parse(bytes, media).map_err(|problem| unrecognized(expected, &problem, bytes))?;
@@ -98,29 +98,29 @@ pub fn plain(
     if actual.kind != expected.kind {
         return Err(other_kind(&actual, expected));
     }
-    let Parsed { mut tree, twice } = parsed;
+    let ParsedBody { mut tree, twice } = parsed;
     let unknown = conform(&mut tree, schema).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
     let findings = twice.findings(&unknown, Order::OfText, mode);
     let warnings = mode.judge(findings).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
     defaulting::default_built_in(&mut tree, schema);
     name(&mut tree, expected);
-    Ok(Received { object: tree, warnings })
+    Ok(DecodedObject { object: tree, warnings })
 }
 
 /// Normalizes an object of such a kind after admission to the form that decoding a body produces.
-pub fn plain_again(mut tree: Value, expected: &GroupVersionKind) -> Result<Received, Status> {
+pub fn plain_again(mut tree: Value, expected: &GroupVersionKind) -> Result<DecodedObject, Status> {
     let schema =
         catalogue::schema(expected).ok_or_else(|| Status::internal_error(format!("no type for {expected}")))?;
     conform(&mut tree, schema).map_err(|error| unfit(expected, expected, &error.to_string()))?;
     defaulting::default_built_in(&mut tree, schema);
     name(&mut tree, expected);
-    Ok(Received { object: tree, warnings: Vec::new() })
+    Ok(DecodedObject { object: tree, warnings: Vec::new() })
 }
 
 /// Normalizes an object that a patch, an apply or admission produced to the form that decoding a body produces.
-pub fn again(tree: Value, kind: &Kind, version: &Version, mode: FieldValidation) -> Result<Received, Status> {
+pub fn again(tree: Value, kind: &Kind, version: &Version, mode: FieldValidation) -> Result<DecodedObject, Status> {
     let gvk = kind.gvk(&version.name);
-    let mut received = fit(Parsed { tree, twice: Twice::Never }, version, mode).map_err(|problem| {
+    let mut received = fit(ParsedBody { tree, twice: Twice::Never }, version, mode).map_err(|problem| {
         // Upstream decodes the patched object again; errors are reported as the client's.
         Status::failure(Reason::Invalid, problem)
     })?;
@@ -130,8 +130,8 @@ pub fn again(tree: Value, kind: &Kind, version: &Version, mode: FieldValidation)
 }
 
 /// Drops fields that the version does not have, and normalizes the rest.
-fn fit(parsed: Parsed<'_>, version: &Version, mode: FieldValidation) -> Result<Received, String> {
-    let Parsed { tree: mut object, twice } = parsed;
+fn fit(parsed: ParsedBody<'_>, version: &Version, mode: FieldValidation) -> Result<DecodedObject, String> {
+    let ParsedBody { tree: mut object, twice } = parsed;
     let (unknown, order) = match &version.shape {
         Shape::BuiltIn(schema) => (conform(&mut object, *schema).map_err(|error| error.to_string())?, Order::OfText),
         Shape::Custom(..) => {
@@ -139,7 +139,7 @@ fn fit(parsed: Parsed<'_>, version: &Version, mode: FieldValidation) -> Result<R
         }
     };
     let warnings = mode.judge(twice.findings(&unknown, order, mode)).map_err(|error| error.to_string())?;
-    Ok(Received { object, warnings })
+    Ok(DecodedObject { object, warnings })
 }
 
 impl Twice<'_> {
@@ -207,20 +207,20 @@ fn name(object: &mut Value, gvk: &GroupVersionKind) {
     }
 }
 
-fn parse(bytes: &[u8], media: Media) -> Result<Parsed<'_>, String> {
+fn parse(bytes: &[u8], media: Media) -> Result<ParsedBody<'_>, String> {
     match media {
         Media::Json => {
             let (tree, paths) = json::parse_strict(bytes).map_err(|error| format!("json parse error: {error}"))?;
-            Ok(Parsed { tree, twice: Twice::Json { text: bytes, paths } })
+            Ok(ParsedBody { tree, twice: Twice::Json { text: bytes, paths } })
         }
         Media::Yaml => {
             let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
             let (tree, lines) = yaml::parse_strict(text).map_err(|error| format!("yaml: {error}"))?;
-            Ok(Parsed { tree, twice: Twice::Yaml(lines) })
+            Ok(ParsedBody { tree, twice: Twice::Yaml(lines) })
         }
         Media::Protobuf => {
             let tree = protobuf::decode_object(bytes, &|gvk| catalogue::schema(gvk));
-            Ok(Parsed { tree: tree.map_err(|error| error.to_string())?, twice: Twice::Never })
+            Ok(ParsedBody { tree: tree.map_err(|error| error.to_string())?, twice: Twice::Never })
         }
     }
 }

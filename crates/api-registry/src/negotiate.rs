@@ -28,7 +28,7 @@ pub enum Form {
 
 /// The negotiated response format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Accepted {
+pub struct ResponseFormat {
     pub encoding: Encoding,
     pub form: Form,
     /// Whether JSON is indented.
@@ -37,7 +37,7 @@ pub struct Accepted {
 
 /// Reasons why the Accept header cannot be satisfied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum NegotiationError {
     /// No listed encoding is supported; rejected before the request is processed.
     Encoding,
     /// The encoding is supported, but not the form.
@@ -69,16 +69,18 @@ pub const FORMS: &[Form] = &[Form::Whole, Form::Table, Form::Metadata, Form::Met
 pub const FORMS_WITHOUT_TABLE: &[Form] = &[Form::Whole, Form::Metadata, Form::MetadataList];
 
 /// Selects the clause of the `Accept` header with the highest weight that one of `forms` can satisfy.
-pub fn negotiate(accept: &str, pretty: bool, forms: &[Form]) -> Result<Accepted, Refused> {
+pub fn negotiate(accept: &str, pretty: bool, forms: &[Form]) -> Result<ResponseFormat, NegotiationError> {
     let mut wanted: Vec<(u32, &str)> = accept.split(',').map(|clause| (weight(clause), clause.trim())).collect();
     // The sort is stable: clauses of equal weight keep their order.
     wanted.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
-    let mut refused = Refused::Encoding;
+    let mut refused = NegotiationError::Encoding;
     for (_, clause) in wanted {
         let Some(encoding) = encoding(clause) else { continue };
         match form(clause).filter(|form| forms.contains(form)) {
-            Some(form) => return Ok(Accepted { encoding, form, pretty: pretty || parameter(clause, "pretty") == "1" }),
-            None => refused = Refused::Form,
+            Some(form) => {
+                return Ok(ResponseFormat { encoding, form, pretty: pretty || parameter(clause, "pretty") == "1" });
+            }
+            None => refused = NegotiationError::Form,
         }
     }
     Err(refused)
@@ -158,7 +160,7 @@ mod tests {
         assert!(!accepted("application/json;pretty=0"));
     }
 
-    fn check(accept: &str, expect: Result<(Encoding, Form), Refused>) {
+    fn check(accept: &str, expect: Result<(Encoding, Form), NegotiationError>) {
         let found = negotiate(accept, false, FORMS).map(|accepted| (accepted.encoding, accepted.form));
         assert_eq!(found, expect, "{accept}");
     }
@@ -171,19 +173,19 @@ mod tests {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
         check(table, Ok((Encoding::Json, Form::Table)));
         check("application/json;q=0.1,application/yaml", Ok((Encoding::Yaml, Form::Whole)));
-        check("application/nonsense", Err(Refused::Encoding));
-        check("application/json;as=Nope;v=v1;g=meta.k8s.io", Err(Refused::Form));
+        check("application/nonsense", Err(NegotiationError::Encoding));
+        check("application/json;as=Nope;v=v1;g=meta.k8s.io", Err(NegotiationError::Form));
         check("application/json;as=Nope;v=v1;g=meta.k8s.io,application/json", Ok((Encoding::Json, Form::Whole)));
     }
 
     #[test]
     fn kinds_without_columns_reject_tables() {
-        let check = |accept: &str, expect: Result<Form, Refused>| {
+        let check = |accept: &str, expect: Result<Form, NegotiationError>| {
             let found = negotiate(accept, false, FORMS_WITHOUT_TABLE).map(|accepted| accepted.form);
             assert_eq!(found, expect, "{accept}");
         };
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
-        check(table, Err(Refused::Form));
+        check(table, Err(NegotiationError::Form));
         check(&format!("{table},application/json"), Ok(Form::Whole));
         check("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", Ok(Form::Metadata));
     }

@@ -17,7 +17,7 @@ use apimachinery::status::Status;
 use apimachinery::time::Time;
 use apimachinery::{Errors, GroupVersion, GroupVersionKind, Path, Value, apply, field};
 
-use crate::conversion::Managed;
+use crate::conversion::ManagedFieldsConverter;
 use crate::decode::{kind_name, resource_name};
 
 /// Random values of a new object.
@@ -74,7 +74,7 @@ pub fn address(target: &Target<'_>, object: &mut Value) -> Result<(), Status> {
 
 /// Updates managedFields. `live` is the existing object in the request's version.
 pub fn own(target: &Target<'_>, live: Option<&Value>, object: Value, now: Time) -> Value {
-    let versions = Managed { kind: target.kind, subresource: target.subresource };
+    let versions = ManagedFieldsConverter { kind: target.kind, subresource: target.subresource };
     let api_version = target.kind.gvk(&target.version.name).api_version();
     let write = apply::Write {
         versions: &versions,

@@ -42,7 +42,7 @@ pub fn has_version(version: &GroupVersion) -> bool {
 
 /// A named type.
 #[derive(Clone, Copy, Debug)]
-pub struct Declared {
+pub struct NamedType {
     /// The Go package: `k8s.io/api/core/v1`.
     pub package: &'static str,
     /// The Go name: `Pod`.
@@ -52,11 +52,11 @@ pub struct Declared {
 }
 
 /// Returns the declaration of a named type.
-pub fn declared(schema: Schema<'static>) -> Option<Declared> {
+pub fn declared(schema: Schema<'static>) -> Option<NamedType> {
     let catalogue = open();
     let id = catalogue.base(schema.id()).unwrap_or_else(|| schema.id());
     let (package, name) = *catalogue.names.get(usize::from(id))?;
-    Some(Declared { package, name, schema: catalogue.types.schema(id) })
+    Some(NamedType { package, name, schema: catalogue.types.schema(id) })
 }
 
 /// Returns the merge strategy that a use of this type sets explicitly: `atomic` or `granular`.

@@ -71,7 +71,7 @@ pub enum NotAnObject {
 
 /// Encoded objects, with warnings about dropped fields.
 #[derive(Debug, Default)]
-pub struct Written {
+pub struct EncodedObjects {
     pub bytes: Vec<u8>,
     /// Fields unknown to the kind: `document 1: unknown field "spec.bogus"`.
     pub warnings: Vec<String>,
@@ -99,8 +99,8 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Value>, Error> {
 }
 
 /// Encodes objects. Fields that the kind does not have are dropped in protobuf and reported as warnings.
-pub fn encode(objects: &[Value], encoding: Encoding) -> Result<Written, Error> {
-    let mut written = Written::default();
+pub fn encode(objects: &[Value], encoding: Encoding) -> Result<EncodedObjects, Error> {
+    let mut written = EncodedObjects::default();
     for (at, object) in objects.iter().enumerate() {
         match encoding {
             Encoding::Json => {

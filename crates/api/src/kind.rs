@@ -14,7 +14,7 @@ use apimachinery::table::{self, Cell, Column};
 use apimachinery::{GroupVersion, GroupVersionKind, Str, Value};
 
 use crate::catalogue;
-use crate::core::service::allocation::{Claim, Config, Plan, RandomSource, Refusal, Taken};
+use crate::core::service::allocation::{AllocationError, AllocationLookup, Claim, Config, Plan, RandomSource};
 
 pub use rules::{Context, NoRules, Requester, Rules};
 pub use subresource::{Connect, ReplicaPaths, Subresource, SubresourceAction};
@@ -80,7 +80,8 @@ pub struct Kind {
 }
 
 /// Allocates values for an object, given its old state, the configured ranges, the allocated values and a seed.
-pub type PlanClaims = fn(&mut Value, Option<&Value>, &Config, &dyn Taken, RandomSource) -> Result<Plan, Refusal>;
+pub type PlanClaims =
+    fn(&mut Value, Option<&Value>, &Config, &dyn AllocationLookup, RandomSource) -> Result<Plan, AllocationError>;
 
 /// Allocation of unique values for objects of a kind. The claims are part of the object's transaction.
 #[derive(Clone, Copy, Debug)]
@@ -153,12 +154,12 @@ pub enum Persistence {
         expires: bool,
     },
     /// Not stored: the server computes the response.
-    Answered(Question),
+    Answered(VirtualKind),
 }
 
 /// Kinds whose objects are not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
+pub enum VirtualKind {
     TokenReview,
     SelfSubjectReview,
     SubjectAccessReview,
@@ -200,12 +201,12 @@ pub struct Selectable {
     /// Such as `status.phase`.
     pub name: Str,
     /// The value is empty if the object lacks the field.
-    pub value: Selected,
+    pub value: FieldExtractor,
 }
 
 /// Extraction of the value of a selectable field.
 #[derive(Clone, Debug)]
-pub enum Selected {
+pub enum FieldExtractor {
     /// For a built-in kind; the function handles absent fields.
     Function(fn(&Value) -> Str),
     /// A JSON path from a CRD.
@@ -261,7 +262,7 @@ impl Kind {
     }
 
     /// Returns a kind that supports only create and whose response contains the result.
-    pub fn question(group: &str, version: &str, kind: &str, plural: &str, question: Question) -> Self {
+    pub fn question(group: &str, version: &str, kind: &str, plural: &str, question: VirtualKind) -> Self {
         Self {
             scope: Scope::Cluster,
             keeping: Persistence::Answered(question),
@@ -358,14 +359,14 @@ impl Version {
 
 impl Selectable {
     pub fn new(name: &str, value: fn(&Value) -> Str) -> Self {
-        Self { name: name.into(), value: Selected::Function(value) }
+        Self { name: name.into(), value: FieldExtractor::Function(value) }
     }
 
     /// Returns the field's value in `object`.
     pub fn of(&self, object: &Value) -> Str {
         match &self.value {
-            Selected::Function(find) => find(object),
-            Selected::Path(path) => {
+            FieldExtractor::Function(find) => find(object),
+            FieldExtractor::Path(path) => {
                 path.first(object).map_or_else(Str::default, |found| apimachinery::jsonpath::print(found).into())
             }
         }

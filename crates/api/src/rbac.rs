@@ -17,13 +17,13 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The scope of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
+enum RoleScope {
     Namespace,
     Cluster,
 }
 
 /// Validates the rules of a role.
-fn rules(object: &At<'_>, reach: Reach, errors: &mut Errors) {
+fn rules(object: &At<'_>, reach: RoleScope, errors: &mut Errors) {
     let rules = object.get("rules");
     for rule in rules.items() {
         if rule.get("verbs").is_empty() {
@@ -39,7 +39,7 @@ fn rules(object: &At<'_>, reach: Reach, errors: &mut Errors) {
             }
             continue;
         }
-        if reach == Reach::Namespace {
+        if reach == RoleScope::Namespace {
             errors.push(urls.invalid("namespaced rules cannot apply to non-resource URLs"));
         }
         if ["apiGroups", "resources", "resourceNames"].iter().any(|field| !rule.get(field).is_empty()) {

@@ -38,20 +38,21 @@ fn served(document: &Value) -> Vec<GroupVersionKind> {
 
 #[test]
 fn every_kind_of_k8s_openapi_has_the_same_fields() {
-    let mut known = Known { generator: SchemaGenerator::default(), findings: Vec::new(), seen: BTreeSet::new() };
+    let mut known =
+        SchemaComparison { generator: SchemaGenerator::default(), findings: Vec::new(), seen: BTreeSet::new() };
     known.all();
     assert!(known.seen.len() > 600, "{} types compared", known.seen.len());
     assert!(known.findings.is_empty(), "{}", known.findings.join("\n"));
 }
 
-struct Known {
+struct SchemaComparison {
     generator: SchemaGenerator,
     findings: Vec<String>,
     /// Compared pairs of type names: theirs, ours.
     seen: BTreeSet<(String, String)>,
 }
 
-impl Known {
+impl SchemaComparison {
     fn kind<K: k8s_openapi::Resource + k8s_openapi::schemars::JsonSchema>(&mut self) {
         let kind = GroupVersionKind::of(K::GROUP, K::VERSION, K::KIND);
         let theirs = self.generator.subschema_for::<K>().to_value();
@@ -125,7 +126,7 @@ impl Known {
 /// Compares every kind of every module.
 macro_rules! kinds {
     ($($($module:ident)::+ => $($kind:ident),+;)+) => {
-        impl Known {
+        impl SchemaComparison {
             fn all(&mut self) {
                 $({
                     use k8s_openapi::$($module)::+ as module;

@@ -50,10 +50,10 @@ fn replay(scenario: &Value, tally: &mut BTreeMap<String, usize>, wrong: &mut Vec
                 && kind != PatchType::Apply
             {
                 let mut verdict = judge(kind, before, &request["body"], answer, path != object);
-                if scenario["name"].as_str() == Some(ALLOCATES) && matches!(verdict, Verdict::Differs(_)) {
-                    verdict = Verdict::Undecided;
+                if scenario["name"].as_str() == Some(ALLOCATES) && matches!(verdict, Comparison::Differs(_)) {
+                    verdict = Comparison::Undecided;
                 }
-                if let Verdict::Differs(how) = &verdict {
+                if let Comparison::Differs(how) = &verdict {
                     wrong.push(format!("{}: {request}: {how}", scenario["name"]));
                 }
                 *tally.entry(format!("{kind:?} {}", verdict.name())).or_default() += 1;
@@ -69,7 +69,7 @@ fn replay(scenario: &Value, tally: &mut BTreeMap<String, usize>, wrong: &mut Vec
     }
 }
 
-enum Verdict {
+enum Comparison {
     Same,
     Refused,
     /// The result depends on more than the patch: validation, admission, defaulting or a read-only part.
@@ -77,7 +77,7 @@ enum Verdict {
     Differs(String),
 }
 
-impl Verdict {
+impl Comparison {
     const fn name(&self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -88,8 +88,8 @@ impl Verdict {
     }
 }
 
-fn judge(kind: PatchType, before: &Value, patch: &Value, answer: &Value, status: bool) -> Verdict {
-    let Some(schema) = schema_of(before) else { return Verdict::Undecided };
+fn judge(kind: PatchType, before: &Value, patch: &Value, answer: &Value, status: bool) -> Comparison {
+    let Some(schema) = schema_of(before) else { return Comparison::Undecided };
     let body = match patch {
         Value::String(raw) => raw.as_bytes().to_vec(),
         patch => json::to_vec(patch),
@@ -101,24 +101,24 @@ fn judge(kind: PatchType, before: &Value, patch: &Value, answer: &Value, status:
             prune(&mut after, schema);
             compare(&after, &answer["body"], before, status)
         }
-        (Some(200), Err(error)) => Verdict::Differs(format!("refused: {error}")),
-        (Some(400), Err(error)) if error.blame() == Blame::BadRequest => Verdict::Refused,
-        (Some(422), Err(error)) if error.blame() == Blame::Unprocessable => Verdict::Refused,
+        (Some(200), Err(error)) => Comparison::Differs(format!("refused: {error}")),
+        (Some(400), Err(error)) if error.blame() == Blame::BadRequest => Comparison::Refused,
+        (Some(422), Err(error)) if error.blame() == Blame::Unprocessable => Comparison::Refused,
         (Some(422), Ok(_)) if message.starts_with("the server rejected our request") => {
-            Verdict::Differs("not refused".to_owned())
+            Comparison::Differs("not refused".to_owned())
         }
-        (_, Ok(_)) => Verdict::Undecided,
-        (code, Err(error)) => Verdict::Differs(format!("recorded as {code:?}, refused: {error}")),
+        (_, Ok(_)) => Comparison::Undecided,
+        (code, Err(error)) => Comparison::Differs(format!("recorded as {code:?}, refused: {error}")),
     }
 }
 
 /// Compares the patched object with the recorded one, except for changes by the server.
-fn compare(ours: &Value, recorded: &Value, before: &Value, status: bool) -> Verdict {
+fn compare(ours: &Value, recorded: &Value, before: &Value, status: bool) -> Comparison {
     if recorded["kind"] != before["kind"] {
-        return Verdict::Undecided;
+        return Comparison::Undecided;
     }
     let (ours, recorded) = (tidy(ours, before, status), tidy(recorded, before, status));
-    if ours == recorded { Verdict::Same } else { Verdict::Differs(format!("{ours} instead of {recorded}")) }
+    if ours == recorded { Comparison::Same } else { Comparison::Differs(format!("{ours} instead of {recorded}")) }
 }
 
 fn tidy(object: &Value, before: &Value, status: bool) -> Value {

@@ -37,5 +37,5 @@ pub use merge::merge;
 pub use path::Element;
 pub use remove::{extract, remove};
 pub use validate::{Duplicates, Violations, validate};
-pub use write::{Applied, Error, OneVersion, Versions, Write, keep_times};
+pub use write::{ApplyResult, Error, OneVersion, Versions, Write, keep_times};
 pub use zero::zero;

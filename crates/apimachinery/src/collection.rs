@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use sorted::{Ordered, Sorted};
+use sorted::{SortedItem, SortedList};
 
 use crate::meta::Meta;
 use crate::{Str, Value};
@@ -42,12 +42,12 @@ pub struct IndexBy<T> {
 type Values<T> = Box<dyn Fn(&Key, &T) -> Vec<Str> + Send + Sync>;
 
 pub struct Collection<T> {
-    entries: Sorted<Shared<T>>,
-    indexes: Vec<Sorted<Pointer<T>>>,
+    entries: SortedList<SharedEntry<T>>,
+    indexes: Vec<SortedList<Pointer<T>>>,
     index_by: Arc<[IndexBy<T>]>,
 }
 
-struct Shared<T>(Arc<Entry<T>>);
+struct SharedEntry<T>(Arc<Entry<T>>);
 
 struct Pointer<T> {
     value: Arc<str>,
@@ -100,8 +100,8 @@ impl<T> Collection<T> {
     /// Creates an empty collection with these indexes.
     pub fn new(index_by: Vec<IndexBy<T>>) -> Self {
         Self {
-            entries: Sorted::default(),
-            indexes: index_by.iter().map(|_| Sorted::default()).collect(),
+            entries: SortedList::default(),
+            indexes: index_by.iter().map(|_| SortedList::default()).collect(),
             index_by: index_by.into(),
         }
     }
@@ -110,8 +110,8 @@ impl<T> Collection<T> {
     #[must_use]
     pub fn emptied(&self) -> Self {
         Self {
-            entries: Sorted::default(),
-            indexes: self.indexes.iter().map(|_| Sorted::default()).collect(),
+            entries: SortedList::default(),
+            indexes: self.indexes.iter().map(|_| SortedList::default()).collect(),
             index_by: Arc::clone(&self.index_by),
         }
     }
@@ -160,7 +160,7 @@ impl<T> Collection<T> {
     /// Inserts an object and returns the one it replaced.
     pub fn insert(&mut self, entry: impl Into<Arc<Entry<T>>>) -> Option<Arc<Entry<T>>> {
         let entry = entry.into();
-        let old = self.entries.insert(Shared(Arc::clone(&entry))).map(|shared| shared.0);
+        let old = self.entries.insert(SharedEntry(Arc::clone(&entry))).map(|shared| shared.0);
         for (by, index) in self.index_by.iter().zip(&mut self.indexes) {
             let new_values = (by.values)(&entry.key, &entry.value);
             let old_values = old.as_ref().map_or_else(Vec::new, |old| (by.values)(&old.key, &old.value));
@@ -197,20 +197,20 @@ impl<T> Pointer<T> {
     }
 }
 
-impl<T> Ordered for Shared<T> {
+impl<T> SortedItem for SharedEntry<T> {
     fn order(&self, other: &Self) -> Ordering {
         self.0.key.cmp(&other.0.key)
     }
 }
 
-impl<T> Ordered for Pointer<T> {
+impl<T> SortedItem for Pointer<T> {
     fn order(&self, other: &Self) -> Ordering {
         self.place(&other.value, &other.entry.key)
     }
 }
 
 // A derived implementation would require `T: Clone`.
-impl<T> Clone for Shared<T> {
+impl<T> Clone for SharedEntry<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }

@@ -15,7 +15,7 @@ use crate::{Object, Str, Value};
 
 pub use emptied::forget_empty;
 pub use error::Error;
-use error::{Frame, Step};
+use error::{Frame, FrameSegment};
 pub use zero::{is_zero, zero};
 
 /// Maximum number of reported unknown fields; the rest is dropped silently, as upstream does.
@@ -129,7 +129,7 @@ impl Pass {
             return false;
         }
         if !self.quiet && self.unknown.len() < UNKNOWN_MAX {
-            self.unknown.push(at.step(Step::Key(key)).path());
+            self.unknown.push(at.step(FrameSegment::Key(key)).path());
         }
         *key = Str::default();
         true
@@ -155,7 +155,7 @@ impl Pass {
             if item.is_null() {
                 *item = zero(ty);
             } else {
-                self.value(item, ty, &at.step(Step::Index(index)))?;
+                self.value(item, ty, &at.step(FrameSegment::Index(index)))?;
             }
         }
         Ok(())
@@ -167,7 +167,7 @@ impl Pass {
             if value.is_null() {
                 *value = zero(ty);
             } else {
-                self.value(value, ty, &at.step(Step::Key(key)))?;
+                self.value(value, ty, &at.step(FrameSegment::Key(key)))?;
             }
         }
         Ok(())

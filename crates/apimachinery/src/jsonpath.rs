@@ -15,7 +15,7 @@ pub use template::Template;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath {
-    steps: Vec<Step>,
+    steps: Vec<Segment>,
 }
 
 /// Whether a field that no object has is an error.
@@ -107,21 +107,21 @@ const RESULTS_MAX: usize = 10_000;
 enum Node {
     /// Text outside of braces.
     Text(Value),
-    Action(Vec<Step>),
+    Action(Vec<Segment>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+enum Segment {
     Field(Str),
     Wildcard,
     Recursive,
     Slice(Slice),
-    Union(Vec<Vec<Step>>),
-    Exists(Vec<Step>),
+    Union(Vec<Vec<Segment>>),
+    Exists(Vec<Segment>),
     Filter {
-        left: Vec<Step>,
+        left: Vec<Segment>,
         operator: Operator,
-        right: Vec<Step>,
+        right: Vec<Segment>,
     },
     /// A quoted text: one result, whatever the input.
     Text(Value),
@@ -160,7 +160,7 @@ impl JsonPath {
         }
         let nodes = parse::template(&format!("{{{text}}}"))?;
         match <[Node; 1]>::try_from(nodes) {
-            Ok([Node::Action(steps)]) => match steps.iter().find_map(Step::identifier) {
+            Ok([Node::Action(steps)]) => match steps.iter().find_map(Segment::identifier) {
                 Some(word) => Err(ParseError::Identifier(word.to_owned())),
                 None => Ok(Self { steps }),
             },
@@ -196,7 +196,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn follow<'a>(self, steps: &'a [Step], mut values: Vec<&'a Value>) -> Result<Vec<&'a Value>, EvalError> {
+    fn follow<'a>(self, steps: &'a [Segment], mut values: Vec<&'a Value>) -> Result<Vec<&'a Value>, EvalError> {
         for step in steps {
             values = self.step(step, values)?;
             if values.len() > self.results_max {
@@ -206,10 +206,10 @@ impl Walk {
         Ok(values)
     }
 
-    fn step<'a>(self, step: &'a Step, values: Vec<&'a Value>) -> Result<Vec<&'a Value>, EvalError> {
+    fn step<'a>(self, step: &'a Segment, values: Vec<&'a Value>) -> Result<Vec<&'a Value>, EvalError> {
         let mut out = Vec::new();
         match step {
-            Step::Field(name) => {
+            Segment::Field(name) => {
                 let searched = !values.is_empty();
                 out.extend(values.into_iter().filter_map(|value| value.get(name)));
                 if out.is_empty() && searched && self.missing == MissingKeys::Reject {
@@ -217,30 +217,30 @@ impl Walk {
                 }
             }
             // DEVIATION: kubectl also selects the bytes of strings, as numbers.
-            Step::Wildcard => out.extend(values.into_iter().flat_map(children)),
-            Step::Recursive => {
+            Segment::Wildcard => out.extend(values.into_iter().flat_map(children)),
+            Segment::Recursive => {
                 for value in values {
                     self.descend(value, &mut out)?;
                 }
             }
-            Step::Slice(slice) => {
+            Segment::Slice(slice) => {
                 for value in values.into_iter().filter(|value| !value.is_null()) {
                     if slice.apply(value, &mut out)?.is_break() {
                         break;
                     }
                 }
             }
-            Step::Union(paths) => {
+            Segment::Union(paths) => {
                 for path in paths {
                     out.extend(self.follow(path, values.clone())?);
                 }
             }
-            Step::Exists(path) => {
+            Segment::Exists(path) => {
                 for value in values {
                     out.extend(filterable(value)?.iter().filter(|item| self.exists(path, item)));
                 }
             }
-            Step::Filter { left, operator, right } => {
+            Segment::Filter { left, operator, right } => {
                 for value in values {
                     for item in filterable(value)? {
                         let Some(left) = self.one(left, item)? else { continue };
@@ -251,18 +251,18 @@ impl Walk {
                     }
                 }
             }
-            Step::Text(text) => out.push(text),
-            Step::Literal(value) => out.extend(values.iter().map(|_| value)),
+            Segment::Text(text) => out.push(text),
+            Segment::Literal(value) => out.extend(values.iter().map(|_| value)),
             // The template evaluates both after the action.
-            Step::Identifier(word) if word == "range" => return Ok(values),
-            Step::Identifier(word) if word == "end" => {}
-            Step::Identifier(word) => return Err(EvalError::Identifier(word.clone())),
+            Segment::Identifier(word) if word == "range" => return Ok(values),
+            Segment::Identifier(word) if word == "end" => {}
+            Segment::Identifier(word) => return Err(EvalError::Identifier(word.clone())),
         }
         Ok(out)
     }
 
     /// Whether a path selects something. kubectl counts most failures of the path as a result.
-    fn exists<'a>(self, path: &'a [Step], item: &'a Value) -> bool {
+    fn exists<'a>(self, path: &'a [Segment], item: &'a Value) -> bool {
         match self.follow(path, vec![item]) {
             Ok(found) => !found.is_empty(),
             Err(EvalError::NotFound(_) | EvalError::Incompatible | EvalError::Incomparable) => false,
@@ -270,7 +270,7 @@ impl Walk {
         }
     }
 
-    fn one<'a>(self, path: &'a [Step], item: &'a Value) -> Result<Option<&'a Value>, EvalError> {
+    fn one<'a>(self, path: &'a [Segment], item: &'a Value) -> Result<Option<&'a Value>, EvalError> {
         match self.follow(path, vec![item])?.as_slice() {
             [] => Ok(None),
             [value] => Ok(Some(value)),
@@ -293,7 +293,7 @@ impl Walk {
     }
 }
 
-impl Step {
+impl Segment {
     /// Returns an identifier at this step.
     fn identifier(&self) -> Option<&str> {
         match self {

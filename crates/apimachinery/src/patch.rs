@@ -91,9 +91,9 @@ pub fn apply_patch(kind: PatchType, current: Value, body: &[u8], schema: Option<
 }
 
 /// Fails if `patch` changes one of `paths`, such as `["metadata", "name"]`; kubectl's precondition for its patches.
-pub fn require_unchanged(patch: &Value, paths: &[&[&str]]) -> Result<(), Changed> {
+pub fn require_unchanged(patch: &Value, paths: &[&[&str]]) -> Result<(), PreconditionError> {
     match paths.iter().find(|path| patch.at(path).is_some()) {
-        Some(path) => Err(Changed { path: path.join("."), patch: gofmt::Plain(patch).to_string() }),
+        Some(path) => Err(PreconditionError { path: path.join("."), patch: gofmt::Plain(patch).to_string() }),
         None => Ok(()),
     }
 }
@@ -101,7 +101,7 @@ pub fn require_unchanged(patch: &Value, paths: &[&[&str]]) -> Result<(), Changed
 /// A patch changes a field that it must not change.
 #[derive(Debug, thiserror::Error)]
 #[error("precondition failed for: {patch}")]
-pub struct Changed {
+pub struct PreconditionError {
     pub path: String,
     patch: String,
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One path element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
+pub enum PathSegment<'a> {
     /// A named field: `.name`.
     Field(&'a str),
     /// A list item: `[3]`.
@@ -26,16 +26,16 @@ pub enum Step<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Path<'a> {
     parent: Option<&'a Path<'a>>,
-    step: Step<'a>,
+    step: PathSegment<'a>,
 }
 
 impl<'a> Path<'a> {
     /// The path of the root object. Prints as nothing.
-    pub const ROOT: Path<'static> = Path { parent: None, step: Step::Field("") };
+    pub const ROOT: Path<'static> = Path { parent: None, step: PathSegment::Field("") };
 
     /// Returns a path of one field, for rules that start below the root.
     pub const fn of(field: &'a str) -> Path<'a> {
-        Path { parent: None, step: Step::Field(field) }
+        Path { parent: None, step: PathSegment::Field(field) }
     }
 
     /// Returns the path of the field `name`.
@@ -43,7 +43,7 @@ impl<'a> Path<'a> {
     where
         'a: 'b,
     {
-        self.step(Step::Field(name))
+        self.step(PathSegment::Field(name))
     }
 
     /// Returns the path of the list item `at`.
@@ -51,7 +51,7 @@ impl<'a> Path<'a> {
     where
         'a: 'b,
     {
-        self.step(Step::Index(at))
+        self.step(PathSegment::Index(at))
     }
 
     /// Returns the path of the map entry `key`.
@@ -59,10 +59,10 @@ impl<'a> Path<'a> {
     where
         'a: 'b,
     {
-        self.step(Step::Key(key))
+        self.step(PathSegment::Key(key))
     }
 
-    pub const fn step<'b>(&'b self, step: Step<'b>) -> Path<'b>
+    pub const fn step<'b>(&'b self, step: PathSegment<'b>) -> Path<'b>
     where
         'a: 'b,
     {
@@ -70,12 +70,12 @@ impl<'a> Path<'a> {
     }
 
     /// Returns the last step; [`None`] for the root.
-    pub fn last(&self) -> Option<Step<'a>> {
+    pub fn last(&self) -> Option<PathSegment<'a>> {
         (!self.is_root()).then_some(self.step)
     }
 
     fn is_root(&self) -> bool {
-        self.parent.is_none() && self.step == Step::Field("")
+        self.parent.is_none() && self.step == PathSegment::Field("")
     }
 }
 
@@ -89,10 +89,10 @@ impl fmt::Display for Path<'_> {
             None => false,
         };
         match self.step {
-            Step::Field(name) if below => write!(out, ".{name}"),
-            Step::Field(name) => out.write_str(name),
-            Step::Index(at) => write!(out, "[{at}]"),
-            Step::Key(key) => write!(out, "[{key}]"),
+            PathSegment::Field(name) if below => write!(out, ".{name}"),
+            PathSegment::Field(name) => out.write_str(name),
+            PathSegment::Index(at) => write!(out, "[{at}]"),
+            PathSegment::Key(key) => write!(out, "[{key}]"),
         }
     }
 }

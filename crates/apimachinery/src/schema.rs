@@ -13,7 +13,8 @@ use crate::{Str, Value};
 
 pub use pattern::{Error as PatternError, Pattern};
 pub use rules::{
-    Format, FormatKind, JsonType, Junctors, ListRules, Nested, NumberRules, ObjectRules, Rules, StringRules, Validation,
+    Format, FormatKind, JsonType, Junctors, ListRules, NestedValidation, NumberRules, ObjectRules, Rules, StringRules,
+    Validation,
 };
 
 /// An arena of types that refer only to each other.

@@ -27,7 +27,7 @@ pub struct Throttle {
 /// The event was lost because the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("audit buffer queue blocked")]
-pub struct Blocked;
+pub struct QueueFullError;
 
 /// A queue of events. All times are relative to one arbitrary origin.
 #[derive(Debug)]
@@ -58,9 +58,9 @@ impl<T> Batcher<T> {
     }
 
     /// Queues an event.
-    pub fn offer(&mut self, event: T, now: Duration) -> Result<(), Blocked> {
+    pub fn offer(&mut self, event: T, now: Duration) -> Result<(), QueueFullError> {
         if self.waiting.len() >= self.config.buffer_size {
-            return Err(Blocked);
+            return Err(QueueFullError);
         }
         self.waiting.push_back((now, event));
         Ok(())

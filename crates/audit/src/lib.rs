@@ -17,6 +17,6 @@ pub mod trail;
 pub mod truncate;
 
 pub use event::Event;
-pub use policy::{Level, Policy, Stage, Verdict};
+pub use policy::{AuditDecision, Level, Policy, Stage};
 pub use request::{Attributes, Target, User};
 pub use trail::Trail;

@@ -44,7 +44,7 @@ pub struct Stages(u8);
 
 /// The policy's decision for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct AuditDecision {
     pub level: Level,
     /// Stages at which no event is recorded.
     pub omit_stages: Stages,
@@ -56,7 +56,7 @@ pub struct Verdict {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     rules: Vec<Rule>,
-    otherwise: Verdict,
+    otherwise: AuditDecision,
 }
 
 /// Reasons why a policy file is invalid.
@@ -74,7 +74,7 @@ pub enum Error {
 
 /// A policy with the warning about its file.
 #[derive(Debug)]
-pub struct Parsed {
+pub struct ParsedPolicy {
     pub policy: Policy,
     /// Unknown or duplicate fields; the server logs them and continues.
     pub warning: Option<String>,
@@ -82,7 +82,7 @@ pub struct Parsed {
 
 #[derive(Clone, Debug, PartialEq)]
 struct Rule {
-    verdict: Verdict,
+    verdict: AuditDecision,
     users: Vec<Str>,
     groups: Vec<Str>,
     verbs: Vec<Str>,
@@ -100,13 +100,13 @@ struct GroupResources {
 
 impl Policy {
     /// Parses and validates a policy file.
-    pub fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
+    pub fn parse(bytes: &[u8]) -> Result<ParsedPolicy, Error> {
         let (_, object, slip) = api::config::read_leniently(facts(), bytes)?;
         let findings = validate::policy(&object);
         if !findings.is_empty() {
             return Err(Error::Invalid(findings));
         }
-        let otherwise = Verdict {
+        let otherwise = AuditDecision {
             level: Level::None,
             omit_stages: stages(&object),
             omit_managed_fields: object.get("omitManagedFields").and_then(Value::as_bool).unwrap_or(false),
@@ -117,20 +117,20 @@ impl Policy {
         }
         let warning =
             slip.map(|slip| format!("Audit policy contains errors, falling back to lenient decoding: {slip}"));
-        Ok(Parsed { policy: Self { rules, otherwise }, warning })
+        Ok(ParsedPolicy { policy: Self { rules, otherwise }, warning })
     }
 
     /// Returns the decision for a request.
-    pub fn evaluate(&self, attributes: &Attributes<'_>) -> Verdict {
+    pub fn evaluate(&self, attributes: &Attributes<'_>) -> AuditDecision {
         self.rules.iter().find(|rule| rule.matches(attributes)).map_or(self.otherwise, |rule| rule.verdict)
     }
 }
 
 impl Rule {
-    fn from_value(value: &Value, policy: Verdict) -> Self {
+    fn from_value(value: &Value, policy: AuditDecision) -> Self {
         let omits_fields = value.get("omitManagedFields").and_then(Value::as_bool);
         Self {
-            verdict: Verdict {
+            verdict: AuditDecision {
                 level: value.str_at(&["level"]).and_then(Level::from_name).unwrap_or_default(),
                 omit_stages: policy.omit_stages.with_all(stages(value)),
                 omit_managed_fields: omits_fields.unwrap_or(policy.omit_managed_fields),

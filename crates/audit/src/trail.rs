@@ -13,7 +13,7 @@ use apimachinery::time::{Duration, Time};
 use apimachinery::{Object, Str, Value, json, value};
 
 use crate::event::{Event, ObjectRef};
-use crate::policy::{Level, Stage, Verdict};
+use crate::policy::{AuditDecision, Level, Stage};
 use crate::request::{Attributes, Target, User};
 
 /// Annotation key of the authorization decision.
@@ -37,7 +37,7 @@ const ANNOTATIONS_MAX: usize = 1000;
 
 /// A request at its arrival.
 #[derive(Clone, Copy, Debug)]
-pub struct Received<'a> {
+pub struct ReceivedRequest<'a> {
     /// The unique ID of the request.
     pub audit_id: &'a str,
     /// The URI as the client wrote it.
@@ -69,14 +69,14 @@ pub enum Decision {
 #[derive(Clone, Debug)]
 pub struct Trail {
     event: Event,
-    verdict: Verdict,
+    verdict: AuditDecision,
     length: Length,
     has_response: bool,
 }
 
 impl Trail {
     /// Starts the trail of a request. Returns `None` if the level is `None`.
-    pub fn begin(verdict: Verdict, received: &Received<'_>, length: Length) -> Option<Self> {
+    pub fn begin(verdict: AuditDecision, received: &ReceivedRequest<'_>, length: Length) -> Option<Self> {
         if verdict.level == Level::None {
             return None;
         }

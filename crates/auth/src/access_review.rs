@@ -8,7 +8,7 @@ use apimachinery::meta::Meta;
 use apimachinery::status::{GroupName, Status};
 use apimachinery::{Object, Path, Str, Value};
 
-use crate::attributes::{About, OwnedResource, Question};
+use crate::attributes::{About, OwnedAttributes, OwnedResource};
 use crate::{Decision, User};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Review {
     /// The attributes for the authorizers.
-    pub question: Question,
+    pub question: OwnedAttributes,
     /// The parts that could not be interpreted. The status reports them.
     pub ignored: Vec<&'static str>,
 }
@@ -50,7 +50,7 @@ pub fn read(kind: Kind, review: &Value, requester: &User) -> Result<Review, Stat
             let path = &spec["nonResourceAttributes"];
             let text = |key| Str::from(path.str_at(&[key]).unwrap_or_default());
             Review {
-                question: Question { user, verb: text("verb"), about: About::Path(text("path")) },
+                question: OwnedAttributes { user, verb: text("verb"), about: About::Path(text("path")) },
                 ignored: Vec::new(),
             }
         }
@@ -158,7 +158,7 @@ fn resource_question(user: User, resource: &Value) -> Review {
         field_selector,
         label_selector,
     });
-    Review { question: Question { user, verb: text("verb"), about }, ignored }
+    Review { question: OwnedAttributes { user, verb: text("verb"), about }, ignored }
 }
 
 fn given<'a>(spec: &'a Value, key: &str) -> Option<&'a Value> {

@@ -5,7 +5,7 @@ mod question;
 use apimachinery::status::{GroupName, Status};
 use apimachinery::{fields, labels};
 
-pub use question::{About, OwnedResource, Question};
+pub use question::{About, OwnedAttributes, OwnedResource};
 
 use crate::User;
 

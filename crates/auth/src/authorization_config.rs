@@ -5,7 +5,7 @@ mod validate;
 use apimachinery::Str;
 use apimachinery::field::{self, Errors};
 use apimachinery::time::Duration;
-use cel::Host;
+use cel::ExpressionContext;
 
 use validate::Raw;
 
@@ -20,11 +20,11 @@ pub use crate::config_file::Error as FileError;
 #[derive(Debug, Default)]
 pub struct Config {
     /// At least one authorizer.
-    pub authorizers: Vec<Configured>,
+    pub authorizers: Vec<AuthorizerConfig>,
 }
 
 #[derive(Debug)]
-pub struct Configured {
+pub struct AuthorizerConfig {
     /// The name in metrics and logs.
     pub name: Str,
     pub kind: Kind,
@@ -120,7 +120,7 @@ impl Webhook {
         let input = condition_input(attributes);
         let mut errors = Vec::new();
         for condition in &self.conditions {
-            match condition.holds(Host::Authorization, "request", &input) {
+            match condition.holds(ExpressionContext::Authorization, "request", &input) {
                 Ok(Some(true)) => {}
                 Ok(Some(false)) => return Ok(false),
                 Ok(None) => errors.push(format!(

@@ -57,9 +57,9 @@ impl Authorizer for AlwaysDeny {
 }
 
 /// Allows all requests of one group before any other authorizer, so that `system:masters` cannot be locked out.
-pub struct Privileged(pub &'static str);
+pub struct PrivilegedGroup(pub &'static str);
 
-impl Authorizer for Privileged {
+impl Authorizer for PrivilegedGroup {
     fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
         if attributes.user.is_in(self.0) { Decision::Allow(String::new()) } else { Decision::NoOpinion(String::new()) }
     }

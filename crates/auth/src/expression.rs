@@ -1,7 +1,7 @@
 //! CEL expressions in configuration files, compiled on load so that errors are reported immediately.
 
 use apimachinery::{Path, Str, Value, field};
-use cel::{Compiled, Failure, Host, Type, Val};
+use cel::{Compiled, ExpressionContext, Failure, Type, Val};
 
 #[derive(Debug)]
 pub(crate) struct Expression {
@@ -19,7 +19,7 @@ pub(crate) enum Gives {
 
 impl Expression {
     /// Compiles an expression of `host`.
-    pub fn compile(host: Host, source: &str, gives: Gives, path: &Path<'_>) -> Result<Self, field::Error> {
+    pub fn compile(host: ExpressionContext, source: &str, gives: Gives, path: &Path<'_>) -> Result<Self, field::Error> {
         let invalid = |detail: String| field::Error::invalid(path, source, detail);
         // The stored environment is used: a file may have been written for a newer server.
         let compiled =
@@ -31,14 +31,14 @@ impl Expression {
     }
 
     /// Evaluates the expression with one variable; `None` if the result is not a boolean.
-    pub fn holds(&self, host: Host, variable: &str, value: &Value) -> Result<Option<bool>, Failure> {
+    pub fn holds(&self, host: ExpressionContext, variable: &str, value: &Value) -> Result<Option<bool>, Failure> {
         self.evaluate(host, variable, value, |value| if let Val::Bool(holds) = value { Some(*holds) } else { None })
     }
 
     /// Evaluates the expression with one variable and converts the result with `take`.
     pub fn evaluate<T>(
         &self,
-        host: Host,
+        host: ExpressionContext,
         variable: &str,
         value: &Value,
         take: impl FnOnce(&Val<'_>) -> T,

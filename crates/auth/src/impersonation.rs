@@ -13,7 +13,7 @@ use apimachinery::{Str, go};
 
 pub use modes::Gate;
 
-use crate::attributes::{Attributes, Question};
+use crate::attributes::{Attributes, OwnedAttributes};
 use crate::escape::unescape;
 use crate::request_header::strip_prefix;
 use crate::{Decision, User};
@@ -25,7 +25,7 @@ const EXTRA_PREFIX: &str = "Impersonate-Extra-";
 
 /// The result of an allowed impersonation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Impersonated {
+pub struct ImpersonatedUser {
     /// The impersonated user.
     pub user: User,
     /// The verb that allowed it, for the audit log; empty for legacy impersonation.
@@ -46,13 +46,13 @@ pub struct Trial {
 #[derive(Clone, Debug)]
 struct Mode {
     steps: Vec<Step>,
-    outcome: Impersonated,
+    outcome: ImpersonatedUser,
 }
 
 /// An authorization check, and the effect of its decision.
 #[derive(Clone, Debug)]
 struct Step {
-    question: Question,
+    question: OwnedAttributes,
     weight: Weight,
 }
 
@@ -72,7 +72,7 @@ pub enum Next<'a> {
     /// The caller must authorize these attributes and call [`Trial::answer`].
     Ask(Attributes<'a>),
     /// The outcome.
-    Done(Result<Impersonated, Box<Status>>),
+    Done(Result<ImpersonatedUser, Box<Status>>),
 }
 
 /// Returns the user requested by impersonation headers; `None` without such headers.
@@ -144,7 +144,7 @@ impl Trial {
     }
 
     /// Runs all checks with a synchronous authorizer.
-    pub fn run(mut self, mut ask: impl FnMut(&Attributes<'_>) -> Decision) -> Result<Impersonated, Box<Status>> {
+    pub fn run(mut self, mut ask: impl FnMut(&Attributes<'_>) -> Decision) -> Result<ImpersonatedUser, Box<Status>> {
         loop {
             let decision = match self.needs() {
                 Next::Done(outcome) => return outcome,

@@ -39,6 +39,6 @@ pub mod token_review;
 pub mod user;
 pub mod x509;
 
-pub use attributes::{Attributes, Question, Resource, Target};
-pub use chain::{AlwaysAllow, AlwaysDeny, Authorizer, Chain, Decision, Privileged};
+pub use attributes::{Attributes, OwnedAttributes, Resource, Target};
+pub use chain::{AlwaysAllow, AlwaysDeny, Authorizer, Chain, Decision, PrivilegedGroup};
 pub use user::User;

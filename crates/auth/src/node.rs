@@ -45,7 +45,7 @@ impl Node {
 
     fn decide(&self, node: &str, attributes: &Attributes<'_>) -> Result<Decision, String> {
         let Target::Resource(resource) = attributes.target else { return Ok(self.by_rules(attributes)) };
-        let asked = Asked { graph: &self.graph, node, verb: attributes.verb, resource };
+        let asked = KubeletRequest { graph: &self.graph, node, verb: attributes.verb, resource };
         match (resource.group, resource.resource) {
             ("", "secrets") => asked.read(Kind::Secret),
             ("", "configmaps") => asked.read(Kind::ConfigMap),
@@ -98,36 +98,36 @@ impl Authorizer for Node {
 }
 
 /// A kubelet's request on a resource. Its methods return `Ok` if it is allowed, or else the reason.
-struct Asked<'a> {
+struct KubeletRequest<'a> {
     graph: &'a Graph,
     node: &'a str,
     verb: &'a str,
     resource: Resource<'a>,
 }
 
-type Verdict = Result<(), String>;
+type CheckResult = Result<(), String>;
 
-impl Asked<'_> {
-    fn get(&self, kind: Kind) -> Verdict {
+impl KubeletRequest<'_> {
+    fn get(&self, kind: Kind) -> CheckResult {
         self.require(self.verb == "get", "can only get individual resources of this type")?;
         self.require(self.is_whole(), "cannot get subresource")?;
         self.related(kind)
     }
 
     /// Allows reading one object. Kubelets watch single Secrets and ConfigMaps.
-    fn read(&self, kind: Kind) -> Verdict {
+    fn read(&self, kind: Kind) -> CheckResult {
         self.require(matches!(self.verb, "get" | "list" | "watch"), "can only read resources of this type")?;
         self.require(self.is_whole(), "cannot read subresource")?;
         self.require(!self.resource.namespace.is_empty(), "can only read namespaced object of this type")?;
         self.related(kind)
     }
 
-    fn write_status(&self, kind: Kind) -> Verdict {
+    fn write_status(&self, kind: Kind) -> CheckResult {
         self.require(matches!(self.verb, "update" | "patch"), "can only get/update/patch this type")?;
         self.related(kind)
     }
 
-    fn service_account(&self) -> Verdict {
+    fn service_account(&self) -> CheckResult {
         if self.verb == "get" && self.is_whole() {
             return self.read(Kind::ServiceAccount);
         }
@@ -138,7 +138,7 @@ impl Asked<'_> {
     }
 
     /// Allows access to the node's Lease. The name is unknown on create and is checked by admission.
-    fn lease(&self) -> Verdict {
+    fn lease(&self) -> CheckResult {
         self.require(self.owns_by_name(), "can only get, create, update, patch, or delete a node lease")?;
         let place = "can only access leases in the \"kube-node-lease\" system namespace";
         self.require(self.resource.namespace == "kube-node-lease", place)?;
@@ -146,14 +146,14 @@ impl Asked<'_> {
         self.require(own, "can only access node lease with the same name as the requesting node")
     }
 
-    fn csi_node(&self) -> Verdict {
+    fn csi_node(&self) -> CheckResult {
         self.require(self.owns_by_name(), "can only get, create, update, patch, or delete a CSINode")?;
         self.require(self.is_whole(), "cannot authorize CSINode subresources")?;
         let own = self.verb == "create" || self.resource.name == self.node;
         self.require(own, "can only access CSINode with the same name as the requesting node")
     }
 
-    fn resource_slice(&self) -> Verdict {
+    fn resource_slice(&self) -> CheckResult {
         self.require(self.is_whole(), "cannot authorize ResourceSlice subresources")?;
         match self.verb {
             "create" => Ok(()),
@@ -166,12 +166,12 @@ impl Asked<'_> {
         }
     }
 
-    fn look(&self) -> Verdict {
+    fn look(&self) -> CheckResult {
         let only_looks = self.is_whole() && matches!(self.verb, "get" | "list" | "watch");
         if only_looks { Ok(()) } else { Err(String::new()) }
     }
 
-    fn pod_certificate_request(&self) -> Verdict {
+    fn pod_certificate_request(&self) -> CheckResult {
         self.require(self.is_whole(), "nodes may not access the status subresource of PodCertificateRequests")?;
         match self.verb {
             "create" => Ok(()),
@@ -186,7 +186,7 @@ impl Asked<'_> {
 
     /// Allows access to the node. The name is compared instead of looked up, so that a kubelet can read its node before
     /// it exists.
-    fn node(&self) -> Verdict {
+    fn node(&self) -> CheckResult {
         let node = self.node;
         match (self.resource.subresource, self.verb) {
             ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
@@ -200,7 +200,7 @@ impl Asked<'_> {
     }
 
     /// Allows access to pods. Admission compares written pods with the kubelet's node.
-    fn pod(&self) -> Verdict {
+    fn pod(&self) -> CheckResult {
         match (self.resource.subresource, self.verb) {
             ("", "get") => self.get(Kind::Pod),
             ("", "list" | "watch") if self.selects_own("spec.nodeName") => Ok(()),
@@ -211,7 +211,7 @@ impl Asked<'_> {
         }
     }
 
-    fn related(&self, kind: Kind) -> Verdict {
+    fn related(&self, kind: Kind) -> CheckResult {
         let Resource { namespace, name, .. } = self.resource;
         self.require(!name.is_empty(), "No Object name found")?;
         if self.graph.relates(kind, namespace, name, self.node) {
@@ -234,7 +234,7 @@ impl Asked<'_> {
         terms.any(|term| term.field == field && term.operator == equals && term.value == self.node)
     }
 
-    fn require(&self, holds: bool, otherwise: &str) -> Verdict {
+    fn require(&self, holds: bool, otherwise: &str) -> CheckResult {
         if holds { Ok(()) } else { Err(otherwise.to_owned()) }
     }
 }

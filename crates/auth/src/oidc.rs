@@ -11,7 +11,7 @@ mod url;
 
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Str, Value, go, json};
-use cel::Host;
+use cel::ExpressionContext;
 
 pub use config::{Config, Error as ConfigError};
 pub use flags::{Error as FlagsError, Flags};
@@ -227,7 +227,13 @@ impl Authenticator {
             match rule {
                 ClaimRule::Required { claim, value } => check_required(claims, claim, value)?,
                 ClaimRule::Expression(rule) => {
-                    check_rule(rule, "claim validation expression", Host::AuthenticationClaims, "claims", claims)?;
+                    check_rule(
+                        rule,
+                        "claim validation expression",
+                        ExpressionContext::AuthenticationClaims,
+                        "claims",
+                        claims,
+                    )?;
                 }
             }
         }
@@ -246,7 +252,7 @@ impl Authenticator {
         fields.get_or_insert_with("groups", || Value::Array(Vec::new()));
         fields.get_or_insert_with("extra", Value::object);
         for rule in &self.user_rules {
-            check_rule(rule, "user info validation rule", Host::AuthenticationUser, "user", &info)?;
+            check_rule(rule, "user info validation rule", ExpressionContext::AuthenticationUser, "user", &info)?;
         }
         Ok(())
     }
@@ -273,7 +279,13 @@ fn check_required(claims: &Value, claim: &Str, wanted: &Str) -> Result<(), Error
     Err(Error::RequiredValue { claim: claim.clone(), found: found.into(), wanted: wanted.clone() })
 }
 
-fn check_rule(rule: &Rule, what: &'static str, host: Host, variable: &str, value: &Value) -> Result<(), Error> {
+fn check_rule(
+    rule: &Rule,
+    what: &'static str,
+    host: ExpressionContext,
+    variable: &str,
+    value: &Value,
+) -> Result<(), Error> {
     let source = &rule.expression.source;
     let why = match rule.expression.holds(host, variable, value) {
         Ok(Some(true)) => return Ok(()),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use apimachinery::{Str, Value};
 
-pub use escalation::{Uncovered, uncovered};
+pub use escalation::{UncoveredRules, uncovered};
 pub use rule::Rule;
 
 use crate::{Attributes, Authorizer, Decision, Target, User, service_account};

@@ -7,7 +7,7 @@ use crate::rbac::Rule;
 
 /// The rules of a user.
 #[derive(Clone, Debug, Default)]
-pub struct Known<'a> {
+pub struct UserRules<'a> {
     pub rules: Vec<&'a Rule>,
     /// Errors because of which rules may be missing.
     pub errors: Vec<String>,
@@ -22,7 +22,7 @@ pub fn namespace(review: &Value) -> Result<&str, Status> {
 }
 
 /// Returns the status of a review.
-pub fn status(known: &Known<'_>) -> Value {
+pub fn status(known: &UserRules<'_>) -> Value {
     let resources = known.rules.iter().filter(|rule| !rule.resources.is_empty()).map(|rule| {
         let parts =
             [("apiGroups", &rule.api_groups), ("resources", &rule.resources), ("resourceNames", &rule.resource_names)];
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn resource_and_non_resource_rules_are_listed_separately() {
         let (pods, health) = (rule(&["get"], &[""], &["pods"], &[]), rule(&["get"], &[], &[], &["/healthz"]));
-        let known = Known { rules: vec![&pods, &health], errors: vec!["a".into(), "b".into()], incomplete: true };
+        let known = UserRules { rules: vec![&pods, &health], errors: vec!["a".into(), "b".into()], incomplete: true };
         let expect = value!({
             "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}],
             "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/healthz"]}],
@@ -80,7 +80,7 @@ mod tests {
         });
         assert_eq!(status(&known), expect);
         let nothing = value!({"resourceRules": [], "nonResourceRules": [], "incomplete": false});
-        assert_eq!(status(&Known::default()), nothing);
+        assert_eq!(status(&UserRules::default()), nothing);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::User;
 
 /// A parsed TokenReview.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct TokenReviewSpec {
     pub token: String,
     /// The requested audiences; the server's own if the review has none.
     pub audiences: Vec<Str>,
@@ -16,7 +16,7 @@ pub struct Asked {
 
 /// A successful authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct AuthenticationResponse {
     pub user: User,
     /// The requested audiences that the token has.
     pub audiences: Vec<Str>,
@@ -33,18 +33,18 @@ pub enum Error {
 }
 
 /// Parses a TokenReview.
-pub fn read(review: &Value, own_audiences: &[Str]) -> Result<Asked, Status> {
+pub fn read(review: &Value, own_audiences: &[Str]) -> Result<TokenReviewSpec, Status> {
     let token = review.str_at(&["spec", "token"]).unwrap_or_default();
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
     let audiences = texts(&review["spec"]["audiences"]);
     let audiences = if audiences.is_empty() { own_audiences.to_vec() } else { audiences };
-    Ok(Asked { token: token.to_owned(), audiences })
+    Ok(TokenReviewSpec { token: token.to_owned(), audiences })
 }
 
 /// Returns the status of a review for a result.
-pub fn status(asked: &Asked, found: Result<Option<Answer>, String>) -> Result<Value, Status> {
+pub fn status(asked: &TokenReviewSpec, found: Result<Option<AuthenticationResponse>, String>) -> Result<Value, Status> {
     let mut status = Object::new();
     status.insert("user", Value::object());
     match found {
@@ -77,7 +77,7 @@ pub fn request(api_version: &str, token: &str, audiences: &[Str]) -> Value {
 
 /// Parses a webhook's response. A webhook without audience support is taken to authenticate for the server's own
 /// audiences.
-pub fn answer(review: &Value, wanted: &[Str], own_audiences: &[Str]) -> Result<Option<Answer>, Error> {
+pub fn answer(review: &Value, wanted: &[Str], own_audiences: &[Str]) -> Result<Option<AuthenticationResponse>, Error> {
     let is_review = review.str_at(&["kind"]) == Some("TokenReview");
     let status = review.get("status").filter(|_| is_review).ok_or(Error::Kind)?;
     let mut audiences = Vec::new();
@@ -90,7 +90,7 @@ pub fn answer(review: &Value, wanted: &[Str], own_audiences: &[Str]) -> Result<O
         }
     }
     if status.get("authenticated").and_then(Value::as_bool) == Some(true) {
-        return Ok(Some(Answer { user: User::from_user_info(&status["user"]), audiences }));
+        return Ok(Some(AuthenticationResponse { user: User::from_user_info(&status["user"]), audiences }));
     }
     match status.str_at(&["error"]).unwrap_or_default() {
         "" => Ok(None),
@@ -113,7 +113,7 @@ fn texts(list: &Value) -> Vec<Str> {
 }
 
 /// Prints the audiences and never the token.
-impl std::fmt::Debug for Asked {
+impl std::fmt::Debug for TokenReviewSpec {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Asked({:?})", self.audiences)
     }
@@ -123,14 +123,14 @@ impl std::fmt::Debug for Asked {
 mod tests {
     use super::*;
 
-    fn asked(audiences: &[&str]) -> Asked {
+    fn asked(audiences: &[&str]) -> TokenReviewSpec {
         let audiences: Vec<Value> = audiences.iter().map(|audience| Value::from(*audience)).collect();
         read(&value!({"spec": {"token": "t", "audiences": audiences}}), &["own".into()]).unwrap()
     }
 
-    fn found(audiences: &[&str]) -> Answer {
+    fn found(audiences: &[&str]) -> AuthenticationResponse {
         let audiences = audiences.iter().map(|audience| Str::from(*audience)).collect();
-        Answer { user: User::authenticated("jane", []), audiences }
+        AuthenticationResponse { user: User::authenticated("jane", []), audiences }
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_webhook_response_is_parsed() {
-        let check = |state: Value, wanted: &[Str], expect: Result<Option<Answer>, Error>| {
+        let check = |state: Value, wanted: &[Str], expect: Result<Option<AuthenticationResponse>, Error>| {
             let review = value!({"kind": "TokenReview", "status": state});
             assert_eq!(answer(&review, wanted, &["own".into()]), expect);
         };

@@ -8,7 +8,7 @@ use apimachinery::time::Time;
 use apimachinery::{Str, Value, json};
 use auth::access_review::{self, Kind};
 use auth::attributes::Resource;
-use auth::chain::Privileged;
+use auth::chain::PrivilegedGroup;
 use auth::impersonation::{self, Gate, Trial};
 use auth::node::Node;
 use auth::rbac::{Binding, Policy, Rule, bootstrap};
@@ -93,7 +93,7 @@ impl Server {
 
     fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
         let chain: Vec<Box<dyn Authorizer>> =
-            vec![Box::new(Privileged("system:masters")), Box::new(self.policy.clone()), Box::new(Node::new())];
+            vec![Box::new(PrivilegedGroup("system:masters")), Box::new(self.policy.clone()), Box::new(Node::new())];
         Chain(chain).authorize(attributes)
     }
 

@@ -19,7 +19,7 @@ use unify::Unifier;
 
 /// A type-checked expression.
 #[derive(Debug)]
-pub struct Checked {
+pub struct CheckedExpr {
     /// The expression; calls of namespaced functions no longer have a receiver.
     pub ast: Ast,
     types: Vec<Type>,
@@ -42,7 +42,7 @@ pub enum Meaning {
     Overloads(Box<[OverloadId]>),
 }
 
-impl Checked {
+impl CheckedExpr {
     pub fn type_of(&self, id: ExprId) -> &Type {
         &self.types[id.index()]
     }
@@ -56,7 +56,7 @@ impl Checked {
 ///
 /// # Errors
 /// All type errors.
-pub fn check(env: &Env, ast: Ast) -> Result<Checked, Findings> {
+pub fn check(env: &Env, ast: Ast) -> Result<CheckedExpr, Findings> {
     let count = ast.len();
     let mut checker = Checker {
         env,
@@ -76,7 +76,7 @@ pub fn check(env: &Env, ast: Ast) -> Result<Checked, Findings> {
         return Err(Findings::new(checker.ast.source(), checker.findings));
     }
     let types = checker.types.into_iter().map(|ty| ty.map_or(Type::Dyn, |ty| checker.unifier.finish(&ty))).collect();
-    Ok(Checked { ast: checker.ast, types, meanings: checker.meanings })
+    Ok(CheckedExpr { ast: checker.ast, types, meanings: checker.meanings })
 }
 
 struct Checker<'e> {

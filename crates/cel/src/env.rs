@@ -18,7 +18,7 @@ use crate::parser::{Syntax, parse};
 use crate::schema::{TypeSet, builtin, type_of};
 use crate::types::{SchemaType, Type};
 
-pub use hosts::Host;
+pub use hosts::ExpressionContext;
 pub use versions::{EnvSet, Version};
 
 /// The environment of an expression. Cheap to clone and extend.

@@ -38,7 +38,7 @@ pub mod schema;
 pub mod types;
 pub mod value;
 
-pub use env::{Compiled, Env, EnvSet, Host, Strictness, Version};
+pub use env::{Compiled, Env, EnvSet, ExpressionContext, Strictness, Version};
 pub use error::{Finding, Findings};
 pub use eval::{Failure, Meter, Outcome, Program, Variables};
 pub use library::Library;

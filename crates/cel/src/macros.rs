@@ -6,7 +6,7 @@ use crate::ast::{ACCUMULATOR, Ast, Expr, ExprId, Fold, Literal};
 use crate::error::{Finding, Findings};
 use crate::parser::Syntax;
 
-type Expanded = Result<ExprId, Findings>;
+type ExpansionResult = Result<ExprId, Findings>;
 
 /// Expands a macro call; [`None`] for an ordinary call.
 pub fn expand(
@@ -16,7 +16,7 @@ pub fn expand(
     function: &str,
     target: Option<ExprId>,
     args: &[ExprId],
-) -> Option<Expanded> {
+) -> Option<ExpansionResult> {
     let mut build = Build { ast, offset };
     let Some(target) = target else {
         return match (function, args) {
@@ -46,10 +46,14 @@ pub fn expand(
                 ("exists_one" | "existsOne", [p]) => build.quantify(target, &variables, *p, Quantifier::One),
                 ("transformList", [f]) => build.collect(target, &variables, None, *f),
                 ("transformList", [p, f]) => build.collect(target, &variables, Some(*p), *f),
-                ("transformMap", [f]) => build.transform_map(target, &variables, None, *f, Keyed::SameKey),
-                ("transformMap", [p, f]) => build.transform_map(target, &variables, Some(*p), *f, Keyed::SameKey),
-                ("transformMapEntry", [f]) => build.transform_map(target, &variables, None, *f, Keyed::Entry),
-                ("transformMapEntry", [p, f]) => build.transform_map(target, &variables, Some(*p), *f, Keyed::Entry),
+                ("transformMap", [f]) => build.transform_map(target, &variables, None, *f, MapTransform::SameKey),
+                ("transformMap", [p, f]) => {
+                    build.transform_map(target, &variables, Some(*p), *f, MapTransform::SameKey)
+                }
+                ("transformMapEntry", [f]) => build.transform_map(target, &variables, None, *f, MapTransform::Entry),
+                ("transformMapEntry", [p, f]) => {
+                    build.transform_map(target, &variables, Some(*p), *f, MapTransform::Entry)
+                }
                 _ => return None,
             }
         }
@@ -74,7 +78,7 @@ enum Lift {
 }
 
 #[derive(Clone, Copy)]
-enum Keyed {
+enum MapTransform {
     /// `transformMap`: the result is the value under the same key.
     SameKey,
     /// `transformMapEntry`: the result is a map whose entries are added.
@@ -88,14 +92,14 @@ struct Build<'b> {
 }
 
 impl Build<'_> {
-    fn has(&mut self, arg: ExprId) -> Expanded {
+    fn has(&mut self, arg: ExprId) -> ExpansionResult {
         match self.ast.expr(arg).clone() {
             Expr::Select { operand, field, test: false } => self.add(Expr::Select { operand, field, test: true }),
             _ => Err(self.error(arg, "invalid argument to has() macro")),
         }
     }
 
-    fn quantify(&mut self, range: ExprId, variables: &[ExprId], predicate: ExprId, how: Quantifier) -> Expanded {
+    fn quantify(&mut self, range: ExprId, variables: &[ExprId], predicate: ExprId, how: Quantifier) -> ExpansionResult {
         let variables = self.variables(variables)?;
         let accu = self.ident(ACCUMULATOR)?;
         let (init, cond, step) = match how {
@@ -127,7 +131,7 @@ impl Build<'_> {
         self.fold(range, variables, init, cond, step, result)
     }
 
-    fn collect(&mut self, range: ExprId, vars: &[ExprId], filter: Option<ExprId>, item: ExprId) -> Expanded {
+    fn collect(&mut self, range: ExprId, vars: &[ExprId], filter: Option<ExprId>, item: ExprId) -> ExpansionResult {
         let variables = self.variables(vars)?;
         let accu = self.ident(ACCUMULATOR)?;
         let item = self.add(Expr::List { items: [item].into(), optional: [false].into() })?;
@@ -142,16 +146,16 @@ impl Build<'_> {
         vars: &[ExprId],
         filter: Option<ExprId>,
         value: ExprId,
-        keyed: Keyed,
-    ) -> Expanded {
+        keyed: MapTransform,
+    ) -> ExpansionResult {
         let variables = self.variables(vars)?;
         let accu = self.ident(ACCUMULATOR)?;
         let larger = match keyed {
-            Keyed::SameKey => {
+            MapTransform::SameKey => {
                 let key = self.ident(&variables.0)?;
                 self.call("cel.@mapInsert", &[accu, key, value])?
             }
-            Keyed::Entry => self.call("cel.@mapInsert", &[accu, value])?,
+            MapTransform::Entry => self.call("cel.@mapInsert", &[accu, value])?,
         };
         let init = self.add(Expr::Map([].into()))?;
         self.gather(range, variables, init, filter, larger)
@@ -165,7 +169,7 @@ impl Build<'_> {
         init: ExprId,
         filter: Option<ExprId>,
         longer: ExprId,
-    ) -> Expanded {
+    ) -> ExpansionResult {
         let step = match filter {
             Some(filter) => {
                 let accu = self.ident(ACCUMULATOR)?;
@@ -179,7 +183,7 @@ impl Build<'_> {
     }
 
     /// Builds `target.hasValue() ? optional.of(bind(x, target.value(), f)) : optional.none()`.
-    fn opt_map(&mut self, target: ExprId, x: ExprId, f: ExprId, lift: Lift) -> Expanded {
+    fn opt_map(&mut self, target: ExprId, x: ExprId, f: ExprId, lift: Lift) -> ExpansionResult {
         let test = self.method("hasValue", target)?;
         let value = self.method("value", target)?;
         let bound = self.bind(x, value, f)?;
@@ -192,7 +196,7 @@ impl Build<'_> {
     }
 
     /// Builds a comprehension over an empty range whose accumulator is the variable.
-    fn bind(&mut self, x: ExprId, value: ExprId, f: ExprId) -> Expanded {
+    fn bind(&mut self, x: ExprId, value: ExprId, f: ExprId) -> ExpansionResult {
         let accu = self.variable(x)?;
         let range = self.add(Expr::List { items: [].into(), optional: [].into() })?;
         let cond = self.literal(Literal::Bool(false))?;
@@ -202,7 +206,7 @@ impl Build<'_> {
     }
 
     /// Builds `bind(list, list.@sortByAssociatedKeys(list.map(x, key)))`.
-    fn sort_by(&mut self, list: ExprId, x: ExprId, key: ExprId) -> Expanded {
+    fn sort_by(&mut self, list: ExprId, x: ExprId, key: ExprId) -> ExpansionResult {
         let name = self.ident("@__sortBy_input__")?;
         let keys = self.collect(name, &[x], None, key)?;
         let sorted = self.add(Expr::Call {
@@ -214,7 +218,7 @@ impl Build<'_> {
     }
 
     /// Builds `math.greatest` or `math.least`; more than two arguments become one list.
-    fn extreme(&mut self, target: ExprId, function: &str, args: &[ExprId]) -> Expanded {
+    fn extreme(&mut self, target: ExprId, function: &str, args: &[ExprId]) -> ExpansionResult {
         let optional = vec![false; args.len()].into();
         let list = self.add(Expr::List { items: args.into(), optional })?;
         self.add(Expr::Call { function: Str::from(function), target: Some(target), args: [list].into() })
@@ -228,7 +232,7 @@ impl Build<'_> {
         cond: ExprId,
         step: ExprId,
         result: ExprId,
-    ) -> Expanded {
+    ) -> ExpansionResult {
         let accu = Str::from(ACCUMULATOR);
         self.add(Expr::Fold(Box::new(Fold { range, var, var2, accu, init, cond, step, result })))
     }
@@ -250,23 +254,23 @@ impl Build<'_> {
         }
     }
 
-    fn method(&mut self, function: &str, target: ExprId) -> Expanded {
+    fn method(&mut self, function: &str, target: ExprId) -> ExpansionResult {
         self.add(Expr::Call { function: Str::from(function), target: Some(target), args: [].into() })
     }
 
-    fn call(&mut self, function: &str, args: &[ExprId]) -> Expanded {
+    fn call(&mut self, function: &str, args: &[ExprId]) -> ExpansionResult {
         self.add(Expr::Call { function: Str::from(function), target: None, args: args.into() })
     }
 
-    fn ident(&mut self, name: &str) -> Expanded {
+    fn ident(&mut self, name: &str) -> ExpansionResult {
         self.add(Expr::Ident(Str::from(name)))
     }
 
-    fn literal(&mut self, literal: Literal) -> Expanded {
+    fn literal(&mut self, literal: Literal) -> ExpansionResult {
         self.add(Expr::Literal(literal))
     }
 
-    fn add(&mut self, expr: Expr) -> Expanded {
+    fn add(&mut self, expr: Expr) -> ExpansionResult {
         self.ast.add(self.offset, expr)
     }
 

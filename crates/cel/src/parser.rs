@@ -88,7 +88,7 @@ struct Parser<'s> {
     nesting: u16,
 }
 
-type Parsed<T = ExprId> = Result<T, Findings>;
+type ParseResult<T = ExprId> = Result<T, Findings>;
 
 const OPERAND: &str =
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
@@ -116,7 +116,7 @@ const OPERATORS: [(&str, u8, &str); 14] = [
 
 impl<'s> Parser<'s> {
     /// Parses an expression up to the end of the source.
-    fn whole(&mut self) -> Parsed<()> {
+    fn whole(&mut self) -> ParseResult<()> {
         let root = self.expr()?;
         if self.token.kind != Kind::End {
             // ANTLR distinguishes a single extra token from other unexpected input.
@@ -128,7 +128,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Parses `binary ('?' binary ':' expr)?`.
-    fn expr(&mut self) -> Parsed {
+    fn expr(&mut self) -> ParseResult {
         self.enter()?;
         let condition = self.binary(0)?;
         let parsed = if self.at("?") { self.conditional(condition)? } else { condition };
@@ -136,7 +136,7 @@ impl<'s> Parser<'s> {
         Ok(parsed)
     }
 
-    fn conditional(&mut self, condition: ExprId) -> Parsed {
+    fn conditional(&mut self, condition: ExprId) -> ParseResult {
         let offset = self.advance().offset;
         let then = self.binary(0)?;
         self.expect(":")?;
@@ -145,7 +145,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Descends one level. The first error ends parsing, so only success needs to ascend again.
-    fn enter(&mut self) -> Parsed<()> {
+    fn enter(&mut self) -> ParseResult<()> {
         if self.nesting >= NESTING_MAX {
             return Err(self.error(self.token.offset, format!("expression recursion limit exceeded: {NESTING_MAX}")));
         }
@@ -155,7 +155,7 @@ impl<'s> Parser<'s> {
 
     /// Parses operators of precedence `least` and above: equal precedence is left-associative, higher precedence binds
     /// tighter.
-    fn binary(&mut self, least: u8) -> Parsed {
+    fn binary(&mut self, least: u8) -> ParseResult {
         let mut left = self.unary()?;
         while let Some((rank, function)) = self.operator().filter(|(rank, _)| *rank >= least) {
             left = if rank < RELATION {
@@ -177,7 +177,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Turns a chain of one logical operator into a balanced tree, so that a long chain is not deep.
-    fn logic(&mut self, first: ExprId, rank: u8, function: &'static str) -> Parsed {
+    fn logic(&mut self, first: ExprId, rank: u8, function: &'static str) -> ParseResult {
         let (mut terms, mut offsets) = (vec![first], Vec::new());
         while self.operator() == Some((rank, function)) {
             offsets.push(self.advance().offset);
@@ -187,7 +187,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Builds the balanced tree; `offsets[i]` is the operator between `terms[i]` and `terms[i + 1]`.
-    fn balance(&mut self, function: &str, terms: &[ExprId], offsets: &[u32]) -> Parsed {
+    fn balance(&mut self, function: &str, terms: &[ExprId], offsets: &[u32]) -> ParseResult {
         if let [only] = terms {
             return Ok(*only);
         }
@@ -198,7 +198,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Parses `!` and `-`, any number of one of them: an even number cancels out.
-    fn unary(&mut self) -> Parsed {
+    fn unary(&mut self) -> ParseResult {
         for (sign, function) in [("!", "!_"), ("-", "-_")] {
             if !self.at(sign) {
                 continue;
@@ -221,13 +221,13 @@ impl<'s> Parser<'s> {
         self.member()
     }
 
-    fn member(&mut self) -> Parsed {
+    fn member(&mut self) -> ParseResult {
         let operand = self.primary()?;
         self.postfix(operand)
     }
 
     /// Parses the selections, calls and indexes that follow an operand.
-    fn postfix(&mut self, mut operand: ExprId) -> Parsed {
+    fn postfix(&mut self, mut operand: ExprId) -> ParseResult {
         loop {
             operand = match self.token.text {
                 "." if self.token.kind == Kind::Sign => self.selection(operand)?,
@@ -241,7 +241,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn selection(&mut self, operand: ExprId) -> Parsed {
+    fn selection(&mut self, operand: ExprId) -> ParseResult {
         let dot = self.advance().offset;
         let optional = self.optional_mark(".?")?;
         let name = self.name()?;
@@ -257,7 +257,7 @@ impl<'s> Parser<'s> {
         self.ast.add(dot, Expr::Select { operand, field: Str::from(name.text), test: false })
     }
 
-    fn index(&mut self, operand: ExprId) -> Parsed {
+    fn index(&mut self, operand: ExprId) -> ParseResult {
         let offset = self.advance().offset;
         let function = if self.optional_mark("[?")? { "_[?_]" } else { "_[_]" };
         let index = self.expr()?;
@@ -274,7 +274,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn primary(&mut self) -> Parsed {
+    fn primary(&mut self) -> ParseResult {
         let Token { kind, text, offset } = self.token;
         match kind {
             Kind::Int | Kind::Uint | Kind::Double => {
@@ -306,7 +306,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn ident_or_call(&mut self, leading: &str) -> Parsed {
+    fn ident_or_call(&mut self, leading: &str) -> ParseResult {
         let constant = match self.token.text {
             "true" => Some(Literal::Bool(true)),
             "false" => Some(Literal::Bool(false)),
@@ -331,7 +331,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Parses `[a, ?b,]`.
-    fn list_literal(&mut self) -> Parsed {
+    fn list_literal(&mut self) -> ParseResult {
         let offset = self.advance().offset;
         let items = self.list("]", |parser| Ok((parser.optional_mark("?")?, parser.expr()?)))?;
         let (optional, items): (Vec<_>, Vec<_>) = items.into_iter().unzip();
@@ -339,7 +339,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Parses `{k: v, ?k: v,}`.
-    fn map_literal(&mut self) -> Parsed {
+    fn map_literal(&mut self) -> ParseResult {
         let offset = self.advance().offset;
         let entries = self.list("}", |parser| {
             let optional = parser.optional_mark("?")?;
@@ -351,7 +351,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Parses `Name{field: value,}`.
-    fn construction(&mut self, name: &str) -> Parsed {
+    fn construction(&mut self, name: &str) -> ParseResult {
         let offset = self.advance().offset;
         let fields = self.list("}", |parser| {
             let optional = parser.optional_mark("?")?;
@@ -364,7 +364,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Parses comma-separated items up to `close`; a trailing comma is allowed, except in a call.
-    fn list<T>(&mut self, close: &str, item: impl Fn(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+    fn list<T>(&mut self, close: &str, item: impl Fn(&mut Self) -> ParseResult<T>) -> ParseResult<Vec<T>> {
         let mut items = Vec::new();
         if self.at(close) {
             self.advance();
@@ -383,13 +383,13 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn number(&mut self, negative: bool) -> Parsed<Literal> {
+    fn number(&mut self, negative: bool) -> ParseResult<Literal> {
         let token = self.advance();
         literal::number(token.kind, token.text, negative).map_err(|message| self.error(token.offset, message))
     }
 
     /// Creates a call, or the expansion of the macro of that name.
-    fn call(&mut self, offset: u32, function: &str, target: Option<ExprId>, args: Vec<ExprId>) -> Parsed {
+    fn call(&mut self, offset: u32, function: &str, target: Option<ExprId>, args: Vec<ExprId>) -> ParseResult {
         if let Some(expanded) = macros::expand(&mut self.ast, self.syntax, offset, function, target, &args) {
             return expanded;
         }
@@ -397,7 +397,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Consumes a `?` that marks an optional; returns whether there was one.
-    fn optional_mark(&mut self, shown: &str) -> Parsed<bool> {
+    fn optional_mark(&mut self, shown: &str) -> ParseResult<bool> {
         if !self.at("?") {
             return Ok(false);
         }
@@ -408,7 +408,7 @@ impl<'s> Parser<'s> {
         Ok(true)
     }
 
-    fn name(&mut self) -> Parsed<Token<'s>> {
+    fn name(&mut self) -> ParseResult<Token<'s>> {
         // Keywords are also keywords after a dot.
         if self.token.kind != Kind::Ident || matches!(self.token.text, "in" | "true" | "false" | "null") {
             return Err(self.unexpected("mismatched input", "IDENTIFIER"));
@@ -425,7 +425,7 @@ impl<'s> Parser<'s> {
         std::mem::replace(&mut self.token, next)
     }
 
-    fn expect(&mut self, sign: &str) -> Parsed<()> {
+    fn expect(&mut self, sign: &str) -> ParseResult<()> {
         if self.at(sign) {
             self.advance();
             return Ok(());

@@ -22,12 +22,12 @@ use apimachinery::collection::{Collection, Entry, IndexBy};
 use apimachinery::{Key, Resource, Str, Value};
 use tokio::sync::watch;
 
-pub use notices::{Changed, Notices};
+pub use notices::{ChangeQueue, ChangedKeys};
 pub use reflector::Reflector;
 
 use crate::Client;
 use crate::backoff::Backoff;
-use crate::shared_objects::{Held, WantShared};
+use crate::shared_objects::{SharedObject, WantShared};
 
 /// The objects to cache.
 #[derive(Clone)]
@@ -76,7 +76,7 @@ pub struct Progress {
 /// The reflector was dropped, so the cache is no longer updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the cache is no longer updated")]
-pub struct Ended;
+pub struct ClosedError;
 
 /// A change of one object.
 pub struct Change<'a, T> {
@@ -89,11 +89,11 @@ pub struct Change<'a, T> {
 
 /// A reader of a cache. Clones read the same cache.
 pub struct Reader<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<Inner<T>>,
     progress: watch::Receiver<Progress>,
 }
 
-struct Shared<T> {
+struct Inner<T> {
     state: RwLock<Snapshot<T>>,
     subscribers: Mutex<Vec<Subscriber<T>>>,
 }
@@ -102,7 +102,7 @@ struct Shared<T> {
 struct Keep<T> {
     /// Set if objects may be shared with other caches.
     lean: Option<WantShared>,
-    make: Box<dyn Fn(Held) -> Arc<Entry<T>> + Send + Sync>,
+    make: Box<dyn Fn(SharedObject) -> Arc<Entry<T>> + Send + Sync>,
 }
 
 /// Adds the keys that a change concerns.
@@ -110,7 +110,7 @@ type Route<T> = Box<dyn Fn(&Change<'_, T>, &mut Vec<Key>) + Send + Sync>;
 
 struct Subscriber<T> {
     route: Route<T>,
-    notices: Notices,
+    notices: ChangeQueue,
 }
 
 impl Default for Settings {
@@ -159,7 +159,7 @@ pub fn digest<T: Send + Sync + 'static>(
     index_by: Vec<IndexBy<T>>,
     digest: impl Fn(&Value) -> T + Send + Sync + 'static,
 ) -> (Reflector<T>, Reader<T>) {
-    let make = move |held: Held| {
+    let make = move |held: SharedObject| {
         let Entry { key, revision, value } = &*held;
         Arc::new(Entry { key: key.clone(), revision: *revision, value: digest(value) })
     };
@@ -173,7 +173,7 @@ fn halves<T: Send + Sync + 'static>(
     keep: Keep<T>,
 ) -> (Reflector<T>, Reader<T>) {
     let state = RwLock::new(Snapshot { objects: Collection::new(index_by), revision: 0 });
-    let shared = Arc::new(Shared { state, subscribers: Mutex::new(Vec::new()) });
+    let shared = Arc::new(Inner { state, subscribers: Mutex::new(Vec::new()) });
     let (sender, progress) = watch::channel(Progress::default());
     let reader = Reader { shared: Arc::clone(&shared), progress };
     (Reflector::new(source, settings, keep, shared, sender), reader)
@@ -195,22 +195,26 @@ impl<T> Reader<T> {
     }
 
     /// Waits until the cache is complete for the first time.
-    pub async fn synced(&self) -> Result<(), Ended> {
+    pub async fn synced(&self) -> Result<(), ClosedError> {
         self.wait_for(|progress| progress.synced).await
     }
 
     /// Waits until the cache reflects the store at `revision` or later.
-    pub async fn reached(&self, revision: u64) -> Result<(), Ended> {
+    pub async fn reached(&self, revision: u64) -> Result<(), ClosedError> {
         self.wait_for(|progress| progress.synced && progress.revision >= revision).await
     }
 
     /// Waits for any progress after the last call on this reader.
-    pub async fn advanced(&mut self) -> Result<(), Ended> {
-        self.progress.changed().await.map_err(|_| Ended)
+    pub async fn advanced(&mut self) -> Result<(), ClosedError> {
+        self.progress.changed().await.map_err(|_| ClosedError)
     }
 
     /// Adds the keys that `route` returns to `notices`, for all existing objects and for every later change.
-    pub fn subscribe(&self, notices: &Notices, route: impl Fn(&Change<'_, T>, &mut Vec<Key>) + Send + Sync + 'static) {
+    pub fn subscribe(
+        &self,
+        notices: &ChangeQueue,
+        route: impl Fn(&Change<'_, T>, &mut Vec<Key>) + Send + Sync + 'static,
+    ) {
         let notices = notices.clone();
         let route: Route<T> = Box::new(route);
         let mut subscribers = self.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -223,8 +227,8 @@ impl<T> Reader<T> {
         subscribers.push(Subscriber { route, notices });
     }
 
-    async fn wait_for(&self, condition: impl FnMut(&Progress) -> bool) -> Result<(), Ended> {
-        self.progress.clone().wait_for(condition).await.map(drop).map_err(|_| Ended)
+    async fn wait_for(&self, condition: impl FnMut(&Progress) -> bool) -> Result<(), ClosedError> {
+        self.progress.clone().wait_for(condition).await.map(drop).map_err(|_| ClosedError)
     }
 }
 

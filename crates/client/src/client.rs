@@ -18,7 +18,7 @@ use crate::error::{AnswerError, Error};
 use crate::limit::Limit;
 use crate::object_ref::Target;
 use crate::options::{DeleteOptions, ListOptions, Patch, WatchOptions, WriteOptions};
-use crate::shared_objects::{Answered, Objects, WantShared};
+use crate::shared_objects::{Objects, ResponseObject, WantShared};
 use crate::transport::{Body, Https, LongLived, Switch, Transport, TransportError};
 use crate::watch::Watch;
 
@@ -46,9 +46,9 @@ pub struct Settings {
 
 /// A client of the API server. Clones share rate limit and connections.
 #[derive(Clone)]
-pub struct Client(Arc<Shared>);
+pub struct Client(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     transport: Arc<dyn Transport>,
     settings: Settings,
     limit: Option<Limit>,
@@ -114,7 +114,7 @@ impl Client {
         let user_agent = HeaderValue::from_str(&settings.user_agent).map_err(http::Error::from)?;
         let limit = Limit::new(settings.qps, settings.burst);
         let headers = vec![(USER_AGENT, user_agent), (ACCEPT, HeaderValue::from_static("application/json"))];
-        Ok(Self(Arc::new(Shared { transport, settings, limit, headers, form: Form::Whole })))
+        Ok(Self(Arc::new(Inner { transport, settings, limit, headers, form: Form::Whole })))
     }
 
     /// Creates a client of the server in a configuration.
@@ -148,7 +148,7 @@ impl Client {
         let settings = self.0.settings.clone();
         let limit = Limit::new(settings.qps, settings.burst);
         let transport = Arc::clone(&self.0.transport);
-        Ok(Self(Arc::new(Shared { transport, settings, limit, headers, form: self.0.form })))
+        Ok(Self(Arc::new(Inner { transport, settings, limit, headers, form: self.0.form })))
     }
 
     /// Returns a client that reads metadata only (PartialObjectMetadata), with a separate rate limit.
@@ -157,7 +157,7 @@ impl Client {
         let (settings, headers) = (self.0.settings.clone(), self.0.headers.clone());
         let limit = Limit::new(settings.qps, settings.burst);
         let transport = Arc::clone(&self.0.transport);
-        Self(Arc::new(Shared { transport, settings, limit, headers, form: Form::Metadata }))
+        Self(Arc::new(Inner { transport, settings, limit, headers, form: Form::Metadata }))
     }
 
     /// Reads an object or a subresource.
@@ -295,7 +295,7 @@ impl Client {
         let method = request.method().clone();
         request.extensions_mut().insert(WantShared);
         let mut response = self.send(request).await?;
-        if let Some(Answered(object)) = response.extensions_mut().remove() {
+        if let Some(ResponseObject(object)) = response.extensions_mut().remove() {
             return Ok(object);
         }
         let deadline = Instant::now() + self.0.settings.request_timeout;

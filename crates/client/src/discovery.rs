@@ -19,7 +19,7 @@ const BYTES_MAX: usize = 64 << 20;
 
 /// One version of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Served {
+pub struct ServedResource {
     pub resource: Resource,
     pub verbs: Vec<Str>,
     /// Whether this is the preferred version of the kind.
@@ -28,16 +28,16 @@ pub struct Served {
 
 /// The result of discovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Discovered {
+pub struct ServerResources {
     /// Every version of every kind.
-    pub served: Vec<Served>,
+    pub served: Vec<ServedResource>,
     /// Group versions whose aggregated server does not respond, so that their kinds are unknown.
     pub stale: Vec<String>,
 }
 
 /// Requests the kinds of the server.
-pub async fn discover(client: &Client) -> Result<Discovered, Error> {
-    let mut discovered = Discovered::default();
+pub async fn discover(client: &Client) -> Result<ServerResources, Error> {
+    let mut discovered = ServerResources::default();
     for path in ["/api", "/apis"] {
         let mut request = Request::builder().method(Method::GET).uri(path).body(Bytes::new())?;
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static(AGGREGATED));
@@ -54,7 +54,7 @@ pub async fn discover(client: &Client) -> Result<Discovered, Error> {
     Ok(discovered)
 }
 
-impl Discovered {
+impl ServerResources {
     fn read(&mut self, answer: &Value) {
         for group in list(answer, "items") {
             let name = group.str_at(&["metadata", "name"]).unwrap_or_default();
@@ -68,7 +68,7 @@ impl Discovered {
                     let plural = resource.str_at(&["resource"]).unwrap_or_default();
                     let text = |keys: &[&str]| Str::from(resource.str_at(keys).unwrap_or_default());
                     let namespaced = resource.str_at(&["scope"]) == Some("Namespaced");
-                    self.served.push(Served {
+                    self.served.push(ServedResource {
                         resource: Resource {
                             group: name.into(),
                             version: number.into(),
@@ -118,7 +118,7 @@ mod tests {
             {"version": "v1", "freshness": "Current", "resources": [(resource("as", "A"))]},
             {"version": "v1beta1", "freshness": "Stale", "resources": [(resource("as", "A")), (resource("bs", "B"))]},
         ]}]});
-        let mut discovered = Discovered::default();
+        let mut discovered = ServerResources::default();
         discovered.read(&answer);
         let found: Vec<(String, bool)> = discovered
             .served

@@ -18,7 +18,7 @@ use crate::watch::Event;
 const OBJECTS_MAX: usize = 64;
 
 /// An immutable object without managedFields (about a third of its size), shared by all caches of this process.
-pub type Held = Arc<Entry<Value>>;
+pub type SharedObject = Arc<Entry<Value>>;
 
 /// Request extension: the response may contain shared objects.
 #[derive(Clone, Copy, Debug)]
@@ -30,13 +30,13 @@ pub struct Objects(Arc<Mutex<Option<mpsc::Receiver<SharedEvent>>>>);
 
 /// Response extension for other requests: the object instead of a body.
 #[derive(Clone, Debug)]
-pub struct Answered(pub Value);
+pub struct ResponseObject(pub Value);
 
 /// An event for a cache.
 #[derive(Debug)]
 pub enum SharedEvent {
     /// An object was added or modified.
-    Is(Held),
+    Is(SharedObject),
     /// An object was deleted.
     Gone {
         key: Key,
@@ -52,7 +52,7 @@ pub enum SharedEvent {
 }
 
 /// Returns an entry without managedFields.
-pub fn held(mut object: Value) -> Held {
+pub fn held(mut object: Value) -> SharedObject {
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.remove("managedFields");
     }
@@ -74,7 +74,7 @@ impl Objects {
 
 impl SharedEvent {
     /// Converts a parsed event with `make`.
-    pub(crate) fn of(event: Event, make: impl FnOnce(Value) -> Held) -> Self {
+    pub(crate) fn of(event: Event, make: impl FnOnce(Value) -> SharedObject) -> Self {
         match event {
             Event::Added(object) | Event::Modified(object) => Self::Is(make(object)),
             Event::Deleted(object) => {

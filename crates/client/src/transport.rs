@@ -31,14 +31,14 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// The body of a response, which may be unbounded.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 /// A pending response.
-pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<http::Response<Body>, TransportError>> + Send + 'a>>;
+pub type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<http::Response<Body>, TransportError>> + Send + 'a>>;
 
 /// Sends requests with the identity of the transport.
 ///
 /// The URI of a request has only a path and a query. The transport knows the server.
 pub trait Transport: Send + Sync + 'static {
     /// Sends one request. Dropping the future or the response body cancels the request.
-    fn send(&self, request: http::Request<Bytes>) -> Answer<'_>;
+    fn send(&self, request: http::Request<Bytes>) -> ResponseFuture<'_>;
 
     /// Sends one request with an `Upgrade` header. Transports without connections reject it.
     fn switch(&self, _request: http::Request<Bytes>) -> Switching<'_> {

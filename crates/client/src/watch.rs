@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{AnswerError, Error};
-use crate::shared_objects::{Held, SharedEvent};
+use crate::shared_objects::{SharedEvent, SharedObject};
 use crate::transport::{Body, TransportError};
 
 /// The annotation of the bookmark after the initial events.
@@ -54,7 +54,10 @@ impl Watch {
     }
 
     /// Like [`Watch::next`], for a cache: shared objects are passed through, parsed ones are converted by `make`.
-    pub(crate) async fn news(&mut self, make: impl FnOnce(Value) -> Held) -> Option<Result<SharedEvent, Error>> {
+    pub(crate) async fn news(
+        &mut self,
+        make: impl FnOnce(Value) -> SharedObject,
+    ) -> Option<Result<SharedEvent, Error>> {
         if let Some(objects) = &mut self.objects {
             let news = match self.deadline {
                 Some(deadline) => timeout_at(deadline, objects.recv()).await.ok().flatten(),

@@ -42,7 +42,7 @@ pub struct Settings {
 
 /// The end of leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum LeadershipEnd {
     /// The lease could not be renewed, or another candidate holds it. All work of the leader must stop.
     Lost,
     /// The candidate was stopped and released the lease.
@@ -117,11 +117,11 @@ impl Election {
     /// released if it is still held.
     ///
     /// `work` is dropped before the lease is released, so that no other leader starts while it runs.
-    pub async fn lead<W: Future>(mut self, work: impl FnOnce() -> W, stop: impl Future) -> Ended {
+    pub async fn lead<W: Future>(mut self, work: impl FnOnce() -> W, stop: impl Future) -> LeadershipEnd {
         tokio::pin!(stop);
         tokio::select! {
             () = self.acquire() => {}
-            _ = &mut stop => return Ended::Released,
+            _ = &mut stop => return LeadershipEnd::Released,
         }
         tracing::info!(lease = %self.settings.lease, identity = self.settings.identity, "became leader");
         let released = {
@@ -136,10 +136,10 @@ impl Election {
         self.status.set(None);
         if released {
             self.release().await;
-            return Ended::Released;
+            return LeadershipEnd::Released;
         }
         tracing::error!(lease = %self.settings.lease, identity = self.settings.identity, "lost leadership");
-        Ended::Lost
+        LeadershipEnd::Lost
     }
 
     /// Waits until this candidate holds the lease.

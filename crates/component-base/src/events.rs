@@ -8,7 +8,7 @@ use controller::{EventType, Regarding, kinds};
 use tokio::sync::mpsc;
 
 use crate::clock;
-use correlate::{Correlator, Occurrence, Verdict};
+use correlate::{CorrelationResult, Correlator, Occurrence};
 
 /// Maximum queued events; further ones are dropped.
 const WAITING_MAX: usize = 1000;
@@ -50,11 +50,11 @@ async fn send_all(client: Client, mut correlator: Correlator, mut waiting: mpsc:
     }
 }
 
-async fn send(client: &Client, correlator: &mut Correlator, verdict: Verdict) -> Result<(), Error> {
+async fn send(client: &Client, correlator: &mut Correlator, verdict: CorrelationResult) -> Result<(), Error> {
     let (event, patch) = match verdict {
-        Verdict::Drop => return Ok(()),
-        Verdict::Create(event) => (event, None),
-        Verdict::Again { event, patch } => (event, Some(patch)),
+        CorrelationResult::Drop => return Ok(()),
+        CorrelationResult::Create(event) => (event, None),
+        CorrelationResult::Again { event, patch } => (event, Some(patch)),
     };
     if let Some(patch) = patch {
         let target = Target::object(&kinds::EVENTS, &Key::of(&event));

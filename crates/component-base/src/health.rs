@@ -206,17 +206,17 @@ fn unknown<N: AsRef<str>>(request: &HealthRequest<'_>, checks: &[(N, Outcome)]) 
 
 /// The check `log`: detects that standard error is blocked because its reader has stopped.
 #[derive(Clone, Debug)]
-pub struct LogProbe(Arc<Mutex<Flushed>>);
+pub struct LogProbe(Arc<Mutex<FlushState>>);
 
 #[derive(Debug)]
-struct Flushed {
+struct FlushState {
     last: Instant,
     probing: bool,
 }
 
 impl Default for LogProbe {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Flushed { last: Instant::now(), probing: false })))
+        Self(Arc::new(Mutex::new(FlushState { last: Instant::now(), probing: false })))
     }
 }
 
@@ -235,7 +235,7 @@ impl LogProbe {
             std::thread::spawn(move || {
                 flush();
                 *probe.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Flushed { last: Instant::now(), probing: false };
+                    FlushState { last: Instant::now(), probing: false };
             });
         }
         if since < LOG_BLOCKED_MAX { Ok(()) } else { Err("logging blocked".to_owned()) }

@@ -18,5 +18,5 @@ pub use accept::{Slot, accept};
 pub use head::without_head_body;
 pub use idle::Idle;
 pub use log_file::LogFile;
-pub use reload::Reloaded;
+pub use reload::ReloadedValue;
 pub use tls::{MinVersion, TlsError, TlsSettings, read_certificate, read_certificates};

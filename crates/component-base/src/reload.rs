@@ -16,7 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 type Load<T> = Box<dyn Fn() -> Result<T, Box<dyn Error + Send + Sync>> + Send + Sync>;
 
 /// A value loaded from files.
-pub struct Reloaded<T> {
+pub struct ReloadedValue<T> {
     files: Vec<PathBuf>,
     load: Load<T>,
     inner: Mutex<Inner<T>>,
@@ -31,7 +31,7 @@ struct Inner<T> {
 /// Identifies a version of a file: inode, length, and modification time in seconds and nanoseconds.
 type Stamp = (u64, u64, i64, i64);
 
-impl<T> Reloaded<T> {
+impl<T> ReloadedValue<T> {
     /// Loads the value for the first time; any failure is returned.
     pub fn new<E, F>(files: Vec<PathBuf>, load: F) -> Result<Self, E>
     where
@@ -91,7 +91,7 @@ mod tests {
     }
 
     /// Returns the value as if a second had passed.
-    fn later(reloaded: &Reloaded<u32>) -> u32 {
+    fn later(reloaded: &ReloadedValue<u32>) -> u32 {
         let mut inner = reloaded.inner.lock().unwrap();
         reloaded.look(&mut inner);
         *inner.value
@@ -103,7 +103,7 @@ mod tests {
         let file = folder.path().join("n");
         std::fs::write(&file, "1").unwrap();
         let read = file.clone();
-        let reloaded = Reloaded::new(vec![file.clone()], move || number(&read)).unwrap();
+        let reloaded = ReloadedValue::new(vec![file.clone()], move || number(&read)).unwrap();
         assert_eq!(*reloaded.current(), 1);
         std::fs::write(&file, "22").unwrap();
         assert_eq!(later(&reloaded), 22);
@@ -114,6 +114,6 @@ mod tests {
         std::fs::write(&file, "3").unwrap();
         assert_eq!(later(&reloaded), 3);
         let missing = folder.path().join("missing");
-        assert!(Reloaded::new(vec![missing.clone()], move || number(&missing)).is_err());
+        assert!(ReloadedValue::new(vec![missing.clone()], move || number(&missing)).is_err());
     }
 }

@@ -28,12 +28,12 @@ pub struct Reviews {
     tokens_by: Client,
     /// The client for SubjectAccessReviews.
     access_by: Client,
-    tokens: Kept<Option<User>>,
-    answers: Kept<bool>,
+    tokens: ReviewCache<Option<User>>,
+    answers: ReviewCache<bool>,
 }
 
 /// Recent results by a hash of the request, so that tokens are not kept in memory.
-struct Kept<T> {
+struct ReviewCache<T> {
     answers: Mutex<Cache<T>>,
     /// The origin of cache times, on a monotonic clock.
     origin: Instant,
@@ -46,7 +46,7 @@ impl Reviews {
 
     /// Uses separate clients for TokenReviews and SubjectAccessReviews.
     pub fn by(tokens: Client, access: Client) -> Self {
-        Self { tokens_by: tokens, access_by: access, tokens: Kept::default(), answers: Kept::default() }
+        Self { tokens_by: tokens, access_by: access, tokens: ReviewCache::default(), answers: ReviewCache::default() }
     }
 
     /// Returns the user of a token; `None` if the token is invalid or the review fails.
@@ -96,13 +96,13 @@ impl Reviews {
     }
 }
 
-impl<T> Default for Kept<T> {
+impl<T> Default for ReviewCache<T> {
     fn default() -> Self {
         Self { answers: Mutex::new(Cache::with_random_secret(KEPT_MAX)), origin: Instant::now() }
     }
 }
 
-impl<T: Clone> Kept<T> {
+impl<T: Clone> ReviewCache<T> {
     fn get(&self, key: &str) -> Option<T> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         answers.get(key, &[], self.now()).cloned()
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_full_cache_evicts_the_oldest_result() {
-        let kept = Kept::default();
+        let kept = ReviewCache::default();
         kept.put("z", 0, TOKEN_TTL);
         for number in 1..KEPT_MAX {
             kept.put(&format!("a{number}"), number, TOKEN_TTL);

@@ -36,7 +36,7 @@ pub struct Config {
 
 /// The state of a member recovered from disk.
 #[derive(Clone, Debug, Default)]
-pub struct Recovered {
+pub struct RecoveredState {
     /// The newest checkpoint; index 0 for a new member that waits for a snapshot.
     pub snapshot: SnapshotMeta,
     /// The log entries in order; some may be older than the checkpoint.
@@ -152,7 +152,7 @@ pub struct Persist {
 
 /// A committed entry, in order of index.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Committed {
+pub enum CommittedEntry {
     /// Only the index must be recorded.
     Empty {
         /// The log index.
@@ -196,7 +196,7 @@ pub struct Effects {
     /// To be sent immediately.
     pub send: Vec<(u64, Message)>,
     /// To be applied in order, before the snapshots below are taken.
-    pub committed: Vec<Committed>,
+    pub committed: Vec<CommittedEntry>,
     /// To be streamed; each ends with [`Member::snapshot_sent`].
     pub snapshots: Vec<SendSnapshot>,
     /// Reads by ID, each with the index that must be applied first.
@@ -240,8 +240,8 @@ impl Member {
     /// # Panics
     ///
     /// If the configuration is inconsistent or the entries are not contiguous.
-    pub fn new(config: Config, recovered: Recovered) -> Self {
-        let Recovered { snapshot, entries, hard_state } = recovered;
+    pub fn new(config: Config, recovered: RecoveredState) -> Self {
+        let RecoveredState { snapshot, entries, hard_state } = recovered;
         let conf_state = snapshot.group.conf_state();
         let last = entries.last().map_or(0, |entry| entry.index).max(snapshot.index);
         let mut raft_hard_state = eraftpb::HardState::default();

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::persisted::{self, Phase, Syncing};
 use crate::spec::{self, Inputs};
 use crate::state::{Container, Runtime, Sandbox, new_id, now};
-use crate::user::{self, Wanted};
+use crate::user::{self, RequestedUser};
 use crate::{cdi, rootfs, sandboxes, signal, user_namespace};
 
 /// Timeout after SIGKILL: the kernel needs longer if a process is blocked in disk I/O.
@@ -424,7 +424,7 @@ fn resolve_user(root: &Path, security: &v1::LinuxContainerSecurityContext, image
     let group =
         |id: &i64| u32::try_from(*id).map_err(|_| Error::Invalid(format!("supplemental_groups: {id} is not an id")));
     let groups = security.supplemental_groups.iter().map(group).collect::<Result<Vec<u32>, Error>>()?;
-    let wanted = Wanted {
+    let wanted = RequestedUser {
         uid: id("run_as_user", &security.run_as_user)?,
         name: Some(security.run_as_username.as_str()).filter(|name| !name.is_empty()),
         gid: id("run_as_group", &security.run_as_group)?,

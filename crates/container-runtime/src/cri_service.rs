@@ -22,8 +22,8 @@ const CHUNK: usize = 256;
 
 pub struct Runtime(pub Arc<Machine>);
 
-type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-type Answer<T> = Result<Response<T>, Status>;
+type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
 /// Splits a list into messages of bounded size; an empty list is one empty message.
 pub(crate) fn chunks<T, M>(items: Vec<T>, message: impl Fn(Vec<T>) -> M) -> Vec<M> {
@@ -38,24 +38,24 @@ pub(crate) fn chunks<T, M>(items: Vec<T>, message: impl Fn(Vec<T>) -> M) -> Vec<
 }
 
 /// Returns messages as a finite stream.
-pub(crate) fn stream<M: Send + 'static>(messages: Vec<M>) -> Response<Streamed<M>> {
+pub(crate) fn stream<M: Send + 'static>(messages: Vec<M>) -> Response<ResponseStream<M>> {
     Response::new(Box::pin(tokio_stream::iter(messages.into_iter().map(Ok))))
 }
 
-fn ok<T>(message: T) -> Answer<T> {
+fn ok<T>(message: T) -> RpcResult<T> {
     Ok(Response::new(message))
 }
 
 #[tonic::async_trait]
 impl RuntimeService for Runtime {
-    type StreamPodSandboxesStream = Streamed<v1::StreamPodSandboxesResponse>;
-    type StreamContainersStream = Streamed<v1::StreamContainersResponse>;
-    type StreamContainerStatsStream = Streamed<v1::StreamContainerStatsResponse>;
-    type StreamPodSandboxStatsStream = Streamed<v1::StreamPodSandboxStatsResponse>;
-    type StreamPodSandboxMetricsStream = Streamed<v1::StreamPodSandboxMetricsResponse>;
-    type GetContainerEventsStream = Streamed<v1::ContainerEventResponse>;
+    type StreamPodSandboxesStream = ResponseStream<v1::StreamPodSandboxesResponse>;
+    type StreamContainersStream = ResponseStream<v1::StreamContainersResponse>;
+    type StreamContainerStatsStream = ResponseStream<v1::StreamContainerStatsResponse>;
+    type StreamPodSandboxStatsStream = ResponseStream<v1::StreamPodSandboxStatsResponse>;
+    type StreamPodSandboxMetricsStream = ResponseStream<v1::StreamPodSandboxMetricsResponse>;
+    type GetContainerEventsStream = ResponseStream<v1::ContainerEventResponse>;
 
-    async fn version(&self, _: Request<v1::VersionRequest>) -> Answer<v1::VersionResponse> {
+    async fn version(&self, _: Request<v1::VersionRequest>) -> RpcResult<v1::VersionResponse> {
         ok(v1::VersionResponse {
             version: "0.1.0".to_owned(),
             runtime_name: "knarr".to_owned(),
@@ -64,7 +64,10 @@ impl RuntimeService for Runtime {
         })
     }
 
-    async fn run_pod_sandbox(&self, request: Request<v1::RunPodSandboxRequest>) -> Answer<v1::RunPodSandboxResponse> {
+    async fn run_pod_sandbox(
+        &self,
+        request: Request<v1::RunPodSandboxRequest>,
+    ) -> RpcResult<v1::RunPodSandboxResponse> {
         let request = request.into_inner();
         let config = request.config.ok_or_else(|| Error::Invalid("config: required".to_owned()))?;
         let machine = Arc::clone(&self.0);
@@ -77,7 +80,7 @@ impl RuntimeService for Runtime {
     async fn stop_pod_sandbox(
         &self,
         request: Request<v1::StopPodSandboxRequest>,
-    ) -> Answer<v1::StopPodSandboxResponse> {
+    ) -> RpcResult<v1::StopPodSandboxResponse> {
         let (machine, id) = (Arc::clone(&self.0), request.into_inner().pod_sandbox_id);
         let stop = tokio::spawn(async move { machine.stop_sandbox(&id).await });
         stop.await.expect("stopping a sandbox does not panic")?;
@@ -87,7 +90,7 @@ impl RuntimeService for Runtime {
     async fn remove_pod_sandbox(
         &self,
         request: Request<v1::RemovePodSandboxRequest>,
-    ) -> Answer<v1::RemovePodSandboxResponse> {
+    ) -> RpcResult<v1::RemovePodSandboxResponse> {
         let (machine, id) = (Arc::clone(&self.0), request.into_inner().pod_sandbox_id);
         let remove = tokio::spawn(async move { machine.remove_sandbox(&id).await });
         remove.await.expect("removing a sandbox does not panic")?;
@@ -97,7 +100,7 @@ impl RuntimeService for Runtime {
     async fn pod_sandbox_status(
         &self,
         request: Request<v1::PodSandboxStatusRequest>,
-    ) -> Answer<v1::PodSandboxStatusResponse> {
+    ) -> RpcResult<v1::PodSandboxStatusResponse> {
         let request = request.into_inner();
         let sandbox = self.0.sandbox(&request.pod_sandbox_id)?;
         let record = sandbox.record();
@@ -118,7 +121,7 @@ impl RuntimeService for Runtime {
     async fn list_pod_sandbox(
         &self,
         request: Request<v1::ListPodSandboxRequest>,
-    ) -> Answer<v1::ListPodSandboxResponse> {
+    ) -> RpcResult<v1::ListPodSandboxResponse> {
         let items = self.sandboxes(request.into_inner().filter.as_ref());
         ok(v1::ListPodSandboxResponse { items })
     }
@@ -126,7 +129,7 @@ impl RuntimeService for Runtime {
     async fn stream_pod_sandboxes(
         &self,
         request: Request<v1::StreamPodSandboxesRequest>,
-    ) -> Answer<Self::StreamPodSandboxesStream> {
+    ) -> RpcResult<Self::StreamPodSandboxesStream> {
         let items = self.sandboxes(request.into_inner().filter.as_ref());
         Ok(stream(chunks(items, |pod_sandboxes| v1::StreamPodSandboxesResponse { pod_sandboxes })))
     }
@@ -134,7 +137,7 @@ impl RuntimeService for Runtime {
     async fn create_container(
         &self,
         request: Request<v1::CreateContainerRequest>,
-    ) -> Answer<v1::CreateContainerResponse> {
+    ) -> RpcResult<v1::CreateContainerResponse> {
         let request = request.into_inner();
         let config = request.config.ok_or_else(|| Error::Invalid("config: required".to_owned()))?;
         let machine = Arc::clone(&self.0);
@@ -143,14 +146,17 @@ impl RuntimeService for Runtime {
         ok(v1::CreateContainerResponse { container_id })
     }
 
-    async fn start_container(&self, request: Request<v1::StartContainerRequest>) -> Answer<v1::StartContainerResponse> {
+    async fn start_container(
+        &self,
+        request: Request<v1::StartContainerRequest>,
+    ) -> RpcResult<v1::StartContainerResponse> {
         let (machine, id) = (Arc::clone(&self.0), request.into_inner().container_id);
         let start = tokio::spawn(async move { machine.start_container(&id).await });
         start.await.expect("starting a container does not panic")?;
         ok(v1::StartContainerResponse {})
     }
 
-    async fn stop_container(&self, request: Request<v1::StopContainerRequest>) -> Answer<v1::StopContainerResponse> {
+    async fn stop_container(&self, request: Request<v1::StopContainerRequest>) -> RpcResult<v1::StopContainerResponse> {
         let request = request.into_inner();
         let timeout = Duration::from_secs(u64::try_from(request.timeout).unwrap_or(0));
         self.0.stop_container(&request.container_id, timeout).await?;
@@ -160,14 +166,17 @@ impl RuntimeService for Runtime {
     async fn remove_container(
         &self,
         request: Request<v1::RemoveContainerRequest>,
-    ) -> Answer<v1::RemoveContainerResponse> {
+    ) -> RpcResult<v1::RemoveContainerResponse> {
         let (machine, id) = (Arc::clone(&self.0), request.into_inner().container_id);
         let remove = tokio::spawn(async move { machine.remove_container(&id).await });
         remove.await.expect("removing a container does not panic")?;
         ok(v1::RemoveContainerResponse {})
     }
 
-    async fn list_containers(&self, request: Request<v1::ListContainersRequest>) -> Answer<v1::ListContainersResponse> {
+    async fn list_containers(
+        &self,
+        request: Request<v1::ListContainersRequest>,
+    ) -> RpcResult<v1::ListContainersResponse> {
         let containers = self.containers(request.into_inner().filter.as_ref());
         ok(v1::ListContainersResponse { containers })
     }
@@ -175,7 +184,7 @@ impl RuntimeService for Runtime {
     async fn stream_containers(
         &self,
         request: Request<v1::StreamContainersRequest>,
-    ) -> Answer<Self::StreamContainersStream> {
+    ) -> RpcResult<Self::StreamContainersStream> {
         let containers = self.containers(request.into_inner().filter.as_ref());
         Ok(stream(chunks(containers, |containers| v1::StreamContainersResponse { containers })))
     }
@@ -183,7 +192,7 @@ impl RuntimeService for Runtime {
     async fn container_status(
         &self,
         request: Request<v1::ContainerStatusRequest>,
-    ) -> Answer<v1::ContainerStatusResponse> {
+    ) -> RpcResult<v1::ContainerStatusResponse> {
         let request = request.into_inner();
         let container = self.0.container(&request.container_id)?;
         let mut info = HashMap::new();
@@ -203,7 +212,7 @@ impl RuntimeService for Runtime {
     async fn update_container_resources(
         &self,
         request: Request<v1::UpdateContainerResourcesRequest>,
-    ) -> Answer<v1::UpdateContainerResourcesResponse> {
+    ) -> RpcResult<v1::UpdateContainerResourcesResponse> {
         let request = request.into_inner();
         if let Some(resources) = &request.linux {
             blocking::in_place(|| self.0.update_container(&request.container_id, resources))?;
@@ -214,7 +223,7 @@ impl RuntimeService for Runtime {
     async fn reopen_container_log(
         &self,
         request: Request<v1::ReopenContainerLogRequest>,
-    ) -> Answer<v1::ReopenContainerLogResponse> {
+    ) -> RpcResult<v1::ReopenContainerLogResponse> {
         let container = self.0.container(&request.into_inner().container_id)?;
         let record = container.record();
         if !matches!(record.phase, crate::persisted::Phase::Running { .. }) {
@@ -224,14 +233,14 @@ impl RuntimeService for Runtime {
         ok(v1::ReopenContainerLogResponse {})
     }
 
-    async fn exec_sync(&self, request: Request<v1::ExecSyncRequest>) -> Answer<v1::ExecSyncResponse> {
+    async fn exec_sync(&self, request: Request<v1::ExecSyncRequest>) -> RpcResult<v1::ExecSyncResponse> {
         let request = request.into_inner();
         let timeout = u64::try_from(request.timeout).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs);
         let output = self.0.exec_sync(&request.container_id, &request.cmd, timeout).await?;
         ok(v1::ExecSyncResponse { stdout: output.stdout, stderr: output.stderr, exit_code: output.code })
     }
 
-    async fn exec(&self, request: Request<v1::ExecRequest>) -> Answer<v1::ExecResponse> {
+    async fn exec(&self, request: Request<v1::ExecRequest>) -> RpcResult<v1::ExecResponse> {
         let request = request.into_inner();
         self.running(&request.container_id)?;
         if request.tty && request.stderr {
@@ -241,7 +250,7 @@ impl RuntimeService for Runtime {
         ok(v1::ExecResponse { url })
     }
 
-    async fn attach(&self, request: Request<v1::AttachRequest>) -> Answer<v1::AttachResponse> {
+    async fn attach(&self, request: Request<v1::AttachRequest>) -> RpcResult<v1::AttachResponse> {
         let request = request.into_inner();
         self.running(&request.container_id)?;
         if request.tty && request.stderr {
@@ -251,7 +260,7 @@ impl RuntimeService for Runtime {
         ok(v1::AttachResponse { url })
     }
 
-    async fn port_forward(&self, request: Request<v1::PortForwardRequest>) -> Answer<v1::PortForwardResponse> {
+    async fn port_forward(&self, request: Request<v1::PortForwardRequest>) -> RpcResult<v1::PortForwardResponse> {
         let request = request.into_inner();
         let sandbox = self.0.sandbox(&request.pod_sandbox_id)?;
         if !sandbox.record().ready {
@@ -261,7 +270,10 @@ impl RuntimeService for Runtime {
         ok(v1::PortForwardResponse { url })
     }
 
-    async fn container_stats(&self, request: Request<v1::ContainerStatsRequest>) -> Answer<v1::ContainerStatsResponse> {
+    async fn container_stats(
+        &self,
+        request: Request<v1::ContainerStatsRequest>,
+    ) -> RpcResult<v1::ContainerStatsResponse> {
         let container = self.0.container(&request.into_inner().container_id)?;
         ok(v1::ContainerStatsResponse { stats: blocking::in_place(|| container.stats()) })
     }
@@ -269,7 +281,7 @@ impl RuntimeService for Runtime {
     async fn list_container_stats(
         &self,
         request: Request<v1::ListContainerStatsRequest>,
-    ) -> Answer<v1::ListContainerStatsResponse> {
+    ) -> RpcResult<v1::ListContainerStatsResponse> {
         let stats = self.container_stats_list(request.into_inner().filter).await;
         ok(v1::ListContainerStatsResponse { stats })
     }
@@ -277,7 +289,7 @@ impl RuntimeService for Runtime {
     async fn stream_container_stats(
         &self,
         request: Request<v1::StreamContainerStatsRequest>,
-    ) -> Answer<Self::StreamContainerStatsStream> {
+    ) -> RpcResult<Self::StreamContainerStatsStream> {
         let stats = self.container_stats_list(request.into_inner().filter).await;
         Ok(stream(chunks(stats, |container_stats| v1::StreamContainerStatsResponse { container_stats })))
     }
@@ -285,7 +297,7 @@ impl RuntimeService for Runtime {
     async fn pod_sandbox_stats(
         &self,
         request: Request<v1::PodSandboxStatsRequest>,
-    ) -> Answer<v1::PodSandboxStatsResponse> {
+    ) -> RpcResult<v1::PodSandboxStatsResponse> {
         let sandbox = self.0.sandbox(&request.into_inner().pod_sandbox_id)?;
         let stats = blocking::in_place(|| self.0.sandbox_stats(&sandbox));
         ok(v1::PodSandboxStatsResponse { stats: Some(stats) })
@@ -294,7 +306,7 @@ impl RuntimeService for Runtime {
     async fn list_pod_sandbox_stats(
         &self,
         request: Request<v1::ListPodSandboxStatsRequest>,
-    ) -> Answer<v1::ListPodSandboxStatsResponse> {
+    ) -> RpcResult<v1::ListPodSandboxStatsResponse> {
         let stats = self.sandbox_stats_list(request.into_inner().filter).await;
         ok(v1::ListPodSandboxStatsResponse { stats })
     }
@@ -302,7 +314,7 @@ impl RuntimeService for Runtime {
     async fn stream_pod_sandbox_stats(
         &self,
         request: Request<v1::StreamPodSandboxStatsRequest>,
-    ) -> Answer<Self::StreamPodSandboxStatsStream> {
+    ) -> RpcResult<Self::StreamPodSandboxStatsStream> {
         let stats = self.sandbox_stats_list(request.into_inner().filter).await;
         Ok(stream(chunks(stats, |pod_sandbox_stats| v1::StreamPodSandboxStatsResponse { pod_sandbox_stats })))
     }
@@ -310,7 +322,7 @@ impl RuntimeService for Runtime {
     async fn update_runtime_config(
         &self,
         request: Request<v1::UpdateRuntimeConfigRequest>,
-    ) -> Answer<v1::UpdateRuntimeConfigResponse> {
+    ) -> RpcResult<v1::UpdateRuntimeConfigResponse> {
         let network = request.into_inner().runtime_config.and_then(|config| config.network_config);
         if let Some(network) = network {
             self.0.config.network.set_pod_cidr(&network.pod_cidr);
@@ -318,7 +330,7 @@ impl RuntimeService for Runtime {
         ok(v1::UpdateRuntimeConfigResponse {})
     }
 
-    async fn status(&self, request: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
+    async fn status(&self, request: Request<v1::StatusRequest>) -> RpcResult<v1::StatusResponse> {
         let condition = |kind: &str, error: Option<String>| v1::RuntimeCondition {
             r#type: kind.to_owned(),
             status: error.is_none(),
@@ -353,12 +365,15 @@ impl RuntimeService for Runtime {
     async fn checkpoint_container(
         &self,
         _: Request<v1::CheckpointContainerRequest>,
-    ) -> Answer<v1::CheckpointContainerResponse> {
+    ) -> RpcResult<v1::CheckpointContainerResponse> {
         // DEVIATION: containers cannot be checkpointed.
         Err(Error::Unsupported("checkpointing a container is not supported by this runtime").into())
     }
 
-    async fn get_container_events(&self, _: Request<v1::GetEventsRequest>) -> Answer<Self::GetContainerEventsStream> {
+    async fn get_container_events(
+        &self,
+        _: Request<v1::GetEventsRequest>,
+    ) -> RpcResult<Self::GetContainerEventsStream> {
         let events = BroadcastStream::new(self.0.subscribe());
         // A listener that is too slow loses the stream and must list again.
         let events = events.map(|event| event.map_err(|_| Status::data_loss("events were lost: list again")));
@@ -368,26 +383,26 @@ impl RuntimeService for Runtime {
     async fn list_metric_descriptors(
         &self,
         _: Request<v1::ListMetricDescriptorsRequest>,
-    ) -> Answer<v1::ListMetricDescriptorsResponse> {
+    ) -> RpcResult<v1::ListMetricDescriptorsResponse> {
         ok(v1::ListMetricDescriptorsResponse { descriptors: metrics::descriptors() })
     }
 
     async fn list_pod_sandbox_metrics(
         &self,
         _: Request<v1::ListPodSandboxMetricsRequest>,
-    ) -> Answer<v1::ListPodSandboxMetricsResponse> {
+    ) -> RpcResult<v1::ListPodSandboxMetricsResponse> {
         ok(v1::ListPodSandboxMetricsResponse { pod_metrics: self.metrics().await })
     }
 
     async fn stream_pod_sandbox_metrics(
         &self,
         _: Request<v1::StreamPodSandboxMetricsRequest>,
-    ) -> Answer<Self::StreamPodSandboxMetricsStream> {
+    ) -> RpcResult<Self::StreamPodSandboxMetricsStream> {
         let metrics = self.metrics().await;
         Ok(stream(chunks(metrics, |pod_sandbox_metrics| v1::StreamPodSandboxMetricsResponse { pod_sandbox_metrics })))
     }
 
-    async fn runtime_config(&self, _: Request<v1::RuntimeConfigRequest>) -> Answer<v1::RuntimeConfigResponse> {
+    async fn runtime_config(&self, _: Request<v1::RuntimeConfigRequest>) -> RpcResult<v1::RuntimeConfigResponse> {
         let linux = v1::LinuxRuntimeConfiguration { cgroup_driver: v1::CgroupDriver::Cgroupfs.into() };
         ok(v1::RuntimeConfigResponse { linux: Some(linux) })
     }
@@ -395,7 +410,7 @@ impl RuntimeService for Runtime {
     async fn update_pod_sandbox_resources(
         &self,
         request: Request<v1::UpdatePodSandboxResourcesRequest>,
-    ) -> Answer<v1::UpdatePodSandboxResourcesResponse> {
+    ) -> RpcResult<v1::UpdatePodSandboxResourcesResponse> {
         let request = request.into_inner();
         let sandbox = self.0.sandbox(&request.pod_sandbox_id)?;
         sandbox.change(|record| {

@@ -52,7 +52,7 @@ impl Runtime {
         let shim = self.shim_of(&container)?;
         let run = async {
             let handle = shim.exec(&container.record().id, process, Some(io)).await?;
-            let (out, err) = (Collected::start(out), Collected::start(err));
+            let (out, err) = (StreamCollector::start(out), StreamCollector::start(err));
             let code = handle.wait().await?;
             let deadline = Instant::now() + DRAIN_TIMEOUT;
             Ok(Output { stdout: out.by(deadline).await, stderr: err.by(deadline).await, code })
@@ -81,13 +81,13 @@ fn reader(fd: OwnedFd) -> std::io::Result<Receiver> {
 }
 
 /// A stream that is being read into memory.
-struct Collected {
+struct StreamCollector {
     bytes: Arc<Mutex<Vec<u8>>>,
     task: JoinHandle<()>,
 }
 
-impl Collected {
-    fn start(mut from: Receiver) -> Collected {
+impl StreamCollector {
+    fn start(mut from: Receiver) -> StreamCollector {
         let bytes = Arc::new(Mutex::new(Vec::new()));
         let to = Arc::clone(&bytes);
         let task = tokio::spawn(async move {
@@ -98,7 +98,7 @@ impl Collected {
                 to.extend_from_slice(&buffer[..count.min(room)]);
             }
         });
-        Collected { bytes, task }
+        StreamCollector { bytes, task }
     }
 
     /// Returns the bytes received by the deadline.

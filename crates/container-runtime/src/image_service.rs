@@ -19,11 +19,11 @@ use crate::user;
 
 pub struct Images(pub Arc<Runtime>);
 
-type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl ImageService for Images {
-    type StreamImagesStream = Streamed<v1::StreamImagesResponse>;
+    type StreamImagesStream = ResponseStream<v1::StreamImagesResponse>;
 
     async fn list_images(
         &self,

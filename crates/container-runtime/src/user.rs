@@ -21,7 +21,7 @@ pub struct User {
 
 /// The requested user.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted<'a> {
+pub struct RequestedUser<'a> {
     pub uid: Option<u32>,
     pub name: Option<&'a str>,
     pub gid: Option<u32>,
@@ -45,7 +45,7 @@ pub enum UserError {
 }
 
 /// Resolves a user with the files of a root directory.
-pub fn resolve(root: &Path, wanted: &Wanted<'_>) -> Result<User, UserError> {
+pub fn resolve(root: &Path, wanted: &RequestedUser<'_>) -> Result<User, UserError> {
     let passwd = read(root, "etc/passwd");
     let group = read(root, "etc/group");
     resolve_in(&passwd, &group, wanted)
@@ -62,7 +62,7 @@ fn is_numeric(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn resolve_in(passwd: &str, group: &str, wanted: &Wanted<'_>) -> Result<User, UserError> {
+fn resolve_in(passwd: &str, group: &str, wanted: &RequestedUser<'_>) -> Result<User, UserError> {
     let (image_user, image_group) = wanted.image.split_once(':').unwrap_or((wanted.image, ""));
     let is_explicit = wanted.uid.is_some() || wanted.name.is_some();
     let text = wanted.name.unwrap_or(image_user);
@@ -156,7 +156,7 @@ mod tests {
     const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nweb:x:33:34::/:/bin/false\n";
     const GROUP: &str = "root:x:0:\nwww:x:34:\nlogs:x:50:web,other\n";
 
-    fn check(wanted: Wanted<'_>, expect: Result<(u32, u32, &[u32]), UserError>) {
+    fn check(wanted: RequestedUser<'_>, expect: Result<(u32, u32, &[u32]), UserError>) {
         let got = resolve_in(PASSWD, GROUP, &wanted);
         let expect = expect.map(|(uid, gid, groups)| User { uid, gid, groups: groups.to_vec() });
         assert_eq!(got, expect, "{wanted:?}");
@@ -164,14 +164,17 @@ mod tests {
 
     #[test]
     fn users_are_resolved_by_name_and_number() {
-        check(Wanted::default(), Ok((0, 0, &[0])));
-        check(Wanted { image: "web", merge: true, ..Wanted::default() }, Ok((33, 34, &[34, 50])));
-        check(Wanted { image: "web:logs", ..Wanted::default() }, Ok((33, 50, &[50])));
-        check(Wanted { image: "1000:1000", ..Wanted::default() }, Ok((1000, 1000, &[1000])));
-        check(Wanted { uid: Some(33), merge: true, groups: &[7, 7], ..Wanted::default() }, Ok((33, 34, &[7, 34, 50])));
-        check(Wanted { uid: Some(33), groups: &[7], ..Wanted::default() }, Ok((33, 34, &[7, 34])));
-        check(Wanted { uid: Some(1000), image: "web:logs", ..Wanted::default() }, Ok((1000, 0, &[0])));
-        check(Wanted { name: Some("web"), gid: Some(9), ..Wanted::default() }, Ok((33, 9, &[9])));
+        check(RequestedUser::default(), Ok((0, 0, &[0])));
+        check(RequestedUser { image: "web", merge: true, ..RequestedUser::default() }, Ok((33, 34, &[34, 50])));
+        check(RequestedUser { image: "web:logs", ..RequestedUser::default() }, Ok((33, 50, &[50])));
+        check(RequestedUser { image: "1000:1000", ..RequestedUser::default() }, Ok((1000, 1000, &[1000])));
+        check(
+            RequestedUser { uid: Some(33), merge: true, groups: &[7, 7], ..RequestedUser::default() },
+            Ok((33, 34, &[7, 34, 50])),
+        );
+        check(RequestedUser { uid: Some(33), groups: &[7], ..RequestedUser::default() }, Ok((33, 34, &[7, 34])));
+        check(RequestedUser { uid: Some(1000), image: "web:logs", ..RequestedUser::default() }, Ok((1000, 0, &[0])));
+        check(RequestedUser { name: Some("web"), gid: Some(9), ..RequestedUser::default() }, Ok((33, 9, &[9])));
     }
 
     #[test]
@@ -179,23 +182,23 @@ mod tests {
         let passwd =
             "1000:x:0:0::/root:/bin/sh\n99999999999:x:0:0::/:/bin/sh\n33:x:0:0::/:/bin/sh\nweb:x:33:34::/:/bin/false\n";
         let group = "1000:x:0:1000,web\n";
-        let check = |wanted: Wanted<'_>, expect: (u32, u32, &[u32])| {
+        let check = |wanted: RequestedUser<'_>, expect: (u32, u32, &[u32])| {
             let got = resolve_in(passwd, group, &wanted).map(|user| (user.uid, user.gid, user.groups));
             assert_eq!(got, Ok((expect.0, expect.1, expect.2.to_vec())), "{wanted:?}");
         };
-        check(Wanted { uid: Some(1000), merge: true, ..Wanted::default() }, (1000, 0, &[0]));
-        check(Wanted { uid: Some(33), ..Wanted::default() }, (33, 34, &[34]));
-        check(Wanted { name: Some("1000"), ..Wanted::default() }, (1000, 0, &[0]));
-        check(Wanted { image: "1000", merge: true, ..Wanted::default() }, (1000, 0, &[0]));
-        check(Wanted { image: "1000:1000", ..Wanted::default() }, (1000, 1000, &[1000]));
-        let too_large = resolve_in(passwd, group, &Wanted { image: "99999999999", ..Wanted::default() });
+        check(RequestedUser { uid: Some(1000), merge: true, ..RequestedUser::default() }, (1000, 0, &[0]));
+        check(RequestedUser { uid: Some(33), ..RequestedUser::default() }, (33, 34, &[34]));
+        check(RequestedUser { name: Some("1000"), ..RequestedUser::default() }, (1000, 0, &[0]));
+        check(RequestedUser { image: "1000", merge: true, ..RequestedUser::default() }, (1000, 0, &[0]));
+        check(RequestedUser { image: "1000:1000", ..RequestedUser::default() }, (1000, 1000, &[1000]));
+        let too_large = resolve_in(passwd, group, &RequestedUser { image: "99999999999", ..RequestedUser::default() });
         assert_eq!(too_large, Err(UserError::NoUser("99999999999".into())));
     }
 
     #[test]
     fn unknown_names_are_errors() {
-        check(Wanted { name: Some("me"), ..Wanted::default() }, Err(UserError::NoUser("me".into())));
-        check(Wanted { image: "web:us", ..Wanted::default() }, Err(UserError::NoGroup("us".into())));
-        check(Wanted { gid: Some(1), ..Wanted::default() }, Err(UserError::GroupAlone));
+        check(RequestedUser { name: Some("me"), ..RequestedUser::default() }, Err(UserError::NoUser("me".into())));
+        check(RequestedUser { image: "web:us", ..RequestedUser::default() }, Err(UserError::NoGroup("us".into())));
+        check(RequestedUser { gid: Some(1), ..RequestedUser::default() }, Err(UserError::GroupAlone));
     }
 }

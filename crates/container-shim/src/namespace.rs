@@ -15,7 +15,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Gid, Pid, Uid, setgroups, setresgid, setresuid, setsid};
 use rustix::pipe::{PipeFlags, pipe_with};
-use sys::{Forked, fork};
+use sys::{ForkResult, fork};
 
 use crate::protocol::{IdMap, Sandbox};
 
@@ -27,7 +27,7 @@ pub fn start(sandbox: &Sandbox, dir: &Path) -> io::Result<Pid> {
     let (from_child, to_parent) = pipe_with(PipeFlags::CLOEXEC)?;
     let (from_parent, to_child) = pipe_with(PipeFlags::CLOEXEC)?;
     let child = match fork().map_err(io::Error::other)? {
-        Forked::Child => {
+        ForkResult::Child => {
             drop((from_child, to_child));
             let mut report = fs::File::from(to_parent);
             let outcome = first(sandbox, dir, &mut report, fs::File::from(from_parent));
@@ -37,7 +37,7 @@ pub fn start(sandbox: &Sandbox, dir: &Path) -> io::Result<Pid> {
             }
             std::process::exit(1)
         }
-        Forked::Parent(child) => Pid::from_raw(child.as_raw_nonzero().get()),
+        ForkResult::Parent(child) => Pid::from_raw(child.as_raw_nonzero().get()),
     };
     drop((to_parent, from_parent));
     let mut answers = fs::File::from(from_child);
@@ -84,11 +84,11 @@ fn first(sandbox: &Sandbox, dir: &Path, report: &mut fs::File, mut answer: fs::F
         set_sysctl(sandbox, name, value)?;
     }
     match fork().map_err(io::Error::other)? {
-        Forked::Parent(pid) => {
+        ForkResult::Parent(pid) => {
             writeln!(report, "{}", pid.as_raw_nonzero())?;
             std::process::exit(0)
         }
-        Forked::Child => {
+        ForkResult::Child => {
             leave_the_file_system(dir)?;
             stay(sandbox.users.is_some())
         }

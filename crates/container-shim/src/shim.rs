@@ -29,7 +29,7 @@ use crate::log::Log;
 use crate::namespace;
 use crate::protocol::{EXIT, Exec, Exit, NETNS, READY, Reply, Request, SOCKET, Sandbox, Start, State};
 use connection::{Connection, Incoming};
-use launcher::{Begun, Io, Report, Streams, Worker};
+use launcher::{Io, Report, StartedProcess, Streams, Worker};
 use output::Output;
 
 /// A shim failed.
@@ -63,7 +63,7 @@ struct Shim {
     next: u64,
     followers: Vec<u64>,
     pause: Option<Pid>,
-    containers: BTreeMap<String, Kept>,
+    containers: BTreeMap<String, ContainerState>,
     workers: BTreeMap<u64, Job>,
     execs: BTreeMap<i32, u64>,
     /// Exits of processes whose start no worker has reported yet: a process may exit before the report arrives.
@@ -74,7 +74,7 @@ struct Shim {
 }
 
 /// A container of the shim.
-struct Kept {
+struct ContainerState {
     start: Start,
     pid: Option<Pid>,
     output: Output,
@@ -295,7 +295,7 @@ impl Shim {
             (Output::pipes(out, err, input, log), worker, None)
         };
         let id = start.id.clone();
-        self.containers.insert(id.clone(), Kept { start, pid: None, output, exited: false });
+        self.containers.insert(id.clone(), ContainerState { start, pid: None, output, exited: false });
         self.work(Job { worker, connection: n, console, goal: Goal::Container(id) });
         Ok(())
     }
@@ -342,7 +342,7 @@ impl Shim {
                 }
                 self.reply(job.connection, &Reply::Failed { message: error }, None);
             }
-            (Report::Started(Begun { pid, at_nanos, warnings }), goal) => {
+            (Report::Started(StartedProcess { pid, at_nanos, warnings }), goal) => {
                 let reply = Reply::Started { pid, at_nanos, warnings };
                 self.reply(job.connection, &reply, master.as_ref().map(AsFd::as_fd));
                 match goal {
@@ -473,7 +473,7 @@ impl Shim {
         }
     }
 
-    fn kept(&mut self, id: &str) -> io::Result<&mut Kept> {
+    fn kept(&mut self, id: &str) -> io::Result<&mut ContainerState> {
         self.containers.get_mut(id).ok_or_else(|| io::Error::other(format!("no container {id} is kept here")))
     }
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use apimachinery::Value;
 use client::Client;
-use client::cache::{self, Ended, Reader, Snapshot, Source};
-use controller::{Cache, Configs, Objects, Shown, index_by, kinds};
+use client::cache::{self, ClosedError, Reader, Snapshot, Source};
+use controller::{Cache, Configs, KindSnapshot, Objects, index_by, kinds};
 use tokio::task::JoinSet;
 
 use crate::metadata_caches::MetadataCaches;
@@ -79,7 +79,7 @@ impl Caches {
     }
 
     /// Waits until the caches of these kinds are complete.
-    pub async fn synced(&self, kinds: &[&str]) -> Result<(), Ended> {
+    pub async fn synced(&self, kinds: &[&str]) -> Result<(), ClosedError> {
         for kind in kinds {
             if let Some(reader) = self.reader(kind) {
                 reader.synced().await?;
@@ -103,9 +103,9 @@ impl Caches {
         let view = Cache::new(kinds, |kind| match self.reader(kind) {
             Some(reader) => {
                 let Snapshot { objects, revision } = reader.snapshot();
-                Shown { objects, revision }
+                KindSnapshot { objects, revision }
             }
-            None => Shown { objects: Objects::new(index_by()), revision: 0 },
+            None => KindSnapshot { objects: Objects::new(index_by()), revision: 0 },
         });
         view.configured(self.configs.clone())
     }

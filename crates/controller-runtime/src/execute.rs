@@ -4,7 +4,7 @@ use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Object, Resource, Str, Value};
 use client::{Client, DeleteOptions, Error, Propagation, Target, WriteOptions};
 use component_base::events::Recorder;
-use controller::{Action, EventType, Objects, Patch, Preconditions, Told};
+use controller::{Action, EventOnResult, EventType, Objects, Patch, Preconditions};
 
 use crate::caches::Caches;
 
@@ -108,7 +108,7 @@ pub async fn execute(
     }
 }
 
-fn tell(events: &Recorder, told: Option<&Told>, outcome: &Result<Value, Error>) {
+fn tell(events: &Recorder, told: Option<&EventOnResult>, outcome: &Result<Value, Error>) {
     let Some(told) = told else { return };
     match outcome {
         Ok(_) => events.record(&told.regarding, EventType::Normal, told.done_reason, &told.done_message),

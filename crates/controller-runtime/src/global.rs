@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::Key;
-use client::cache::{Changed, Notices};
+use client::cache::{ChangeQueue, ChangedKeys};
 use component_base::clock;
-use controller::object_graph::{Answer, Answers, GlobalController, Question, Step};
+use controller::object_graph::{Answers, GlobalController, Query, QueryResponse, Step};
 use tokio::task::JoinSet;
 
 use crate::metadata_caches::MetadataCaches;
 use crate::queue::Outcome;
-use crate::run::{Driver, Finished, Limits, Loop, Memory, NOTICES_MAX, execute_plan};
+use crate::run::{Driver, Limits, Loop, Memory, NOTICES_MAX, ReconcileResult, execute_plan};
 
 /// Maximum rounds of questions about one key before it is retried later.
 const ROUNDS_MAX: usize = 8;
@@ -24,14 +24,14 @@ pub async fn run_global<S: GlobalController>(driver: Arc<Driver>, workers: usize
     let census = driver.caches.census().clone();
     // With incomplete metadata every decision would query the server for the missing objects.
     census.known().await;
-    let notices = Notices::new(NOTICES_MAX);
+    let notices = ChangeQueue::new(NOTICES_MAX);
     census.subscribe::<S>(&notices);
     let mut work = Loop::new(S::NAME, workers);
     loop {
         work.start_ready(|key, memory, limits| look::<S>(Arc::clone(&driver), census.clone(), limits, key, memory));
         match work.turn(&notices).await {
-            Some(Changed::Keys(keys)) => keys.into_iter().for_each(|key| work.add(key)),
-            Some(Changed::Everything) => {
+            Some(ChangedKeys::Keys(keys)) => keys.into_iter().for_each(|key| work.add(key)),
+            Some(ChangedKeys::Everything) => {
                 let mut keys = Vec::new();
                 for entry in census.everything().all() {
                     S::affected_keys(&entry.key, None, Some(&entry.value), &mut keys);
@@ -51,11 +51,11 @@ async fn look<S: GlobalController>(
     limits: Arc<Limits>,
     key: Key,
     memory: Memory,
-) -> Finished {
+) -> ReconcileResult {
     for effect in &memory.effects {
         census.seen(effect).await;
     }
-    let failed = || Finished {
+    let failed = || ReconcileResult {
         outcome: Outcome::Failed,
         took: Duration::ZERO,
         effects: Vec::new(),
@@ -84,11 +84,11 @@ async fn look<S: GlobalController>(
         }
         let (effects, failure) = execute_plan(S::NAME, &driver, &limits, &key, &plan).await;
         // A failed question, or missing metadata, may be resolved later without a change that triggers the key.
-        let unsure = answers.values().any(|answer| matches!(answer, Answer::Failed(_)))
+        let unsure = answers.values().any(|answer| matches!(answer, QueryResponse::Failed(_)))
             || (!everything.whole && plan.waiting.is_some());
         let outcome =
             if failure.is_some() || unsure { Outcome::Failed } else { Outcome::Done(plan.wake_at.map(clock::instant)) };
-        return Finished { outcome, took: Duration::ZERO, effects, refusal: None, remember: None };
+        return ReconcileResult { outcome, took: Duration::ZERO, effects, refusal: None, remember: None };
     }
     tracing::warn!(controller = S::NAME, key = %key, "too many rounds of queries; retrying the key later");
     failed()
@@ -97,7 +97,7 @@ async fn look<S: GlobalController>(
 async fn ask<S: GlobalController>(
     driver: &Arc<Driver>,
     census: &MetadataCaches,
-    questions: Vec<Question>,
+    questions: Vec<Query>,
     answers: &mut Answers,
 ) {
     let mut questions = questions.into_iter();
@@ -107,7 +107,7 @@ async fn ask<S: GlobalController>(
             let (driver, census) = (Arc::clone(driver), census.clone());
             under_way.spawn(async move {
                 let answer = census.ask(&driver.client, &question).await;
-                if let Answer::Failed(why) = &answer {
+                if let QueryResponse::Failed(why) = &answer {
                     tracing::info!(controller = S::NAME, ?question, why, "query failed");
                 }
                 (question, answer)

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use apimachinery::collection::Collection;
 use apimachinery::{Key, Resource, Value};
-use client::cache::{self, Notices, Reader, Source};
+use client::cache::{self, ChangeQueue, Reader, Source};
 use client::{Client, Error, ListOptions, Target, discovery};
 use controller::kinds;
 use controller::object_graph::{
-    Answer, Discovery, Everything, GlobalController, Item, Items, Kind, Question, item_index_by,
+    Discovery, Everything, GlobalController, Item, Items, Kind, Query, QueryResponse, item_index_by,
 };
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
@@ -26,9 +26,9 @@ const PAGE: u32 = 500;
 
 /// The metadata of all objects. Clones share it.
 #[derive(Clone)]
-pub struct MetadataCaches(Arc<Shared>);
+pub struct MetadataCaches(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     client: Client,
     metadata: Client,
     settings: cache::Settings,
@@ -41,10 +41,10 @@ struct Shared {
 #[derive(Default)]
 struct State {
     discovery: Arc<Discovery>,
-    followed: Vec<Followed>,
+    followed: Vec<WatchedKind>,
 }
 
-struct Followed {
+struct WatchedKind {
     resource: Arc<Resource>,
     reader: Reader<Item>,
     since: Instant,
@@ -54,14 +54,14 @@ struct Followed {
 type Route = fn(&Key, Option<&Item>, Option<&Item>, &mut Vec<Key>);
 
 struct Subscriber {
-    notices: Notices,
+    notices: ChangeQueue,
     route: Route,
 }
 
 impl MetadataCaches {
     /// Returns an empty census, filled by [`MetadataCaches::run`].
     pub fn new(client: &Client, settings: cache::Settings) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(Inner {
             client: client.clone(),
             metadata: client.metadata_only(),
             settings,
@@ -74,7 +74,7 @@ impl MetadataCaches {
     /// Runs discovery and watches forever. Drop the future to stop it.
     pub async fn run(self) {
         let mut watches = JoinSet::new();
-        let notices = Notices::new(1);
+        let notices = ChangeQueue::new(1);
         for resource in [&kinds::CUSTOM_RESOURCE_DEFINITIONS, &kinds::API_SERVICES] {
             let source = Source::all(self.0.metadata.clone(), resource.clone());
             let (reflector, reader) = cache::digest(source, self.0.settings.clone(), Vec::new(), |_| ());
@@ -110,7 +110,7 @@ impl MetadataCaches {
     }
 
     /// Routes the keys of every change to `notices`.
-    pub(crate) fn subscribe<S: GlobalController>(&self, notices: &Notices) {
+    pub(crate) fn subscribe<S: GlobalController>(&self, notices: &ChangeQueue) {
         let subscriber = Subscriber { notices: notices.clone(), route: S::affected_keys };
         let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
         for followed in &state.followed {
@@ -134,42 +134,42 @@ impl MetadataCaches {
 
     /// Sends a question to the server with the controller's client, because its permissions to get objects differ from
     /// those of the shared watches.
-    pub(crate) async fn ask(&self, client: &Client, question: &Question) -> Answer {
+    pub(crate) async fn ask(&self, client: &Client, question: &Query) -> QueryResponse {
         let discovery = Arc::clone(&self.0.state.read().unwrap_or_else(PoisonError::into_inner).discovery);
         match question {
-            Question::Object { api_version, kind, key } => {
+            Query::Object { api_version, kind, key } => {
                 let Some(resource) = discovery.resource(api_version, kind) else {
-                    return Answer::Failed(format!("the server has no {kind} of {api_version}"));
+                    return QueryResponse::Failed(format!("the server has no {kind} of {api_version}"));
                 };
                 match client.get(&Target::object(resource, key)).await {
-                    Ok(object) => Answer::Object(object),
-                    Err(error) if error.is_not_found() => Answer::Absent,
-                    Err(error) => Answer::Failed(error.to_string()),
+                    Ok(object) => QueryResponse::Object(object),
+                    Err(error) if error.is_not_found() => QueryResponse::Absent,
+                    Err(error) => QueryResponse::Failed(error.to_string()),
                 }
             }
-            Question::Kinds => match self.discover().await {
+            Query::Kinds => match self.discover().await {
                 Ok(found) => {
                     let found = Arc::new(found);
                     // The new discovery is used immediately for further questions. The run loop starts the watches.
                     self.0.state.write().unwrap_or_else(PoisonError::into_inner).discovery = Arc::clone(&found);
-                    Answer::Kinds(found)
+                    QueryResponse::Kinds(found)
                 }
-                Err(error) => Answer::Failed(error.to_string()),
+                Err(error) => QueryResponse::Failed(error.to_string()),
             },
-            Question::Contents { kind, namespace } => {
+            Query::Contents { kind, namespace } => {
                 // An unknown kind does not count as empty. The next discovery shows whether it exists.
                 let Some(found) = discovery.kind(kind) else {
-                    return Answer::Failed(format!("the server has no {kind}"));
+                    return QueryResponse::Failed(format!("the server has no {kind}"));
                 };
                 let target = Target::within(&found.resource, namespace.clone());
                 let options = ListOptions { limit: PAGE, ..ListOptions::default() };
                 match client.metadata_only().list_all(&target, &options).await {
                     Ok(list) => {
                         let items = list.items.iter();
-                        Answer::Items(items.map(|it| (Key::of(it), Item::of(&found.resource, it))).collect())
+                        QueryResponse::Items(items.map(|it| (Key::of(it), Item::of(&found.resource, it))).collect())
                     }
-                    Err(error) if error.is_not_found() => Answer::Items(Vec::new()),
-                    Err(error) => Answer::Failed(error.to_string()),
+                    Err(error) if error.is_not_found() => QueryResponse::Items(Vec::new()),
+                    Err(error) => QueryResponse::Failed(error.to_string()),
                 }
             }
         }
@@ -236,7 +236,7 @@ impl MetadataCaches {
             let (reflector, reader) = cache::digest(source, shared.settings.clone(), item_index_by(), digest);
             subscribers.iter().for_each(|subscriber| tell(&reader, subscriber));
             let watch = watches.spawn(reflector.run());
-            state.followed.push(Followed { resource, reader, since: Instant::now(), watch });
+            state.followed.push(WatchedKind { resource, reader, since: Instant::now(), watch });
         }
         drop(subscribers);
         state.discovery = Arc::new(found);

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use apimachinery::{Key, Value, value};
 use client::backoff::Backoff;
-use client::cache::{Changed, Notices};
+use client::cache::{ChangeQueue, ChangedKeys};
 use client::{Client, Error, ListOptions, Target, WriteOptions};
 use component_base::clock;
 use component_base::events::Recorder;
-use controller::{Action, Answers, Ask, Controller, Plan, Refusal, decide};
+use controller::{Action, Answers, Ask, Controller, Plan, Rejection, decide};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
@@ -54,12 +54,12 @@ const REST_FROM: Duration = Duration::from_millis(1);
 const REST_MAX: Duration = Duration::from_millis(100);
 
 /// The result of processing one key.
-pub(crate) struct Finished {
+pub(crate) struct ReconcileResult {
     pub outcome: Outcome,
     /// The duration of the decision, for throttling.
     pub took: Duration,
     pub effects: Vec<Effect>,
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<Rejection>,
     pub remember: Option<Value>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Finished {
 #[derive(Default)]
 pub(crate) struct Memory {
     pub effects: Vec<Effect>,
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<Rejection>,
     pub remember: Option<Value>,
 }
 
@@ -91,7 +91,7 @@ impl Limits {
 /// Runs a controller with `workers` concurrent decisions, forever. Drop the future to stop it, between two actions or
 /// during one.
 pub async fn run<C: Controller>(driver: Arc<Driver>, workers: usize) {
-    let notices = Notices::new(NOTICES_MAX);
+    let notices = ChangeQueue::new(NOTICES_MAX);
     if driver.caches.synced(C::READS).await.is_err() {
         return;
     }
@@ -102,8 +102,8 @@ pub async fn run<C: Controller>(driver: Arc<Driver>, workers: usize) {
     loop {
         work.start_ready(|key, memory, limits| look::<C>(Arc::clone(&driver), limits, key, memory));
         match work.turn(&notices).await {
-            Some(Changed::Keys(keys)) => keys.into_iter().for_each(|key| work.add(key)),
-            Some(Changed::Everything) => {
+            Some(ChangedKeys::Keys(keys)) => keys.into_iter().for_each(|key| work.add(key)),
+            Some(ChangedKeys::Everything) => {
                 let cache = driver.caches.view(C::READS);
                 cache.of(C::READS[0]).iter().for_each(|entry| work.add(entry.key.clone()));
             }
@@ -118,7 +118,7 @@ pub(crate) struct Loop {
     keys_max: usize,
     limits: Arc<Limits>,
     queue: Queue,
-    running: JoinSet<Finished>,
+    running: JoinSet<ReconcileResult>,
     keys: HashMap<Id, Key>,
     memories: HashMap<Key, Memory>,
 }
@@ -140,7 +140,7 @@ impl Loop {
     /// Starts ready keys up to the concurrency limit.
     pub fn start_ready<F>(&mut self, look: impl Fn(Key, Memory, Arc<Limits>) -> F)
     where
-        F: Future<Output = Finished> + Send + 'static,
+        F: Future<Output = ReconcileResult> + Send + 'static,
     {
         while self.running.len() < self.keys_max
             && let Some(key) = self.queue.take(Instant::now())
@@ -152,7 +152,7 @@ impl Loop {
     }
 
     /// Waits for an event. Returns the changed keys, if that is the event.
-    pub async fn turn(&mut self, notices: &Notices) -> Option<Changed> {
+    pub async fn turn(&mut self, notices: &ChangeQueue) -> Option<ChangedKeys> {
         let next_wake = self.queue.next_wake();
         tokio::select! {
             changed = notices.take() => return Some(changed),
@@ -166,13 +166,13 @@ impl Loop {
         self.queue.add(key);
     }
 
-    fn finish(&mut self, finished: Result<(Id, Finished), JoinError>) {
+    fn finish(&mut self, finished: Result<(Id, ReconcileResult), JoinError>) {
         let (id, finished) = match finished {
             Ok((id, finished)) => (id, finished),
             // Panics of decisions are caught earlier: this is a bug of the driver, and affects one key only.
             Err(error) => {
                 tracing::error!(controller = self.name, error = %error, "the task of a key failed; retrying");
-                let nothing = Finished {
+                let nothing = ReconcileResult {
                     outcome: Outcome::Failed,
                     took: Duration::ZERO,
                     effects: Vec::new(),
@@ -185,7 +185,7 @@ impl Loop {
         let Some(key) = self.keys.remove(&id) else { return };
         let (outcome, took) = (finished.outcome, finished.took);
         if !finished.effects.is_empty() || finished.refusal.is_some() || finished.remember.is_some() {
-            let Finished { effects, refusal, remember, .. } = finished;
+            let ReconcileResult { effects, refusal, remember, .. } = finished;
             let memory = Memory { effects, refusal, remember };
             self.memories.insert(key.clone(), memory);
         }
@@ -203,7 +203,7 @@ fn rest(took: Duration) -> Duration {
 }
 
 /// Routes the keys that a change of a kind concerns. A panic of the controller's code does not stop the watch.
-fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &Notices) {
+fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &ChangeQueue) {
     let Some(reader) = caches.reader(kind) else { return };
     let caches = Arc::downgrade(caches);
     reader.subscribe(notices, move |change, keys| {
@@ -225,7 +225,7 @@ fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &
 }
 
 /// Processes one key after the caches contain its earlier writes, and executes the plan.
-async fn look<C: Controller>(driver: Arc<Driver>, limits: Arc<Limits>, key: Key, memory: Memory) -> Finished {
+async fn look<C: Controller>(driver: Arc<Driver>, limits: Arc<Limits>, key: Key, memory: Memory) -> ReconcileResult {
     for effect in &memory.effects {
         effect.seen(&driver.caches).await;
     }
@@ -240,7 +240,13 @@ async fn look<C: Controller>(driver: Arc<Driver>, limits: Arc<Limits>, key: Key,
     drop(worker);
     let Ok(plan) = decided else {
         tracing::error!(controller = C::NAME, key = %key, "the controller panicked; retrying the key later");
-        return Finished { outcome: Outcome::Failed, took: Duration::ZERO, effects: Vec::new(), refusal, remember };
+        return ReconcileResult {
+            outcome: Outcome::Failed,
+            took: Duration::ZERO,
+            effects: Vec::new(),
+            refusal,
+            remember,
+        };
     };
     // A plan with work is not throttled. Only repeated decisions without work are.
     let took = if plan.actions.iter().any(is_work) { Duration::ZERO } else { begun.elapsed() };
@@ -251,9 +257,11 @@ async fn look<C: Controller>(driver: Arc<Driver>, limits: Arc<Limits>, key: Key,
     match failure {
         None => {
             let outcome = Outcome::Done(plan.wake_at.map(clock::instant));
-            Finished { outcome, took, effects, refusal: None, remember: plan.remember }
+            ReconcileResult { outcome, took, effects, refusal: None, remember: plan.remember }
         }
-        Some(failure) => Finished { outcome: Outcome::Failed, took, effects, refusal: failure.or(refusal), remember },
+        Some(failure) => {
+            ReconcileResult { outcome: Outcome::Failed, took, effects, refusal: failure.or(refusal), remember }
+        }
     }
 }
 
@@ -305,9 +313,9 @@ pub(crate) async fn execute_plan(
     limits: &Arc<Limits>,
     key: &Key,
     plan: &Plan,
-) -> (Vec<Effect>, Option<Option<Refusal>>) {
+) -> (Vec<Effect>, Option<Option<Rejection>>) {
     let mut effects = Vec::new();
-    let mut failure: Option<Option<Refusal>> = None;
+    let mut failure: Option<Option<Rejection>> = None;
     let mut refused: BTreeSet<String> = BTreeSet::new();
     let mut silent = false;
     let mut actions = plan.actions.iter();
@@ -353,9 +361,9 @@ pub(crate) async fn execute_plan(
 }
 
 /// Returns the rejection to report to the controller. Conflicts and transport errors are not reported.
-fn refusal(action: &Action, error: &Error) -> Option<Refusal> {
+fn refusal(action: &Action, error: &Error) -> Option<Rejection> {
     let status = error.status().filter(|_| !error.is_conflict() && !error.is_already_exists())?;
-    Some(Refusal {
+    Some(Rejection {
         writes: action.writes(),
         create: matches!(action, Action::Create { .. }),
         reason: status.reason.name().to_owned(),

@@ -18,14 +18,14 @@ pub enum Action {
         /// The object. Its metadata has the namespace and the name or `generateName`.
         object: Value,
         /// The events of the outcome.
-        told: Option<Box<Told>>,
+        told: Option<Box<EventOnResult>>,
     },
     /// Replaces an object, except its status. The metadata has the observed `uid` and `resourceVersion`.
     Update {
         resource: Resource,
         object: Value,
         /// The events of the outcome.
-        told: Option<Box<Told>>,
+        told: Option<Box<EventOnResult>>,
     },
     /// Replaces the status of an object. The metadata has the observed `uid` and `resourceVersion`.
     UpdateStatus {
@@ -68,7 +68,7 @@ pub enum Action {
         /// The grace period; the object's default if `None`.
         grace_seconds: Option<u32>,
         /// The events of the outcome.
-        told: Option<Box<Told>>,
+        told: Option<Box<EventOnResult>>,
     },
     /// Deletes all objects of a kind in a namespace.
     DeleteAll {
@@ -105,7 +105,7 @@ pub enum Action {
 
 /// The events of an action, depending on its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct EventOnResult {
     /// The object of the event.
     pub regarding: Regarding,
     /// The reason of a success, such as `SuccessfulCreate`.

@@ -17,16 +17,16 @@ pub type Objects = Collection<Value>;
 /// The kinds that a controller may read. A snapshot of each kind is taken at its first use and kept.
 pub struct Cache<'s> {
     /// A short list. Most views read one or two kinds, and a view is created for every change.
-    kinds: Vec<(&'static str, OnceCell<Shown>)>,
-    snapshot: Box<dyn Fn(&str) -> Shown + 's>,
-    refusal: Option<Refusal>,
+    kinds: Vec<(&'static str, OnceCell<KindSnapshot>)>,
+    snapshot: Box<dyn Fn(&str) -> KindSnapshot + 's>,
+    refusal: Option<Rejection>,
     configs: Configs,
     answers: Answers,
     memory: Option<Value>,
 }
 
 /// A snapshot of a kind.
-pub struct Shown {
+pub struct KindSnapshot {
     pub objects: Objects,
     /// The store revision of the snapshot; 0 if the server's versions are not numbers.
     pub revision: u64,
@@ -78,14 +78,14 @@ impl fmt::Display for Ask {
 }
 
 /// The response to an [`Ask`]: an object, an object with `items` for a list, or an error message.
-pub type Answer = Result<Value, String>;
+pub type ServerResponse = Result<Value, String>;
 
 /// Responses by request.
 #[derive(Clone, Debug, Default)]
-pub struct Answers(BTreeMap<String, Answer>);
+pub struct Answers(BTreeMap<String, ServerResponse>);
 
 impl Answers {
-    pub fn insert(&mut self, ask: &Ask, answer: Answer) {
+    pub fn insert(&mut self, ask: &Ask, answer: ServerResponse) {
         self.0.insert(ask.to_string(), answer);
     }
 
@@ -98,7 +98,7 @@ impl Answers {
     }
 
     /// Returns the response to a request; `None` if it was not sent yet.
-    pub fn of(&self, ask: &Ask) -> Option<&Answer> {
+    pub fn of(&self, ask: &Ask) -> Option<&ServerResponse> {
         self.0.get(&ask.to_string())
     }
 }
@@ -106,7 +106,7 @@ impl Answers {
 /// The rejection of an action of the last plan for the same key. Kept in memory until a plan for the key is executed
 /// completely.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rejection {
     /// The written resource: `pods`, `replicasets.apps/status`.
     pub writes: String,
     /// Whether the action was a creation.
@@ -119,7 +119,7 @@ pub struct Refusal {
 
 impl<'s> Cache<'s> {
     /// Returns a view of these kinds. `snapshot` returns the objects of a kind.
-    pub fn new(kinds: &[&'static str], snapshot: impl Fn(&str) -> Shown + 's) -> Self {
+    pub fn new(kinds: &[&'static str], snapshot: impl Fn(&str) -> KindSnapshot + 's) -> Self {
         let kinds = kinds.iter().map(|kind| (*kind, OnceCell::new())).collect();
         Self {
             kinds,
@@ -133,7 +133,7 @@ impl<'s> Cache<'s> {
 
     /// Adds the rejection of the last plan.
     #[must_use]
-    pub fn refused(self, refusal: Option<Refusal>) -> Self {
+    pub fn refused(self, refusal: Option<Rejection>) -> Self {
         Self { refusal, ..self }
     }
 
@@ -150,7 +150,7 @@ impl<'s> Cache<'s> {
     }
 
     /// Returns the response to a request; `None` if it was not sent yet.
-    pub fn answer(&self, ask: &Ask) -> Option<&Answer> {
+    pub fn answer(&self, ask: &Ask) -> Option<&ServerResponse> {
         self.answers.of(ask)
     }
 
@@ -171,7 +171,7 @@ impl<'s> Cache<'s> {
     }
 
     /// Returns the rejection of an action of the last plan for the observed key.
-    pub const fn refusal(&self) -> Option<&Refusal> {
+    pub const fn refusal(&self) -> Option<&Rejection> {
         self.refusal.as_ref()
     }
 
@@ -194,7 +194,7 @@ impl<'s> Cache<'s> {
         revision == 0 || revision >= version(object)
     }
 
-    fn shown(&self, kind: &str) -> &Shown {
+    fn shown(&self, kind: &str) -> &KindSnapshot {
         let Some((_, cell)) = self.kinds.iter().find(|(have, _)| *have == kind) else {
             panic!("{kind} is read but not declared")
         };
@@ -263,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    fn pods() -> Shown {
+    fn pods() -> KindSnapshot {
         let mut pods = Objects::new(index_by());
         let owner = value!([{"uid": "u", "controller": true}, {"uid": "v"}]);
         for (name, owners, node) in [("x", owner, "n1"), ("y", value!([]), "n1"), ("z", value!([{"uid": "v"}]), "")] {
@@ -271,7 +271,7 @@ mod tests {
                 "spec": {"nodeName": node}});
             pods.insert(Entry { key: Key::of(&value), revision: 1, value });
         }
-        Shown { objects: pods, revision: 10 }
+        KindSnapshot { objects: pods, revision: 10 }
     }
 
     fn names<'a>(found: impl IntoIterator<Item = &'a Value>) -> Vec<&'a str> {
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn snapshots_are_compared_with_the_version_of_an_object() {
         let check = |revision: u64, version: &str, expect: bool| {
-            let cache = Cache::new(&["pods"], |_| Shown { revision, ..pods() });
+            let cache = Cache::new(&["pods"], |_| KindSnapshot { revision, ..pods() });
             let object = value!({"metadata": {"resourceVersion": version}});
             assert_eq!(cache.has_reached("pods", &object), expect, "{revision} and {version}");
         };

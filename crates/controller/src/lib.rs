@@ -22,8 +22,8 @@ pub mod testing;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
 
-pub use action::{Action, EventType, Patch, Preconditions, Propagation, Regarding, Told};
-pub use cache::{Answer, Answers, Ask, Cache, Objects, Refusal, Shown, index_by, orphans_of};
+pub use action::{Action, EventOnResult, EventType, Patch, Preconditions, Propagation, Regarding};
+pub use cache::{Answers, Ask, Cache, KindSnapshot, Objects, Rejection, ServerResponse, index_by, orphans_of};
 pub use config::Configs;
 pub use plan::Plan;
 pub use side_effect::{Order, SideEffect, SideEffects};

@@ -52,7 +52,7 @@ pub struct Everything {
 
 /// A question that only the server can answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Question {
+pub enum Query {
     /// Reads an object, or finds that it does not exist.
     Object {
         /// Such as `apps/v1`.
@@ -73,7 +73,7 @@ pub enum Question {
 
 /// The server's answer to a question.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum QueryResponse {
     /// The object does not exist.
     Absent,
     Object(Value),
@@ -83,13 +83,13 @@ pub enum Answer {
     Failed(String),
 }
 
-pub type Answers = BTreeMap<Question, Answer>;
+pub type Answers = BTreeMap<Query, QueryResponse>;
 
 /// One step of a decision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// These questions must be answered first.
-    Ask(Vec<Question>),
+    Ask(Vec<Query>),
     /// This plan is to be executed.
     Act(Plan),
 }

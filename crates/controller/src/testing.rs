@@ -4,4 +4,4 @@ mod properties;
 mod world;
 
 pub use properties::{check_properties, settle};
-pub use world::{FakeCluster, Refused, kubelet};
+pub use world::{FakeCluster, WriteError, kubelet};

@@ -33,15 +33,15 @@ const UNMOUNT_MAX: Duration = Duration::from_seconds(6 * 60);
 pub struct AttachDetach;
 
 /// A node, the volumes that its pods want, and its VolumeAttachments.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     node: &'a Value,
-    wanted: BTreeMap<String, Wanted<'a>>,
+    wanted: BTreeMap<String, DesiredVolume<'a>>,
     /// VolumeAttachments of this node by name. The name is derived from driver, volume and node.
     attachments: BTreeMap<&'a str, &'a Value>,
 }
 
 /// A volume used by pods of the node.
-struct Wanted<'a> {
+struct DesiredVolume<'a> {
     volume: Volume<'a>,
     pods: Vec<&'a Value>,
     /// Whether an exclusive volume is attached to another node.
@@ -49,7 +49,7 @@ struct Wanted<'a> {
 }
 
 impl Controller for AttachDetach {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "attachdetach-controller";
     const READS: &'static [&'static str] =
         &["nodes", "pods", "persistentvolumeclaims", "persistentvolumes", ATTACHMENTS, DRIVERS];
@@ -85,25 +85,29 @@ impl Controller for AttachDetach {
         kind != "nodes" || part(old) != part(new)
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let node = cache.get("nodes", key).filter(|node| Meta::of(node).annotation(MANAGED) == Some("true"))?;
-        let mut wanted: BTreeMap<String, Wanted<'a>> = BTreeMap::new();
+        let mut wanted: BTreeMap<String, DesiredVolume<'a>> = BTreeMap::new();
         for pod in cache.on_node("pods", &key.name).filter(|found| !pod::is_ended(found)) {
             for claim in pvc_protection::claims_of(pod) {
                 let Some(volume) = Volume::of_claim(cache, &claim) else { continue };
                 let name = volume.attachment(&key.name);
                 let elsewhere = volume.is_exclusive() && is_elsewhere(cache, &volume, &key.name);
-                wanted.entry(name).or_insert_with(|| Wanted { volume, pods: Vec::new(), elsewhere }).pods.push(pod);
+                wanted
+                    .entry(name)
+                    .or_insert_with(|| DesiredVolume { volume, pods: Vec::new(), elsewhere })
+                    .pods
+                    .push(pod);
             }
         }
         let of_node = |attachment: &&Value| {
             text(attachment, &["spec", "nodeName"]) == key.name && volume::is_our_name(Meta::of(attachment).name())
         };
         let attachments = cache.of(ATTACHMENTS).iter().map(|it| &it.value).filter(of_node);
-        Some(Observed { node, wanted, attachments: attachments.map(|it| (Meta::of(it).name(), it)).collect() })
+        Some(Observation { node, wanted, attachments: attachments.map(|it| (Meta::of(it).name(), it)).collect() })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let mut plan = Plan::default();
         for (name, wanted) in &observed.wanted {
             if observed.attachments.contains_key(name.as_str()) {
@@ -123,9 +127,9 @@ impl Controller for AttachDetach {
 }
 
 /// Writes the attached and wanted volumes to `status.volumesAttached` and emits events for their pods.
-fn tell(observed: &Observed<'_>, plan: &mut Plan) {
+fn tell(observed: &Observation<'_>, plan: &mut Plan) {
     let attached = |name: &String| observed.attachments.get(name.as_str()).is_some_and(|it| is_attached(it));
-    let there: Vec<&Wanted<'_>> =
+    let there: Vec<&DesiredVolume<'_>> =
         observed.wanted.iter().filter(|(name, _)| attached(name)).map(|(_, wanted)| wanted).collect();
     let mut names: Vec<String> = there.iter().map(|wanted| wanted.volume.unique_name()).collect();
     names.sort_unstable();
@@ -156,7 +160,7 @@ fn tell(observed: &Observed<'_>, plan: &mut Plan) {
 /// Deletes the VolumeAttachments of unwanted volumes, after the kubelet unmounted them and they left `volumesAttached`.
 // DEVIATION: all volumes in use are detached six minutes after the node became NotReady; upstream counts the six
 // minutes for each volume since it became unwanted.
-fn detach(observed: &Observed<'_>, now: Time, plan: &mut Plan) {
+fn detach(observed: &Observation<'_>, now: Time, plan: &mut Plan) {
     let told = told_names(observed.node);
     let in_use: Vec<&str> = list(observed.node, &["status", "volumesInUse"]).iter().filter_map(Value::as_str).collect();
     let off = list(observed.node, &["spec", "taints"]).iter().any(|taint| text(taint, &["key"]) == OUT_OF_SERVICE);

@@ -23,13 +23,13 @@ const PREFIX: &str = "jws-kubeconfig-";
 pub struct BootstrapSigner;
 
 /// The cluster-info ConfigMap, and the Secrets that may hold bootstrap tokens.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     map: &'a Value,
     secrets: Vec<&'a Value>,
 }
 
 impl Controller for BootstrapSigner {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "bootstrap-signer-controller";
     const READS: &'static [&'static str] = &["configmaps", "secrets"];
     const WRITES: &'static [&'static str] = &["configmaps"];
@@ -39,15 +39,15 @@ impl Controller for BootstrapSigner {
         keys.extend(is.then(|| Key::new(NAMESPACE, NAME)));
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         if *key != Key::new(NAMESPACE, NAME) {
             return None;
         }
         let secrets = cache.in_namespace("secrets", bootstrap_token::NAMESPACE).filter(|secret| is_token(secret));
-        Some(Observed { map: cache.get("configmaps", key)?, secrets: secrets.collect() })
+        Some(Observation { map: cache.get("configmaps", key)?, secrets: secrets.collect() })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let Some(content) = observed.map.str_at(&["data", CONTENT]) else {
             return Plan::waiting("cluster-info has no kubeconfig");
         };

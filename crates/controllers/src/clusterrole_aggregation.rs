@@ -9,13 +9,13 @@ use controller::{Action, Cache, Controller, Plan, kinds};
 pub struct ClusterRoleAggregation;
 
 /// An aggregated ClusterRole, and all ClusterRoles sorted by name.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     role: &'a Value,
     all: Vec<&'a Value>,
 }
 
 impl Controller for ClusterRoleAggregation {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "clusterrole-aggregation-controller";
     const READS: &'static [&'static str] = &["clusterroles.rbac.authorization.k8s.io"];
     const WRITES: &'static [&'static str] = &["clusterroles.rbac.authorization.k8s.io"];
@@ -28,13 +28,13 @@ impl Controller for ClusterRoleAggregation {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let roles = cache.of(Self::READS[0]);
         let role = roles.get(key).filter(|role| is_aggregated(role))?;
-        Some(Observed { role, all: roles.iter().map(|entry| &entry.value).collect() })
+        Some(Observation { role, all: roles.iter().map(|entry| &entry.value).collect() })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let name = Meta::of(observed.role).name();
         let mut rules: Vec<Value> = Vec::new();
         for selector in list(observed.role, &["aggregationRule", "clusterRoleSelectors"]) {

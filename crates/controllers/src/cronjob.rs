@@ -5,10 +5,10 @@ mod next;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Object, Value, value};
-use controller::{Action, Cache, Controller, EventType, Plan, Propagation, Regarding, Told, kinds};
+use controller::{Action, Cache, Controller, EventOnResult, EventType, Plan, Propagation, Regarding, kinds};
 
 use crate::{adoption, job};
-use next::Due;
+use next::ZonedSchedule;
 
 /// Annotation with the time that a Job was scheduled for.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
@@ -17,13 +17,13 @@ pub struct CronJob;
 
 /// A CronJob and its Jobs.
 #[derive(Debug)]
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     cron: &'a Value,
     jobs: Vec<&'a Value>,
 }
 
 impl Controller for CronJob {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "cronjob-controller";
     const READS: &'static [&'static str] = &["cronjobs.batch", "jobs.batch"];
     const WRITES: &'static [&'static str] = &["jobs.batch", "cronjobs.batch/status", "events"];
@@ -39,12 +39,12 @@ impl Controller for CronJob {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let cron = cache.get("cronjobs.batch", key)?;
-        Some(Observed { cron, jobs: cache.controlled_by("jobs.batch", Meta::of(cron).uid()).collect() })
+        Some(Observation { cron, jobs: cache.controlled_by("jobs.batch", Meta::of(cron).uid()).collect() })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let (cron, jobs) = (observed.cron, observed.jobs.as_slice());
         let mut plan = Plan { actions: beyond_history(cron, jobs), ..Plan::default() };
         let status = status(cron, jobs);
@@ -59,7 +59,7 @@ impl Controller for CronJob {
             return plan;
         }
         let text = |field| cron.str_at(&["spec", field]);
-        match Due::parse(text("schedule").unwrap_or_default(), text("timeZone")) {
+        match ZonedSchedule::parse(text("schedule").unwrap_or_default(), text("timeZone")) {
             Ok(due) => start(&mut plan, cron, jobs, &due, now),
             Err(why) => {
                 let reason =
@@ -73,7 +73,7 @@ impl Controller for CronJob {
 }
 
 /// Starts a Job if one is due, and sets the wake-up to the next scheduled time.
-fn start(plan: &mut Plan, cron: &Value, jobs: &[&Value], due: &Due, now: Time) {
+fn start(plan: &mut Plan, cron: &Value, jobs: &[&Value], due: &ZonedSchedule, now: Time) {
     let Some(next) = due.after(now) else {
         let schedule = cron.str_at(&["spec", "schedule"]).unwrap_or_default();
         let why = format!("invalid schedule: {schedule} : time difference between two schedules is less than 1 second");
@@ -117,7 +117,7 @@ fn start(plan: &mut Plan, cron: &Value, jobs: &[&Value], due: &Due, now: Time) {
     }
 }
 
-fn create(cron: &Value, name: &str, due: &Due, at: Time) -> Action {
+fn create(cron: &Value, name: &str, due: &ZonedSchedule, at: Time) -> Action {
     let template = cron.at(&["spec", "jobTemplate"]).unwrap_or(&Value::Null);
     let of_template = Meta::of(template);
     let mut metadata = Object::new();
@@ -134,7 +134,7 @@ fn create(cron: &Value, name: &str, due: &Due, at: Time) -> Action {
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.set_annotation(SCHEDULED, &due.written(at));
     }
-    let told = Told {
+    let told = EventOnResult {
         regarding: Regarding::object(cron),
         done_reason: "SuccessfulCreate",
         done_message: format!("Created job {name}"),
@@ -147,7 +147,7 @@ fn delete(cron: &Value, job: &Value) -> Action {
     let mut action = Action::delete(&kinds::JOBS, job);
     if let Action::Delete { told, propagation, .. } = &mut action {
         *propagation = Some(Propagation::Background);
-        *told = Some(Box::new(Told {
+        *told = Some(Box::new(EventOnResult {
             regarding: Regarding::object(cron),
             done_reason: "SuccessfulDelete",
             done_message: format!("Deleted job {}", Meta::of(job).name()),

@@ -56,14 +56,14 @@ const PROXY: (&str, &str) = ("system:kube-proxy", "system:node-proxier");
 pub struct CsrApprover;
 
 /// A pending request, and the ground on which it is approved, if any.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     request: &'a Value,
     ground: Option<&'static Approval>,
     refusals: i64,
 }
 
 impl Controller for CsrApprover {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "certificatesigningrequest-approving-controller";
     const READS: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io", "nodes"];
     const WRITES: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io/approval"];
@@ -94,7 +94,7 @@ impl Controller for CsrApprover {
         asks
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let request = waiting(cache, key)?;
         let grounds = grounds(cache, request);
         if grounds.is_empty() {
@@ -102,10 +102,10 @@ impl Controller for CsrApprover {
         }
         let ground = grounds.into_iter().find(|ground| is_allowed(cache, &review(request, ground)));
         let refusals = cache.memory().and_then(Value::as_int).unwrap_or(0);
-        Some(Observed { request, ground, refusals })
+        Some(Observation { request, ground, refusals })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let Some(ground) = observed.ground else {
             // Permissions cannot be watched, so the review is repeated to detect permissions granted later.
             let wait = RETRY.nanos().saturating_mul(1 << observed.refusals.clamp(0, 20)).min(RETRY_MAX.nanos());
@@ -352,7 +352,7 @@ mod tests {
         let waits = |refusals: i64| {
             let request = request(OF_NODE, KUBELET_CLIENT, USAGES);
             let now = Time::from_unix(1_700_000_000, 0);
-            let plan = CsrApprover::plan(&Observed { request: &request, ground: None, refusals }, now);
+            let plan = CsrApprover::plan(&Observation { request: &request, ground: None, refusals }, now);
             plan.wake_at.unwrap().since(now).to_string()
         };
         assert_eq!([0, 1, 5, 60].map(waits), ["200ms", "400ms", "6.4s", "16m40s"]);

@@ -24,13 +24,13 @@ pub struct Config {
 pub struct CsrSigner;
 
 /// A request that is approved and has no certificate.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     request: &'a Value,
     config: &'a Config,
 }
 
 impl Controller for CsrSigner {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "certificatesigningrequest-signing-controller";
     const READS: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io"];
     const WRITES: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io/status"];
@@ -39,16 +39,16 @@ impl Controller for CsrSigner {
         keys.push(Key::of(object));
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let config = cache.config::<Config>()?;
         let request = cache.get(Self::READS[0], key)?;
         let is_ours = config.signers.contains(text(request, &["spec", "signerName"]));
         let is_open = is(request, "Approved") && !is(request, "Denied") && !is(request, "Failed");
         let is_signed = !text(request, &["status", "certificate"]).is_empty();
-        (is_ours && is_open && !is_signed).then_some(Observed { request, config })
+        (is_ours && is_open && !is_signed).then_some(Observation { request, config })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let request = observed.request;
         // Validation rejects unparseable requests, so this one comes from a newer API server. Another signer may sign
         // it.

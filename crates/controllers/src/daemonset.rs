@@ -24,7 +24,7 @@ pub struct DaemonSet;
 
 /// A DaemonSet with the nodes, pods and revisions that its plan depends on.
 #[derive(Debug)]
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     set: &'a Value,
     nodes: Vec<&'a Value>,
     controlled: Vec<&'a Value>,
@@ -35,7 +35,7 @@ pub struct Observed<'a> {
 }
 
 impl Controller for DaemonSet {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "daemonset-controller";
     const READS: &'static [&'static str] = &["daemonsets.apps", "pods", "nodes", "controllerrevisions.apps"];
     const WRITES: &'static [&'static str] = &["pods", "controllerrevisions.apps", "daemonsets.apps/status", "events"];
@@ -54,10 +54,10 @@ impl Controller for DaemonSet {
         kind != "nodes" || labels(old) != labels(new) || old.get("spec") != new.get("spec")
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let set = cache.get("daemonsets.apps", key)?;
         let uid = Meta::of(set).uid();
-        Some(Observed {
+        Some(Observation {
             set,
             nodes: cache.of("nodes").iter().map(|entry| &entry.value).collect(),
             controlled: cache.controlled_by("pods", uid).collect(),
@@ -68,7 +68,7 @@ impl Controller for DaemonSet {
         })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let set = observed.set;
         let Some(selector) = adoption::selector(set) else { return selects_all(set) };
         if Meta::of(set).is_deleting() {
@@ -110,14 +110,14 @@ impl Controller for DaemonSet {
 struct Fleet<'a> {
     set: &'a Value,
     hash: &'a str,
-    nodes: Vec<Place<'a>>,
+    nodes: Vec<NodeState<'a>>,
     /// Pods that are meant for a node that does not exist.
     lost: Vec<&'a Value>,
     pods: Vec<&'a Value>,
 }
 
 /// A node and the DaemonSet's pods on it.
-struct Place<'a> {
+struct NodeState<'a> {
     name: &'a str,
     /// Whether the node should run a pod.
     wanted: bool,
@@ -135,7 +135,7 @@ impl<'a> Fleet<'a> {
             by_node.entry(make::target(pod)).or_default().push(pod);
         }
         let spec = make::spec(set);
-        let nodes: Vec<Place<'a>> = nodes
+        let nodes: Vec<NodeState<'a>> = nodes
             .iter()
             .map(|node| {
                 let name = Meta::of(node).name();
@@ -145,7 +145,7 @@ impl<'a> Fleet<'a> {
                     let meta = Meta::of(pod);
                     (pod::node(pod).is_empty(), meta.creation_timestamp(), meta.name().to_owned())
                 });
-                Place { name, wanted, may_stay, pods }
+                NodeState { name, wanted, may_stay, pods }
             })
             .collect();
         let lost = by_node.into_values().flatten().filter(|pod| pod::node(pod).is_empty()).collect();
@@ -173,7 +173,7 @@ impl<'a> Fleet<'a> {
     /// Returns the surplus pods of a node where pods may run, and adds the node to `missing` if it needs a pod.
     fn at(
         &self,
-        place: &Place<'a>,
+        place: &NodeState<'a>,
         backoffs: &mut Backoffs<'_>,
         missing: &mut Vec<&'a str>,
         plan: &mut Plan,

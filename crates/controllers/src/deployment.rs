@@ -15,7 +15,7 @@ mod status;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
-use controller::{Action, Cache, Controller, EventType, Plan, Refusal, Regarding, kinds};
+use controller::{Action, Cache, Controller, EventType, Plan, Regarding, Rejection, kinds};
 
 use crate::adoption;
 use sets::Sets;
@@ -24,7 +24,7 @@ pub struct Deployment;
 
 /// A Deployment with the ReplicaSets and pods that its plan depends on.
 #[derive(Debug)]
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     deployment: &'a Value,
     controlled: Vec<&'a Value>,
     orphans: Vec<&'a Value>,
@@ -32,11 +32,11 @@ pub struct Observed<'a> {
     namesake: Option<&'a Value>,
     /// The pods of its ReplicaSets. Collected only for strategy Recreate, which waits until old pods have terminated.
     pods: Vec<&'a Value>,
-    refusal: Option<&'a Refusal>,
+    refusal: Option<&'a Rejection>,
 }
 
 impl Controller for Deployment {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "deployment-controller";
     const READS: &'static [&'static str] = &["deployments.apps", "replicasets.apps", "pods"];
     const WRITES: &'static [&'static str] = &["replicasets.apps", "deployments.apps/status", "events"];
@@ -49,13 +49,13 @@ impl Controller for Deployment {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let deployment = cache.get("deployments.apps", key)?;
         let controlled: Vec<&Value> = cache.controlled_by("replicasets.apps", Meta::of(deployment).uid()).collect();
         let name = Key::new(key.namespace.clone(), new_set::name(deployment));
         let of_set = |set: &&'a Value| cache.controlled_by("pods", Meta::of(set).uid());
         let pods = if is_recreate(deployment) { controlled.iter().flat_map(of_set).collect() } else { Vec::new() };
-        Some(Observed {
+        Some(Observation {
             deployment,
             controlled,
             orphans: cache.orphans("replicasets.apps", &key.namespace).collect(),
@@ -65,7 +65,7 @@ impl Controller for Deployment {
         })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let deployment = observed.deployment;
         let Some(selector) = adoption::selector(deployment) else { return selects_all(deployment) };
         let (controlled, orphans) = (observed.controlled.iter().copied(), observed.orphans.iter().copied());
@@ -96,7 +96,7 @@ pub fn replicas(deployment: &Value) -> i64 {
     deployment.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(1)
 }
 
-fn finish(sets: Sets<'_>, extra: Vec<Action>, how: status::How<'_>, now: Time) -> Plan {
+fn finish(sets: Sets<'_>, extra: Vec<Action>, how: status::StatusInputs<'_>, now: Time) -> Plan {
     let status = status::of(&sets, how, now);
     let mut plan = Plan { actions: sets.into_updates(), ..Plan::default() };
     plan.actions.extend(extra);

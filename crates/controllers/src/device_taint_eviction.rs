@@ -8,10 +8,10 @@ use controller::{Cache, Controller, Plan};
 use crate::pod;
 use crate::read::{list, text};
 use crate::resource_claim::{CLAIMS, names_of};
-use crate::taint_eviction::{Tolerated, Words, evict, tolerated};
+use crate::taint_eviction::{EvictionMessages, TolerationPeriod, evict, tolerated};
 
 const SLICES: &str = "resourceslices.resource.k8s.io";
-const WORDS: Words = Words {
+const WORDS: EvictionMessages = EvictionMessages {
     reason: "DeletionByDeviceTaintManager",
     message: "Device Taint manager: deleting due to NoExecute taint",
     event: "DeviceTaintManagerEviction",
@@ -23,13 +23,13 @@ const WORDS: Words = Words {
 pub struct DeviceTaintEviction;
 
 /// A bound pod, and for each taint of its devices the claim's tolerations and the taint.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     pod: &'a Value,
     taints: Vec<(&'a [Value], &'a Value)>,
 }
 
 impl Controller for DeviceTaintEviction {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "device-taint-eviction";
     const READS: &'static [&'static str] = &["pods", CLAIMS, SLICES];
     const WRITES: &'static [&'static str] = &["pods", "pods/status", "events"];
@@ -48,7 +48,7 @@ impl Controller for DeviceTaintEviction {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let pod = cache.get("pods", key).filter(|found| !pod::node(found).is_empty() && pod::is_active(found))?;
         let mut found = Vec::new();
         for name in names_of(pod) {
@@ -63,15 +63,15 @@ impl Controller for DeviceTaintEviction {
                 found.extend(all.map(|(_, taint)| (list(device, &["tolerations"]), taint)));
             }
         }
-        Some(Observed { pod, taints: found })
+        Some(Observation { pod, taints: found })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let ends = observed.taints.iter().filter_map(|(tolerations, taint)| match tolerated(tolerations, taint) {
-            Tolerated::ForEver => None,
-            Tolerated::Not => Some(now),
+            TolerationPeriod::ForEver => None,
+            TolerationPeriod::Not => Some(now),
             // The API server sets timeAdded. A taint without it counts as infinitely old.
-            Tolerated::For(seconds) => {
+            TolerationPeriod::For(seconds) => {
                 let added = taint.str_at(&["timeAdded"]).and_then(|time| Time::parse(time).ok());
                 Some(added.map_or(now, |added| added.plus(Duration::from_seconds(seconds))))
             }

@@ -19,7 +19,7 @@ pub struct Disruption;
 
 /// A PodDisruptionBudget, its pods, and the expected number of pods.
 #[derive(Debug)]
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     budget: &'a Value,
     pods: Vec<&'a Value>,
     /// The sum of the workloads' replicas, or an error if a pod's controller is not found.
@@ -27,7 +27,7 @@ pub struct Observed<'a> {
 }
 
 impl Controller for Disruption {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "controllermanager";
     const READS: &'static [&'static str] = &[
         "poddisruptionbudgets.policy",
@@ -71,15 +71,15 @@ impl Controller for Disruption {
         asks
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let budget = cache.get("poddisruptionbudgets.policy", key)?;
         let pods = pods_of(cache, budget);
         let expected = expected(cache, &pods);
-        Some(Observed { budget, pods, expected })
+        Some(Observation { budget, pods, expected })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
-        let Observed { budget, pods, expected } = observed;
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
+        let Observation { budget, pods, expected } = observed;
         let mut plan = Plan::default();
         let disrupted = disrupted(budget, pods, now, &mut plan);
         let (expected, desired) = match needed(budget, pods, expected) {

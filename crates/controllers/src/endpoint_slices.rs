@@ -14,7 +14,7 @@ pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
 /// The desired slices of one owner.
-pub struct Wanted<'a> {
+pub struct DesiredSlices<'a> {
     /// The Service or Endpoints that the slices are derived from.
     pub owner: &'a Value,
     /// The owner reference.
@@ -61,7 +61,13 @@ pub fn ports_key(ports: &[Value]) -> String {
 
 /// Computes the slices of one IP family. With `placeholder`, one slice without endpoints is kept if there would be
 /// none.
-pub fn pack(wanted: &Wanted<'_>, family: &str, existing: &[&Value], groups: Groups, placeholder: bool) -> Changes {
+pub fn pack(
+    wanted: &DesiredSlices<'_>,
+    family: &str,
+    existing: &[&Value],
+    groups: Groups,
+    placeholder: bool,
+) -> Changes {
     let mut changes = Changes::default();
     let mut by_ports: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
     for slice in existing {
@@ -97,7 +103,7 @@ impl Changes {
     }
 
     /// Turns pairs of deletion and creation into updates.
-    fn recycle(&mut self, wanted: &Wanted<'_>) {
+    fn recycle(&mut self, wanted: &DesiredSlices<'_>) {
         let uid = Meta::of(wanted.owner).uid();
         let (ours, others): (Vec<Value>, Vec<Value>) = std::mem::take(&mut self.delete)
             .into_iter()
@@ -124,7 +130,7 @@ pub fn delete(resource: &Resource, slice: &Value) -> Action {
     }
 }
 
-fn pack_group(wanted: &Wanted<'_>, family: &str, existing: &[&Value], mut group: Group, changes: &mut Changes) {
+fn pack_group(wanted: &DesiredSlices<'_>, family: &str, existing: &[&Value], mut group: Group, changes: &mut Changes) {
     let (mut updated, mut unchanged): (Vec<Value>, Vec<&Value>) = (Vec::new(), Vec::new());
     for slice in existing {
         let have = list(slice, &["endpoints"]);
@@ -187,11 +193,11 @@ fn fill(slice: &mut Value, endpoints: &mut Vec<Value>, slice_max: usize) {
     have.extend(endpoints.drain(..count));
 }
 
-fn is_labelled(slice: &Value, wanted: &Wanted<'_>) -> bool {
+fn is_labelled(slice: &Value, wanted: &DesiredSlices<'_>) -> bool {
     Meta::of(slice).labels() == Some(&wanted.labels)
 }
 
-fn fresh(wanted: &Wanted<'_>, family: &str, group: &Group) -> Value {
+fn fresh(wanted: &DesiredSlices<'_>, family: &str, group: &Group) -> Value {
     let meta = Meta::of(wanted.owner);
     let mut slice = value!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
         "metadata": {"namespace": (meta.namespace()), "generateName": (format!("{}-", meta.name())),
@@ -201,7 +207,7 @@ fn fresh(wanted: &Wanted<'_>, family: &str, group: &Group) -> Value {
     slice
 }
 
-fn filled(slice: &Value, wanted: &Wanted<'_>, endpoints: Vec<Value>) -> Value {
+fn filled(slice: &Value, wanted: &DesiredSlices<'_>, endpoints: Vec<Value>) -> Value {
     let mut slice = slice.clone();
     if let Some(object) = slice.as_object_mut() {
         object.insert("endpoints", endpoints);
@@ -213,7 +219,7 @@ fn filled(slice: &Value, wanted: &Wanted<'_>, endpoints: Vec<Value>) -> Value {
     slice
 }
 
-fn annotate(slice: &mut Value, wanted: &Wanted<'_>) {
+fn annotate(slice: &mut Value, wanted: &DesiredSlices<'_>) {
     if let Some(mut meta) = MetaMut::of(slice) {
         for (key, value) in wanted.annotations.iter() {
             meta.set_annotation(key, value.as_str().unwrap_or_default());

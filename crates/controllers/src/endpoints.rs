@@ -21,14 +21,14 @@ const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 pub struct Endpoints;
 
 /// The Service if it exists, the pods it selects, and the published Endpoints.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     service: Option<&'a Value>,
     pods: Vec<&'a Value>,
     published: Option<&'a Value>,
 }
 
 impl Controller for Endpoints {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "endpoint-controller";
     const READS: &'static [&'static str] = &["services", "pods", "endpoints"];
     const WRITES: &'static [&'static str] = &["endpoints"];
@@ -40,15 +40,15 @@ impl Controller for Endpoints {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let service = cache.get("services", key);
         let published = cache.get("endpoints", key);
-        let Some(service) = service else { return Some(Observed { service, pods: Vec::new(), published }) };
+        let Some(service) = service else { return Some(Observation { service, pods: Vec::new(), published }) };
         let pods = cache.in_namespace("pods", &key.namespace).filter(|pod| service::selects(service, pod));
-        Some(Observed { service: Some(service), pods: pods.collect(), published })
+        Some(Observation { service: Some(service), pods: pods.collect(), published })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let Some(service) = observed.service else {
             // DEVIATION: Endpoints not managed by this controller are kept when the Service is deleted; upstream
             // deletes them.
@@ -133,7 +133,7 @@ fn labels(service: &Value) -> Object {
     labels
 }
 
-fn write(observed: &Observed<'_>, service: &Value, subsets: &[Subset], labels: Object, truncated: bool) -> Action {
+fn write(observed: &Observation<'_>, service: &Value, subsets: &[Subset], labels: Object, truncated: bool) -> Action {
     let meta = Meta::of(service);
     let mut object = observed.published.cloned().unwrap_or_else(|| {
         apimachinery::value!({"apiVersion": "v1", "kind": "Endpoints",

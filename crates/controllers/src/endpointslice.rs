@@ -7,7 +7,7 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value, value};
 use controller::{Cache, Controller, Plan};
 
-use crate::endpoint_slices::{self, Group, Groups, MANAGED_BY, SERVICE_NAME, Wanted};
+use crate::endpoint_slices::{self, DesiredSlices, Group, Groups, MANAGED_BY, SERVICE_NAME};
 use crate::read::{list, text, texts};
 use crate::{adoption, pod, service};
 
@@ -30,7 +30,7 @@ impl Default for Config {
 pub struct EndpointSlice;
 
 /// A Service, the pods it selects with their nodes, and its slices.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     service: &'a Value,
     pods: Vec<(&'a Value, Option<&'a Value>)>,
     slices: Vec<&'a Value>,
@@ -39,7 +39,7 @@ pub struct Observed<'a> {
 }
 
 impl Controller for EndpointSlice {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "endpointslice-controller";
     const READS: &'static [&'static str] = &["services", "pods", "endpointslices.discovery.k8s.io", "nodes"];
     const WRITES: &'static [&'static str] = &["endpointslices.discovery.k8s.io"];
@@ -57,7 +57,7 @@ impl Controller for EndpointSlice {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let service = cache.get("services", key).filter(|service| service::has_selector(service))?;
         let pods = cache.in_namespace("pods", &key.namespace).filter(|pod| service::selects(service, pod));
         let with_node = pods.map(|pod| (pod, cache.get("nodes", &Key::cluster(pod::node(pod)))));
@@ -69,7 +69,7 @@ impl Controller for EndpointSlice {
         });
         let nodes =
             if hints::need_nodes(service) { cache.of("nodes").iter().map(|it| &it.value).collect() } else { vec![] };
-        Some(Observed {
+        Some(Observation {
             service,
             pods: with_node.collect(),
             slices: slices.collect(),
@@ -78,7 +78,7 @@ impl Controller for EndpointSlice {
         })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let service = observed.service;
         if Meta::of(service).is_deleting() || text(service, &["spec", "type"]) == "ExternalName" {
             return Plan::default();
@@ -102,7 +102,7 @@ impl Controller for EndpointSlice {
     }
 }
 
-fn wanted<'a>(observed: &Observed<'a>, published: &[(&Value, Option<&Value>)]) -> Wanted<'a> {
+fn wanted<'a>(observed: &Observation<'a>, published: &[(&Value, Option<&Value>)]) -> DesiredSlices<'a> {
     let service = observed.service;
     let mut labels: Object = texts(service, &["metadata", "labels"])
         .filter(|(key, _)| ![SERVICE_NAME, MANAGED_BY, service::HEADLESS].contains(key))
@@ -114,7 +114,7 @@ fn wanted<'a>(observed: &Observed<'a>, published: &[(&Value, Option<&Value>)]) -
     labels.insert(MANAGED_BY, MANAGER);
     let pods: Vec<&Value> = published.iter().map(|(pod, _)| *pod).collect();
     let annotations = service::changed_at(service, &pods).map(|time| (service::TRIGGER, time.to_string()));
-    Wanted {
+    DesiredSlices {
         owner: service,
         reference: adoption::reference(service),
         labels,

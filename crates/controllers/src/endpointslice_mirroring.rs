@@ -5,7 +5,7 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value};
 use controller::{Cache, Controller, Plan, kinds};
 
-use crate::endpoint_slices::{self, Group, Groups, MANAGED_BY, SERVICE_NAME, Wanted};
+use crate::endpoint_slices::{self, DesiredSlices, Group, Groups, MANAGED_BY, SERVICE_NAME};
 use crate::endpoints::subsets::{self, Subset};
 use crate::read::{text, texts};
 use crate::{adoption, service};
@@ -22,13 +22,13 @@ const SLICE_MAX: usize = 100;
 pub struct EndpointSliceMirroring;
 
 /// The Endpoints if they are to be mirrored, and the slices that mirror them.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     endpoints: Option<&'a Value>,
     slices: Vec<&'a Value>,
 }
 
 impl Controller for EndpointSliceMirroring {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "endpointslice-mirroring-controller";
     const READS: &'static [&'static str] = &["endpoints", "services", "endpointslices.discovery.k8s.io"];
     const WRITES: &'static [&'static str] = &["endpointslices.discovery.k8s.io"];
@@ -44,7 +44,7 @@ impl Controller for EndpointSliceMirroring {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let slices = cache.in_namespace("endpointslices.discovery.k8s.io", &key.namespace).filter(|slice| {
             let meta = Meta::of(slice);
             meta.label(SERVICE_NAME) == Some(&key.name)
@@ -54,10 +54,10 @@ impl Controller for EndpointSliceMirroring {
         // For a Service with a selector the EndpointSlice controller creates slices from pods.
         let service = cache.get("services", key).filter(|service| !service::has_selector(service));
         let endpoints = cache.get("endpoints", key).filter(|it| service.is_some() && is_mirrored(it));
-        Some(Observed { endpoints, slices: slices.collect() })
+        Some(Observation { endpoints, slices: slices.collect() })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let delete = |slice: &&Value| endpoint_slices::delete(&kinds::ENDPOINT_SLICES, slice);
         let Some(endpoints) = observed.endpoints else {
             return Plan { actions: observed.slices.iter().map(delete).collect(), ..Plan::default() };
@@ -80,12 +80,18 @@ fn is_mirrored(endpoints: &Value) -> bool {
     !meta.is_deleting() && meta.label(SKIP) != Some("true") && meta.annotation(LEADER).is_none()
 }
 
-fn wanted(endpoints: &Value) -> Wanted<'_> {
+fn wanted(endpoints: &Value) -> DesiredSlices<'_> {
     let mut labels: Object = texts(endpoints, &["metadata", "labels"]).collect();
     labels.insert(SERVICE_NAME, Meta::of(endpoints).name());
     labels.insert(MANAGED_BY, MANAGER);
     let annotations = texts(endpoints, &["metadata", "annotations"]).filter(|(key, _)| *key != LAST_APPLIED).collect();
-    Wanted { owner: endpoints, reference: adoption::reference(endpoints), labels, annotations, slice_max: SLICE_MAX }
+    DesiredSlices {
+        owner: endpoints,
+        reference: adoption::reference(endpoints),
+        labels,
+        annotations,
+        slice_max: SLICE_MAX,
+    }
 }
 
 fn groups(subsets: &[Subset], family: &str) -> Groups {

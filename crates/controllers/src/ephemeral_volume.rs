@@ -12,13 +12,13 @@ use crate::read::{list, text};
 pub struct EphemeralVolume;
 
 /// A pod, and its ephemeral volumes with the existing claims of their names.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     pod: &'a Value,
     volumes: Vec<(&'a Value, Option<&'a Value>)>,
 }
 
 impl Controller for EphemeralVolume {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "ephemeral-volume-controller";
     const READS: &'static [&'static str] = &["pods", "persistentvolumeclaims"];
     const WRITES: &'static [&'static str] = &["persistentvolumeclaims", "events"];
@@ -35,16 +35,16 @@ impl Controller for EphemeralVolume {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let pod = cache.get("pods", key)?;
         let with_claim = |volume: &'a Value| {
             let name = claim_name(pod, volume);
             (volume, cache.get("persistentvolumeclaims", &Key::new(key.namespace.clone(), name)))
         };
-        Some(Observed { pod, volumes: ephemeral(pod).map(with_claim).collect() })
+        Some(Observation { pod, volumes: ephemeral(pod).map(with_claim).collect() })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let pod = observed.pod;
         let mut plan = Plan::default();
         if Meta::of(pod).is_deleting() {

@@ -16,7 +16,7 @@ use apimachinery::meta::{Meta, Scope};
 use apimachinery::time::Time;
 use apimachinery::{Key, Str, Value, value};
 use controller::object_graph::{
-    Answer, Answers, Everything, FOREGROUND, GlobalController, Item, ORPHAN, Owner, Question, Step,
+    Answers, Everything, FOREGROUND, GlobalController, Item, ORPHAN, Owner, Query, QueryResponse, Step,
 };
 use controller::{Action, Patch, Plan, Preconditions, Propagation};
 
@@ -76,7 +76,7 @@ impl GlobalController for GarbageCollector {
 struct Sweep<'a> {
     everything: &'a Everything,
     answers: &'a Answers,
-    asked: BTreeSet<Question>,
+    asked: BTreeSet<Query>,
     plan: Plan,
 }
 
@@ -169,7 +169,7 @@ impl Sweep<'_> {
             Some(Scope::Namespaced) if entry.key.namespace.is_empty() => return Standing::Unknown,
             Some(Scope::Namespaced) | None => entry.key.namespace.clone(),
         };
-        let question = Question::Object {
+        let question = Query::Object {
             api_version: owner.api_version.clone(),
             kind: owner.kind.clone(),
             key: Key::new(namespace, owner.name.clone()),
@@ -179,8 +179,8 @@ impl Sweep<'_> {
                 self.asked.insert(question);
                 Standing::Unknown
             }
-            Some(Answer::Absent) => Standing::Dangling,
-            Some(Answer::Object(object)) => {
+            Some(QueryResponse::Absent) => Standing::Dangling,
+            Some(QueryResponse::Object(object)) => {
                 let meta = Meta::of(object);
                 if meta.uid() != owner.uid {
                     Standing::Dangling
@@ -190,7 +190,7 @@ impl Sweep<'_> {
                     Standing::Solid
                 }
             }
-            Some(Answer::Items(_) | Answer::Kinds(_) | Answer::Failed(_)) => Standing::Unknown,
+            Some(QueryResponse::Items(_) | QueryResponse::Kinds(_) | QueryResponse::Failed(_)) => Standing::Unknown,
         }
     }
 }

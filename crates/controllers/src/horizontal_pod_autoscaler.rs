@@ -12,7 +12,7 @@ use apimachinery::labels::Selector;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Object, Value, value};
-use controller::{Action, Answer, Ask, Cache, Controller, EventType, Plan, Refusal, Regarding, kinds};
+use controller::{Action, Ask, Cache, Controller, EventType, Plan, Regarding, Rejection, ServerResponse, kinds};
 
 use crate::{condition, scale_target};
 use limits::Memory;
@@ -49,21 +49,21 @@ pub struct HorizontalPodAutoscaler;
 
 /// An autoscaler, its target, and the metrics.
 #[derive(Debug)]
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     hpa: &'a Value,
     /// The request for the target's scale subresource.
     target: Ask,
-    scale: Answer,
+    scale: ServerResponse,
     pods: Vec<&'a Value>,
     /// The response for each metric.
-    measured: Vec<Option<Answer>>,
+    measured: Vec<Option<ServerResponse>>,
     config: Config,
     memory: Option<&'a Value>,
-    refusal: Option<&'a Refusal>,
+    refusal: Option<&'a Rejection>,
 }
 
 impl Controller for HorizontalPodAutoscaler {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "horizontal-pod-autoscaler";
     const READS: &'static [&'static str] = &["horizontalpodautoscalers.autoscaling", "pods", scale_target::DEFINITIONS];
     const WRITES: &'static [&'static str] = &[
@@ -92,7 +92,7 @@ impl Controller for HorizontalPodAutoscaler {
         asks
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let hpa = cache.get("horizontalpodautoscalers.autoscaling", key)?;
         let target = scale_of(cache, hpa);
         let scale = cache.answer(&target).cloned().unwrap_or_else(|| Err("it was not asked for".to_owned()));
@@ -102,7 +102,7 @@ impl Controller for HorizontalPodAutoscaler {
         let is_selected = |pod: &&Value| selects.as_ref().is_some_and(|selector| selector.matches_object(pod));
         let measured =
             specs(hpa).iter().map(|spec| cache.answer(&metrics::ask(spec, &key.namespace, selector)?).cloned());
-        Some(Observed {
+        Some(Observation {
             hpa,
             pods: pods.filter(is_selected).collect(),
             measured: measured.collect(),
@@ -114,7 +114,7 @@ impl Controller for HorizontalPodAutoscaler {
         })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         if Meta::of(observed.hpa).is_deleting() {
             return Plan::default();
         }
@@ -137,7 +137,7 @@ impl Controller for HorizontalPodAutoscaler {
 }
 
 /// Computes the desired replicas and scales the target.
-fn size(observed: &Observed<'_>, scale: &Value, report: &mut Report<'_>, memory: &mut Memory, plan: &mut Plan) {
+fn size(observed: &Observation<'_>, scale: &Value, report: &mut Report<'_>, memory: &mut Memory, plan: &mut Plan) {
     let hpa = observed.hpa;
     let current = scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(0);
     report.set(

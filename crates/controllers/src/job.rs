@@ -35,7 +35,7 @@ pub struct Job;
 
 /// A Job and its pods, or the remaining pods of a deleted Job.
 #[derive(Debug)]
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     job: Option<&'a Value>,
     pods: Vec<&'a Value>,
     orphans: Vec<&'a Value>,
@@ -44,7 +44,7 @@ pub struct Observed<'a> {
 }
 
 impl Controller for Job {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "job-controller";
     const READS: &'static [&'static str] = &["jobs.batch", "pods"];
     const WRITES: &'static [&'static str] = &["pods", "jobs.batch/status", "events"];
@@ -61,7 +61,7 @@ impl Controller for Job {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let stray = stray_pod(cache, key);
         let Some(job) = cache.get("jobs.batch", key) else {
             let of_job = |pod: &&Value| {
@@ -69,9 +69,9 @@ impl Controller for Job {
                     && Meta::of(pod).controller().is_some_and(|it| it.kind() == "Job" && it.name() == key.name.as_str())
             };
             let left = cache.in_namespace("pods", &key.namespace).filter(of_job).collect();
-            return Some(Observed { job: None, pods: left, orphans: Vec::new(), stray });
+            return Some(Observation { job: None, pods: left, orphans: Vec::new(), stray });
         };
-        Some(Observed {
+        Some(Observation {
             job: Some(job),
             pods: cache.controlled_by("pods", Meta::of(job).uid()).collect(),
             orphans: cache.orphans("pods", &key.namespace).collect(),
@@ -79,7 +79,7 @@ impl Controller for Job {
         })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         if let Some(stray) = observed.stray {
             return let_go(&[stray]);
         }

@@ -32,7 +32,7 @@ pub struct Config {
 pub struct LegacyTokenCleaner;
 
 /// A token Secret that is listed in its ServiceAccount's `secrets`.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     secret: &'a Value,
     tracked_since: Option<Time>,
     in_use: bool,
@@ -40,7 +40,7 @@ pub struct Observed<'a> {
 }
 
 impl Controller for LegacyTokenCleaner {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "legacy-serviceaccount-token-cleaner-controller";
     const READS: &'static [&'static str] = &["secrets", "serviceaccounts", "pods", "configmaps"];
     const WRITES: &'static [&'static str] = &["secrets"];
@@ -57,7 +57,7 @@ impl Controller for LegacyTokenCleaner {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let secret = cache.get("secrets", key).filter(|secret| is_token(secret))?;
         let meta = Meta::of(secret);
         let account = cache.get("serviceaccounts", &Key::new(meta.namespace(), meta.annotation(ACCOUNT)?))?;
@@ -68,7 +68,7 @@ impl Controller for LegacyTokenCleaner {
             return None;
         }
         let tracking = cache.get("configmaps", &Key::new(TRACKING.0, TRACKING.1));
-        Some(Observed {
+        Some(Observation {
             secret,
             // The first day was tracked only partially.
             tracked_since: tracking.and_then(|map| day(map.str_at(&["data", "since"])?)).map(|day| day.plus(DAY)),
@@ -77,7 +77,7 @@ impl Controller for LegacyTokenCleaner {
         })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let secret = observed.secret;
         let meta = Meta::of(secret);
         let Some(tracked_since) = observed.tracked_since else {

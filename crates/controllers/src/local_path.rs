@@ -14,7 +14,7 @@
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, EventType, Plan, Regarding, SideEffect, Told, kinds};
+use controller::{Action, Cache, Controller, EventOnResult, EventType, Plan, Regarding, SideEffect, kinds};
 
 use crate::read::{list, text};
 
@@ -39,7 +39,7 @@ pub struct Config {
 
 pub struct LocalPath;
 
-pub enum Observed<'a> {
+pub enum Observation<'a> {
     /// An unbound claim whose selected node is this one.
     Claim {
         claim: &'a Value,
@@ -56,7 +56,7 @@ pub enum Observed<'a> {
 }
 
 impl Controller for LocalPath {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "local-path-provisioner";
     const READS: &'static [&'static str] =
         &["persistentvolumeclaims", "persistentvolumes", "storageclasses.storage.k8s.io"];
@@ -77,13 +77,13 @@ impl Controller for LocalPath {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let config = cache.config::<Config>()?;
         if key.namespace.is_empty() {
             let volume = cache.get("persistentvolumes", key)?;
             let ours = Meta::of(volume).annotation(PROVISIONED_BY) == Some(PROVISIONER);
             let here = nodes_of(volume) == [config.node.as_str()];
-            return (ours && here).then(|| Observed::Volume { volume, claimed: is_claimed(cache, volume) });
+            return (ours && here).then(|| Observation::Volume { volume, claimed: is_claimed(cache, volume) });
         }
         let claim = cache.get("persistentvolumeclaims", key).filter(|claim| is_wanted(claim))?;
         let class = Key::cluster(text(claim, &["spec", "storageClassName"]));
@@ -91,12 +91,12 @@ impl Controller for LocalPath {
         let ours = text(class, &["provisioner"]) == PROVISIONER;
         let here = Meta::of(claim).annotation(SELECTED_NODE) == Some(config.node.as_str());
         let made = cache.get("persistentvolumes", &Key::cluster(volume_name(claim))).is_some();
-        (ours && here && !made).then_some(Observed::Claim { claim, class, config })
+        (ours && here && !made).then_some(Observation::Claim { claim, class, config })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         match observed {
-            Observed::Claim { claim, class, config } => match objection(claim) {
+            Observation::Claim { claim, class, config } => match objection(claim) {
                 None => Plan::of(provision(claim, class, config)),
                 Some(why) => Plan {
                     actions: vec![Action::Event {
@@ -111,7 +111,7 @@ impl Controller for LocalPath {
                     ..Plan::waiting(why)
                 },
             },
-            Observed::Volume { volume, claimed } => reclaim(volume, *claimed),
+            Observation::Volume { volume, claimed } => reclaim(volume, *claimed),
         }
     }
 }
@@ -180,7 +180,7 @@ fn provision(claim: &Value, class: &Value, config: &Config) -> Action {
             "volumeMode": "Filesystem",
         },
     });
-    let told = Told {
+    let told = EventOnResult {
         regarding: Regarding::object(claim),
         done_reason: "ProvisioningSucceeded",
         done_message: format!("Successfully provisioned volume {name}"),

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Str, Value, value};
-use controller::object_graph::{Answer, Answers, Discovery, Everything, GlobalController, Item, Kind, Question, Step};
+use controller::object_graph::{
+    Answers, Discovery, Everything, GlobalController, Item, Kind, Query, QueryResponse, Step,
+};
 use controller::{Action, Plan, Preconditions, kinds};
 
 use crate::condition;
@@ -43,20 +45,20 @@ impl GlobalController for Namespace {
         if !everything.get(&kinds::NAMESPACES, key).is_some_and(|namespace| namespace.value.deleting) {
             return Step::Act(Plan::default());
         }
-        let itself = Question::Object { api_version: "v1".into(), kind: "Namespace".into(), key: key.clone() };
+        let itself = Query::Object { api_version: "v1".into(), kind: "Namespace".into(), key: key.clone() };
         let namespace = match answers.get(&itself) {
             None => return Step::Ask(vec![itself]),
-            Some(Answer::Object(namespace)) => namespace,
-            Some(Answer::Absent) => return Step::Act(Plan::default()),
+            Some(QueryResponse::Object(namespace)) => namespace,
+            Some(QueryResponse::Absent) => return Step::Act(Plan::default()),
             Some(_) => return Step::Act(Plan::waiting("failed to read the namespace")),
         };
         if !Meta::of(namespace).is_deleting() || !finalizers(namespace).any(|finalizer| finalizer == FINALIZER) {
             return Step::Act(Plan::default());
         }
         // A kind may have been added just now and already have objects, so discovery is queried again.
-        let discovery = match answers.get(&Question::Kinds) {
-            None => return Step::Ask(vec![Question::Kinds]),
-            Some(Answer::Kinds(discovery)) => discovery,
+        let discovery = match answers.get(&Query::Kinds) {
+            None => return Step::Ask(vec![Query::Kinds]),
+            Some(QueryResponse::Kinds(discovery)) => discovery,
             Some(_) => return Step::Act(Plan::waiting("discovery failed")),
         };
         // Pods are deleted first, so that the objects they need exist for as long as they run.
@@ -81,15 +83,20 @@ impl GlobalController for Namespace {
 
 impl<'a> Contents<'a> {
     /// Adds the responses for `kinds` and returns the questions that are still unanswered.
-    fn look(&mut self, kinds: &[&'a Kind], namespace: &Str, answers: &'a Answers) -> Vec<Question> {
+    fn look(&mut self, kinds: &[&'a Kind], namespace: &Str, answers: &'a Answers) -> Vec<Query> {
         let mut unanswered = Vec::new();
         for kind in kinds {
-            let question = Question::Contents { kind: kind.resource.to_string().into(), namespace: namespace.clone() };
+            let question = Query::Contents { kind: kind.resource.to_string().into(), namespace: namespace.clone() };
             match answers.get(&question) {
                 None => unanswered.push(question),
-                Some(Answer::Items(items)) if !items.is_empty() => self.items.push((kind, items)),
-                Some(Answer::Items(_) | Answer::Absent | Answer::Object(_) | Answer::Kinds(_)) => {}
-                Some(Answer::Failed(why)) => self.failures.push(why.clone()),
+                Some(QueryResponse::Items(items)) if !items.is_empty() => self.items.push((kind, items)),
+                Some(
+                    QueryResponse::Items(_)
+                    | QueryResponse::Absent
+                    | QueryResponse::Object(_)
+                    | QueryResponse::Kinds(_),
+                ) => {}
+                Some(QueryResponse::Failed(why)) => self.failures.push(why.clone()),
             }
         }
         unanswered

@@ -32,13 +32,13 @@ pub struct Config {
 
 pub struct NodeIpam;
 
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     nodes: Vec<&'a Value>,
     config: &'a Config,
 }
 
 impl Controller for NodeIpam {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "node-ipam-controller";
     const READS: &'static [&'static str] = &["nodes"];
     const WRITES: &'static [&'static str] = &["nodes", "events"];
@@ -47,14 +47,14 @@ impl Controller for NodeIpam {
         keys.push(Key::cluster(ALL));
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         if key.name != ALL {
             return None;
         }
-        Some(Observed { nodes: cache.of("nodes").iter().map(|it| &it.value).collect(), config: cache.config()? })
+        Some(Observation { nodes: cache.of("nodes").iter().map(|it| &it.value).collect(), config: cache.config()? })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let mut plan = Plan::default();
         let mut used: Vec<Range> = observed.config.taken.clone();
         used.extend(observed.nodes.iter().flat_map(|node| ranges_of(node)));

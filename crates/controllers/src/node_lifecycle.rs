@@ -37,7 +37,7 @@ impl Default for Config {
 pub struct NodeLifecycle;
 
 /// A node, its Lease, the pods on it, and all nodes.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     node: &'a Value,
     lease: Option<&'a Value>,
     pods: Vec<&'a Value>,
@@ -46,7 +46,7 @@ pub struct Observed<'a> {
 }
 
 impl Controller for NodeLifecycle {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "node-controller";
     const READS: &'static [&'static str] = &["nodes", "leases.coordination.k8s.io", "pods"];
     const WRITES: &'static [&'static str] = &["nodes", "nodes/status", "pods/status", "events"];
@@ -65,8 +65,8 @@ impl Controller for NodeLifecycle {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
-        Some(Observed {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+        Some(Observation {
             node: cache.get("nodes", key)?,
             lease: cache.get("leases.coordination.k8s.io", &Key::new(LEASES, key.name.clone())),
             pods: cache.on_node("pods", &key.name).collect(),
@@ -77,7 +77,7 @@ impl Controller for NodeLifecycle {
 
     // DEVIATION: no RegisteredNode event is recorded, because controllers do not remember the nodes they have seen; upstream
     // records one per node in each process.
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let node = observed.node;
         let mut plan = Plan::default();
         if Meta::of(node).is_deleting() {
@@ -118,7 +118,7 @@ fn ready(node: &Value) -> &str {
 /// Returns the time at which the node becomes Unknown without a further heartbeat.
 // DEVIATION: the grace period starts at the timestamp in the heartbeat; upstream uses its own clock at the time it
 // observed the heartbeat.
-fn silent_at(observed: &Observed<'_>) -> Time {
+fn silent_at(observed: &Observation<'_>) -> Time {
     let time = |object: Option<&Value>, path: &[&str]| Time::parse(object?.str_at(path)?).ok();
     let said = condition::find(observed.node, "Ready");
     let renewed = observed.lease.and_then(|lease| Time::parse_micro(lease.str_at(&["spec", "renewTime"])?).ok());

@@ -16,13 +16,13 @@ const SIZES: &[(usize, usize, &str)] =
 pub struct NodeTtl;
 
 /// A node, and the number of nodes.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     node: &'a Value,
     count: usize,
 }
 
 impl Controller for NodeTtl {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "ttl-controller";
     const READS: &'static [&'static str] = &["nodes"];
     const WRITES: &'static [&'static str] = &["nodes"];
@@ -41,11 +41,11 @@ impl Controller for NodeTtl {
         Meta::of(old).annotation(ANNOTATION) != Meta::of(new).annotation(ANNOTATION)
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
-        Some(Observed { node: cache.get("nodes", key)?, count: cache.of("nodes").len() })
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+        Some(Observation { node: cache.get("nodes", key)?, count: cache.of("nodes").len() })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let node = observed.node;
         let told = Meta::of(node).annotation(ANNOTATION);
         let wanted = seconds(told, observed.count);

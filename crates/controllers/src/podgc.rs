@@ -26,7 +26,7 @@ pub struct PodGc;
 
 /// One pod, or all terminated pods.
 #[derive(Debug)]
-pub enum Observed<'a> {
+pub enum Observation<'a> {
     /// One pod.
     Pod {
         pod: &'a Value,
@@ -42,7 +42,7 @@ pub enum Observed<'a> {
 }
 
 impl Controller for PodGc {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "pod-garbage-collector";
     const READS: &'static [&'static str] = &["pods", "nodes"];
     const WRITES: &'static [&'static str] = &["pods", "pods/status"];
@@ -71,23 +71,23 @@ impl Controller for PodGc {
         kind != "nodes" || old.get("spec") != new.get("spec") || ready(old) != ready(new)
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         if *key == everything() {
             let max = cache.config::<Config>().copied().unwrap_or_default().ended_max;
             let pods = cache.of("pods").iter().map(|entry| &entry.value);
             let ended = pods.filter(|pod| pod::is_ended(pod) && !Meta::of(pod).is_deleting());
-            return Some(Observed::Ended { pods: ended.collect(), max });
+            return Some(Observation::Ended { pods: ended.collect(), max });
         }
         let pod = cache.get("pods", key)?;
-        Some(Observed::Pod { pod, node: cache.get("nodes", &Key::cluster(pod::node(pod))) })
+        Some(Observation::Pod { pod, node: cache.get("nodes", &Key::cluster(pod::node(pod))) })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         match observed {
-            Observed::Ended { pods, max } => beyond(pods, *max),
-            Observed::Pod { pod, .. } if pod::node(pod).is_empty() => going_nowhere(pod),
-            Observed::Pod { pod, node: None } => without_node(pod, now),
-            Observed::Pod { pod, node: Some(node) } => out_of_service(pod, node),
+            Observation::Ended { pods, max } => beyond(pods, *max),
+            Observation::Pod { pod, .. } if pod::node(pod).is_empty() => going_nowhere(pod),
+            Observation::Pod { pod, node: None } => without_node(pod, now),
+            Observation::Pod { pod, node: Some(node) } => out_of_service(pod, node),
         }
     }
 }

@@ -28,7 +28,7 @@ const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
 pub struct PersistentVolumeBinder;
 
-pub enum Observed<'a> {
+pub enum Observation<'a> {
     /// A claim with the volumes and classes that its plan depends on.
     Claim {
         claim: &'a Value,
@@ -50,7 +50,7 @@ pub enum Observed<'a> {
 }
 
 impl Controller for PersistentVolumeBinder {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "persistentvolume-controller";
     const READS: &'static [&'static str] =
         &["persistentvolumeclaims", "persistentvolumes", "storageclasses.storage.k8s.io"];
@@ -95,12 +95,12 @@ impl Controller for PersistentVolumeBinder {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         if key.namespace.is_empty() {
             let volume = cache.get("persistentvolumes", key)?;
             let claim = volume::claim_key(volume).and_then(|key| cache.get("persistentvolumeclaims", &key));
             let uid = text(volume, &["spec", "claimRef", "uid"]);
-            return Some(Observed::Volume { volume, claim: claim.filter(|claim| Meta::of(claim).uid() == uid) });
+            return Some(Observation::Volume { volume, claim: claim.filter(|claim| Meta::of(claim).uid() == uid) });
         }
         let claim = cache.get("persistentvolumeclaims", key)?;
         let named = text(claim, &["spec", "volumeName"]);
@@ -109,7 +109,7 @@ impl Controller for PersistentVolumeBinder {
         let newest = |class: &&Value| {
             (Meta::of(class).creation_timestamp(), std::cmp::Reverse(Meta::of(class).name().to_owned()))
         };
-        Some(Observed::Claim {
+        Some(Observation::Claim {
             claim,
             named: cache.get("persistentvolumes", &Key::cluster(named)),
             volumes: if named.is_empty() {
@@ -122,10 +122,10 @@ impl Controller for PersistentVolumeBinder {
         })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         match observed {
-            Observed::Volume { volume, claim } => volume::plan(volume, *claim),
-            Observed::Claim { claim, named, volumes, class, default_class } => {
+            Observation::Volume { volume, claim } => volume::plan(volume, *claim),
+            Observation::Claim { claim, named, volumes, class, default_class } => {
                 if Meta::of(claim).annotation(BIND_COMPLETED).is_some() {
                     claim::plan_bound(claim, *named)
                 } else {

@@ -12,13 +12,13 @@ use crate::read::text;
 pub struct Expander;
 
 /// A claim, and the volume it is bound to.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     claim: &'a Value,
     volume: &'a Value,
 }
 
 impl Controller for Expander {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "volume_expand";
     const READS: &'static [&'static str] = &["persistentvolumeclaims", "persistentvolumes"];
     const WRITES: &'static [&'static str] = &["events"];
@@ -27,14 +27,14 @@ impl Controller for Expander {
         keys.extend((kind == "persistentvolumeclaims" && wants_more(object)).then(|| Key::of(object)));
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let claim = cache.get("persistentvolumeclaims", key).filter(|claim| wants_more(claim))?;
         let volume = cache.get("persistentvolumes", &Key::cluster(text(claim, &["spec", "volumeName"])))?;
-        Some(Observed { claim, volume })
+        Some(Observation { claim, volume })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
-        let Observed { claim, volume } = observed;
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
+        let Observation { claim, volume } = observed;
         if text(volume, &["spec", "claimRef", "uid"]) != Meta::of(claim).uid() {
             return Plan::default();
         }

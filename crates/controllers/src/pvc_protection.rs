@@ -12,13 +12,13 @@ const FINALIZER: &str = "kubernetes.io/pvc-protection";
 
 pub struct ClaimProtection;
 
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     claim: &'a Value,
     in_use: bool,
 }
 
 impl Controller for ClaimProtection {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "persistentvolumeclaim-protection-controller";
     const READS: &'static [&'static str] = &["persistentvolumeclaims", "pods"];
     const WRITES: &'static [&'static str] = &["persistentvolumeclaims"];
@@ -30,15 +30,15 @@ impl Controller for ClaimProtection {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let claim = cache.get("persistentvolumeclaims", key)?;
         // Users of a claim are searched only after its deletion.
         let in_use =
             Meta::of(claim).is_deleting() && cache.in_namespace("pods", &key.namespace).any(|pod| uses(pod, claim));
-        Some(Observed { claim, in_use })
+        Some(Observation { claim, in_use })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         finalizer::guard(&kinds::PERSISTENT_VOLUME_CLAIMS, observed.claim, FINALIZER, observed.in_use)
     }
 }

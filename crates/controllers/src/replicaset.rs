@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Resource, Value};
-use controller::{Action, Cache, Controller, Plan, Refusal, Regarding, Told, kinds};
+use controller::{Action, Cache, Controller, EventOnResult, Plan, Regarding, Rejection, kinds};
 
 use crate::{adoption, names, pod};
 
@@ -46,18 +46,18 @@ impl Kind for OfReplicaSets {
 
 /// A ReplicaSet with the pods that its plan depends on.
 #[derive(Debug)]
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     set: &'a Value,
     controlled: Vec<&'a Value>,
     orphans: Vec<&'a Value>,
     /// Pods of all ReplicaSets of the same owner, collected only when scaling down: pods on shared nodes are deleted
     /// first.
     kin: Vec<&'a Value>,
-    refusal: Option<&'a Refusal>,
+    refusal: Option<&'a Rejection>,
 }
 
 impl<K: Kind> Controller for Replicas<K> {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = K::COMPONENT;
     const READS: &'static [&'static str] = K::READS;
     const WRITES: &'static [&'static str] = K::WRITES;
@@ -69,7 +69,7 @@ impl<K: Kind> Controller for Replicas<K> {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let set = cache.get(K::READS[0], key)?;
         let meta = Meta::of(set);
         let controlled: Vec<&Value> = cache.controlled_by("pods", meta.uid()).collect();
@@ -78,7 +78,7 @@ impl<K: Kind> Controller for Replicas<K> {
             let siblings = cache.controlled_by(K::READS[0], owner.uid());
             siblings.flat_map(|set| cache.controlled_by("pods", Meta::of(set).uid()))
         });
-        Some(Observed {
+        Some(Observation {
             set,
             controlled,
             orphans: cache.orphans("pods", &key.namespace).collect(),
@@ -87,7 +87,7 @@ impl<K: Kind> Controller for Replicas<K> {
         })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let set = observed.set;
         // Old API versions allowed a selector that matches nothing: such a ReplicaSet is not reconciled.
         let Some(selector) = adoption::selector(set) else { return Plan::default() };
@@ -114,7 +114,7 @@ pub fn replicas(set: &Value) -> i64 {
     set.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(1)
 }
 
-fn scale(observed: &Observed<'_>, owned: &[&Value], now: Time) -> Vec<Action> {
+fn scale(observed: &Observation<'_>, owned: &[&Value], now: Time) -> Vec<Action> {
     let set = observed.set;
     if Meta::of(set).is_deleting() {
         return Vec::new();
@@ -167,9 +167,14 @@ fn told(
     done_message: String,
     failed_reason: &'static str,
     failed_prefix: &'static str,
-) -> Option<Box<Told>> {
+) -> Option<Box<EventOnResult>> {
     let regarding = Regarding::object(set);
-    Some(Box::new(Told { regarding, done_reason, done_message, failed: Some((failed_reason, failed_prefix.into())) }))
+    Some(Box::new(EventOnResult {
+        regarding,
+        done_reason,
+        done_message,
+        failed: Some((failed_reason, failed_prefix.into())),
+    }))
 }
 
 fn prefix(set: &Value) -> String {

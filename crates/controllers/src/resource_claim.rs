@@ -21,7 +21,7 @@ const CLAIM_KEY: &str = "claim:";
 
 pub struct ResourceClaim;
 
-pub enum Observed<'a> {
+pub enum Observation<'a> {
     /// A pod.
     Pod {
         pod: &'a Value,
@@ -48,7 +48,7 @@ pub struct ClaimRequest<'a> {
 }
 
 impl Controller for ResourceClaim {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "resourceclaim-controller";
     const READS: &'static [&'static str] = &["pods", CLAIMS, TEMPLATES];
     const WRITES: &'static [&'static str] = &["pods/status", CLAIMS, "resourceclaims.resource.k8s.io/status", "events"];
@@ -86,21 +86,21 @@ impl Controller for ResourceClaim {
         if unknown { vec![all_pods(key)] } else { Vec::new() }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         if key.name.starts_with(CLAIM_KEY) {
             let claim = claim_of(cache, key)?;
             let owner = Meta::of(claim).controller().filter(|owner| owner.kind() == "Pod");
             let owner = owner.and_then(|owner| cache.get("pods", &Key::new(key.namespace.clone(), owner.name())));
-            return Some(Observed::Claim { claim, users: users(cache, key, claim), owner });
+            return Some(Observation::Claim { claim, users: users(cache, key, claim), owner });
         }
         let pod = cache.get("pods", key)?;
-        Some(Observed::Pod { pod, wishes: wants(pod).map(|stated| wish(cache, pod, stated)).collect() })
+        Some(Observation::Pod { pod, wishes: wants(pod).map(|stated| wish(cache, pod, stated)).collect() })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         match observed {
-            Observed::Pod { pod, wishes } => pod::plan(pod, wishes, now),
-            Observed::Claim { claim, users, owner } => claim::plan(claim, users.as_deref(), *owner),
+            Observation::Pod { pod, wishes } => pod::plan(pod, wishes, now),
+            Observation::Claim { claim, users, owner } => claim::plan(claim, users.as_deref(), *owner),
         }
     }
 }

@@ -29,23 +29,23 @@ const COUNT: &str = "count/";
 pub struct ResourceQuota;
 
 /// A quota, and the objects of its namespace for each counted kind.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     quota: &'a Value,
-    counted: Vec<Counted<'a>>,
+    counted: Vec<CountedKind<'a>>,
     /// Counted kinds that are not watched. Their stored usage is kept unless they are counted now.
-    unwatched: Vec<Unwatched>,
+    unwatched: Vec<UnwatchedKind>,
     /// The time of the last count of the unwatched kinds.
     counted_at: Option<Time>,
 }
 
-struct Counted<'a> {
+struct CountedKind<'a> {
     kind: Str,
     objects: Vec<&'a Value>,
     /// Whether the cache is older than the quota, so that objects may be missing.
     late: bool,
 }
 
-struct Unwatched {
+struct UnwatchedKind {
     /// The name in the quota.
     name: Str,
     ask: Ask,
@@ -60,7 +60,7 @@ struct Count {
 }
 
 impl Controller for ResourceQuota {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "resourcequota-controller";
     // DEVIATION: `count/…` of a kind that is not listed here, such as a custom one, is corrected every five minutes
     // only.
@@ -115,7 +115,7 @@ impl Controller for ResourceQuota {
         asks
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let quota = cache.get("resourcequotas", key)?;
         let hard = hard(quota);
         let answer = |ask: &Ask| Some(list(cache.answer(ask)?.as_ref().ok()?, &["items"]).iter().collect());
@@ -124,19 +124,19 @@ impl Controller for ResourceQuota {
             let answered = ask(kind, quota).and_then(|ask| answer(&ask));
             let late = answered.is_none() && !cache.has_reached(kind, quota);
             let objects = answered.unwrap_or_else(|| cache.in_namespace(kind, &key.namespace).collect());
-            counted.push(Counted { kind: (*kind).into(), objects, late });
+            counted.push(CountedKind { kind: (*kind).into(), objects, late });
         }
         let mut unwatched = unwatched(cache, quota, &hard);
-        for Unwatched { name, ask, answered } in &mut unwatched {
+        for UnwatchedKind { name, ask, answered } in &mut unwatched {
             let Some(objects) = answer(ask) else { continue };
             *answered = true;
-            counted.push(Counted { kind: name[COUNT.len()..].into(), objects, late: false });
+            counted.push(CountedKind { kind: name[COUNT.len()..].into(), objects, late: false });
         }
         let counted_at = cache.memory().and_then(Value::as_str).and_then(|time| Time::parse(time).ok());
-        Some(Observed { quota, counted, unwatched, counted_at })
+        Some(Observation { quota, counted, unwatched, counted_at })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let Count { hard, used, late } = count(observed, now);
         let mut plan = Plan::default();
         if !observed.unwatched.is_empty() {
@@ -162,12 +162,12 @@ impl Controller for ResourceQuota {
 }
 
 /// Computes the usage. A kind counts as late only if its usage would change, because unchanged usage is not written.
-fn count(observed: &Observed<'_>, now: Time) -> Count {
+fn count(observed: &Observation<'_>, now: Time) -> Count {
     let quota = observed.quota;
     let hard = hard(quota);
     let before = amounts::read(quota.at(&["status", "used"]));
     let mut count = Count { hard, used: Amounts::new(), late: Vec::new() };
-    for Counted { kind, objects, late } in &observed.counted {
+    for CountedKind { kind, objects, late } in &observed.counted {
         let (plural, group) = split(kind);
         let names = count.hard.keys().filter(|name| usage::counts(group, plural, name));
         let mut used: Amounts = names.map(|name| (name.clone(), Quantity::new(0, Format::DecimalSI))).collect();
@@ -181,20 +181,20 @@ fn count(observed: &Observed<'_>, now: Time) -> Count {
         }
         amounts::add(&mut count.used, &used);
     }
-    for Unwatched { name, .. } in observed.unwatched.iter().filter(|it| !it.answered) {
+    for UnwatchedKind { name, .. } in observed.unwatched.iter().filter(|it| !it.answered) {
         count.used.extend(before.get(name).map(|said| (name.clone(), *said)));
     }
     count
 }
 
 /// Returns the kinds that the quota counts, that exist, and that are not watched.
-fn unwatched(cache: &Cache, quota: &Value, hard: &Amounts) -> Vec<Unwatched> {
+fn unwatched(cache: &Cache, quota: &Value, hard: &Amounts) -> Vec<UnwatchedKind> {
     let is_watched = |name: &str| ResourceQuota::READS.iter().any(|kind| counted_by(kind, name));
     let found = hard.keys().filter(|name| !is_watched(name)).filter_map(|name| {
         let (plural, group) = split(name.strip_prefix(COUNT)?);
         let resource = scale_target::by_plural(cache, group, plural)?;
         let ask = Ask::all(&resource, Meta::of(quota).namespace()).since(quota);
-        Some(Unwatched { name: name.clone(), ask, answered: false })
+        Some(UnwatchedKind { name: name.clone(), ask, answered: false })
     });
     found.collect()
 }

@@ -20,14 +20,14 @@ pub struct Config(pub String);
 pub struct RootCaPublisher;
 
 /// A namespace with its existing ConfigMap and the desired certificates.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     namespace: &'a Value,
     published: Option<&'a Value>,
     certificates: &'a str,
 }
 
 impl Controller for RootCaPublisher {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "root-ca-certificate-publisher-controller";
     const READS: &'static [&'static str] = &["namespaces", "configmaps"];
     const WRITES: &'static [&'static str] = &["configmaps"];
@@ -41,15 +41,15 @@ impl Controller for RootCaPublisher {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
-        Some(Observed {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+        Some(Observation {
             namespace: cache.get("namespaces", key)?,
             published: cache.get("configmaps", &Key::new(key.name.clone(), NAME)),
             certificates: &cache.config::<Config>()?.0,
         })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         if !is_active(observed.namespace) {
             return Plan::default();
         }

@@ -14,13 +14,13 @@ const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 pub struct ServiceCidr;
 
 /// A ServiceCIDR, and whether it contains allocated addresses that no other ServiceCIDR contains.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     cidr: &'a Value,
     is_needed: bool,
 }
 
 impl Controller for ServiceCidr {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "service-cidr-controller";
     const READS: &'static [&'static str] = &["servicecidrs.networking.k8s.io", "ipaddresses.networking.k8s.io"];
     const WRITES: &'static [&'static str] =
@@ -35,7 +35,7 @@ impl Controller for ServiceCidr {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let cidr = cache.get(Self::READS[0], key)?;
         let is_needed = Meta::of(cidr).is_deleting() && {
             let others: Vec<&Value> = cache
@@ -48,10 +48,10 @@ impl Controller for ServiceCidr {
             let needs = |name: &str| holds(cidr, name) && !others.iter().any(|other| holds(other, name));
             addresses.map(|it| it.key.name.as_str()).any(needs)
         };
-        Some(Observed { cidr, is_needed })
+        Some(Observation { cidr, is_needed })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let cidr = observed.cidr;
         let meta = Meta::of(cidr);
         let has_finalizer = meta.finalizers().any(|it| it == FINALIZER);

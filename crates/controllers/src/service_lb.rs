@@ -33,14 +33,14 @@ pub struct Config {
 
 pub struct ServiceLb;
 
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     services: Vec<&'a Value>,
     nodes: Vec<&'a Value>,
     config: &'a Config,
 }
 
 impl Controller for ServiceLb {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "service-lb-controller";
     const READS: &'static [&'static str] = &["services", "nodes"];
     const WRITES: &'static [&'static str] = &["services/status", "events"];
@@ -60,16 +60,16 @@ impl Controller for ServiceLb {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         if key.name != ALL {
             return None;
         }
         let config = cache.config()?;
         let all = |kind: &str| cache.of(kind).iter().map(|it| &it.value).collect::<Vec<_>>();
-        Some(Observed { services: all("services"), nodes: all("nodes"), config })
+        Some(Observation { services: all("services"), nodes: all("nodes"), config })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let mut plan = Plan::default();
         let (mut ours, others): (Vec<&Value>, Vec<&Value>) = observed.services.iter().partition(|it| is_ours(it));
         for service in others.into_iter().filter(|it| !is_balanced(it) && !given(it).is_empty()) {
@@ -131,14 +131,14 @@ fn range(text: &str) -> Option<(IpAddr, IpAddr)> {
 }
 
 /// The addresses of each Service, or an error message.
-type Wanted = Vec<Result<Vec<IpAddr>, String>>;
+type DesiredAddresses = Vec<Result<Vec<IpAddr>, String>>;
 
-fn of_nodes(services: &[&Value], nodes: &[&Value], reserved: &BTreeSet<i64>) -> Wanted {
+fn of_nodes(services: &[&Value], nodes: &[&Value], reserved: &BTreeSet<i64>) -> DesiredAddresses {
     let kubelets: BTreeSet<i64> = nodes.iter().filter_map(|node| kubelet_port(node)).collect();
     let takers = nodes.iter().filter(|node| takes_traffic(node)).take(NODES_MAX);
     let addresses: Vec<IpAddr> = takers.flat_map(|node| addresses_of(node)).collect();
     let mut taken: BTreeMap<(&str, i64), Key> = BTreeMap::new();
-    let mut wanted = Wanted::with_capacity(services.len());
+    let mut wanted = DesiredAddresses::with_capacity(services.len());
     for service in services {
         let ports: Vec<(&str, i64)> = ports(service).collect();
         if let Some((_, port)) = ports.iter().find(|(_, port)| reserved.contains(port) || kubelets.contains(port)) {
@@ -159,7 +159,7 @@ fn of_nodes(services: &[&Value], nodes: &[&Value], reserved: &BTreeSet<i64>) -> 
     wanted
 }
 
-fn of_pool(services: &[&Value], pool: &[(IpAddr, IpAddr)]) -> Wanted {
+fn of_pool(services: &[&Value], pool: &[(IpAddr, IpAddr)]) -> DesiredAddresses {
     let within =
         |ip: &IpAddr| pool.iter().any(|(first, last)| first.is_ipv4() == ip.is_ipv4() && first <= ip && ip <= last);
     // Assigned addresses are kept, and requested addresses are not given to other Services.
@@ -172,7 +172,7 @@ fn of_pool(services: &[&Value], pool: &[(IpAddr, IpAddr)]) -> Wanted {
             |ip: &IpAddr| within(ip) && families.contains(&ip.is_ipv4()) && asked.is_none_or(|asked| asked == *ip);
         kept.push(given(service).into_iter().filter(keeps).filter(|ip| taken.insert(*ip)).collect());
     }
-    let mut wanted = Wanted::with_capacity(services.len());
+    let mut wanted = DesiredAddresses::with_capacity(services.len());
     for (service, mut own) in services.iter().zip(kept) {
         let asked = asked(service);
         let mut missing = Vec::new();

@@ -11,13 +11,13 @@ const NAME: &str = "default";
 pub struct ServiceAccount;
 
 /// A namespace, and whether its default ServiceAccount exists.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     namespace: &'a Value,
     has_account: bool,
 }
 
 impl Controller for ServiceAccount {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "serviceaccount-controller";
     const READS: &'static [&'static str] = &["namespaces", "serviceaccounts"];
     const WRITES: &'static [&'static str] = &["serviceaccounts"];
@@ -31,13 +31,13 @@ impl Controller for ServiceAccount {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let namespace = cache.get("namespaces", key)?;
         let has_account = cache.get("serviceaccounts", &Key::new(key.name.clone(), NAME)).is_some();
-        Some(Observed { namespace, has_account })
+        Some(Observation { namespace, has_account })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         if observed.has_account || !is_active(observed.namespace) {
             return Plan::default();
         }

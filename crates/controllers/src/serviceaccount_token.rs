@@ -32,14 +32,14 @@ pub struct Config {
 pub struct ServiceAccountToken;
 
 /// A token Secret and its ServiceAccount.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     secret: &'a Value,
     account: Option<&'a Value>,
     config: &'a Config,
 }
 
 impl Controller for ServiceAccountToken {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "serviceaccount-token-controller";
     const READS: &'static [&'static str] = &["secrets", "serviceaccounts"];
     const WRITES: &'static [&'static str] = &["secrets"];
@@ -55,14 +55,14 @@ impl Controller for ServiceAccountToken {
         keys.extend(secrets.filter(|it| named(&it.value)).map(|it| it.key.clone()));
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let secret = cache.get("secrets", key).filter(|secret| is_for_token(secret))?;
         let name = Meta::of(secret).annotation(NAME)?;
         let account = cache.get("serviceaccounts", &Key::new(key.namespace.clone(), name));
-        Some(Observed { secret, account, config: cache.config()? })
+        Some(Observation { secret, account, config: cache.config()? })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let secret = observed.secret;
         let meta = Meta::of(secret);
         if meta.is_deleting() {

@@ -15,7 +15,7 @@ mod status;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
-use controller::{Action, Cache, Controller, EventType, Plan, Regarding, Told, kinds};
+use controller::{Action, Cache, Controller, EventOnResult, EventType, Plan, Regarding, kinds};
 
 use crate::{adoption, int_or_percent, pod};
 use ordinal::{Slot, ordinal};
@@ -25,7 +25,7 @@ pub struct StatefulSet;
 
 /// A StatefulSet with the objects that its plan depends on.
 #[derive(Debug)]
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     set: &'a Value,
     controlled: Vec<&'a Value>,
     orphans: Vec<&'a Value>,
@@ -35,7 +35,7 @@ pub struct Observed<'a> {
 }
 
 impl Controller for StatefulSet {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "statefulset-controller";
     const READS: &'static [&'static str] =
         &["statefulsets.apps", "pods", "controllerrevisions.apps", "persistentvolumeclaims"];
@@ -50,13 +50,13 @@ impl Controller for StatefulSet {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let set = cache.get("statefulsets.apps", key)?;
         let uid = Meta::of(set).uid();
         let is_member = |object: &&Value| ordinal(set, object).is_some();
         let has_claims = !claims::templates(set).is_empty();
         let claims = has_claims.then(|| cache.in_namespace("persistentvolumeclaims", &key.namespace));
-        Some(Observed {
+        Some(Observation {
             set,
             controlled: cache.controlled_by("pods", uid).collect(),
             orphans: cache.orphans("pods", &key.namespace).filter(is_member).collect(),
@@ -66,7 +66,7 @@ impl Controller for StatefulSet {
         })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let set = observed.set;
         let Some(selector) = adoption::selector(set) else { return selects_all(set) };
         let (revisions, orphans) = (observed.revisions.iter().copied(), observed.orphan_revisions.iter().copied());
@@ -132,7 +132,7 @@ impl<'a> Slots<'a> {
         Self { set, row, beyond: beyond.into_iter().map(|(_, pod)| pod).collect() }
     }
 
-    fn act(&self, observed: &Observed<'_>, revisions: &Revisions<'_>, now: Time) -> Plan {
+    fn act(&self, observed: &Observation<'_>, revisions: &Revisions<'_>, now: Time) -> Plan {
         let in_order = self.set.str_at(&["spec", "podManagementPolicy"]) != Some("Parallel");
         let mut plan = Plan { actions: claims::retention(self.set, self, &observed.claims), ..Plan::default() };
         for slot in &self.row {
@@ -154,7 +154,7 @@ impl<'a> Slots<'a> {
     }
 
     /// Plans for one ordinal. With OrderedReady the caller stops here if the plan has a reason for waiting.
-    fn fill(&self, slot: Slot<'a>, observed: &Observed<'_>, revisions: &Revisions<'_>, now: Time) -> Plan {
+    fn fill(&self, slot: Slot<'a>, observed: &Observation<'_>, revisions: &Revisions<'_>, now: Time) -> Plan {
         let name = slot.name(self.set);
         let Some(have) = slot.pod else {
             let mut plan = Plan::waiting(format!("{name} is being created"));
@@ -271,10 +271,16 @@ impl<'a> Slots<'a> {
         action
     }
 
-    fn told(&self, done_reason: &'static str, verb: &str, pod: &str, failed_reason: &'static str) -> Option<Box<Told>> {
+    fn told(
+        &self,
+        done_reason: &'static str,
+        verb: &str,
+        pod: &str,
+        failed_reason: &'static str,
+    ) -> Option<Box<EventOnResult>> {
         let set = Meta::of(self.set).name();
         let what = format!("{verb} Pod {pod} in StatefulSet {set}");
-        Some(Box::new(Told {
+        Some(Box::new(EventOnResult {
             regarding: Regarding::object(self.set),
             done_reason,
             done_message: format!("{what} successful"),

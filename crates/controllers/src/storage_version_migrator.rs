@@ -5,7 +5,7 @@
 
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Resource, Value, value};
-use controller::{Action, Answer, Ask, Cache, Controller, Patch, Plan, Preconditions, kinds};
+use controller::{Action, Ask, Cache, Controller, Patch, Plan, Preconditions, ServerResponse, kinds};
 
 use crate::read::{list, text};
 use crate::{condition, scale_target};
@@ -19,16 +19,16 @@ const LATER: Duration = Duration::from_seconds(60);
 pub struct StorageVersionMigrator;
 
 /// An unfinished StorageVersionMigration.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     migration: &'a Value,
     /// The resource and the list of its objects; `None` if the resource does not exist.
-    objects: Option<(Resource, Answer)>,
+    objects: Option<(Resource, ServerResponse)>,
     /// Whether all objects were written.
     written: bool,
 }
 
 impl Controller for StorageVersionMigrator {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "storage-version-migrator-controller";
     const READS: &'static [&'static str] = &[MIGRATIONS, scale_target::DEFINITIONS];
     const WRITES: &'static [&'static str] = &["storageversionmigrations.storagemigration.k8s.io/status", "*"];
@@ -42,16 +42,16 @@ impl Controller for StorageVersionMigrator {
         migration.and_then(|migration| resource(cache, migration)).map(|resource| all(&resource)).into_iter().collect()
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let migration = cache.get(MIGRATIONS, key).filter(|migration| !is_over(migration))?;
         let objects = resource(cache, migration).map(|resource| {
             let answer = cache.answer(&all(&resource)).cloned();
             (resource, answer.unwrap_or_else(|| Err("they were not asked for".to_owned())))
         });
-        Some(Observed { migration, objects, written: cache.memory().is_some() })
+        Some(Observation { migration, objects, written: cache.memory().is_some() })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let migration = observed.migration;
         let Some((resource, objects)) = &observed.objects else {
             let message = "resource does not exist in the cluster";

@@ -10,13 +10,13 @@ use crate::{condition, pod};
 
 pub struct TaintEviction;
 
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     pod: &'a Value,
     node: &'a Value,
 }
 
 impl Controller for TaintEviction {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "taint-eviction-controller";
     const READS: &'static [&'static str] = &["pods", "nodes"];
     const WRITES: &'static [&'static str] = &["pods", "pods/status", "nodes", "events"];
@@ -37,12 +37,12 @@ impl Controller for TaintEviction {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let pod = cache.get("pods", key)?;
-        Some(Observed { pod, node: cache.get("nodes", &Key::cluster(pod::node(pod)))? })
+        Some(Observation { pod, node: cache.get("nodes", &Key::cluster(pod::node(pod)))? })
     }
 
-    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let pod = observed.pod;
         if Meta::of(pod).is_deleting() {
             return Plan::default();
@@ -51,12 +51,14 @@ impl Controller for TaintEviction {
         let mut ends = |time: Time| until = Some(until.map_or(time, |have| have.min(time)));
         for taint in sends_away(observed.node) {
             match tolerated(list(pod, &["spec", "tolerations"]), taint) {
-                Tolerated::ForEver => {}
-                Tolerated::Not => ends(now),
-                Tolerated::For(seconds) => match taint.str_at(&["timeAdded"]).and_then(|it| Time::parse(it).ok()) {
-                    Some(added) => ends(added.plus(Duration::from_seconds(seconds))),
-                    None => return Plan::of(dated(observed.node, now)),
-                },
+                TolerationPeriod::ForEver => {}
+                TolerationPeriod::Not => ends(now),
+                TolerationPeriod::For(seconds) => {
+                    match taint.str_at(&["timeAdded"]).and_then(|it| Time::parse(it).ok()) {
+                        Some(added) => ends(added.plus(Duration::from_seconds(seconds))),
+                        None => return Plan::of(dated(observed.node, now)),
+                    }
+                }
             }
         }
         match until {
@@ -68,7 +70,7 @@ impl Controller for TaintEviction {
 }
 
 /// The texts of an eviction.
-pub(crate) struct Words {
+pub(crate) struct EvictionMessages {
     /// The reason of the pod's DisruptionTarget condition.
     pub reason: &'static str,
     /// The message of the condition.
@@ -77,13 +79,13 @@ pub(crate) struct Words {
     pub event: &'static str,
 }
 
-const WORDS: Words = Words {
+const WORDS: EvictionMessages = EvictionMessages {
     reason: "DeletionByTaintManager",
     message: "Taint manager: deleting due to NoExecute taint",
     event: "TaintManagerEviction",
 };
 
-pub(crate) enum Tolerated {
+pub(crate) enum TolerationPeriod {
     Not,
     For(i64),
     ForEver,
@@ -95,15 +97,15 @@ fn sends_away(node: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// Returns the shortest duration that a matching toleration allows.
-pub(crate) fn tolerated(tolerations: &[Value], taint: &Value) -> Tolerated {
-    let mut found = Tolerated::Not;
+pub(crate) fn tolerated(tolerations: &[Value], taint: &Value) -> TolerationPeriod {
+    let mut found = TolerationPeriod::Not;
     for toleration in tolerations.iter().filter(|toleration| matches(toleration, taint)) {
         let seconds = toleration.get("tolerationSeconds").and_then(Value::as_int).map(|seconds| seconds.max(0));
         found = match (found, seconds) {
-            (Tolerated::For(have), Some(seconds)) => Tolerated::For(have.min(seconds)),
-            (Tolerated::For(have), None) => Tolerated::For(have),
-            (_, Some(seconds)) => Tolerated::For(seconds),
-            (_, None) => Tolerated::ForEver,
+            (TolerationPeriod::For(have), Some(seconds)) => TolerationPeriod::For(have.min(seconds)),
+            (TolerationPeriod::For(have), None) => TolerationPeriod::For(have),
+            (_, Some(seconds)) => TolerationPeriod::For(seconds),
+            (_, None) => TolerationPeriod::ForEver,
         };
     }
     found
@@ -128,7 +130,7 @@ fn matches(toleration: &Value, taint: &Value) -> bool {
 }
 
 /// Sets the DisruptionTarget condition, emits an event and deletes the pod.
-pub(crate) fn evict(pod: &Value, words: &Words, now: Time) -> Plan {
+pub(crate) fn evict(pod: &Value, words: &EvictionMessages, now: Time) -> Plan {
     let mut plan = Plan::default();
     let meta = Meta::of(pod);
     if condition::find(pod, "DisruptionTarget").is_none_or(|it| it.str_at(&["status"]) != Some("True")) {

@@ -20,13 +20,13 @@ pub struct Config(pub String);
 pub struct TrustBundlePublisher;
 
 /// The published bundles of the signer, and the desired certificates.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     bundles: Vec<&'a Value>,
     certificates: &'a str,
 }
 
 impl Controller for TrustBundlePublisher {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "kube-apiserver-serving-clustertrustbundle-publisher-controller";
     const READS: &'static [&'static str] = &["namespaces", "clustertrustbundles.certificates.k8s.io"];
     const WRITES: &'static [&'static str] = &["clustertrustbundles.certificates.k8s.io"];
@@ -36,13 +36,13 @@ impl Controller for TrustBundlePublisher {
         keys.extend(affected_keys.then(|| Key::cluster(KEY)));
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let certificates = cache.config::<Config>().map(|config| config.0.as_str()).filter(|pem| !pem.is_empty())?;
         let bundles = cache.of(Self::READS[1]).iter().map(|it| &it.value).filter(|bundle| is_ours(bundle)).collect();
-        (key.name == KEY).then_some(Observed { bundles, certificates })
+        (key.name == KEY).then_some(Observation { bundles, certificates })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let resource = kinds::CLUSTER_TRUST_BUNDLES.clone();
         let name = name_of(observed.certificates);
         let spec = value!({"signerName": SIGNER, "trustBundle": (observed.certificates)});

@@ -11,13 +11,13 @@ const FINALIZER: &str = "kubernetes.io/vac-protection";
 
 pub struct AttributesClassProtection;
 
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     class: &'a Value,
     in_use: bool,
 }
 
 impl Controller for AttributesClassProtection {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "volumeattributesclass-protection-controller";
     const READS: &'static [&'static str] =
         &["volumeattributesclasses.storage.k8s.io", "persistentvolumes", "persistentvolumeclaims"];
@@ -30,17 +30,17 @@ impl Controller for AttributesClassProtection {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let class = cache.get(Self::READS[0], key)?;
         // Users of a class are searched only after its deletion.
         let in_use = Meta::of(class).is_deleting()
             && Self::READS[1..]
                 .iter()
                 .any(|kind| cache.of(kind).iter().any(|it| classes(&it.value).any(|name| name == key.name)));
-        Some(Observed { class, in_use })
+        Some(Observation { class, in_use })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         finalizer::guard(&kinds::VOLUME_ATTRIBUTES_CLASSES, observed.class, FINALIZER, observed.in_use)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use api::admissionregistration::type_check::{self, Called};
+use api::admissionregistration::type_check::{self, KindRef};
 use api::apiextensions::custom_resource::kind_of;
 use api::kind::Kind;
 use apimachinery::meta::Meta;
@@ -14,7 +14,7 @@ use controller::{Action, Cache, Controller, Plan, kinds};
 pub struct ValidatingAdmissionPolicyStatus;
 
 /// A policy, and all CRDs.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     policy: &'a Value,
     definitions: Vec<&'a Value>,
 }
@@ -26,7 +26,7 @@ const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 impl Controller for ValidatingAdmissionPolicyStatus {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "validatingadmissionpolicy-status-controller";
     const READS: &'static [&'static str] = &[POLICIES, DEFINITIONS];
     const WRITES: &'static [&'static str] = &["validatingadmissionpolicies.admissionregistration.k8s.io/status"];
@@ -43,12 +43,12 @@ impl Controller for ValidatingAdmissionPolicyStatus {
         kind == POLICIES || old.get("spec") != new.get("spec")
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let policy = cache.get(POLICIES, key)?;
-        Some(Observed { policy, definitions: cache.of(DEFINITIONS).iter().map(|entry| &entry.value).collect() })
+        Some(Observation { policy, definitions: cache.of(DEFINITIONS).iter().map(|entry| &entry.value).collect() })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let policy = Meta::of(observed.policy);
         let warnings =
             type_check::warnings(observed.policy, &|group, called| find(&observed.definitions, group, called));
@@ -69,7 +69,7 @@ impl Controller for ValidatingAdmissionPolicyStatus {
     }
 }
 
-fn find(definitions: &[&Value], group: &str, called: Called<'_>) -> Option<Arc<Kind>> {
+fn find(definitions: &[&Value], group: &str, called: KindRef<'_>) -> Option<Arc<Kind>> {
     if let Some(kind) = BUILT_IN.iter().find(|kind| kind.group == group && called.is(&kind.plural, &kind.kind)) {
         return Some(Arc::clone(kind));
     }

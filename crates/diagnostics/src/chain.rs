@@ -17,14 +17,14 @@ use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 
 pub use record::{Record, records};
-use steps::{Found, Stage};
+use steps::{Stage, StageEvent};
 
 /// The longest offset within the second of a coarse timestamp.
 const WITHIN_SECOND: Duration = Duration::from_nanos(999_999_999);
 
 /// An event in the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct TraceEvent {
     /// The recorded time.
     pub at: Time,
     /// Whether the time has a resolution of microseconds instead of seconds.
@@ -39,14 +39,14 @@ pub struct Step {
 /// Returns the trace of an object, of everything it owns directly or indirectly, and of the endpoints of its pods.
 ///
 /// `objects` may contain unrelated objects, which are ignored.
-pub fn chain(root: &Value, objects: &[Value], events: &[Value], records: &[Record]) -> Vec<Step> {
+pub fn chain(root: &Value, objects: &[Value], events: &[Value], records: &[Record]) -> Vec<TraceEvent> {
     let related = related::of(root, objects);
     let mut said: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for event in events {
         said.entry(event.str_at(&["regarding", "uid"]).unwrap_or_default()).or_default().push(event);
     }
     let mut floors: BTreeMap<&str, Floors> = BTreeMap::new();
-    let mut placed: Vec<(Time, Step)> = Vec::new();
+    let mut placed: Vec<(Time, TraceEvent)> = Vec::new();
     for one in &related.objects {
         let meta = Meta::of(one.object);
         let mut found = steps::of_object(one.object, related.first_made(meta.uid()));
@@ -66,7 +66,7 @@ pub fn chain(root: &Value, objects: &[Value], events: &[Value], records: &[Recor
 }
 
 /// Formats the steps as a table.
-pub fn table(steps: &[Step]) -> String {
+pub fn table(steps: &[TraceEvent]) -> String {
     let Some(first) = steps.first() else { return String::new() };
     let width = steps.iter().map(|step| step.object.chars().count()).max().unwrap_or_default();
     let mut out = String::new();
@@ -101,17 +101,17 @@ struct Floors {
 
 /// Assigns a sort time to each step of an object: no earlier than its cause and the preceding stage.
 fn place(
-    mut found: Vec<Found>,
+    mut found: Vec<StageEvent>,
     name: &str,
     start: Option<Time>,
     ready: Option<Time>,
-    placed: &mut Vec<(Time, Step)>,
+    placed: &mut Vec<(Time, TraceEvent)>,
 ) -> Floors {
     found.sort_by_key(|found| (found.stage, found.at));
     let begin = start.unwrap_or(Time::from_unix(0, 0));
     let mut floors = Floors { written: begin, ready: None };
     let mut floor = begin;
-    for Found { stage, at, precise, what, by, .. } in found {
+    for StageEvent { stage, at, precise, what, by, .. } in found {
         if stage == Stage::Published {
             floor = floor.max(ready.unwrap_or(floor));
         }
@@ -126,7 +126,7 @@ fn place(
             Stage::Ready => floors.ready = Some(sorted_by),
             _ => {}
         }
-        placed.push((sorted_by, Step { at, precise, object: name.to_owned(), what, by }));
+        placed.push((sorted_by, TraceEvent { at, precise, object: name.to_owned(), what, by }));
     }
     floors
 }

@@ -36,14 +36,14 @@ pub struct Machine {
 pub struct Feature {
     pub name: &'static str,
     pub purpose: &'static str,
-    pub need: Need,
+    pub need: Requirement,
     /// The result of the test.
-    pub tried: Tried,
+    pub tried: FeatureStatus,
 }
 
 /// The consequence of a missing feature or port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub enum Requirement {
     /// No cluster works without it.
     Always,
     /// Some clusters do not work without it.
@@ -52,7 +52,7 @@ pub enum Need {
 
 /// The result of testing a feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tried {
+pub enum FeatureStatus {
     Works,
     /// The feature failed, with the reason.
     Fails(String),
@@ -90,14 +90,14 @@ pub struct Port {
     pub who: &'static str,
     /// The flag that changes the port; empty if there is none.
     pub flag: &'static str,
-    pub need: Need,
+    pub need: Requirement,
     /// The current user of the port.
-    pub holder: Holder,
+    pub holder: PortUser,
 }
 
 /// The user of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub enum PortUser {
     /// The port is free.
     Nobody,
     /// The diagnosed cluster uses the port.
@@ -171,7 +171,7 @@ pub struct Cluster {
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum CheckResult {
     Good,
     /// Some function will be missing or slow.
     Doubtful,
@@ -187,7 +187,7 @@ pub struct Row {
     pub looks_at: String,
     /// The observed value.
     pub found: String,
-    pub verdict: Verdict,
+    pub verdict: CheckResult,
     /// The recommended action; empty if there is none.
     pub advice: String,
 }
@@ -203,7 +203,7 @@ pub fn judge(machine: &Machine, cluster: Option<&Cluster>) -> Vec<Row> {
 
 /// Whether a check prevents a start.
 pub fn prevents(rows: &[Row]) -> bool {
-    rows.iter().any(|row| row.verdict == Verdict::Bad)
+    rows.iter().any(|row| row.verdict == CheckResult::Bad)
 }
 
 /// Formats the rows as a table.
@@ -213,9 +213,9 @@ pub fn table(rows: &[Row]) -> String {
     let mut out = String::new();
     for row in rows {
         let mark = match row.verdict {
-            Verdict::Good => "ok",
-            Verdict::Doubtful => "warn",
-            Verdict::Bad => "FAIL",
+            CheckResult::Good => "ok",
+            CheckResult::Doubtful => "warn",
+            CheckResult::Bad => "FAIL",
         };
         out.push_str(&format!("{mark:<4}  {:<names$}  {:<looks$}  {}\n", row.name, row.looks_at, row.found));
         if !row.advice.is_empty() {
@@ -229,9 +229,9 @@ pub fn table(rows: &[Row]) -> String {
 pub fn json(rows: &[Row]) -> Value {
     let row = |row: &Row| {
         let verdict = match row.verdict {
-            Verdict::Good => "good",
-            Verdict::Doubtful => "doubtful",
-            Verdict::Bad => "bad",
+            CheckResult::Good => "good",
+            CheckResult::Doubtful => "doubtful",
+            CheckResult::Bad => "bad",
         };
         value!({
             "check": (row.name.as_str()), "looksAt": (row.looks_at.as_str()), "found": (row.found.as_str()),
@@ -247,23 +247,23 @@ impl Row {
             name: name.into(),
             looks_at: looks_at.into(),
             found: found.into(),
-            verdict: Verdict::Good,
+            verdict: CheckResult::Good,
             advice: String::new(),
         }
     }
 
-    fn but(mut self, verdict: Verdict, advice: impl Into<String>) -> Self {
+    fn but(mut self, verdict: CheckResult, advice: impl Into<String>) -> Self {
         self.verdict = verdict;
         self.advice = advice.into();
         self
     }
 }
 
-impl Need {
-    const fn without(self) -> Verdict {
+impl Requirement {
+    const fn without(self) -> CheckResult {
         match self {
-            Self::Always => Verdict::Bad,
-            Self::Sometimes => Verdict::Doubtful,
+            Self::Always => CheckResult::Bad,
+            Self::Sometimes => CheckResult::Doubtful,
         }
     }
 }

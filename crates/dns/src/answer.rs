@@ -82,13 +82,13 @@ pub fn authority(zone: &Zone) -> Record {
 
 /// Records of a name.
 #[derive(Default)]
-struct Found {
+struct NameRecords {
     data: Vec<RData>,
     /// Addresses of names mentioned in the records, for the additional section.
     next: Vec<(Name, IpAddr)>,
 }
 
-impl From<Vec<RData>> for Found {
+impl From<Vec<RData>> for NameRecords {
     fn from(data: Vec<RData>) -> Self {
         Self { data, next: Vec::new() }
     }
@@ -100,7 +100,7 @@ fn labels(name: &Name, last: u8) -> Vec<String> {
     name.iter().take(count).map(|label| String::from_utf8_lossy(label).into_owned()).collect()
 }
 
-fn find(zone: &Zone, name: &Name, labels: &[&str]) -> Option<Found> {
+fn find(zone: &Zone, name: &Name, labels: &[&str]) -> Option<NameRecords> {
     match labels {
         [] => {
             let server = zone.domain().prepend_label("dns").ok()?.prepend_label("ns").ok()?;
@@ -108,8 +108,8 @@ fn find(zone: &Zone, name: &Name, labels: &[&str]) -> Option<Found> {
         }
         ["dns-version"] => Some(vec![RData::TXT(TXT::new(vec![VERSION.to_owned()]))].into()),
         ["ns", "dns"] => Some(zone.servers.iter().map(|ip| address(*ip)).collect::<Vec<_>>().into()),
-        ["dns"] | ["svc"] | ["pod"] => Some(Found::default()),
-        [namespace, "svc" | "pod"] => zone.has_namespace(namespace).then(Found::default),
+        ["dns"] | ["svc"] | ["pod"] => Some(NameRecords::default()),
+        [namespace, "svc" | "pod"] => zone.has_namespace(namespace).then(NameRecords::default),
         [label, namespace, "pod"] => {
             let ip = undashed(label).filter(|_| zone.has_namespace(namespace))?;
             Some(vec![address(ip)].into())
@@ -124,7 +124,7 @@ fn find(zone: &Zone, name: &Name, labels: &[&str]) -> Option<Found> {
             let found = named(zone, namespace, service)?;
             if let Some(protocol) = endpoint.strip_prefix('_') {
                 let has = |port: &crate::zone::Port| port.protocol == protocol && !port.name.is_empty();
-                return found.ports.iter().any(has).then(Found::default);
+                return found.ports.iter().any(has).then(NameRecords::default);
             }
             let ips: Vec<RData> = endpoints(zone, namespace, service)
                 .filter(|(label, _)| label == endpoint)
@@ -152,7 +152,7 @@ fn named<'a>(zone: &'a Zone, namespace: &str, name: &str) -> Option<&'a Service>
     zone.service(namespace, name).filter(there)
 }
 
-fn of_service(zone: &Zone, namespace: &str, name: &str, service: &Service) -> Found {
+fn of_service(zone: &Zone, namespace: &str, name: &str, service: &Service) -> NameRecords {
     let data: Vec<RData> = match &service.target {
         Target::Addresses(ips) => ips.iter().map(|ip| address(*ip)).collect(),
         Target::External(other) => vec![RData::CNAME(CNAME(other.clone()))],
@@ -168,12 +168,12 @@ fn of_service(zone: &Zone, namespace: &str, name: &str, service: &Service) -> Fo
 
 /// Returns the SRV records of a service's ports, or of the `wanted` port and protocol: for the service itself, or for
 /// each endpoint.
-fn srv(zone: &Zone, base: &Name, of: (&str, &str), service: &Service, wanted: Option<(&str, &str)>) -> Found {
+fn srv(zone: &Zone, base: &Name, of: (&str, &str), service: &Service, wanted: Option<(&str, &str)>) -> NameRecords {
     let matches = |port: &crate::zone::Port| match wanted {
         Some((name, protocol)) => port.name == name && port.protocol == protocol,
         None => true,
     };
-    let mut found = Found::default();
+    let mut found = NameRecords::default();
     match &service.target {
         Target::External(_) => {}
         Target::Addresses(ips) => {
@@ -206,7 +206,7 @@ fn srv(zone: &Zone, base: &Name, of: (&str, &str), service: &Service, wanted: Op
     found
 }
 
-impl Found {
+impl NameRecords {
     fn merge(&mut self, other: Self) {
         self.data.extend(other.data);
         self.next.extend(other.next);

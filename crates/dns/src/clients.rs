@@ -58,7 +58,7 @@ struct Spending {
 
 /// A connection slot of a client, released on drop.
 #[derive(Debug)]
-pub struct Place<'a> {
+pub struct ConnectionSlot<'a> {
     clients: &'a Clients,
     ip: IpAddr,
 }
@@ -118,7 +118,7 @@ impl Clients {
     }
 
     /// Allocates a connection slot for a client; `None` if the client has its maximum.
-    pub fn connect(&self, ip: IpAddr, now: Instant) -> Option<Place<'_>> {
+    pub fn connect(&self, ip: IpAddr, now: Instant) -> Option<ConnectionSlot<'_>> {
         let ip = ip.to_canonical();
         let mut state = self.state();
         let spending = state.of(ip, now)?;
@@ -126,7 +126,7 @@ impl Clients {
             return None;
         }
         spending.connections += 1;
-        Some(Place { clients: self, ip })
+        Some(ConnectionSlot { clients: self, ip })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -173,7 +173,7 @@ impl Spending {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for ConnectionSlot<'_> {
     fn drop(&mut self) {
         if let Some(spending) = self.clients.state().spending.get_mut(&self.ip) {
             spending.connections = spending.connections.saturating_sub(1);

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use apimachinery::meta::MetaMut;
 use apimachinery::{Key, Resource, Value};
 use client::Client;
-use client::cache::{self, Changed, Ended, Notices, Reader, Source};
+use client::cache::{self, ChangeQueue, ChangedKeys, ClosedError, Reader, Source};
 use controller::kinds;
 use tokio::task::JoinSet;
 
@@ -29,21 +29,21 @@ const KINDS: [Kind; 3] = [
 ];
 
 /// Watches the API server for as long as the future is polled. The zone is complete once all caches are synced.
-pub async fn follow(client: Client, knowledge: Arc<Knowledge>) -> Result<(), Ended> {
+pub async fn follow(client: Client, knowledge: Arc<Knowledge>) -> Result<(), ClosedError> {
     let mut watches = JoinSet::new();
     let nodes = follow_nodes(&client, &knowledge, &mut watches);
     let mut fed = Vec::new();
     for kind in KINDS {
         let source = Source::all(client.clone(), kind.resource.clone());
         let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), small);
-        let notices = Notices::new(NOTICES_MAX);
+        let notices = ChangeQueue::new(NOTICES_MAX);
         reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
         watches.spawn(reflector.run());
         fed.push((kind, reader, notices));
     }
     for (kind, reader, _) in &fed {
         reader.synced().await?;
-        refresh(&knowledge, kind, reader, Changed::Everything);
+        refresh(&knowledge, kind, reader, ChangedKeys::Everything);
     }
     knowledge.zone.write().unwrap_or_else(PoisonError::into_inner).complete = true;
     tracing::info!("DNS zone is complete");
@@ -59,7 +59,7 @@ pub async fn follow(client: Client, knowledge: Arc<Knowledge>) -> Result<(), End
         });
     }
     while tasks.join_next().await.is_some() {}
-    Err(Ended)
+    Err(ClosedError)
 }
 
 /// Watches the addresses of nodes, which may send queries of their pods: a query to another node's server has the
@@ -71,7 +71,7 @@ fn follow_nodes(
 ) -> impl Future<Output = ()> + Send + 'static {
     let source = Source::all(client.clone(), kinds::NODES.clone());
     let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |node| addresses_of(&node));
-    let notices = Notices::new(NOTICES_MAX);
+    let notices = ChangeQueue::new(NOTICES_MAX);
     reader.subscribe(&notices, |change, keys| {
         if change.old != change.new {
             keys.push(change.key.clone());
@@ -84,8 +84,8 @@ fn follow_nodes(
             let changed = notices.take().await;
             let nodes = reader.snapshot().objects;
             let names: Vec<String> = match changed {
-                Changed::Keys(keys) => keys.into_iter().map(|key| key.name.to_string()).collect(),
-                Changed::Everything => {
+                ChangedKeys::Keys(keys) => keys.into_iter().map(|key| key.name.to_string()).collect(),
+                ChangedKeys::Everything => {
                     let all = nodes.iter().map(|entry| entry.key.name.to_string());
                     all.chain(knowledge.clients.nodes()).collect()
                 }
@@ -104,16 +104,16 @@ fn addresses_of(node: &Value) -> Vec<IpAddr> {
     texts.filter_map(|text| text.parse().ok()).collect()
 }
 
-fn refresh(knowledge: &Knowledge, kind: &Kind, reader: &Reader<Value>, changed: Changed) {
+fn refresh(knowledge: &Knowledge, kind: &Kind, reader: &Reader<Value>, changed: ChangedKeys) {
     let objects = reader.snapshot().objects;
     let mut zone = knowledge.zone.write().unwrap_or_else(PoisonError::into_inner);
     match changed {
-        Changed::Keys(keys) => {
+        ChangedKeys::Keys(keys) => {
             for key in keys {
                 (kind.set)(&mut zone, &key, objects.get(&key));
             }
         }
-        Changed::Everything => {
+        ChangedKeys::Everything => {
             for key in zone.known(kind.resource) {
                 if objects.get(&key).is_none() {
                     (kind.set)(&mut zone, &key, None);

@@ -33,7 +33,7 @@ pub struct Forwarder {
 
 /// Cache key: the name in lower case, and all fields that affect the answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Asked {
+struct CacheKey {
     name: String,
     kind: u16,
     class: u16,
@@ -43,9 +43,9 @@ struct Asked {
 
 #[derive(Default)]
 struct Cache {
-    entries: BTreeMap<Asked, Entry>,
+    entries: BTreeMap<CacheKey, Entry>,
     /// Insertion order, which approximates the order of expiry.
-    order: VecDeque<Asked>,
+    order: VecDeque<CacheKey>,
 }
 
 struct Entry {
@@ -62,7 +62,7 @@ impl Forwarder {
 
     /// Returns the cached or forwarded answer to a query.
     pub async fn ask(&self, request: &Message, metrics: &Metrics) -> Message {
-        let Some(asked) = Asked::of(request) else { return reply(request, ResponseCode::FormErr) };
+        let Some(asked) = CacheKey::of(request) else { return reply(request, ResponseCode::FormErr) };
         let now = Instant::now();
         if let Some(known) = self.cache().find(&asked, now) {
             metrics.known();
@@ -148,7 +148,7 @@ fn addressed(mut answer: Message, request: &Message) -> Message {
     answer
 }
 
-impl Asked {
+impl CacheKey {
     fn of(message: &Message) -> Option<Self> {
         let query = question(message)?;
         Some(Self {
@@ -162,7 +162,7 @@ impl Asked {
 }
 
 impl Cache {
-    fn find(&self, asked: &Asked, now: Instant) -> Option<Message> {
+    fn find(&self, asked: &CacheKey, now: Instant) -> Option<Message> {
         let entry = self.entries.get(asked).filter(|entry| entry.until > now)?;
         let mut message = entry.message.clone();
         let age = u32::try_from(now.duration_since(entry.since).as_secs()).unwrap_or(u32::MAX);
@@ -172,7 +172,7 @@ impl Cache {
         Some(message)
     }
 
-    fn keep(&mut self, asked: Asked, message: &Message, now: Instant) {
+    fn keep(&mut self, asked: CacheKey, message: &Message, now: Instant) {
         let Some(kept) = kept_for(message) else { return };
         while self.entries.len() >= ENTRIES_MAX {
             let Some(oldest) = self.order.pop_front() else { break };
@@ -261,7 +261,7 @@ mod tests {
         let mut cache = Cache::default();
         let mut message = reply(&request("a."), ResponseCode::NoError);
         message.add_answer(Record::from_rdata(Name::root(), 10, RData::A(A([0; 4].into()))));
-        let (asked, now) = (Asked::of(&request("a.")).unwrap(), Instant::now());
+        let (asked, now) = (CacheKey::of(&request("a.")).unwrap(), Instant::now());
         cache.keep(asked.clone(), &message, now);
         let after = |seconds| cache.find(&asked, now + Duration::from_secs(seconds)).map(|found| found.answers[0].ttl);
         assert_eq!([after(0), after(4), after(10)], [Some(10), Some(6), None]);
@@ -284,7 +284,7 @@ mod tests {
         message.add_answer(Record::from_rdata(Name::root(), 60, RData::A(A([0; 4].into()))));
         let now = Instant::now();
         for number in 0..ENTRIES_MAX + 500 {
-            let asked = Asked::of(&request(&format!("n{number}."))).unwrap();
+            let asked = CacheKey::of(&request(&format!("n{number}."))).unwrap();
             cache.keep(asked, &message, now);
         }
         assert_eq!((cache.entries.len(), cache.order.len()), (ENTRIES_MAX, ENTRIES_MAX));

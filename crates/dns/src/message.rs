@@ -31,14 +31,14 @@ pub enum Next {
     /// Forward the query to other resolvers.
     Forward(Box<Message>),
     /// Complete a CNAME chain that leads outside the cluster.
-    Complete(Box<Unfinished>),
+    Complete(Box<PartialAnswer>),
     /// Not a query: send no reply.
     Ignore,
 }
 
 /// An answer that leads to an external name. Stub resolvers do not resolve it themselves.
 #[derive(Debug)]
-pub struct Unfinished {
+pub struct PartialAnswer {
     /// The original query.
     pub request: Message,
     /// The answer so far.
@@ -76,7 +76,7 @@ pub fn respond(zone: &Zone, bytes: &[u8], transport: Transport, turn: usize) -> 
                     let mut question = Message::query();
                     question.metadata.recursion_desired = true;
                     question.add_query(Query::query(elsewhere, query.query_type()));
-                    Next::Complete(Box::new(Unfinished { request, reply, question }))
+                    Next::Complete(Box::new(PartialAnswer { request, reply, question }))
                 }
             }
         }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::clients::{ANSWER_COST, Clients, FORWARD_COST};
 use crate::forward::Forwarder;
-use crate::message::{Next, Transport, Unfinished, encode, respond};
+use crate::message::{Next, PartialAnswer, Transport, encode, respond};
 use crate::metrics::Metrics;
 use crate::zone::Zone;
 
@@ -60,8 +60,8 @@ impl Knowledge {
     }
 
     /// Completes an answer that leads to an external name.
-    async fn complete(&self, unfinished: Unfinished, transport: Transport) -> Vec<u8> {
-        let Unfinished { request, mut reply, question } = unfinished;
+    async fn complete(&self, unfinished: PartialAnswer, transport: Transport) -> Vec<u8> {
+        let PartialAnswer { request, mut reply, question } = unfinished;
         reply.answers.extend(self.forwarder.ask(&question, &self.metrics).await.answers);
         encode(&reply, &request, transport)
     }

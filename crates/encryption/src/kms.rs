@@ -23,7 +23,7 @@ use zeroize::Zeroizing;
 pub use envelope::{Envelope, KeySource};
 
 use crate::aes::{DerivedGcm, Gcm, SEED};
-use crate::transform::{DataKey, Opened};
+use crate::transform::{DataKey, Decryption};
 use crate::{Random, transform};
 
 /// Time for which a seed may encrypt after the plugin last confirmed its key ID.
@@ -63,7 +63,7 @@ pub struct NewSeed {
 
 /// A plugin's Encrypt response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Encrypted {
+pub struct EncryptResponse {
     /// The encrypted seed.
     pub ciphertext: Vec<u8>,
     /// The ID of the plugin's key that encrypted it.
@@ -158,7 +158,7 @@ struct Service {
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) cipher: DerivedGcm,
-    encrypted: Encrypted,
+    encrypted: EncryptResponse,
     expires_at: Time,
 }
 
@@ -179,7 +179,7 @@ impl Keyring {
         &mut self,
         service: &str,
         seed: &NewSeed,
-        encrypted: Encrypted,
+        encrypted: EncryptResponse,
         status: &Status,
         now: Time,
     ) -> Result<(), Error> {
@@ -230,22 +230,27 @@ impl Keyring {
         Ok(writer)
     }
 
-    pub(crate) fn open(&self, service: &str, rest: &[u8], path: &[u8]) -> Result<Opened<'static>, transform::Error> {
+    pub(crate) fn open(
+        &self,
+        service: &str,
+        rest: &[u8],
+        path: &[u8],
+    ) -> Result<Decryption<'static>, transform::Error> {
         let envelope = Envelope::decode(rest)?;
         let request = KeyRequest::of(service, &envelope);
         let known = self.services.get(service);
         let Some(key) = known.and_then(|service| service.known.get(&request)) else {
-            return Ok(Opened::NeedsKey(request));
+            return Ok(Decryption::NeedsKey(request));
         };
         let bytes = key.open(&envelope.data, path)?;
         let writer = known.and_then(|service| service.writer.as_ref());
         let writes = |writer: &Writer| writer.encrypted.key_id == envelope.key_id && envelope.source == KeySource::Seed;
-        Ok(Opened::Value { bytes: bytes.into(), stale: !writer.is_some_and(writes) })
+        Ok(Decryption::Value { bytes: bytes.into(), stale: !writer.is_some_and(writes) })
     }
 }
 
 impl KeyRequest {
-    fn new(service: &str, encrypted: &Encrypted, source: KeySource) -> Self {
+    fn new(service: &str, encrypted: &EncryptResponse, source: KeySource) -> Self {
         Self {
             service: service.into(),
             ciphertext: encrypted.ciphertext.clone(),

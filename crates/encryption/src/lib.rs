@@ -20,7 +20,7 @@ mod secretbox;
 pub mod transform;
 
 pub use config::{Configuration, GroupResource};
-pub use transform::{Error, Opened, Sealed, Transformers};
+pub use transform::{Decryption, Error, StoredBytes, Transformers};
 
 /// A source of cryptographically secure random bytes.
 pub trait Random {

@@ -21,7 +21,7 @@ pub struct Transformers {
 
 /// The result of a decryption.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Opened<'a> {
+pub enum Decryption<'a> {
     Value {
         /// The decrypted bytes; those of an unencrypted value are borrowed.
         bytes: Cow<'a, [u8]>,
@@ -34,7 +34,7 @@ pub enum Opened<'a> {
 }
 
 /// A value in its stored form; an unencrypted value is borrowed.
-pub type Sealed<'a> = Cow<'a, [u8]>;
+pub type StoredBytes<'a> = Cow<'a, [u8]>;
 
 /// Reasons why a value cannot be encrypted or decrypted, with kube-apiserver's messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,7 +106,7 @@ impl Transformers {
         keyring: &Keyring,
         random: &mut impl Random,
         now: Time,
-    ) -> Result<Sealed<'a>, Error> {
+    ) -> Result<StoredBytes<'a>, Error> {
         let provider = self.providers.first().expect("there is always a provider");
         let mut out = Vec::with_capacity(provider.prefix.len() + value.len() + 128);
         out.extend(&provider.prefix);
@@ -139,13 +139,15 @@ impl Transformers {
     }
 
     /// Decrypts a value stored at `path` with the provider and key that encrypted it.
-    pub fn open<'a>(&self, stored: &'a [u8], path: &[u8], keyring: &Keyring) -> Result<Opened<'a>, Error> {
+    pub fn open<'a>(&self, stored: &'a [u8], path: &[u8], keyring: &Keyring) -> Result<Decryption<'a>, Error> {
         let mut errors = Vec::new();
         for (at, provider) in self.providers.iter().enumerate() {
             let Some(rest) = stored.strip_prefix(provider.prefix.as_slice()) else { continue };
             match provider.open(rest, path, keyring) {
-                Ok(Opened::Value { bytes, stale }) => return Ok(Opened::Value { bytes, stale: stale || at > 0 }),
-                Ok(needs @ Opened::NeedsKey(_)) => return Ok(needs),
+                Ok(Decryption::Value { bytes, stale }) => {
+                    return Ok(Decryption::Value { bytes, stale: stale || at > 0 });
+                }
+                Ok(needs @ Decryption::NeedsKey(_)) => return Ok(needs),
                 // The identity provider does not accept an encrypted value; a later provider may decrypt it.
                 Err(Error::NoPrefix) => {}
                 Err(error) => errors.push(error),
@@ -173,10 +175,10 @@ impl Provider {
         Self { prefix: prefix.into_bytes(), cipher }
     }
 
-    fn open<'a>(&self, rest: &'a [u8], path: &[u8], keyring: &Keyring) -> Result<Opened<'a>, Error> {
+    fn open<'a>(&self, rest: &'a [u8], path: &[u8], keyring: &Keyring) -> Result<Decryption<'a>, Error> {
         match &self.cipher {
             Cipher::Identity if rest.starts_with(ENCRYPTED) => Err(Error::NoPrefix),
-            Cipher::Identity => Ok(Opened::Value { bytes: rest.into(), stale: false }),
+            Cipher::Identity => Ok(Decryption::Value { bytes: rest.into(), stale: false }),
             Cipher::AesGcm(keys) => open_named(keys, rest, "AES", |key, sealed| key.open(sealed, path)),
             Cipher::AesCbc(keys) => open_named(keys, rest, "AES", Cbc::open),
             Cipher::Secretbox(keys) => open_named(keys, rest, "Secretbox", Secretbox::open),
@@ -191,12 +193,12 @@ fn open_named<K>(
     rest: &[u8],
     what: &'static str,
     open: impl Fn(&K, &[u8]) -> Result<Vec<u8>, Error>,
-) -> Result<Opened<'static>, Error> {
+) -> Result<Decryption<'static>, Error> {
     let mut errors = Vec::new();
     for (at, (name, key)) in keys.iter().enumerate() {
         let Some(sealed) = rest.strip_prefix(name.as_slice()) else { continue };
         match open(key, sealed) {
-            Ok(bytes) => return Ok(Opened::Value { bytes: bytes.into(), stale: at > 0 }),
+            Ok(bytes) => return Ok(Decryption::Value { bytes: bytes.into(), stale: at > 0 }),
             Err(error) => errors.push(error),
         }
     }

@@ -9,10 +9,10 @@ use std::time::Duration;
 use apimachinery::Str;
 use aws_lc_rs::digest;
 
-pub use reconfigure::{Condition, Ignored, Reconfigured};
+pub use reconfigure::{Condition, InvalidLevel, ReconfigureResult};
 
 use crate::demand::Demand;
-use crate::dropped::Dropped;
+use crate::dropped::DroppedRequests;
 use crate::level::{CATCH_ALL, Discipline, LevelSpec, Limits};
 use crate::metrics::{LevelSeries, Reason, Series, Snapshot};
 use crate::queues::{Phase, Queues, Start, Tag};
@@ -111,7 +111,7 @@ struct Level {
     queues: Queues,
     demand: Demand,
     target: f64,
-    dropped: Dropped,
+    dropped: DroppedRequests,
     /// No flow schema refers to the level any more. It is removed when it is idle.
     quiescing: bool,
 }
@@ -181,7 +181,7 @@ impl FlowControl {
         let counted = &mut self.series[series as usize];
         counted.estimated_seats.observe(f64::from(work.width()));
         let ticket = |slot| Ticket { serial: self.serial, level: id as u32, slot };
-        let rejected = |reason, counted: &mut Series, dropped: &mut Dropped| {
+        let rejected = |reason, counted: &mut Series, dropped: &mut DroppedRequests| {
             counted.rejects(reason, Duration::ZERO);
             Outcome::Rejected { reason, retry_after_seconds: dropped.record(now.whole_seconds()) }
         };

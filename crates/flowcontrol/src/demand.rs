@@ -18,7 +18,7 @@ pub struct Integrator {
 
 /// The statistics of an [`Integrator`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct Statistics {
     /// The observed duration.
     pub seconds: f64,
     pub average: f64,
@@ -52,9 +52,9 @@ impl Integrator {
     }
 
     /// Returns the statistics since the last reset, and resets them.
-    pub fn reset(&mut self, now: Moment) -> Seen {
+    pub fn reset(&mut self, now: Moment) -> Statistics {
         self.advance(now);
-        let mut seen = Seen { seconds: self.seconds, peak: self.peak, ..Seen::default() };
+        let mut seen = Statistics { seconds: self.seconds, peak: self.peak, ..Statistics::default() };
         if self.seconds > 0.0 {
             seen.average = self.sum / self.seconds;
             seen.deviation = (self.squares / self.seconds - seen.average * seen.average).max(0.0).sqrt();
@@ -74,7 +74,7 @@ impl Integrator {
 
 impl Demand {
     /// Adds the statistics of one period.
-    pub fn update(&mut self, seen: Seen) {
+    pub fn update(&mut self, seen: Statistics) {
         self.high_watermark = seen.peak;
         if seen.seconds <= 0.0 {
             return;
@@ -96,16 +96,16 @@ mod tests {
         integrator.set(4, Moment::from_seconds(10));
         integrator.set(0, Moment::from_seconds(12));
         let seen = integrator.reset(Moment::from_seconds(14));
-        assert_eq!(seen, Seen { seconds: 4.0, average: 2.0, deviation: 2.0, peak: 4.0 });
-        assert_eq!(integrator.reset(Moment::from_seconds(14)), Seen::default());
+        assert_eq!(seen, Statistics { seconds: 4.0, average: 2.0, deviation: 2.0, peak: 4.0 });
+        assert_eq!(integrator.reset(Moment::from_seconds(14)), Statistics::default());
     }
 
     #[test]
     fn smoothed_demand_rises_immediately_and_falls_slowly() {
         let mut demand = Demand::default();
-        demand.update(Seen { seconds: 10.0, average: 8.0, deviation: 2.0, peak: 12.0 });
+        demand.update(Statistics { seconds: 10.0, average: 8.0, deviation: 2.0, peak: 12.0 });
         assert_eq!(demand.smoothed, 10.0);
-        demand.update(Seen { seconds: 10.0, ..Seen::default() });
+        demand.update(Statistics { seconds: 10.0, ..Statistics::default() });
         assert_eq!(demand.smoothed, 9.77);
         assert_eq!(demand.high_watermark, 0.0);
     }

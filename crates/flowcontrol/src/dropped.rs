@@ -7,7 +7,7 @@ const RETRY_AFTER_MAX: u64 = 32;
 
 /// The recent rejections of one priority level by second.
 #[derive(Clone, Debug)]
-pub struct Dropped {
+pub struct DroppedRequests {
     /// Past seconds with their counts, oldest first, limited to the maximum Retry-After.
     history: VecDeque<(u64, u64)>,
     second: u64,
@@ -16,13 +16,13 @@ pub struct Dropped {
     raised_at: Option<u64>,
 }
 
-impl Default for Dropped {
+impl Default for DroppedRequests {
     fn default() -> Self {
         Self { history: VecDeque::new(), second: 0, count: 0, retry_after: 1, raised_at: None }
     }
 }
 
-impl Dropped {
+impl DroppedRequests {
     /// Records a rejection and returns the Retry-After in seconds.
     ///
     /// Retry-After doubles if there were many rejections within it, at most once per its duration. It shrinks by a
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     fn after(steps: &[(u64, u64)]) -> u32 {
-        let mut dropped = Dropped::default();
+        let mut dropped = DroppedRequests::default();
         for (second, count) in steps {
             for _ in 0..*count {
                 dropped.record(*second);
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_history_is_bounded() {
-        let mut dropped = Dropped::default();
+        let mut dropped = DroppedRequests::default();
         for second in 0..10_000 {
             dropped.record(second);
         }

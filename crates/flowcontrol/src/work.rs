@@ -50,7 +50,7 @@ pub enum Estimate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct List {
     /// The stored objects of its kind.
-    pub stored: Stored,
+    pub stored: StoredObjects,
     /// The requested page size.
     pub limit: Option<u64>,
     pub source: Source,
@@ -59,7 +59,7 @@ pub struct List {
 
 /// The stored objects of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
+pub enum StoredObjects {
     /// Number and size are known.
     Known {
         objects: u64,
@@ -115,10 +115,10 @@ impl Work {
 impl List {
     fn seats(&self, seats_max: u32) -> u32 {
         let (objects, average_bytes) = match self.stored {
-            Stored::Unknown => return SEATS_MIN,
-            Stored::Stale => (MANY_OBJECTS, OBJECT_BYTES_MAX),
-            Stored::Known { objects, average_bytes: 0 } if objects > 0 => (objects, OBJECT_BYTES_MAX),
-            Stored::Known { objects, average_bytes } => (objects, average_bytes),
+            StoredObjects::Unknown => return SEATS_MIN,
+            StoredObjects::Stale => (MANY_OBJECTS, OBJECT_BYTES_MAX),
+            StoredObjects::Known { objects, average_bytes: 0 } if objects > 0 => (objects, OBJECT_BYTES_MAX),
+            StoredObjects::Known { objects, average_bytes } => (objects, average_bytes),
         };
         let limited = self.limit.filter(|limit| *limit > 0).map_or(objects, |limit| limit.min(objects));
         let loaded = match (self.selection, self.source) {
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn list_seats_depend_on_the_bytes_in_memory() {
-        let known = Stored::Known { objects: 1000, average_bytes: 10_000 };
+        let known = StoredObjects::Known { objects: 1000, average_bytes: 10_000 };
         let check = |stored, limit, source, selection, expect: u32| {
             let list = Estimate::List(List { stored, limit, source, selection });
             assert_eq!(list.work(None), Work::seats(expect), "{list:?}");
@@ -172,10 +172,10 @@ mod tests {
         check(known, Some(50), Source::Store, Selection::Selected, 50);
         check(known, Some(50), Source::Cache, Selection::Selected, 5);
         check(known, None, Source::Store, Selection::One, 1);
-        check(Stored::Unknown, None, Source::Store, Selection::All, 1);
-        check(Stored::Stale, None, Source::Store, Selection::All, 100);
-        check(Stored::Known { objects: 0, average_bytes: 0 }, None, Source::Store, Selection::All, 1);
-        check(Stored::Known { objects: 2, average_bytes: 0 }, None, Source::Store, Selection::All, 30);
+        check(StoredObjects::Unknown, None, Source::Store, Selection::All, 1);
+        check(StoredObjects::Stale, None, Source::Store, Selection::All, 100);
+        check(StoredObjects::Known { objects: 0, average_bytes: 0 }, None, Source::Store, Selection::All, 1);
+        check(StoredObjects::Known { objects: 2, average_bytes: 0 }, None, Source::Store, Selection::All, 30);
         let wide =
             Estimate::List(List { stored: known, limit: None, source: Source::Store, selection: Selection::All });
         assert_eq!(wide.work(Some(7)), Work::seats(7));

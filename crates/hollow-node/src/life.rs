@@ -24,7 +24,7 @@ pub enum LifecycleStep {
 
 /// The next write for a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum PodWrite {
     /// Sets the status.
     Status(Value),
     /// Deletes the pod.
@@ -47,7 +47,7 @@ pub fn does(pod: &Value) -> LifecycleStep {
 }
 
 /// Returns the next write for a pod on a hollow node, if any.
-pub fn step(pod: &Value, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Option<Step> {
+pub fn step(pod: &Value, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Option<PodWrite> {
     let meta = Meta::of(pod);
     let phase = pod.str_at(&["status", "phase"]).unwrap_or_default();
     let ended = matches!(phase, "Succeeded" | "Failed");
@@ -55,11 +55,11 @@ pub fn step(pod: &Value, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Option
         // The holder of a finalizer needs the final status.
         let is_held = meta.finalizers().next().is_some();
         return Some(if is_held && !ended {
-            Step::Status(status(pod, LifecycleStep::End(KILLED), host, address, now))
+            PodWrite::Status(status(pod, LifecycleStep::End(KILLED), host, address, now))
         } else {
-            Step::Gone
+            PodWrite::Gone
         })
-        .filter(|step| !(is_held && *step == Step::Gone));
+        .filter(|step| !(is_held && *step == PodWrite::Gone));
     }
     let does = does(pod);
     let is_said = match does {
@@ -68,7 +68,7 @@ pub fn step(pod: &Value, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Option
             ended || (phase == "Running" && is_ready(pod) == (does == LifecycleStep::Run && gates_are_open(pod)))
         }
     };
-    (!is_said).then(|| Step::Status(status(pod, does, host, address, now)))
+    (!is_said).then(|| PodWrite::Status(status(pod, does, host, address, now)))
 }
 
 fn read(text: &str) -> Option<LifecycleStep> {
@@ -169,7 +169,7 @@ mod tests {
     fn story(mut pod: Value) -> Vec<String> {
         let mut told = Vec::new();
         while let Some(step) = step(&pod, HOST, POD, NOW) {
-            let Step::Status(status) = step else {
+            let PodWrite::Status(status) = step else {
                 told.push("gone".to_owned());
                 break;
             };
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn pod_keeps_its_ip_and_host_network_pods_use_the_node_ip() {
         let address = |more: Value| match step(&pod(more), HOST, POD, NOW) {
-            Some(Step::Status(status)) => status["podIP"].as_str().unwrap().to_owned(),
+            Some(PodWrite::Status(status)) => status["podIP"].as_str().unwrap().to_owned(),
             other => panic!("{other:?}"),
         };
         assert_eq!(address(value!({})), "10.0.0.7");

@@ -9,13 +9,13 @@ use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
 use client::backoff::Backoff;
-use client::cache::{self, Changed, Notices, Reader, Source};
+use client::cache::{self, ChangeQueue, ChangedKeys, Reader, Source};
 use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
 use controller::kinds;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::life::{Step, step};
+use crate::life::{PodWrite, step};
 use crate::node::{self, Size};
 
 /// Maximum number of concurrent requests.
@@ -39,7 +39,7 @@ pub struct Nodes {
     _tasks: JoinSet<()>,
 }
 
-struct Shared {
+struct Inner {
     client: Client,
     /// Nodes by name: index, and number of assigned addresses.
     nodes: BTreeMap<String, (u32, AtomicU32)>,
@@ -52,11 +52,11 @@ impl Nodes {
     pub async fn start(client: Client, settings: Settings) -> Result<Self, Error> {
         let names = (0..settings.nodes).map(|index| (format!("{}{index}", settings.prefix), index));
         let nodes = names.map(|(name, index)| (name, (index, AtomicU32::new(0)))).collect();
-        let shared = Arc::new(Shared { client, nodes, settings, room: Semaphore::new(REQUESTS_MAX) });
+        let shared = Arc::new(Inner { client, nodes, settings, room: Semaphore::new(REQUESTS_MAX) });
         register_all(&shared).await?;
         let source = Source::all(shared.client.clone(), kinds::PODS.clone());
         let (reflector, pods) = cache::lean(source, cache::Settings::default(), Vec::new());
-        let notices = Notices::new(NOTICES_MAX);
+        let notices = ChangeQueue::new(NOTICES_MAX);
         pods.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
         let mut tasks = JoinSet::new();
         tasks.spawn(reflector.run());
@@ -72,7 +72,7 @@ fn now() -> Time {
     Time::from_unix(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
-async fn register_all(shared: &Arc<Shared>) -> Result<(), Error> {
+async fn register_all(shared: &Arc<Inner>) -> Result<(), Error> {
     let mut under_way = JoinSet::new();
     for (name, (index, _)) in &shared.nodes {
         let (shared, name, index) = (Arc::clone(shared), name.clone(), *index);
@@ -89,7 +89,7 @@ async fn register_all(shared: &Arc<Shared>) -> Result<(), Error> {
     Ok(())
 }
 
-async fn register(shared: &Shared, name: &str, index: u32) -> Result<(), Error> {
+async fn register(shared: &Inner, name: &str, index: u32) -> Result<(), Error> {
     let options = WriteOptions::default();
     let created = shared.client.create(&Target::all(&kinds::NODES), &node::object(name), &options).await;
     match created {
@@ -103,7 +103,7 @@ async fn register(shared: &Shared, name: &str, index: u32) -> Result<(), Error> 
 }
 
 /// Renews all leases, evenly spread over the renewal interval.
-async fn renew_all(shared: Arc<Shared>) {
+async fn renew_all(shared: Arc<Inner>) {
     let count = u32::try_from(shared.nodes.len()).unwrap_or(u32::MAX).max(1);
     let pause = Duration::from_secs(node::RENEW_SECONDS) / count;
     loop {
@@ -119,7 +119,7 @@ async fn renew_all(shared: Arc<Shared>) {
     }
 }
 
-async fn renew(shared: &Shared, name: &str) -> Result<(), Error> {
+async fn renew(shared: &Inner, name: &str) -> Result<(), Error> {
     let (lease, options) = (node::lease(name, now()), WriteOptions::default());
     let target = Target::named(&kinds::LEASES, node::LEASE_NAMESPACE, name);
     let patch = Patch::Merge(value!({"spec": (lease["spec"].clone())}));
@@ -133,7 +133,7 @@ async fn renew(shared: &Shared, name: &str) -> Result<(), Error> {
 }
 
 /// Reconciles each changed pod.
-async fn play(shared: Arc<Shared>, pods: Reader<Value>, notices: Notices) {
+async fn play(shared: Arc<Inner>, pods: Reader<Value>, notices: ChangeQueue) {
     let mut under_way: JoinSet<()> = JoinSet::new();
     loop {
         let changed = tokio::select! {
@@ -142,8 +142,8 @@ async fn play(shared: Arc<Shared>, pods: Reader<Value>, notices: Notices) {
         };
         let objects = pods.snapshot().objects;
         let keys: Vec<Key> = match changed {
-            Changed::Keys(keys) => keys.into_iter().collect(),
-            Changed::Everything => objects.iter().map(|entry| entry.key.clone()).collect(),
+            ChangedKeys::Keys(keys) => keys.into_iter().collect(),
+            ChangedKeys::Everything => objects.iter().map(|entry| entry.key.clone()).collect(),
         };
         for key in keys {
             let Some(pod) = objects.get(&key) else { continue };
@@ -158,15 +158,15 @@ async fn play(shared: Arc<Shared>, pods: Reader<Value>, notices: Notices) {
 
 /// Executes one write for a pod. On failure the pod is queued again, unless it changed or was deleted, which queues it
 /// anyway.
-async fn say(shared: Arc<Shared>, key: Key, uid: String, step: Step, notices: Notices) {
+async fn say(shared: Arc<Inner>, key: Key, uid: String, step: PodWrite, notices: ChangeQueue) {
     let said = {
         let _permit = shared.room.acquire().await;
         match step {
-            Step::Gone => {
+            PodWrite::Gone => {
                 let options = DeleteOptions { grace_seconds: Some(0), uid: Some(uid), ..DeleteOptions::default() };
                 shared.client.delete(&Target::object(&kinds::PODS, &key), &options).await
             }
-            Step::Status(status) => {
+            PodWrite::Status(status) => {
                 let target = Target::object(&kinds::PODS, &key).subresource("status");
                 let patch = Patch::Strategic(value!({"metadata": {"uid": uid}, "status": status}));
                 shared.client.patch(&target, &patch, &WriteOptions::default()).await

@@ -16,7 +16,7 @@ use crate::index::Image;
 use crate::manifest::{self, Descriptor, Document, Manifest, ManifestError, Platform};
 use crate::name::{Name, NameError};
 use crate::store::{Names, Store, StoreError};
-use crate::unpack::Room;
+use crate::unpack::ArchiveLimits;
 
 /// Maximum number of entries that are spooled, in case the archive does not contain an image.
 const ENTRIES_MAX: usize = 100_000;
@@ -227,7 +227,7 @@ impl Files {
         let spool = tempfile::Builder::new().prefix(".tmp-import-").tempdir_in(spool_in).map_err(io)?;
         let raw = File::open(path).map_err(io)?;
         let packed = raw.metadata().map_err(io)?.len();
-        let room = Room::of(packed, spool.path()).map_err(io)?;
+        let room = ArchiveLimits::of(packed, spool.path()).map_err(io)?;
         let mut spooled = 0u64;
         let mut archive = Archive::new(archive::decompress(raw).map_err(io)?);
         let mut names = BTreeMap::new();

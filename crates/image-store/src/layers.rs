@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{Digest, Hasher, Hashing};
-use crate::unpack::{Room, UnpackError, open_real, unpack};
+use crate::unpack::{ArchiveLimits, UnpackError, open_real, unpack};
 use crate::{archive, durable};
 
 /// Only root can enter layer directories.
@@ -96,7 +96,7 @@ impl Layers {
     }
 
     /// Unpacks an archive to a temporary directory; [`Layers::publish`] gives it its name.
-    pub fn prepare(&self, blob: &Path, diff_id: &Digest) -> Result<Prepared, LayerError> {
+    pub fn prepare(&self, blob: &Path, diff_id: &Digest) -> Result<UnpackedLayer, LayerError> {
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| LayerError::Io { path, source }
@@ -107,7 +107,7 @@ impl Layers {
         let bad = |source| LayerError::Unpack { diff_id: diff_id.clone(), source };
         let raw = File::open(blob).map_err(io(blob))?;
         let packed = raw.metadata().map_err(io(blob))?.len();
-        let room = Room::of(packed, &files).map_err(io(&files))?;
+        let room = ArchiveLimits::of(packed, &files).map_err(io(&files))?;
         let tar = archive::decompress(raw).map_err(io(blob))?;
         let mut tar = Hashing::new(tar, Hasher::like(diff_id));
         let unpacked = unpack(&mut tar, &files, &room).map_err(bad)?;
@@ -126,12 +126,12 @@ impl Layers {
             inodes: unpacked.inodes,
             assumed: unpacked.assumed,
         };
-        Ok(Prepared { dir, layer })
+        Ok(UnpackedLayer { dir, layer })
     }
 
     /// Builds a layer from host files, hard-linked if the filesystem allows it; [`Layers::publish`] gives it its name.
     /// Returns the length of its archive.
-    pub fn link(&self, files: &[(PathBuf, PathBuf)]) -> Result<(Prepared, u64), LayerError> {
+    pub fn link(&self, files: &[(PathBuf, PathBuf)]) -> Result<(UnpackedLayer, u64), LayerError> {
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| LayerError::Io { path, source }
@@ -142,12 +142,12 @@ impl Layers {
         let linked = tree::place(files, &root)?;
         let (diff_id, length) = tree::digest(&root).map_err(io(&root))?;
         let layer = Layer { diff_id, bytes: linked.bytes, inodes: linked.inodes, assumed: Vec::new() };
-        Ok((Prepared { dir, layer }, length))
+        Ok((UnpackedLayer { dir, layer }, length))
     }
 
     /// Gives a prepared layer its name; the layers below must be published.
-    pub fn publish(&self, prepared: Prepared, chain: &[Digest]) -> Result<Digest, LayerError> {
-        let Prepared { dir, layer } = prepared;
+    pub fn publish(&self, prepared: UnpackedLayer, chain: &[Digest]) -> Result<Digest, LayerError> {
+        let UnpackedLayer { dir, layer } = prepared;
         let key = if layer.assumed.is_empty() { layer.diff_id.clone() } else { chain_id(chain) };
         let place = self.dir(&key);
         if place.exists() {
@@ -210,12 +210,12 @@ impl Layers {
 }
 
 /// An unpacked layer without a name.
-pub struct Prepared {
+pub struct UnpackedLayer {
     dir: tempfile::TempDir,
     layer: Layer,
 }
 
-impl Prepared {
+impl UnpackedLayer {
     pub const fn diff_id(&self) -> &Digest {
         &self.layer.diff_id
     }

@@ -49,6 +49,6 @@ pub use index::{Image, IndexError};
 pub use layers::LayerError;
 pub use manifest::{Config, Descriptor, ImageConfig, Manifest, ManifestError, Platform};
 pub use name::{Name, NameError};
-pub use pull::{Credentials, Host, PullError, Registries, Step, Tell};
+pub use pull::{Credentials, Host, PullError, PullProgress, Registries, Tell};
 pub use store::{Store, StoreError, Usage};
 pub use unpack::UnpackError;

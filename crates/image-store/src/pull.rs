@@ -160,7 +160,7 @@ impl Registries {
 
 /// Progress of one download of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PullProgress {
     pub digest: Digest,
     /// Bytes received.
     pub arrived: u64,
@@ -169,7 +169,7 @@ pub struct Step {
 }
 
 /// Receives the progress of a pull.
-pub type Tell = Arc<dyn Fn(Step) + Send + Sync>;
+pub type Tell = Arc<dyn Fn(PullProgress) + Send + Sync>;
 
 impl Store {
     /// Pulls an image from the first host that has it, entirely or not at all.
@@ -179,7 +179,7 @@ impl Store {
         credentials: &Credentials,
         registries: &Registries,
     ) -> Result<Arc<Image>, PullError> {
-        self.pull_telling(name, credentials, registries, Arc::new(|_: Step| {})).await
+        self.pull_telling(name, credentials, registries, Arc::new(|_: PullProgress| {})).await
     }
 
     /// Pulls an image and reports progress to `tell`.
@@ -296,12 +296,12 @@ impl Source {
             reference,
             auth,
             client: registries.client(host),
-            tell: Arc::new(|_: Step| {}),
+            tell: Arc::new(|_: PullProgress| {}),
         }
     }
 
     fn tell(&self, content: &Descriptor, arrived: u64) {
-        (self.tell)(Step { digest: content.digest.clone(), arrived, size: content.size });
+        (self.tell)(PullProgress { digest: content.digest.clone(), arrived, size: content.size });
     }
 
     async fn manifest(&self, digest: Option<Digest>) -> Result<(Digest, Vec<u8>), PullError> {

@@ -15,8 +15,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::Timespec;
 use tar::{Archive, Entry, EntryType};
 
-pub use room::Room;
-use room::{Allowance, Metered};
+pub use room::ArchiveLimits;
+use room::{Allowance, MeteredReader};
 pub use tree::open_real;
 use tree::{Attributes, Tree};
 
@@ -49,7 +49,7 @@ pub enum UnpackError {
 
 /// The result of unpacking.
 #[derive(Debug, Default)]
-pub struct Unpacked {
+pub struct UnpackResult {
     pub bytes: u64,
     pub inodes: u64,
     /// Directories that entries needed before the archive had an entry for them.
@@ -57,12 +57,12 @@ pub struct Unpacked {
 }
 
 /// Unpacks a tar archive into an empty directory.
-pub fn unpack(archive: impl Read, into: &Path, room: &Room) -> Result<Unpacked, UnpackError> {
+pub fn unpack(archive: impl Read, into: &Path, room: &ArchiveLimits) -> Result<UnpackResult, UnpackError> {
     let at = |source: io::Error| UnpackError::Io { path: PathBuf::from("/"), source };
     let mut tree = Tree::open(into).map_err(at)?;
-    let mut unpacked = Unpacked::default();
+    let mut unpacked = UnpackResult::default();
     let allowance = Allowance::default();
-    let mut archive = Archive::new(Metered::new(archive, &allowance));
+    let mut archive = Archive::new(MeteredReader::new(archive, &allowance));
     let mut entries = archive.entries().map_err(UnpackError::Archive)?;
     loop {
         allowance.begin();

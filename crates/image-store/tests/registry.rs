@@ -62,7 +62,7 @@ async fn pull_reports_progress() {
     let name = Name::parse(&format!("{}/test/tool:1", server.address)).unwrap();
     let steps = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let told = std::sync::Arc::clone(&steps);
-    let tell = std::sync::Arc::new(move |step: image_store::Step| told.lock().unwrap().push(step));
+    let tell = std::sync::Arc::new(move |step: image_store::PullProgress| told.lock().unwrap().push(step));
     store.pull_telling(&name, &Credentials::Anonymous, &Registries::default(), tell).await.unwrap();
     let steps = steps.lock().unwrap();
     let parts: BTreeSet<String> = steps.iter().map(|step| step.digest.to_string()).collect();

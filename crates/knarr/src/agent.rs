@@ -24,10 +24,10 @@ use rustix::process::{Signal, getpid, kill_process};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::component::{self, Shared};
+use crate::component::{self, ProcessContext};
 use crate::join::token_args::{self, TokenArgs};
 use crate::join::{self, Cluster, JoinToken, Network};
-use crate::up::plan::{self, Layout, Place};
+use crate::up::plan::{self, Layout, Placement};
 use crate::up::{self, Instance, Offer, Options, Parts, Steps, addons, address, background, preflight, ready};
 use balancer::Servers;
 use parent::Parent;
@@ -83,7 +83,7 @@ struct Agent {
 }
 
 pub fn arguments(command: clap::Command) -> clap::Command {
-    Agent::augment_args(command).args(plan::ROWS.iter().filter(|row| row.place == Place::Node).map(|row| {
+    Agent::augment_args(command).args(plan::ROWS.iter().filter(|row| row.place == Placement::Node).map(|row| {
         Arg::new(row.own_flags)
             .long(row.own_flags)
             .value_name("NAME=VALUE")
@@ -117,7 +117,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         })?;
     }
     let mut own_flags = BTreeMap::new();
-    for row in plan::ROWS.iter().filter(|row| row.place == Place::Node) {
+    for row in plan::ROWS.iter().filter(|row| row.place == Placement::Node) {
         let flags: Vec<String> = matches.get_many::<String>(row.own_flags).into_iter().flatten().cloned().collect();
         own_flags.insert(row.name, flags);
     }
@@ -152,16 +152,18 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
     steps.done("certificates");
     let network = cluster.network.refreshed(client(&layout, "kubelet"), &agent.data_dir).await?;
     let options = network.given(options);
-    let rows = plan::of(&[Place::Node], &options, &layout, &Pki::at(&layout.pki()));
+    let rows = plan::of(&[Placement::Node], &options, &layout, &Pki::at(&layout.pki()));
     let parts: Vec<&str> = rows.iter().map(|(row, _)| row.name).collect();
-    let shared = Shared::default();
+    let shared = ProcessContext::default();
     component::expect_policies(&shared.gate, &parts);
     for (row, flags) in rows {
         up::start(row, flags, shared.clone(), &mut running)?;
     }
     tokio::spawn(follow_servers(client(&layout, "proxy")?, servers));
     up::until(&mut running, ready::node_as(client(&layout, "kubelet")?, layout.node_name.clone())).await?;
-    for Wanted { purpose, folder, .. } in wanted(&layout).into_iter().filter(|it| it.purpose != Purpose::Client) {
+    for ClientCertificate { purpose, folder, .. } in
+        wanted(&layout).into_iter().filter(|it| it.purpose != Purpose::Client)
+    {
         let client = client(&layout, "kubelet")?;
         tokio::spawn(bootstrap::keep(client, layout.node_name.clone(), folder, purpose, || {}));
     }
@@ -223,23 +225,23 @@ fn options(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>) -> Opt
 }
 
 /// A client certificate of this node: the kubeconfig that uses it, and the directory of its files.
-struct Wanted {
+struct ClientCertificate {
     kubeconfig: &'static str,
     purpose: Purpose,
     folder: PathBuf,
 }
 
-fn wanted(layout: &Layout) -> Vec<Wanted> {
+fn wanted(layout: &Layout) -> Vec<ClientCertificate> {
     let wanted = |row: &plan::Row| {
         if row.name == "kubelet" {
             let folder = kubelet_certificates(&layout.data_dir);
-            return Some(Wanted { kubeconfig: row.kubeconfig, purpose: Purpose::Client, folder });
+            return Some(ClientCertificate { kubeconfig: row.kubeconfig, purpose: Purpose::Client, folder });
         }
         let (user, group) = layout.subject(row.kubeconfig)?;
         let purpose = Purpose::Component { name: row.kubeconfig.to_owned(), user, group };
-        Some(Wanted { kubeconfig: row.kubeconfig, purpose, folder: layout.pki() })
+        Some(ClientCertificate { kubeconfig: row.kubeconfig, purpose, folder: layout.pki() })
     };
-    plan::ROWS.iter().filter(|row| row.place == Place::Node).filter_map(wanted).collect()
+    plan::ROWS.iter().filter(|row| row.place == Placement::Node).filter_map(wanted).collect()
 }
 
 /// Makes sure that every component has a kubeconfig and a client certificate.
@@ -253,7 +255,7 @@ async fn credentials(token: Option<JoinToken>, layout: &Layout) -> Result<()> {
         let text = join::bootstrap_kubeconfig(&server, &authority, &token);
         pki::write(&layout.kubeconfig("bootstrap"), &text, 0o600)?;
     }
-    for Wanted { kubeconfig, purpose, folder } in wanted(layout) {
+    for ClientCertificate { kubeconfig, purpose, folder } in wanted(layout) {
         let pem = purpose.file(&folder);
         if !is_usable(&pem, &purpose) {
             let by = if purpose == Purpose::Client { "bootstrap" } else { "kubelet" };

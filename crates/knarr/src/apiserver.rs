@@ -23,7 +23,7 @@ use tracing::Level;
 
 use flags::Flags;
 
-use crate::component::{self, Inside};
+use crate::component::{self, InProcessServer};
 
 /// Unix socket in the data directory that serves snapshots of the embedded store.
 pub const STORE_SOCKET: &str = "store.sock";
@@ -36,7 +36,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 }
 
 /// Runs the server in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
+pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> Result<()> {
     serve(&Flags::from_arg_matches(matches)?, inside).await
 }
 
@@ -63,7 +63,7 @@ fn check_gate(gate: &str) -> Result<()> {
     Ok(())
 }
 
-async fn serve(flags: &Flags, inside: Option<&Inside>) -> Result<()> {
+async fn serve(flags: &Flags, inside: Option<&InProcessServer>) -> Result<()> {
     let (store, node) = store(flags).await?;
     let keeping = keep_store(flags, &store);
     let server = Server::start(config(flags)?, store).await?;
@@ -232,7 +232,7 @@ fn modes(flags: &Flags) -> Result<Vec<Mode>> {
 
 fn configured(file: &Path) -> Result<Vec<Mode>> {
     let config = authorization_config::Config::parse(&read(file)?).with_context(|| format!("{}", file.display()))?;
-    let mode = |authorizer: authorization_config::Configured| {
+    let mode = |authorizer: authorization_config::AuthorizerConfig| {
         Ok(match authorizer.kind {
             authorization_config::Kind::AlwaysAllow => Mode::AlwaysAllow,
             authorization_config::Kind::AlwaysDeny => Mode::AlwaysDeny,

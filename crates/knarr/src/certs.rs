@@ -23,11 +23,11 @@ struct Certs {
     #[arg(long, default_value = "/var/lib/knarr", global = true)]
     data_dir: PathBuf,
     #[command(subcommand)]
-    what: What,
+    what: CertsCommand,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
+enum CertsCommand {
     /// List certificates and their expiry.
     Ls,
     /// Renew all certificates except the CAs: immediately if the cluster runs, otherwise at its next start.
@@ -44,7 +44,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     ensure!(folder.is_dir(), "no cluster in {}", data_dir.display());
     let pki = Pki::at(&folder);
     match what {
-        What::Ls => {
+        CertsCommand::Ls => {
             let now = SystemTime::now();
             outln!("{:<28} {:<36} {:<20} DAYS LEFT", "NAME", "USER", "GROUP");
             for (name, seen) in pki.list()? {
@@ -52,7 +52,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
                 outln!("{name:<28} {:<36} {:<20} {left}", seen.common_name, seen.organization);
             }
         }
-        What::Rotate => rotate(&pki, &data_dir)?,
+        CertsCommand::Rotate => rotate(&pki, &data_dir)?,
     }
     Ok(())
 }

@@ -24,15 +24,15 @@ pub struct LeadershipLost;
 
 /// The API server in the same process, available once it has started, and the user of its requests.
 #[derive(Clone)]
-pub struct Inside {
+pub struct InProcessServer {
     server: Arc<OnceLock<Arc<State>>>,
     user: User,
 }
 
 /// Values that the components of one process share.
 #[derive(Clone, Default)]
-pub struct Shared {
-    pub inside: Option<Inside>,
+pub struct ProcessContext {
+    pub inside: Option<InProcessServer>,
     /// Delays pods until the network policies of the node are known.
     pub gate: Arc<kube_proxy::policy::gate::Gate>,
 }
@@ -46,12 +46,12 @@ pub fn expect_policies(gate: &kube_proxy::policy::gate::Gate, components: &[&str
 
 /// A component's connection to the API server: over the network with its kubeconfig, or within the process.
 #[derive(Clone)]
-pub struct Reach {
+pub struct ApiEndpoint {
     pub config: Config,
-    inside: Option<Inside>,
+    inside: Option<InProcessServer>,
 }
 
-impl Inside {
+impl InProcessServer {
     /// Returns a handle to a server that has not started yet.
     pub fn new() -> Self {
         Self { server: Arc::default(), user: User::anonymous() }
@@ -74,10 +74,10 @@ impl Inside {
     }
 }
 
-impl Reach {
+impl ApiEndpoint {
     /// Uses the kubeconfig, or the service account of the pod; `master` overrides the server address. A server in the
     /// same process is preferred.
-    pub fn new(kubeconfig: Option<&Path>, master: Option<&str>, inside: Option<&Inside>) -> Result<Self> {
+    pub fn new(kubeconfig: Option<&Path>, master: Option<&str>, inside: Option<&InProcessServer>) -> Result<Self> {
         Ok(Self { config: client_config(kubeconfig, master)?, inside: inside.cloned() })
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, Args, FromArgMatches};
-use component_base::election::{Election, Ended};
+use component_base::election::{Election, LeadershipEnd};
 use component_base::events::Recorder;
 use component_base::health::Endpoint;
 use controller::Controller;
@@ -19,7 +19,7 @@ use controller_runtime::{Caches, Driver, Member};
 use controllers::registry::{self, Row, Visitor};
 use tokio::task::JoinSet;
 
-use crate::component::{self, Inside, Reach};
+use crate::component::{self, ApiEndpoint, InProcessServer};
 use crate::health::{self, Health};
 use flags::Flags;
 use identity::Clients;
@@ -34,7 +34,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 }
 
 /// Runs the controllers in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
+pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> Result<()> {
     manage(&Flags::from_arg_matches(matches)?, matches, inside).await
 }
 
@@ -46,8 +46,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     component::run_stateless(manage(&flags, matches, None))
 }
 
-async fn manage(flags: &Flags, matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
-    let reach = Reach::new(flags.kubeconfig.as_deref(), flags.master.as_deref(), inside)?;
+async fn manage(flags: &Flags, matches: &ArgMatches, inside: Option<&InProcessServer>) -> Result<()> {
+    let reach = ApiEndpoint::new(flags.kubeconfig.as_deref(), flags.master.as_deref(), inside)?;
     let clients = Clients::new(&reach, flags)?;
     let chosen = chosen(flags, matches)?;
     let reads = chosen.iter().flat_map(|one| one.reads.iter().copied());
@@ -81,13 +81,13 @@ async fn manage(flags: &Flags, matches: &ArgMatches, inside: Option<&Inside>) ->
     let ended = election.lead(|| async { failure = work().await }, crate::etcd::signal()).await;
     failure?;
     match ended {
-        Ended::Released => Ok(()),
-        Ended::Lost => Err(component::LeadershipLost.into()),
+        LeadershipEnd::Released => Ok(()),
+        LeadershipEnd::Lost => Err(component::LeadershipLost.into()),
     }
 }
 
 /// Runs the selected controllers, each with its own identity. Returns only if one fails to start.
-async fn work(clients: &Clients, caches: &Arc<Caches>, chosen: &[Chosen], health: &Health) -> Result<()> {
+async fn work(clients: &Clients, caches: &Arc<Caches>, chosen: &[SelectedController], health: &Health) -> Result<()> {
     let mut tasks = JoinSet::new();
     for one in chosen {
         let client = clients.of(one.account, one.name)?;
@@ -106,7 +106,7 @@ async fn work(clients: &Clients, caches: &Arc<Caches>, chosen: &[Chosen], health
 }
 
 /// A controller selected by `--controllers`.
-struct Chosen {
+struct SelectedController {
     name: &'static str,
     account: &'static str,
     component: &'static str,
@@ -114,7 +114,7 @@ struct Chosen {
     start: Box<dyn Fn(Arc<Driver>) -> Running + Send + Sync>,
 }
 
-fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<Chosen>> {
+fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<SelectedController>> {
     struct All(Vec<(&'static Row, Member)>);
     impl Visitor for All {
         fn visit<C: Controller>(&mut self, row: &'static Row) {
@@ -131,7 +131,7 @@ fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<Chosen>> {
     let mut chosen = Vec::new();
     for (row, member) in all.0.into_iter().filter(|(row, _)| choice.includes(row.name)) {
         let workers = flags::workers(matches, row);
-        chosen.push(Chosen {
+        chosen.push(SelectedController {
             name: row.name,
             account: row.account,
             component: member.component,

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use container_runtime::{Config, Runtime, Ulimit};
 use netlink::Cidr;
-use pod_network::{Auto, Cni, Loopback, Network, Routed};
+use pod_network::{Auto, Cni, Loopback, Network, RoutedNetwork};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::image::registries;
@@ -137,9 +137,9 @@ fn network(matches: &ArgMatches, root: &Path) -> anyhow::Result<Arc<dyn Network>
         let conf = conf.cloned().unwrap_or_else(|| PathBuf::from("/etc/cni/net.d"));
         Cni::new(&conf, &bins, &root.join("cni"))
     };
-    let built_in = || -> anyhow::Result<Routed> {
+    let built_in = || -> anyhow::Result<RoutedNetwork> {
         let cluster_cidr = matches.get_one::<String>("cluster-cidr").expect("it has a default");
-        Ok(Routed::new(pod_network::routed::Config {
+        Ok(RoutedNetwork::new(pod_network::routed::Config {
             pod_cidrs: Cidr::parse_list(pod_cidr.map_or("", String::as_str)).context("--pod-cidr")?,
             cluster_cidrs: Cidr::parse_list(cluster_cidr).context("--cluster-cidr")?,
             // Always reserved: a node on another segment may join later, when the MTU of running pods is fixed.

@@ -11,7 +11,7 @@ use dns::clients::Clients;
 use dns::forward::{Forwarder, nameservers};
 use dns::serve::{Knowledge, Listeners};
 
-use crate::component::{self, Inside, Reach};
+use crate::component::{self, ApiEndpoint, InProcessServer};
 use crate::output::outln;
 
 pub fn arguments(command: Command) -> Command {
@@ -76,8 +76,8 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 /// Serves in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> anyhow::Result<()> {
-    let reach = Reach::new(matches.get_one::<PathBuf>("kubeconfig").map(PathBuf::as_path), None, inside)?;
+pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> anyhow::Result<()> {
+    let reach = ApiEndpoint::new(matches.get_one::<PathBuf>("kubeconfig").map(PathBuf::as_path), None, inside)?;
     let domain = matches.get_one::<String>("cluster-domain").expect("it has a default");
     let mut zone = Zone::of(domain).with_context(|| format!("invalid --cluster-domain {domain}"))?;
     zone.servers = matches.get_many::<IpAddr>("service-ip").into_iter().flatten().copied().collect();

@@ -121,7 +121,8 @@ pub fn kill_node(name: &str, data_dir: &Path) -> Result<()> {
 
 /// Removes host resources of pods and Services: links, rules, mounts and cgroups.
 fn clean_up(data_dir: &Path) -> Result<()> {
-    let network = pod_network::Routed::new(pod_network::routed::Config::new(&data_dir.join("runtime").join("network")));
+    let network =
+        pod_network::RoutedNetwork::new(pod_network::routed::Config::new(&data_dir.join("runtime").join("network")));
     network.clean_up().context("failed to remove the pod network")?;
     pod_network::mesh::apply(&[], &[], None).context("failed to remove the routes to other nodes")?;
     kube_proxy::run::clean_up().context("failed to remove the rules of Services")?;

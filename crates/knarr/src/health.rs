@@ -15,7 +15,7 @@ use bytes::Bytes;
 use client::Client;
 use component_base::health::{Endpoint, HealthRequest, Outcome, SLIS_PATH, Slis};
 use component_base::reviews::Reviews;
-use component_base::{Reloaded, TlsSettings, read_certificate, without_head_body};
+use component_base::{ReloadedValue, TlsSettings, read_certificate, without_head_body};
 use controller_runtime::Caches;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{Request, Response, StatusCode};
@@ -30,7 +30,7 @@ use rustls::sign::SingleCertAndKey;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::component::Reach;
+use crate::component::ApiEndpoint;
 
 /// Timeout of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -54,9 +54,9 @@ pub struct Options {
 
 /// Health checks and metrics of the process.
 #[derive(Clone)]
-pub struct Health(Arc<Shared>);
+pub struct Health(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     reviews: Reviews,
     options: Options,
     /// Returns the component's metrics in Prometheus text format.
@@ -90,10 +90,10 @@ impl Health {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let settings = client::Settings { user_agent: options.name.to_owned(), ..client::Settings::default() };
         let by = |kubeconfig: &Option<PathBuf>| match kubeconfig {
-            Some(file) => Reach::new(Some(file), None, None)?.client(settings.clone()),
+            Some(file) => ApiEndpoint::new(Some(file), None, None)?.client(settings.clone()),
             None => Ok(client.clone()),
         };
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(Inner {
             reviews: Reviews::by(by(&options.authentication)?, by(&options.authorization)?),
             tls: Tls::new(&options)?,
             options,
@@ -249,7 +249,7 @@ fn text(status: StatusCode, text: String) -> Response<Full<Bytes>> {
 /// The TLS configuration in use.
 enum Tls {
     /// A configured certificate, reloaded when its files change.
-    Given(Reloaded<ServerConfig>),
+    Given(ReloadedValue<ServerConfig>),
     /// A self-signed certificate generated for this run.
     Made(Arc<ServerConfig>),
 }
@@ -260,7 +260,7 @@ impl Tls {
             (Some(certificate), Some(key)) => {
                 let (certificate, key) = (certificate.clone(), key.clone());
                 let files = vec![certificate.clone(), key.clone()];
-                Ok(Self::Given(Reloaded::new(files, move || given(&certificate, &key))?))
+                Ok(Self::Given(ReloadedValue::new(files, move || given(&certificate, &key))?))
             }
             (None, None) => Ok(Self::Made(Arc::new(made()?))),
             _ => bail!("--tls-cert-file and --tls-private-key-file must be given together"),

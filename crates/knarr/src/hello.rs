@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use crate::output::{out, outln};
-use behaviour::{Asked, Behaviour, Place};
+use behaviour::{Behaviour, HelloRequest, PodInfo};
 
 /// Maximum number of concurrent connections. Further clients wait.
 const CONNECTIONS_MAX: usize = 256;
@@ -144,7 +144,7 @@ async fn answer(
         .iter()
         .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect();
-    let asked = Asked {
+    let asked = HelloRequest {
         method: request.method().as_str(),
         path: request.uri().path(),
         query: request.uri().query().unwrap_or_default(),
@@ -164,10 +164,10 @@ async fn answer(
 }
 
 /// Returns pod, namespace, node and address from the environment variables of the pod spec and from the host.
-fn place(local: Option<SocketAddr>) -> Place {
+fn place(local: Option<SocketAddr>) -> PodInfo {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let hostname = || rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Place {
+    PodInfo {
         pod: variable("POD_NAME").unwrap_or_else(hostname),
         namespace: variable("POD_NAMESPACE"),
         node: variable("NODE_NAME"),

@@ -180,7 +180,7 @@ async fn pull(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
         let image = {
             let meter = Arc::new(Meter::new(name));
             let tell = Arc::clone(&meter);
-            let tell = Arc::new(move |step: image_store::Step| tell.told(&step));
+            let tell = Arc::new(move |step: image_store::PullProgress| tell.told(&step));
             let pulled = store.pull_telling(&Name::parse(name)?, &credentials, &registries, tell).await;
             meter.finish();
             pulled?

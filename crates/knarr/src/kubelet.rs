@@ -11,7 +11,7 @@ use apimachinery::{Key, Object, Value, json, value};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use client::Client;
 
-use crate::component::{self, Inside, Reach, Shared};
+use crate::component::{self, ApiEndpoint, InProcessServer, ProcessContext};
 use crate::output::outln;
 
 /// Syntax of a flag that sets a configuration field.
@@ -158,7 +158,7 @@ pub fn arguments(command: Command) -> Command {
 }
 
 /// Runs the kubelet in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
+pub async fn start(matches: &ArgMatches, shared: &ProcessContext) -> Result<()> {
     serve(matches, config(matches)?, shared).await
 }
 
@@ -166,10 +166,10 @@ pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     crate::log::to_stderr(tracing::Level::INFO);
     let config = config(matches)?;
-    component::run(async { serve(matches, config, &Shared::default()).await })
+    component::run(async { serve(matches, config, &ProcessContext::default()).await })
 }
 
-async fn serve(matches: &ArgMatches, mut config: Config, shared: &Shared) -> Result<()> {
+async fn serve(matches: &ArgMatches, mut config: Config, shared: &ProcessContext) -> Result<()> {
     let inside = shared.inside.as_ref();
     crate::oom::set_score(config.oom_score_adj);
     bootstrap(matches, &config).await?;
@@ -207,7 +207,7 @@ async fn serve(matches: &ArgMatches, mut config: Config, shared: &Shared) -> Res
 }
 
 /// Returns the gate that delays pods until the network policies of this process are known.
-fn gate(shared: &Shared) -> Gate {
+fn gate(shared: &ProcessContext) -> Gate {
     let gate = Arc::clone(&shared.gate);
     Arc::new(move |pod, ips| {
         let gate = Arc::clone(&gate);
@@ -272,10 +272,10 @@ fn settings() -> client::Settings {
     client::Settings { user_agent: format!("kubelet/{}", ::kubelet::node::VERSION), ..Default::default() }
 }
 
-fn client(matches: &ArgMatches, flag: &str, inside: Option<&Inside>) -> Result<Client> {
+fn client(matches: &ArgMatches, flag: &str, inside: Option<&InProcessServer>) -> Result<Client> {
     let Some(file) = text(matches, flag) else { bail!("--{flag} is required") };
     let settings = settings();
-    Reach::new(Some(Path::new(file)), None, inside)?.client(settings)
+    ApiEndpoint::new(Some(Path::new(file)), None, inside)?.client(settings)
 }
 
 fn config(matches: &ArgMatches) -> Result<Config> {

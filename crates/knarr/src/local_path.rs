@@ -14,7 +14,7 @@ use controller::{Configs, Controller, SideEffect, SideEffects};
 use controller_runtime::{Caches, Driver};
 use controllers::local_path::{self, LocalPath};
 
-use crate::component::{self, Inside, Reach, host};
+use crate::component::{self, ApiEndpoint, InProcessServer, host};
 
 /// Number of claims and volumes that are reconciled concurrently.
 const WORKERS: usize = 4;
@@ -45,9 +45,9 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 /// Runs in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
+pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
-    let reach = Reach::new(flags.kubeconfig.as_deref(), None, inside)?;
+    let reach = ApiEndpoint::new(flags.kubeconfig.as_deref(), None, inside)?;
     let folders = Folders::new(&flags.root).with_context(|| format!("invalid --root {}", flags.root.display()))?;
     let root = folders.0.to_str().context("--root must be UTF-8")?.to_owned();
     let node = flags.hostname_override.unwrap_or_else(host);

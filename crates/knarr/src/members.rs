@@ -12,16 +12,16 @@ use crate::up::plan::{Layout, Store};
 
 /// List and remove members of the replicated store.
 #[derive(Args, Debug)]
-struct Asked {
+struct MembersArgs {
     /// Data directory of the cluster.
     #[arg(long, default_value = "/var/lib/knarr", global = true)]
     data_dir: PathBuf,
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<MembersCommand>,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
+enum MembersCommand {
     /// List members.
     Ls,
     /// Remove a member that does not come back. Its server must not run.
@@ -32,11 +32,11 @@ enum What {
 }
 
 pub fn arguments(command: clap::Command) -> clap::Command {
-    Asked::augment_args(command)
+    MembersArgs::augment_args(command)
 }
 
 pub fn run(matches: &ArgMatches) -> Result<()> {
-    let Asked { data_dir, what } = Asked::from_arg_matches(matches)?;
+    let MembersArgs { data_dir, what } = MembersArgs::from_arg_matches(matches)?;
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(async {
         let members = of(&data_dir)?.with_context(|| {
@@ -44,7 +44,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             format!("the cluster in {folder} has no replicated store: only `knarr server` has one, not `knarr up`")
         })?;
         let known = rows(&members).await?;
-        let Some(What::Rm { name }) = what else {
+        let Some(MembersCommand::Rm { name }) = what else {
             outln!("{:<18} {:<24} {:<10} {:<10} PEERS", "ID", "NAME", "ROLE", "ALARM");
             for Row { member, role, alarm } in known {
                 let peers = member.peer_urls.join(",");

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use client::config::{Pem, Tls};
 use metrics_server::{Certificate, Kubelets, Scraper, Server};
 
-use crate::component::{self, Inside, Reach, duration, level};
+use crate::component::{self, ApiEndpoint, InProcessServer, duration, level};
 use crate::health;
 use crate::output::outln;
 
@@ -85,7 +85,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 /// Serves in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
+pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     ensure!(flags.metric_resolution >= RESOLUTION_MIN, "--metric-resolution must be at least 10s");
     let vain = WITHOUT_MEANING.split_whitespace().filter(|name| matches.contains_id(name));
@@ -93,7 +93,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
     if !vain.is_empty() {
         tracing::warn!(flags = vain.join("these flags have no effect"), "these flags have no effect here");
     }
-    let reach = Reach::new(flags.kubeconfig.as_deref(), None, inside)?;
+    let reach = ApiEndpoint::new(flags.kubeconfig.as_deref(), None, inside)?;
     let settings = client::Settings { user_agent: "metrics-server".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
     let listener = health::listen(flags.bind_address, flags.secure_port).await?;
@@ -120,7 +120,7 @@ fn certificate(flags: &Flags) -> Result<Certificate> {
 }
 
 /// Returns the kubelet client. It authenticates with the same credentials as to the API server.
-fn kubelets(flags: &Flags, reach: &Reach) -> Kubelets {
+fn kubelets(flags: &Flags, reach: &ApiEndpoint) -> Kubelets {
     let mut config = reach.config.clone();
     let authority = flags.kubelet_certificate_authority.clone().map(Pem::File);
     config.tls = Tls {

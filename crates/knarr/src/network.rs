@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Arg, ArgMatches, Command, value_parser};
 
-use crate::component::{self, Reach, Shared};
+use crate::component::{self, ApiEndpoint, ProcessContext};
 
 /// Time limit for handing addresses over to other nodes at exit. After it, the other nodes detect the failure.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -48,13 +48,13 @@ pub fn arguments(command: Command) -> Command {
 /// Maintains routes and policies until SIGTERM or SIGINT. They stay in place at exit.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     crate::log::to_stderr(tracing::Level::INFO);
-    component::run_stateless(async { start(matches, &Shared::default()).await })
+    component::run_stateless(async { start(matches, &ProcessContext::default()).await })
 }
 
 /// Runs in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
+pub async fn start(matches: &ArgMatches, shared: &ProcessContext) -> Result<()> {
     let kubeconfig = matches.get_one::<String>("kubeconfig").map(Path::new);
-    let reach = Reach::new(kubeconfig, None, shared.inside.as_ref())?;
+    let reach = ApiEndpoint::new(kubeconfig, None, shared.inside.as_ref())?;
     let node = matches.get_one::<String>("hostname-override").expect("it is required");
     let mtu = matches.get_one::<u32>("mtu").copied();
     let settings = client::Settings { user_agent: "knarr-network".to_owned(), ..client::Settings::default() };

@@ -21,11 +21,11 @@ struct Node {
     #[arg(long, default_value = "/var/lib/knarr", global = true)]
     data_dir: PathBuf,
     #[command(subcommand)]
-    what: What,
+    what: NodeCommand,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
+enum NodeCommand {
     /// Add a node, and wait until it is ready.
     Add {
         /// Name of the node.
@@ -49,7 +49,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Node { data_dir, what } = Node::from_arg_matches(matches)?;
     let nodes = Nodes::open(&data_dir);
-    if let What::Ls = what {
+    if let NodeCommand::Ls = what {
         nodes.names()?.iter().for_each(|name| outln!("{name}"));
         return Ok(());
     }
@@ -60,13 +60,13 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     );
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match what {
-        What::Ls => {}
-        What::Add { name, offer } => {
+        NodeCommand::Ls => {}
+        NodeCommand::Add { name, offer } => {
             nodes.add_with(&name, &offer)?;
             executor.block_on(async { ready::node_as(token::admin(&data_dir)?, name.clone()).await })?;
             outln!("node {name} is ready");
         }
-        What::Rm { name } => {
+        NodeCommand::Rm { name } => {
             nodes.remove(&name)?;
             let folder = nodes.folder_of(&name);
             if folder.join("knarr.lock").is_file() {

@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use kube_proxy::config::{Config, Mode};
-use kube_proxy::health::Told;
+use kube_proxy::health::HealthReport;
 use kube_proxy::metrics::Metrics;
 
-use crate::component::{self, Inside, Reach};
+use crate::component::{self, ApiEndpoint, InProcessServer};
 
 /// Supported flags with a value, and their help.
 const VALUES: &[(&str, &str)] = &[
@@ -104,7 +104,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 /// Runs in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
+pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> Result<()> {
     if is_on(matches, "cleanup") {
         return kube_proxy::run::clean_up().context("failed to remove the rules");
     }
@@ -125,10 +125,10 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
         kube_proxy::iptables::check().context("failed to set up iptables mode")?;
     }
     let kubeconfig = text(matches, "kubeconfig").map(str::to_owned).or_else(|| config.kubeconfig.clone());
-    let reach = Reach::new(kubeconfig.as_deref().map(Path::new), text(matches, "master"), inside)?;
+    let reach = ApiEndpoint::new(kubeconfig.as_deref().map(Path::new), text(matches, "master"), inside)?;
     let settings = client::Settings { user_agent: "kube-proxy".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
-    let well = Arc::new(RwLock::new(Told::default()));
+    let well = Arc::new(RwLock::new(HealthReport::default()));
     if let Some(address) = config.healthz {
         let listener =
             tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;

@@ -11,12 +11,12 @@ use ::scheduler::config::Configuration;
 use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, FromArgMatches};
 use client::Client;
-use component_base::election::{Election, Ended};
+use component_base::election::{Election, LeadershipEnd};
 use component_base::health::Endpoint;
 use controller_runtime::Caches;
 use tokio::task::JoinSet;
 
-use crate::component::{self, Inside, Reach};
+use crate::component::{self, ApiEndpoint, InProcessServer};
 use crate::health::{self, Health};
 use flags::Flags;
 
@@ -28,7 +28,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 }
 
 /// Runs the scheduler in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
+pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     let configuration = flags.configuration(matches)?;
     serve(&flags, configuration, inside).await
@@ -43,10 +43,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     component::run_stateless(serve(&flags, configuration, None))
 }
 
-async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&Inside>) -> Result<()> {
+async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&InProcessServer>) -> Result<()> {
     let kubeconfig = Path::new(&configuration.client.kubeconfig);
     let kubeconfig = (!kubeconfig.as_os_str().is_empty()).then_some(kubeconfig);
-    let reach = Reach::new(kubeconfig, flags.master.as_deref(), inside)?;
+    let reach = ApiEndpoint::new(kubeconfig, flags.master.as_deref(), inside)?;
     let settings = client::Settings {
         user_agent: "kube-scheduler".to_owned(),
         qps: configuration.client.qps as f32,
@@ -87,8 +87,8 @@ async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&Insi
     let ended = election.lead(|| async { failure = work().await }, crate::etcd::signal()).await;
     failure?;
     match ended {
-        Ended::Released => Ok(()),
-        Ended::Lost => Err(component::LeadershipLost.into()),
+        LeadershipEnd::Released => Ok(()),
+        LeadershipEnd::Lost => Err(component::LeadershipLost.into()),
     }
 }
 

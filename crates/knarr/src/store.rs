@@ -209,7 +209,7 @@ fn check(data_dir: &Path) -> Result<()> {
             state.hash_kv(0)?
         ),
     }
-    let Some(log::Inspected { identity: (cluster, member), contents }) = log::inspect(&disk)? else {
+    let Some(log::Inspection { identity: (cluster, member), contents }) = log::inspect(&disk)? else {
         outln!("log: none");
         return Ok(());
     };

@@ -26,11 +26,11 @@ struct Tokens {
     #[arg(long, default_value = "/var/lib/knarr", global = true)]
     data_dir: PathBuf,
     #[command(subcommand)]
-    what: What,
+    what: TokenCommand,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
+enum TokenCommand {
     /// Create a token and print it.
     Create {
         /// Lifetime of the token.
@@ -59,10 +59,14 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     executor.block_on(async {
         let client = admin(&data_dir)?;
         match what {
-            What::Create { ttl, server: false } => outln!("{}", create(&client, &data_dir, ttl, &[GROUP]).await?),
-            What::Create { ttl, server: true } => outln!("{}", create_for_server(&client, &data_dir, ttl).await?),
-            What::Ls => list(&client).await?,
-            What::Rm { id } => {
+            TokenCommand::Create { ttl, server: false } => {
+                outln!("{}", create(&client, &data_dir, ttl, &[GROUP]).await?)
+            }
+            TokenCommand::Create { ttl, server: true } => {
+                outln!("{}", create_for_server(&client, &data_dir, ttl).await?)
+            }
+            TokenCommand::Ls => list(&client).await?,
+            TokenCommand::Rm { id } => {
                 let name = format!("bootstrap-token-{id}");
                 let target = Target::named(&SECRETS, NAMESPACE, &name);
                 client

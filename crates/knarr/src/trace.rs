@@ -93,7 +93,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     Ok(())
 }
 
-async fn follow(client: &Client, trace: &Trace, records: &[chain::Record]) -> Result<Vec<chain::Step>> {
+async fn follow(client: &Client, trace: &Trace, records: &[chain::Record]) -> Result<Vec<chain::TraceEvent>> {
     let (kind, name) =
         trace.object.split_once('/').context("the object must be given as KIND/NAME, such as deployment/web")?;
     let resource = resource(client, kind).await?;

@@ -30,10 +30,10 @@ pub use disk::Disk;
 pub use instance::Instance;
 use nodes::Nodes;
 pub use offer::Offer;
-use plan::{Layout, Place, Row};
+use plan::{Layout, Placement, Row};
 pub use steps::Steps;
 
-use crate::component::{self, Inside, Shared};
+use crate::component::{self, InProcessServer, ProcessContext};
 
 /// Run a cluster on this host.
 #[derive(Args, Debug, Clone)]
@@ -170,7 +170,7 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     let pki = Pki::open(&layout.pki())?;
     certificates(&pki, &layout)?;
     steps.done("certificates");
-    let (mut running, inside, gate) = (JoinSet::new(), Inside::new(), Arc::default());
+    let (mut running, inside, gate) = (JoinSet::new(), InProcessServer::new(), Arc::default());
     if options.static_pods {
         static_pods::write(options, &layout, &pki)?;
     }
@@ -183,8 +183,8 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     for (row, flags) in rows {
         let asked_by = layout.user(row.kubeconfig).context("every component has a user")?;
         let inside = (!options.static_pods).then(|| inside.asked_by(asked_by));
-        start(row, flags, Shared { inside, gate: Arc::clone(&gate) }, &mut running)?;
-        if row.place == Place::Store {
+        start(row, flags, ProcessContext { inside, gate: Arc::clone(&gate) }, &mut running)?;
+        if row.place == Placement::Store {
             until(&mut running, ready::member(options, &layout)).await?;
             steps.done("store");
         }
@@ -231,7 +231,7 @@ fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
 }
 
 /// Starts a component. It is restarted when it loses its leader lease.
-pub fn start(row: &'static Row, flags: Vec<String>, shared: Shared, running: &mut Parts) -> Result<()> {
+pub fn start(row: &'static Row, flags: Vec<String>, shared: ProcessContext, running: &mut Parts) -> Result<()> {
     let command = (row.arguments)(clap::Command::new(row.name).no_binary_name(true));
     let matches = command.try_get_matches_from(flags).with_context(|| format!("invalid flags of {}", row.name))?;
     running.spawn(async move {

@@ -16,8 +16,8 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use admission::reinvocation::Reinvocation;
-use admission::webhooks::{Answer, Failure, Hook, Phase, Review, is_exempt};
-use admission::{Attributes, Chain, Flags, Link, Notes, Operation, Seen};
+use admission::webhooks::{AdmissionResponse, Failure, Hook, Phase, Review, is_exempt};
+use admission::{Attributes, Chain, Flags, Link, Notes, Operation, VersionedKind};
 use api_registry::conversion::to_stored;
 use api_registry::decode;
 use apimachinery::field_validation::FieldValidation;
@@ -41,13 +41,13 @@ const GROUP: &str = "admissionregistration.k8s.io";
 
 /// The configured admission webhooks.
 pub struct Webhooks {
-    mutating: Configured,
-    validating: Configured,
+    mutating: CachedWebhooks,
+    validating: CachedWebhooks,
     images: Option<Images>,
 }
 
 /// The webhooks of one configuration kind, parsed again when one of its objects changes.
-struct Configured {
+struct CachedWebhooks {
     /// Whether the admission plugin that calls them is enabled.
     on: bool,
     plural: &'static str,
@@ -75,9 +75,9 @@ impl Webhooks {
     pub fn of(chain: &Chain, flags: &Flags) -> Result<Self, ConfigError> {
         const IMAGES: &str = "ImagePolicyWebhook";
         let images = chain.has(IMAGES).then(|| Images::of(flags.config.get(IMAGES))).transpose()?;
-        let configured = |plugin: &str, plural| -> Result<Configured, CredentialsError> {
+        let configured = |plugin: &str, plural| -> Result<CachedWebhooks, CredentialsError> {
             let credentials = Credentials::of(flags.config.get(plugin))?;
-            Ok(Configured { on: chain.has(plugin), plural, credentials, read: RwLock::default() })
+            Ok(CachedWebhooks { on: chain.has(plugin), plural, credentials, read: RwLock::default() })
         };
         Ok(Self {
             images,
@@ -87,7 +87,7 @@ impl Webhooks {
     }
 }
 
-impl Configured {
+impl CachedWebhooks {
     /// Returns all webhooks, in the order of their configurations' names.
     fn hooks(&self, state: &State, attributes: &Attributes<'_>) -> Arc<Vec<Callable>> {
         let table = state.table();
@@ -311,7 +311,7 @@ async fn concerned<'a>(
     hook: &Hook,
     attributes: &Attributes<'a>,
     object: &Value,
-) -> Result<Option<(Seen<'a>, Review)>, Status> {
+) -> Result<Option<(VersionedKind<'a>, Review)>, Status> {
     let Some(seen) = hook.selects(attributes, object, state)? else { return Ok(None) };
     let old = match attributes.old {
         Some(old) => shown(state, attributes, old, seen).await?,
@@ -323,7 +323,12 @@ async fn concerned<'a>(
 }
 
 /// Converts an object to the version that a webhook matches.
-async fn shown(state: &State, attributes: &Attributes<'_>, object: &Value, seen: Seen<'_>) -> Result<Value, Status> {
+async fn shown(
+    state: &State,
+    attributes: &Attributes<'_>,
+    object: &Value,
+    seen: VersionedKind<'_>,
+) -> Result<Value, Status> {
     if object.is_null() || attributes.part().is_some() {
         return Ok(object.clone());
     }
@@ -331,7 +336,7 @@ async fn shown(state: &State, attributes: &Attributes<'_>, object: &Value, seen:
 }
 
 /// Decodes a patched object as its kind does: unknown fields are dropped, defaults applied.
-fn fit(attributes: &Attributes<'_>, patched: Value, seen: Seen<'_>) -> Result<Value, Status> {
+fn fit(attributes: &Attributes<'_>, patched: Value, seen: VersionedKind<'_>) -> Result<Value, Status> {
     let fit = match attributes.part() {
         Some(gvk) => decode::plain_again(patched, gvk),
         None => decode::again(patched, seen.kind, seen.version, FieldValidation::Ignore),
@@ -344,7 +349,7 @@ async fn taken_back(
     state: &State,
     attributes: &Attributes<'_>,
     mut object: Value,
-    seen: Seen<'_>,
+    seen: VersionedKind<'_>,
 ) -> Result<Value, Status> {
     if attributes.part().is_some() {
         return Ok(object);
@@ -377,7 +382,7 @@ impl Callable {
             .map_err(|error| error.to_string())
             .and_then(|(code, body)| read(code.as_u16(), &body))
             .map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
-        Answer::read(phase, version, review, &answer)?.take(&self.hook, notes)
+        AdmissionResponse::read(phase, version, review, &answer)?.take(&self.hook, notes)
     }
 }
 

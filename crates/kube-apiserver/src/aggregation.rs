@@ -24,10 +24,10 @@ use openapi::merged::Foreign;
 
 pub use follow::run;
 
-use crate::backend::{Backend, Unresolved};
+use crate::backend::{Backend, ResolveError};
 use crate::proxy::{ProxyError, Stream, Target, headers};
-use crate::request::Asked;
-use crate::response::{self, Answer};
+use crate::request::RequestInfo;
+use crate::response::{self, HttpResponse};
 use crate::state::State;
 
 /// Client identity and CAs of the aggregation layer, from flags.
@@ -44,11 +44,11 @@ pub struct Config {
 /// The registered API group versions that extension API servers serve.
 pub struct Aggregation {
     config: Config,
-    served: RwLock<Arc<Served>>,
+    served: RwLock<Arc<ExtensionServers>>,
 }
 
 /// Extension API servers by API group and version.
-type Served = BTreeMap<(String, String), Arc<Behind>>;
+type ExtensionServers = BTreeMap<(String, String), Arc<Behind>>;
 
 /// A group version that an extension API server serves, with its discovery documents.
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ impl Aggregation {
         make(&foreign)
     }
 
-    fn served(&self) -> Arc<Served> {
+    fn served(&self) -> Arc<ExtensionServers> {
         self.served.read().expect("no holder panics").clone()
     }
 
@@ -137,7 +137,7 @@ impl Aggregation {
 }
 
 /// Proxies a request to the extension API server that serves it.
-pub async fn serve(state: &State, behind: &Behind, asked: &Asked, user: &User, stream: Stream) -> Answer {
+pub async fn serve(state: &State, behind: &Behind, asked: &RequestInfo, user: &User, stream: Stream) -> HttpResponse {
     if !behind.remote.available {
         return unavailable();
     }
@@ -150,7 +150,12 @@ pub async fn serve(state: &State, behind: &Behind, asked: &Asked, user: &User, s
     }
 }
 
-async fn pass(target: &Target, asked: &Asked, user: &User, mut stream: Stream) -> Result<Answer, ProxyError> {
+async fn pass(
+    target: &Target,
+    asked: &RequestInfo,
+    user: &User,
+    mut stream: Stream,
+) -> Result<HttpResponse, ProxyError> {
     let mut passed = headers::forwarded(&asked.headers, asked.from);
     identity::show(&mut passed, user)?;
     let client = stream.upgrade.take().filter(|_| headers::is_upgrade(&asked.headers));
@@ -168,7 +173,7 @@ async fn pass(target: &Target, asked: &Asked, user: &User, mut stream: Stream) -
 }
 
 /// Resolves the connection target of an extension API server.
-fn target(state: &State, remote: &Remote, tls: Tls, path: String) -> Result<Target, Unresolved> {
+fn target(state: &State, remote: &Remote, tls: Tls, path: String) -> Result<Target, ResolveError> {
     let backend = Backend::Service {
         namespace: remote.namespace.clone(),
         name: remote.service.clone(),
@@ -178,7 +183,7 @@ fn target(state: &State, remote: &Remote, tls: Tls, path: String) -> Result<Targ
     Ok(Target { route: state.backends.route(&backend, state)?, tls, path })
 }
 
-fn unavailable() -> Answer {
+fn unavailable() -> HttpResponse {
     response::text(503, "service unavailable\n")
 }
 

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use admission::View;
-use api::core::service::allocation::{Claim, Config, Plan, RandomSource, Refusal, Taken};
+use api::core::service::allocation::{AllocationError, AllocationLookup, Claim, Config, Plan, RandomSource};
 use api::kind::{Kind, Persistence};
 use api_registry::decode::kind_name;
 use api_registry::options::WriteOptions;
@@ -48,8 +48,8 @@ pub fn plan(
 ) -> Result<Plan, Status> {
     let Some(allocates) = &kind.allocates else { return Ok(Plan::default()) };
     (allocates.plan)(object, old, &state.ranges, state, chance).map_err(|refusal| match refusal {
-        Refusal::Invalid(errors) => Status::invalid(kind_name(kind), Meta::of(object).name(), &errors),
-        Refusal::Internal(why) => Status::internal_error(why),
+        AllocationError::Invalid(errors) => Status::invalid(kind_name(kind), Meta::of(object).name(), &errors),
+        AllocationError::Internal(why) => Status::internal_error(why),
     })
 }
 
@@ -114,7 +114,7 @@ fn object(claim: Claim, owner: &Value) -> Value {
     }
 }
 
-impl Taken for State {
+impl AllocationLookup for State {
     fn ip(&self, ip: IpAddr) -> Option<Str> {
         let found = self.object("networking.k8s.io", "ipaddresses", "", &ip.to_string())?;
         let owner = found.at(&["spec", "parentRef"])?;

@@ -12,7 +12,7 @@ use ::audit::log::rotation::Rotation;
 use ::audit::log::{Format, line};
 use ::audit::options::Mode;
 use ::audit::truncate::{Limits, cut};
-use ::audit::{Attributes, Event, Level, Policy, User, Verdict};
+use ::audit::{Attributes, AuditDecision, Event, Level, Policy, User};
 use component_base::LogFile;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -84,7 +84,7 @@ impl Carriers {
 /// An event could not be written in a blocking-strict mode; the request must be rejected.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("failed to store audit event")]
-pub struct Unwritten;
+pub struct WriteError;
 
 struct Sink {
     name: &'static str,
@@ -122,7 +122,7 @@ impl Audit {
     }
 
     /// Evaluates the policy for a request. Returns `None` if the level is `None`.
-    pub fn verdict(&self, attributes: &Attributes<'_>) -> Option<Verdict> {
+    pub fn verdict(&self, attributes: &Attributes<'_>) -> Option<AuditDecision> {
         Some(self.policy.as_ref()?.evaluate(attributes)).filter(|verdict| verdict.level != Level::None)
     }
 
@@ -132,18 +132,18 @@ impl Audit {
     }
 
     /// Writes the RequestReceived event. Fails if the request must be rejected because the event was not written.
-    pub fn write_first(&self, event: &Event) -> Result<(), Unwritten> {
+    pub fn write_first(&self, event: &Event) -> Result<(), WriteError> {
         self.send(event).inspect_err(|_| self.metrics.audit_rejected.with(&[]).add(1))
     }
 
-    fn send(&self, event: &Event) -> Result<(), Unwritten> {
+    fn send(&self, event: &Event) -> Result<(), WriteError> {
         self.metrics.audit_events.with(&[]).add(1);
         let mut result = Ok(());
         for sink in &self.sinks {
             if !sink.send(event.clone()) {
                 self.metrics.audit_errors.with(&[sink.name]).add(1);
                 if sink.mode == Mode::BlockingStrict {
-                    result = Err(Unwritten);
+                    result = Err(WriteError);
                 }
             }
         }

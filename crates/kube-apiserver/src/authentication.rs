@@ -7,15 +7,15 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use admission::{Known, View};
+use admission::{CachedObject, View};
 use apimachinery::Str;
 use apimachinery::status::Status;
 use apimachinery::time::Time;
 use auth::keys::PrivateKey;
-use auth::service_account::bound::{self, Found, Lookup};
+use auth::service_account::bound::{self, BoundObjects, Lookup};
 use auth::service_account::request;
 use auth::service_account::token::Checker;
-use auth::token_review::Answer;
+use auth::token_review::AuthenticationResponse;
 use auth::{User, bearer, bootstrap_token, headers, impersonation, request_header};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
@@ -23,8 +23,8 @@ use http::header::{AUTHORIZATION, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCO
 pub use issuers::Issuers;
 pub use webhook::Webhook;
 
-use crate::reload::Reloaded;
-use crate::request::Asked;
+use crate::reload::ReloadedValue;
+use crate::request::RequestInfo;
 use crate::state::{State, now};
 
 /// The configured authenticators.
@@ -33,7 +33,7 @@ pub struct Authenticators {
     /// Static tokens that are configured in the process, not in a file.
     pub tokens: BTreeMap<Str, User>,
     /// `--token-auth-file`.
-    pub token_file: Option<Reloaded<BTreeMap<Str, User>>>,
+    pub token_file: Option<ReloadedValue<BTreeMap<Str, User>>>,
     pub service_accounts: Option<ServiceAccounts>,
     /// Whether Secrets of type bootstrap.kubernetes.io/token authenticate (`--enable-bootstrap-token-auth`).
     pub bootstrap_tokens: bool,
@@ -93,7 +93,7 @@ const UNKNOWN_TOKEN: &str = "invalid bearer token";
 impl Authenticators {
     /// Authenticates a request. Invalid credentials are rejected; missing ones are anonymous where allowed. The
     /// credentials are removed from the request.
-    pub async fn identify(&self, asked: &mut Asked, peer: &Peer, state: &State) -> Result<User, Status> {
+    pub async fn identify(&self, asked: &mut RequestInfo, peer: &Peer, state: &State) -> Result<User, Status> {
         let peer = &*peer.current(now());
         if let (Some(config), Some(proxy)) = (&self.request_header, &peer.proxy)
             && let Ok(Some(user)) = config.authenticate(proxy, &pairs(&asked.headers))
@@ -131,9 +131,14 @@ impl Authenticators {
     }
 
     /// Authenticates a token for one of `audiences`; otherwise returns the reason of the rejection.
-    pub async fn by_token(&self, token: &str, audiences: &[Str], state: &State) -> Result<Answer, String> {
+    pub async fn by_token(
+        &self,
+        token: &str,
+        audiences: &[Str],
+        state: &State,
+    ) -> Result<AuthenticationResponse, String> {
         if let Some(user) = self.static_token(token) {
-            return Ok(Answer { user: known(user), audiences: audiences.to_vec() });
+            return Ok(AuthenticationResponse { user: known(user), audiences: audiences.to_vec() });
         }
         if let Some(accounts) = &self.service_accounts
             && let Some(checked) = accounts
@@ -142,19 +147,19 @@ impl Authenticators {
                 .map_err(|error| format!("[{UNKNOWN_TOKEN}, {error}]"))?
         {
             let verdict = judge(&checked.bound, state).map_err(|refusal| format!("[{UNKNOWN_TOKEN}, {refusal}]"))?;
-            return Ok(Answer { user: known(verdict.user), audiences: checked.audiences });
+            return Ok(AuthenticationResponse { user: known(verdict.user), audiences: checked.audiences });
         }
         if self.bootstrap_tokens
             && let Some(token) = bootstrap_token::Token::parse(token)
             && let Some(secret) = state.object("", "secrets", "kube-system", &token.secret_name())
             && let Ok(user) = token.user(&secret, now())
         {
-            return Ok(Answer { user: known(user), audiences: audiences.to_vec() });
+            return Ok(AuthenticationResponse { user: known(user), audiences: audiences.to_vec() });
         }
         if let Some(issuers) = &self.issuers
             && let Some(user) = issuers.check(token).await.map_err(|error| format!("[{UNKNOWN_TOKEN}, {error}]"))?
         {
-            return Ok(Answer { user: known(user), audiences: audiences.to_vec() });
+            return Ok(AuthenticationResponse { user: known(user), audiences: audiences.to_vec() });
         }
         if let Some(webhook) = &self.webhook
             && let Some(answer) = webhook
@@ -162,7 +167,7 @@ impl Authenticators {
                 .await
                 .map_err(|error| format!("[{UNKNOWN_TOKEN}, {error}]"))?
         {
-            return Ok(Answer { user: known(answer.user), audiences: answer.audiences });
+            return Ok(AuthenticationResponse { user: known(answer.user), audiences: answer.audiences });
         }
         Err(UNKNOWN_TOKEN.to_owned())
     }
@@ -194,8 +199,8 @@ fn shown_token(headers: &mut HeaderMap) -> Result<Option<String>, NoToken> {
 struct NoToken;
 
 /// Checks that the objects a service account token is bound to still exist.
-fn judge(bound: &bound::Bound, view: &dyn View) -> Result<bound::Verdict, bound::Refusal> {
-    let mut objects: [Option<Known>; 4] = [None, None, None, None];
+fn judge(bound: &bound::Bound, view: &dyn View) -> Result<bound::ValidationResult, bound::Rejection> {
+    let mut objects: [Option<CachedObject>; 4] = [None, None, None, None];
     for lookup in bound.lookups() {
         let (slot, found) = match lookup {
             Lookup::Account(namespace, name) => (0, view.object("", "serviceaccounts", namespace, name)),
@@ -206,8 +211,12 @@ fn judge(bound: &bound::Bound, view: &dyn View) -> Result<bound::Verdict, bound:
         objects[slot] = found;
     }
     let [account, pod, secret, node] = &objects;
-    let found =
-        Found { account: account.as_deref(), pod: pod.as_deref(), secret: secret.as_deref(), node: node.as_deref() };
+    let found = BoundObjects {
+        account: account.as_deref(),
+        pod: pod.as_deref(),
+        secret: secret.as_deref(),
+        node: node.as_deref(),
+    };
     bound::judge(bound, &found, now())
 }
 

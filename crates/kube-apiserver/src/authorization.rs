@@ -41,7 +41,7 @@ pub trait Learner: Send + Sync {
 impl Authorization {
     /// Creates an authorizer that allows everything to members of `system:masters`.
     pub fn new() -> Self {
-        Self { modes: vec![Mode::Fixed(Box::new(auth::Privileged(auth::user::MASTERS)))] }
+        Self { modes: vec![Mode::Fixed(Box::new(auth::PrivilegedGroup(auth::user::MASTERS)))] }
     }
 
     /// Adds an authorizer without state from the watch cache.
@@ -138,7 +138,7 @@ impl Learner for RwLock<Node> {
 }
 
 /// A kind that is followed.
-struct Followed {
+struct FollowedKind {
     kind: Arc<Kind>,
     shelf: Arc<KindCache>,
     /// The revision up to which changes were applied; `None` before the first pass.
@@ -148,8 +148,8 @@ struct Followed {
 
 /// Keeps `learner` up to date with the cached objects of `kinds` until the process exits.
 pub async fn follow(cache: Arc<Cache>, kinds: Vec<Arc<Kind>>, learner: Arc<dyn Learner>) {
-    let follow = |kind: Arc<Kind>| Followed { shelf: cache.shelf(&kind), kind, at: None, known: BTreeSet::new() };
-    let mut followed: Vec<Followed> = kinds.into_iter().map(follow).collect();
+    let follow = |kind: Arc<Kind>| FollowedKind { shelf: cache.shelf(&kind), kind, at: None, known: BTreeSet::new() };
+    let mut followed: Vec<FollowedKind> = kinds.into_iter().map(follow).collect();
     let mut reached = cache.follow();
     cache.hold();
     loop {
@@ -163,7 +163,7 @@ pub async fn follow(cache: Arc<Cache>, kinds: Vec<Arc<Kind>>, learner: Arc<dyn L
     }
 }
 
-impl Followed {
+impl FollowedKind {
     /// Applies the changes up to `now`, or all objects if the changes are no longer kept.
     fn bring_up(&mut self, now: Revision, learner: &dyn Learner) {
         while let Some(at) = self.at {

@@ -22,7 +22,7 @@ use tower_service::Service as _;
 pub use client::transport::BoxError;
 pub(crate) use pool::go_text;
 pub use pool::{CallError, Pools};
-pub use resolve::{Directory, Routing, Unresolved, resolve};
+pub use resolve::{Directory, ResolveError, Routing, resolve};
 
 /// The target of an outgoing request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub struct Route {
 
 /// Reasons why a `clientConfig` is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum ClientConfigError {
     #[error("exactly one of url or service is required")]
     Neither,
     #[error("{0:?} is not an https URL")]
@@ -75,16 +75,16 @@ pub enum Malformed {
 
 impl Destination {
     /// Parses the `clientConfig` of an admission or conversion webhook.
-    pub fn of(client_config: &Value) -> Result<Self, Malformed> {
+    pub fn of(client_config: &Value) -> Result<Self, ClientConfigError> {
         let backend = match (client_config.str_at(&["url"]), client_config.get("service")) {
             (Some(url), None) => Backend::Url(parse_url(url)?),
             (None, Some(service)) => service_of(service)?,
-            _ => return Err(Malformed::Neither),
+            _ => return Err(ClientConfigError::Neither),
         };
         let certificate_authority = match client_config.str_at(&["caBundle"]) {
             None | Some("") => None,
             Some(text) => {
-                Some(Pem::Inline(Bytes::from(BASE64.decode(text.as_bytes()).map_err(|_| Malformed::Bundle)?)))
+                Some(Pem::Inline(Bytes::from(BASE64.decode(text.as_bytes()).map_err(|_| ClientConfigError::Bundle)?)))
             }
         };
         Ok(Self { backend, tls: Tls { certificate_authority, ..Tls::default() }, authorization: None })
@@ -113,16 +113,20 @@ async fn dial(mut connector: Connector, route: &Route) -> Result<hyper_util::rt:
     connector.call(address).await
 }
 
-fn parse_url(text: &str) -> Result<Uri, Malformed> {
-    let url: Uri = text.parse().map_err(|_| Malformed::Url(text.to_owned()))?;
-    if url.scheme_str() == Some("https") && url.host().is_some() { Ok(url) } else { Err(Malformed::Url(text.into())) }
+fn parse_url(text: &str) -> Result<Uri, ClientConfigError> {
+    let url: Uri = text.parse().map_err(|_| ClientConfigError::Url(text.to_owned()))?;
+    if url.scheme_str() == Some("https") && url.host().is_some() {
+        Ok(url)
+    } else {
+        Err(ClientConfigError::Url(text.into()))
+    }
 }
 
-fn service_of(service: &Value) -> Result<Backend, Malformed> {
+fn service_of(service: &Value) -> Result<Backend, ClientConfigError> {
     const HTTPS: i64 = 443;
     let text = |field: &str| service.str_at(&[field]).unwrap_or_default().to_owned();
     let port = service.get("port").and_then(Value::as_int).unwrap_or(HTTPS);
-    let port = u16::try_from(port).ok().filter(|port| *port > 0).ok_or(Malformed::Port(port))?;
+    let port = u16::try_from(port).ok().filter(|port| *port > 0).ok_or(ClientConfigError::Port(port))?;
     Ok(Backend::Service { namespace: text("namespace"), name: text("name"), port, path: text("path") })
 }
 
@@ -134,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_client_configuration_names_a_url_or_a_service() {
-        let check = |config: Value, expect: Result<Backend, Malformed>| {
+        let check = |config: Value, expect: Result<Backend, ClientConfigError>| {
             assert_eq!(Destination::of(&config).map(|destination| destination.backend), expect);
         };
         let service = |port, path: &str| {
@@ -144,9 +148,9 @@ mod tests {
         check(value!({"url": "https://a.example/x"}), Ok(Backend::Url("https://a.example/x".parse().unwrap())));
         check(value!({"service": {"namespace": "ns", "name": "s"}}), service(443, ""));
         check(value!({"service": {"namespace": "ns", "name": "s", "port": 8443, "path": "/p"}}), service(8443, "/p"));
-        check(value!({}), Err(Malformed::Neither));
-        check(value!({"url": "http://a"}), Err(Malformed::Url("http://a".into())));
-        check(value!({"service": {"port": 0}}), Err(Malformed::Port(0)));
-        check(value!({"url": "https://a", "caBundle": "%"}), Err(Malformed::Bundle));
+        check(value!({}), Err(ClientConfigError::Neither));
+        check(value!({"url": "http://a"}), Err(ClientConfigError::Url("http://a".into())));
+        check(value!({"service": {"port": 0}}), Err(ClientConfigError::Port(0)));
+        check(value!({"url": "https://a", "caBundle": "%"}), Err(ClientConfigError::Bundle));
     }
 }

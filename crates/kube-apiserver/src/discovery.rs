@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use api::kind::{Kind, Version};
-use api_registry::negotiate::{Accepted, FORMS, negotiate};
+use api_registry::negotiate::{FORMS, ResponseFormat, negotiate};
 use apimachinery::{Object, Value, json};
 use auth::service_account::openid;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, VARY,
 };
-use openapi::discovery::{self, Aggregated};
-use openapi::{Packed, merged, v2, v3};
+use openapi::discovery::{self, AggregatedVersion};
+use openapi::{CompressedDocument, merged, v2, v3};
 
 use crate::health;
-use crate::request::Asked;
-use crate::response::{self, Answer, PLAIN};
+use crate::request::RequestInfo;
+use crate::response::{self, HttpResponse, PLAIN};
 use crate::state::State;
 
 /// The Kubernetes version that this server implements.
@@ -23,24 +23,24 @@ pub const VERSION: &str = "v1.36.4";
 
 /// Cached OpenAPI documents by path, with the hash of their input.
 #[derive(Default)]
-pub struct Kept(Mutex<BTreeMap<String, (String, Arc<Packed>)>>);
+pub struct OpenApiCache(Mutex<BTreeMap<String, (String, Arc<CompressedDocument>)>>);
 
 /// Media types of aggregated discovery as clients write them in `Accept`.
-const AGGREGATED: [(&str, Aggregated, &str); 2] = [
+const AGGREGATED: [(&str, AggregatedVersion, &str); 2] = [
     (
         "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-        Aggregated::V2,
+        AggregatedVersion::V2,
         "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
     ),
     (
         "g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
-        Aggregated::V2Beta1,
+        AggregatedVersion::V2Beta1,
         "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
     ),
 ];
 
 /// Serves a non-resource path. Returns `None` if the path does not exist.
-pub async fn serve(state: &State, asked: &Asked) -> Option<Answer> {
+pub async fn serve(state: &State, asked: &RequestInfo) -> Option<HttpResponse> {
     let path = asked.info.path.trim_end_matches('/');
     if let Some(answer) = health::serve(state, path, asked.uri.query().unwrap_or_default()).await {
         return Some(answer);
@@ -70,10 +70,10 @@ fn with_table<R>(state: &State, make: impl FnOnce(&openapi::Table<'_>) -> R) -> 
 }
 
 /// Serves discovery: groups, versions and resources.
-fn described(state: &State, asked: &Asked, table: &openapi::Table<'_>, path: &str) -> Option<Answer> {
+fn described(state: &State, asked: &RequestInfo, table: &openapi::Table<'_>, path: &str) -> Option<HttpResponse> {
     let aggregated = aggregated(asked);
     let accepted = negotiate(header(asked, &ACCEPT), asked.is_pretty(), FORMS);
-    let accepted = accepted.unwrap_or(Accepted { pretty: asked.is_pretty(), ..PLAIN });
+    let accepted = accepted.unwrap_or(ResponseFormat { pretty: asked.is_pretty(), ..PLAIN });
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let document = match (parts.as_slice(), aggregated) {
         (["api"], Some((form, media))) => {
@@ -101,7 +101,7 @@ fn described(state: &State, asked: &Asked, table: &openapi::Table<'_>, path: &st
 }
 
 /// Returns the aggregated discovery form if the client prefers one.
-fn aggregated(asked: &Asked) -> Option<(Aggregated, &'static str)> {
+fn aggregated(asked: &RequestInfo) -> Option<(AggregatedVersion, &'static str)> {
     let compact: String = header(asked, &ACCEPT).chars().filter(|letter| !letter.is_whitespace()).collect();
     compact.split(',').find_map(|clause| {
         let (_, parameters) = clause.split_once(';')?;
@@ -111,7 +111,7 @@ fn aggregated(asked: &Asked) -> Option<(Aggregated, &'static str)> {
 }
 
 /// Serves a document with an ETag; returns 304 if the client has the document already.
-fn tagged(asked: &Asked, document: &Value, accepted: Accepted, media: &'static str) -> Answer {
+fn tagged(asked: &RequestInfo, document: &Value, accepted: ResponseFormat, media: &'static str) -> HttpResponse {
     let line = response::as_json(document);
     let tag = format!("\"{}\"", openapi::etag(&line));
     if header(asked, &IF_NONE_MATCH) == tag {
@@ -122,7 +122,7 @@ fn tagged(asked: &Asked, document: &Value, accepted: Accepted, media: &'static s
     stamped(answer, &tag)
 }
 
-fn stamped(mut answer: Answer, tag: &str) -> Answer {
+fn stamped(mut answer: HttpResponse, tag: &str) -> HttpResponse {
     let headers = answer.headers_mut();
     headers.insert(VARY, HeaderValue::from_static("Accept"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
@@ -133,14 +133,18 @@ fn stamped(mut answer: Answer, tag: &str) -> Answer {
 }
 
 /// Serves OpenAPI v2 as JSON or protobuf.
-fn swagger(state: &State, asked: &Asked) -> Answer {
+fn swagger(state: &State, asked: &RequestInfo) -> HttpResponse {
     with_table(state, |table| {
         let protobuf = header(asked, &ACCEPT).contains("com.github.proto-openapi.spec.v2");
         let (key, media) = if protobuf { ("v2.pb", v2::PROTOBUF) } else { ("v2", "application/json") };
         let packed = state.aggregation.with_foreign(|foreign| {
             state.documents.get(key, merged::swagger_hash(v2::document_hash(table), foreign), || {
                 let document = merged::swagger(v2::document(table), foreign);
-                if protobuf { Packed::new(&v2::to_protobuf(&document)) } else { Packed::json(&document) }
+                if protobuf {
+                    CompressedDocument::new(&v2::to_protobuf(&document))
+                } else {
+                    CompressedDocument::json(&document)
+                }
             })
         });
         packed_answer(asked, &packed, media)
@@ -148,12 +152,12 @@ fn swagger(state: &State, asked: &Asked) -> Answer {
 }
 
 /// Serves an OpenAPI v3 document. With the current hash in the URL the response can be cached forever.
-fn openapi3(state: &State, asked: &Asked, table: &openapi::Table<'_>, document: &str) -> Option<Answer> {
+fn openapi3(state: &State, asked: &RequestInfo, table: &openapi::Table<'_>, document: &str) -> Option<HttpResponse> {
     let hash = v3::document_hash(table, document)?;
     let key = format!("v3/{document}");
     let packed = state.documents.get(&key, hash.clone(), || {
         let document = v3::document(table, document).expect("what has a hash has a document");
-        Packed::json(&document)
+        CompressedDocument::json(&document)
     });
     let mut answer = packed_answer(asked, &packed, "application/json");
     if asked.query.get("hash") == Some(hash.as_str()) {
@@ -162,7 +166,7 @@ fn openapi3(state: &State, asked: &Asked, table: &openapi::Table<'_>, document: 
     Some(answer)
 }
 
-fn packed_answer(asked: &Asked, packed: &Packed, media: &'static str) -> Answer {
+fn packed_answer(asked: &RequestInfo, packed: &CompressedDocument, media: &'static str) -> HttpResponse {
     let tag = format!("\"{}\"", packed.etag());
     if header(asked, &IF_NONE_MATCH) == tag {
         return stamped(response::bytes(304, media, Vec::new()), &tag);
@@ -175,9 +179,9 @@ fn packed_answer(asked: &Asked, packed: &Packed, media: &'static str) -> Answer 
     stamped(response::bytes(200, media, packed.bytes()), &tag)
 }
 
-impl Kept {
+impl OpenApiCache {
     /// Returns the cached document; makes it again if the hash has changed.
-    fn get(&self, key: &str, hash: String, make: impl FnOnce() -> Packed) -> Arc<Packed> {
+    fn get(&self, key: &str, hash: String, make: impl FnOnce() -> CompressedDocument) -> Arc<CompressedDocument> {
         if let Some((have, packed)) = self.0.lock().expect("no holder panics").get(key)
             && *have == hash
         {
@@ -191,7 +195,7 @@ impl Kept {
 }
 
 /// Serves the OIDC discovery document and the JWKS of the service account issuer.
-fn issuer(state: &State, path: &str) -> Option<Answer> {
+fn issuer(state: &State, path: &str) -> Option<HttpResponse> {
     let accounts = state.authenticators.service_accounts.as_ref()?;
     let keys: Vec<_> = accounts.checker.keys.0.iter().map(|(_, key)| key.clone()).collect();
     if path == openid::KEYS_PATH {
@@ -203,7 +207,7 @@ fn issuer(state: &State, path: &str) -> Option<Answer> {
     Some(cached(plain(&document)))
 }
 
-fn cached(mut answer: Answer) -> Answer {
+fn cached(mut answer: HttpResponse) -> HttpResponse {
     let seconds = openid::MAX_AGE_SECONDS;
     if let Ok(value) = HeaderValue::from_str(&format!("public, max-age={seconds}")) {
         answer.headers_mut().insert(CACHE_CONTROL, value);
@@ -212,15 +216,15 @@ fn cached(mut answer: Answer) -> Answer {
 }
 
 /// Returns JSON that upstream always indents.
-fn indented(line: &[u8]) -> Answer {
+fn indented(line: &[u8]) -> HttpResponse {
     response::bytes(200, "application/json", json::indent(line))
 }
 
-fn plain(document: &Value) -> Answer {
+fn plain(document: &Value) -> HttpResponse {
     response::bytes(200, "application/json", json::to_vec(document))
 }
 
-fn header<'a>(asked: &'a Asked, name: &http::HeaderName) -> &'a str {
+fn header<'a>(asked: &'a RequestInfo, name: &http::HeaderName) -> &'a str {
     asked.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
@@ -271,6 +275,6 @@ fn version() -> Vec<u8> {
     format!("{{{}}}", fields.join(",")).into_bytes()
 }
 
-fn metrics(text: String) -> Answer {
+fn metrics(text: String) -> HttpResponse {
     response::bytes(200, "text/plain; version=0.0.4; charset=utf-8", text)
 }

@@ -25,7 +25,7 @@ pub struct Store {
 }
 
 /// A record of the store.
-pub struct Found {
+pub struct StoredValue {
     pub key: Bytes,
     /// The decrypted value; `None` if the key was deleted.
     pub value: Result<Option<Bytes>, encryptor::Error>,
@@ -37,7 +37,7 @@ pub struct Found {
 
 /// Changes that a watch delivers together.
 pub struct Batch {
-    pub changes: Vec<Found>,
+    pub changes: Vec<StoredValue>,
     /// All changes up to this revision have been delivered.
     pub revision: Revision,
 }
@@ -59,10 +59,10 @@ pub enum Error {
 /// The shared lease of new objects.
 struct Leases {
     life: Duration,
-    current: Mutex<Option<Shared>>,
+    current: Mutex<Option<SharedLease>>,
 }
 
-struct Shared {
+struct SharedLease {
     id: LeaseId,
     granted: Instant,
     objects: u32,
@@ -87,7 +87,7 @@ impl Store {
     }
 
     /// Reads a range, at a revision that is not compacted, and returns the store's revision. The read is linearizable.
-    pub async fn range(&self, range: Range) -> Result<(Vec<Found>, Revision), Error> {
+    pub async fn range(&self, range: Range) -> Result<(Vec<StoredValue>, Revision), Error> {
         let reply = self.client.range(range, Freshness::Linearizable).await?;
         let mut found = Vec::with_capacity(reply.records.len());
         for record in &reply.records {
@@ -147,21 +147,21 @@ impl Store {
         }
         let seconds = (self.leases.life + shared_for).as_secs().max(1);
         let id = self.client.lease(i64::try_from(seconds).unwrap_or(i64::MAX)).await?;
-        *current = Some(Shared { id, granted: Instant::now(), objects: 1 });
+        *current = Some(SharedLease { id, granted: Instant::now(), objects: 1 });
         Ok(id)
     }
 
-    async fn open(&self, record: &Record) -> Found {
+    async fn open(&self, record: &Record) -> StoredValue {
         let (key, revision) = (record.key_bytes(), record.mod_revision);
         if record.is_tombstone() {
-            return Found { key, value: Ok(None), revision, stale: false };
+            return StoredValue { key, value: Ok(None), revision, stale: false };
         }
         let Some(vault) = &self.vault else {
-            return Found { key, value: Ok(Some(record.value_bytes())), revision, stale: false };
+            return StoredValue { key, value: Ok(Some(record.value_bytes())), revision, stale: false };
         };
         match vault.open(&key, record.value_bytes()).await {
-            Ok((value, stale)) => Found { key, value: Ok(Some(value)), revision, stale },
-            Err(error) => Found { key, value: Err(error), revision, stale: false },
+            Ok((value, stale)) => StoredValue { key, value: Ok(Some(value)), revision, stale },
+            Err(error) => StoredValue { key, value: Err(error), revision, stale: false },
         }
     }
 }

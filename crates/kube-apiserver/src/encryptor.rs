@@ -16,7 +16,7 @@ use apimachinery::Str;
 use bytes::Bytes;
 use encryption::config::Reload;
 use encryption::kms::Keyring;
-use encryption::{Configuration, Opened, Transformers};
+use encryption::{Configuration, Decryption, Transformers};
 use tokio::task::JoinSet;
 
 use crate::state::now;
@@ -165,11 +165,11 @@ impl Encryptor {
             let request = {
                 let keyring = self.keyring.read().expect("no holder panics");
                 match transformers.open(&stored, key, &keyring)? {
-                    Opened::Value { bytes: Cow::Borrowed(bytes), stale } => {
+                    Decryption::Value { bytes: Cow::Borrowed(bytes), stale } => {
                         return Ok((stored.slice_ref(bytes), stale));
                     }
-                    Opened::Value { bytes: Cow::Owned(bytes), stale } => return Ok((bytes.into(), stale)),
-                    Opened::NeedsKey(request) => request,
+                    Decryption::Value { bytes: Cow::Owned(bytes), stale } => return Ok((bytes.into(), stale)),
+                    Decryption::NeedsKey(request) => request,
                 }
             };
             let service = rules.services.get(&request.service).filter(|_| fetches < FETCHES_MAX);

@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use apimachinery::Value;
 use auth::User;
-use flowcontrol::control::{Reconfigured, wait_until};
+use flowcontrol::control::{ReconfigureResult, wait_until};
 use flowcontrol::inflight::{self, InFlight, Pass};
 use flowcontrol::metrics::Snapshot;
-use flowcontrol::work::{List, Selection, Source, Stored};
+use flowcontrol::work::{List, Selection, Source, StoredObjects};
 use flowcontrol::{Classification, Digest, Estimate, FlowControl, Leave, Moment, Outcome, Target, Ticket};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 pub use watchers::{Watchers, Watching};
 
-use crate::request::Asked;
+use crate::request::RequestInfo;
 use crate::state::State;
 
 /// Concurrency limits of the server.
@@ -60,12 +60,12 @@ enum Control {
 pub struct Admission {
     /// The FlowSchema and priority level, if priority and fairness is enabled.
     pub classification: Option<Arc<Classification>>,
-    pub seat: Result<Seat, Rejected>,
+    pub seat: Result<Seat, TooManyRequests>,
 }
 
 /// The request was rejected with 429.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rejected {
+pub struct TooManyRequests {
     /// Value of the Retry-After header.
     pub retry_after_seconds: u32,
 }
@@ -73,16 +73,16 @@ pub struct Rejected {
 /// Permission to execute a request; released on drop.
 pub struct Seat {
     fairness: Arc<Fairness>,
-    held: Option<Held>,
+    held: Option<SeatGrant>,
 }
 
-enum Held {
+enum SeatGrant {
     Ticket(Ticket),
     Pass(Pass),
 }
 
 /// A position in a queue. Dropping it, as when the client disconnects, removes the request from the queue.
-struct Place<'a> {
+struct QueuePosition<'a> {
     fairness: &'a Arc<Fairness>,
     ticket: Option<Ticket>,
 }
@@ -114,7 +114,7 @@ impl Fairness {
     pub async fn admit(
         self: &Arc<Self>,
         state: &State,
-        asked: &Asked,
+        asked: &RequestInfo,
         user: &User,
         deadline: Option<Instant>,
     ) -> Admission {
@@ -151,14 +151,14 @@ impl Fairness {
                 let deadline = deadline.map(|deadline| self.moment(deadline));
                 self.wait(ticket, bell, wait_until(now, deadline)).await
             }
-            (Outcome::Admitted(ticket) | Outcome::Queued(ticket), _) => Ok(self.seat(Held::Ticket(ticket))),
-            (Outcome::Rejected { retry_after_seconds, .. }, _) => Err(Rejected { retry_after_seconds }),
+            (Outcome::Admitted(ticket) | Outcome::Queued(ticket), _) => Ok(self.seat(SeatGrant::Ticket(ticket))),
+            (Outcome::Rejected { retry_after_seconds, .. }, _) => Err(TooManyRequests { retry_after_seconds }),
         };
         Admission { classification: Some(classification), seat }
     }
 
     /// Applies new FlowSchemas and PriorityLevelConfigurations.
-    pub fn reconfigure(&self, schemas: &[Value], levels: &[Value]) -> Option<Reconfigured> {
+    pub fn reconfigure(&self, schemas: &[Value], levels: &[Value]) -> Option<ReconfigureResult> {
         let now = self.now();
         let mut inner = self.lock();
         let Control::Fair(control) = &mut inner.control else { return None };
@@ -204,13 +204,13 @@ impl Fairness {
         }
     }
 
-    fn plain(self: &Arc<Self>, limits: &mut InFlight, asked: &Asked, user: &User) -> Admission {
+    fn plain(self: &Arc<Self>, limits: &mut InFlight, asked: &RequestInfo, user: &User) -> Admission {
         let seat = if asked.info.is_long_running() {
             Ok(Seat { fairness: self.clone(), held: None })
         } else {
             let pass = limits.arrive(asked.info.verb, &user.groups);
-            let rejected = Rejected { retry_after_seconds: inflight::RETRY_AFTER_SECONDS };
-            pass.map(|pass| self.seat(Held::Pass(pass))).ok_or(rejected)
+            let rejected = TooManyRequests { retry_after_seconds: inflight::RETRY_AFTER_SECONDS };
+            pass.map(|pass| self.seat(SeatGrant::Pass(pass))).ok_or(rejected)
         };
         Admission { classification: None, seat }
     }
@@ -220,13 +220,13 @@ impl Fairness {
         ticket: Ticket,
         bell: oneshot::Receiver<()>,
         until: Moment,
-    ) -> Result<Seat, Rejected> {
-        let mut place = Place { fairness: self, ticket: Some(ticket) };
+    ) -> Result<Seat, TooManyRequests> {
+        let mut place = QueuePosition { fairness: self, ticket: Some(ticket) };
         let until = self.origin + Duration::from_nanos(until.nanos());
         let called = tokio::time::timeout_at(until, bell).await;
         place.ticket = None;
         if matches!(called, Ok(Ok(()))) {
-            return Ok(self.seat(Held::Ticket(ticket)));
+            return Ok(self.seat(SeatGrant::Ticket(ticket)));
         }
         let now = self.now();
         let mut inner = self.lock();
@@ -235,23 +235,23 @@ impl Fairness {
         match control.time_out(ticket, now) {
             Leave::Left { retry_after_seconds, admitted } => {
                 inner.ring(&admitted);
-                Err(Rejected { retry_after_seconds })
+                Err(TooManyRequests { retry_after_seconds })
             }
             // The request was dispatched at the same moment as its timeout.
-            Leave::Running => Ok(self.seat(Held::Ticket(ticket))),
-            Leave::Gone => Err(Rejected { retry_after_seconds: inflight::RETRY_AFTER_SECONDS }),
+            Leave::Running => Ok(self.seat(SeatGrant::Ticket(ticket))),
+            Leave::Gone => Err(TooManyRequests { retry_after_seconds: inflight::RETRY_AFTER_SECONDS }),
         }
     }
 
-    fn seat(self: &Arc<Self>, held: Held) -> Seat {
+    fn seat(self: &Arc<Self>, held: SeatGrant) -> Seat {
         Seat { fairness: self.clone(), held: Some(held) }
     }
 
-    fn give_back(&self, held: Held) {
+    fn give_back(&self, held: SeatGrant) {
         let now = self.now();
         let mut inner = self.lock();
         match (&mut inner.control, held) {
-            (Control::Fair(control), Held::Ticket(ticket)) => {
+            (Control::Fair(control), SeatGrant::Ticket(ticket)) => {
                 let admitted = control.finish(ticket, now);
                 // The seats of a write stay occupied while its watchers are notified.
                 let is_sooner = control.wake_at() < inner.wakes_at;
@@ -261,8 +261,8 @@ impl Fairness {
                     self.sooner.notify_one();
                 }
             }
-            (Control::Plain(limits), Held::Pass(pass)) => limits.finish(pass),
-            (Control::Fair(_), Held::Pass(_)) | (Control::Plain(_), Held::Ticket(_)) => {
+            (Control::Plain(limits), SeatGrant::Pass(pass)) => limits.finish(pass),
+            (Control::Fair(_), SeatGrant::Pass(_)) | (Control::Plain(_), SeatGrant::Ticket(_)) => {
                 unreachable!("the control never changes")
             }
         }
@@ -283,7 +283,7 @@ impl Fairness {
     }
 
     /// Estimates the work of a request in seats.
-    fn estimate(&self, state: &State, asked: &Asked) -> Estimate {
+    fn estimate(&self, state: &State, asked: &RequestInfo) -> Estimate {
         let Some(resource) = &asked.info.resource else { return Estimate::One };
         match asked.info.verb {
             "list" => Estimate::List(list(state, asked)),
@@ -321,7 +321,7 @@ impl Inner {
     }
 }
 
-fn digest<'a>(asked: &'a Asked, user: &'a User) -> Digest<'a> {
+fn digest<'a>(asked: &'a RequestInfo, user: &'a User) -> Digest<'a> {
     let target = match &asked.info.resource {
         None => Target::Path(&asked.info.path),
         Some(resource) => Target::Resource {
@@ -334,13 +334,13 @@ fn digest<'a>(asked: &'a Asked, user: &'a User) -> Digest<'a> {
     Digest { user: &user.name, groups: &user.groups, verb: asked.info.verb, target }
 }
 
-fn list(state: &State, asked: &Asked) -> List {
+fn list(state: &State, asked: &RequestInfo) -> List {
     let resource = asked.info.resource.as_ref();
     let table = state.table();
     let kind = resource.and_then(|resource| table.kind(&resource.group, &resource.plural));
-    let stored = kind.map_or(Stored::Unknown, |kind| {
+    let stored = kind.map_or(StoredObjects::Unknown, |kind| {
         let (objects, bytes) = state.cache.shelf(kind).weight();
-        Stored::Known { objects: objects as u64, average_bytes: (bytes / objects.max(1)) as u64 }
+        StoredObjects::Known { objects: objects as u64, average_bytes: (bytes / objects.max(1)) as u64 }
     });
     let selected = asked.query.has("labelSelector") || asked.query.has("fieldSelector");
     let named = resource.is_some_and(|resource| !resource.name.is_empty());
@@ -361,7 +361,7 @@ impl Drop for Seat {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             self.fairness.give_up(ticket);

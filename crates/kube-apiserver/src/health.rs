@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use component_base::health::{Endpoint, HealthRequest, LogProbe, Outcome, Slis};
 use tokio::sync::Mutex;
 
-use crate::response::{self, Answer};
+use crate::response::{self, HttpResponse};
 use crate::startup::Step;
 use crate::state::State;
 
@@ -129,7 +129,7 @@ async fn store(state: &State) -> Result<(), String> {
 }
 
 /// Serves a health path. Returns `None` for other paths.
-pub async fn serve(state: &State, path: &str, query: &str) -> Option<Answer> {
+pub async fn serve(state: &State, path: &str, query: &str) -> Option<HttpResponse> {
     let request = HealthRequest::parse(path, query)?;
     let mut checks: Vec<(&str, Outcome)> = Vec::with_capacity(CHECKS.len());
     for check in CHECKS.iter().filter(|check| check.of.belongs_to(request.endpoint)) {

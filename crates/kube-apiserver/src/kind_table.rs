@@ -14,7 +14,7 @@ pub struct Table {
 }
 
 /// The result of a lookup.
-pub enum Found {
+pub enum KindLookup {
     /// A kind in a served version.
     Kind(Arc<Kind>),
     /// The group is served, but not this resource or version.
@@ -34,11 +34,11 @@ impl Table {
         Self { by_plural, kinds }
     }
 
-    pub fn find(&self, group: &str, version: &str, plural: &str) -> Found {
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> KindLookup {
         match self.kind(group, plural).filter(|kind| kind.version(version).is_some_and(|version| version.served)) {
-            Some(kind) => Found::Kind(kind.clone()),
-            None if self.has_group(group) => Found::NotServed,
-            None => Found::NoGroup,
+            Some(kind) => KindLookup::Kind(kind.clone()),
+            None if self.has_group(group) => KindLookup::NotServed,
+            None => KindLookup::NoGroup,
         }
     }
 

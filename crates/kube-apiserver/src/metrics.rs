@@ -13,11 +13,11 @@ use apimachinery::Str;
 use auth::{Decision, User};
 use http::Method;
 
-use crate::request::Asked;
+use crate::request::RequestInfo;
 use crate::state::State;
 pub use admission::{Admission, HookCall, Turn};
 pub use family::{Counter, Family, Gauge, Histogram};
-use family::{Printed, buckets_of, head, sample};
+use family::{FormattedLabels, buckets_of, head, sample};
 
 const SECONDS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
@@ -250,13 +250,13 @@ impl Events {
 
 impl Labels {
     /// Returns the labels that are known before the request is routed.
-    pub fn of(asked: &Asked) -> Self {
+    pub fn of(asked: &RequestInfo) -> Self {
         let dry_run = if asked.query.all("dryRun").contains(&"All") { "All" } else { "" };
         Self { verb: verb(asked), dry_run, ..Self::default() }
     }
 
     /// Sets the labels of a request for a kind.
-    pub fn found(&mut self, asked: &Asked, kind: &Kind, resource: &Resource) {
+    pub fn found(&mut self, asked: &RequestInfo, kind: &Kind, resource: &Resource) {
         let known = kind.subresource(&resource.version, &resource.subresource).is_some();
         self.group = kind.group.clone();
         self.version = resource.version.as_str().into();
@@ -270,7 +270,7 @@ impl Labels {
     }
 
     /// Sets the labels of a request for a non-resource path.
-    pub fn found_document(&mut self, asked: &Asked) {
+    pub fn found_document(&mut self, asked: &RequestInfo) {
         let path = asked.info.path.trim_end_matches('/');
         if let Some(counted) = COUNTED_PATHS.iter().find(|counted| **counted == path) {
             self.subresource = Str::from(*counted);
@@ -283,7 +283,7 @@ impl Labels {
 }
 
 /// Returns the verb label, as upstream spells it.
-fn verb(asked: &Asked) -> &'static str {
+fn verb(asked: &RequestInfo) -> &'static str {
     match (asked.info.verb, &asked.method) {
         ("list", _) => "LIST",
         ("watch", _) => "WATCH",
@@ -320,16 +320,16 @@ fn stored(state: &State, out: &mut String) {
     head("apiserver_storage_objects", help, "gauge", out);
     for kind in kinds() {
         let resource = kind.qualified_resource();
-        let labels = Printed::of([("resource", resource.as_str())]);
+        let labels = FormattedLabels::of([("resource", resource.as_str())]);
         sample("apiserver_storage_objects", &labels, state.cache.shelf(kind).len(), out);
     }
     head("apiserver_resource_objects", help, "gauge", out);
     for kind in kinds() {
-        let labels = Printed::of([("group", kind.group.as_str()), ("resource", kind.plural.as_str())]);
+        let labels = FormattedLabels::of([("group", kind.group.as_str()), ("resource", kind.plural.as_str())]);
         sample("apiserver_resource_objects", &labels, state.cache.shelf(kind).len(), out);
     }
     head("apiserver_watch_cache_resource_version", "The revision that the watch cache has reached.", "gauge", out);
-    sample("apiserver_watch_cache_resource_version", &Printed::of([]), state.cache.reached(), out);
+    sample("apiserver_watch_cache_resource_version", &FormattedLabels::of([]), state.cache.reached(), out);
 }
 
 fn flow(state: &State, out: &mut String) {
@@ -343,7 +343,12 @@ fn flow(state: &State, out: &mut String) {
             let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
             head(name, "Measured by priority and fairness.", kind, out);
         }
-        sample(name, &Printed::of(one.labels.iter().map(|(label, value)| (*label, value.as_str()))), one.value, out);
+        sample(
+            name,
+            &FormattedLabels::of(one.labels.iter().map(|(label, value)| (*label, value.as_str()))),
+            one.value,
+            out,
+        );
     }
     let name = "apiserver_flowcontrol_request_wait_duration_seconds";
     head(name, "How long requests waited for a seat.", "histogram", out);
@@ -355,7 +360,7 @@ fn flow(state: &State, out: &mut String) {
                 ("priority_level", series.priority_level.as_str()),
             ];
             if waited.count > 0 {
-                buckets_of(name, &Printed::of(labels), waited.buckets(), waited.sum, waited.count, out);
+                buckets_of(name, &FormattedLabels::of(labels), waited.buckets(), waited.sum, waited.count, out);
             }
         }
     }
@@ -364,7 +369,7 @@ fn flow(state: &State, out: &mut String) {
     for series in snapshot.series.iter().filter(|series| series.execution.count > 0) {
         let labels = [("flow_schema", series.flow_schema.as_str()), ("priority_level", series.priority_level.as_str())];
         let ran = &series.execution;
-        buckets_of(name, &Printed::of(labels), ran.buckets(), ran.sum, ran.count, out);
+        buckets_of(name, &FormattedLabels::of(labels), ran.buckets(), ran.sum, ran.count, out);
     }
 }
 
@@ -372,5 +377,5 @@ fn build(out: &mut String) {
     let help = "What this server is.";
     head("kubernetes_build_info", help, "gauge", out);
     let labels = [("git_version", crate::discovery::VERSION), ("major", "1"), ("minor", "36"), ("compiler", "rustc")];
-    sample("kubernetes_build_info", &Printed::of(labels), 1, out);
+    sample("kubernetes_build_info", &FormattedLabels::of(labels), 1, out);
 }

@@ -16,9 +16,9 @@ const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Progress of the tasks that process writes of a kind.
 #[derive(Default)]
-pub struct Followers(RwLock<BTreeMap<String, watch::Receiver<Revision>>>);
+pub struct FollowerProgress(RwLock<BTreeMap<String, watch::Receiver<Revision>>>);
 
-impl Followers {
+impl FollowerProgress {
     /// Registers a task that processes the writes of a kind. The task sends the revision up to which it is done.
     pub fn add(&self, kind: &Kind) -> watch::Sender<Revision> {
         let (sender, receiver) = watch::channel(0);

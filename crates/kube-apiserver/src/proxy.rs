@@ -34,7 +34,7 @@ pub use translate::{STREAM_CLOSE, translate};
 pub use tunnel::{TUNNEL_PREFIX, tunnel};
 
 use crate::backend::{self, BoxError, Route};
-use crate::response::{Answer, Body};
+use crate::response::{Body, HttpResponse};
 
 /// Buffer size of an upgraded stream in each direction.
 const BUFFER_BYTES: usize = 32 << 10;
@@ -130,13 +130,13 @@ impl Target {
     }
 
     /// Proxies a request and returns the response for the client.
-    pub async fn pass(&self, request: Request<Outgoing>) -> Result<Answer, ProxyError> {
+    pub async fn pass(&self, request: Request<Outgoing>) -> Result<HttpResponse, ProxyError> {
         Ok(returned(self.send(request).await?))
     }
 
     /// Proxies an upgrade request. After 101, bytes are copied in both directions until both sides have closed. An
     /// error response of the backend is returned to the client.
-    pub async fn switch(&self, request: Request<Outgoing>, client: OnUpgrade) -> Result<Answer, ProxyError> {
+    pub async fn switch(&self, request: Request<Outgoing>, client: OnUpgrade) -> Result<HttpResponse, ProxyError> {
         let answer = self.send(request).await?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return refused(answer);
@@ -150,7 +150,7 @@ impl Target {
 }
 
 /// Converts a backend's response to a response for the client.
-pub fn returned(answer: Response<Incoming>) -> Answer {
+pub fn returned(answer: Response<Incoming>) -> HttpResponse {
     let (head, body) = answer.into_parts();
     let mut returned = Response::new(Body::Foreign(body));
     *returned.status_mut() = head.status;
@@ -160,7 +160,7 @@ pub fn returned(answer: Response<Incoming>) -> Answer {
 }
 
 /// Returns the error response of a backend that does not upgrade. A success response is an error.
-fn refused(answer: Response<Incoming>) -> Result<Answer, ProxyError> {
+fn refused(answer: Response<Incoming>) -> Result<HttpResponse, ProxyError> {
     if answer.status().as_u16() < 400 { Err(ProxyError::NotSwitched(answer.status())) } else { Ok(returned(answer)) }
 }
 

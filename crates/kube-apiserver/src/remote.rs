@@ -38,7 +38,7 @@ pub enum Error {
 }
 
 /// A failed attempt.
-struct Failed {
+struct AttemptError {
     why: String,
     /// Whether a retry may succeed.
     passing: bool,
@@ -78,10 +78,10 @@ impl Remote {
         }
     }
 
-    async fn once(&self, body: Bytes) -> Result<Value, Failed> {
+    async fn once(&self, body: Bytes) -> Result<Value, AttemptError> {
         let lost = |error: &dyn std::error::Error| {
             let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-            Failed { why: format!("{error}{cause}"), passing: false }
+            AttemptError { why: format!("{error}{cause}"), passing: false }
         };
         let request = Request::post(&self.path)
             .header(CONTENT_TYPE, "application/json")
@@ -92,14 +92,14 @@ impl Remote {
         let code = answer.status().as_u16();
         let (mut body, mut whole) = (answer.into_body(), BytesMut::new());
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| Failed { why: error.to_string(), passing: true })?;
+            let frame = frame.map_err(|error| AttemptError { why: error.to_string(), passing: true })?;
             let Ok(data) = frame.into_data() else { continue };
             if whole.len() + data.len() > ANSWER_BYTES_MAX {
-                return Err(Failed { why: "the answer is too long".to_owned(), passing: false });
+                return Err(AttemptError { why: "the answer is too long".to_owned(), passing: false });
             }
             whole.extend_from_slice(&data);
         }
         let passing = matches!(code, 429 | 500 | 504);
-        admission::read(code, &whole).map_err(|why| Failed { why, passing })
+        admission::read(code, &whole).map_err(|why| AttemptError { why, passing })
     }
 }

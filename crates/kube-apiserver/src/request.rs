@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use admission::Notes;
 use api::kind::Verb;
-use api_registry::negotiate::{Accepted, Form, Refused, is_pretty, negotiate};
+use api_registry::negotiate::{Form, NegotiationError, ResponseFormat, is_pretty, negotiate};
 use api_registry::query::Query;
 use api_registry::request_info::{Form as UrlForm, Info, Mismatch, Resource};
 use apimachinery::Value;
@@ -26,12 +26,12 @@ use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 
-pub use trace::{RequestTrace, Sent};
+pub use trace::{RequestTrace, TracedBody};
 
 use crate::authentication::{Peer, check_readable, pairs};
-use crate::kind_table::Found;
+use crate::kind_table::KindLookup;
 use crate::proxy::{Outgoing, Stream};
-use crate::response::{self, Answer, Body, PLAIN};
+use crate::response::{self, Body, HttpResponse, PLAIN};
 use crate::state::State;
 use crate::verbs::{self, Call};
 use crate::{aggregation, discovery};
@@ -44,7 +44,7 @@ const DRAINED_BYTES_MAX: usize = 16 << 20;
 const DRAINED_TIME: Duration = Duration::from_millis(500);
 
 /// A request without its body.
-pub struct Asked {
+pub struct RequestInfo {
     pub method: Method,
     /// The URL, as the client wrote it.
     pub uri: Uri,
@@ -59,7 +59,7 @@ pub struct Asked {
 }
 
 /// Reasons to reject a request.
-pub enum Refusal {
+pub enum Rejection {
     Status(Box<Status>),
     /// 429 with Retry-After in seconds.
     TooMany(u32),
@@ -70,13 +70,13 @@ pub enum Refusal {
 }
 
 /// Serves a request. A panic in a handler fails only this request.
-pub async fn serve<B>(state: Arc<State>, peer: Peer, mut request: Request<B>) -> Response<Sent>
+pub async fn serve<B>(state: Arc<State>, peer: Peer, mut request: Request<B>) -> Response<TracedBody>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let upgrade = request.extensions_mut().remove();
-    let (mut asked, body) = Asked::of(request);
+    let (mut asked, body) = RequestInfo::of(request);
     asked.from = peer.address.map(|address| address.ip());
     let mut stream = Some(Stream::new(body, upgrade));
     let mut course = RequestTrace::begin(&state, &asked);
@@ -111,10 +111,10 @@ async fn drain(body: &mut Outgoing) {
 async fn in_time(
     state: &Arc<State>,
     peer: &Peer,
-    asked: &mut Asked,
+    asked: &mut RequestInfo,
     stream: &mut Option<Stream>,
     course: &mut RequestTrace,
-) -> Result<Answer, Refusal> {
+) -> Result<HttpResponse, Rejection> {
     if asked.info.is_long_running() {
         return live(state, peer, asked, stream, course).await;
     }
@@ -130,10 +130,10 @@ async fn in_time(
 async fn live(
     state: &Arc<State>,
     peer: &Peer,
-    asked: &mut Asked,
+    asked: &mut RequestInfo,
     stream: &mut Option<Stream>,
     course: &mut RequestTrace,
-) -> Result<Answer, Refusal> {
+) -> Result<HttpResponse, Rejection> {
     let user = match authenticate(state, asked, peer).await {
         Ok(user) => user,
         Err(status) => return Err(course.unauthenticated(asked, status)),
@@ -156,13 +156,13 @@ fn check_url(state: &State, info: &Info) -> Result<(), Status> {
         (_, None) => None,
         (Some(behind), Some(resource)) => behind.is_namespaced(resource),
         (None, Some(resource)) => match state.table().find(&resource.group, &resource.version, &resource.plural) {
-            Found::Kind(kind)
+            KindLookup::Kind(kind)
                 if kind.is_namespaced() && is_cluster_wide(resource) && !kind.verbs.contains(&Verb::List) =>
             {
                 return Err(not_served());
             }
-            Found::Kind(kind) => Some(kind.is_namespaced()),
-            Found::NotServed | Found::NoGroup => None,
+            KindLookup::Kind(kind) => Some(kind.is_namespaced()),
+            KindLookup::NotServed | KindLookup::NoGroup => None,
         },
     };
     info.check(scope).map_err(|mismatch| match mismatch {
@@ -178,24 +178,24 @@ fn is_cluster_wide(resource: &Resource) -> bool {
 /// Executes the verb of the request.
 async fn verb(
     state: &Arc<State>,
-    asked: &Asked,
+    asked: &RequestInfo,
     user: User,
     stream: &mut Option<Stream>,
     course: &mut RequestTrace,
-) -> Result<Answer, Refusal> {
+) -> Result<HttpResponse, Rejection> {
     if let Some(remote) = state.aggregation.remote(&asked.info) {
         let stream = stream.take().expect("nobody took it before");
         return Ok(aggregation::serve(state, &remote, asked, &user, stream).await);
     }
     let Some(resource) = &asked.info.resource else {
-        let answer = discovery::serve(state, asked).await.ok_or(Refusal::NotFound)?;
+        let answer = discovery::serve(state, asked).await.ok_or(Rejection::NotFound)?;
         course.found_document(asked);
         return Ok(answer);
     };
     let kind = match state.table().find(&resource.group, &resource.version, &resource.plural) {
-        Found::Kind(kind) => kind,
-        Found::NotServed => return Err(not_served().into()),
-        Found::NoGroup => return Err(Refusal::NotFound),
+        KindLookup::Kind(kind) => kind,
+        KindLookup::NotServed => return Err(not_served().into()),
+        KindLookup::NoGroup => return Err(Rejection::NotFound),
     };
     course.found(asked, &kind, resource);
     let streams = verbs::is_stream(&kind, resource);
@@ -232,13 +232,13 @@ pub async fn own(
     uri: Uri,
     content_type: &'static str,
     object: &Value,
-) -> Result<Answer, Status> {
+) -> Result<HttpResponse, Status> {
     let request = Request::builder().method(method).uri(uri).header(CONTENT_TYPE, content_type);
     let request = request.body(()).map_err(Status::internal_error)?;
-    let (asked, ()) = Asked::of(request);
+    let (asked, ()) = RequestInfo::of(request);
     check_url(state, &asked.info)?;
     let resource = asked.info.resource.as_ref().ok_or_else(not_served)?;
-    let Found::Kind(kind) = state.table().find(&resource.group, &resource.version, &resource.plural) else {
+    let KindLookup::Kind(kind) = state.table().find(&resource.group, &resource.version, &resource.plural) else {
         return Err(not_served());
     };
     let user = User::authenticated("system:apiserver", [auth::user::MASTERS.into()]);
@@ -249,7 +249,7 @@ pub async fn own(
 }
 
 /// Returns the timeout of the request: the client's `timeout` parameter, capped by the server's limit.
-fn time_allowed(asked: &Asked, most: Duration) -> Result<Duration, Status> {
+fn time_allowed(asked: &RequestInfo, most: Duration) -> Result<Duration, Status> {
     let Some(text) = asked.query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(most) };
     let wanted: apimachinery::time::Duration = text
         .parse()
@@ -259,7 +259,7 @@ fn time_allowed(asked: &Asked, most: Duration) -> Result<Duration, Status> {
 }
 
 /// Authenticates the request.
-async fn authenticate(state: &State, asked: &mut Asked, peer: &Peer) -> Result<User, Status> {
+async fn authenticate(state: &State, asked: &mut RequestInfo, peer: &Peer) -> Result<User, Status> {
     check_readable(&asked.headers, state.authenticators.request_header.as_ref())?;
     let began = Instant::now();
     let found = state.authenticators.identify(asked, peer, state).await;
@@ -268,7 +268,7 @@ async fn authenticate(state: &State, asked: &mut Asked, peer: &Peer) -> Result<U
 }
 
 /// Returns the impersonated user, or `user` if the request does not impersonate.
-fn impersonate(state: &State, asked: &mut Asked, user: User, course: &mut RequestTrace) -> Result<User, Status> {
+fn impersonate(state: &State, asked: &mut RequestInfo, user: User, course: &mut RequestTrace) -> Result<User, Status> {
     let Some(wanted) = impersonation::wanted(&pairs(&asked.headers)).map_err(|status| *status)? else {
         return Ok(user);
     };
@@ -326,7 +326,7 @@ pub fn target<'a>(
 }
 
 /// Rejects the request unless an authorizer allows it.
-fn authorize(state: &State, asked: &Asked, user: &User, course: &mut RequestTrace) -> Result<(), Status> {
+fn authorize(state: &State, asked: &RequestInfo, user: &User, course: &mut RequestTrace) -> Result<(), Status> {
     let selectors = Selectors::of(&asked.info, &asked.query);
     let attributes = attributes(&asked.info, user, &selectors);
     let began = Instant::now();
@@ -340,13 +340,15 @@ fn authorize(state: &State, asked: &Asked, user: &User, course: &mut RequestTrac
 }
 
 /// Negotiates the response's content type.
-fn accept(asked: &Asked, forms: &[Form]) -> Result<Accepted, Status> {
+fn accept(asked: &RequestInfo, forms: &[Form]) -> Result<ResponseFormat, Status> {
     const REPRESENTATIONS: &str = "406: Not Acceptable\n\nAvailable representations: application/json, \
         application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, \
         application/vnd.kubernetes.protobuf;stream=watch";
     negotiate(asked.header(ACCEPT), asked.is_pretty(), forms).map_err(|refused| match refused {
-        Refused::Form => Status::not_acceptable(&api_registry::decode::MEDIA_TYPES),
-        Refused::Encoding => Status::failure(Reason::NotAcceptable, REPRESENTATIONS).with_details(Default::default()),
+        NegotiationError::Form => Status::not_acceptable(&api_registry::decode::MEDIA_TYPES),
+        NegotiationError::Encoding => {
+            Status::failure(Reason::NotAcceptable, REPRESENTATIONS).with_details(Default::default())
+        }
     })
 }
 
@@ -372,7 +374,7 @@ async fn read(body: &mut Outgoing) -> Result<Bytes, Status> {
 }
 
 /// Compresses a large response if the client accepts gzip.
-async fn compress(asked: &Asked, answer: Answer) -> Answer {
+async fn compress(asked: &RequestInfo, answer: HttpResponse) -> HttpResponse {
     let gzip = asked
         .header(ACCEPT_ENCODING)
         .split(',')
@@ -386,10 +388,10 @@ pub fn not_served() -> Status {
     Status::failure(Reason::NotFound, message).with_details(Default::default())
 }
 
-impl Refusal {
-    fn answer(self, asked: &Asked) -> Answer {
+impl Rejection {
+    fn answer(self, asked: &RequestInfo) -> HttpResponse {
         match self {
-            Self::Status(status) => response::status(&status, Accepted { pretty: asked.is_pretty(), ..PLAIN }),
+            Self::Status(status) => response::status(&status, ResponseFormat { pretty: asked.is_pretty(), ..PLAIN }),
             Self::TooMany(seconds) => response::too_many(seconds),
             Self::Unwritten => {
                 let path = apimachinery::go::quote(&asked.uri.to_string());
@@ -400,13 +402,13 @@ impl Refusal {
     }
 }
 
-impl From<Status> for Refusal {
+impl From<Status> for Rejection {
     fn from(status: Status) -> Self {
         Self::Status(Box::new(status))
     }
 }
 
-impl Asked {
+impl RequestInfo {
     /// Splits a request into its parsed head and its body.
     fn of<B>(request: Request<B>) -> (Self, B) {
         let (parts, body) = request.into_parts();

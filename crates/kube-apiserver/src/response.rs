@@ -4,11 +4,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use api::{catalogue, codec};
-use api_registry::negotiate::{Accepted, Encoding, Form};
+use api_registry::negotiate::{Encoding, Form, ResponseFormat};
 use apimachinery::status::Status;
 use apimachinery::{GroupVersionKind, Schema, Value, json, protobuf, yaml};
 use bytes::Bytes;
-use client::shared_objects::Answered;
+use client::shared_objects::ResponseObject;
 use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS,
 };
@@ -19,9 +19,9 @@ use tokio::sync::mpsc;
 /// Responses above this size are compressed; upstream's limit.
 const COMPRESSED_FROM: usize = 128 * 1024;
 /// The content negotiation result of clients without an Accept header.
-pub const PLAIN: Accepted = Accepted { encoding: Encoding::Json, form: Form::Whole, pretty: false };
+pub const PLAIN: ResponseFormat = ResponseFormat { encoding: Encoding::Json, form: Form::Whole, pretty: false };
 
-pub type Answer = Response<Body>;
+pub type HttpResponse = Response<Body>;
 
 pub enum Body {
     /// A complete body.
@@ -74,7 +74,7 @@ impl http_body::Body for Body {
     }
 }
 
-pub fn bytes(code: u16, media_type: &'static str, body: impl Into<Bytes>) -> Answer {
+pub fn bytes(code: u16, media_type: &'static str, body: impl Into<Bytes>) -> HttpResponse {
     let mut answer = Response::new(Body::Whole(body.into()));
     *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
@@ -83,12 +83,12 @@ pub fn bytes(code: u16, media_type: &'static str, body: impl Into<Bytes>) -> Ans
     answer
 }
 
-pub fn text(code: u16, body: impl Into<String>) -> Answer {
+pub fn text(code: u16, body: impl Into<String>) -> HttpResponse {
     bytes(code, "text/plain; charset=utf-8", body.into())
 }
 
 /// Returns a Status as a response; code 0 becomes 200.
-pub fn status(status: &Status, accepted: Accepted) -> Answer {
+pub fn status(status: &Status, accepted: ResponseFormat) -> HttpResponse {
     let code = if status.code == 0 { 200 } else { status.code };
     let mut value = status.to_value();
     if let (Value::Object(fields), true) = (&mut value, !status.success) {
@@ -102,7 +102,7 @@ pub fn status(status: &Status, accepted: Accepted) -> Answer {
 }
 
 /// Returns an object in the negotiated encoding. Custom resources have no protobuf form and are returned as JSON.
-pub fn encoded(code: u16, value: &Value, accepted: Accepted, schema: Option<Schema<'_>>) -> Answer {
+pub fn encoded(code: u16, value: &Value, accepted: ResponseFormat, schema: Option<Schema<'_>>) -> HttpResponse {
     let encoding = accepted.encoding;
     match encoding {
         Encoding::Json => json(code, as_json(value), accepted),
@@ -122,7 +122,7 @@ pub fn as_json(value: &Value) -> Vec<u8> {
 }
 
 /// Returns a response from single-line JSON: indented if the client requested `pretty`, otherwise with a final newline.
-pub fn json(code: u16, mut line: Vec<u8>, accepted: Accepted) -> Answer {
+pub fn json(code: u16, mut line: Vec<u8>, accepted: ResponseFormat) -> HttpResponse {
     if accepted.pretty {
         line = json::indent(&line);
     } else {
@@ -132,9 +132,9 @@ pub fn json(code: u16, mut line: Vec<u8>, accepted: Accepted) -> Answer {
 }
 
 /// Returns a response that carries the decoded object, for clients in this process.
-pub fn held(code: u16, object: Value) -> Answer {
+pub fn held(code: u16, object: Value) -> HttpResponse {
     let mut answer = bytes(code, Encoding::Json.media_type(), Bytes::new());
-    answer.extensions_mut().insert(Answered(object));
+    answer.extensions_mut().insert(ResponseObject(object));
     answer
 }
 
@@ -150,7 +150,7 @@ pub fn as_protobuf(value: &Value, schema: Option<Schema<'_>>) -> Option<Vec<u8>>
 }
 
 /// Returns 429 with a Retry-After header.
-pub fn too_many(retry_after_seconds: u32) -> Answer {
+pub fn too_many(retry_after_seconds: u32) -> HttpResponse {
     let mut answer = text(429, "Too many requests, please try again later.\n");
     answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after_seconds));
     answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -158,7 +158,7 @@ pub fn too_many(retry_after_seconds: u32) -> Answer {
 }
 
 /// Compresses a large response with gzip. The caller checks that the client accepts gzip.
-pub async fn compressed(answer: Answer) -> Answer {
+pub async fn compressed(answer: HttpResponse) -> HttpResponse {
     let is_whole = matches!(answer.body(), Body::Whole(bytes) if bytes.len() > COMPRESSED_FROM);
     if !is_whole || answer.headers().contains_key(CONTENT_ENCODING) {
         return answer;
@@ -186,7 +186,7 @@ fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
 }
 
 /// Adds warnings as `Warning` headers, which kubectl prints.
-pub fn warn(answer: &mut Answer, warnings: &[String]) {
+pub fn warn(answer: &mut HttpResponse, warnings: &[String]) {
     for warning in warnings {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {

@@ -31,7 +31,7 @@ enum Stage {
 }
 
 /// The subject of an entry.
-enum What<'a> {
+enum EntryScope<'a> {
     Stage(Stage),
     Version { group: &'a str, version: &'a str },
     Resource { group: &'a str, version: &'a str, plural: &'a str },
@@ -40,20 +40,20 @@ enum What<'a> {
 /// Returns the kinds with the enabled versions. Rules for stages apply first, then those for versions, then those for
 /// resources.
 pub fn apply(kinds: Vec<Arc<Kind>>, entries: &[String]) -> Result<Vec<Arc<Kind>>, Error> {
-    let mut rules: Vec<(What<'_>, bool)> = entries.iter().map(|entry| read(entry)).collect::<Result<_, _>>()?;
+    let mut rules: Vec<(EntryScope<'_>, bool)> = entries.iter().map(|entry| read(entry)).collect::<Result<_, _>>()?;
     if rules.is_empty() {
         return Ok(kinds);
     }
     for (what, _) in &rules {
-        let (What::Version { group, .. } | What::Resource { group, .. }) = what else { continue };
+        let (EntryScope::Version { group, .. } | EntryScope::Resource { group, .. }) = what else { continue };
         if !kinds.iter().any(|kind| kind.group == *group) {
             return Err(Error::Group((*group).to_owned()));
         }
     }
     rules.sort_by_key(|(what, _)| match what {
-        What::Stage(_) => 0,
-        What::Version { .. } => 1,
-        What::Resource { .. } => 2,
+        EntryScope::Stage(_) => 0,
+        EntryScope::Version { .. } => 1,
+        EntryScope::Resource { .. } => 2,
     });
     let with = |kind: Arc<Kind>| {
         let mut changed = (*kind).clone();
@@ -69,7 +69,7 @@ pub fn apply(kinds: Vec<Arc<Kind>>, entries: &[String]) -> Result<Vec<Arc<Kind>>
     Ok(kinds.into_iter().map(with).collect())
 }
 
-fn read(entry: &str) -> Result<(What<'_>, bool), Error> {
+fn read(entry: &str) -> Result<(EntryScope<'_>, bool), Error> {
     let (key, value) = entry.split_once('=').unwrap_or((entry, ""));
     let served = match value {
         "" | "true" => true,
@@ -77,19 +77,19 @@ fn read(entry: &str) -> Result<(What<'_>, bool), Error> {
         _ => return Err(Error::Value { key: key.to_owned(), value: value.to_owned() }),
     };
     let what = match key.split('/').collect::<Vec<_>>().as_slice() {
-        ["api", "all"] => What::Stage(Stage::All),
-        ["api", "ga"] => What::Stage(Stage::Ga),
-        ["api", "beta"] => What::Stage(Stage::Beta),
-        ["api", "alpha"] => What::Stage(Stage::Alpha),
-        ["v1"] | ["api", "v1"] => What::Version { group: "", version: "v1" },
-        [group, version] => What::Version { group, version },
-        [group, version, plural] => What::Resource { group, version, plural },
+        ["api", "all"] => EntryScope::Stage(Stage::All),
+        ["api", "ga"] => EntryScope::Stage(Stage::Ga),
+        ["api", "beta"] => EntryScope::Stage(Stage::Beta),
+        ["api", "alpha"] => EntryScope::Stage(Stage::Alpha),
+        ["v1"] | ["api", "v1"] => EntryScope::Version { group: "", version: "v1" },
+        [group, version] => EntryScope::Version { group, version },
+        [group, version, plural] => EntryScope::Resource { group, version, plural },
         _ => return Err(Error::Key(key.to_owned())),
     };
     Ok((what, served))
 }
 
-impl What<'_> {
+impl EntryScope<'_> {
     fn is_about(&self, kind: &Kind, version: &Version) -> bool {
         match self {
             Self::Stage(stage) => *stage == Stage::All || *stage == stage_of(&version.name),

@@ -18,14 +18,14 @@ use crate::audit::Audit;
 use crate::authentication::Authenticators;
 use crate::authorization::{self, Authorization};
 use crate::backend::{Pools, Routing};
-use crate::discovery::Kept;
+use crate::discovery::OpenApiCache;
 use crate::encrypted_store::Store;
 use crate::encryptor::{self, Encryptor};
 use crate::flow_control::Fairness;
 use crate::health::Health;
 use crate::kind_table::Table;
 use crate::metrics::Metrics;
-use crate::post_write::Followers;
+use crate::post_write::FollowerProgress;
 use crate::proxy::Kubelets;
 use crate::startup::Startup;
 use crate::state::State;
@@ -211,14 +211,14 @@ impl Server {
             backends: Pools::new(Routing { to_endpoints: config.aggregator_routing, own: Some(own(address)) }),
             webhooks,
             aggregation: Aggregation::new(config.aggregation),
-            followers: Followers::default(),
+            followers: FollowerProgress::default(),
             kubelets: config.kubelets,
             admission,
             written: AtomicI64::new(0),
             advertised: config.advertised.map(|ip| SocketAddr::new(ip, address.port())),
             ending: watch::Sender::new(false),
             external_address: config.external_address.unwrap_or_else(|| address.to_string()),
-            documents: Kept::default(),
+            documents: OpenApiCache::default(),
             request_timeout: config.filters.request_timeout,
             watch_time: config.filters.watch_time,
             fairness: Fairness::new(config.filters.fairness),

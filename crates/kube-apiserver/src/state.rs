@@ -21,13 +21,13 @@ use crate::audit::Audit;
 use crate::authentication::Authenticators;
 use crate::authorization::Authorization;
 use crate::backend::Pools;
-use crate::discovery::Kept;
+use crate::discovery::OpenApiCache;
 use crate::encrypted_store::{self, Store};
 use crate::flow_control::Fairness;
 use crate::health::Health;
 use crate::kind_table::Table;
 use crate::metrics::Metrics;
-use crate::post_write::Followers;
+use crate::post_write::FollowerProgress;
 use crate::proxy::Kubelets;
 use crate::startup::Startup;
 use crate::storage::{self, Layout};
@@ -52,7 +52,7 @@ pub struct State {
     /// Group versions served by extension API servers.
     pub aggregation: Aggregation,
     /// Tasks that process writes, such as the CRD controller.
-    pub followers: Followers,
+    pub followers: FollowerProgress,
     /// Kubelet connection settings.
     pub kubelets: Kubelets,
     /// The admission plugins in order.
@@ -70,7 +70,7 @@ pub struct State {
     /// Becomes true when the server shuts down.
     pub ending: watch::Sender<bool>,
     /// The cached OpenAPI documents.
-    pub documents: Kept,
+    pub documents: OpenApiCache,
     /// Timeout of requests that are not long-running.
     pub request_timeout: Duration,
     /// Minimum duration of a watch without a `timeoutSeconds` parameter.

@@ -17,9 +17,9 @@ use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 
 use crate::authentication::Peer;
-use crate::reload::Reloaded;
+use crate::reload::ReloadedValue;
 use crate::state::now;
-use names::Shown;
+use names::ServingCertificates;
 use peers::Authority;
 
 /// Certificate files and TLS settings.
@@ -74,7 +74,7 @@ pub enum Error {
 }
 
 /// The current TLS configuration; certificates and CAs are reloaded when their files change.
-pub struct Tls(Reloaded<Offer>);
+pub struct Tls(ReloadedValue<Offer>);
 
 /// One loaded TLS configuration: serving certificates and client CAs.
 pub struct Offer {
@@ -95,7 +95,7 @@ impl Tls {
         watched.extend(files.sni.iter().flat_map(|sni| [sni.certificate.clone(), sni.key.clone()]));
         watched.extend(files.client_ca.iter().chain(&files.request_header_ca).cloned());
         let files = files.clone();
-        Ok(Self(Reloaded::new(watched, move || Offer::read(&files, &pair))?))
+        Ok(Self(ReloadedValue::new(watched, move || Offer::read(&files, &pair))?))
     }
 
     /// Returns the configuration for a new connection.
@@ -108,7 +108,7 @@ impl Offer {
     fn read(files: &Files, (certificate, key): &(PathBuf, PathBuf)) -> Result<Self, Error> {
         let settings = TlsSettings { min_version: files.min_version, cipher_suites: files.cipher_suites.clone() };
         let provider = settings.provider()?;
-        let mut shown = Shown::new(read_certificate(certificate, key, &provider)?);
+        let mut shown = ServingCertificates::new(read_certificate(certificate, key, &provider)?);
         for sni in &files.sni {
             shown.add(read_certificate(&sni.certificate, &sni.key, &provider)?, &sni.names);
         }
@@ -119,7 +119,8 @@ impl Offer {
         let builder = if clients.is_none() && proxies.is_none() {
             builder.with_no_client_auth()
         } else {
-            builder.with_client_cert_verifier(Arc::new(peers::Shown::new([&clients, &proxies], provider)))
+            builder
+                .with_client_cert_verifier(Arc::new(peers::AnyCertificateVerifier::new([&clients, &proxies], provider)))
         };
         let mut config = builder.with_cert_resolver(Arc::new(shown));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -23,9 +23,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ::admission::{Attributes, Notes};
-use api::kind::{Connect, Kind, Persistence, Question, Requester, Subresource, SubresourceAction, Verb, Version};
+use api::kind::{Connect, Kind, Persistence, Requester, Subresource, SubresourceAction, Verb, Version, VirtualKind};
 use api_registry::decode::Media;
-use api_registry::negotiate::{Accepted, FORMS, FORMS_WITHOUT_TABLE, Form};
+use api_registry::negotiate::{FORMS, FORMS_WITHOUT_TABLE, Form, ResponseFormat};
 use api_registry::request_info::{Form as UrlForm, Resource};
 use api_registry::strategy::Target;
 use apimachinery::Value;
@@ -36,20 +36,20 @@ use mvcc::Revision;
 
 use crate::conversion;
 use crate::proxy::Stream;
-use crate::request::{Asked, not_served};
-use crate::response::Answer;
+use crate::request::{RequestInfo, not_served};
+use crate::response::HttpResponse;
 use crate::state::{State, unavailable};
 use crate::{admission, storage};
 
 /// An authorized request.
 pub struct Call<'a> {
     pub state: Arc<State>,
-    pub asked: &'a Asked,
+    pub asked: &'a RequestInfo,
     /// The resource in the URL.
     pub resource: &'a Resource,
     pub kind: Arc<Kind>,
     /// The negotiated response format.
-    pub accepted: Accepted,
+    pub accepted: ResponseFormat,
     pub user: User,
     /// The body; empty for streams.
     pub body: Bytes,
@@ -78,7 +78,7 @@ impl Current {
 }
 
 /// Executes the request.
-pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     if let Persistence::Answered(question) = call.kind.keeping {
         return review::serve(call, question).await;
     }
@@ -101,7 +101,7 @@ pub fn is_stream(kind: &Kind, resource: &Resource) -> bool {
 pub fn forms(kind: &Kind, resource: &Resource) -> &'static [Form] {
     let part = kind.subresource(&resource.version, &resource.subresource).map(|part| &part.does);
     let is_review = match kind.keeping {
-        Persistence::Answered(question) => question != Question::ComponentStatus,
+        Persistence::Answered(question) => question != VirtualKind::ComponentStatus,
         Persistence::Stored { .. } => false,
     };
     let is_made_up =
@@ -110,7 +110,7 @@ pub fn forms(kind: &Kind, resource: &Resource) -> &'static [Form] {
 }
 
 /// Executes a verb on an object or a collection.
-async fn object(call: &Call<'_>) -> Result<Answer, Status> {
+async fn object(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let verb = authorized_verb(call).ok_or_else(method_not_allowed)?;
     let named = call.resource.in_url;
     // The collection across all namespaces is read-only.
@@ -137,7 +137,7 @@ async fn object(call: &Call<'_>) -> Result<Answer, Status> {
 }
 
 /// Executes a verb on a subresource.
-async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<Answer, Status> {
+async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<HttpResponse, Status> {
     let is_proxy = subresource.does == SubresourceAction::Connect(Connect::Proxy);
     if !call.resource.rest.is_empty() && !is_proxy {
         return Err(not_served());

@@ -20,14 +20,14 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use api::kind::Kind;
-use client::shared_objects::Held;
+use client::shared_objects::SharedObject;
 use mvcc::Revision;
 use tokio::sync::{Notify, watch};
 
-pub use change::{Change, FrameKey, What};
+pub use change::{Change, FrameKey, WatchEventType};
 pub use entry::Entry;
 pub use feed::run;
-pub use kind_cache::{KindCache, Missed};
+pub use kind_cache::{ExpiredRevision, KindCache};
 
 use crate::storage;
 
@@ -49,7 +49,7 @@ pub struct Cache {
     /// Whether a client in this process receives decoded objects.
     is_held: AtomicBool,
     /// The most recently decoded objects, so that the next reader need not decode them again.
-    recent: Mutex<VecDeque<Held>>,
+    recent: Mutex<VecDeque<SharedObject>>,
 }
 
 /// The cache did not reach the revision within the timeout.
@@ -118,19 +118,19 @@ impl Cache {
     }
 
     /// Returns the decoded object of an entry and keeps it among the recent objects.
-    pub fn known(&self, entry: &Entry) -> Held {
+    pub fn known(&self, entry: &Entry) -> SharedObject {
         entry.held_or(|object| self.keep(object.clone()))
     }
 
     /// Keeps a changed object if a client in this process receives decoded objects.
-    fn changed(&self, object: Held) {
+    fn changed(&self, object: SharedObject) {
         if self.is_held.load(Ordering::Relaxed) {
             self.keep(object);
         }
     }
 
     /// Keeps a decoded object until [`RECENT_MAX`] others have been kept.
-    fn keep(&self, object: Held) {
+    fn keep(&self, object: SharedObject) {
         let mut recent = self.recent.lock().expect("no holder panics");
         if recent.len() >= RECENT_MAX {
             recent.pop_front();

@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Resource, Value, value};
-use client::cache::{Notices, Source};
+use client::cache::{ChangeQueue, Source};
 use client::{Client, DeleteOptions, Patch, Target, WriteOptions};
 use controller::kinds;
 use netlink::Cidr;
@@ -81,7 +81,7 @@ struct Member {
 
 /// An address that a node must answer for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Wanted {
+pub struct AnnouncedAddress {
     pub ip: IpAddr,
     /// Candidate nodes under `externalTrafficPolicy: Local`; `None` for all nodes.
     pub only: Option<BTreeSet<String>>,
@@ -113,7 +113,7 @@ impl Members {
 
 /// Returns the node that answers for an address, preferably one attached to its network. Rendezvous hashing: addresses
 /// are spread over nodes, and a node that joins or leaves moves only its own addresses.
-pub fn holder<'a>(wanted: &Wanted, alive: &[&'a Present]) -> Option<&'a str> {
+pub fn holder<'a>(wanted: &AnnouncedAddress, alive: &[&'a Present]) -> Option<&'a str> {
     let near = |node: &Present| node.networks.iter().any(|network| network.contains(wanted.ip));
     let is_near = alive.iter().any(|node| near(node));
     let may = |node: &&&Present| {
@@ -128,7 +128,7 @@ pub fn wanted<'a>(
     services: impl Iterator<Item = (&'a Key, &'a Service)>,
     slices: &[Slice],
     pool: &[Range],
-) -> Vec<Wanted> {
+) -> Vec<AnnouncedAddress> {
     let mut all = BTreeMap::new();
     for (key, service) in services {
         for ip in service.load_balancer_ips.iter().filter(|ip| contains(pool, **ip)) {
@@ -139,7 +139,7 @@ pub fn wanted<'a>(
             all.insert(*ip, only);
         }
     }
-    all.into_iter().map(|(ip, only)| Wanted { ip, only }).collect()
+    all.into_iter().map(|(ip, only)| AnnouncedAddress { ip, only }).collect()
 }
 
 /// Whether an address is in the pool.
@@ -159,7 +159,7 @@ fn rank(node: &str, ip: IpAddr) -> u64 {
 /// Announces addresses for as long as the future is polled.
 pub async fn run(client: Client, config: Config) -> Result<(), Error> {
     let mut watches = JoinSet::new();
-    let notices = Notices::new(NOTICES_MAX);
+    let notices = ChangeQueue::new(NOTICES_MAX);
     let all = |resource: &Resource| Source::all(client.clone(), resource.clone());
     let services = watch(&mut watches, all(&kinds::SERVICES), &notices, |object| Service::read(&object));
     let slices = watch(&mut watches, all(&kinds::ENDPOINT_SLICES), &notices, |object| Slice::read(&object));
@@ -277,7 +277,8 @@ mod tests {
 
     #[test]
     fn every_address_has_one_holder_and_a_leaving_node_moves_only_its_own() {
-        let all: Vec<Wanted> = (0..100).map(|last| Wanted { ip: ip(&format!("192.0.2.{last}")), only: None }).collect();
+        let all: Vec<AnnouncedAddress> =
+            (0..100).map(|last| AnnouncedAddress { ip: ip(&format!("192.0.2.{last}")), only: None }).collect();
         let [a, b, c] = ["a", "b", "c"].map(|name| present(name, "1", "192.0.2.0/24"));
         let far = present("far", "1", "198.51.100.0/24");
         let (four, three) = ([&a, &b, &c, &far], [&a, &c, &far]);
@@ -290,7 +291,7 @@ mod tests {
         assert!(shares.len() == 3 && shares.values().all(|share| *share > 15), "{shares:?}");
         assert_eq!(holder(&all[0], &[]), None);
         assert_eq!(holder(&all[0], &[&far]), Some("far"), "somebody is better than nobody");
-        let only = Wanted { only: Some(BTreeSet::from(["b".to_owned()])), ..all[0].clone() };
+        let only = AnnouncedAddress { only: Some(BTreeSet::from(["b".to_owned()])), ..all[0].clone() };
         assert_eq!((holder(&only, &four), holder(&only, &three)), (Some("b"), None));
     }
 
@@ -326,7 +327,10 @@ mod tests {
         let pool = [(ip("192.0.2.0"), ip("192.0.2.255"))];
         let key = Key::new("x", "web");
         let one = |policy: &str| wanted([(&key, &service(policy))].into_iter(), &slices, &pool);
-        assert_eq!(one("Cluster"), [Wanted { ip: ip("192.0.2.9"), only: None }]);
-        assert_eq!(one("Local"), [Wanted { ip: ip("192.0.2.9"), only: Some(BTreeSet::from(["a".to_owned()])) }]);
+        assert_eq!(one("Cluster"), [AnnouncedAddress { ip: ip("192.0.2.9"), only: None }]);
+        assert_eq!(
+            one("Local"),
+            [AnnouncedAddress { ip: ip("192.0.2.9"), only: Some(BTreeSet::from(["a".to_owned()])) }]
+        );
     }
 }

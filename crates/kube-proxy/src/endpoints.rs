@@ -7,31 +7,31 @@ use netlink::Protocol;
 use crate::service::{Endpoint, Node, ServicePort, Slice};
 
 /// Address and port of an endpoint.
-pub type Place = (IpAddr, u16);
+pub type EndpointAddr = (IpAddr, u16);
 
 /// Selected endpoints of one port and one address family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chosen {
+pub struct SelectedEndpoints {
     /// For traffic policy `Cluster`.
-    pub anywhere: Vec<Place>,
+    pub anywhere: Vec<EndpointAddr>,
     /// For traffic policy `Local`.
-    pub here: Vec<Place>,
+    pub here: Vec<EndpointAddr>,
     /// Whether any node has an endpoint. Traffic with policy `Local` is then dropped instead of rejected.
     pub any: bool,
 }
 
 /// Selects among the endpoints of a service's slices.
-pub fn choose(slices: &[&Slice], port: &ServicePort, ipv4: bool, node: &Node) -> Chosen {
+pub fn choose(slices: &[&Slice], port: &ServicePort, ipv4: bool, node: &Node) -> SelectedEndpoints {
     let all = places(slices, &port.name, port.protocol, ipv4);
     let here: Vec<_> = all.iter().filter(|(endpoint, _)| endpoint.node == node.name).copied().collect();
     let anywhere = usable(&preferred(&all, node), &all);
     let here = usable(&here, &here);
-    Chosen { any: !anywhere.is_empty(), anywhere, here }
+    SelectedEndpoints { any: !anywhere.is_empty(), anywhere, here }
 }
 
 /// Returns ready endpoints; without any, those that are serving while they terminate.
-fn usable(from: &[(&Endpoint, u16)], otherwise: &[(&Endpoint, u16)]) -> Vec<Place> {
-    let mut places: Vec<Place> =
+fn usable(from: &[(&Endpoint, u16)], otherwise: &[(&Endpoint, u16)]) -> Vec<EndpointAddr> {
+    let mut places: Vec<EndpointAddr> =
         from.iter().filter(|(it, _)| it.ready).map(|(endpoint, port)| (endpoint.ip, *port)).collect();
     if places.is_empty() {
         let going = otherwise.iter().filter(|(it, _)| it.serving && it.terminating);
@@ -108,7 +108,7 @@ mod tests {
         let port = ServicePort { name: "http".into(), protocol: Protocol::Tcp, port: 1, node_port: None };
         let node = Node { name: "a".into(), zone: "x".into() };
         let chosen = choose(&[&slice], &port, true, &node);
-        let last = |places: &[Place]| {
+        let last = |places: &[EndpointAddr]| {
             let parts = places.iter().map(|(ip, port)| {
                 assert_eq!(*port, 80);
                 ip.to_string().rsplit('.').next().unwrap().to_owned()

@@ -28,13 +28,13 @@ pub struct Ports {
 }
 
 struct Server {
-    told: Arc<RwLock<Told>>,
+    told: Arc<RwLock<HealthReport>>,
     task: JoinHandle<()>,
 }
 
 /// A health response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct HealthReport {
     /// Selects the status 200 or 503.
     pub ok: bool,
     pub body: String,
@@ -52,7 +52,7 @@ impl Ports {
             let _ = server.task.await;
         }
         for (port, health) in wanted {
-            let told = Told::of_service(health);
+            let told = HealthReport::of_service(health);
             if let Some(server) = self.servers.get(port) {
                 *server.told.write().unwrap_or_else(PoisonError::into_inner) = told;
                 continue;
@@ -85,7 +85,7 @@ impl Drop for Ports {
     }
 }
 
-impl Told {
+impl HealthReport {
     /// Builds the response for load balancers.
     pub fn of_service(health: &Health) -> Self {
         let count = i64::try_from(health.local).unwrap_or(i64::MAX);
@@ -97,7 +97,7 @@ impl Told {
 }
 
 /// Answers every request with the current response, for as long as the future is polled.
-pub async fn serve(listener: TcpListener, told: Arc<RwLock<Told>>) {
+pub async fn serve(listener: TcpListener, told: Arc<RwLock<HealthReport>>) {
     let answer = move |_: &str| {
         let told = told.read().unwrap_or_else(PoisonError::into_inner).clone();
         let status = if told.ok { "200 OK" } else { "503 Service Unavailable" };

@@ -48,7 +48,7 @@ type Ports = BTreeMap<(Arc<str>, Protocol), PortFrontends>;
 
 /// Existing rules in the kernel, from other programs or an earlier run.
 #[derive(Debug, Default)]
-struct Found {
+struct ExistingRules {
     /// Service chains in the table `nat`.
     chains: BTreeSet<String>,
     /// `nat` and `filter`: output of `iptables-save` for each table.
@@ -61,7 +61,7 @@ impl Writer {
     pub fn everything(&mut self, settings: Settings, changes: &Changes) -> Result<(), Error> {
         *self = Self { settings, ..Self::default() };
         for family in FAMILIES.into_iter().filter(|family| is_there(*family)) {
-            let found = Found::look(family)?;
+            let found = ExistingRules::look(family)?;
             let (chains, gone) = self.take(family, changes);
             let stale = found.chains.iter().filter(|name| !chains.contains_key(*name)).cloned().chain(gone).collect();
             let text = self.nat(family, &chains, &stale, &found.missing_jumps("nat"));
@@ -234,7 +234,7 @@ fn table(name: &str, rules: &str, jumps: &str) -> String {
     format!("{text}{jumps}{rules}COMMIT\n")
 }
 
-impl Found {
+impl ExistingRules {
     fn look(family: Family) -> Result<Self, Error> {
         let (nat, filter) = (save(family, "nat")?, save(family, "filter")?);
         let base = |name: &&str| NAT_BASE.contains(name);

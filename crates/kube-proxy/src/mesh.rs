@@ -8,7 +8,7 @@ use std::time::Duration;
 use apimachinery::Value;
 use apimachinery::meta::Meta;
 use client::Client;
-use client::cache::{self, Notices, Source};
+use client::cache::{self, ChangeQueue, Source};
 use controller::kinds;
 use netlink::Cidr;
 use netlink::link::{Changes, Links};
@@ -31,7 +31,7 @@ pub async fn run(client: Client, node_name: &str, mtu: Option<u32>) -> Result<()
     let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| {
         (Meta::of(&object).name() != "").then(|| (Meta::of(&object).name().to_owned(), peer(&object)))
     });
-    let notices = Notices::new(NOTICES_MAX);
+    let notices = ChangeQueue::new(NOTICES_MAX);
     reader.subscribe(&notices, |change, keys| {
         if change.old != change.new {
             keys.push(change.key.clone());
@@ -40,7 +40,7 @@ pub async fn run(client: Client, node_name: &str, mtu: Option<u32>) -> Result<()
     let mut watch = JoinSet::new();
     watch.spawn(reflector.run());
     reader.synced().await?;
-    let used = Arc::new(Used::default());
+    let used = Arc::new(TrackedLinks::default());
     listen(&used);
     loop {
         let nodes = reader.snapshot().objects;
@@ -79,13 +79,13 @@ fn keep(peers: &[Peer], own: &[Cidr], mtu: Option<u32>) -> Result<BTreeSet<u32>,
 /// Links whose changes matter: a link that was down has lost its routes, and a changed address may be on another
 /// segment. Pod links change constantly and are ignored.
 #[derive(Default)]
-struct Used {
+struct TrackedLinks {
     links: Mutex<BTreeSet<u32>>,
     changed: Notify,
 }
 
 /// Listens for link changes until the process exits or the receiver is dropped.
-fn listen(used: &Arc<Used>) {
+fn listen(used: &Arc<TrackedLinks>) {
     let mut changes = match Changes::open() {
         Ok(changes) => changes,
         Err(error) => {

@@ -21,8 +21,8 @@ use std::net::IpAddr;
 
 use netlink::Cidr;
 use netlink::nft::{
-    Batch, CT_STATE, ChainKind, Compare, Element, Expression, Family, Field, Held, Holds, Hook, Key, META_MARK, Reg,
-    Reject, STATE_NEW, Set, Table, Verdict,
+    Batch, CT_STATE, ChainKind, Compare, Element, Expression, Family, Field, Hook, Key, META_MARK, MapValue, Reg,
+    Reject, STATE_NEW, Set, Table, ValueType, Verdict,
 };
 use pod_network::pod_rules::{Side, destination, source, within};
 
@@ -216,12 +216,12 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
                     View::Outside => SERVICES,
                     View::Inside => SERVICES_INSIDE,
                 };
-                add(into, Element::entry(key(frontend), Held::Verdict(Verdict::Goto(picking.name()))));
+                add(into, Element::entry(key(frontend), MapValue::Verdict(Verdict::Goto(picking.name()))));
                 for (number, (ip, port)) in (view.first()..).zip(places) {
-                    let place = Held::Value(Key::new().ip(*ip).port(*port).done());
+                    let place = MapValue::Value(Key::new().ip(*ip).port(*port).done());
                     if affinity_seconds.is_some() {
                         let id = ids[&(*ip, *port)];
-                        let held = Held::Value(Key::new().number(id).done());
+                        let held = MapValue::Value(Key::new().number(id).done());
                         add(ENDPOINT_IDS, Element::entry(key(frontend).number(number), held));
                         add(STICKY, Element::entry(key(frontend).number(id), place));
                     } else {
@@ -236,7 +236,7 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
                 let verdict = if *way == Forwarding::Drop { Verdict::Drop } else { Verdict::Goto(REJECT.to_owned()) };
                 let inside = matches!(backend.inside, Some(Forwarding::To { .. }));
                 for set in [Some(REFUSED), Some(REFUSED_OUTPUT).filter(|_| !inside)].into_iter().flatten() {
-                    add(set, Element::entry(key(frontend), Held::Verdict(verdict.clone())));
+                    add(set, Element::entry(key(frontend), MapValue::Verdict(verdict.clone())));
                 }
             }
         }
@@ -316,21 +316,21 @@ fn sets(table: &mut Table<'_>, family: Family) {
     let place = || vec![family.address(), Field::Port];
     let plus = |more: &[Field]| [front().as_slice(), more].concat();
     let set = |name, key, holds| Set { name, key, holds, ranges: false, dynamic: false };
-    table.set(&set(LAYOUT, vec![Field::Port], Holds::Nothing));
-    table.set(&set(SERVICES, front(), Holds::Verdicts));
-    table.set(&set(SERVICES_INSIDE, front(), Holds::Verdicts));
-    table.set(&set(REFUSED, front(), Holds::Verdicts));
-    table.set(&set(REFUSED_OUTPUT, front(), Holds::Verdicts));
-    table.set(&set(ENDPOINTS, plus(&[Field::Number]), Holds::Values(place())));
+    table.set(&set(LAYOUT, vec![Field::Port], ValueType::Nothing));
+    table.set(&set(SERVICES, front(), ValueType::Verdicts));
+    table.set(&set(SERVICES_INSIDE, front(), ValueType::Verdicts));
+    table.set(&set(REFUSED, front(), ValueType::Verdicts));
+    table.set(&set(REFUSED_OUTPUT, front(), ValueType::Verdicts));
+    table.set(&set(ENDPOINTS, plus(&[Field::Number]), ValueType::Values(place())));
     let id = || vec![Field::Number];
-    table.set(&set(ENDPOINT_IDS, plus(&id()), Holds::Values(id())));
-    table.set(&Set { dynamic: true, ..set(AFFINITY, plus(&[family.address()]), Holds::Values(id())) });
-    table.set(&set(STICKY, plus(&id()), Holds::Values(place())));
-    table.set(&set(GUARDED, front(), Holds::Nothing));
-    table.set(&Set { ranges: true, ..set(ALLOWED, plus(&[family.address()]), Holds::Nothing) });
-    table.set(&set(ITSELF, vec![family.address(), family.address()], Holds::Nothing));
-    table.set(&set(CLUSTER_IPS, vec![family.address()], Holds::Nothing));
-    table.set(&set(NODE_ADDRESSES, vec![family.address()], Holds::Nothing));
+    table.set(&set(ENDPOINT_IDS, plus(&id()), ValueType::Values(id())));
+    table.set(&Set { dynamic: true, ..set(AFFINITY, plus(&[family.address()]), ValueType::Values(id())) });
+    table.set(&set(STICKY, plus(&id()), ValueType::Values(place())));
+    table.set(&set(GUARDED, front(), ValueType::Nothing));
+    table.set(&Set { ranges: true, ..set(ALLOWED, plus(&[family.address()]), ValueType::Nothing) });
+    table.set(&set(ITSELF, vec![family.address(), family.address()], ValueType::Nothing));
+    table.set(&set(CLUSTER_IPS, vec![family.address()], ValueType::Nothing));
+    table.set(&set(NODE_ADDRESSES, vec![family.address()], ValueType::Nothing));
 }
 
 /// Loads the key of a frontend into the first registers.

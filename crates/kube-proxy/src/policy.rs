@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use apimachinery::Key;
 use netlink::Protocol;
 
-pub use model::{Direction, Pod, Policy, PortWish, Rule, Who};
+pub use model::{Direction, Peer, Pod, Policy, PortWish, Rule};
 
 /// An address range of one family, both ends included.
 pub type Range = (IpAddr, IpAddr);
@@ -222,14 +222,14 @@ impl Deciding<'_> {
 fn is_meant(cluster: &Cluster, namespace: &str, rule: &Rule, key: &Key, pod: &Pod) -> bool {
     let Some(peers) = &rule.peers else { return true };
     peers.iter().any(|who| match who {
-        Who::Pods { .. } => who.is(cluster, namespace, key, pod),
-        Who::Block { .. } => {
+        Peer::Pods { .. } => who.is(cluster, namespace, key, pod),
+        Peer::Block { .. } => {
             who.block_ranges().iter().any(|(first, last)| pod.ips.iter().any(|ip| first <= ip && ip <= last))
         }
     })
 }
 
-fn ranges(cluster: &Cluster, namespace: &str, peers: &[Who]) -> Vec<Range> {
+fn ranges(cluster: &Cluster, namespace: &str, peers: &[Peer]) -> Vec<Range> {
     let mut ranges = Vec::new();
     for who in peers {
         ranges.extend(who.block_ranges());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Resource, Value, json, value};
 use client::Client;
-use client::cache::{self, Changed, Notices, Reader, Source};
+use client::cache::{self, ChangeQueue, ChangedKeys, Reader, Source};
 use controller::kinds;
 use netlink::Cidr;
 use netlink::conntrack;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::config::{Config, DetectLocal, Mode, NodePortAddresses};
 use crate::dataplane::{self, Engine, Settings};
-use crate::health::{Ports, Told};
+use crate::health::{HealthReport, Ports};
 use crate::metrics::{Extent, Metrics};
 use crate::service::Node;
 use crate::service_state::{Changes, Rules};
@@ -35,25 +35,30 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 pub enum Error {
     /// The watch caches stopped.
     #[error("the watches of the proxy stopped")]
-    Ended(#[from] cache::Ended),
+    Ended(#[from] cache::ClosedError),
 }
 
 /// A watched resource type.
-struct Watched {
+struct WatchedResource {
     reader: Reader<Value>,
-    notices: Notices,
+    notices: ChangeQueue,
 }
 
 /// Runs the proxy for as long as the future is polled. Updates `well` and `metrics`.
-pub async fn run(client: Client, config: Config, well: Arc<RwLock<Told>>, metrics: Arc<Metrics>) -> Result<(), Error> {
+pub async fn run(
+    client: Client,
+    config: Config,
+    well: Arc<RwLock<HealthReport>>,
+    metrics: Arc<Metrics>,
+) -> Result<(), Error> {
     let mut watches = JoinSet::new();
     let mut watch = |resource: &Resource, field_selector: String| {
         let source = Source { field_selector, ..Source::all(client.clone(), resource.clone()) };
         let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), small);
-        let notices = Notices::new(NOTICES_MAX);
+        let notices = ChangeQueue::new(NOTICES_MAX);
         reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
         watches.spawn(reflector.run());
-        Watched { reader, notices }
+        WatchedResource { reader, notices }
     };
     let services = watch(&kinds::SERVICES, String::new());
     let slices = watch(&kinds::ENDPOINT_SLICES, String::new());
@@ -63,8 +68,8 @@ pub async fn run(client: Client, config: Config, well: Arc<RwLock<Told>>, metric
     }
     let mut proxy = Proxy::new(config, well, metrics);
     // Rules of an earlier run stay until all caches are synced.
-    proxy.see_services(&services, Changed::Everything);
-    proxy.see_slices(&slices, Changed::Everything);
+    proxy.see_services(&services, ChangedKeys::Everything);
+    proxy.see_slices(&slices, ChangedKeys::Everything);
     proxy.see_node(&node);
     loop {
         let retry = proxy.sync().await;
@@ -105,12 +110,12 @@ struct Proxy {
     /// Whether the rules of other modes have been removed.
     alone: bool,
     ports: Ports,
-    well: Arc<RwLock<Told>>,
+    well: Arc<RwLock<HealthReport>>,
     metrics: Arc<Metrics>,
 }
 
 impl Proxy {
-    fn new(config: Config, well: Arc<RwLock<Told>>, metrics: Arc<Metrics>) -> Self {
+    fn new(config: Config, well: Arc<RwLock<HealthReport>>, metrics: Arc<Metrics>) -> Self {
         let node = Node { name: config.node_name.clone(), zone: String::new() };
         let rules = Rules::new(node, config.masquerade_all);
         let settings = Settings { mark: 1 << config.masquerade_bit, ..Settings::default() };
@@ -118,19 +123,19 @@ impl Proxy {
         Self { config, rules, engine, settings, in_step: false, alone: false, ports: Ports::default(), well, metrics }
     }
 
-    fn see_services(&mut self, watched: &Watched, changed: Changed) {
+    fn see_services(&mut self, watched: &WatchedResource, changed: ChangedKeys) {
         self.metrics.services_changed(count(&changed));
         let known = self.rules.known().0;
         each(watched, changed, &known, |key, object| self.rules.set_service(key, object));
     }
 
-    fn see_slices(&mut self, watched: &Watched, changed: Changed) {
+    fn see_slices(&mut self, watched: &WatchedResource, changed: ChangedKeys) {
         self.metrics.slices_changed(count(&changed));
         let known = self.rules.known().1;
         each(watched, changed, &known, |key, object| self.rules.set_slice(key, object));
     }
 
-    fn see_node(&mut self, watched: &Watched) {
+    fn see_node(&mut self, watched: &WatchedResource) {
         let objects = watched.reader.snapshot().objects;
         let object = objects.get(&Key::cluster(self.config.node_name.as_str()));
         let zone = object.and_then(|node| Meta::of(node).label(ZONE)).unwrap_or_default().to_owned();
@@ -211,7 +216,7 @@ impl Proxy {
 
     fn tell(&self, ok: bool) {
         let body = json::to_string(&value!({"nodeEligible": true, "healthy": ok}));
-        *self.well.write().unwrap_or_else(PoisonError::into_inner) = Told { ok, body, weight: 0 };
+        *self.well.write().unwrap_or_else(PoisonError::into_inner) = HealthReport { ok, body, weight: 0 };
     }
 }
 
@@ -222,18 +227,18 @@ fn named(changes: &Changes) -> String {
     Vec::from_iter(addresses).join(" ")
 }
 
-fn count(changed: &Changed) -> usize {
+fn count(changed: &ChangedKeys) -> usize {
     match changed {
-        Changed::Keys(keys) => keys.len(),
-        Changed::Everything => 1,
+        ChangedKeys::Keys(keys) => keys.len(),
+        ChangedKeys::Everything => 1,
     }
 }
 
-fn each(watched: &Watched, changed: Changed, known: &[Key], mut set: impl FnMut(&Key, Option<&Value>)) {
+fn each(watched: &WatchedResource, changed: ChangedKeys, known: &[Key], mut set: impl FnMut(&Key, Option<&Value>)) {
     let objects = watched.reader.snapshot().objects;
     match changed {
-        Changed::Keys(keys) => keys.iter().for_each(|key| set(key, objects.get(key))),
-        Changed::Everything => {
+        ChangedKeys::Keys(keys) => keys.iter().for_each(|key| set(key, objects.get(key))),
+        ChangedKeys::Everything => {
             known.iter().filter(|key| objects.get(key).is_none()).for_each(|key| set(key, None));
             objects.iter().for_each(|entry| set(&entry.key, Some(&entry.value)));
         }

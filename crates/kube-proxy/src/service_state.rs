@@ -11,7 +11,7 @@ use std::sync::Arc;
 use apimachinery::{Key, Value};
 use netlink::{Cidr, Protocol};
 
-use crate::endpoints::{Chosen, Place, choose};
+use crate::endpoints::{EndpointAddr, SelectedEndpoints, choose};
 use crate::service::{Node, Service, ServicePort, Slice};
 
 /// A service address that receives connections.
@@ -64,7 +64,7 @@ pub enum Forwarding {
     /// To one of the endpoints.
     To {
         /// At least one endpoint.
-        places: Vec<Place>,
+        places: Vec<EndpointAddr>,
         scope: Scope,
         masquerade: Masquerade,
         /// Timeout of session affinity.
@@ -309,7 +309,7 @@ impl Rules {
 struct Shape<'a> {
     service: &'a Service,
     port: &'a ServicePort,
-    chosen: &'a Chosen,
+    chosen: &'a SelectedEndpoints,
     name: Arc<str>,
 }
 
@@ -342,7 +342,7 @@ impl Shape<'_> {
     }
 }
 
-fn addresses(places: &[Place]) -> Vec<IpAddr> {
+fn addresses(places: &[EndpointAddr]) -> Vec<IpAddr> {
     places.iter().map(|(ip, _)| *ip).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
@@ -354,7 +354,7 @@ impl Frontend {
 
 impl Backend {
     /// Returns all endpoints that the backend may use.
-    pub fn places(&self) -> BTreeSet<Place> {
+    pub fn places(&self) -> BTreeSet<EndpointAddr> {
         let ways = [Some(&self.outside), self.inside.as_ref()];
         let lists = ways.into_iter().flatten().map(|way| match way {
             Forwarding::To { places, .. } => places.as_slice(),
@@ -371,7 +371,7 @@ impl Changes {
 
     /// Returns UDP frontends whose endpoints may have changed, with their current endpoints. Conntrack entries to any
     /// other endpoint must be deleted.
-    pub fn moved_datagrams(&self) -> BTreeMap<Place, BTreeSet<Place>> {
+    pub fn moved_datagrams(&self) -> BTreeMap<EndpointAddr, BTreeSet<EndpointAddr>> {
         let datagrams = self.frontends.iter().filter(|(frontend, _)| frontend.protocol == Protocol::Udp);
         let moved = datagrams.filter_map(|(frontend, (before, now))| {
             let now = now.as_ref().map(Backend::places).unwrap_or_default();

@@ -52,13 +52,13 @@ pub struct Recorder {
 struct Sender {
     client: Client,
     instance: String,
-    told: BTreeMap<String, Told>,
+    told: BTreeMap<String, RecordedEvent>,
     /// Time of the next check for ended series.
     sweep_at: Option<Instant>,
     requests: JoinSet<()>,
 }
 
-struct Told {
+struct RecordedEvent {
     event: Value,
     last: Instant,
     /// Number of occurrences.
@@ -122,7 +122,7 @@ impl Sender {
                 let event = event(occurrence, &self.instance, now);
                 // A pod is bound once, so this event, the most frequent one, has no repetitions to track.
                 if occurrence.reason != SCHEDULED && self.told.len() < REMEMBERED_MAX {
-                    let told = Told { event: event.clone(), last: Instant::now(), count: 1, written: true };
+                    let told = RecordedEvent { event: event.clone(), last: Instant::now(), count: 1, written: true };
                     self.sweep_at.get_or_insert(told.last + SERIES_ENDS);
                     self.told.insert(key, told);
                 }

@@ -40,7 +40,7 @@ pub struct Executor {
 type Sending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Result of a step.
-pub enum Done {
+pub enum StepResult {
     /// The pod was bound. The caches show the written ResourceClaims.
     Bound(Arc<Pod>, BTreeSet<Key>),
     /// Binding failed with this message. The caches show the written ResourceClaims.
@@ -54,7 +54,7 @@ pub enum Done {
 impl Executor {
     /// Binds volumes and devices, then the pod. If that may take minutes, `nominatedNodeName` is set first, for the
     /// cluster autoscaler, and cleared on failure.
-    pub async fn bind(&self, pod: Arc<Pod>, node: Str, plan: Plan, devices: scheduler::devices::Plan) -> Done {
+    pub async fn bind(&self, pod: Arc<Pod>, node: Str, plan: Plan, devices: scheduler::devices::Plan) -> StepResult {
         let quick = plan == Plan::default() && devices == scheduler::devices::Plan::default();
         let announced = if quick {
             None
@@ -63,7 +63,7 @@ impl Executor {
             told.await
         };
         let done = self.give(pod, node, plan, devices).await;
-        if let (Done::Unbound(..), Some(object)) = (&done, announced)
+        if let (StepResult::Unbound(..), Some(object)) = (&done, announced)
             && let Err(error) = patch_status(&self.client, &object, None, &Nomination::Set(Str::default())).await
         {
             tracing::warn!(pod = %Key::of(&object), %error, "failed to clear the pod's nominatedNodeName");
@@ -78,18 +78,18 @@ impl Executor {
         told.inspect_err(|error| tracing::debug!(pod = %key, %error, "failed to set nominatedNodeName")).ok()
     }
 
-    async fn give(&self, pod: Arc<Pod>, node: Str, plan: Plan, devices: scheduler::devices::Plan) -> Done {
+    async fn give(&self, pod: Arc<Pod>, node: Str, plan: Plan, devices: scheduler::devices::Plan) -> StepResult {
         if plan != Plan::default() {
             let given: Sending<'_, Result<(), String>> =
                 Box::pin(volumes::bind(&self.client, &self.caches, &plan, &node, self.patience(&pod).volumes));
             if let Err(message) = given.await {
-                return Done::Unbound(pod, message, BTreeSet::new());
+                return StepResult::Unbound(pod, message, BTreeSet::new());
             }
         }
         if devices == scheduler::devices::Plan::default() {
             return match self.bind_to(&pod, &node).await {
-                Ok(()) => Done::Bound(pod, BTreeSet::new()),
-                Err(message) => Done::Unbound(pod, message, BTreeSet::new()),
+                Ok(()) => StepResult::Bound(pod, BTreeSet::new()),
+                Err(message) => StepResult::Unbound(pod, message, BTreeSet::new()),
             };
         }
         let mut claims = Claims::new(self.client.clone(), Arc::clone(&self.caches), Arc::clone(&pod));
@@ -105,8 +105,8 @@ impl Executor {
         // The caches must show the writes before the devices count as free or as the pod's.
         let written = claims.seen().await;
         match bound {
-            Ok(()) => Done::Bound(pod, written),
-            Err(message) => Done::Unbound(pod, message, written),
+            Ok(()) => StepResult::Bound(pod, written),
+            Err(message) => StepResult::Unbound(pod, message, written),
         }
     }
 
@@ -154,7 +154,7 @@ impl Executor {
     }
 
     /// Reports an unschedulable pod and evicts its victims.
-    pub async fn wait(&self, wait: Wait) -> Done {
+    pub async fn wait(&self, wait: Wait) -> StepResult {
         let Wait { pod, reason, message, nomination, preemption, release } = wait;
         if let Some(release) = release {
             devices::release(self.client.clone(), Arc::clone(&self.caches), release).await;
@@ -165,14 +165,14 @@ impl Executor {
         let told = self.write_status(&key, &pod.uid, Some(&condition), &nomination);
         let Some(preemption) = preemption else {
             told.await;
-            return Done::Told;
+            return StepResult::Told;
         };
         let (_, preempted) = tokio::join!(told, self.preempt(&pod, &preemption));
         match preempted {
-            Ok(()) => Done::Told,
+            Ok(()) => StepResult::Told,
             Err(error) => {
                 tracing::error!(pod = %key, %error, "failed to evict pods for preemption");
-                Done::NotPreempted(pod)
+                StepResult::NotPreempted(pod)
             }
         }
     }

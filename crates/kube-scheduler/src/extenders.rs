@@ -18,7 +18,7 @@ use http::{Request, Uri};
 use http_body_util::BodyExt;
 use scheduler::Pod;
 use scheduler::engine::Kind;
-use scheduler::extender::{Answers, Eviction, Extender, Question, SCALE, TlsConfig};
+use scheduler::extender::{Answers, Eviction, Extender, ExtenderRequest, SCALE, TlsConfig};
 use scheduler::plugins::default_preemption::Victim;
 
 /// Maximum response size in bytes.
@@ -62,7 +62,13 @@ impl Extenders {
     }
 
     /// Sends a request about a pod to the extenders and adds their results to `answers`.
-    pub async fn ask(&self, caches: &Arc<Caches>, pod: &Pod, question: &Question, mut answers: Answers) -> Answers {
+    pub async fn ask(
+        &self,
+        caches: &Arc<Caches>,
+        pod: &Pod,
+        question: &ExtenderRequest,
+        mut answers: Answers,
+    ) -> Answers {
         let key = Key::new(pod.class.namespace.clone(), pod.name.clone());
         let Some(object) = cached(caches, Kind::Pods, &key) else {
             answers.error = Some(format!("pod {key} is gone"));
@@ -70,8 +76,8 @@ impl Extenders {
         };
         let subject = Subject { caches, pod, object: &object };
         let outcome = match question {
-            Question::Nodes(nodes) => self.judge(&subject, nodes, &mut answers).await,
-            Question::Victims(evictions) => self.weigh(&subject, evictions, &mut answers).await,
+            ExtenderRequest::Nodes(nodes) => self.judge(&subject, nodes, &mut answers).await,
+            ExtenderRequest::Victims(evictions) => self.weigh(&subject, evictions, &mut answers).await,
         };
         answers.error = outcome.err();
         answers

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use apimachinery::Key;
 use client::Client;
-use client::cache::{Changed, Ended, Notices};
+use client::cache::{ChangeQueue, ChangedKeys, ClosedError};
 use controller_runtime::Caches;
 use futures_util::FutureExt;
 use scheduler::devices;
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant};
 
 use crate::events::Recorder;
-use crate::execute::{Done, Executor};
+use crate::execute::{Executor, StepResult};
 use crate::extenders::Extenders;
 use crate::metrics::{Attempt, Metrics};
 
@@ -44,9 +44,9 @@ pub struct Runner {
     engine: Engine,
     caches: Arc<Caches>,
     executor: Arc<Executor>,
-    requests: JoinSet<Done>,
+    requests: JoinSet<StepResult>,
     /// Bindings that wait for volumes or devices, possibly for minutes; they do not block other pods.
-    claims: JoinSet<Done>,
+    claims: JoinSet<StepResult>,
     requests_max: usize,
     metrics: Arc<Metrics>,
     begun: Instant,
@@ -89,7 +89,7 @@ impl Runner {
     }
 
     /// Schedules pods until the caches stop or the future is dropped.
-    pub async fn run(mut self) -> Result<(), Ended> {
+    pub async fn run(mut self) -> Result<(), ClosedError> {
         for kind in Kind::ALL {
             if let Some(reader) = self.caches.reader(kind.name()) {
                 reader.synced().await?;
@@ -117,7 +117,7 @@ impl Runner {
             tokio::select! {
                 change = changes.recv() => match change {
                     Some((kind, changed)) => self.changed(kind, &changed),
-                    None => return Err(Ended),
+                    None => return Err(ClosedError),
                 },
                 Some(done) = self.requests.join_next() => self.done(done),
                 Some(done) = self.claims.join_next() => self.done(done),
@@ -137,11 +137,11 @@ impl Runner {
     }
 
     /// Subscribes to changed objects. Initially all existing objects count as changed, nodes before pods.
-    fn subscribe(&mut self, watching: &mut JoinSet<()>) -> mpsc::Receiver<(Kind, Changed)> {
+    fn subscribe(&mut self, watching: &mut JoinSet<()>) -> mpsc::Receiver<(Kind, ChangedKeys)> {
         let (sender, changes) = mpsc::channel(Kind::ALL.len());
         for kind in Kind::ALL {
             let Some(reader) = self.caches.reader(kind.name()) else { continue };
-            let notices = Notices::new(KEYS_MAX);
+            let notices = ChangeQueue::new(KEYS_MAX);
             reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
             if let Some(changed) = notices.try_take() {
                 self.changed(*kind, &changed);
@@ -155,7 +155,7 @@ impl Runner {
         changes
     }
 
-    fn changed(&mut self, kind: Kind, changed: &Changed) {
+    fn changed(&mut self, kind: Kind, changed: &ChangedKeys) {
         let Some(reader) = self.caches.reader(kind.name()) else { return };
         let objects = reader.snapshot().objects;
         let now = self.now();
@@ -165,8 +165,8 @@ impl Runner {
             }
         };
         match changed {
-            Changed::Keys(keys) => keys.iter().for_each(observe),
-            Changed::Everything => {
+            ChangedKeys::Keys(keys) => keys.iter().for_each(observe),
+            ChangedKeys::Everything => {
                 objects.iter().for_each(|entry| observe(&entry.key));
                 for key in self.engine.known(kind).iter().filter(|key| objects.get(key).is_none()) {
                     drop(self.engine.observe(kind, key, None, now));
@@ -182,7 +182,7 @@ impl Runner {
                 let quick = volumes == Plan::default() && devices == devices::Plan::default();
                 let tasks = if quick { &mut self.requests } else { &mut self.claims };
                 let claims = devices.reserve.iter().map(|it| it.key.clone()).collect();
-                let broken = Done::Unbound(Arc::clone(&pod), BROKEN.to_owned(), claims);
+                let broken = StepResult::Unbound(Arc::clone(&pod), BROKEN.to_owned(), claims);
                 tasks.spawn(guarded(broken, async move { executor.bind(pod, node, volumes, devices).await }));
             }
             Step::Wait(wait) => {
@@ -203,28 +203,29 @@ impl Runner {
 
     fn tell(&mut self, wait: Wait) {
         let executor = Arc::clone(&self.executor);
-        let broken = if wait.preemption.is_some() { Done::NotPreempted(Arc::clone(&wait.pod)) } else { Done::Told };
+        let broken =
+            if wait.preemption.is_some() { StepResult::NotPreempted(Arc::clone(&wait.pod)) } else { StepResult::Told };
         self.requests.spawn(guarded(broken, async move { executor.wait(wait).await }));
     }
 
-    fn done(&mut self, done: Result<Done, tokio::task::JoinError>) {
+    fn done(&mut self, done: Result<StepResult, tokio::task::JoinError>) {
         let now = self.now();
         match done {
-            Ok(Done::Bound(pod, claims)) => {
+            Ok(StepResult::Bound(pod, claims)) => {
                 self.metrics.attempted(Attempt::Scheduled);
-                self.changed(Kind::ResourceClaims, &Changed::Keys(claims));
+                self.changed(Kind::ResourceClaims, &ChangedKeys::Keys(claims));
                 self.engine.bound(&pod);
             }
-            Ok(Done::Unbound(pod, message, claims)) => {
-                self.changed(Kind::ResourceClaims, &Changed::Keys(claims));
+            Ok(StepResult::Unbound(pod, message, claims)) => {
+                self.changed(Kind::ResourceClaims, &ChangedKeys::Keys(claims));
                 tracing::warn!(namespace = %pod.class.namespace, pod = %pod.name, message, "failed to bind the pod");
                 self.metrics.attempted(Attempt::Error);
                 if let Some(Step::Wait(wait)) = self.engine.unbound(&pod, message, now) {
                     self.tell(wait);
                 }
             }
-            Ok(Done::Told) => {}
-            Ok(Done::NotPreempted(pod)) => self.engine.not_preempted(&pod, now),
+            Ok(StepResult::Told) => {}
+            Ok(StepResult::NotPreempted(pod)) => self.engine.not_preempted(&pod, now),
             Err(error) => tracing::error!(%error, "scheduling request task failed"),
         }
     }
@@ -235,7 +236,7 @@ impl Runner {
 }
 
 /// Runs requests; returns `broken` if they panic, so that no pod stays assumed forever.
-async fn guarded(broken: Done, requests: impl Future<Output = Done>) -> Done {
+async fn guarded(broken: StepResult, requests: impl Future<Output = StepResult>) -> StepResult {
     AssertUnwindSafe(requests).catch_unwind().await.unwrap_or(broken)
 }
 
@@ -270,9 +271,9 @@ mod tests {
     #[tokio::test]
     async fn panicking_request_counts_as_failed() {
         let pod = || Arc::new(Pod::new(&value!({"metadata": {"name": "p", "namespace": "ns"}})).expect("it is one"));
-        let broken = || Done::Unbound(pod(), BROKEN.to_owned(), BTreeSet::new());
+        let broken = || StepResult::Unbound(pod(), BROKEN.to_owned(), BTreeSet::new());
         let done = guarded(broken(), async { panic!("a mistake") }).await;
-        assert!(matches!(done, Done::Unbound(_, message, _) if message == BROKEN));
-        assert!(matches!(guarded(broken(), async { Done::Told }).await, Done::Told));
+        assert!(matches!(done, StepResult::Unbound(_, message, _) if message == BROKEN));
+        assert!(matches!(guarded(broken(), async { StepResult::Told }).await, StepResult::Told));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
-use client::transport::{Answer, Switching};
+use client::transport::{ResponseFuture, Switching};
 use client::{Https, Switch, Transport, TransportError};
 use http::header::{HeaderMap, WARNING};
 use http::{Request, Response};
@@ -98,7 +98,7 @@ impl Observed {
 }
 
 impl Transport for Observed {
-    fn send(&self, request: Request<Bytes>) -> Answer<'_> {
+    fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(self.carry(request))
     }
 

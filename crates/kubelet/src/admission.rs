@@ -16,7 +16,7 @@ const OS: &str = "linux";
 
 /// The reason and message of a rejected pod's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rejection {
     pub reason: String,
     pub message: String,
 }
@@ -38,10 +38,10 @@ const SAFE_SYSCTLS: &[&str] = &[
 ];
 
 /// Rejects pods during node shutdown, and most pods under node pressure.
-pub fn situation(pod: Pod<'_>, situation: &NodeConditions) -> Result<(), Refusal> {
+pub fn situation(pod: Pod<'_>, situation: &NodeConditions) -> Result<(), Rejection> {
     if situation.shutting_down {
         let message = "Pod was rejected as the node is shutting down.".to_owned();
-        return Err(Refusal { reason: "NodeShutdown".to_owned(), message });
+        return Err(Rejection { reason: "NodeShutdown".to_owned(), message });
     }
     let pressure = &situation.pressure;
     let held = [("MemoryPressure", pressure.memory), ("DiskPressure", pressure.disk), ("PIDPressure", pressure.pids)];
@@ -52,7 +52,7 @@ pub fn situation(pod: Pod<'_>, situation: &NodeConditions) -> Result<(), Refusal
         return Ok(());
     }
     let message = format!("The node had condition: [{}]. ", held.join(" "));
-    Err(Refusal { reason: "Evicted".to_owned(), message })
+    Err(Rejection { reason: "Evicted".to_owned(), message })
 }
 
 fn tolerates(pod: Pod<'_>, taint: &str) -> bool {
@@ -65,18 +65,18 @@ fn tolerates(pod: Pod<'_>, taint: &str) -> bool {
 
 /// Rejects a pod whose node selector or affinity does not match this node. A pod that already started is kept, even if
 /// the node's labels changed.
-pub fn node(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Refusal> {
+pub fn node(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Rejection> {
     let has_begun = pod.0.at(&["status", "startTime"]).is_some();
     if has_begun || node.is_none_or(|node| placement::fits_node(pod.spec(), node)) {
         return Ok(());
     }
     let message = "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
-    Err(Refusal { reason: "NodeAffinity".to_owned(), message: message.to_owned() })
+    Err(Rejection { reason: "NodeAffinity".to_owned(), message: message.to_owned() })
 }
 
 /// Rejects a pod for another operating system, by its `kubernetes.io/os` label and by `spec.os`.
-pub fn os(pod: Pod<'_>) -> Result<(), Refusal> {
-    let refusal = |reason: &str, message: &str| Refusal { reason: reason.to_owned(), message: message.to_owned() };
+pub fn os(pod: Pod<'_>) -> Result<(), Rejection> {
+    let refusal = |reason: &str, message: &str| Rejection { reason: reason.to_owned(), message: message.to_owned() };
     if pod.meta().label("kubernetes.io/os").is_some_and(|os| os != OS) {
         let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
         return Err(refusal("PodOSSelectorNodeLabelDoesNotMatch", message));
@@ -88,7 +88,7 @@ pub fn os(pod: Pod<'_>) -> Result<(), Refusal> {
 }
 
 /// Rejects sysctls that are neither safe nor allowed by the node's configuration.
-pub fn sysctls(pod: Pod<'_>, allowed: &[String]) -> Result<(), Refusal> {
+pub fn sysctls(pod: Pod<'_>, allowed: &[String]) -> Result<(), Rejection> {
     let allowed = |name: &str| {
         SAFE_SYSCTLS.contains(&name)
             || allowed.iter().any(|pattern| match pattern.strip_suffix('*') {
@@ -99,7 +99,7 @@ pub fn sysctls(pod: Pod<'_>, allowed: &[String]) -> Result<(), Refusal> {
     let list = pod.spec()["securityContext"]["sysctls"].as_array().unwrap_or_default();
     let names = list.iter().filter_map(|sysctl| sysctl.str_at(&["name"])).map(|name| name.replace('/', "."));
     match names.into_iter().find(|name| !allowed(name)) {
-        Some(name) => Err(Refusal {
+        Some(name) => Err(Rejection {
             reason: "SysctlForbidden".to_owned(),
             message: format!("forbidden sysctl: \"{name}\" not allowlisted"),
         }),
@@ -108,7 +108,7 @@ pub fn sysctls(pod: Pod<'_>, allowed: &[String]) -> Result<(), Refusal> {
 }
 
 /// Rejects pods with an AppArmor profile if the host does not support AppArmor.
-pub fn app_armor(pod: Pod<'_>, is_enabled: bool) -> Result<(), Refusal> {
+pub fn app_armor(pod: Pod<'_>, is_enabled: bool) -> Result<(), Rejection> {
     let asks = |context: &Value| {
         let kind = context.str_at(&["appArmorProfile", "type"]);
         kind.is_some_and(|kind| kind != "Unconfined")
@@ -119,11 +119,11 @@ pub fn app_armor(pod: Pod<'_>, is_enabled: bool) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = "Pod was rejected: Cannot enforce AppArmor: AppArmor is not enabled on the host";
-    Err(Refusal { reason: "AppArmor".to_owned(), message: message.to_owned() })
+    Err(Rejection { reason: "AppArmor".to_owned(), message: message.to_owned() })
 }
 
 /// Rejects `supplementalGroupsPolicy: Strict` if the node's runtime does not support it.
-pub fn groups(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Refusal> {
+pub fn groups(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Rejection> {
     let strict = pod.spec().str_at(&["securityContext", "supplementalGroupsPolicy"]) == Some("Strict");
     let can = node.and_then(|node| node.at(&["status", "features", "supplementalGroupsPolicy"])?.as_bool());
     // A node that has not reported its runtime features yet may support the policy.
@@ -131,11 +131,11 @@ pub fn groups(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
-    Err(Refusal { reason: "SupplementalGroupsPolicyNotSupported".to_owned(), message: message.to_owned() })
+    Err(Rejection { reason: "SupplementalGroupsPolicyNotSupported".to_owned(), message: message.to_owned() })
 }
 
 /// Checks host ports and resource requests of a pod against the pods that are already admitted.
-pub fn admit(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts) -> Result<(), Refusal> {
+pub fn admit(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts) -> Result<(), Rejection> {
     let mut used = Amounts::new();
     for other in others {
         resources::add(&mut used, &resources::pod_requests(*other));
@@ -161,7 +161,7 @@ pub fn admit(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts) -> Result<
     if host_ports(pod).iter().any(|port| taken.iter().any(|other| port.collides(other))) {
         let message =
             "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
-        return Err(Refusal { reason: "NodePorts".to_owned(), message: message.to_owned() });
+        return Err(Rejection { reason: "NodePorts".to_owned(), message: message.to_owned() });
     }
     Ok(())
 }
@@ -206,11 +206,11 @@ fn is_critical(pod: Pod<'_>) -> bool {
     pod.is_static() || pod.is_mirror() || priority(pod) >= SYSTEM_CRITICAL
 }
 
-fn out_of(name: &str, asked: i64, used: i64, capacity: i64) -> Refusal {
+fn out_of(name: &str, asked: i64, used: i64, capacity: i64) -> Rejection {
     let message = format!(
         "Pod was rejected: Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {capacity}"
     );
-    Refusal { reason: format!("OutOf{name}"), message }
+    Rejection { reason: format!("OutOf{name}"), message }
 }
 
 struct Port<'a> {

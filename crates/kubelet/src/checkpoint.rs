@@ -5,7 +5,7 @@ use std::path::Path;
 
 use apimachinery::{Value, json};
 
-use crate::admission::Refusal;
+use crate::admission::Rejection;
 
 /// Mode of pod directories.
 pub const DIR_MODE: u32 = 0o750;
@@ -19,7 +19,7 @@ pub fn write(dir: &Path, name: &str, value: &Value) -> io::Result<()> {
 }
 
 /// A pod whose allocation cannot be checkpointed is not admitted: after a crash its resources would be allocated twice.
-impl From<io::Error> for Refusal {
+impl From<io::Error> for Rejection {
     fn from(error: io::Error) -> Self {
         let message = format!("Allocate failed due to failed to write checkpoint: {error}, which is unexpected");
         Self { reason: "UnexpectedAdmissionError".to_owned(), message }

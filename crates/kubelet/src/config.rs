@@ -12,7 +12,7 @@ use apimachinery::{Object, Value, yaml};
 use component_base::TlsSettings;
 use http::{HeaderName, HeaderValue, Uri};
 
-use crate::images::{Listed, Verification};
+use crate::images::{AllowlistEntry, Verification};
 use crate::memory::allocator::Amount;
 use crate::resources::Amounts;
 use crate::topology::{Policy, Scope, Topology};
@@ -384,7 +384,7 @@ impl Config {
         if word != "NeverVerifyAllowlistedImages" && !entries.is_empty() {
             return Err(list.bad("needs imagePullCredentialsVerificationPolicy NeverVerifyAllowlistedImages"));
         }
-        let listed = entries.iter().map(|entry| Listed::parse(entry)).collect::<Result<_, _>>();
+        let listed = entries.iter().map(|entry| AllowlistEntry::parse(entry)).collect::<Result<_, _>>();
         self.image_verification = match word {
             "" if policy.value.is_null() => return Ok(()),
             "NeverVerify" => Verification::Never,

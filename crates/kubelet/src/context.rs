@@ -9,7 +9,7 @@ use client::Client;
 use client::cache::Reader;
 use component_base::events::Recorder;
 
-use crate::admission::Refusal;
+use crate::admission::Rejection;
 use crate::cgroups::Groups;
 use crate::config::Config;
 use crate::counters::Probes;
@@ -84,7 +84,7 @@ impl Context {
     }
 
     /// Allocates devices, CPUs and memory to a pod, all of them or none.
-    pub fn give(&self, pod: Pod<'_>) -> Result<(), Refusal> {
+    pub fn give(&self, pod: Pod<'_>) -> Result<(), Rejection> {
         self.devices.giving(|ledger| {
             self.cpus.giving(|pool| {
                 self.memory.giving(|bank| {

@@ -30,9 +30,9 @@ const FILE: &str = "cpu_manager_state";
 
 /// The CPU manager of a node. Clones share its state.
 #[derive(Clone)]
-pub struct Cpus(Option<Arc<Shared>>);
+pub struct Cpus(Option<Arc<Inner>>);
 
-struct Shared {
+struct Inner {
     dir: PathBuf,
     pool: Mutex<Pool>,
     /// The shared pool, for the task that updates cpusets.
@@ -50,7 +50,7 @@ impl Cpus {
         let mut pool = Pool::new(machine(), reserved, reserved_count);
         pool.restore(read(&root.join(FILE)));
         let common = watch::Sender::new(pool.common());
-        Self(Some(Arc::new(Shared { dir: root.to_owned(), pool: Mutex::new(pool), common })))
+        Self(Some(Arc::new(Inner { dir: root.to_owned(), pool: Mutex::new(pool), common })))
     }
 
     /// Runs `then`, which allocates CPUs to a pod, and checkpoints the result. Rolls everything back on failure.
@@ -116,7 +116,7 @@ impl Cpus {
     }
 }
 
-impl Shared {
+impl Inner {
     fn pool(&self) -> MutexGuard<'_, Pool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -221,8 +221,8 @@ mod tests {
         fs::write(&not_a_dir, "").unwrap();
         let pool = Pool::new(cores, &BTreeSet::from([0]), 0);
         let common = watch::Sender::new(pool.common());
-        let cpus = Cpus(Some(Arc::new(Shared { dir: not_a_dir, pool: Mutex::new(pool), common })));
-        let given: Result<(), crate::admission::Refusal> = cpus.giving(|pool| {
+        let cpus = Cpus(Some(Arc::new(Inner { dir: not_a_dir, pool: Mutex::new(pool), common })));
+        let given: Result<(), crate::admission::Rejection> = cpus.giving(|pool| {
             pool.unwrap().restore(vec![("u".to_owned(), "c".to_owned(), BTreeSet::from([1]))]);
             Ok(())
         });

@@ -24,7 +24,7 @@ use tonic::transport::Channel;
 
 use crate::blocking;
 use crate::node::NodeConditions;
-pub use allocator::{Counts, Device, Given, Ledger};
+pub use allocator::{Counts, Device, DeviceAllocation, DeviceAllocator};
 pub use serve::open;
 
 /// Timeout of a call to a plugin.
@@ -55,11 +55,11 @@ struct Plugin {
 
 /// The device manager of a node. Clones share its state.
 #[derive(Clone)]
-pub struct Devices(Arc<Shared>);
+pub struct Devices(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     dir: PathBuf,
-    ledger: Mutex<Ledger>,
+    ledger: Mutex<DeviceAllocator>,
     plugins: Mutex<BTreeMap<String, Plugin>>,
     situation: Arc<watch::Sender<NodeConditions>>,
 }
@@ -69,12 +69,15 @@ impl Devices {
     /// allocations of its checkpoint.
     pub fn new(root: &Path, situation: Arc<watch::Sender<NodeConditions>>) -> Self {
         let dir = root.join("device-plugins");
-        let ledger = Ledger::new(checkpoint::read(&dir));
-        Self(Arc::new(Shared { dir, ledger: Mutex::new(ledger), plugins: Mutex::default(), situation }))
+        let ledger = DeviceAllocator::new(checkpoint::read(&dir));
+        Self(Arc::new(Inner { dir, ledger: Mutex::new(ledger), plugins: Mutex::default(), situation }))
     }
 
     /// Runs `then`, which allocates devices to a pod, and checkpoints the result. Rolls everything back on failure.
-    pub fn giving<T, E: From<io::Error>>(&self, then: impl FnOnce(&mut Ledger) -> Result<T, E>) -> Result<T, E> {
+    pub fn giving<T, E: From<io::Error>>(
+        &self,
+        then: impl FnOnce(&mut DeviceAllocator) -> Result<T, E>,
+    ) -> Result<T, E> {
         let mut ledger = self.ledger();
         let before = ledger.clone();
         let outcome = then(&mut ledger).and_then(|given| {
@@ -100,7 +103,7 @@ impl Devices {
     }
 
     /// Returns all allocations.
-    pub fn given(&self) -> Vec<Given> {
+    pub fn given(&self) -> Vec<DeviceAllocation> {
         self.ledger().given().to_vec()
     }
 
@@ -119,7 +122,7 @@ impl Devices {
         container: &str,
     ) -> Result<Vec<v1beta1::ContainerAllocateResponse>, DeviceError> {
         let mut needs = Vec::new();
-        let own: Vec<Given> =
+        let own: Vec<DeviceAllocation> =
             self.given().into_iter().filter(|given| given.uid == uid && given.container == container).collect();
         for given in own {
             let plugin = self.plugin(&given.resource);
@@ -139,7 +142,7 @@ impl Devices {
 
     async fn allocate(
         &self,
-        given: &Given,
+        given: &DeviceAllocation,
         plugin: Option<Plugin>,
     ) -> Result<v1beta1::ContainerAllocateResponse, DeviceError> {
         let mut plugin = plugin.ok_or_else(|| DeviceError::Absent(given.resource.clone()))?;
@@ -159,7 +162,7 @@ impl Devices {
         self.0.plugins.lock().unwrap_or_else(PoisonError::into_inner).get(resource).cloned()
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    fn ledger(&self) -> MutexGuard<'_, DeviceAllocator> {
         self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

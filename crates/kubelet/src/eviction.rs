@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::node::{Pressure, threshold};
 use crate::pod::Pod;
 use crate::resources;
-use crate::usage::Taken;
+use crate::usage::DiskUsage;
 
 /// Accepted eviction signals; `allocatableMemory.available` is never measured.
 pub const SIGNALS: &[&str] = &[
@@ -38,11 +38,11 @@ pub const SIGNALS: &[&str] = &[
 ];
 
 /// Available amount and capacity by signal.
-pub type Signals = BTreeMap<&'static str, Left>;
+pub type Signals = BTreeMap<&'static str, SignalObservation>;
 
 /// The observed value of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct SignalObservation {
     pub available: u64,
     pub capacity: u64,
 }
@@ -54,7 +54,7 @@ pub struct Candidate<'a> {
     /// In bytes.
     pub memory: u64,
     /// Usage of container filesystems, logs and volumes.
-    pub disk: Taken,
+    pub disk: DiskUsage,
     /// Number of PIDs.
     pub processes: u64,
 }
@@ -87,7 +87,7 @@ pub struct Memory(BTreeMap<(String, bool), Time>);
 
 /// The result of comparing signals with thresholds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct Evaluation {
     /// The node's pressure conditions.
     pub pressure: Pressure,
     /// Thresholds that require an eviction now, memory first: the kernel kills processes for it.
@@ -110,7 +110,7 @@ pub fn thresholds(config: &Config) -> Vec<Threshold> {
 impl Memory {
     /// Compares signals with thresholds. An exceeded threshold stays exceeded until its minimum reclaim is also
     /// available.
-    pub fn look(&mut self, thresholds: &[Threshold], signals: &Signals, now: Time) -> Look {
+    pub fn look(&mut self, thresholds: &[Threshold], signals: &Signals, now: Time) -> Evaluation {
         let (mut below, mut due) = (Vec::new(), Vec::new());
         for one in thresholds {
             let key = (one.signal.clone(), one.grace.is_some());
@@ -126,7 +126,7 @@ impl Memory {
             below.push(short);
         }
         due.sort_by_key(|short| (!short.signal.starts_with("memory"), short.soft));
-        Look { pressure: pressure(&below), due }
+        Evaluation { pressure: pressure(&below), due }
     }
 }
 
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     fn look(memory: &mut Memory, thresholds: &[Threshold], mib: [u64; 2], seconds: i64) -> (Pressure, Vec<String>) {
-        let left = |mib: u64| Left { available: mib << 20, capacity: 1 << 30 };
+        let left = |mib: u64| SignalObservation { available: mib << 20, capacity: 1 << 30 };
         let signals = Signals::from([("memory.available", left(mib[0])), ("nodefs.available", left(mib[1]))]);
         let look = memory.look(thresholds, &signals, Time::from_unix(seconds, 0));
         (look.pressure, look.due.into_iter().map(|short| short.signal).collect())
@@ -354,7 +354,7 @@ mod tests {
             pod("vital", "0", 2_000_001_000),
         ];
         let used = [512 << 20, 100 << 20, 200 << 20, 900 << 20];
-        let candidate = |(pod, memory)| Candidate { pod: Pod(pod), memory, disk: Taken::default(), processes: 0 };
+        let candidate = |(pod, memory)| Candidate { pod: Pod(pod), memory, disk: DiskUsage::default(), processes: 0 };
         let candidates: Vec<Candidate<'_>> = pods.iter().zip(used).map(candidate).collect();
         let low = Short {
             signal: "memory.available".into(),
@@ -379,7 +379,7 @@ mod tests {
             value!({"metadata": {"name": name}, "spec": spec})
         };
         let pods = [pod("large", 0), pod("many", 0), pod("busy", 0), pod("cheap", -1)];
-        let taken = |bytes: u64, inodes: u64| Taken { bytes, inodes };
+        let taken = |bytes: u64, inodes: u64| DiskUsage { bytes, inodes };
         let disks = [taken(900, 1), taken(10, 900), taken(0, 0), taken(0, 0)];
         let candidate = |((pod, disk), processes)| Candidate { pod: Pod(pod), memory: 0, disk, processes };
         let candidates: Vec<Candidate<'_>> = pods.iter().zip(disks).zip([1, 1, 500, 3]).map(candidate).collect();

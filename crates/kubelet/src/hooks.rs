@@ -13,7 +13,7 @@ use crate::runtime::Runtime;
 const AFTER_HOOK_SECONDS: i64 = 2;
 
 /// The outcome of stopping a container.
-pub struct Ended {
+pub struct StopResult {
     /// Error message of the preStop handler, if it failed.
     pub hook_failure: Option<String>,
     pub stopped: Result<(), Status>,
@@ -27,7 +27,7 @@ pub async fn end_container(
     id: &str,
     pod_ip: &str,
     grace_seconds: i64,
-) -> Ended {
+) -> StopResult {
     let begun = Instant::now();
     let (mut left, mut hook_failure) = (grace_seconds, None);
     if let Some((hook, container)) = hook.filter(|_| grace_seconds > 0) {
@@ -37,7 +37,7 @@ pub async fn end_container(
         let spent = i64::try_from(begun.elapsed().as_secs()).unwrap_or(i64::MAX);
         left = (grace_seconds - spent).max(AFTER_HOOK_SECONDS);
     }
-    Ended { hook_failure, stopped: runtime.stop_container(id, left).await }
+    StopResult { hook_failure, stopped: runtime.stop_container(id, left).await }
 }
 
 /// Runs a handler until it completes or times out. The error is an event message.

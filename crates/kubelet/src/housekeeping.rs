@@ -23,15 +23,15 @@ use tokio::time::Instant;
 
 use crate::blocking;
 use crate::context::Context;
-use crate::eviction::local::{self, Written};
+use crate::eviction::local::{self, PodDiskUsage};
 use crate::eviction::turns::{self, Turns};
-use crate::eviction::{self, Candidate, Left, Short, Signals};
+use crate::eviction::{self, Candidate, Short, SignalObservation, Signals};
 use crate::node::{NodeConditions, Pressure};
 use crate::plan::Cause;
 use crate::pod::Pod;
-use crate::pods::{Eviction, Known};
+use crate::pods::{Eviction, PodTable};
 use crate::runtime_status::labels;
-use crate::usage::{Disk, NodeUsage, Taken, disk_taken};
+use crate::usage::{Disk, DiskUsage, NodeUsage, disk_taken};
 
 /// Interval of eviction checks, as upstream.
 const EVERY: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Housekeeping {
     pub context: Arc<Context>,
     /// The pods on this node.
-    pub known: Known,
+    pub known: PodTable,
     /// Receives evictions.
     pub evictions: mpsc::Sender<Eviction>,
     /// Receives the node's pressure conditions.
@@ -124,15 +124,18 @@ impl Housekeeping {
 
 fn signals(context: &Context) -> Signals {
     let (usage, disk) = (NodeUsage::read(), Disk::of(&context.config.root_dir));
-    let bytes = Left { available: disk.available, capacity: disk.capacity };
-    let files = Left { available: disk.inodes_free, capacity: disk.inodes };
+    let bytes = SignalObservation { available: disk.available, capacity: disk.capacity };
+    let files = SignalObservation { available: disk.inodes_free, capacity: disk.inodes };
     Signals::from([
-        ("memory.available", Left { available: usage.memory_available, capacity: usage.memory_total }),
+        ("memory.available", SignalObservation { available: usage.memory_available, capacity: usage.memory_total }),
         ("nodefs.available", bytes),
         ("nodefs.inodesFree", files),
         ("imagefs.available", bytes),
         ("imagefs.inodesFree", files),
-        ("pid.available", Left { available: usage.pids_max.saturating_sub(usage.pids), capacity: usage.pids_max }),
+        (
+            "pid.available",
+            SignalObservation { available: usage.pids_max.saturating_sub(usage.pids), capacity: usage.pids_max },
+        ),
     ])
 }
 
@@ -177,7 +180,7 @@ async fn candidates<'a>(it: &Housekeeping, short: &Short, pods: &'a [Arc<Value>]
             let measure = move || measure(&context, Pod(&shared), of_pod.as_ref()).total(Pod(&shared));
             tokio::task::spawn_blocking(measure).await.expect("measuring does not panic")
         } else {
-            Taken::default()
+            DiskUsage::default()
         };
         let memory = linux.memory.map_or(0, |memory| number(memory.working_set_bytes.as_ref()));
         let processes = linux.process.map_or(0, |process| number(process.process_count.as_ref()));
@@ -205,11 +208,11 @@ async fn hold_to_limits(it: &Housekeeping) {
     }
 }
 
-fn measure(context: &Context, pod: Pod<'_>, stats: Option<&v1::PodSandboxStats>) -> Written {
+fn measure(context: &Context, pod: Pod<'_>, stats: Option<&v1::PodSandboxStats>) -> PodDiskUsage {
     let volumes = local::empty_dirs(pod)
         .map(|name| (name.to_owned(), disk_taken(&context.volumes.empty_dir_of(pod.uid(), name))))
         .collect();
-    let roots: BTreeMap<String, Taken> = stats
+    let roots: BTreeMap<String, DiskUsage> = stats
         .and_then(|stats| stats.linux.as_ref())
         .into_iter()
         .flat_map(|linux| &linux.containers)
@@ -217,13 +220,13 @@ fn measure(context: &Context, pod: Pod<'_>, stats: Option<&v1::PodSandboxStats>)
             let name = container.attributes.as_ref()?.metadata.as_ref()?.name.clone();
             let layer = container.writable_layer.as_ref()?;
             let (bytes, inodes) = (number(layer.used_bytes.as_ref()), number(layer.inodes_used.as_ref()));
-            Some((name, Taken { bytes, inodes }))
+            Some((name, DiskUsage { bytes, inodes }))
         })
         .collect();
     let logs = context.logs.of(pod);
     let of = |name: &str| roots.get(name).copied().unwrap_or_default() + disk_taken(&logs.join(name));
     let containers = pod.containers().map(|container| (container.name().to_owned(), of(container.name()))).collect();
-    Written { volumes, containers, own: context.volumes.own_files(pod.uid()) }
+    PodDiskUsage { volumes, containers, own: context.volumes.own_files(pod.uid()) }
 }
 
 /// Returns the runtime's pod statistics by pod UID.

@@ -14,7 +14,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use self::credentials::Credential;
 use self::pulls::Pulls;
 use self::verification::SecretUse;
-pub use self::verification::{Listed, Verification};
+pub use self::verification::{AllowlistEntry, Verification};
 use crate::config::Config;
 use crate::runtime::Runtime;
 use crate::security::ImageUser;
@@ -29,7 +29,7 @@ pub struct Images {
 
 /// An image that is present.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct PresentImage {
     /// The runtime's image reference.
     pub reference: String,
     /// The user of the image's configuration.
@@ -85,7 +85,7 @@ impl Images {
         policy: &str,
         secrets: &[Value],
         tell: impl Fn(EventType, &str, &str),
-    ) -> Result<Found, ImageError> {
+    ) -> Result<PresentImage, ImageError> {
         self.settled.get_or_try_init(|| self.settle(image)).await?;
         let credentials = credentials::of(secrets, image);
         let present = self.find(image).await?;
@@ -131,7 +131,7 @@ impl Images {
         image: &str,
         credentials: Vec<Credential>,
         tell: impl Fn(EventType, &str, &str),
-    ) -> Result<Found, ImageError> {
+    ) -> Result<PresentImage, ImageError> {
         tell(EventType::Normal, "Pulling", &format!("Pulling image \"{image}\""));
         let asked = Instant::now();
         let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
@@ -200,7 +200,7 @@ impl Images {
         matches!(self.find(image).await, Ok(Some(_)))
     }
 
-    async fn find(&self, image: &str) -> Result<Option<Found>, ImageError> {
+    async fn find(&self, image: &str) -> Result<Option<PresentImage>, ImageError> {
         Ok(self.status(image).await?.map(read))
     }
 
@@ -226,6 +226,6 @@ fn shown(duration: std::time::Duration) -> String {
     }
 }
 
-fn read(image: v1::Image) -> Found {
-    Found { reference: image.id, user: ImageUser { uid: image.uid.map(|uid| uid.value), name: image.username } }
+fn read(image: v1::Image) -> PresentImage {
+    PresentImage { reference: image.id, user: ImageUser { uid: image.uid.map(|uid| uid.value), name: image.username } }
 }

@@ -8,7 +8,7 @@ use apimachinery::quantity::{Format, Quantity};
 use apimachinery::{Resource, Value};
 use cgroups::systemd::SystemdError;
 use client::Client;
-use client::cache::{self, Notices, Reader, Source};
+use client::cache::{self, ChangeQueue, Reader, Source};
 use component_base::events::Recorder;
 use controller::{EventType, kinds};
 use node_api::cri::v1;
@@ -27,7 +27,7 @@ use crate::images::Images;
 use crate::kernel;
 use crate::logs::Logs;
 use crate::memory::Memory;
-use crate::memory::allocator::Bank;
+use crate::memory::allocator::MemoryAllocator;
 use crate::node::machine::{self, Machine};
 use crate::node::{self, NodeConditions, NodeEvents};
 use crate::numa;
@@ -35,7 +35,7 @@ use crate::plugins::claims::Claims;
 use crate::plugins::csi::Csi;
 use crate::plugins::{self, Drivers, Registry};
 use crate::pod_resources;
-use crate::pods::{self, Feeds, Known};
+use crate::pods::{self, Feeds, PodTable};
 use crate::referenced_objects::Objects;
 use crate::resources::Amounts;
 use crate::runtime::Runtime;
@@ -115,7 +115,7 @@ impl Kubelet {
         let pods = watched(&mut tasks, &client, &kinds::PODS, of_node, Arc::new);
         let itself = format!("metadata.name={}", config.node_name);
         let own_node = watched(&mut tasks, &client, &kinds::NODES, itself, |value| value);
-        let notices = Notices::new(NOTICES_MAX);
+        let notices = ChangeQueue::new(NOTICES_MAX);
         let (situation, situated) = watch::channel(NodeConditions::default());
         let situation = Arc::new(situation);
         let found = Drivers::default();
@@ -134,7 +134,7 @@ impl Kubelet {
         };
         let context = Arc::new(parts.assemble());
         let statics = statics(&mut tasks, &config);
-        let known = Known::default();
+        let known = PodTable::default();
         let (evict, evictions) = pods::evictions();
         let shutdown = Shutdown {
             known: known.clone(),
@@ -269,7 +269,7 @@ struct Parts {
     recorder: Recorder,
     services: Reader<Value>,
     facts: Facts,
-    notices: Notices,
+    notices: ChangeQueue,
     drivers: Drivers,
     situation: Arc<watch::Sender<NodeConditions>>,
     groups: Groups,
@@ -315,7 +315,7 @@ impl Parts {
 }
 
 /// Opens the sockets for device plugins and the PodResources API.
-fn open_sockets(tasks: &mut JoinSet<()>, context: &Arc<Context>, known: &Known) -> Result<(), StartError> {
+fn open_sockets(tasks: &mut JoinSet<()>, context: &Arc<Context>, known: &PodTable) -> Result<(), StartError> {
     let root = &context.config.root_dir;
     let failed = |source| StartError::Directory { path: root.clone(), source };
     tasks.spawn(devices::open(context.devices.clone()).map_err(failed)?);
@@ -403,7 +403,7 @@ fn memory(config: &Config, machine: &Machine) -> Memory {
         return Memory::shared_by_all();
     }
     let bytes = u64::try_from(machine.memory_bytes).unwrap_or(0);
-    Memory::given_away(&config.root_dir, Bank::new(numa::memory(bytes), &config.reserved_memory))
+    Memory::given_away(&config.root_dir, MemoryAllocator::new(numa::memory(bytes), &config.reserved_memory))
 }
 
 /// Starts a watch of a resource. Its cache keeps the result of `keep` for each object.

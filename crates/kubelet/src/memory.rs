@@ -16,17 +16,17 @@ use apimachinery::{Object, Value, json, value};
 use crate::checkpoint;
 use crate::pod::{Container, Pod};
 use crate::topology::Nodes;
-use allocator::{Amount, Bank, Block};
+use allocator::{Amount, Block, MemoryAllocator};
 
 const FILE: &str = "memory_manager_state";
 
 /// The memory manager of a node. Clones share its state.
 #[derive(Clone)]
-pub struct Memory(Option<Arc<Shared>>);
+pub struct Memory(Option<Arc<Inner>>);
 
-struct Shared {
+struct Inner {
     dir: PathBuf,
-    bank: Mutex<Bank>,
+    bank: Mutex<MemoryAllocator>,
 }
 
 impl Memory {
@@ -36,13 +36,16 @@ impl Memory {
     }
 
     /// Returns a manager with the `Static` policy that restores the allocations of its checkpoint.
-    pub fn given_away(root: &Path, mut bank: Bank) -> Self {
+    pub fn given_away(root: &Path, mut bank: MemoryAllocator) -> Self {
         bank.restore(read(&root.join(FILE)));
-        Self(Some(Arc::new(Shared { dir: root.to_owned(), bank: Mutex::new(bank) })))
+        Self(Some(Arc::new(Inner { dir: root.to_owned(), bank: Mutex::new(bank) })))
     }
 
     /// Runs `then`, which allocates memory to a pod, and checkpoints the result. Rolls everything back on failure.
-    pub fn giving<T, E: From<io::Error>>(&self, then: impl FnOnce(Option<&mut Bank>) -> Result<T, E>) -> Result<T, E> {
+    pub fn giving<T, E: From<io::Error>>(
+        &self,
+        then: impl FnOnce(Option<&mut MemoryAllocator>) -> Result<T, E>,
+    ) -> Result<T, E> {
         let Some(shared) = &self.0 else { return then(None) };
         let mut bank = shared.bank();
         let before = bank.clone();
@@ -88,8 +91,8 @@ impl Memory {
     }
 }
 
-impl Shared {
-    fn bank(&self) -> MutexGuard<'_, Bank> {
+impl Inner {
+    fn bank(&self) -> MutexGuard<'_, MemoryAllocator> {
         self.bank.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,7 +117,7 @@ fn read(file: &Path) -> Vec<(String, String, Vec<Block>)> {
         .collect()
 }
 
-fn write(dir: &Path, bank: &Bank) -> io::Result<()> {
+fn write(dir: &Path, bank: &MemoryAllocator) -> io::Result<()> {
     let number = |bytes: Amount| i64::try_from(bytes).unwrap_or(i64::MAX);
     let list = |nodes: Nodes| Value::Array(nodes.iter().map(|node| Value::from(i64::from(node))).collect());
     let mut entries = Object::new();
@@ -163,7 +166,7 @@ mod tests {
         let pod = value!({"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "c", "resources":
             {"requests": {"cpu": "1", "memory": "40"}, "limits": {"cpu": "1", "memory": "40"}}}]}});
         let container = Pod(&pod).app_containers().next().unwrap();
-        let open = || Memory::given_away(dir.path(), Bank::new(amounts.clone(), &BTreeMap::new()));
+        let open = || Memory::given_away(dir.path(), MemoryAllocator::new(amounts.clone(), &BTreeMap::new()));
         let memory = open();
         let failed: Result<(), io::Error> = memory.giving(|bank| {
             bank.unwrap().allocate(Pod(&pod), container, None).unwrap();

@@ -112,7 +112,7 @@ pub fn own_labels(config: &Config, machine: &Machine) -> [(&'static str, String)
 }
 
 /// The inputs of the node status.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     pub config: &'a Config,
     pub machine: &'a Machine,
     pub runtime: &'a RuntimeFacts,
@@ -126,8 +126,8 @@ pub struct Observed<'a> {
 }
 
 /// Returns the node status. Keeps transition times and fields of other writers.
-pub fn status(observed: &Observed<'_>) -> Value {
-    let Observed { config, machine, runtime, known, .. } = *observed;
+pub fn status(observed: &Observation<'_>) -> Value {
+    let Observation { config, machine, runtime, known, .. } = *observed;
     let amounts = |amounts: Amounts| -> Object {
         amounts.iter().map(|(name, amount)| (name.as_str(), amount.to_string())).collect()
     };
@@ -212,7 +212,7 @@ fn images(config: &Config, runtime: &RuntimeFacts) -> Vec<Value> {
     images.iter().map(shown).collect()
 }
 
-fn conditions(observed: &Observed<'_>) -> Vec<Value> {
+fn conditions(observed: &Observation<'_>) -> Vec<Value> {
     let pressure = &observed.situation.pressure;
     let held = |kind: &'static str, short: bool, yes: [&'static str; 2], no: [&'static str; 2]| {
         let [reason, message] = if short { yes } else { no };
@@ -305,7 +305,7 @@ mod tests {
         let shown = |known: &Value| {
             let now = Time::from_unix(1, 0);
             let (addresses, port) = (&[][..], 10250);
-            let observed = Observed {
+            let observed = Observation {
                 config: &config,
                 machine: &machine,
                 runtime: &runtime,
@@ -343,7 +343,7 @@ mod tests {
         let make = |known: &Value, runtime: &RuntimeFacts, now: i64| {
             let (situation, addresses) = (NodeConditions::default(), ["192.0.2.1".to_owned()]);
             let now = Time::from_unix(now, 0);
-            status(&Observed {
+            status(&Observation {
                 config: &config,
                 machine: &machine,
                 runtime,

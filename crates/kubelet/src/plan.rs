@@ -28,7 +28,7 @@ const RESTART_GRACE_SECONDS: i64 = 1;
 
 /// The inputs of the decision.
 #[derive(Clone, Copy, Debug)]
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     /// The desired pod.
     pub pod: Pod<'a>,
     pub runtime: &'a RuntimePod,
@@ -37,7 +37,7 @@ pub struct Observed<'a> {
     pub now: Time,
 }
 
-impl<'a> Observed<'a> {
+impl<'a> Observation<'a> {
     /// Whether the newest container with a name restarts regardless of its exit code: it was killed for a restart, or
     /// RestartAllContainers applies.
     pub fn starts_again(&self, container: Container<'_>) -> bool {
@@ -211,7 +211,7 @@ pub enum Action {
 }
 
 /// Returns the next step of a pod.
-pub fn plan(observed: &Observed<'_>) -> PodPlan {
+pub fn plan(observed: &Observation<'_>) -> PodPlan {
     if let Some(ending) = &observed.local.ending {
         return ending::plan(observed, ending);
     }
@@ -233,7 +233,7 @@ pub fn plan(observed: &Observed<'_>) -> PodPlan {
 }
 
 /// Removes exited containers except the two newest per name, whose status and logs are available to users.
-fn forget(observed: &Observed<'_>, plan: &mut PodPlan) {
+fn forget(observed: &Observation<'_>, plan: &mut PodPlan) {
     let names: BTreeSet<&str> = observed.runtime.containers.iter().map(|one| one.name.as_str()).collect();
     for name in names {
         let old = observed.runtime.of(name).skip(KEPT).filter(|container| container.exit().is_some());
@@ -248,7 +248,7 @@ fn deadline(pod: Pod<'_>) -> Option<Time> {
     Some(start.plus(apimachinery::time::Duration::from_seconds(seconds)))
 }
 
-fn usable_sandbox<'a>(observed: &Observed<'a>) -> Option<&'a runtime_status::Sandbox> {
+fn usable_sandbox<'a>(observed: &Observation<'a>) -> Option<&'a runtime_status::Sandbox> {
     let host_network = observed.pod.flag("hostNetwork");
     observed.runtime.sandbox().filter(|sandbox| {
         sandbox.ready && sandbox.host_network == host_network && (host_network || !sandbox.ips.is_empty())
@@ -256,8 +256,8 @@ fn usable_sandbox<'a>(observed: &Observed<'a>) -> Option<&'a runtime_status::San
 }
 
 /// Kills the containers of a lost sandbox, then creates a new sandbox if any container still has to run.
-fn replace_sandbox(observed: &Observed<'_>, plan: &mut PodPlan) {
-    let Observed { pod, runtime, local, now } = *observed;
+fn replace_sandbox(observed: &Observation<'_>, plan: &mut PodPlan) {
+    let Observation { pod, runtime, local, now } = *observed;
     for container in runtime.running().filter(|container| !local.killing.contains_key(&container.id)) {
         plan.actions.push(Action::Kill {
             id: container.id.clone(),
@@ -292,8 +292,8 @@ fn replace_sandbox(observed: &Observed<'_>, plan: &mut PodPlan) {
     }
 }
 
-fn containers(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) {
-    let Observed { pod, runtime, .. } = *observed;
+fn containers(observed: &Observation<'_>, sandbox: &str, plan: &mut PodPlan) {
+    let Observation { pod, runtime, .. } = *observed;
     if !cleared(observed, plan) {
         return;
     }
@@ -317,7 +317,7 @@ fn containers(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) {
 }
 
 /// Kills running containers that must restart because of RestartAllContainers. Returns whether all have exited.
-fn cleared(observed: &Observed<'_>, plan: &mut PodPlan) -> bool {
+fn cleared(observed: &Observation<'_>, plan: &mut PodPlan) -> bool {
     let mut clear = true;
     for known in observed.past_running() {
         clear = false;
@@ -336,8 +336,8 @@ fn cleared(observed: &Observed<'_>, plan: &mut PodPlan) -> bool {
 }
 
 /// Advances init containers and sidecars. Returns whether app containers may run.
-fn initialized(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) -> bool {
-    let Observed { pod, local, .. } = *observed;
+fn initialized(observed: &Observation<'_>, sandbox: &str, plan: &mut PodPlan) -> bool {
+    let Observation { pod, local, .. } = *observed;
     let in_sandbox = |container: Container<'_>| observed.current(container).filter(|known| known.sandbox == sandbox);
     // Once an app container was created, all init containers are done, even if they were removed since.
     let past = pod.app_containers().any(|container| in_sandbox(container).is_some());
@@ -375,8 +375,8 @@ fn initialized(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) -> bo
 }
 
 /// Kills a container that must not keep running, and restarts an exited one according to its restart policy.
-fn keep(observed: &Observed<'_>, container: Container<'_>, known: &runtime_status::Container, plan: &mut PodPlan) {
-    let Observed { pod, local, .. } = *observed;
+fn keep(observed: &Observation<'_>, container: Container<'_>, known: &runtime_status::Container, plan: &mut PodPlan) {
+    let Observation { pod, local, .. } = *observed;
     match &known.state {
         State::Running { .. } => {
             let restarts = container.restart_policy(pod) != RestartPolicy::Never;
@@ -423,7 +423,7 @@ fn keep(observed: &Observed<'_>, container: Container<'_>, known: &runtime_statu
 
 /// Plans an in-place resize, or returns a restart if the resize policy requires it.
 fn resize(
-    observed: &Observed<'_>,
+    observed: &Observation<'_>,
     container: Container<'_>,
     known: &runtime_status::Container,
     plan: &mut PodPlan,
@@ -455,8 +455,8 @@ fn probe_field(kind: &str) -> &'static str {
 }
 
 /// Starts a container unless another start is in progress or a backoff applies.
-fn start(observed: &Observed<'_>, container: Container<'_>, plan: &mut PodPlan) {
-    let Observed { pod, runtime, local, now } = *observed;
+fn start(observed: &Observation<'_>, container: Container<'_>, plan: &mut PodPlan) {
+    let Observation { pod, runtime, local, now } = *observed;
     let known = runtime.latest(container.name());
     let after = known.and_then(runtime_status::Container::exit).map(|exit| exit.finished_at);
     let pause = after.and_then(|after| local.backoffs.waiting(container.name(), after, now)).map(|(_, until)| until);

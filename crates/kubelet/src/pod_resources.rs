@@ -13,11 +13,15 @@ use tonic::{Request, Response, Status};
 
 use crate::context::Context;
 use crate::pod::Pod;
-use crate::pods::Known;
+use crate::pods::PodTable;
 use crate::topology::Nodes;
 
 /// Opens the socket. Returns the future that serves it.
-pub fn open(root: &Path, context: Arc<Context>, known: Known) -> io::Result<impl Future<Output = ()> + Send + use<>> {
+pub fn open(
+    root: &Path,
+    context: Arc<Context>,
+    known: PodTable,
+) -> io::Result<impl Future<Output = ()> + Send + use<>> {
     let dir = root.join("pod-resources");
     sys::create_dirs(&dir, 0o750)?;
     let socket = dir.join("kubelet.sock");
@@ -37,7 +41,7 @@ pub fn open(root: &Path, context: Arc<Context>, known: Known) -> io::Result<impl
 
 struct Service {
     context: Arc<Context>,
-    known: Known,
+    known: PodTable,
 }
 
 #[tonic::async_trait]

@@ -19,9 +19,9 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::backoff::Backoffs;
 use crate::blocking;
 use crate::context::Context;
-use crate::plan::{self, Action, Cause, Ending, Local, Observed, PodPlan, Resizing, Waiting};
+use crate::plan::{self, Action, Cause, Ending, Local, Observation, PodPlan, Resizing, Waiting};
 use crate::pod::Pod;
-use crate::probe::{self, Prober, Verdict};
+use crate::probe::{self, ProbeResult, Prober};
 use crate::resize::Pending;
 use crate::runtime_status::{self, RuntimePod, State};
 use crate::status;
@@ -35,7 +35,7 @@ const VERDICTS_MAX: usize = 64;
 
 /// The desired state of a pod.
 #[derive(Clone, Debug)]
-pub struct Desired {
+pub struct DesiredPod {
     pub pod: Arc<Value>,
     /// The mirror pod of a static pod.
     pub mirror: Option<Arc<Value>>,
@@ -80,9 +80,9 @@ struct Worker {
     quiet: bool,
     /// The status that was reported last.
     told: Value,
-    tasks: JoinSet<Done>,
+    tasks: JoinSet<TaskResult>,
     messages: (mpsc::Sender<Message>, mpsc::Receiver<Message>),
-    verdicts: (mpsc::Sender<Verdict>, mpsc::Receiver<Verdict>),
+    verdicts: (mpsc::Sender<ProbeResult>, mpsc::Receiver<ProbeResult>),
     probers: BTreeMap<(String, probe::Kind), AbortHandle>,
     reports: watch::Sender<Option<Report>>,
     /// Notifies starting containers that the pod must terminate.
@@ -90,7 +90,7 @@ struct Worker {
 }
 
 /// The result of a worker's task.
-enum Done {
+enum TaskResult {
     /// A sandbox was created or failed.
     Sandbox(Result<(), Waiting>),
     /// All containers were started or failed; messages report the outcome of each.
@@ -113,7 +113,7 @@ enum Message {
 }
 
 /// Manages a pod until it is removed.
-pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<Desired>, wakers: Arc<Wakers>) {
+pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<DesiredPod>, wakers: Arc<Wakers>) {
     let first = desired.borrow_and_update().clone();
     let uid = Pod(&first.pod).uid().to_owned();
     let (reports, written) = watch::channel(None);
@@ -168,7 +168,7 @@ impl Worker {
     }
 
     /// Applies a new desired state.
-    fn wanted(&mut self, desired: Desired) {
+    fn wanted(&mut self, desired: DesiredPod) {
         let now = clock::now();
         let known = desired.mirror.as_ref().filter(|mirror| !Pod(mirror).is_ended() || self.local.ending.is_some());
         if shows_otherwise(Pod(&self.pod), Pod(&desired.pod)) {
@@ -261,7 +261,7 @@ impl Worker {
     fn decide(&mut self) -> (PodPlan, Value) {
         loop {
             let observed =
-                Observed { pod: Pod(&self.pod), runtime: &self.runtime, local: &self.local, now: clock::now() };
+                Observation { pod: Pod(&self.pod), runtime: &self.runtime, local: &self.local, now: clock::now() };
             let plan = plan::plan(&observed);
             let mut status = status::status(&observed, &self.context.facts);
             status::keep_times(&mut status, &self.told);
@@ -351,7 +351,7 @@ impl Worker {
         self.probers.extend(started);
     }
 
-    fn judged(&mut self, verdict: &Verdict) {
+    fn judged(&mut self, verdict: &ProbeResult) {
         let Some(known) = self.runtime.running().find(|container| container.id == verdict.id) else { return };
         let verdicts = self.local.probes.entry(known.id.clone()).or_default();
         match (verdict.kind, verdict.success) {
@@ -376,7 +376,7 @@ impl Worker {
                             tracing::warn!(id, status = status.message(), "failed to stop a sandbox");
                             tokio::time::sleep(std::time::Duration::from_secs(5)).await;
                         }
-                        Done::Stopped
+                        TaskResult::Stopped
                     });
                 }
                 Action::Resize { id, name } => self.resize(id, name),
@@ -412,7 +412,7 @@ impl Worker {
             {
                 blocking::in_place(|| context.logs.remove_one(Path::new(&log)));
             }
-            Done::Stopped
+            TaskResult::Stopped
         });
     }
 
@@ -525,28 +525,28 @@ impl Worker {
         }
     }
 
-    fn done(&mut self, done: Done) {
+    fn done(&mut self, done: TaskResult) {
         match done {
-            Done::Sandbox(outcome) => {
+            TaskResult::Sandbox(outcome) => {
                 self.local.starting = false;
                 self.local.sandbox_failure = outcome.err();
             }
-            Done::Started => self.local.starting = false,
-            Done::Killed(id) => drop(self.local.killing.remove(&id)),
-            Done::Resized(id, Ok(())) => drop(self.local.resizing.remove(&id)),
-            Done::Resized(id, Err(problem)) => {
+            TaskResult::Started => self.local.starting = false,
+            TaskResult::Killed(id) => drop(self.local.killing.remove(&id)),
+            TaskResult::Resized(id, Ok(())) => drop(self.local.resizing.remove(&id)),
+            TaskResult::Resized(id, Err(problem)) => {
                 let retry_at = clock::now().plus(RETRY);
                 self.local.resizing.insert(id, Resizing { retry_at, problem: Some(problem) });
             }
-            Done::Stopped => {}
-            Done::Refreshed(at) => {
+            TaskResult::Stopped => {}
+            TaskResult::Refreshed(at) => {
                 self.refreshing = false;
                 self.refresh_at = earliest(self.refresh_at, at);
             }
         }
     }
 
-    async fn wait(&mut self, desired: &mut watch::Receiver<Desired>, wakers: &Wakers, wake_at: Option<Time>) {
+    async fn wait(&mut self, desired: &mut watch::Receiver<DesiredPod>, wakers: &Wakers, wake_at: Option<Time>) {
         let timer = async {
             match wake_at {
                 Some(at) => tokio::time::sleep_until(clock::instant(at)).await,

@@ -5,18 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Value};
-use client::cache::{Changed, Notices, Reader};
+use client::cache::{ChangeQueue, ChangedKeys, Reader};
 use node_api::cri::v1;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::admission::{self, Refusal};
+use crate::admission::{self, Rejection};
 use crate::blocking;
 use crate::context::Context;
 use crate::node::NodeConditions;
 use crate::plan::Cause;
 use crate::pod::Pod;
-use crate::pod_worker::{self, Desired, Wakers};
+use crate::pod_worker::{self, DesiredPod, Wakers};
 use crate::resize::{self, Allocation, Pending};
 use crate::runtime_status::labels;
 use crate::static_pods::{self, StaticPods};
@@ -39,9 +39,9 @@ pub struct Eviction {
 
 /// The pods of this node, shared with the server and other tasks.
 #[derive(Clone, Default)]
-pub struct Known(Arc<Mutex<BTreeMap<String, Arc<Value>>>>);
+pub struct PodTable(Arc<Mutex<BTreeMap<String, Arc<Value>>>>);
 
-impl Known {
+impl PodTable {
     pub fn all(&self) -> Vec<Arc<Value>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
@@ -60,7 +60,7 @@ pub struct Feeds {
     /// The API server's pods of this node.
     pub pods: Reader<Arc<Value>>,
     /// Receives the UIDs of pods whose objects changed.
-    pub objects: Notices,
+    pub objects: ChangeQueue,
     pub statics: StaticPods,
     pub evictions: mpsc::Receiver<Eviction>,
     pub situation: watch::Receiver<NodeConditions>,
@@ -69,7 +69,7 @@ pub struct Feeds {
 }
 
 struct Handle {
-    desired: watch::Sender<Desired>,
+    desired: watch::Sender<DesiredPod>,
     wakers: Arc<Wakers>,
 }
 
@@ -81,7 +81,7 @@ struct Pods {
     mirrors: JoinSet<Key>,
     mirroring: BTreeSet<Key>,
     cleaners: JoinSet<()>,
-    known: Known,
+    known: PodTable,
 }
 
 /// Creates the eviction channel.
@@ -90,7 +90,7 @@ pub fn evictions() -> (mpsc::Sender<Eviction>, mpsc::Receiver<Eviction>) {
 }
 
 /// Manages all pods until it is dropped; the pods keep running afterwards.
-pub async fn run(context: Arc<Context>, feeds: Feeds, known: Known) {
+pub async fn run(context: Arc<Context>, feeds: Feeds, known: PodTable) {
     let mut pods = Pods {
         context,
         feeds,
@@ -101,7 +101,7 @@ pub async fn run(context: Arc<Context>, feeds: Feeds, known: Known) {
         cleaners: JoinSet::new(),
         known,
     };
-    let changed = Notices::new(1000);
+    let changed = ChangeQueue::new(1000);
     pods.feeds.pods.subscribe(&changed, |change, keys| keys.push(change.key.clone()));
     let reader = pods.feeds.pods.clone();
     let mut events = None;
@@ -240,7 +240,7 @@ impl Pods {
             let written = resize::write(&self.context.volumes.pod_dir(uid), &allocation);
             end = written.err().map(|error| self.refused(&pod, error.into()));
         }
-        let (desired, wants) = watch::channel(Desired { pod, mirror, gone: false, end, resize });
+        let (desired, wants) = watch::channel(DesiredPod { pod, mirror, gone: false, end, resize });
         let wakers = Arc::new(Wakers::default());
         let work = pod_worker::run(Arc::clone(&self.context), wants, Arc::clone(&wakers));
         let name = uid.to_owned();
@@ -349,7 +349,7 @@ impl Pods {
     }
 
     /// Reports the rejection of a pod and terminates it without a grace period.
-    fn refused(&self, pod: &Value, refusal: Refusal) -> (Cause, i64) {
+    fn refused(&self, pod: &Value, refusal: Rejection) -> (Cause, i64) {
         let teller = self.context.teller(Pod(pod));
         teller.pod(controller::EventType::Warning, &refusal.reason, &refusal.message);
         (Cause::Failed { reason: refusal.reason, message: refusal.message }, 0)
@@ -374,14 +374,14 @@ impl Pods {
         }
     }
 
-    fn objects_changed(&self, changed: &Changed) {
+    fn objects_changed(&self, changed: &ChangedKeys) {
         match changed {
-            Changed::Keys(uids) => {
+            ChangedKeys::Keys(uids) => {
                 for handle in uids.iter().filter_map(|uid| self.handles.get(uid.name.as_str())) {
                     handle.wakers.objects.notify_one();
                 }
             }
-            Changed::Everything => self.handles.values().for_each(|handle| handle.wakers.objects.notify_one()),
+            ChangedKeys::Everything => self.handles.values().for_each(|handle| handle.wakers.objects.notify_one()),
         }
     }
 

@@ -28,7 +28,7 @@ pub enum Kind {
 
 /// The verdict of a probe on a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ProbeResult {
     /// ID of the container.
     pub id: String,
     pub kind: Kind,
@@ -139,7 +139,7 @@ pub struct Prober {
     pub answers: Arc<Answers>,
     /// Records failure events.
     pub teller: EventSink,
-    pub verdicts: mpsc::Sender<Verdict>,
+    pub verdicts: mpsc::Sender<ProbeResult>,
 }
 
 impl Prober {
@@ -162,7 +162,7 @@ impl Prober {
                 self.teller.container(self.container(), EventType::Warning, "Unhealthy", &message);
             }
             let Some(success) = tally.push(problem, &settings) else { continue };
-            let verdict = Verdict { id: self.id.clone(), kind: self.kind, success };
+            let verdict = ProbeResult { id: self.id.clone(), kind: self.kind, success };
             if self.verdicts.send(verdict).await.is_err() || self.kind == Kind::Startup && success {
                 return;
             }

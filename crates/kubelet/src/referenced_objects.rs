@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use apimachinery::{Key, Resource, Value};
 use client::Client;
-use client::cache::{self, Notices, Reader, Source};
+use client::cache::{self, ChangeQueue, Reader, Source};
 use controller::kinds;
 use tokio::task::AbortHandle;
 
@@ -31,11 +31,11 @@ pub enum Kind {
 pub struct Objects {
     client: Client,
     /// Receives the UIDs of pods, as names, whose objects changed.
-    notices: Notices,
-    watched: Mutex<BTreeMap<(Kind, Key), Watched>>,
+    notices: ChangeQueue,
+    watched: Mutex<BTreeMap<(Kind, Key), WatchedObject>>,
 }
 
-struct Watched {
+struct WatchedObject {
     reader: Reader<Value>,
     watch: AbortHandle,
     users: Arc<Mutex<BTreeSet<String>>>,
@@ -94,7 +94,7 @@ pub fn references(pod: Pod<'_>) -> BTreeSet<(Kind, String)> {
 
 impl Objects {
     /// Creates an empty cache. `notices` receives the pods whose objects changed.
-    pub fn new(client: Client, notices: Notices) -> Self {
+    pub fn new(client: Client, notices: ChangeQueue) -> Self {
         Self { client, notices, watched: Mutex::new(BTreeMap::new()) }
     }
 
@@ -140,7 +140,7 @@ impl Objects {
         all
     }
 
-    fn watch(&self, kind: Kind, key: &Key) -> Watched {
+    fn watch(&self, kind: Kind, key: &Key) -> WatchedObject {
         let source = Source {
             client: self.client.clone(),
             resource: kind.resource().clone(),
@@ -156,11 +156,11 @@ impl Objects {
             keys.extend(users.iter().map(|uid| Key::cluster(uid.as_str())));
         });
         let watch = tokio::spawn(reflector.run()).abort_handle();
-        Watched { reader, watch, users }
+        WatchedObject { reader, watch, users }
     }
 }
 
-fn drop_user(watched: &mut BTreeMap<(Kind, Key), Watched>, uid: &str, still: &BTreeSet<(Kind, Key)>) {
+fn drop_user(watched: &mut BTreeMap<(Kind, Key), WatchedObject>, uid: &str, still: &BTreeSet<(Kind, Key)>) {
     watched.retain(|key, entry| {
         let mut users = entry.users.lock().unwrap_or_else(PoisonError::into_inner);
         if !still.contains(key) {
@@ -170,7 +170,7 @@ fn drop_user(watched: &mut BTreeMap<(Kind, Key), Watched>, uid: &str, still: &BT
     });
 }
 
-impl Drop for Watched {
+impl Drop for WatchedObject {
     fn drop(&mut self) {
         self.watch.abort();
     }

@@ -36,9 +36,9 @@ use crate::bootstrap::{self, Purpose};
 use crate::config::Config;
 use crate::context::Context;
 use crate::pod::Pod;
-use crate::pods::Known;
+use crate::pods::PodTable;
 use crate::runtime_status::Container;
-use access::{Access, Who};
+use access::{Access, Authentication};
 use tls::Tls;
 
 pub use tls::TlsError;
@@ -59,7 +59,7 @@ type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 /// The state behind all request handlers.
 pub struct Server {
     context: Arc<Context>,
-    known: Known,
+    known: PodTable,
     sync_loop: SyncLoop,
     log: LogProbe,
     slis: Slis,
@@ -80,7 +80,7 @@ pub enum ServeError {
 }
 
 /// A parsed request.
-struct Asked<'a> {
+struct ParsedRequest<'a> {
     method: &'a Method,
     parts: Vec<String>,
     query: Vec<(String, String)>,
@@ -89,7 +89,7 @@ struct Asked<'a> {
 /// Opens the port. The returned future serves it. The health checks monitor the task in the [`SyncLoop`].
 pub async fn open(
     context: Arc<Context>,
-    known: Known,
+    known: PodTable,
 ) -> Result<(SocketAddr, impl Future<Output = ()> + Send, SyncLoop), ServeError> {
     let config = &context.config;
     let tls = Tls::new(config, &context.facts.host_ips)?;
@@ -207,19 +207,19 @@ impl Server {
             .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
             .collect();
         let who = match self.access.authenticate(request.headers(), user).await {
-            Who::User(user) => user,
-            Who::Nobody => return text(StatusCode::UNAUTHORIZED, "Unauthorized"),
+            Authentication::User(user) => user,
+            Authentication::Nobody => return text(StatusCode::UNAUTHORIZED, "Unauthorized"),
         };
         let verb = access::verb(request.method(), &parts);
         if let Err(why) = self.access.authorize(&who, verb, access::subresources(&parts)).await {
             return text(StatusCode::FORBIDDEN, &why);
         }
         let method = request.method().clone();
-        let asked = Asked { method: &method, parts, query: query(request.uri().query().unwrap_or_default()) };
+        let asked = ParsedRequest { method: &method, parts, query: query(request.uri().query().unwrap_or_default()) };
         self.route(&asked, request).await
     }
 
-    async fn route(&self, asked: &Asked<'_>, request: Request<Incoming>) -> Response<Body> {
+    async fn route(&self, asked: &ParsedRequest<'_>, request: Request<Incoming>) -> Response<Body> {
         let parts: Vec<&str> = asked.parts.iter().map(String::as_str).collect();
         let get = matches!(*asked.method, Method::GET | Method::HEAD);
         match parts.as_slice() {
@@ -287,7 +287,7 @@ impl Server {
     }
 }
 
-impl Asked<'_> {
+impl ParsedRequest<'_> {
     /// Returns the first value of a query parameter; empty if absent.
     fn value(&self, name: &str) -> &str {
         self.query.iter().find(|(have, _)| have == name).map_or("", |(_, value)| value)
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn query_parameters_are_form_decoded() {
         let found = query("command=sh&command=-c&command=echo+a%26b&tty=1");
-        let asked = Asked { method: &Method::GET, parts: Vec::new(), query: found };
+        let asked = ParsedRequest { method: &Method::GET, parts: Vec::new(), query: found };
         let commands: Vec<&str> =
             asked.query.iter().filter(|(key, _)| key == "command").map(|(_, value)| value.as_str()).collect();
         assert_eq!(commands, ["sh", "-c", "echo a&b"]);

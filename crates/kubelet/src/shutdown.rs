@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::node::NodeConditions;
 use crate::plan::Cause;
 use crate::pod::Pod;
-use crate::pods::{Eviction, Known};
+use crate::pods::{Eviction, PodTable};
 
 /// Lowest priority of a critical pod.
 const SYSTEM_CRITICAL: i64 = 2_000_000_000;
@@ -32,7 +32,7 @@ pub struct Group {
 /// The dependencies of a shutdown.
 pub struct Shutdown {
     /// The pods on this node.
-    pub known: Known,
+    pub known: PodTable,
     /// The API server's pods of this node.
     pub pods: Reader<Arc<Value>>,
     /// Receives terminations.

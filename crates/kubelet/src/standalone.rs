@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use apimachinery::{Value, json, value};
 use bytes::Bytes;
-use client::transport::{self, Answer, Body, Transport};
+use client::transport::{self, Body, ResponseFuture, Transport};
 use client::{Client, Settings};
 use futures_util::{StreamExt, stream};
 use http::{Method, Request, Response, StatusCode};
@@ -19,7 +19,7 @@ pub fn client(settings: Settings) -> Result<Client, client::Error> {
 struct Nobody;
 
 impl Transport for Nobody {
-    fn send(&self, request: Request<Bytes>) -> Answer<'_> {
+    fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(async move { Ok(answer(&request)) })
     }
 }

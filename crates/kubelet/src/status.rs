@@ -7,7 +7,7 @@ use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Object, Value, value};
 
-use crate::plan::{Cause, Observed};
+use crate::plan::{Cause, Observation};
 use crate::pod::{Pod, Role};
 
 /// Properties that are equal for all pods of a node.
@@ -21,7 +21,7 @@ pub struct Facts {
 
 /// Returns the current status of a pod. The status in the API server is part of the observation: transition times and
 /// fields of other writers are kept.
-pub fn status(observed: &Observed<'_>, facts: &Facts) -> Value {
+pub fn status(observed: &Observation<'_>, facts: &Facts) -> Value {
     let pod = observed.pod;
     let statuses = containers::all(observed, facts);
     let reached = phase(observed, &statuses);
@@ -99,7 +99,7 @@ pub fn keep_ends(status: &mut Value, pod: Pod<'_>, told: &Value) {
 }
 
 /// Whether a pod has reached a terminal phase, even if some of its containers still run.
-pub fn is_over(observed: &Observed<'_>, facts: &Facts) -> bool {
+pub fn is_over(observed: &Observation<'_>, facts: &Facts) -> bool {
     is_terminal(phase(observed, &containers::all(observed, facts)))
 }
 
@@ -109,7 +109,7 @@ fn is_terminal(phase: &str) -> bool {
 
 /// Returns the phase to report. A terminal phase is reported only after all containers have exited, since controllers
 /// then start a replacement.
-fn told(observed: &Observed<'_>, statuses: &containers::Statuses, reached: &'static str) -> &'static str {
+fn told(observed: &Observation<'_>, statuses: &containers::Statuses, reached: &'static str) -> &'static str {
     let runs = observed.runtime.running().next().is_some() || observed.local.starting;
     if !is_terminal(reached) || observed.pod.is_ended() || !runs {
         return reached;
@@ -126,7 +126,7 @@ fn has_begun(statuses: &containers::Statuses) -> bool {
     })
 }
 
-fn addresses(observed: &Observed<'_>, facts: &Facts, status: &mut Object) {
+fn addresses(observed: &Observation<'_>, facts: &Facts, status: &mut Object) {
     let list = |ips: &[String]| -> Vec<Value> { ips.iter().map(|ip| value!({"ip": (ip.as_str())})).collect() };
     if let Some(ip) = facts.host_ips.first() {
         status.insert("hostIP", ip.as_str());
@@ -155,7 +155,7 @@ struct Counts {
 }
 
 /// Returns `Pending`, `Running`, `Succeeded` or `Failed`, by upstream's rules.
-fn phase(observed: &Observed<'_>, statuses: &containers::Statuses) -> &'static str {
+fn phase(observed: &Observation<'_>, statuses: &containers::Statuses) -> &'static str {
     let pod = observed.pod;
     // A terminal phase never changes.
     match pod.phase() {
@@ -200,7 +200,7 @@ fn phase(observed: &Observed<'_>, statuses: &containers::Statuses) -> &'static s
 }
 
 /// Whether init containers are pending, and whether one has failed without a retry.
-fn initialization(observed: &Observed<'_>, statuses: &containers::Statuses) -> (bool, bool) {
+fn initialization(observed: &Observation<'_>, statuses: &containers::Statuses) -> (bool, bool) {
     let (mut pending, mut failed) = (false, false);
     for container in observed.pod.init_containers() {
         let gives_up =

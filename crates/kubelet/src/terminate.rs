@@ -34,7 +34,7 @@ pub struct Running {
 
 /// A terminated container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct TerminatedContainer {
     /// Namespace, pod and container name, for messages.
     pub name: String,
     /// Error message if the preStop handler or the termination failed.
@@ -77,7 +77,7 @@ fn read(container: &v1::Container, pod_ip: &str) -> Running {
 }
 
 /// Terminates containers concurrently, each within its own grace period, and reports each with `tell`.
-pub async fn end_all(runtime: &Runtime, containers: Vec<Running>, mut tell: impl FnMut(Ended)) {
+pub async fn end_all(runtime: &Runtime, containers: Vec<Running>, mut tell: impl FnMut(TerminatedContainer)) {
     let mut ends = JoinSet::new();
     for container in containers {
         let runtime = runtime.clone();
@@ -88,7 +88,7 @@ pub async fn end_all(runtime: &Runtime, containers: Vec<Running>, mut tell: impl
     }
 }
 
-async fn end(runtime: &Runtime, container: Running) -> Ended {
+async fn end(runtime: &Runtime, container: Running) -> TerminatedContainer {
     let Running { id, name, grace_seconds, hook, pod_ip } = container;
     let spec = hook.as_ref().map(|(_, ports)| {
         let own = name.rsplit('/').next().unwrap_or_default();
@@ -106,7 +106,7 @@ async fn end(runtime: &Runtime, container: Running) -> Ended {
         (Ok(()), None) if late => Some(format!("killed after its grace period of {grace_seconds} s")),
         (Ok(()), None) => None,
     };
-    Ended { name, problem }
+    TerminatedContainer { name, problem }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod merge;
 
 use std::collections::BTreeMap;
 
-use crate::admission::Refusal;
+use crate::admission::Rejection;
 use crate::pod::{Container, Pod};
 pub use merge::{Hint, Nodes, merge};
 
@@ -55,7 +55,7 @@ pub trait Provider {
     /// Returns the NUMA nodes that can provide the resources of all containers of a pod together.
     fn pod_hints(&self, pod: Pod<'_>) -> Hints;
     /// Allocates a container's resources, preferring the given NUMA nodes. An existing allocation stays.
-    fn allocate(&mut self, pod: Pod<'_>, container: Container<'_>, near: Option<Nodes>) -> Result<(), Refusal>;
+    fn allocate(&mut self, pod: Pod<'_>, container: Container<'_>, near: Option<Nodes>) -> Result<(), Rejection>;
 }
 
 impl Policy {
@@ -83,7 +83,7 @@ impl Scope {
 impl Topology {
     /// Allocates the resources of all containers of a pod. After a rejection some may be allocated: the caller rolls
     /// back.
-    pub fn admit(&self, pod: Pod<'_>, providers: &mut [&mut dyn Provider]) -> Result<(), Refusal> {
+    pub fn admit(&self, pod: Pod<'_>, providers: &mut [&mut dyn Provider]) -> Result<(), Rejection> {
         let of_pod = match (self.policy, self.scope) {
             (Policy::None, _) | (_, Scope::Container) => None,
             (_, Scope::Pod) => {
@@ -108,12 +108,12 @@ impl Topology {
     }
 
     /// Returns the preferred NUMA nodes, or `None` for any. Fails if the policy rejects the best hint.
-    fn decide(&self, hints: &[Hints]) -> Result<Option<Nodes>, Refusal> {
+    fn decide(&self, hints: &[Hints]) -> Result<Option<Nodes>, Rejection> {
         let (best, admitted) = merge(self.policy, self.nodes, hints);
         if admitted {
             return Ok(best.nodes);
         }
-        Err(Refusal {
+        Err(Rejection {
             reason: "TopologyAffinityError".to_owned(),
             message: "Pod was rejected: Resources cannot be allocated with Topology locality".to_owned(),
         })

@@ -74,13 +74,13 @@ impl Disk {
 
 /// Disk usage of a file tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct DiskUsage {
     pub bytes: u64,
     /// Number of files and directories.
     pub inodes: u64,
 }
 
-impl std::ops::Add for Taken {
+impl std::ops::Add for DiskUsage {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -88,18 +88,18 @@ impl std::ops::Add for Taken {
     }
 }
 
-impl std::iter::Sum for Taken {
+impl std::iter::Sum for DiskUsage {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |sum, one| sum + one)
     }
 }
 
 /// Measures everything at and below a path. Excludes other mounts below it and targets of symlinks.
-pub fn disk_taken(path: &Path) -> Taken {
-    let mut taken = Taken::default();
+pub fn disk_taken(path: &Path) -> DiskUsage {
+    let mut taken = DiskUsage::default();
     // A container may change the tree concurrently; files that vanish count as zero.
     let _ = sys::walk_container_tree(path, |found| {
-        taken = taken + Taken { bytes: u64::try_from(found.stat.st_blocks).unwrap_or(0) * 512, inodes: 1 };
+        taken = taken + DiskUsage { bytes: u64::try_from(found.stat.st_blocks).unwrap_or(0) * 512, inodes: 1 };
         Ok(())
     });
     taken
@@ -130,7 +130,7 @@ mod tests {
         let full = disk_taken(dir.path());
         assert_eq!((empty.inodes, full.inodes), (2, 3));
         assert!(full.bytes >= empty.bytes + 10_000, "{empty:?} {full:?}");
-        assert_eq!(disk_taken(&dir.path().join("absent")), Taken::default());
+        assert_eq!(disk_taken(&dir.path().join("absent")), DiskUsage::default());
     }
 
     #[test]

@@ -26,10 +26,10 @@ use rustix::mount::MountFlags;
 use crate::blocking;
 use crate::checkpoint::DIR_MODE;
 use crate::environment::Sources;
-use crate::plugins::csi::{Csi, Wanted};
+use crate::plugins::csi::{Csi, CsiVolume};
 use crate::pod::Pod;
 use crate::resources::{self, Amounts};
-use crate::usage::{Taken, disk_taken};
+use crate::usage::{DiskUsage, disk_taken};
 use nfs::Export;
 use payload::PayloadError;
 pub use token::Tokens;
@@ -70,9 +70,9 @@ pub enum VolumeError {
 
 /// The volumes of a pod after their setup.
 #[derive(Clone, Debug, Default)]
-pub struct Prepared {
+pub struct PreparedVolumes {
     /// Location of each volume by name.
-    pub places: BTreeMap<String, Place>,
+    pub places: BTreeMap<String, VolumeLocation>,
     /// Time of the next token renewal.
     pub refresh_at: Option<Time>,
 }
@@ -86,7 +86,7 @@ enum Owner {
 
 /// The location of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum VolumeLocation {
     /// A directory or file of the node.
     Path {
         path: PathBuf,
@@ -106,7 +106,7 @@ pub struct Volumes {
     csi: Csi,
 }
 
-impl Place {
+impl VolumeLocation {
     const fn writable(path: PathBuf) -> Self {
         Self::Path { path, read_only: false }
     }
@@ -152,7 +152,7 @@ impl Volumes {
 
     /// Returns the disk usage of the kubelet's files that all containers mount: the hosts file and the termination
     /// logs.
-    pub fn own_files(&self, uid: &str) -> Taken {
+    pub fn own_files(&self, uid: &str) -> DiskUsage {
         own_files_of(&self.pod_dir(uid))
     }
 
@@ -169,8 +169,8 @@ impl Volumes {
         sources: &Sources<'_>,
         tokens: &mut Tokens,
         now: Time,
-    ) -> Result<Prepared, VolumeError> {
-        let mut prepared = Prepared::default();
+    ) -> Result<PreparedVolumes, VolumeError> {
+        let mut prepared = PreparedVolumes::default();
         for volume in pod.list("volumes") {
             let name = volume.str_at(&["name"]).unwrap_or_default();
             let place = self.one(pod, volume, sources, tokens, now).await.map_err(|error| error.of_volume(name))?;
@@ -187,7 +187,7 @@ impl Volumes {
         sources: &Sources<'_>,
         tokens: &mut Tokens,
         now: Time,
-    ) -> Result<Place, VolumeError> {
+    ) -> Result<VolumeLocation, VolumeError> {
         let name = volume.str_at(&["name"]).unwrap_or_default();
         let Some((kind, source)) = kind_of(volume) else {
             return Err(VolumeError::Invalid("it has no source".to_owned()));
@@ -200,9 +200,9 @@ impl Volumes {
                 let bytes = memory_bytes(pod, source, sources.allocatable);
                 let mark = self.mark(pod, "empty-dir", name);
                 blocking::in_place(|| empty_dir(pod, source, &dir, &mark, bytes))?;
-                Ok(Place::writable(dir))
+                Ok(VolumeLocation::writable(dir))
             }
-            "hostPath" => blocking::in_place(|| hostpath::check(source)).map(Place::writable),
+            "hostPath" => blocking::in_place(|| hostpath::check(source)).map(VolumeLocation::writable),
             "configMap" | "secret" | "downwardAPI" | "projected" => {
                 tokens.renew(&self.client, pod, volume, now).await?;
                 let files = payload::of_volume(pod, volume, sources, tokens)?;
@@ -215,15 +215,16 @@ impl Volumes {
                 // Secrets and tokens are kept in a tmpfs, not on disk.
                 let in_memory = kind != "configMap";
                 blocking::in_place(|| show_files(pod, &dir, &files, in_memory))?;
-                Ok(Place::Path { path: dir, read_only: true })
+                Ok(VolumeLocation::Path { path: dir, read_only: true })
             }
-            "image" => Ok(Place::Image {
+            "image" => Ok(VolumeLocation::Image {
                 reference: source.str_at(&["reference"]).unwrap_or_default().to_owned(),
                 pull_policy: source.str_at(&["pullPolicy"]).unwrap_or_default().to_owned(),
             }),
             "nfs" => self.of_server(pod, name, Export::read(source, None), is_read_only(source)).await,
             "csi" => {
-                self.of_driver(pod, &Wanted { name, source, persistent: None, read_only: is_read_only(source) }).await
+                self.of_driver(pod, &CsiVolume { name, source, persistent: None, read_only: is_read_only(source) })
+                    .await
             }
             "persistentVolumeClaim" => {
                 let claim = source.str_at(&["claimName"]).unwrap_or_default();
@@ -235,7 +236,13 @@ impl Volumes {
     }
 
     /// Sets up the PersistentVolume that is bound to a claim.
-    async fn claim(&self, pod: Pod<'_>, name: &str, owner: Owner, read_only: bool) -> Result<Place, VolumeError> {
+    async fn claim(
+        &self,
+        pod: Pod<'_>,
+        name: &str,
+        owner: Owner,
+        read_only: bool,
+    ) -> Result<VolumeLocation, VolumeError> {
         let ask = async |resource: &'static Resource, namespace: &str, name: &str| {
             let answer = self.client.get(&Target::named(resource, namespace, name)).await;
             answer.map_err(|error| VolumeError::Api { what: format!("{resource} {name:?}"), source: Box::new(error) })
@@ -256,9 +263,9 @@ impl Volumes {
         let is_block = spec.str_at(&["volumeMode"]) == Some("Block");
         if let Some(source) = spec.get("csi") {
             let read_only = read_only || is_read_only(source);
-            let wanted = Wanted { name: volume, source, persistent: Some(spec), read_only };
+            let wanted = CsiVolume { name: volume, source, persistent: Some(spec), read_only };
             if is_block {
-                return Ok(Place::Device { path: self.csi.publish(pod, &wanted).await?.path, read_only });
+                return Ok(VolumeLocation::Device { path: self.csi.publish(pod, &wanted).await?.path, read_only });
             }
             return self.of_driver(pod, &wanted).await;
         }
@@ -268,7 +275,7 @@ impl Volumes {
         }
         if let Some(source) = spec.get("hostPath").filter(|_| !is_block) {
             // Host paths are shared with the node, so their ownership is not changed.
-            return Ok(Place::Path { path: blocking::in_place(|| hostpath::check(source))?, read_only });
+            return Ok(VolumeLocation::Path { path: blocking::in_place(|| hostpath::check(source))?, read_only });
         }
         let Some(local) = spec.get("local") else {
             let kind = spec.as_object().and_then(|spec| spec.keys().find(|key| PLUGINS.contains(key)));
@@ -280,7 +287,13 @@ impl Volumes {
         blocking::in_place(|| local_volume(pod, path, &mark, is_block, read_only))
     }
 
-    async fn of_server(&self, pod: Pod<'_>, name: &str, export: Export, read_only: bool) -> Result<Place, VolumeError> {
+    async fn of_server(
+        &self,
+        pod: Pod<'_>,
+        name: &str,
+        export: Export,
+        read_only: bool,
+    ) -> Result<VolumeLocation, VolumeError> {
         let dir = self.pod_dir(pod.uid()).join("volumes/kubernetes.io~nfs").join(name);
         let target = dir.clone();
         let mounting = move || {
@@ -291,16 +304,16 @@ impl Volumes {
             Ok::<_, VolumeError>(())
         };
         blocking::run(mounting).await?;
-        Ok(Place::Path { path: dir, read_only })
+        Ok(VolumeLocation::Path { path: dir, read_only })
     }
 
-    async fn of_driver(&self, pod: Pod<'_>, wanted: &Wanted<'_>) -> Result<Place, VolumeError> {
+    async fn of_driver(&self, pod: Pod<'_>, wanted: &CsiVolume<'_>) -> Result<VolumeLocation, VolumeError> {
         let published = self.csi.publish(pod, wanted).await?;
         if published.give_to_group && !wanted.read_only {
             let mark = self.mark(pod, "csi", wanted.name);
             blocking::in_place(|| once(&mark, || give(pod, &published.path)))?;
         }
-        Ok(Place::Path { path: published.path, read_only: wanted.read_only })
+        Ok(VolumeLocation::Path { path: published.path, read_only: wanted.read_only })
     }
 
     /// Returns the file that marks a volume as set up.
@@ -380,7 +393,7 @@ fn local_volume(
     mark: &Path,
     is_block: bool,
     read_only: bool,
-) -> Result<Place, VolumeError> {
+) -> Result<VolumeLocation, VolumeError> {
     if !path.exists() {
         return Err(VolumeError::Invalid(format!("path {:?} does not exist", path.display().to_string())));
     }
@@ -390,7 +403,7 @@ fn local_volume(
     if !read_only {
         once(mark, || give(pod, &path))?;
     }
-    Ok(Place::Path { path, read_only })
+    Ok(VolumeLocation::Path { path, read_only })
 }
 
 /// Writes files to a directory, in a tmpfs if they must not reach the disk.
@@ -403,15 +416,15 @@ fn show_files(pod: Pod<'_>, dir: &Path, files: &payload::Files, in_memory: bool)
     atomic::write(dir, files, group).map(drop).map_err(VolumeError::io(format!("write to {}", dir.display())))
 }
 
-fn local_device(path: PathBuf, read_only: bool) -> Result<Place, VolumeError> {
+fn local_device(path: PathBuf, read_only: bool) -> Result<VolumeLocation, VolumeError> {
     let is_device = fs::metadata(&path).is_ok_and(|metadata| metadata.file_type().is_block_device());
     if is_device {
-        return Ok(Place::Device { path, read_only });
+        return Ok(VolumeLocation::Device { path, read_only });
     }
     Err(VolumeError::Invalid(format!("{} is not a block device", path.display())))
 }
 
-fn own_files_of(pod_dir: &Path) -> Taken {
+fn own_files_of(pod_dir: &Path) -> DiskUsage {
     ["etc-hosts", "containers"].iter().map(|name| disk_taken(&pod_dir.join(name))).sum()
 }
 
@@ -523,7 +536,7 @@ mod tests {
     #[test]
     fn hosts_file_and_termination_logs_count_as_ephemeral_storage() {
         let pod = tempfile::tempdir().unwrap();
-        assert_eq!(own_files_of(pod.path()), Taken::default());
+        assert_eq!(own_files_of(pod.path()), DiskUsage::default());
         fs::write(pod.path().join("etc-hosts"), vec![b'x'; 1 << 20]).unwrap();
         let hosts = own_files_of(pod.path());
         assert!(hosts.bytes >= 1 << 20, "{hosts:?}");

@@ -11,7 +11,7 @@ const READINGS_MAX: usize = 16;
 
 /// Resource usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Used {
+pub struct Usage {
     /// Average CPU usage over the window, in nanocores.
     pub cpu_nanocores: i64,
     /// Memory at the end of the window.
@@ -40,7 +40,7 @@ impl History {
     }
 
     /// Returns the usage of the node; none before two readings.
-    pub fn node(&self) -> Option<Used> {
+    pub fn node(&self) -> Option<Usage> {
         let (newest, base) = self.window(|earlier, newest| {
             let (earlier, newest) = (earlier.node?, newest.node?);
             went_on(earlier, newest).then_some(())
@@ -49,7 +49,7 @@ impl History {
     }
 
     /// Returns the usage of each container of a pod; none before all of them have two readings.
-    pub fn pod(&self, namespace: &str, name: &str) -> Option<BTreeMap<&str, Used>> {
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<BTreeMap<&str, Usage>> {
         let key = (namespace.to_owned(), name.to_owned());
         let (newest, base) = self.window(|earlier, newest| {
             let (earlier, newest) = (earlier.pods.get(&key)?, newest.pods.get(&key)?);
@@ -77,10 +77,10 @@ const fn went_on(then: Spent, now: Spent) -> bool {
     then.cpu_nanos <= now.cpu_nanos
 }
 
-fn difference(base: &Reading, then: Spent, newest: &Reading, now: Spent) -> Used {
+fn difference(base: &Reading, then: Spent, newest: &Reading, now: Spent) -> Usage {
     let window = newest.at.since(base.at);
     let nanos = i128::from(now.cpu_nanos - then.cpu_nanos) * 1_000_000_000 / i128::from(window.nanos());
-    Used {
+    Usage {
         cpu_nanocores: i64::try_from(nanos).unwrap_or(i64::MAX),
         memory_bytes: now.memory_bytes,
         at: newest.at,
@@ -106,7 +106,7 @@ mod tests {
     fn check(readings: &[Reading], expect: &str) {
         let mut history = History::default();
         readings.iter().for_each(|reading| history.add(reading.clone(), RESOLUTION));
-        let used = |used: Used| format!("{}m/{}", used.cpu_nanocores / 1_000_000, used.window);
+        let used = |used: Usage| format!("{}m/{}", used.cpu_nanocores / 1_000_000, used.window);
         let node = history.node().map_or("-".to_owned(), used);
         let pod = history.pod("n", "p").map_or("-".to_owned(), |containers| {
             containers.into_iter().map(|(name, one)| format!("{name}={}", used(one))).collect::<Vec<_>>().join(",")

@@ -20,7 +20,7 @@ mod scrape;
 mod serve;
 mod trust;
 
-pub use history::{History, Used};
+pub use history::{History, Usage};
 pub use reading::{Reading, Spent};
 pub use scrape::{Kubelets, Scraper};
 pub use serve::{Certificate, ServeError, Server};

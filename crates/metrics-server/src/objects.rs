@@ -8,7 +8,7 @@ use apimachinery::table::{self, Cell, Column, IncludeObject};
 use apimachinery::time::Time;
 use apimachinery::{Object, Value, value};
 
-use crate::history::Used;
+use crate::history::Usage;
 
 pub const GROUP: &str = "metrics.k8s.io";
 pub const VERSION: &str = "v1beta1";
@@ -48,14 +48,14 @@ impl Kind {
 }
 
 /// Returns the NodeMetrics of a node; the metadata of `object` is sufficient.
-pub fn node(object: &Value, used: Used, now: Time) -> Value {
+pub fn node(object: &Value, used: Usage, now: Time) -> Value {
     let mut metrics = beginning(Kind::Node, object, used, now);
     metrics.insert("usage", usage(used));
     Value::Object(metrics)
 }
 
 /// Returns the PodMetrics of a pod; `None` without containers.
-pub fn pod(object: &Value, containers: &BTreeMap<&str, Used>, now: Time) -> Option<Value> {
+pub fn pod(object: &Value, containers: &BTreeMap<&str, Usage>, now: Time) -> Option<Value> {
     let first = containers.values().next()?;
     let mut metrics = beginning(Kind::Pod, object, *first, now);
     let containers = containers.iter().map(|(name, used)| value!({"name": (*name), "usage": (usage(*used))}));
@@ -112,7 +112,7 @@ fn bare_group() -> Value {
     value!({"name": GROUP, "versions": [(version.clone())], "preferredVersion": version})
 }
 
-fn beginning(kind: Kind, object: &Value, used: Used, now: Time) -> Object {
+fn beginning(kind: Kind, object: &Value, used: Usage, now: Time) -> Object {
     let mut metadata = Object::new();
     for field in ["name", "namespace", "labels"] {
         if let Some(value) = object.at(&["metadata", field]).filter(|value| !value.is_null()) {
@@ -129,7 +129,7 @@ fn beginning(kind: Kind, object: &Value, used: Used, now: Time) -> Object {
     metrics
 }
 
-fn usage(used: Used) -> Value {
+fn usage(used: Usage) -> Value {
     let cpu = Quantity::scaled(used.cpu_nanocores, -9, Format::DecimalSI);
     let memory = Quantity::new(used.memory_bytes, Format::BinarySI);
     value!({"cpu": (cpu.to_string()), "memory": (memory.to_string())})
@@ -149,8 +149,8 @@ mod tests {
 
     use super::*;
 
-    fn used(cpu_nanocores: i64, memory_bytes: i64) -> Used {
-        Used { cpu_nanocores, memory_bytes, at: Time::from_unix(60, 0), window: Duration::from_seconds(15) }
+    fn used(cpu_nanocores: i64, memory_bytes: i64) -> Usage {
+        Usage { cpu_nanocores, memory_bytes, at: Time::from_unix(60, 0), window: Duration::from_seconds(15) }
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct Reading {
 }
 
 /// CPU and memory, as far as reported.
-type Told = (Option<i64>, Option<i64>);
+type ReportedUsage = (Option<i64>, Option<i64>);
 
 /// Maximum length of a label value; names are shorter.
 const LABEL_BYTES_MAX: usize = 512;
@@ -32,8 +32,8 @@ const LABEL_BYTES_MAX: usize = 512;
 impl Reading {
     /// Parses Prometheus text. Other metrics and malformed lines are ignored.
     pub fn parse(text: &str, at: Time) -> Self {
-        let mut node = Told::default();
-        let mut containers: BTreeMap<(String, String, String), Told> = BTreeMap::new();
+        let mut node = ReportedUsage::default();
+        let mut containers: BTreeMap<(String, String, String), ReportedUsage> = BTreeMap::new();
         for line in text.lines() {
             let Some((name, labels, value)) = sample(line) else { continue };
             let nanos = || Some((value * 1e9) as i64);
@@ -62,7 +62,7 @@ impl Reading {
     }
 }
 
-fn both((cpu, memory): Told) -> Option<Spent> {
+fn both((cpu, memory): ReportedUsage) -> Option<Spent> {
     Some(Spent { cpu_nanos: cpu?, memory_bytes: memory? })
 }
 

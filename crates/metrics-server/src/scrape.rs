@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::history::{History, Used};
+use crate::history::{History, Usage};
 use crate::reading::Reading;
 
 /// Maximum number of concurrent scrapes.
@@ -28,7 +28,7 @@ const UNASKED: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// A node with its reading or the scrape error.
-type Answered = (String, Result<Reading, String>);
+type ScrapeResult = (String, Result<Reading, String>);
 
 /// Connection settings of kubelets.
 #[derive(Clone, Debug)]
@@ -44,9 +44,9 @@ pub struct Kubelets {
 
 /// Scraped readings. Clones share them.
 #[derive(Clone)]
-pub struct Scraper(Arc<Shared>);
+pub struct Scraper(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     kubelets: Kubelets,
     resolution: Duration,
     nodes: Reader<Option<Uri>>,
@@ -63,7 +63,7 @@ impl Scraper {
         let source = Source::all(client, kinds::NODES.clone());
         let (reflector, nodes) =
             cache::new(source, cache::Settings::default(), Vec::new(), move |node| place(&node, &types, port));
-        let scraper = Self(Arc::new(Shared {
+        let scraper = Self(Arc::new(Inner {
             kubelets,
             resolution,
             nodes,
@@ -81,12 +81,12 @@ impl Scraper {
         (scraper, work)
     }
 
-    pub fn node(&self, name: &str) -> Option<Used> {
+    pub fn node(&self, name: &str) -> Option<Usage> {
         self.histories().get(name)?.node()
     }
 
     /// Calls `then` with the usage of each container of a pod, if known.
-    pub fn pod<T>(&self, namespace: &str, name: &str, then: impl FnOnce(&BTreeMap<&str, Used>) -> T) -> Option<T> {
+    pub fn pod<T>(&self, namespace: &str, name: &str, then: impl FnOnce(&BTreeMap<&str, Usage>) -> T) -> Option<T> {
         let histories = self.histories();
         // The node of the pod is unknown here; the pod is on only one, and a node has few readings.
         let found = histories.values().find_map(|history| history.pod(namespace, name))?;
@@ -145,7 +145,7 @@ impl Scraper {
         }
     }
 
-    fn heard(&self, ended: Option<Result<Answered, tokio::task::JoinError>>) {
+    fn heard(&self, ended: Option<Result<ScrapeResult, tokio::task::JoinError>>) {
         match ended {
             Some(Ok((node, Ok(reading)))) => {
                 let resolution = i64::try_from(self.0.resolution.as_nanos()).unwrap_or(i64::MAX);

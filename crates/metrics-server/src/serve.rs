@@ -74,7 +74,7 @@ pub struct Server {
 
 /// The resource in a request path.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum RequestTarget {
     Groups,
     Group,
     Resources,
@@ -197,7 +197,7 @@ impl Server {
     }
 
     /// Authenticates and authorizes a request.
-    async fn admit(&self, request: &Request<Incoming>, peer: &Peer, asked: &Asked) -> Result<(), Status> {
+    async fn admit(&self, request: &Request<Incoming>, peer: &Peer, asked: &RequestTarget) -> Result<(), Status> {
         let user = match peer.user(request.headers()) {
             Some(user) => user,
             None => self.by_token(request.headers()).await?,
@@ -207,7 +207,7 @@ impl Server {
         }
         let failed = |error: client::Error| Status::internal_error(error);
         let (verb, path) = (request.method().as_str().to_ascii_lowercase(), request.uri().path());
-        let Asked::Metrics { kind, namespace, name } = asked else {
+        let RequestTarget::Metrics { kind, namespace, name } = asked else {
             let target = About::Path(path);
             let allowed = self.reviews.may_ask(&user, &verb, path).await.map_err(failed)?;
             return if allowed { Ok(()) } else { Err(Attributes { user: &user, verb: &verb, target }.forbidden("")) };
@@ -241,13 +241,13 @@ impl Server {
         }
     }
 
-    async fn find(&self, asked: &Asked, request: &Request<Incoming>) -> Result<Value, Status> {
+    async fn find(&self, asked: &RequestTarget, request: &Request<Incoming>) -> Result<Value, Status> {
         let (kind, namespace, name) = match asked {
-            Asked::Groups => return Ok(objects::groups()),
-            Asked::Group => return Ok(objects::group()),
-            Asked::Resources => return Ok(objects::resources()),
-            Asked::Metrics { kind, namespace, name } => (*kind, namespace.as_str(), name.as_str()),
-            Asked::Nothing => return Err(nothing_there()),
+            RequestTarget::Groups => return Ok(objects::groups()),
+            RequestTarget::Group => return Ok(objects::group()),
+            RequestTarget::Resources => return Ok(objects::resources()),
+            RequestTarget::Metrics { kind, namespace, name } => (*kind, namespace.as_str(), name.as_str()),
+            RequestTarget::Nothing => return Err(nothing_there()),
         };
         let query = query(request.uri().query().unwrap_or_default());
         if request.method() != Method::GET || matches!(parameter(&query, "watch"), "1" | "true") {
@@ -316,7 +316,7 @@ impl Server {
     }
 }
 
-fn asked(path: &str) -> Asked {
+fn asked(path: &str) -> RequestTarget {
     let parts: Vec<String> = path
         .split('/')
         .filter(|part| !part.is_empty())
@@ -325,18 +325,18 @@ fn asked(path: &str) -> Asked {
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let metrics = |kind, namespace: &str, name: &str| {
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        Asked::Metrics { kind, namespace, name }
+        RequestTarget::Metrics { kind, namespace, name }
     };
     match parts.as_slice() {
-        ["apis"] => Asked::Groups,
-        ["apis", GROUP] => Asked::Group,
-        ["apis", GROUP, VERSION] => Asked::Resources,
+        ["apis"] => RequestTarget::Groups,
+        ["apis", GROUP] => RequestTarget::Group,
+        ["apis", GROUP, VERSION] => RequestTarget::Resources,
         ["apis", GROUP, VERSION, "nodes"] => metrics(Kind::Node, "", ""),
         ["apis", GROUP, VERSION, "nodes", name] => metrics(Kind::Node, "", name),
         ["apis", GROUP, VERSION, "pods"] => metrics(Kind::Pod, "", ""),
         ["apis", GROUP, VERSION, "namespaces", namespace, "pods"] => metrics(Kind::Pod, namespace, ""),
         ["apis", GROUP, VERSION, "namespaces", namespace, "pods", name] => metrics(Kind::Pod, namespace, name),
-        _ => Asked::Nothing,
+        _ => RequestTarget::Nothing,
     }
 }
 
@@ -390,17 +390,17 @@ mod tests {
 
     #[test]
     fn paths_are_parsed_to_resources() {
-        let metrics = |kind, namespace: &str, name: &str| Asked::Metrics {
+        let metrics = |kind, namespace: &str, name: &str| RequestTarget::Metrics {
             kind,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        let check = |path: &str, expect: Asked| assert_eq!(asked(path), expect, "{path}");
+        let check = |path: &str, expect: RequestTarget| assert_eq!(asked(path), expect, "{path}");
         check("/apis/metrics.k8s.io/v1beta1/nodes", metrics(Kind::Node, "", ""));
         check("/apis/metrics.k8s.io/v1beta1/nodes/a", metrics(Kind::Node, "", "a"));
         check("/apis/metrics.k8s.io/v1beta1/pods", metrics(Kind::Pod, "", ""));
         check("/apis/metrics.k8s.io/v1beta1/namespaces/n/pods/p", metrics(Kind::Pod, "n", "p"));
-        check("/apis/metrics.k8s.io/v1/pods", Asked::Nothing);
-        check("/", Asked::Nothing);
+        check("/apis/metrics.k8s.io/v1/pods", RequestTarget::Nothing);
+        check("/", RequestTarget::Nothing);
     }
 }

@@ -13,9 +13,9 @@ use bytes::Bytes;
 
 use crate::command::Alarm;
 use crate::directory::Directory;
-use crate::record::{Event, Place, Record, Value};
-use crate::state::{Attached, Head, Lease, Logged, Past, State};
-use crate::wire::{Malformed, Reader, put_bytes, put_i64, put_u64};
+use crate::record::{Event, Record, Value, ValueInterner};
+use crate::state::{Head, Lease, LeasedRecord, LoggedEvent, Past, State};
+use crate::wire::{DecodeError, Reader, put_bytes, put_i64, put_u64};
 
 /// Readable formats.
 const FORMATS: std::ops::RangeInclusive<u8> = WITHOUT_DIRECTORY..=WITH_AUTHENTICATION;
@@ -107,24 +107,24 @@ impl State {
     }
 
     /// Like [`State::read_from`], but stores values with `place`.
-    pub fn read_to(input: &mut dyn Read, place: &mut Place<'_>) -> Result<Self, CorruptCheckpoint> {
+    pub fn read_to(input: &mut dyn Read, place: &mut ValueInterner<'_>) -> Result<Self, CorruptCheckpoint> {
         let mut state = State::new();
         for frame in 0.. {
             let payload = read_frame(input, frame)?;
             let mut reader = Reader::new(payload);
-            let kind = reader.u8().map_err(|Malformed| CorruptCheckpoint::Content { frame })?;
+            let kind = reader.u8().map_err(|DecodeError| CorruptCheckpoint::Content { frame })?;
             if (frame == 0) != (kind == HEADER) {
                 return Err(CorruptCheckpoint::Content { frame });
             }
             if kind == HEADER {
-                let format = reader.u8().map_err(|Malformed| CorruptCheckpoint::Content { frame })?;
+                let format = reader.u8().map_err(|DecodeError| CorruptCheckpoint::Content { frame })?;
                 if !FORMATS.contains(&format) {
                     return Err(CorruptCheckpoint::Format(format));
                 }
             }
             let ended = state
                 .read_content(kind, &mut reader, place)
-                .map_err(|Malformed| CorruptCheckpoint::Content { frame })?;
+                .map_err(|DecodeError| CorruptCheckpoint::Content { frame })?;
             if ended {
                 break;
             }
@@ -134,7 +134,12 @@ impl State {
     }
 
     /// Reads the content of one frame. Returns true for the last one.
-    fn read_content(&mut self, kind: u8, reader: &mut Reader, place: &mut Place<'_>) -> Result<bool, Malformed> {
+    fn read_content(
+        &mut self,
+        kind: u8,
+        reader: &mut Reader,
+        place: &mut ValueInterner<'_>,
+    ) -> Result<bool, DecodeError> {
         match kind {
             HEADER => {
                 self.applied_index = reader.u64()?;
@@ -145,7 +150,7 @@ impl State {
                 while !reader.is_empty() {
                     let record = self.read_record(reader, place)?;
                     if record.lease != 0 {
-                        self.attached.insert(Attached(record.clone()));
+                        self.attached.insert(LeasedRecord(record.clone()));
                     }
                     self.heads.insert(Head(record));
                 }
@@ -166,7 +171,7 @@ impl State {
             ALARMS => {
                 let mut alarms = BTreeSet::new();
                 while !reader.is_empty() {
-                    alarms.insert((reader.u64()?, Alarm::from_number(reader.u8()?).ok_or(Malformed)?));
+                    alarms.insert((reader.u64()?, Alarm::from_number(reader.u8()?).ok_or(DecodeError)?));
                 }
                 self.alarms = Arc::new(alarms);
             }
@@ -174,19 +179,19 @@ impl State {
             END => {
                 let expected = reader.u64()?;
                 let whole = expected == (self.heads.len() + self.history.len()) as u64 && reader.is_empty();
-                return if whole { Ok(true) } else { Err(Malformed) };
+                return if whole { Ok(true) } else { Err(DecodeError) };
             }
-            _ => return Err(Malformed),
+            _ => return Err(DecodeError),
         }
-        if reader.is_empty() { Ok(false) } else { Err(Malformed) }
+        if reader.is_empty() { Ok(false) } else { Err(DecodeError) }
     }
 
-    fn read_record(&mut self, reader: &mut Reader, place: &mut Place<'_>) -> Result<Arc<Record>, Malformed> {
+    fn read_record(&mut self, reader: &mut Reader, place: &mut ValueInterner<'_>) -> Result<Arc<Record>, DecodeError> {
         let (key, value) = (reader.bytes()?, reader.bytes()?);
         let mod_revision = reader.i64()?;
-        let sub = u32::try_from(reader.u64()?).map_err(|_| Malformed)?;
+        let sub = u32::try_from(reader.u64()?).map_err(|_| DecodeError)?;
         if key.len() > u32::MAX as usize || mod_revision > self.revision {
-            return Err(Malformed);
+            return Err(DecodeError);
         }
         let record = Record {
             create_revision: reader.i64()?,
@@ -214,7 +219,7 @@ impl State {
                 .map(|past| &past.0)
                 .filter(|past| past.key() == record.key() && !past.is_tombstone())
                 .cloned();
-            self.log.insert(Logged(Event { record, previous }));
+            self.log.insert(LoggedEvent(Event { record, previous }));
         }
     }
 }

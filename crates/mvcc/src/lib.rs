@@ -36,7 +36,7 @@ pub use directory::{Access, Caller, Directory, DirectoryChange, DirectoryError, 
 pub use error::Error;
 pub use lessor::Lessor;
 pub use range::{Bounds, Range, RangeReply, Sort, SortBy};
-pub use record::{Event, Place, Record};
+pub use record::{Event, Record, ValueInterner};
 pub use span::{End, Span};
 pub use state::{EventBatch, Lease, OperationBody, OperationReply, Outcome, Reply, State};
 pub use watch::{WatchId, WatchSet};

@@ -96,7 +96,7 @@ pub(crate) struct Value {
 }
 
 /// Stores the bytes of a value and returns equal bytes.
-pub type Place<'p> = dyn FnMut(&Bytes) -> Bytes + 'p;
+pub type ValueInterner<'p> = dyn FnMut(&Bytes) -> Bytes + 'p;
 
 impl Value {
     fn of(bytes: Bytes) -> Self {
@@ -104,7 +104,7 @@ impl Value {
     }
 
     /// Stores a value. The checksum is computed from the input, so it detects changes in storage without reading it.
-    pub(crate) fn placed(bytes: &Bytes, place: &mut Place<'_>) -> Self {
+    pub(crate) fn placed(bytes: &Bytes, place: &mut ValueInterner<'_>) -> Self {
         Self { checksum: crc32c::crc32c(bytes), bytes: place(bytes) }
     }
 

@@ -43,10 +43,10 @@ pub struct State {
     pub(crate) forgetting: Option<(Revision, u32)>,
     pub(crate) heads: Tree<Head>,
     pub(crate) history: Tree<Past>,
-    pub(crate) log: Tree<Logged>,
+    pub(crate) log: Tree<LoggedEvent>,
     pub(crate) leases: Tree<Lease>,
     /// The heads that have a lease.
-    pub(crate) attached: Tree<Attached>,
+    pub(crate) attached: Tree<LeasedRecord>,
     pub(crate) alarms: Arc<BTreeSet<(u64, Alarm)>>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) size_bytes: u64,
@@ -316,15 +316,15 @@ impl Item for Past {
 
 /// A change in the event log.
 #[derive(Clone, Debug)]
-pub(crate) struct Logged(pub(crate) Event);
+pub(crate) struct LoggedEvent(pub(crate) Event);
 
-impl Logged {
+impl LoggedEvent {
     fn at(&self) -> (Revision, u32) {
         (self.0.record.mod_revision, self.0.record.sub)
     }
 }
 
-impl Item for Logged {
+impl Item for LoggedEvent {
     fn order(&self, other: &Self) -> Ordering {
         self.at().cmp(&other.at())
     }
@@ -338,15 +338,15 @@ impl Item for Lease {
 
 /// A head that has a lease.
 #[derive(Clone, Debug)]
-pub(crate) struct Attached(pub(crate) Arc<Record>);
+pub(crate) struct LeasedRecord(pub(crate) Arc<Record>);
 
-impl Attached {
+impl LeasedRecord {
     fn order_to(&self, record: &Record) -> Ordering {
         self.0.lease.cmp(&record.lease).then_with(|| self.0.key().cmp(record.key()))
     }
 }
 
-impl Item for Attached {
+impl Item for LeasedRecord {
     fn order(&self, other: &Self) -> Ordering {
         self.order_to(&other.0)
     }

@@ -35,11 +35,11 @@ impl WatchSet {
     /// Adds a watcher that must read from `mark` on, or that has read everything.
     pub fn add(&mut self, id: WatchId, span: Span, mark: Option<Revision>) {
         self.remove(id);
-        match Place::of(&span) {
-            Place::Key(key) => {
+        match SpanKind::of(&span) {
+            SpanKind::Key(key) => {
                 self.keys.entry(key).or_default().insert(id);
             }
-            Place::Prefix(prefix) => {
+            SpanKind::Prefix(prefix) => {
                 let length = prefix.len();
                 let group = self.prefixes.entry(prefix).or_default();
                 if group.is_empty() {
@@ -47,7 +47,7 @@ impl WatchSet {
                 }
                 group.insert(id);
             }
-            Place::Range => {
+            SpanKind::Range => {
                 self.ranges.entry(span.clone()).or_default().insert(id);
             }
         }
@@ -56,11 +56,11 @@ impl WatchSet {
 
     pub fn remove(&mut self, id: WatchId) {
         let Some(watcher) = self.watchers.remove(&id) else { return };
-        match Place::of(&watcher.span) {
-            Place::Key(key) => {
+        match SpanKind::of(&watcher.span) {
+            SpanKind::Key(key) => {
                 leave(&mut self.keys, &key, id);
             }
-            Place::Prefix(prefix) => {
+            SpanKind::Prefix(prefix) => {
                 if leave(&mut self.prefixes, &prefix, id)
                     && let Some(count) = self.prefix_lengths.get_mut(&prefix.len())
                 {
@@ -70,7 +70,7 @@ impl WatchSet {
                     }
                 }
             }
-            Place::Range => {
+            SpanKind::Range => {
                 leave(&mut self.ranges, &watcher.span, id);
             }
         }
@@ -127,20 +127,20 @@ impl WatchSet {
     }
 }
 
-enum Place {
+enum SpanKind {
     Key(Bytes),
     Prefix(Bytes),
     Range,
 }
 
-impl Place {
+impl SpanKind {
     fn of(span: &Span) -> Self {
         if span.end == End::Single {
-            Place::Key(span.start.clone())
+            SpanKind::Key(span.start.clone())
         } else if span.is_prefix() {
-            Place::Prefix(span.start.clone())
+            SpanKind::Prefix(span.start.clone())
         } else {
-            Place::Range
+            SpanKind::Range
         }
     }
 }

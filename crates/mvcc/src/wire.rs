@@ -24,7 +24,7 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// The input ended early, or a number exceeds 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub(crate) struct DecodeError;
 
 /// Reads the output of the functions above; byte strings are slices of the input.
 pub(crate) struct Reader {
@@ -45,18 +45,18 @@ impl Reader {
         self.rest.len()
     }
 
-    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
-        let byte = *self.rest.first().ok_or(Malformed)?;
+    pub(crate) fn u8(&mut self) -> Result<u8, DecodeError> {
+        let byte = *self.rest.first().ok_or(DecodeError)?;
         let _ = self.rest.split_to(1);
         Ok(byte)
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+    pub(crate) fn u64(&mut self) -> Result<u64, DecodeError> {
         let mut number = 0u64;
         for (at, byte) in self.rest.iter().enumerate().take(10) {
             let bits = u64::from(byte & 0x7f);
             if at == 9 && bits > 1 {
-                return Err(Malformed);
+                return Err(DecodeError);
             }
             number |= bits << (7 * at);
             if byte & 0x80 == 0 {
@@ -64,18 +64,18 @@ impl Reader {
                 return Ok(number);
             }
         }
-        Err(Malformed)
+        Err(DecodeError)
     }
 
-    pub(crate) fn i64(&mut self) -> Result<i64, Malformed> {
+    pub(crate) fn i64(&mut self) -> Result<i64, DecodeError> {
         let number = self.u64()?;
         Ok((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
     }
 
-    pub(crate) fn bytes(&mut self) -> Result<Bytes, Malformed> {
-        let len = usize::try_from(self.u64()?).map_err(|_| Malformed)?;
+    pub(crate) fn bytes(&mut self) -> Result<Bytes, DecodeError> {
+        let len = usize::try_from(self.u64()?).map_err(|_| DecodeError)?;
         if len > self.rest.len() {
-            return Err(Malformed);
+            return Err(DecodeError);
         }
         Ok(self.rest.split_to(len))
     }
@@ -93,14 +93,14 @@ pub(crate) fn write_list<T>(
 }
 
 /// Reads the output of [`write_list`].
-pub(crate) fn read_list<T, E: From<Malformed>>(
+pub(crate) fn read_list<T, E: From<DecodeError>>(
     reader: &mut Reader,
     read: impl Fn(&mut Reader) -> Result<T, E>,
 ) -> Result<Vec<T>, E> {
-    let len = usize::try_from(reader.u64()?).map_err(|_| Malformed)?;
+    let len = usize::try_from(reader.u64()?).map_err(|_| DecodeError)?;
     // Each item takes at least one byte, so a forged length is rejected before memory is allocated.
     if len > reader.remaining() {
-        return Err(Malformed.into());
+        return Err(DecodeError.into());
     }
     (0..len).map(|_| read(reader)).collect()
 }
@@ -124,10 +124,10 @@ mod tests {
 
     #[test]
     fn overlong_or_truncated_numbers_are_malformed() {
-        assert_eq!(Reader::new(Bytes::from_static(&[0xff; 10])).u64(), Err(Malformed));
-        assert_eq!(Reader::new(Bytes::from_static(&[0x80; 11])).u64(), Err(Malformed));
-        assert_eq!(Reader::new(Bytes::from_static(&[0x80])).u64(), Err(Malformed));
-        assert_eq!(Reader::new(Bytes::from_static(&[5, 1, 2])).bytes(), Err(Malformed));
-        assert_eq!(Reader::new(Bytes::new()).u8(), Err(Malformed));
+        assert_eq!(Reader::new(Bytes::from_static(&[0xff; 10])).u64(), Err(DecodeError));
+        assert_eq!(Reader::new(Bytes::from_static(&[0x80; 11])).u64(), Err(DecodeError));
+        assert_eq!(Reader::new(Bytes::from_static(&[0x80])).u64(), Err(DecodeError));
+        assert_eq!(Reader::new(Bytes::from_static(&[5, 1, 2])).bytes(), Err(DecodeError));
+        assert_eq!(Reader::new(Bytes::new()).u8(), Err(DecodeError));
     }
 }

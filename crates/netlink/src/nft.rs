@@ -81,7 +81,7 @@ pub enum Field {
 
 /// Value type of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holds {
+pub enum ValueType {
     /// No values: a set.
     Nothing,
     /// A verdict map.
@@ -96,7 +96,7 @@ pub struct Set {
     pub name: &'static str,
     /// Fields of the keys; each is padded to a multiple of four bytes.
     pub key: Vec<Field>,
-    pub holds: Holds,
+    pub holds: ValueType,
     /// Whether keys are ranges of addresses.
     pub ranges: bool,
     /// Whether packets add elements, which expire.
@@ -110,12 +110,12 @@ pub struct Element {
     pub key: Vec<u8>,
     /// End of a range, inclusive.
     pub key_end: Option<Vec<u8>>,
-    pub value: Option<Held>,
+    pub value: Option<MapValue>,
 }
 
 /// Value of a map element.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Held {
+pub enum MapValue {
     /// Built by [`Key`].
     Value(Vec<u8>),
     Verdict(Verdict),
@@ -245,7 +245,7 @@ impl Element {
     }
 
     /// Creates an element of a map.
-    pub fn entry(key: Key, value: Held) -> Self {
+    pub fn entry(key: Key, value: MapValue) -> Self {
         Self { key: key.done(), key_end: None, value: Some(value) }
     }
 }
@@ -454,17 +454,17 @@ fn write_set(it: &mut Attributes<'_>, set: &Set, id: u32) {
     let flag = |on: bool, flag: u32| if on { flag } else { 0 };
     let concatenated = set.ranges && set.key.len() > 1;
     let flags = flag(set.ranges, INTERVAL)
-        | flag(set.holds != Holds::Nothing, MAP)
+        | flag(set.holds != ValueType::Nothing, MAP)
         | flag(set.dynamic, TIMEOUT | EVAL)
         | flag(concatenated, CONCAT);
     it.put_str(2, set.name).put_be32(3, flags);
     it.put_be32(4, type_of(&set.key)).put_be32(5, length_of(&set.key));
     match &set.holds {
-        Holds::Nothing => {}
-        Holds::Verdicts => {
+        ValueType::Nothing => {}
+        ValueType::Verdicts => {
             it.put_be32(6, VERDICT).put_be32(7, 16);
         }
-        Holds::Values(fields) => {
+        ValueType::Values(fields) => {
             it.put_be32(6, type_of(fields)).put_be32(7, length_of(fields));
         }
     }
@@ -506,12 +506,12 @@ fn write_element(it: &mut Attributes<'_>, element: &Element) {
     }
     match &element.value {
         None => {}
-        Some(Held::Value(bytes)) => {
+        Some(MapValue::Value(bytes)) => {
             it.nest(2, |it| {
                 it.put(1, bytes);
             });
         }
-        Some(Held::Verdict(verdict)) => {
+        Some(MapValue::Verdict(verdict)) => {
             it.nest(2, |it| expression::write_verdict(it, verdict));
         }
     }

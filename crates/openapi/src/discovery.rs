@@ -10,7 +10,7 @@ use crate::Table;
 
 /// The version of aggregated discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aggregated {
+pub enum AggregatedVersion {
     /// `apidiscovery.k8s.io/v2`.
     V2,
     /// `apidiscovery.k8s.io/v2beta1`, for clients before 1.30.
@@ -69,12 +69,12 @@ pub fn resources(table: &Table<'_>, group: &str, version: &str) -> Option<Value>
 }
 
 /// Returns `/apis` as an aggregated `APIGroupDiscoveryList`.
-pub fn aggregated(table: &Table<'_>, form: Aggregated) -> Value {
+pub fn aggregated(table: &Table<'_>, form: AggregatedVersion) -> Value {
     aggregate(table, table.groups().into_iter().filter(|group| !group.is_empty()), form)
 }
 
 /// Returns `/api` as an aggregated `APIGroupDiscoveryList`.
-pub fn legacy_aggregated(table: &Table<'_>, form: Aggregated) -> Value {
+pub fn legacy_aggregated(table: &Table<'_>, form: AggregatedVersion) -> Value {
     aggregate(table, std::iter::once(""), form)
 }
 
@@ -136,10 +136,10 @@ fn answered(kind: &Kind, part: &Subresource, version: &str) -> (GroupVersionKind
     }
 }
 
-fn aggregate<'a>(table: &Table<'_>, groups: impl Iterator<Item = &'a str>, form: Aggregated) -> Value {
+fn aggregate<'a>(table: &Table<'_>, groups: impl Iterator<Item = &'a str>, form: AggregatedVersion) -> Value {
     let api_version = match form {
-        Aggregated::V2 => "apidiscovery.k8s.io/v2",
-        Aggregated::V2Beta1 => "apidiscovery.k8s.io/v2beta1",
+        AggregatedVersion::V2 => "apidiscovery.k8s.io/v2",
+        AggregatedVersion::V2Beta1 => "apidiscovery.k8s.io/v2beta1",
     };
     let items: Vec<_> = groups.map(|group| aggregated_group(table, group)).collect();
     value!({"kind": "APIGroupDiscoveryList", "apiVersion": api_version, "metadata": {}, "items": items})

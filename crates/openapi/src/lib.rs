@@ -12,5 +12,5 @@ mod table;
 pub mod v2;
 pub mod v3;
 
-pub use packed::{Packed, etag};
+pub use packed::{CompressedDocument, etag};
 pub use table::Table;

@@ -301,7 +301,7 @@ mod tests {
     fn aggregated_discovery_includes_resources_of_extension_servers() {
         let list = list();
         with_table(|table| {
-            let document = discovery::aggregated(table, discovery::Aggregated::V2);
+            let document = discovery::aggregated(table, discovery::AggregatedVersion::V2);
             let merged = aggregated(table, document, &[foreign("metrics.k8s.io", "v1beta1", &list)]);
             let last = merged["items"].as_array().unwrap().last().unwrap().clone();
             assert_eq!(last["metadata"], value!({"name": "metrics.k8s.io"}));

@@ -5,7 +5,7 @@ mod routes;
 
 use apimachinery::{GroupVersionKind, Str};
 
-pub use parameters::{Parameter, Place};
+pub use parameters::{Parameter, ParameterLocation};
 pub use routes::{Routes, tag};
 
 /// A path with its operations.

@@ -10,13 +10,13 @@ use sha2::{Digest, Sha256};
 
 /// A gzip-compressed document; OpenAPI compresses to a twentieth of its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Packed {
+pub struct CompressedDocument {
     gzip: Vec<u8>,
     length: usize,
     etag: String,
 }
 
-impl Packed {
+impl CompressedDocument {
     /// Compresses a document as JSON.
     pub fn json(document: &Value) -> Self {
         Self::new(&apimachinery::json::to_vec(document))
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn packed_documents_round_trip() {
         let bytes = br#"{"paths": {}}"#.repeat(100);
-        let packed = Packed::new(&bytes);
+        let packed = CompressedDocument::new(&bytes);
         assert_eq!(packed.bytes(), bytes);
         assert!(packed.gzip().len() < bytes.len() / 4);
         assert_eq!(packed.etag(), etag(&bytes));

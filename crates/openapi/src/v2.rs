@@ -5,7 +5,7 @@ mod protobuf;
 use apimachinery::{Object, Value, value};
 
 use crate::Table;
-use crate::operations::{Body, Content, Operation, Parameter, Place, Route};
+use crate::operations::{Body, Content, Operation, Parameter, ParameterLocation, Route};
 use crate::packed::hash;
 use crate::schemas::{Definitions, Dialect, gvk};
 use crate::v3::{self, words};
@@ -119,7 +119,7 @@ impl Printer<'_, '_> {
     /// Returns a reference to a shared parameter, or the parameter itself.
     fn parameter(&mut self, parameter: &Parameter) -> Value {
         let printed = print(parameter);
-        if parameter.place == Place::Path && parameter.name != "namespace" {
+        if parameter.place == ParameterLocation::Path && parameter.name != "namespace" {
             return printed;
         }
         let text = apimachinery::json::to_vec(&printed);
@@ -143,11 +143,11 @@ fn print(parameter: &Parameter) -> Value {
     let mut out = Object::new();
     out.insert("name", parameter.name.as_str());
     match parameter.place {
-        Place::Path => {
+        ParameterLocation::Path => {
             out.insert("in", "path");
             out.insert("required", true);
         }
-        Place::Query => drop(out.insert("in", "query")),
+        ParameterLocation::Query => drop(out.insert("in", "query")),
     }
     if !parameter.description.is_empty() {
         out.insert("description", parameter.description.as_str());

@@ -2,7 +2,7 @@
 
 use apimachinery::{Object, Value, json, value};
 
-use crate::operations::{Body, Content, Operation, Parameter, Place, Route, Routes, tag};
+use crate::operations::{Body, Content, Operation, Parameter, ParameterLocation, Route, Routes, tag};
 use crate::packed::hash;
 use crate::schemas::{Definitions, Dialect, gvk, of_type};
 use crate::{Table, discovery};
@@ -227,11 +227,11 @@ fn parameter(parameter: &Parameter) -> Value {
     let mut out = Object::new();
     out.insert("name", parameter.name.as_str());
     match parameter.place {
-        Place::Path => {
+        ParameterLocation::Path => {
             out.insert("in", "path");
             out.insert("required", true);
         }
-        Place::Query => drop(out.insert("in", "query")),
+        ParameterLocation::Query => drop(out.insert("in", "query")),
     }
     if !parameter.description.is_empty() {
         out.insert("description", parameter.description.as_str());

@@ -7,7 +7,7 @@ use api::Kind;
 use api::apiextensions::custom_resource::kind_of;
 use api::kind::Version;
 use apimachinery::{Value, value};
-use openapi::discovery::{self, Aggregated};
+use openapi::discovery::{self, AggregatedVersion};
 use openapi::{Table, v2, v3};
 
 fn crd() -> Value {
@@ -81,7 +81,7 @@ fn a_custom_resource_is_discovered() {
         );
         assert_eq!(resources["resources"][2]["name"], value!("widgets/status"));
         assert_eq!(discovery::resources(table, GROUP, "v2"), None, "a version that is not served is not there");
-        let all = discovery::aggregated(table, Aggregated::V2);
+        let all = discovery::aggregated(table, AggregatedVersion::V2);
         let last = all["items"].as_array().unwrap().last().unwrap();
         assert_eq!(
             last["versions"][0]["resources"][0]["responseKind"],

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::Kind;
 use api::kind::Version;
 use apimachinery::{Object, Value, json, value};
-use openapi::discovery::{self, Aggregated};
+use openapi::discovery::{self, AggregatedVersion};
 use openapi::{Table, v2, v3};
 
 /// Returns the directory of the recording, or `None` with a message if this checkout has none.
@@ -61,7 +61,7 @@ fn discovery_matches_upstream() {
                 check(&format!("apis__{group}__{version}"), discovery::resources(table, group, version));
             }
         }
-        check("aggregated_v2", Some(discovery::aggregated(table, Aggregated::V2)));
+        check("aggregated_v2", Some(discovery::aggregated(table, AggregatedVersion::V2)));
         assert!(differences.is_empty(), "{same} documents are the same, not these: {differences:#?}");
     });
 }

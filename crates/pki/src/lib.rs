@@ -33,7 +33,7 @@ use rcgen::{
 };
 
 pub use kubeconfig::{kubeconfig, kubeconfig_of_files};
-pub use read::{Seen, certificate as seen};
+pub use read::{CertificateInfo, certificate as seen};
 pub use table::{Authority, Subject, Usage};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -165,7 +165,7 @@ impl Pki {
     }
 
     /// Returns the certificates in the directory, sorted by name.
-    pub fn list(&self) -> Result<Vec<(String, Seen)>, Error> {
+    pub fn list(&self) -> Result<Vec<(String, CertificateInfo)>, Error> {
         let failed = |source| Error::File { path: self.folder.clone(), source };
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.folder).map_err(failed)? {

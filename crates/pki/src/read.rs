@@ -12,7 +12,7 @@ use crate::Subject;
 
 /// The contents of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct CertificateInfo {
     /// The user name of a client certificate.
     pub common_name: String,
     /// The group of a client certificate.
@@ -22,7 +22,7 @@ pub struct Seen {
     pub not_after: SystemTime,
 }
 
-impl Seen {
+impl CertificateInfo {
     /// Whether the certificate matches the subject.
     pub fn says(&self, subject: &Subject) -> bool {
         let sorted = |names: &[String]| {
@@ -38,7 +38,7 @@ impl Seen {
 }
 
 /// Reads a certificate file; `None` if it is missing or invalid.
-pub fn certificate(path: &Path) -> Option<Seen> {
+pub fn certificate(path: &Path) -> Option<CertificateInfo> {
     let der = CertificateDer::from_pem_file(path).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
     let subject = certificate.subject();
@@ -46,7 +46,7 @@ pub fn certificate(path: &Path) -> Option<Seen> {
     let alternative = certificate.subject_alternative_name().ok()?;
     let names = alternative.map(|names| names.value.general_names.iter().filter_map(name).collect());
     let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
-    Some(Seen {
+    Some(CertificateInfo {
         common_name: first(subject.iter_common_name().filter_map(|name| name.as_str().ok()).collect()),
         organization: first(subject.iter_organization().filter_map(|name| name.as_str().ok()).collect()),
         names: names.unwrap_or_default(),

@@ -24,7 +24,7 @@ const SHORT: Duration = Duration::from_seconds(8 * 3600);
 
 /// A certificate to sign.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct SigningRequest<'a> {
     /// The certificate request, in DER.
     pub request: &'a [u8],
     /// API usages, for example `client auth`.
@@ -55,7 +55,7 @@ pub enum SignError {
 }
 
 /// Signs a certificate and returns it as PEM.
-pub fn sign(authority: &Pair, wanted: &Wanted<'_>, now: Time) -> Result<String, SignError> {
+pub fn sign(authority: &Pair, wanted: &SigningRequest<'_>, now: Time) -> Result<String, SignError> {
     let path = &authority.certificate;
     let unreadable = || Error::Certificate { path: path.clone() };
     let issuer = CertificateDer::from_pem_file(path).map_err(|_| unreadable())?;
@@ -80,7 +80,7 @@ fn body(
     issuer: &X509Certificate<'_>,
     request: &X509CertificationRequest<'_>,
     names: &[Vec<u8>],
-    wanted: &Wanted<'_>,
+    wanted: &SigningRequest<'_>,
     key: &KeyPair,
     (now, ends): (Time, Time),
 ) -> Result<Vec<u8>, SignError> {

@@ -36,7 +36,7 @@ pub struct Cni {
 
 /// Stored configuration and result of an attached sandbox.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct CachedAttachment {
     list: NetworkList,
     /// Result of the last plugin; `None` if ADD did not complete.
     result: Option<Value>,
@@ -69,21 +69,21 @@ impl Cni {
     async fn add(&self, netns: &Path, sandbox: &Attachment) -> Result<Vec<IpAddr>, NetworkError> {
         let list = NetworkList::load(&self.conf_dir)?;
         // Stored before the call: an ADD that this process does not survive must be undone, too.
-        self.keep(&sandbox.id, &Kept { list: list.clone(), result: None })?;
+        self.keep(&sandbox.id, &CachedAttachment { list: list.clone(), result: None })?;
         let mut result = None;
         for plugin in &list.plugins {
             let input = list.input(plugin, result.as_ref(), sandbox);
             result = Some(self.call(plugin, Call { verb: "ADD", sandbox, netns: Some(netns), input }).await?);
         }
         let ips = addresses(result.as_ref().unwrap_or(&Value::Null));
-        self.keep(&sandbox.id, &Kept { list, result })?;
+        self.keep(&sandbox.id, &CachedAttachment { list, result })?;
         Ok(ips)
     }
 
     async fn delete(&self, netns: Option<&Path>, sandbox: &Attachment) -> Result<(), NetworkError> {
         let kept = match self.kept(&sandbox.id) {
             Some(kept) => kept,
-            None => Kept { list: NetworkList::load(&self.conf_dir)?, result: None },
+            None => CachedAttachment { list: NetworkList::load(&self.conf_dir)?, result: None },
         };
         for plugin in kept.list.plugins.iter().rev() {
             let input = kept.list.input(plugin, kept.result.as_ref(), sandbox);
@@ -95,7 +95,7 @@ impl Cni {
     }
 
     async fn inspect(&self, netns: &Path, sandbox: &Attachment) -> Result<(), NetworkError> {
-        let Some(Kept { list, result: Some(result) }) = self.kept(&sandbox.id) else {
+        let Some(CachedAttachment { list, result: Some(result) }) = self.kept(&sandbox.id) else {
             return Err(NetworkError::Damaged("it was never attached".to_owned()));
         };
         if !list.can_check() {
@@ -146,7 +146,7 @@ impl Cni {
         first_failure.map_or(Ok(()), Err)
     }
 
-    fn keep(&self, id: &str, kept: &Kept) -> Result<(), NetworkError> {
+    fn keep(&self, id: &str, kept: &CachedAttachment) -> Result<(), NetworkError> {
         let path = self.results.join(id);
         let failed = |source| NetworkError::Configuration { path: path.clone(), source };
         fs::create_dir_all(&self.results).map_err(failed)?;
@@ -154,7 +154,7 @@ impl Cni {
         fs::write(&path, text).map_err(failed)
     }
 
-    fn kept(&self, id: &str) -> Option<Kept> {
+    fn kept(&self, id: &str) -> Option<CachedAttachment> {
         serde_json::from_slice(&fs::read(self.results.join(id)).ok()?).ok()
     }
 

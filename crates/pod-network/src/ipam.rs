@@ -57,7 +57,7 @@ pub struct Leases {
 }
 
 /// The lease file, locked exclusively.
-pub struct Locked {
+pub struct LockedLeases {
     path: PathBuf,
     _lock: File,
     /// Content of the file.
@@ -142,7 +142,7 @@ fn pods_end(block: &Cidr) -> u128 {
     if block.is_ipv4() { last } else { last.saturating_add(1) }
 }
 
-impl Locked {
+impl LockedLeases {
     /// Waits for the lock and reads the lease file of a directory.
     pub fn open(directory: &Path) -> Result<Self, LeaseError> {
         let path = directory.join("addresses.json");
@@ -228,14 +228,14 @@ mod tests {
     #[test]
     fn leases_survive_a_restart() {
         let directory = tempfile::tempdir().unwrap();
-        let mut locked = Locked::open(directory.path()).unwrap();
+        let mut locked = LockedLeases::open(directory.path()).unwrap();
         let blocks = [cidr("10.0.0.0/24"), cidr("fd00::/64")];
         let lease = locked.leases.take("a", &blocks, &[]).unwrap();
         assert_eq!(lease.ips.len(), 2);
         locked.save().unwrap();
         let said = locked.leases.clone();
         drop(locked);
-        assert_eq!(Locked::open(directory.path()).unwrap().leases, said);
+        assert_eq!(LockedLeases::open(directory.path()).unwrap().leases, said);
     }
 
     proptest! {

@@ -23,5 +23,5 @@ pub mod select;
 
 pub use cni::Cni;
 pub use network::{Attachment, Loopback, Network, NetworkError, NetworkFuture, PortMapping};
-pub use routed::Routed;
+pub use routed::RoutedNetwork;
 pub use select::Auto;

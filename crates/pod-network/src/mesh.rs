@@ -27,14 +27,14 @@ pub struct Peer {
 
 /// The path to a pod CIDR.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Reach {
+pub struct MeshRoute {
     pub to: Cidr,
-    pub way: Way,
+    pub way: Forwarding,
 }
 
 /// Path to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum Forwarding {
     /// The node is on a directly connected segment.
     Direct {
         index: u32,
@@ -50,22 +50,22 @@ pub enum Way {
 }
 
 /// Computes the paths to the pods of other nodes, given the addresses of this node.
-pub fn plan(own: &[Address], peers: &[Peer]) -> Vec<Reach> {
+pub fn plan(own: &[Address], peers: &[Peer]) -> Vec<MeshRoute> {
     let mut reaches = Vec::new();
     for peer in peers {
         for to in &peer.pod_cidrs {
             let same_family = peer.addresses.iter().filter(|ip| ip.is_ipv4() == to.is_ipv4());
             let mut direct = same_family.filter_map(|ip| {
                 let on_link = own.iter().find(|own| shares_segment(own, *ip))?;
-                Some(Way::Direct { index: on_link.index, neighbour: *ip })
+                Some(Forwarding::Direct { index: on_link.index, neighbour: *ip })
             });
             let tunnel = || {
                 let hardware = hardware_of(peer.pod_cidrs.first()?.base());
-                Some(Way::Tunnel { node: *peer.addresses.first()?, hardware })
+                Some(Forwarding::Tunnel { node: *peer.addresses.first()?, hardware })
             };
             // A node without addresses is not reachable yet.
             if let Some(way) = direct.next().or_else(tunnel) {
-                reaches.push(Reach { to: *to, way });
+                reaches.push(MeshRoute { to: *to, way });
             }
         }
     }
@@ -75,13 +75,13 @@ pub fn plan(own: &[Address], peers: &[Peer]) -> Vec<Reach> {
 
 /// Makes the kernel have exactly these routes. `own` are the pod CIDRs of this node. `mtu` is the MTU of the tunnel;
 /// `None` uses the uplink's MTU minus the overhead.
-pub fn apply(reaches: &[Reach], own: &[Cidr], mtu: Option<u32>) -> Result<(), Error> {
+pub fn apply(reaches: &[MeshRoute], own: &[Cidr], mtu: Option<u32>) -> Result<(), Error> {
     let mut links = Links::open()?;
     let mtu = match mtu {
         Some(mtu) => mtu,
         None => links.outward_mtu()?.saturating_sub(OVERHEAD),
     };
-    let tunnels = reaches.iter().any(|reach| matches!(reach.way, Way::Tunnel { .. }));
+    let tunnels = reaches.iter().any(|reach| matches!(reach.way, Forwarding::Tunnel { .. }));
     let tunnel = match own.first() {
         Some(first) if tunnels => Some(tunnel(&mut links, first.base(), own, mtu)?),
         _ => None,
@@ -89,15 +89,15 @@ pub fn apply(reaches: &[Reach], own: &[Cidr], mtu: Option<u32>) -> Result<(), Er
     let mut wanted = Vec::new();
     for reach in reaches {
         let hop = match (reach.way, tunnel) {
-            (Way::Direct { index, neighbour }, _) => Hop::Via { index, neighbour },
-            (Way::Tunnel { node, hardware }, Some(index)) => {
+            (Forwarding::Direct { index, neighbour }, _) => Hop::Via { index, neighbour },
+            (Forwarding::Tunnel { node, hardware }, Some(index)) => {
                 // The first address of a block is never allocated, so it can represent the remote tunnel end.
                 let ip = reach.to.base();
                 links.add_neighbour(index, &Neighbour::Address { ip, hardware })?;
                 links.add_neighbour(index, &Neighbour::Tunnel { ip: node, hardware })?;
                 Hop::Via { index, neighbour: ip }
             }
-            (Way::Tunnel { .. }, None) => continue,
+            (Forwarding::Tunnel { .. }, None) => continue,
         };
         wanted.push(Route { to: reach.to, hop });
     }
@@ -148,9 +148,9 @@ mod tests {
 
     fn shown(own: &[Address], peer: &Peer) -> Vec<String> {
         let reaches = plan(own, std::slice::from_ref(peer));
-        let line = |reach: &Reach| match reach.way {
-            Way::Direct { neighbour, .. } => format!("{} via {neighbour}", reach.to),
-            Way::Tunnel { node, .. } => format!("{} through {node}", reach.to),
+        let line = |reach: &MeshRoute| match reach.way {
+            Forwarding::Direct { neighbour, .. } => format!("{} via {neighbour}", reach.to),
+            Forwarding::Tunnel { node, .. } => format!("{} through {node}", reach.to),
         };
         reaches.iter().map(line).collect()
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::ipam::{Lease, gateway};
 use crate::network::{NetworkError, PortMapping};
-use crate::routed::{Config, Routed};
+use crate::routed::{Config, RoutedNetwork};
 
 /// Supported versions of the CNI specification.
 const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
@@ -90,8 +90,8 @@ pub fn answer(environment: &BTreeMap<String, String>, input: &[u8]) -> Result<Op
     if !VERSIONS.contains(&version.as_str()) {
         return Err(fail(1, format!("cniVersion {version:?} is not one of {VERSIONS:?}"), "1.0.0"));
     }
-    let called = Called { verb, environment, version: &version };
-    let network = Routed::new(config(&input).map_err(|message| fail(7, message, &version))?);
+    let called = Invocation { verb, environment, version: &version };
+    let network = RoutedNetwork::new(config(&input).map_err(|message| fail(7, message, &version))?);
     let failed = |error: &NetworkError| {
         fail(if matches!(error, NetworkError::NoAddresses) { 7 } else { 999 }, chain(error), &version)
     };
@@ -137,13 +137,13 @@ impl PluginError {
     }
 }
 
-struct Called<'a> {
+struct Invocation<'a> {
     verb: &'a str,
     environment: &'a BTreeMap<String, String>,
     version: &'a str,
 }
 
-impl<'a> Called<'a> {
+impl<'a> Invocation<'a> {
     fn variable(&self, name: &str) -> Result<&'a str, PluginError> {
         let value = self.environment.get(name).map(String::as_str).filter(|value| !value.is_empty());
         value.ok_or_else(|| PluginError {
@@ -180,7 +180,7 @@ fn config(input: &Input) -> Result<Config, String> {
     })
 }
 
-fn result(input: &Input, network: &Routed, lease: &Lease, netns: &str, interface: &str) -> Value {
+fn result(input: &Input, network: &RoutedNetwork, lease: &Lease, netns: &str, interface: &str) -> Value {
     let hardware = hardware_of(lease.ips[0]).map(|byte| format!("{byte:02x}")).join(":");
     let gateways: Vec<IpAddr> = network.pod_cidrs().iter().filter_map(gateway).collect();
     let new_form = input.cni_version.starts_with('1');

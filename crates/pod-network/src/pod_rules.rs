@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use netlink::Protocol;
 use netlink::cidr::Cidr;
 use netlink::nft::{
-    Batch, ChainKind, Compare, Element, Expression, Family, Field, Held, Holds, Hook, Key, META_IIFNAME, META_L4PROTO,
-    Reg, Set, Table, Verdict, interface_name,
+    Batch, ChainKind, Compare, Element, Expression, Family, Field, Hook, Key, META_IIFNAME, META_L4PROTO, MapValue,
+    Reg, Set, Table, ValueType, Verdict, interface_name,
 };
 
 use crate::ipam::{Lease, Leases, host_name};
@@ -135,7 +135,7 @@ impl Elements {
             }
             let host = host.unwrap_or_else(|| family.any());
             let key = Key::new().protocol(port.protocol.number()).ip(host).port(port.host_port);
-            let value = Held::Value(Key::new().ip(*ip).port(port.container_port).done());
+            let value = MapValue::Value(Key::new().ip(*ip).port(port.container_port).done());
             let element = Element::entry(key, value);
             self.ports.entry(element.key.clone()).or_insert(element);
         }
@@ -162,7 +162,7 @@ impl Elements {
 
 fn host_ports(table: &mut Table<'_>, family: Family) {
     let key = vec![Field::Protocol, family.address(), Field::Port];
-    let holds = Holds::Values(vec![family.address(), Field::Port]);
+    let holds = ValueType::Values(vec![family.address(), Field::Port]);
     table.set(&Set { name: HOST_PORTS, key, holds, ranges: false, dynamic: false });
     table.chain("to-pods");
     // A host port on one address takes precedence over the same port on all addresses.
@@ -190,7 +190,7 @@ fn guard(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
     for (name, key) in
         [(LINKS, vec![Field::Interface]), (SOURCES, vec![Field::Interface, address]), (ADDRESSES, vec![address])]
     {
-        table.set(&Set { name, key, holds: Holds::Nothing, ranges: false, dynamic: false });
+        table.set(&Set { name, key, holds: ValueType::Nothing, ranges: false, dynamic: false });
     }
     table.base_chain(chain, ChainKind::Filter, Hook::Prerouting, PRIORITY_RAW);
     guard_loopback(table, chain, family);
@@ -319,7 +319,7 @@ fn postrouting(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
         blocks.iter().filter(|block| Family::of(block.base()) == family).copied().collect()
     };
     let key = vec![family.address(), family.address()];
-    table.set(&Set { name: ITSELF, key, holds: Holds::Nothing, ranges: false, dynamic: false });
+    table.set(&Set { name: ITSELF, key, holds: ValueType::Nothing, ranges: false, dynamic: false });
     // Hairpin: a pod that reaches itself through another address would not accept replies from its own address.
     table.rule(chain, &hairpin(family));
     if let Some(loopback) = loopback(family) {

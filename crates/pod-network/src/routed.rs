@@ -23,7 +23,7 @@ use netlink::conntrack;
 use netlink::link::{Address, Hop, Links, Peer, Route, Routes, hardware_of};
 use netlink::namespace::{set_sysctl, within};
 
-use crate::ipam::{Lease, Leases, Locked, gateway, host_name, shaping_name};
+use crate::ipam::{Lease, Leases, LockedLeases, gateway, host_name, shaping_name};
 use crate::network::{Attachment, Network, NetworkError, NetworkFuture, PortMapping};
 use crate::{mesh, pod_rules};
 
@@ -54,9 +54,9 @@ pub struct Config {
 }
 
 #[derive(Clone)]
-pub struct Routed(Arc<Shared>);
+pub struct RoutedNetwork(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     config: Config,
     /// Set by the kubelet, or loaded from the last run.
     pod_cidrs: Mutex<Vec<Cidr>>,
@@ -81,16 +81,16 @@ impl Config {
     }
 }
 
-impl Routed {
+impl RoutedNetwork {
     /// Creates the network; makes no changes to the kernel.
     pub fn new(config: Config) -> Self {
         let mut pod_cidrs = config.pod_cidrs.clone();
         if pod_cidrs.is_empty()
-            && let Ok(locked) = Locked::open(&config.state)
+            && let Ok(locked) = LockedLeases::open(&config.state)
         {
             pod_cidrs = locked.leases.pod_cidrs.iter().filter_map(|text| text.parse().ok()).collect();
         }
-        let shared = Shared { config, pod_cidrs: Mutex::new(pod_cidrs), ready_for: Mutex::new(None) };
+        let shared = Inner { config, pod_cidrs: Mutex::new(pod_cidrs), ready_for: Mutex::new(None) };
         Self(Arc::new(shared))
     }
 
@@ -107,7 +107,7 @@ impl Routed {
             return Err(NetworkError::NoAddresses);
         }
         let owner = owner(sandbox, interface);
-        let mut locked = Locked::open(&self.0.config.state)?;
+        let mut locked = LockedLeases::open(&self.0.config.state)?;
         self.disconnect(&mut locked, &owner)?;
         let mtu = self.prepare(&blocks, &locked.leases)?;
         // Saved before use: an address is never allocated twice, even after a crash.
@@ -144,14 +144,14 @@ impl Routed {
 
     /// Detaches one interface of a sandbox, even if it is only partially attached.
     pub fn remove(&self, sandbox: &str, interface: &str) -> Result<(), NetworkError> {
-        let mut locked = Locked::open(&self.0.config.state)?;
+        let mut locked = LockedLeases::open(&self.0.config.state)?;
         self.forget(&mut locked, &owner(sandbox, interface))
     }
 
     /// Checks that an interface is as it was set up.
     pub fn inspect(&self, netns: &Path, sandbox: &str, interface: &str) -> Result<(), NetworkError> {
         let owner = owner(sandbox, interface);
-        let lease = Locked::open(&self.0.config.state)?.leases.owners.get(&owner).cloned();
+        let lease = LockedLeases::open(&self.0.config.state)?.leases.owners.get(&owner).cloned();
         let lease = lease.ok_or_else(|| NetworkError::Damaged("it has no address lease".to_owned()))?;
         let mut links = Links::open()?;
         if links.find(&host_name(&owner))?.is_none_or(|link| !link.up) {
@@ -167,12 +167,12 @@ impl Routed {
 
     /// Returns the lease of an interface.
     pub fn lease(&self, sandbox: &str, interface: &str) -> Result<Option<Lease>, NetworkError> {
-        Ok(Locked::open(&self.0.config.state)?.leases.owners.get(&owner(sandbox, interface)).cloned())
+        Ok(LockedLeases::open(&self.0.config.state)?.leases.owners.get(&owner(sandbox, interface)).cloned())
     }
 
     /// Detaches all sandboxes for which `alive` returns false.
     pub fn retain(&self, alive: impl Fn(&str) -> bool) -> Result<(), NetworkError> {
-        let mut locked = Locked::open(&self.0.config.state)?;
+        let mut locked = LockedLeases::open(&self.0.config.state)?;
         let gone = |owner: &&String| !alive(owner.split('/').next().unwrap_or_default());
         let gone: Vec<String> = locked.leases.owners.keys().filter(gone).cloned().collect();
         for owner in gone {
@@ -187,13 +187,13 @@ impl Routed {
         if blocks.is_empty() {
             return Ok(());
         }
-        let locked = Locked::open(&self.0.config.state)?;
+        let locked = LockedLeases::open(&self.0.config.state)?;
         self.prepare(&blocks, &locked.leases).map(drop)
     }
 
     /// Removes everything that this network created, including the links of pods.
     pub fn clean_up(&self) -> Result<(), NetworkError> {
-        let mut locked = Locked::open(&self.0.config.state)?;
+        let mut locked = LockedLeases::open(&self.0.config.state)?;
         let owners: Vec<String> = locked.leases.owners.keys().cloned().collect();
         let mut links = Links::open()?;
         for owner in owners {
@@ -222,7 +222,7 @@ impl Routed {
 
     /// Stores the pod CIDRs; routes and rules are set up with the first pod.
     pub fn remember_pod_cidrs(&self, blocks: Vec<Cidr>) -> Result<(), NetworkError> {
-        let mut locked = Locked::open(&self.0.config.state)?;
+        let mut locked = LockedLeases::open(&self.0.config.state)?;
         let told: Vec<String> = blocks.iter().map(ToString::to_string).collect();
         if locked.leases.pod_cidrs != told {
             locked.leases.pod_cidrs = told;
@@ -285,7 +285,7 @@ impl Routed {
     }
 
     /// Changes the rules; if they are not in the expected state, replaces all of them.
-    fn change_rules(&self, change: &netlink::nft::Batch, locked: &Locked) -> Result<(), NetworkError> {
+    fn change_rules(&self, change: &netlink::nft::Batch, locked: &LockedLeases) -> Result<(), NetworkError> {
         match change.clone().commit() {
             Ok(()) => Ok(()),
             Err(_) => Ok(self.rules(&locked.leases).commit()?),
@@ -323,7 +323,7 @@ impl Routed {
     }
 
     /// Detaches an owner and releases its addresses.
-    fn forget(&self, locked: &mut Locked, owner: &str) -> Result<(), NetworkError> {
+    fn forget(&self, locked: &mut LockedLeases, owner: &str) -> Result<(), NetworkError> {
         self.disconnect(locked, owner)?;
         if self.0.config.keep_addresses {
             locked.leases.release(owner);
@@ -340,7 +340,7 @@ impl Routed {
         }
     }
 
-    fn disconnect(&self, locked: &mut Locked, owner: &str) -> Result<(), NetworkError> {
+    fn disconnect(&self, locked: &mut LockedLeases, owner: &str) -> Result<(), NetworkError> {
         let mut links = Links::open()?;
         links.delete(&host_name(owner))?;
         links.delete(&shaping_name(owner))?;
@@ -353,7 +353,7 @@ impl Routed {
     }
 }
 
-impl Network for Routed {
+impl Network for RoutedNetwork {
     fn ready(&self) -> NetworkFuture<'_, ()> {
         let known = if self.pod_cidrs().is_empty() { Err(NetworkError::NoAddresses) } else { Ok(()) };
         Box::pin(async move { known })

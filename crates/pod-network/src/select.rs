@@ -10,16 +10,16 @@ use netlink::cidr::Cidr;
 
 use crate::cni::Cni;
 use crate::network::{Attachment, Network, NetworkError, NetworkFuture};
-use crate::routed::Routed;
+use crate::routed::RoutedNetwork;
 
 /// Selects between CNI and the built-in network.
 pub struct Auto {
     cni: Cni,
-    built_in: Routed,
+    built_in: RoutedNetwork,
 }
 
 impl Auto {
-    pub const fn new(cni: Cni, built_in: Routed) -> Self {
+    pub const fn new(cni: Cni, built_in: RoutedNetwork) -> Self {
         Self { cni, built_in }
     }
 

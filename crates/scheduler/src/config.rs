@@ -13,7 +13,7 @@ use apimachinery::{At, Errors, Path, Str, Value, conform, yaml};
 use arguments::Arguments;
 
 use crate::extender::{self, AnyChange, Extender};
-use crate::profile::{Enabled, Profile};
+use crate::profile::{EnabledPlugin, Profile};
 use crate::queue::Options;
 
 /// A decoded and validated `KubeSchedulerConfiguration`.
@@ -190,7 +190,7 @@ fn profiles(
         let preempts = chosen.iter().any(|it| it.name == "DefaultPreemption" && it.post_filters);
         let mut plugins: Vec<_> = chosen.iter().filter_map(|chosen| arguments.enabled(chosen)).collect();
         if !extenders.is_empty() {
-            plugins.push(Enabled {
+            plugins.push(EnabledPlugin {
                 plugin: Box::new(AnyChange),
                 gates: false,
                 pre_filters: false,

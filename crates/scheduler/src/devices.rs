@@ -16,9 +16,9 @@ use std::sync::Arc;
 use apimachinery::quantity::Quantity;
 use apimachinery::{Key, Str, Value};
 
-pub use allocate::{Allocator, Asked, Fault, Given};
+pub use allocate::{AllocatedDevice, Allocator, Fault, PendingClaim};
 pub use claim::{Allocation, Alternative, Claim, Class, Constraint, EXTENDED_ANNOTATION, Mode, Request, Rule, Take};
-pub use extended::{Extended, is_backed_name};
+pub use extended::{ExtendedResourceClaim, is_backed_name};
 pub use pool::Pool;
 pub use result::allocation;
 pub use selector::Selector;
@@ -52,7 +52,7 @@ pub struct Devices {
     /// `local`: pools that only one node can access, keyed by node. `shared`: all other pools.
     local: BTreeMap<Str, BTreeSet<(Str, Str)>>,
     shared: BTreeSet<(Str, Str)>,
-    taken: BTreeMap<DeviceId, Taken>,
+    taken: BTreeMap<DeviceId, DeviceUsage>,
     /// Allocations assumed for pods before the watch shows them, keyed by pod UID.
     in_flight: BTreeMap<Str, Plan>,
     selectors: Selectors,
@@ -64,7 +64,7 @@ pub struct Devices {
 
 /// Current usage of a device.
 #[derive(Clone, Debug, Default)]
-pub struct Taken {
+pub struct DeviceUsage {
     /// Number of exclusive allocations; more than one means a double allocation.
     pub whole: u32,
     /// Number of shared allocations.
@@ -241,7 +241,7 @@ impl Devices {
     }
 
     /// Returns the usage of a device; `None` if it is free.
-    pub fn taken(&self, device: &DeviceId) -> Option<&Taken> {
+    pub fn taken(&self, device: &DeviceId) -> Option<&DeviceUsage> {
         self.taken.get(device)
     }
 
@@ -295,7 +295,7 @@ impl fmt::Display for DeviceId {
     }
 }
 
-fn take(taken: &mut BTreeMap<DeviceId, Taken>, take: &Take) {
+fn take(taken: &mut BTreeMap<DeviceId, DeviceUsage>, take: &Take) {
     let it = taken.entry(take.device.clone()).or_default();
     match &take.share {
         None => it.whole += 1,
@@ -309,7 +309,7 @@ fn take(taken: &mut BTreeMap<DeviceId, Taken>, take: &Take) {
     }
 }
 
-fn give_back(taken: &mut BTreeMap<DeviceId, Taken>, take: &Take) {
+fn give_back(taken: &mut BTreeMap<DeviceId, DeviceUsage>, take: &Take) {
     let Some(it) = taken.get_mut(&take.device) else { return };
     match &take.share {
         None => it.whole = it.whole.saturating_sub(1),

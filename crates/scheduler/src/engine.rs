@@ -20,7 +20,7 @@ use apimachinery::{Key, Str};
 pub use observe::{Kind, ObserveError};
 
 use crate::devices;
-use crate::extender::{Answers, Extender, Question};
+use crate::extender::{Answers, Extender, ExtenderRequest};
 use crate::framework::{Event, Release};
 use crate::node::Node;
 use crate::plugins::default_preemption::{Budget, Victim};
@@ -47,7 +47,7 @@ pub struct Engine {
     extenders: Arc<Vec<Extender>>,
     selectors: Selectors,
     /// Pods with a chosen node whose binding the watch has not shown yet.
-    assumed: BTreeMap<PodId, Assumed>,
+    assumed: BTreeMap<PodId, AssumedPod>,
     chance: RandomSource,
 }
 
@@ -66,7 +66,7 @@ pub enum Step {
     /// Call the extenders for the pod and continue with [`Engine::answered`].
     Ask {
         pod: Arc<Pod>,
-        question: Question,
+        question: ExtenderRequest,
         /// Results of earlier extender calls, to be extended.
         answers: Answers,
     },
@@ -103,7 +103,7 @@ pub struct Preemption {
     pub outbid: Vec<Key>,
 }
 
-struct Assumed {
+struct AssumedPod {
     uid: Str,
     volumes: Plan,
     /// Whether the bind request succeeded.
@@ -263,7 +263,7 @@ impl Engine {
         self.snapshot.devices.assume(&devices, &pod.uid);
         self.snapshot.assume(&pod, &node);
         self.queue.placed(pod.id(), &node);
-        let assumed = Assumed { uid: pod.uid.clone(), volumes: volumes.clone(), bound: false };
+        let assumed = AssumedPod { uid: pod.uid.clone(), volumes: volumes.clone(), bound: false };
         self.assumed.insert(pod.id(), assumed);
         Step::Bind { pod, node, volumes, devices }
     }

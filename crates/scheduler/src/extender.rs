@@ -57,7 +57,7 @@ pub struct TlsConfig {
 
 /// A request to extenders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Question {
+pub enum ExtenderRequest {
     /// Filter and score these nodes.
     Nodes(Vec<Str>),
     /// Review these preemption candidates.

@@ -32,7 +32,7 @@ pub struct Rejection {
 }
 
 /// Result of PreFilter.
-pub enum Prepared<'a> {
+pub enum PreFilterResult<'a> {
     /// The plugin does not filter this pod.
     Skip,
     /// The pod is unschedulable on every node.
@@ -98,8 +98,8 @@ pub trait Plugin: Send + Sync {
     }
 
     /// PreFilter: evaluates the pod before any node.
-    fn prepare<'a>(&'a self, _cycle: Cycle<'a>) -> Prepared<'a> {
-        Prepared::Skip
+    fn prepare<'a>(&'a self, _cycle: Cycle<'a>) -> PreFilterResult<'a> {
+        PreFilterResult::Skip
     }
 
     /// PreScore: prepares the scoring of `nodes`; `None` if all get the same score.

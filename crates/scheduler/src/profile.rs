@@ -15,7 +15,7 @@ use crate::plugins::{
 pub struct Profile {
     pub scheduler_name: Str,
     /// Plugins in filter order.
-    pub plugins: Vec<Enabled>,
+    pub plugins: Vec<EnabledPlugin>,
     /// Percentage of nodes that must be feasible before the search stops; 0 selects it by cluster size.
     pub percentage_of_nodes_to_score: i64,
     /// `None` disables preemption.
@@ -39,7 +39,7 @@ impl Default for Patience {
 }
 
 /// A plugin and its enabled extension points.
-pub struct Enabled {
+pub struct EnabledPlugin {
     pub plugin: Box<dyn Plugin>,
     /// Whether PreEnqueue runs.
     pub gates: bool,
@@ -51,7 +51,7 @@ pub struct Enabled {
     pub weight: i64,
 }
 
-impl Enabled {
+impl EnabledPlugin {
     /// Enables a plugin at all its extension points.
     pub fn fully(plugin: impl Plugin + 'static, weight: i64) -> Self {
         Self { plugin: Box::new(plugin), gates: true, pre_filters: true, filters: true, weight }
@@ -81,23 +81,23 @@ impl Default for Profile {
         Self {
             scheduler_name: "default-scheduler".into(),
             plugins: vec![
-                Enabled::fully(SchedulingGates, 0),
-                Enabled::fully(NodeUnschedulable, 0),
-                Enabled::fully(NodeName, 0),
-                Enabled::fully(TaintToleration, 3),
-                Enabled::fully(AffinityToNodes::default(), 2),
-                Enabled::fully(NodePorts, 0),
-                Enabled::fully(Fit::default(), 1),
-                Enabled::fully(VolumeRestrictions, 0),
-                Enabled::fully(NodeVolumeLimits, 0),
-                Enabled::fully(VolumeBinding, 0),
-                Enabled::fully(VolumeZone, 0),
-                Enabled::fully(TopologySpread::new(DefaultConstraints::System), 2),
-                Enabled::fully(InterPodAffinity::default(), 2),
-                Enabled::fully(DynamicResources, 2),
-                Enabled::fully(BalancedAllocation::default(), 1),
-                Enabled::fully(ImageLocality, 1),
-                Enabled::fully(NodeDeclaredFeatures, 0),
+                EnabledPlugin::fully(SchedulingGates, 0),
+                EnabledPlugin::fully(NodeUnschedulable, 0),
+                EnabledPlugin::fully(NodeName, 0),
+                EnabledPlugin::fully(TaintToleration, 3),
+                EnabledPlugin::fully(AffinityToNodes::default(), 2),
+                EnabledPlugin::fully(NodePorts, 0),
+                EnabledPlugin::fully(Fit::default(), 1),
+                EnabledPlugin::fully(VolumeRestrictions, 0),
+                EnabledPlugin::fully(NodeVolumeLimits, 0),
+                EnabledPlugin::fully(VolumeBinding, 0),
+                EnabledPlugin::fully(VolumeZone, 0),
+                EnabledPlugin::fully(TopologySpread::new(DefaultConstraints::System), 2),
+                EnabledPlugin::fully(InterPodAffinity::default(), 2),
+                EnabledPlugin::fully(DynamicResources, 2),
+                EnabledPlugin::fully(BalancedAllocation::default(), 1),
+                EnabledPlugin::fully(ImageLocality, 1),
+                EnabledPlugin::fully(NodeDeclaredFeatures, 0),
             ],
             percentage_of_nodes_to_score: 0,
             preemption: Some(DefaultPreemption::default()),

@@ -20,7 +20,7 @@ use crate::framework::Event;
 use crate::plugins::priority_sort::{Turn, turn};
 use crate::pod::{Pod, PodId};
 use crate::profile::Profile;
-use crate::schedule::Nominated;
+use crate::schedule::NominatedPods;
 
 /// Milliseconds since an arbitrary fixed time.
 pub type Millis = u64;
@@ -53,7 +53,7 @@ pub struct Queue {
     events_begin: u64,
     /// For each cycle in flight: the index of its first event.
     in_flight: BTreeSet<(u64, PodId)>,
-    nominated: Nominated,
+    nominated: NominatedPods,
     /// Pods whose nomination ended and whose reserved resources were not yet announced as free.
     gave_up: Vec<Arc<Pod>>,
     sequence: u64,
@@ -73,7 +73,7 @@ pub struct Lengths {
 
 struct Entry {
     pod: Arc<Pod>,
-    place: Place,
+    place: QueueState,
     /// Order among pods of equal priority: when the pod was queued last.
     sequence: u64,
     failures: u32,
@@ -85,7 +85,7 @@ struct Entry {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum QueueState {
     Active,
     Backoff,
     Unschedulable { since: Millis },
@@ -111,7 +111,7 @@ impl Queue {
             events: VecDeque::new(),
             events_begin: 0,
             in_flight: BTreeSet::new(),
-            nominated: Nominated::default(),
+            nominated: NominatedPods::default(),
             gave_up: Vec::new(),
             sequence: 0,
         }
@@ -134,18 +134,18 @@ impl Queue {
         };
         let differs = concerns_placement(&entry.pod, pod);
         match entry.place {
-            Place::InFlight { events_from, changed } => {
+            QueueState::InFlight { events_from, changed } => {
                 let entry = self.entries.get_mut(&id).expect("looked up before");
                 entry.pod = pod.clone();
-                entry.place = Place::InFlight { events_from, changed: changed || differs };
+                entry.place = QueueState::InFlight { events_from, changed: changed || differs };
             }
             place => {
                 self.leave(id);
                 self.entries.get_mut(&id).expect("looked up before").pod = pod.clone();
                 match place {
-                    _ if gated => self.enter(id, Place::Gated),
-                    Place::Gated => self.wake(id, now),
-                    Place::Unschedulable { .. } if differs => self.wake(id, now),
+                    _ if gated => self.enter(id, QueueState::Gated),
+                    QueueState::Gated => self.wake(id, now),
+                    QueueState::Unschedulable { .. } if differs => self.wake(id, now),
                     other => self.enter(id, other),
                 }
             }
@@ -155,7 +155,7 @@ impl Queue {
     fn add(&mut self, pod: &Arc<Pod>) {
         let entry = Entry {
             pod: pod.clone(),
-            place: Place::Gated,
+            place: QueueState::Gated,
             sequence: self.next_sequence(),
             failures: 0,
             backoff_until: 0,
@@ -207,7 +207,7 @@ impl Queue {
         let id = first.or_else(|| self.backoff.iter().find(cautious).map(|(_, _, id)| *id))?;
         self.leave(id);
         let events_from = self.events_begin + self.events.len() as u64;
-        self.enter(id, Place::InFlight { events_from, changed: false });
+        self.enter(id, QueueState::InFlight { events_from, changed: false });
         let entry = self.entries.get_mut(&id).expect("a queued pod has an entry");
         entry.plugins.clear();
         Some(entry.pod.clone())
@@ -217,7 +217,7 @@ impl Queue {
     pub fn failed(&mut self, id: PodId, plugins: &[&'static str], now: Millis) {
         let sequence = self.next_sequence();
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        let Place::InFlight { events_from, changed } = entry.place else { return };
+        let QueueState::InFlight { events_from, changed } = entry.place else { return };
         entry.sequence = sequence;
         entry.failures = entry.failures.saturating_add(1);
         let doublings = entry.failures.saturating_sub(1).min(31);
@@ -234,7 +234,7 @@ impl Queue {
         if changed || failed_by_error || woken {
             self.wake(id, now);
         } else {
-            self.enter(id, Place::Unschedulable { since: now });
+            self.enter(id, QueueState::Unschedulable { since: now });
         }
         self.trim_events();
     }
@@ -275,7 +275,7 @@ impl Queue {
 
     /// Moves an unschedulable pod to the active queue or back-off.
     pub fn retry(&mut self, id: PodId, now: Millis) {
-        if matches!(self.entries.get(&id), Some(Entry { place: Place::Unschedulable { .. }, .. })) {
+        if matches!(self.entries.get(&id), Some(Entry { place: QueueState::Unschedulable { .. }, .. })) {
             self.leave(id);
             self.wake(id, now);
         }
@@ -306,7 +306,7 @@ impl Queue {
 
     /// Ungates pods that waited for this ResourceClaim.
     pub fn reconsider(&mut self, claim: &Key, devices: &Devices, now: Millis) {
-        let waits = |entry: &&Entry| entry.place == Place::Gated && entry.pod.uses_device_claim(claim);
+        let waits = |entry: &&Entry| entry.place == QueueState::Gated && entry.pod.uses_device_claim(claim);
         let waiting: Vec<_> = self.entries.values().filter(waits).map(|entry| Arc::clone(&entry.pod)).collect();
         for pod in waiting.into_iter().filter(|pod| self.gate(pod, devices).is_none()).collect::<Vec<_>>() {
             self.leave(pod.id());
@@ -331,7 +331,7 @@ impl Queue {
         self.profiles.iter().find(|profile| profile.scheduler_name == scheduler_name)
     }
 
-    pub const fn nominated(&self) -> &Nominated {
+    pub const fn nominated(&self) -> &NominatedPods {
         &self.nominated
     }
 
@@ -360,7 +360,7 @@ impl Queue {
     fn flush(&mut self, now: Millis) {
         while let Some(&(_, _, id)) = self.backoff.first().filter(|(until, ..)| *until <= now) {
             self.leave(id);
-            self.enter(id, Place::Active);
+            self.enter(id, QueueState::Active);
         }
         let max = self.options.unschedulable_max;
         while let Some(&(_, id)) = self.unschedulable.first().filter(|(since, _)| since.saturating_add(max) <= now) {
@@ -377,20 +377,20 @@ impl Queue {
     /// Moves a pod that is in no part of the queue to back-off or, if its back-off is over, to the active queue.
     fn wake(&mut self, id: PodId, now: Millis) {
         let entry = &self.entries[&id];
-        let place = if entry.backoff_until > now { Place::Backoff } else { Place::Active };
+        let place = if entry.backoff_until > now { QueueState::Backoff } else { QueueState::Active };
         self.enter(id, place);
     }
 
-    fn enter(&mut self, id: PodId, place: Place) {
+    fn enter(&mut self, id: PodId, place: QueueState) {
         let entry = self.entries.get_mut(&id).expect("a pod that moves has an entry");
         entry.place = place;
         let turn = turn(entry.pod.priority, entry.sequence);
         match place {
-            Place::Active => drop(self.active.insert((turn, id))),
-            Place::Backoff => drop(self.backoff.insert((entry.backoff_until, turn, id))),
-            Place::Unschedulable { since } => drop(self.unschedulable.insert((since, id))),
-            Place::InFlight { events_from, .. } => drop(self.in_flight.insert((events_from, id))),
-            Place::Gated => {}
+            QueueState::Active => drop(self.active.insert((turn, id))),
+            QueueState::Backoff => drop(self.backoff.insert((entry.backoff_until, turn, id))),
+            QueueState::Unschedulable { since } => drop(self.unschedulable.insert((since, id))),
+            QueueState::InFlight { events_from, .. } => drop(self.in_flight.insert((events_from, id))),
+            QueueState::Gated => {}
         }
     }
 
@@ -398,11 +398,11 @@ impl Queue {
         let entry = &self.entries[&id];
         let turn = turn(entry.pod.priority, entry.sequence);
         match entry.place {
-            Place::Active => drop(self.active.remove(&(turn, id))),
-            Place::Backoff => drop(self.backoff.remove(&(entry.backoff_until, turn, id))),
-            Place::Unschedulable { since } => drop(self.unschedulable.remove(&(since, id))),
-            Place::InFlight { events_from, .. } => drop(self.in_flight.remove(&(events_from, id))),
-            Place::Gated => {}
+            QueueState::Active => drop(self.active.remove(&(turn, id))),
+            QueueState::Backoff => drop(self.backoff.remove(&(entry.backoff_until, turn, id))),
+            QueueState::Unschedulable { since } => drop(self.unschedulable.remove(&(since, id))),
+            QueueState::InFlight { events_from, .. } => drop(self.in_flight.remove(&(events_from, id))),
+            QueueState::Gated => {}
         }
     }
 

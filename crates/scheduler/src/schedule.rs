@@ -8,9 +8,9 @@ use apimachinery::Str;
 
 pub use diagnosis::{Diagnosis, histogram};
 pub use evaluation::Evaluation;
-pub use nominated::Nominated;
+pub use nominated::NominatedPods;
 
-use crate::extender::{Answers, Extender, Question};
+use crate::extender::{Answers, Extender, ExtenderRequest};
 use crate::framework::{Cycle, Rejection, Release};
 use crate::plugins::default_preemption::{Attempt, Budget, Victim};
 use crate::pod::Pod;
@@ -48,7 +48,7 @@ pub enum Decision {
         release: Option<Release>,
     },
     /// Call the extenders first.
-    Ask(Question),
+    Ask(ExtenderRequest),
     /// No decision; the pod must be retried.
     Failed {
         /// The error to report.
@@ -79,7 +79,7 @@ pub struct Outcome {
 #[derive(Clone, Copy, Default)]
 pub struct Context<'a> {
     /// Pods nominated to nodes after preemption.
-    pub nominated: Option<&'a Nominated>,
+    pub nominated: Option<&'a NominatedPods>,
     /// PodDisruptionBudgets.
     pub budgets: &'a [Budget],
     pub extenders: &'a [Extender],
@@ -115,7 +115,7 @@ pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: 
     if context.extenders.iter().any(|it| it.judges_nodes() && it.is_interested(pod)) && !feasible.is_empty() {
         let Some(answers) = context.answers.filter(|it| it.passed.is_some() || it.error.is_some()) else {
             let names = feasible.iter().map(|node| snapshot.node_name(*node).clone()).collect();
-            return Outcome { decision: Decision::Ask(Question::Nodes(names)), next_start: start };
+            return Outcome { decision: Decision::Ask(ExtenderRequest::Nodes(names)), next_start: start };
         };
         if let Some(message) = answers.error.clone() {
             return Outcome { decision: Decision::Failed { message }, next_start };
@@ -187,7 +187,7 @@ fn give_up(
         Some(Attempt::Evict { node, victims }) => {
             return Decision::Preempt { node, victims, message: diagnosis.to_string(), plugins, release };
         }
-        Some(Attempt::Ask(evictions)) => return Decision::Ask(Question::Victims(evictions)),
+        Some(Attempt::Ask(evictions)) => return Decision::Ask(ExtenderRequest::Victims(evictions)),
         Some(Attempt::Failed(message)) => return Decision::Failed { message },
         Some(Attempt::Ineligible(reason)) => {
             diagnosis.add_after(&format!("preemption: {reason}"));

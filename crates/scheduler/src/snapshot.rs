@@ -17,7 +17,7 @@ use apimachinery::{Key, Str};
 
 pub use arena::Arena;
 pub use counts::Counts;
-pub use room::Room;
+pub use room::FreeCapacity;
 pub use topology::{Key as TopologyKey, NOWHERE, Topology};
 
 use crate::devices::Devices;
@@ -61,7 +61,7 @@ pub struct Offer {
 
 /// A pod assigned to a node.
 #[derive(Clone, Debug)]
-pub struct Placed {
+pub struct AssignedPod {
     /// The namespace is in the class.
     pub name: Str,
     /// Seconds since 1970; `i64::MAX` if not started.
@@ -83,7 +83,7 @@ pub struct Snapshot {
     free_nodes: Vec<NodeId>,
     offers: Vec<Offer>,
     usage: Vec<Usage>,
-    rooms: Vec<Room>,
+    rooms: Vec<FreeCapacity>,
     /// Number of unschedulable (cordoned) nodes.
     closed: usize,
     symbols: Arena<Str>,
@@ -91,7 +91,7 @@ pub struct Snapshot {
     images: Arena<Str>,
     image_nodes: Vec<Vec<(NodeId, i64)>>,
     topology: Topology,
-    pods: Vec<Option<Placed>>,
+    pods: Vec<Option<AssignedPod>>,
     free_pods: Vec<u32>,
     ids: Map<PodId, u32>,
     classes: Arena<Class>,
@@ -377,7 +377,7 @@ impl Snapshot {
         })
     }
 
-    pub fn pods(&self, node: NodeId) -> impl Iterator<Item = &Placed> {
+    pub fn pods(&self, node: NodeId) -> impl Iterator<Item = &AssignedPod> {
         self.nodes[node.index()].pods.iter().map(|slot| self.placed(*slot))
     }
 
@@ -385,11 +385,11 @@ impl Snapshot {
         self.ids.get(&id).map(|slot| self.placed(*slot).node)
     }
 
-    pub fn class(&self, pod: &Placed) -> &Arc<Class> {
+    pub fn class(&self, pod: &AssignedPod) -> &Arc<Class> {
         self.classes.value(pod.class)
     }
 
-    pub fn shape(&self, pod: &Placed) -> &Arc<Shape> {
+    pub fn shape(&self, pod: &AssignedPod) -> &Arc<Shape> {
         self.shapes.value(pod.shape)
     }
 
@@ -414,7 +414,7 @@ impl Snapshot {
 
     /// Returns the keys of all assigned pods.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
-        let key = |pod: &Placed| Key::new(self.class(pod).namespace.clone(), pod.name.clone());
+        let key = |pod: &AssignedPod| Key::new(self.class(pod).namespace.clone(), pod.name.clone());
         self.pods.iter().flatten().map(key)
     }
 
@@ -423,7 +423,7 @@ impl Snapshot {
         self.ids.len()
     }
 
-    fn placed(&self, slot: u32) -> &Placed {
+    fn placed(&self, slot: u32) -> &AssignedPod {
         self.pods[slot as usize].as_ref().expect("a pod on a node has a record")
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use apimachinery::Value;
 use proptest::prelude::*;
 use scheduler::plugins::default_preemption::Budget;
-use scheduler::schedule::{Context, Nominated, RandomSource};
+use scheduler::schedule::{Context, NominatedPods, RandomSource};
 use scheduler::{Decision, Node, Pod, Profile, Snapshot, schedule};
 
 use random::TestRng;
@@ -22,7 +22,7 @@ use reference::words::{name, priority};
 
 /// Time at which a binding completes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
+enum BindTime {
     /// Immediately.
     Now,
     /// After other pods were scheduled.
@@ -32,7 +32,7 @@ enum When {
 /// A cluster as snapshot and as reference model.
 struct Both {
     snapshot: Snapshot,
-    nominated: Nominated,
+    nominated: NominatedPods,
     world: World,
     profile: Profile,
     budgets: Vec<Value>,
@@ -51,7 +51,7 @@ impl Both {
             world.namespaces.insert(name(&namespace).to_owned(), Rc::new(namespace));
         }
         let budgets = random::budgets(dice);
-        Self { snapshot, nominated: Nominated::default(), world, profile, budgets, assumed: Vec::new() }
+        Self { snapshot, nominated: NominatedPods::default(), world, profile, budgets, assumed: Vec::new() }
     }
 
     fn set_node(&mut self, node: Value) {
@@ -65,14 +65,14 @@ impl Both {
     }
 
     /// Binds a pod; the binding is confirmed now or perhaps later.
-    fn bind(&mut self, pod: Rc<Value>, node: &str, when: When) {
+    fn bind(&mut self, pod: Rc<Value>, node: &str, when: BindTime) {
         let condensed = Pod::new(&pod).unwrap();
         self.nominated.remove(condensed.id());
         self.world.waiting.retain(|(other, _)| name(other) != name(&pod));
         self.snapshot.assume(&condensed, node);
         self.assumed.push(name(&pod).to_owned());
         self.world.pods.push((pod, node.to_owned()));
-        if when == When::Now {
+        if when == BindTime::Now {
             self.bound(self.assumed.len() - 1);
         }
     }
@@ -104,7 +104,7 @@ impl Both {
     }
 
     /// Schedules a pod, compares the decision with the reference, and executes it.
-    fn schedule(&mut self, pod: &Rc<Value>, chance: RandomSource, when: When) {
+    fn schedule(&mut self, pod: &Rc<Value>, chance: RandomSource, when: BindTime) {
         let waits_for = self.world.waiting.iter().find(|(other, _)| name(other) == name(pod));
         let waits_for = waits_for.map(|(_, node)| node.clone()).unwrap_or_default();
         let condensed = Pod { nominated_node: waits_for.as_str().into(), ..Pod::new(pod).unwrap() };
@@ -157,7 +157,7 @@ impl Both {
     }
 
     /// Checks the victims against the reference and evicts them. The pod is then placed or stays nominated.
-    fn preempt(&mut self, pod: &Rc<Value>, node: &str, victims: &[String], when: When) {
+    fn preempt(&mut self, pod: &Rc<Value>, node: &str, victims: &[String], when: BindTime) {
         self.check_that_nothing_is_cheaper(pod, node, victims);
         let among = self.world.is_judged_by_others(pod);
         let evicted: Vec<_> = victims.iter().map(|victim| self.remove_pod(self.place(victim))).collect();
@@ -177,8 +177,8 @@ impl Both {
             self.give_up(&other);
         }
         match when {
-            When::Now => self.bind(Rc::clone(pod), node, When::Now),
-            When::Later => {
+            BindTime::Now => self.bind(Rc::clone(pod), node, BindTime::Now),
+            BindTime::Later => {
                 self.give_up(pod);
                 let waiting = Pod { nominated_node: node.into(), ..Pod::new(pod).unwrap() };
                 self.nominated.set(&Arc::new(waiting), node);
@@ -276,7 +276,7 @@ impl Both {
     fn decide(&mut self, pod: &Rc<Value>, dice: &mut TestRng) {
         let start = usize::try_from(dice.roll(10)).unwrap();
         let chance = RandomSource { start, tie: dice.roll(5), preemption_start: start };
-        let when = if dice.one_in(2) { When::Now } else { When::Later };
+        let when = if dice.one_in(2) { BindTime::Now } else { BindTime::Later };
         self.schedule(pod, chance, when);
     }
 }

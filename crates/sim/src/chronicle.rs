@@ -1,6 +1,6 @@
 //! Reference history of a run: every committed command, applied once to a state that is never compacted.
 
-use consensus::Committed;
+use consensus::CommittedEntry;
 use mvcc::{Command, Range, Revision, Span, State};
 
 /// The history of a run, recorded from the first member that applies each entry.
@@ -17,17 +17,17 @@ impl Chronicle {
     }
 
     /// Records an entry that a member applied. Returns false if another member applied it first.
-    pub(crate) fn note(&mut self, entry: &Committed) -> bool {
-        let (Committed::Empty { index }
-        | Committed::Command { index, .. }
-        | Committed::Overtaken { index, .. }
-        | Committed::Changed { index, .. }) = *entry;
+    pub(crate) fn note(&mut self, entry: &CommittedEntry) -> bool {
+        let (CommittedEntry::Empty { index }
+        | CommittedEntry::Command { index, .. }
+        | CommittedEntry::Overtaken { index, .. }
+        | CommittedEntry::Changed { index, .. }) = *entry;
         if index <= self.index {
             return false;
         }
         assert_eq!(index, self.index + 1, "a snapshot is of what somebody applied");
         self.index = index;
-        let Committed::Command { data, .. } = entry else { return true };
+        let CommittedEntry::Command { data, .. } = entry else { return true };
         match Command::decode(data).expect("members understand each other") {
             Command::Compact { revision } if revision <= self.state.revision() => {
                 self.compacted = self.compacted.max(revision);

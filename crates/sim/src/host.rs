@@ -6,7 +6,7 @@ use consensus::{Config, Group, Peer};
 use store::checkpoint::CheckpointError;
 use store::log::{self, Log, LogError};
 use store::open::{self, OpenError};
-use store::replica::{Options, Replica, Room, Step, Write};
+use store::replica::{FreeSpace, Options, Replica, Step, Write};
 
 use crate::Bugs;
 use crate::disk::SimDisk;
@@ -126,7 +126,7 @@ impl Host {
         }
         let result = live.write_group(&self.disk, bugs);
         let written = result.map_err(|error| self.down(&error))?;
-        self.set_room((!written).then_some(Room::None));
+        self.set_room((!written).then_some(FreeSpace::None));
         Ok(written)
     }
 
@@ -135,21 +135,21 @@ impl Host {
         let Some(live) = &mut self.live else { return Ok(()) };
         let result = live.log.replenish();
         result.map_err(|error| self.down(&error.to_string()))?;
-        if live_room(self.live.as_ref()) != Room::None {
+        if live_room(self.live.as_ref()) != FreeSpace::None {
             self.set_room(None);
         }
         Ok(())
     }
 
     /// Returns the space available to the log.
-    pub(crate) fn room(&self) -> Room {
+    pub(crate) fn room(&self) -> FreeSpace {
         live_room(self.live.as_ref())
     }
 
     /// Reports the available space to the replica: `room`, or that of the log.
-    fn set_room(&mut self, room: Option<Room>) {
+    fn set_room(&mut self, room: Option<FreeSpace>) {
         let Some(live) = &mut self.live else { return };
-        let room = room.unwrap_or(if live.log.is_low() { Room::Low } else { Room::Ample });
+        let room = room.unwrap_or(if live.log.is_low() { FreeSpace::Low } else { FreeSpace::Ample });
         if live.replica.room() != room {
             live.replica.set_room(room);
         }
@@ -188,8 +188,8 @@ impl Host {
     }
 }
 
-fn live_room(live: Option<&Live>) -> Room {
-    live.map_or(Room::Ample, |live| live.replica.room())
+fn live_room(live: Option<&Live>) -> FreeSpace {
+    live.map_or(FreeSpace::Ample, |live| live.replica.room())
 }
 
 impl Live {

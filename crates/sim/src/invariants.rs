@@ -11,4 +11,4 @@ pub mod revisions_grow;
 pub mod watch_misses_nothing;
 
 /// A violated invariant: its name and a description.
-pub type Broken = (&'static str, String);
+pub type Violation = (&'static str, String);

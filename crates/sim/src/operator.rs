@@ -1,11 +1,11 @@
 //! Simulated operators: compaction, membership changes and clearing of alarms.
 
-use consensus::{Change, Committed, Peer};
+use consensus::{Change, CommittedEntry, Peer};
 use mvcc::{Alarm, AlarmChange, Command, State};
 
 use crate::faults::FAULTS_UNTIL_MS;
 use crate::host::Host;
-use crate::world::{Asked, Event, World};
+use crate::world::{Event, PendingRequest, World};
 
 /// Maximum number of concurrent members.
 const MEMBERS_MAX: usize = 5;
@@ -24,7 +24,7 @@ impl World {
         let kept = self.random.between(0, KEPT_REVISIONS).cast_signed();
         let revision = self.view(host, State::revision).unwrap_or(0) - kept;
         if revision > 0 {
-            self.propose(host, &Command::Compact { revision }, Asked::Nothing);
+            self.propose(host, &Command::Compact { revision }, PendingRequest::Nothing);
         }
     }
 
@@ -56,16 +56,16 @@ impl World {
 
     /// Reacts to a decided membership change: starts a new member, or shuts down a removed one, which may not know it
     /// yet.
-    pub(crate) fn follow_change(&mut self, entry: &Committed) {
+    pub(crate) fn follow_change(&mut self, entry: &CommittedEntry) {
         match entry {
-            Committed::Changed { change: Change::Add(peer), result: Ok(()), .. } => {
+            CommittedEntry::Changed { change: Change::Add(peer), result: Ok(()), .. } => {
                 let clock = self.random.between(0, 1 << 40);
                 self.hosts.push(Host::joining(peer.id, clock));
                 self.report.joined += 1;
                 let (host, wait) = (self.hosts.len() - 1, self.random.between(10, 500));
                 self.after(wait, Event::Restart { host });
             }
-            Committed::Changed { change: Change::Remove { id }, result: Ok(()), .. } => {
+            CommittedEntry::Changed { change: Change::Remove { id }, result: Ok(()), .. } => {
                 self.report.left += 1;
                 let (host, wait) = (self.host_of(*id), self.random.between(0, 2500));
                 self.hosts[host].leaving = true;
@@ -87,7 +87,7 @@ impl World {
         let host = self.any_host();
         if self.view(host, |state| state.alarms().is_empty()) != Some(true) {
             let lower = Command::Alarm { change: AlarmChange::Lower, alarm: Alarm::NoSpace, member: 0 };
-            self.propose(host, &lower, Asked::Nothing);
+            self.propose(host, &lower, PendingRequest::Nothing);
         }
         self.after(300, Event::Disarm);
     }

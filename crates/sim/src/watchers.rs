@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use mvcc::{Span, State, WatchId};
 use store::watch::Hub;
 
-use crate::invariants::watch_misses_nothing::{Gap, Seen};
+use crate::invariants::watch_misses_nothing::{Gap, WatchedEvent};
 use crate::random::Random;
 
 pub(crate) struct Watchers {
@@ -17,7 +17,7 @@ pub(crate) struct Watchers {
 
 pub(crate) struct Watcher {
     pub span: Span,
-    pub seen: Vec<Seen>,
+    pub seen: Vec<WatchedEvent>,
     /// Revisions missed because of compaction errors.
     pub gaps: Vec<Gap>,
     next: i64,

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use consensus::{Committed, Message, ProposeError, Role};
+use consensus::{CommittedEntry, Message, ProposeError, Role};
 use mvcc::{Command, LeaseId, Put, Range, Span, State};
-use store::replica::{Answer, Room, Step};
+use store::replica::{FreeSpace, ProposalResult, Step};
 
 use crate::chronicle::Chronicle;
 use crate::clients::{KEYS, Kind, Operation, value};
@@ -17,7 +17,7 @@ use crate::invariants::leases_last::LeasesLast;
 use crate::invariants::one_leader::OneLeader;
 use crate::invariants::revisions_grow::{self, RevisionsGrow};
 use crate::invariants::{
-    Broken, acknowledged_survives, converges, history_is_kept, linearizable, watch_misses_nothing,
+    Violation, acknowledged_survives, converges, history_is_kept, linearizable, watch_misses_nothing,
 };
 use crate::network::Network;
 use crate::random::Random;
@@ -47,7 +47,7 @@ pub(crate) enum Event {
 
 /// A pending request to a member.
 #[derive(Clone, Copy)]
-pub(crate) enum Asked {
+pub(crate) enum PendingRequest {
     Operation(usize),
     Grant {
         lease: LeaseId,
@@ -74,8 +74,8 @@ pub(crate) struct World {
     next_event: u64,
     history: Vec<Operation>,
     /// Keyed by member, its life, and the sequence or token it assigned.
-    proposed: BTreeMap<(usize, u64, u64), Asked>,
-    reading: BTreeMap<(usize, u64, u64), Asked>,
+    proposed: BTreeMap<(usize, u64, u64), PendingRequest>,
+    reading: BTreeMap<(usize, u64, u64), PendingRequest>,
     next_token: u64,
     leases: Vec<(LeaseId, i64)>,
     pub(crate) next_id: u64,
@@ -85,7 +85,7 @@ pub(crate) struct World {
     committed: CommittedIsImmutable,
     revisions: RevisionsGrow,
     leases_last: LeasesLast,
-    broken: Option<Broken>,
+    broken: Option<Violation>,
     pub(crate) report: Report,
 }
 
@@ -187,7 +187,7 @@ impl World {
             Event::Lease => self.lease(),
             Event::Hold { lease } => {
                 let host = self.any_host();
-                self.propose(host, &held_by(lease), Asked::Nothing);
+                self.propose(host, &held_by(lease), PendingRequest::Nothing);
             }
             Event::Compact => self.compact(),
             Event::Reconfigure => self.reconfigure(),
@@ -278,12 +278,12 @@ impl World {
     }
 
     /// Reacts to a change of disk space: schedules a check for space, and executes the replica's reaction.
-    fn mind_room(&mut self, host: usize, before: Room) {
+    fn mind_room(&mut self, host: usize, before: FreeSpace) {
         let room = self.hosts[host].room();
         if room == before {
             return;
         }
-        if before == Room::Ample {
+        if before == FreeSpace::Ample {
             self.report.full += 1;
             let (life, wait) = (self.hosts[host].life, self.random.between(50, 500));
             self.after(wait, Event::Probe { host, life });
@@ -298,7 +298,7 @@ impl World {
         let probed = self.hosts[host].probe();
         self.survive(host, probed);
         self.settle(host);
-        if self.hosts[host].room() != Room::Ample {
+        if self.hosts[host].room() != FreeSpace::Ample {
             let wait = self.random.between(50, 500);
             self.after(wait, Event::Probe { host, life });
         }
@@ -365,7 +365,7 @@ impl World {
     fn snapshot(&mut self, from: usize, life: u64, to: usize, message: Bytes, state: &[u8]) {
         let (sender, receiver) = (self.hosts[from].id, self.hosts[to].id);
         // A snapshot needs space for a checkpoint.
-        let has_room = self.hosts[to].live.is_some() && self.hosts[to].room() == Room::Ample;
+        let has_room = self.hosts[to].live.is_some() && self.hosts[to].room() == FreeSpace::Ample;
         let arrived = has_room && !self.network.deliveries(sender, receiver, &mut self.random).is_empty();
         if arrived {
             let message = Message::decode(message, sender, receiver).expect("members understand each other");
@@ -396,7 +396,7 @@ impl World {
                 live.replica.campaign();
             }
             self.settle(host);
-            self.mind_room(host, Room::Ample);
+            self.mind_room(host, FreeSpace::Ample);
             self.after(TICK_MS, Event::Tick { host, life });
         }
     }
@@ -456,7 +456,7 @@ impl World {
         }
         self.history.push(operation);
         self.after(PATIENCE_MS, Event::Doubt { operation: number });
-        let asked = Asked::Operation(number);
+        let asked = PendingRequest::Operation(number);
         match operation.command() {
             Some(command) => self.propose(host, &command, asked),
             None if self.options.bugs.read_without_quorum => self.confirmed(host, asked),
@@ -475,21 +475,21 @@ impl World {
         }
     }
 
-    pub(crate) fn propose(&mut self, host: usize, command: &Command, asked: Asked) {
+    pub(crate) fn propose(&mut self, host: usize, command: &Command, asked: PendingRequest) {
         let life = self.hosts[host].life;
         let has_room = match self.hosts[host].room() {
-            Room::Ample => true,
-            Room::Low => !command.grows(),
-            Room::None => false,
+            FreeSpace::Ample => true,
+            FreeSpace::Low => !command.grows(),
+            FreeSpace::None => false,
         };
         if !has_room {
-            if let Asked::Operation(number) = asked {
+            if let PendingRequest::Operation(number) = asked {
                 self.forget(number);
             }
             return;
         }
         let Some(live) = &mut self.hosts[host].live else { return };
-        if let (0, Asked::Operation(number)) = (live.replica.member().status().leader, asked) {
+        if let (0, PendingRequest::Operation(number)) = (live.replica.member().status().leader, asked) {
             return self.forget(number);
         }
         let sequence = live.replica.propose(command.encode());
@@ -497,20 +497,26 @@ impl World {
         self.settle(host);
     }
 
-    fn answered(&mut self, asked: Asked, answer: Result<Answer, ProposeError>) {
+    fn answered(&mut self, asked: PendingRequest, answer: Result<ProposalResult, ProposeError>) {
         let now = self.now_ms;
         match (asked, answer) {
             // An alarm rejected the operation, so it is not applied.
-            (Asked::Operation(number), Ok(Answer::Outcome(outcome))) if outcome.result == Err(mvcc::Error::NoSpace) => {
+            (PendingRequest::Operation(number), Ok(ProposalResult::Outcome(outcome)))
+                if outcome.result == Err(mvcc::Error::NoSpace) =>
+            {
                 self.forget(number);
             }
-            (Asked::Operation(number), Ok(Answer::Outcome(outcome))) if self.history[number].end.is_none() => {
+            (PendingRequest::Operation(number), Ok(ProposalResult::Outcome(outcome)))
+                if self.history[number].end.is_none() =>
+            {
                 self.history[number].answered(&outcome, now);
             }
             // The operation is in no log and never will be, so it is treated as never sent. Any other rejection refers
             // to one copy and leaves the outcome unknown.
-            (Asked::Operation(number), Err(ProposeError::Overtaken)) => self.forget(number),
-            (Asked::Grant { lease, ttl_seconds, began_ms }, Ok(Answer::Outcome(outcome))) if outcome.result.is_ok() => {
+            (PendingRequest::Operation(number), Err(ProposeError::Overtaken)) => self.forget(number),
+            (PendingRequest::Grant { lease, ttl_seconds, began_ms }, Ok(ProposalResult::Outcome(outcome)))
+                if outcome.result.is_ok() =>
+            {
                 self.leases_last.lasts(lease, began_ms, ttl_seconds);
                 self.leases.push((lease, ttl_seconds));
                 self.after(1, Event::Hold { lease });
@@ -520,23 +526,23 @@ impl World {
     }
 
     /// Serves a read that this member may answer now.
-    fn confirmed(&mut self, host: usize, asked: Asked) {
+    fn confirmed(&mut self, host: usize, asked: PendingRequest) {
         let now = self.now_ms;
         match asked {
-            Asked::Operation(number) => {
+            PendingRequest::Operation(number) => {
                 let Some(state) = self.view(host, State::clone) else { return };
                 if self.history[number].end.is_none() {
                     self.history[number].read(&state, now);
                 }
             }
-            Asked::Renew { lease, ttl_seconds, began_ms } => {
+            PendingRequest::Renew { lease, ttl_seconds, began_ms } => {
                 let clock = now + self.hosts[host].clock_offset_ms;
                 let Some(live) = &mut self.hosts[host].live else { return };
                 if live.replica.renew(lease, clock).is_some() {
                     self.leases_last.lasts(lease, began_ms, ttl_seconds);
                 }
             }
-            Asked::Grant { .. } | Asked::Nothing => {}
+            PendingRequest::Grant { .. } | PendingRequest::Nothing => {}
         }
     }
 
@@ -551,7 +557,7 @@ impl World {
 
     /// Stops waiting for an operation, which may still be executed.
     fn doubt(&mut self, number: usize) {
-        let pending = |asked: &Asked| matches!(asked, Asked::Operation(other) if *other == number);
+        let pending = |asked: &PendingRequest| matches!(asked, PendingRequest::Operation(other) if *other == number);
         self.proposed.retain(|_, asked| !pending(asked));
         self.reading.retain(|_, asked| !pending(asked));
     }
@@ -571,7 +577,7 @@ impl World {
         if let Some((lease, ttl_seconds)) = renewing {
             self.next_token += 1;
             let token = self.next_token;
-            self.reading.insert((host, life, token), Asked::Renew { lease, ttl_seconds, began_ms });
+            self.reading.insert((host, life, token), PendingRequest::Renew { lease, ttl_seconds, began_ms });
             self.with_replica(host, None, |replica, _| {
                 replica.read(token);
                 Ok(())
@@ -581,12 +587,12 @@ impl World {
             let lease = self.next_token.cast_signed();
             let ttl_seconds = self.random.between(1, 4).cast_signed();
             let command = Command::LeaseGrant { id: lease, ttl_seconds };
-            self.propose(host, &command, Asked::Grant { lease, ttl_seconds, began_ms });
+            self.propose(host, &command, PendingRequest::Grant { lease, ttl_seconds, began_ms });
         }
     }
 
-    fn note_lease_end(&mut self, entry: &Committed) {
-        let Committed::Command { data, .. } = entry else { return };
+    fn note_lease_end(&mut self, entry: &CommittedEntry) {
+        let CommittedEntry::Command { data, .. } = entry else { return };
         if let Ok(Command::LeaseRevoke { id }) = Command::decode(data) {
             let ended = self.leases_last.ends(id, self.now_ms);
             self.note(ended);
@@ -600,7 +606,7 @@ impl World {
         }
     }
 
-    fn check(&mut self) -> Result<(), Broken> {
+    fn check(&mut self) -> Result<(), Violation> {
         let members = (0..self.hosts.len()).filter(|host| !self.hosts[*host].retired);
         let states: Vec<(u64, Option<State>)> =
             members.map(|host| (self.hosts[host].id, self.view(host, State::clone))).collect();
@@ -643,7 +649,7 @@ impl World {
         self.hosts.iter().position(|host| host.id == id).expect("a member of the cluster")
     }
 
-    fn note(&mut self, result: Result<(), Broken>) {
+    fn note(&mut self, result: Result<(), Violation>) {
         if let (Err(broken), None) = (result, &self.broken) {
             self.broken = Some(broken);
         }

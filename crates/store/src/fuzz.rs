@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use consensus::{Config, Group, Member, Peer, Recovered, SnapshotMeta};
+use consensus::{Config, Group, Member, Peer, RecoveredState, SnapshotMeta};
 
 use crate::disk::{Disk, DiskFile};
 use crate::value_file::ValueFile;
@@ -61,7 +61,7 @@ fn member(id: u64, voters: u64) -> Member {
         uncommitted_bytes_max: 1 << 20,
     };
     let snapshot = SnapshotMeta { index: 1, term: 1, group: Group::new((1..=voters.max(2)).map(peer)) };
-    Member::new(config, Recovered { snapshot, ..Recovered::default() })
+    Member::new(config, RecoveredState { snapshot, ..RecoveredState::default() })
 }
 
 fn drain(member: &mut Member) {

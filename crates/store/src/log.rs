@@ -83,7 +83,7 @@ pub enum LogError {
 
 /// A log that was read without changing it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Inspected {
+pub struct Inspection {
     /// Cluster ID and member ID.
     pub identity: (u64, u64),
     pub contents: Contents,
@@ -95,9 +95,9 @@ pub fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError> {
 }
 
 /// Reads the log of a directory without changing it; none if there is no log.
-pub fn inspect<D: Disk>(disk: &D) -> Result<Option<Inspected>, LogError> {
+pub fn inspect<D: Disk>(disk: &D) -> Result<Option<Inspection>, LogError> {
     let Some(identity) = identity(disk)? else { return Ok(None) };
-    Ok(Some(Inspected { identity, contents: recover::recover(disk, identity, &ValueFile::memory())?.contents }))
+    Ok(Some(Inspection { identity, contents: recover::recover(disk, identity, &ValueFile::memory())?.contents }))
 }
 
 pub struct Log<D: Disk> {

@@ -18,7 +18,7 @@ use crate::checkpoint::CheckpointError;
 use crate::disk::{Disk, FileDisk};
 use crate::open::{self, OpenError};
 use crate::peer::{self, PeerTraffic, Tls, Traffic};
-use crate::replica::Answer;
+use crate::replica::ProposalResult;
 use crate::sessions::Sessions;
 use crate::value_file::ValueFile;
 pub use writer::{DiskStats, SYNC_BUCKETS_MICROS};
@@ -158,10 +158,10 @@ pub struct NodeStatus {
 /// A handle to a running member.
 #[derive(Clone)]
 pub struct Node {
-    shared: Arc<Shared>,
+    shared: Arc<Inner>,
 }
 
-struct Shared {
+struct Inner {
     id: u64,
     cluster_id: u64,
     state: Arc<RwLock<State>>,
@@ -180,8 +180,8 @@ struct Shared {
 type Reply<T> = oneshot::Sender<T>;
 
 enum Request {
-    Propose { command: bytes::Bytes, grows: bool, reply: Reply<Result<Answer, ProposeError>> },
-    Change(Change, Reply<Result<Answer, ProposeError>>),
+    Propose { command: bytes::Bytes, grows: bool, reply: Reply<Result<ProposalResult, ProposeError>> },
+    Change(Change, Reply<Result<ProposalResult, ProposeError>>),
     Read(Reply<()>),
     Lease { lease: LeaseId, renew: bool, reply: Reply<Result<i64, LeaseError>> },
     Transfer(u64, Reply<Result<(), MoveError>>),
@@ -206,7 +206,7 @@ impl Node {
         let patience = Duration::from_secs(5) + config.heartbeat * election_ticks * 2;
         let (id, cluster_id) = (config.id, config.cluster_id);
         let started = task::start(config, opened, received, patience);
-        let shared = Shared {
+        let shared = Inner {
             id,
             cluster_id,
             state: started.state,
@@ -238,16 +238,16 @@ impl Node {
             .await
             .unwrap_or(Err(ProposeError::Stopped))?
         {
-            Answer::Outcome(outcome) => Ok(outcome),
-            Answer::Changed(_) => unreachable!("a command is answered with its outcome"),
+            ProposalResult::Outcome(outcome) => Ok(outcome),
+            ProposalResult::Changed(_) => unreachable!("a command is answered with its outcome"),
         }
     }
 
     /// Changes the membership and waits until the change is in effect on this member.
     pub async fn change(&self, change: Change) -> Result<(), ProposeError> {
         match self.ask(|reply| Request::Change(change, reply)).await.unwrap_or(Err(ProposeError::Stopped))? {
-            Answer::Changed(result) => Ok(result.map_err(consensus::ProposeError::Change)?),
-            Answer::Outcome(_) => unreachable!("a change is answered with its result"),
+            ProposalResult::Changed(result) => Ok(result.map_err(consensus::ProposeError::Change)?),
+            ProposalResult::Outcome(_) => unreachable!("a change is answered with its result"),
         }
     }
 
@@ -346,7 +346,7 @@ impl Node {
 }
 
 struct OpenedDirectory {
-    opened: open::Opened<FileDisk>,
+    opened: open::RecoveredMember<FileDisk>,
     shelf: ValueFile,
     /// The lock on the data directory, held while the member runs.
     lock: std::fs::File,

@@ -1,6 +1,6 @@
 //! Recovery from disk: the newest checkpoint and the log after it.
 
-use consensus::{Entry, Group, Recovered, SnapshotMeta};
+use consensus::{Entry, Group, RecoveredState, SnapshotMeta};
 use mvcc::State;
 
 use crate::checkpoint::{self, CheckpointError};
@@ -28,12 +28,12 @@ pub enum OpenError {
 }
 
 /// The recovered state of a member.
-pub struct Opened<D: Disk> {
+pub struct RecoveredMember<D: Disk> {
     pub log: Log<D>,
     /// The state of the checkpoint.
     pub state: State,
     /// The recovered consensus state.
-    pub recovered: Recovered,
+    pub recovered: RecoveredState,
     /// The number of this start, from 1.
     pub boot: u64,
     /// Bytes removed from the torn tail of the log.
@@ -57,12 +57,12 @@ pub fn bootstrap_with<D: Disk>(disk: &D, group: Group, mut state: State) -> Resu
 }
 
 /// Opens the directory of a member.
-pub fn open<D: Disk>(disk: D, config: log::Config) -> Result<Opened<D>, OpenError> {
+pub fn open<D: Disk>(disk: D, config: log::Config) -> Result<RecoveredMember<D>, OpenError> {
     open_to(disk, config, &ValueFile::memory())
 }
 
 /// Like [`open`], but stores the values on `shelf`.
-pub fn open_to<D: Disk>(disk: D, config: log::Config, shelf: &ValueFile) -> Result<Opened<D>, OpenError> {
+pub fn open_to<D: Disk>(disk: D, config: log::Config, shelf: &ValueFile) -> Result<RecoveredMember<D>, OpenError> {
     let checkpoint = checkpoint::read_to(&disk, shelf)?;
     let (snapshot, state) = checkpoint.unwrap_or_else(|| (SnapshotMeta::default(), State::new()));
     let (mut log, contents) = Log::open_to(disk, config, shelf)?;
@@ -74,8 +74,8 @@ pub fn open_to<D: Disk>(disk: D, config: log::Config, shelf: &ValueFile) -> Resu
         log.write()?;
         log.sync()?;
     }
-    let recovered = Recovered { snapshot, entries, hard_state: contents.hard_state };
-    Ok(Opened { log, state, recovered, boot: contents.boot, torn_bytes: contents.torn_bytes })
+    let recovered = RecoveredState { snapshot, entries, hard_state: contents.hard_state };
+    Ok(RecoveredMember { log, state, recovered, boot: contents.boot, torn_bytes: contents.torn_bytes })
 }
 
 /// Drops entries that a received snapshot replaced, if a crash left them in the log.

@@ -9,7 +9,7 @@ type Make<T, E> = Box<dyn Fn() -> Result<T, E> + Send + Sync>;
 
 /// A value that follows its files. If they are invalid, such as between the replacement of key and certificate, the
 /// last valid value is used.
-pub(crate) struct Renewed<T, E> {
+pub(crate) struct ReloadingValue<T, E> {
     files: Vec<PathBuf>,
     make: Make<T, E>,
     kept: Mutex<(Stamps, T)>,
@@ -18,7 +18,7 @@ pub(crate) struct Renewed<T, E> {
 /// Identity of a file's content: modification time, inode and size.
 type Stamps = Vec<Option<(i64, i64, u64, u64)>>;
 
-impl<T: Clone, E: std::error::Error + 'static> Renewed<T, E> {
+impl<T: Clone, E: std::error::Error + 'static> ReloadingValue<T, E> {
     pub(crate) fn new(files: Vec<PathBuf>, make: impl Fn() -> Result<T, E> + Send + Sync + 'static) -> Result<Self, E> {
         // Taken before the value, so that a change in between is detected by the next call.
         let stamps = stamps(&files);
@@ -43,7 +43,7 @@ impl<T: Clone, E: std::error::Error + 'static> Renewed<T, E> {
     }
 }
 
-impl<T, E> fmt::Debug for Renewed<T, E> {
+impl<T, E> fmt::Debug for ReloadingValue<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Renewed").field(&self.files).finish()
     }
@@ -71,8 +71,9 @@ mod tests {
         };
         write("1");
         let from = file.clone();
-        let number =
-            Renewed::new(vec![file.clone()], move || std::fs::read_to_string(&from).unwrap_or_default().parse::<u8>());
+        let number = ReloadingValue::new(vec![file.clone()], move || {
+            std::fs::read_to_string(&from).unwrap_or_default().parse::<u8>()
+        });
         let number = number.unwrap();
         let mut seen = vec![number.get()];
         for text in ["2", "nonsense", "3"] {

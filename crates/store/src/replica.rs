@@ -7,20 +7,20 @@ use std::sync::{Arc, RwLock};
 
 use bytes::Bytes;
 use consensus::{
-    ChangeError, Committed, Config, Effects, Fault, Member, Message, Payload, Persist, Proposal, ProposeError,
-    Recovered, RequestId, Role, SnapshotMeta, Status,
+    ChangeError, CommittedEntry, Config, Effects, Fault, Member, Message, Payload, Persist, Proposal, ProposeError,
+    RecoveredState, RequestId, Role, SnapshotMeta, Status,
 };
 use mvcc::{Caller, Command, Lessor, Outcome, State};
 
 use self::reads::Reads;
-pub use self::room::Room;
+pub use self::room::FreeSpace;
 use self::room::Space;
 use crate::sessions::SessionChange;
 use crate::value_file::ValueFile;
 
 /// The result of a proposal.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum ProposalResult {
     Outcome(Outcome),
     /// A membership change was decided.
     Changed(Result<(), ChangeError>),
@@ -50,13 +50,13 @@ pub struct Step {
     pub send: Vec<(u64, Message)>,
     pub streams: Vec<Stream>,
     /// Decided proposals of this replica, by sequence.
-    pub answers: Vec<(u64, Result<Answer, ProposeError>)>,
+    pub answers: Vec<(u64, Result<ProposalResult, ProposeError>)>,
     /// Reads that can now be served from the state.
     pub reads: Vec<u64>,
     /// The new status, if it changed.
     pub changed: Option<Status>,
     /// Applied entries, in order.
-    pub applied: Vec<Committed>,
+    pub applied: Vec<CommittedEntry>,
     /// Changes of user sessions by the entries, in order.
     pub sessions: Vec<SessionChange>,
     /// Whether a snapshot replaced the state.
@@ -119,7 +119,7 @@ impl Default for Options {
 
 impl Replica {
     /// Returns a replica with the state recovered from disk.
-    pub fn new(config: Config, recovered: Recovered, state: State, options: Options) -> Self {
+    pub fn new(config: Config, recovered: RecoveredState, state: State, options: Options) -> Self {
         // Counted across starts; otherwise a member that is started often would never write a checkpoint.
         let log_bytes = recovered.entries.iter().map(|entry| entry.size() as u64).sum();
         Self {
@@ -175,7 +175,7 @@ impl Replica {
     /// Processes a message of a peer.
     pub fn message(&mut self, from: u64, message: Message) -> Result<(), ReplicaError> {
         // Without space, more entries would only accumulate in memory; the leader sends them again.
-        if self.room() == Room::None && message.is_vital() {
+        if self.room() == FreeSpace::None && message.is_vital() {
             return Ok(());
         }
         // An invalid message is dropped as if lost in the network; a lost log is fatal.
@@ -356,17 +356,19 @@ impl Replica {
     }
 
     /// Applies entries. The state is locked per entry, so readers wait for one entry, not for all.
-    fn apply(&mut self, committed: &[Committed], now_ms: u64, step: &mut Step) -> Result<(), ReplicaError> {
+    fn apply(&mut self, committed: &[CommittedEntry], now_ms: u64, step: &mut Step) -> Result<(), ReplicaError> {
         for entry in committed {
             let (index, request, decided) = match entry {
-                Committed::Empty { index } => (*index, None, None),
-                Committed::Overtaken { index, request } => (*index, Some(request), Some(Err(ProposeError::Overtaken))),
-                Committed::Changed { index, request, result, .. } => {
-                    (*index, Some(request), Some(Ok(Answer::Changed(result.clone()))))
+                CommittedEntry::Empty { index } => (*index, None, None),
+                CommittedEntry::Overtaken { index, request } => {
+                    (*index, Some(request), Some(Err(ProposeError::Overtaken)))
                 }
-                Committed::Command { index, request, .. } => (*index, Some(request), None),
+                CommittedEntry::Changed { index, request, result, .. } => {
+                    (*index, Some(request), Some(Ok(ProposalResult::Changed(result.clone()))))
+                }
+                CommittedEntry::Command { index, request, .. } => (*index, Some(request), None),
             };
-            let outcome = if let Committed::Command { data, .. } = entry {
+            let outcome = if let CommittedEntry::Command { data, .. } = entry {
                 let (outcome, session) = self.apply_command(index, data, now_ms)?;
                 step.sessions.extend(session);
                 Some(outcome)
@@ -375,7 +377,7 @@ impl Replica {
                 None
             };
             self.member.applied(index);
-            let answer = decided.or(outcome.map(|outcome| Ok(Answer::Outcome(outcome))));
+            let answer = decided.or(outcome.map(|outcome| Ok(ProposalResult::Outcome(outcome))));
             if let (Some(request), Some(answer)) = (request, answer)
                 && request.origin == self.id
             {

@@ -63,17 +63,17 @@ impl Side {
 /// A connection with multiplexed streams. Dropping the session closes the connection.
 pub struct Session {
     incoming: mpsc::Receiver<Stream>,
-    shared: Arc<Shared>,
+    shared: Arc<Inner>,
     reader: JoinHandle<()>,
 }
 
 /// Opens streams of a session.
 #[derive(Clone)]
 pub struct Opener {
-    shared: Arc<Shared>,
+    shared: Arc<Inner>,
 }
 
-struct Shared {
+struct Inner {
     writer: Mutex<Writer>,
     streams: std::sync::Mutex<BTreeMap<u32, mpsc::Sender<Bytes>>>,
     next: AtomicU32,
@@ -98,7 +98,7 @@ pub struct Stream {
 #[derive(Clone)]
 pub struct Sender {
     id: u32,
-    shared: Arc<Shared>,
+    shared: Arc<Inner>,
 }
 
 impl Session {
@@ -108,7 +108,7 @@ impl Session {
         C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let (from, to) = tokio::io::split(connection);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Inner {
             writer: Mutex::new(Writer { to: Box::new(to), compressor: Compressor::new() }),
             streams: std::sync::Mutex::new(BTreeMap::new()),
             next: AtomicU32::new(side.first_id()),
@@ -180,7 +180,7 @@ impl Sender {
     }
 }
 
-impl Shared {
+impl Inner {
     fn streams(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, mpsc::Sender<Bytes>>> {
         self.streams.lock().expect("the streams lock is never poisoned")
     }
@@ -197,7 +197,7 @@ impl Writer {
     }
 }
 
-async fn read(mut from: impl AsyncRead + Unpin, shared: Arc<Shared>, opened: mpsc::Sender<Stream>) {
+async fn read(mut from: impl AsyncRead + Unpin, shared: Arc<Inner>, opened: mpsc::Sender<Stream>) {
     let mut decompressor = headers::Decompressor::new();
     loop {
         match frame::read(&mut from).await {
@@ -221,7 +221,7 @@ async fn read(mut from: impl AsyncRead + Unpin, shared: Arc<Shared>, opened: mps
 async fn handle(
     frame: Frame,
     decompressor: &mut headers::Decompressor,
-    shared: &Arc<Shared>,
+    shared: &Arc<Inner>,
     opened: &mpsc::Sender<Stream>,
 ) -> Result<(), SpdyError> {
     match frame {

@@ -79,7 +79,7 @@ pub fn write_container_file(path: &Path, content: &[u8], mode: u32) -> io::Resul
 
 /// A file found by [`walk_container_tree`].
 #[derive(Debug)]
-pub struct Found<'a> {
+pub struct WalkEntry<'a> {
     /// The file itself, opened with `O_PATH`.
     pub file: BorrowedFd<'a>,
     pub stat: Stat,
@@ -87,7 +87,7 @@ pub struct Found<'a> {
     pub depth: usize,
 }
 
-impl Found<'_> {
+impl WalkEntry<'_> {
     pub fn kind(&self) -> FileType {
         FileType::from_raw_mode(self.stat.st_mode)
     }
@@ -109,11 +109,11 @@ impl Found<'_> {
 
 /// Visits a path and everything below it on the same mount, parents first. Symbolic links are visited, not followed.
 /// Files that disappear during the walk are skipped.
-pub fn walk_container_tree(path: &Path, mut visit: impl FnMut(&Found<'_>) -> io::Result<()>) -> io::Result<()> {
+pub fn walk_container_tree(path: &Path, mut visit: impl FnMut(&WalkEntry<'_>) -> io::Result<()>) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
     let root = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-    let found = Found { file: rustix::fd::AsFd::as_fd(&root), stat: rustix::fs::fstat(&root)?, depth: 0 };
+    let found = WalkEntry { file: rustix::fd::AsFd::as_fd(&root), stat: rustix::fs::fstat(&root)?, depth: 0 };
     visit(&found)?;
     if found.kind() != FileType::Directory {
         return Ok(());
@@ -137,7 +137,7 @@ pub fn walk_container_tree(path: &Path, mut visit: impl FnMut(&Found<'_>) -> io:
                 continue;
             };
             let Ok(stat) = rustix::fs::fstat(&file) else { continue };
-            let found = Found { file: rustix::fd::AsFd::as_fd(&file), stat, depth: depth + 1 };
+            let found = WalkEntry { file: rustix::fd::AsFd::as_fd(&file), stat, depth: depth + 1 };
             visit(&found)?;
             if found.kind() == FileType::Directory {
                 let name: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(name.to_bytes());

@@ -7,7 +7,7 @@ use rustix::process::Pid;
 
 /// The process that returns from [`fork`].
 #[derive(Debug)]
-pub enum Forked {
+pub enum ForkResult {
     Child,
     /// The parent, with the PID of its child.
     Parent(Pid),
@@ -40,7 +40,7 @@ impl std::error::Error for ForkError {
 }
 
 /// Forks if this process has a single thread.
-pub fn fork() -> Result<Forked, ForkError> {
+pub fn fork() -> Result<ForkResult, ForkError> {
     let threads = std::fs::read_dir("/proc/self/task").map_err(ForkError::Os)?.count();
     if threads != 1 {
         return Err(ForkError::Threads(threads));
@@ -50,8 +50,8 @@ pub fn fork() -> Result<Forked, ForkError> {
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(ForkError::Os(io::Error::last_os_error())),
-        0 => Ok(Forked::Child),
-        pid => Ok(Forked::Parent(Pid::from_raw(pid).expect("fork returns the PID of the child"))),
+        0 => Ok(ForkResult::Child),
+        pid => Ok(ForkResult::Parent(Pid::from_raw(pid).expect("fork returns the PID of the child"))),
     }
 }
 

@@ -40,11 +40,11 @@ pub use bpf::{BpfInstruction, attach_device_filter, load_device_filter};
 pub use clock::{ClockState, clock_state};
 pub use code::release_code;
 pub use container_file::{
-    Access, Found, open_container_file, open_container_file_in, read_bounded, read_container_file, tail_container_file,
-    walk_container_tree, write_container_file,
+    Access, WalkEntry, open_container_file, open_container_file_in, read_bounded, read_container_file,
+    tail_container_file, walk_container_tree, write_container_file,
 };
 pub use counting::Counting;
-pub use fork::{ForkError, Forked, close_everything_and, fork, send_signal};
+pub use fork::{ForkError, ForkResult, close_everything_and, fork, send_signal};
 pub use loaded::loaded_objects;
 pub use loopback::loopback_up;
 pub use mount::{clone_tree, map_ids};

@@ -68,13 +68,13 @@ fn run(client: &Client, configs: Configs, more: Vec<(Member, usize)>) -> JoinSet
 pub struct Binder;
 
 /// An unscheduled pod, and the nodes with their pod counts.
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     pod: &'a Value,
     nodes: Vec<(usize, &'a Value)>,
 }
 
 impl Controller for Binder {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "binder";
     const READS: &'static [&'static str] = &["pods", "nodes"];
     const WRITES: &'static [&'static str] = &["pods/binding"];
@@ -85,14 +85,14 @@ impl Controller for Binder {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let pod = cache.get("pods", key).filter(|found| pod::node(found).is_empty() && pod::is_active(found))?;
         let count = |node: &Value| cache.on_node("pods", Meta::of(node).name()).count();
         let nodes = cache.of("nodes").iter().map(|entry| (count(&entry.value), &entry.value)).collect();
-        Some(Observed { pod, nodes })
+        Some(Observation { pod, nodes })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let spec = &observed.pod["spec"];
         let fitting = observed.nodes.iter().filter(|(_, node)| placement::fits_node(spec, node));
         let Some((_, node)) = fitting.min_by_key(|(count, node)| (*count, Meta::of(node).name())) else {

@@ -9,14 +9,14 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::super::Operation;
 use super::super::pods::{is_mirror, spec, text};
-use super::{Asked, Verdict};
+use super::{AdmissionResult, KubeletRequest};
 
 /// The signers of kubelet certificates.
 const KUBELET_SIGNERS: [&str; 2] = ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
 
-impl Asked<'_> {
+impl KubeletRequest<'_> {
     /// Requires that a node's certificate request contains the node's own name.
-    pub(super) fn signing_request(&self) -> Verdict {
+    pub(super) fn signing_request(&self) -> AdmissionResult {
         let signer = text(spec(self.object), "signerName");
         if self.attributes.operation != Operation::Create || !KUBELET_SIGNERS.contains(&signer) {
             return Ok(());
@@ -30,7 +30,7 @@ impl Asked<'_> {
     }
 
     /// Requires that the request names this node, a pod running on it, and the pod's service account, by name and UID.
-    pub(super) fn pod_certificate(&self) -> Verdict {
+    pub(super) fn pod_certificate(&self) -> AdmissionResult {
         if self.attributes.operation != Operation::Create {
             return self.refuse(format!("unexpected operation {}", self.attributes.operation.word()));
         }
@@ -89,7 +89,7 @@ impl Asked<'_> {
         namespace: &str,
         name: &str,
         what: impl Fn() -> String,
-    ) -> Result<super::super::Known, Status> {
+    ) -> Result<super::super::CachedObject, Status> {
         self.view.object("", plural, namespace, name).ok_or_else(|| {
             let what = what();
             Status::internal_error(format!(
@@ -101,7 +101,7 @@ impl Asked<'_> {
 }
 
 /// Compares UIDs. A difference is a retryable error, because the cache may lag.
-fn same_uid(given: &str, found: &Value, why: impl Fn(String, String) -> String) -> Verdict {
+fn same_uid(given: &str, found: &Value, why: impl Fn(String, String) -> String) -> AdmissionResult {
     let have = Meta::of(found).uid();
     if given == have { Ok(()) } else { Err(Status::internal_error(why(go::quote(given), go::quote(have)))) }
 }

@@ -12,7 +12,7 @@ use auth::node::component::{self, Component};
 
 use super::super::pods::{items, spec, text};
 use super::super::{Attributes, Operation, View};
-use super::{LEASES, Verdict};
+use super::{AdmissionResult, LEASES};
 
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 const WANTED_OF: &str = "volume.kubernetes.io/storage-provisioner";
@@ -23,7 +23,7 @@ const SERVICE: &str = "kube-dns";
 // DEVIATION: NodeRestriction also restricts the users of Knarr's own node components, `knarr:dns:NODE`,
 // `knarr:network:NODE` and `knarr:local-path:NODE`, to objects of their node.
 /// Rejects writes of a node component to objects of other nodes.
-pub(super) fn admit(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Verdict {
+pub(super) fn admit(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> AdmissionResult {
     component::of(attributes.user).try_for_each(|Component { component, node }| {
         let write = Write { node, attributes, object, view };
         match (component, attributes.kind.group.as_str(), attributes.kind.plural.as_str()) {
@@ -44,12 +44,12 @@ struct Write<'a> {
 }
 
 impl Write<'_> {
-    fn refuse(&self, why: &str) -> Verdict {
+    fn refuse(&self, why: &str) -> AdmissionResult {
         let (user, node) = (&self.attributes.user.name, go::quote(self.node));
         Err(self.attributes.forbidden(self.object, format!("{user} can only {why} of node {node}")))
     }
 
-    fn require(&self, holds: bool, why: &str) -> Verdict {
+    fn require(&self, holds: bool, why: &str) -> AdmissionResult {
         if holds && !self.node.is_empty() { Ok(()) } else { self.refuse(why) }
     }
 
@@ -60,7 +60,7 @@ impl Write<'_> {
     }
 
     /// Allows the node's own EndpointSlices of the DNS Service, which only pods of the node use.
-    fn slice(&self) -> Verdict {
+    fn slice(&self) -> AdmissionResult {
         let names = ["", "-ipv6"].map(|family| format!("{SERVICE}-{}{family}", self.node));
         self.require(self.is_named("kube-system", &names), "write the EndpointSlices of kube-dns")?;
         if self.attributes.operation == Operation::Delete {
@@ -79,14 +79,14 @@ impl Write<'_> {
         self.require(items(self.object, "endpoints").iter().all(is_own), "publish endpoints with addresses and hints")
     }
 
-    fn lease(&self) -> Verdict {
+    fn lease(&self) -> AdmissionResult {
         let is_own = self.is_named(LEASES, &[format!("load-balancer-{}", self.node)]);
         let is_held =
             self.attributes.operation == Operation::Delete || text(spec(self.object), "holderIdentity") == self.node;
         self.require(is_own && is_held, "write the load balancer's Lease")
     }
 
-    fn volume(&self) -> Verdict {
+    fn volume(&self) -> AdmissionResult {
         match (self.attributes.operation, self.attributes.old) {
             (Operation::Create, _) => {
                 self.require(self.is_own_volume(self.object), "create local volumes")?;

@@ -7,7 +7,7 @@ use apimachinery::status::{GroupName, Status};
 
 use super::super::Operation;
 use super::super::pods::{is_mirror, items, references_config_maps, references_secrets, spec, text};
-use super::{Asked, Verdict};
+use super::{AdmissionResult, KubeletRequest};
 
 /// Volume types that need nothing from the API server.
 const LOCAL_VOLUMES: &[&str] = &[
@@ -53,8 +53,8 @@ const API_SOURCES: &[(&str, &str)] = &[
     ("podCertificate", "podcertificates"),
 ];
 
-impl Asked<'_> {
-    pub(super) fn pod(&self) -> Verdict {
+impl KubeletRequest<'_> {
+    pub(super) fn pod(&self) -> AdmissionResult {
         let node = self.quoted();
         match self.attributes.operation {
             Operation::Create => self.new_pod(),
@@ -69,7 +69,7 @@ impl Asked<'_> {
         }
     }
 
-    fn new_pod(&self) -> Verdict {
+    fn new_pod(&self) -> AdmissionResult {
         let (pod, node) = (self.object, self.quoted());
         if !is_mirror(pod) {
             return self.refuse(format!(
@@ -87,7 +87,7 @@ impl Asked<'_> {
     }
 
     /// Requires that the node owns the mirror pod, so that the garbage collector deletes it with the node.
-    fn owner(&self) -> Verdict {
+    fn owner(&self) -> AdmissionResult {
         let node = self.quoted();
         let owners: Vec<_> = Meta::of(self.object).owner_references().collect();
         let owner = match owners.as_slice() {
@@ -117,7 +117,7 @@ impl Asked<'_> {
         self.require(have == given, &format!("node {} UID mismatch: expected {given} got {have}", self.node))
     }
 
-    pub(super) fn pod_status(&self) -> Verdict {
+    pub(super) fn pod_status(&self) -> AdmissionResult {
         let node = self.quoted();
         let (Operation::Update, Some(old)) = (self.attributes.operation, self.attributes.old) else {
             return self.refuse(format!("unexpected operation {}", go::quote(self.attributes.operation.word())));
@@ -142,7 +142,7 @@ impl Asked<'_> {
         Ok(())
     }
 
-    pub(super) fn eviction(&self) -> Verdict {
+    pub(super) fn eviction(&self) -> AdmissionResult {
         if self.attributes.operation != Operation::Create {
             return self.refuse(format!("unexpected operation {}", self.attributes.operation.word()));
         }

@@ -9,10 +9,10 @@ use auth::node::audience::{self, Source};
 use auth::{Resource, Target};
 
 use super::super::pods::{spec, text};
-use super::{Asked, Verdict};
+use super::{AdmissionResult, KubeletRequest};
 
-impl Asked<'_> {
-    pub(super) fn token(&self) -> Verdict {
+impl KubeletRequest<'_> {
+    pub(super) fn token(&self) -> AdmissionResult {
         let bound = &self.object["spec"]["boundObjectRef"];
         let (name, uid) = (text(bound, "name"), text(bound, "uid"));
         if text(bound, "apiVersion") != "v1" || text(bound, "kind") != "Pod" || name.is_empty() {
@@ -36,7 +36,7 @@ impl Asked<'_> {
         self.token_audience(&pod)
     }
 
-    fn token_audience(&self, pod: &Value) -> Verdict {
+    fn token_audience(&self, pod: &Value) -> AdmissionResult {
         let audience = match audience::requested(self.object) {
             Ok(audience) => audience,
             Err(error) => return self.refuse(error),

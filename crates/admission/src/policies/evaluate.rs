@@ -7,13 +7,13 @@ use std::sync::Arc;
 use api_registry::conversion::from_stored;
 use apimachinery::Value;
 use cel::cost::limits::{OUT_OF_BUDGET, PER_CALL, PER_OBJECT};
-use cel::{Authorizer, Failure, Host, Meter, Val, Variables};
+use cel::{Authorizer, ExpressionContext, Failure, Meter, Val, Variables};
 
 use super::program::{Expression, Program};
-use crate::{Attributes, Seen};
+use crate::{Attributes, VersionedKind};
 
 /// The inputs of expressions, in the version that the policy matches.
-pub struct Given {
+pub struct ExpressionInputs {
     pub object: Value,
     pub old: Value,
     pub request: Value,
@@ -21,14 +21,14 @@ pub struct Given {
     pub params: Value,
 }
 
-impl Given {
+impl ExpressionInputs {
     /// Collects the inputs of a request.
     pub fn of(
         attributes: &Attributes<'_>,
         object: &Value,
         namespace: Option<&Value>,
         params: Option<Value>,
-        seen: Seen<'_>,
+        seen: VersionedKind<'_>,
     ) -> Self {
         Self {
             object: shown(attributes, object, seen),
@@ -41,7 +41,7 @@ impl Given {
     }
 }
 
-fn shown(attributes: &Attributes<'_>, object: &Value, seen: Seen<'_>) -> Value {
+fn shown(attributes: &Attributes<'_>, object: &Value, seen: VersionedKind<'_>) -> Value {
     let mut object = object.clone();
     if !object.is_null() && attributes.part().is_none() {
         from_stored(&mut object, seen.kind, seen.version);
@@ -50,7 +50,7 @@ fn shown(attributes: &Attributes<'_>, object: &Value, seen: Seen<'_>) -> Value {
 }
 
 /// Returns the AdmissionRequest without its objects. CONNECT has no options.
-fn request(attributes: &Attributes<'_>, seen: Seen<'_>) -> Value {
+fn request(attributes: &Attributes<'_>, seen: VersionedKind<'_>) -> Value {
     let mut request = attributes.admission_request(seen, attributes.uid);
     if let (Value::Object(fields), true) = (&mut request, attributes.options.is_null()) {
         fields.remove("options");
@@ -70,10 +70,10 @@ impl<'a> Scope<'a> {
     /// Creates the variables of a program for a request.
     pub fn new(
         program: &'a Program,
-        given: &'a Given,
+        given: &'a ExpressionInputs,
         attributes: &Attributes<'_>,
         authorizer: &Arc<dyn Authorizer>,
-        host: Host,
+        host: ExpressionContext,
     ) -> Result<Self, Failure> {
         let about = Val::resource_check(authorizer.clone(), |check| {
             check.group = attributes.kind.group.as_str().into();

@@ -12,7 +12,7 @@ use crate::pods::{items, text};
 
 /// A kind in the version in which a matcher sees its objects.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct VersionedKind<'a> {
     /// The request's kind, or an equivalent kind with the same objects.
     pub kind: &'a Kind,
     pub version: &'a Version,
@@ -28,7 +28,7 @@ pub fn matches<'a>(
     attributes: &Attributes<'a>,
     object: &Value,
     namespace: Option<&Value>,
-) -> Option<Seen<'a>> {
+) -> Option<VersionedKind<'a>> {
     if !selects_namespace(constraints, attributes, object, namespace)
         || !selects_object(constraints, attributes, object)
     {
@@ -84,11 +84,12 @@ pub fn by_rules<'a>(
     attributes: &Attributes<'a>,
     object: &Value,
     equivalent: bool,
-) -> Option<Seen<'a>> {
-    let fits = |seen: &Seen<'_>| rules.iter().any(|rule| rule_matches(rule, attributes, object, seen));
+) -> Option<VersionedKind<'a>> {
+    let fits = |seen: &VersionedKind<'_>| rules.iter().any(|rule| rule_matches(rule, attributes, object, seen));
     Some(attributes.as_asked()).filter(&fits).or_else(|| {
         let kinds = [Some(attributes.kind), twin(attributes.kind)].into_iter().flatten();
-        let mut others = kinds.flat_map(|kind| kind.versions.iter().map(move |version| Seen { kind, version }));
+        let mut others =
+            kinds.flat_map(|kind| kind.versions.iter().map(move |version| VersionedKind { kind, version }));
         if equivalent { others.find(&fits) } else { None }
     })
 }
@@ -102,7 +103,7 @@ fn twin(kind: &Kind) -> Option<&'static Kind> {
     BUILT_IN.iter().find(is_twin).map(|kind| &**kind)
 }
 
-fn rule_matches(rule: &Value, attributes: &Attributes<'_>, object: &Value, seen: &Seen<'_>) -> bool {
+fn rule_matches(rule: &Value, attributes: &Attributes<'_>, object: &Value, seen: &VersionedKind<'_>) -> bool {
     let any = |field: &str, word: &str| {
         items(rule, field).iter().any(|have| matches!(have.as_str(), Some(have) if have == "*" || have == word))
     };

@@ -10,17 +10,17 @@ use apimachinery::meta::Meta;
 use apimachinery::patch::json::Patch as JsonPatch;
 use apimachinery::status::{Reason, Status};
 use apimachinery::{Schema, Value, apply};
-use cel::{Host, Val};
+use cel::{ExpressionContext, Val};
 
-use super::evaluate::{Given, Scope, conditions_hold};
+use super::evaluate::{ExpressionInputs, Scope, conditions_hold};
 use super::program::{Program, Programs};
 use super::{Bound, fails_closed, in_force, is_exempt, matching, params};
-use crate::measure::{Check, Measured, Policies};
+use crate::measure::{Check, Measurement, Policies};
 use crate::pods::{spec, text};
 use crate::reinvocation::{Again, Reinvocation};
-use crate::{Attributes, Notes, Operation, Plugin, Seen, View};
+use crate::{Attributes, Notes, Operation, Plugin, VersionedKind, View};
 
-const HOST: Host = Host::MutatingPolicy;
+const HOST: ExpressionContext = ExpressionContext::MutatingPolicy;
 
 #[derive(Default)]
 pub struct MutatingAdmissionPolicy {
@@ -98,7 +98,7 @@ impl Request<'_> {
         &self,
         binding: &Value,
         params: Option<Value>,
-        seen: Seen<'_>,
+        seen: VersionedKind<'_>,
         object: &mut Value,
         round: &mut Reinvocation,
     ) -> Result<(), Status> {
@@ -108,13 +108,13 @@ impl Request<'_> {
         if !round.wants(&id) {
             return Ok(());
         }
-        let given = Given::of(self.attributes, object, self.namespace, params, seen);
+        let given = ExpressionInputs::of(self.attributes, object, self.namespace, params, seen);
         let began = self.view.reading();
         let made = self.mutate(given, object, seen);
         let took = self.view.reading().saturating_sub(began);
-        self.view.measured(Measured::Evaluation(took));
+        self.view.measured(Measurement::Evaluation(took));
         let refuses = made.is_err() && fails_closed(&self.bound.policy);
-        self.view.measured(Measured::Check(Check {
+        self.view.measured(Measurement::Check(Check {
             by: Policies::Mutating,
             policy: Meta::of(&self.bound.policy).name(),
             binding: Meta::of(binding).name(),
@@ -143,7 +143,7 @@ impl Request<'_> {
     }
 
     /// Runs the mutations of the policy sequentially; each sees the result of the previous one.
-    fn mutate(&self, mut given: Given, object: &Value, seen: Seen<'_>) -> Result<Value, String> {
+    fn mutate(&self, mut given: ExpressionInputs, object: &Value, seen: VersionedKind<'_>) -> Result<Value, String> {
         let authorizer = self.view.authorizer(self.attributes.user);
         let part = self.attributes.part();
         let schema = part.and_then(api::catalogue::schema).unwrap_or_else(|| seen.version.schema());

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use apimachinery::Value;
 use apimachinery::meta::Meta;
-use cel::{Compiled, Env, Host, Type};
+use cel::{Compiled, Env, ExpressionContext, Type};
 
 use crate::View;
-use crate::measure::Measured;
+use crate::measure::Measurement;
 use crate::pods::{items, spec, text};
 
 /// An expression: its source and its compilation result.
@@ -41,7 +41,7 @@ pub struct Programs(Mutex<BTreeMap<String, (String, Arc<Program>)>>);
 
 impl Programs {
     /// Returns the compiled policy; compiles it if it has changed.
-    pub fn of(&self, policy: &Value, host: Host, view: &dyn View) -> Arc<Program> {
+    pub fn of(&self, policy: &Value, host: ExpressionContext, view: &dyn View) -> Arc<Program> {
         let meta = Meta::of(policy);
         let mut kept = self.0.lock().expect("compiling does not panic");
         if let Some((version, program)) = kept.get(meta.uid())
@@ -51,7 +51,7 @@ impl Programs {
         }
         let began = view.reading();
         let program = Arc::new(Program::compile(policy, host));
-        view.measured(Measured::Compilation(view.reading().saturating_sub(began)));
+        view.measured(Measurement::Compilation(view.reading().saturating_sub(began)));
         kept.insert(meta.uid().to_owned(), (meta.resource_version().to_owned(), program.clone()));
         program
     }
@@ -67,7 +67,7 @@ impl Programs {
 }
 
 impl Program {
-    fn compile(policy: &Value, host: Host) -> Self {
+    fn compile(policy: &Value, host: ExpressionContext) -> Self {
         // Stored expressions are compiled in the `stored` environment: a newer server may have accepted them.
         let plain = host.env_set().stored;
         let spec = spec(policy);

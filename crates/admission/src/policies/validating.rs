@@ -7,12 +7,12 @@ use apimachinery::field::Cause;
 use apimachinery::meta::Meta;
 use apimachinery::status::{Reason, Status};
 use apimachinery::{Value, json, value};
-use cel::{Host, Val};
+use cel::{ExpressionContext, Val};
 
-use super::evaluate::{Given, Scope, conditions_hold};
+use super::evaluate::{ExpressionInputs, Scope, conditions_hold};
 use super::program::{Program, Programs, Rule};
 use super::{Bound, fails_closed, in_force, is_exempt, matching, params};
-use crate::measure::{Check, Measured, Policies};
+use crate::measure::{Check, Measurement, Policies};
 use crate::pods::{items, spec, text};
 use crate::{Attributes, Notes, Plugin, View};
 
@@ -20,7 +20,7 @@ use crate::{Attributes, Notes, Plugin, View};
 const MESSAGE_BYTES_MAX: usize = 5 * 1024;
 /// Maximum length of an audit annotation from a `valueExpression`.
 const ANNOTATION_BYTES_MAX: usize = 10 * 1024;
-const HOST: Host = Host::ValidatingPolicy;
+const HOST: ExpressionContext = ExpressionContext::ValidatingPolicy;
 
 #[derive(Default)]
 pub struct ValidatingAdmissionPolicy {
@@ -102,11 +102,11 @@ impl ValidatingAdmissionPolicy {
                 }
             };
             for params in found {
-                let given = Given::of(attributes, object, namespace, params, seen);
+                let given = ExpressionInputs::of(attributes, object, namespace, params, seen);
                 let began = request.view.reading();
                 let denials = evaluate(request, &program, &given, name, notes);
                 let took = request.view.reading().saturating_sub(began);
-                request.view.measured(Measured::Evaluation(took));
+                request.view.measured(Measurement::Evaluation(took));
                 tell(request, binding, &denials, took);
                 act(bound, binding, denials, &mut first, notes);
             }
@@ -118,7 +118,7 @@ impl ValidatingAdmissionPolicy {
 /// Records the result in metrics.
 fn tell(request: &Request<'_>, binding: &Value, denials: &[Denial], took: Duration) {
     let check = |action: &'static str, failed: bool| {
-        request.view.measured(Measured::Check(Check {
+        request.view.measured(Measurement::Check(Check {
             by: Policies::Validating,
             policy: Meta::of(&request.bound.policy).name(),
             binding: Meta::of(binding).name(),
@@ -182,7 +182,7 @@ fn failure(policy: &str, binding: &str, actions: &[Value], denial: &Denial) -> S
 fn evaluate(
     request: &Request<'_>,
     program: &Arc<Program>,
-    given: &Given,
+    given: &ExpressionInputs,
     binding: &str,
     notes: &mut Notes,
 ) -> Vec<Denial> {

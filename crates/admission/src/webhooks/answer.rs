@@ -11,7 +11,7 @@ use crate::Notes;
 
 /// The response of a webhook.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answer {
+pub struct AdmissionResponse {
     allowed: bool,
     /// The Status of a rejection, possibly incomplete.
     result: Value,
@@ -32,7 +32,7 @@ pub enum Failure {
     Impossible(Box<Status>),
 }
 
-impl Answer {
+impl AdmissionResponse {
     /// Parses the response to a review.
     pub fn read(phase: Phase, version: ReviewVersion, review: &Review, answer: &Value) -> Result<Self, Failure> {
         verify(phase, version, review.uid(), answer)
@@ -87,7 +87,7 @@ impl Hook {
     }
 }
 
-fn verify(phase: Phase, version: ReviewVersion, uid: &str, answer: &Value) -> Result<Answer, String> {
+fn verify(phase: Phase, version: ReviewVersion, uid: &str, answer: &Value) -> Result<AdmissionResponse, String> {
     let response = answer.get("response").filter(|response| !response.is_null());
     let response = response.ok_or("webhook response was absent")?;
     let text = |field: &str| response.str_at(&[field]).unwrap_or_default();
@@ -112,7 +112,7 @@ fn verify(phase: Phase, version: ReviewVersion, uid: &str, answer: &Value) -> Re
     };
     let (patch, patch_type) = patch_of(phase, version, response)?;
     let strings = |field: &str| response.get(field).and_then(Value::as_object).into_iter().flat_map(Object::iter);
-    Ok(Answer {
+    Ok(AdmissionResponse {
         allowed,
         result: response.get("status").cloned().unwrap_or_default(),
         patch,

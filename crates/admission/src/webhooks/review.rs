@@ -4,7 +4,7 @@ use api_registry::options::{DeleteOptions, Propagation, WriteOptions};
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::{Object, Value, value};
 
-use super::{Failure, Hook, Seen};
+use super::{Failure, Hook, VersionedKind};
 use crate::Attributes;
 use crate::pods::items;
 
@@ -28,7 +28,7 @@ pub struct Review {
 
 impl Review {
     /// Creates the review of a write. The objects must already be in the matched version.
-    pub fn of(attributes: &Attributes<'_>, seen: Seen<'_>, uid: &str, object: Value, old: Value) -> Self {
+    pub fn of(attributes: &Attributes<'_>, seen: VersionedKind<'_>, uid: &str, object: Value, old: Value) -> Self {
         Self { request: attributes.admission_request(seen, uid), object, old }
     }
 

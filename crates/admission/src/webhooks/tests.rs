@@ -144,7 +144,7 @@ fn outcome(phase: Phase, response: &str) -> String {
     let hook = hook(r#"{"name": "h.example.com"}"#);
     let answer = json::parse(response.as_bytes()).unwrap();
     let mut notes = Notes::default();
-    let read = Answer::read(phase, ReviewVersion::V1, &review, &answer);
+    let read = AdmissionResponse::read(phase, ReviewVersion::V1, &review, &answer);
     let taken = read.and_then(|answer| answer.take(&hook, &mut notes));
     match taken {
         Ok(patch) => format!("patch: {}, {notes:?}", patch.is_some()),

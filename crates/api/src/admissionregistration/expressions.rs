@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use apimachinery::{At, Errors, Value};
-use cel::{EnvSet, Host, Type};
+use cel::{EnvSet, ExpressionContext, Type};
 
 /// Optional variables and types available to an expression, in addition to the objects and the request.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ impl<'a> Expressions<'a> {
         EnvSet::default().map(|mut env| {
             env = env.with_variable("object", Type::Dyn).with_variable("oldObject", Type::Dyn);
             for variable in ["namespaceObject", "request"] {
-                if let Some(schema) = Host::MatchConditions.schema(variable) {
+                if let Some(schema) = ExpressionContext::MatchConditions.schema(variable) {
                     let set = env.add_types(cel::schema::TypeSet::Static(schema.types()));
                     env = env.with_object(variable, set, schema.id(), false);
                 }

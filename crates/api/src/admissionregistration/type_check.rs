@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use apimachinery::schema::structural::Structural;
 use apimachinery::{At, GroupVersionKind, Object, Value, value};
 use cel::schema::TypeSet;
-use cel::{Env, EnvSet, Host, Type};
+use cel::{Env, EnvSet, ExpressionContext, Type};
 
 use crate::kind::{Kind, Shape, Version};
 
@@ -37,14 +37,14 @@ static METADATA: LazyLock<Value> = LazyLock::new(|| {
 
 /// A kind as a policy refers to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Called<'a> {
+pub enum KindRef<'a> {
     /// The resource name of URLs: `deployments`.
     Plural(&'a str),
     /// The kind of objects: `Deployment`.
     Kind(&'a str),
 }
 
-impl Called<'_> {
+impl KindRef<'_> {
     /// Whether this reference names the kind.
     pub fn is(&self, plural: &str, kind: &str) -> bool {
         match self {
@@ -55,10 +55,10 @@ impl Called<'_> {
 }
 
 /// Looks up a kind by API group and reference.
-pub type Find<'f> = &'f dyn Fn(&str, Called<'_>) -> Option<Arc<Kind>>;
+pub type Find<'f> = &'f dyn Fn(&str, KindRef<'_>) -> Option<Arc<Kind>>;
 
 /// A kind with the version in which it is matched.
-struct Matched {
+struct MatchedKind {
     name: GroupVersionKind,
     kind: Arc<Kind>,
 }
@@ -88,10 +88,10 @@ pub fn warnings(policy: &Value, find: Find<'_>) -> Vec<Value> {
 }
 
 /// Compiles an expression for objects of type `ty` and returns the compilation error.
-fn doubt(spec: &At<'_>, ty: &Matched, params: Option<&Matched>, expression: &str) -> Option<String> {
+fn doubt(spec: &At<'_>, ty: &MatchedKind, params: Option<&MatchedKind>, expression: &str) -> Option<String> {
     let mut env = EnvSet::default().stored;
     for variable in ["namespaceObject", "request"] {
-        if let Some(schema) = Host::MatchConditions.schema(variable) {
+        if let Some(schema) = ExpressionContext::MatchConditions.schema(variable) {
             let set = env.add_types(TypeSet::Static(schema.types()));
             env = env.with_object(variable, set, schema.id(), false);
         }
@@ -113,7 +113,7 @@ fn doubt(spec: &At<'_>, ty: &Matched, params: Option<&Matched>, expression: &str
 }
 
 /// Adds variables that hold objects of a kind. Returns `None` if the kind has no such version.
-fn with_objects(mut env: Env, names: &[&str], of: &Matched) -> Option<Env> {
+fn with_objects(mut env: Env, names: &[&str], of: &MatchedKind) -> Option<Env> {
     match &version_of(&of.kind, &of.name.version)?.shape {
         Shape::BuiltIn(schema) => Some(names.iter().fold(env, |env, name| env.with_builtin(name, *schema))),
         Shape::Custom(..) => {
@@ -139,8 +139,8 @@ fn version_of<'k>(kind: &'k Kind, name: &str) -> Option<&'k Version> {
 }
 
 /// Returns the kinds that the rules name explicitly, sorted by group, version and kind. Wildcards are skipped.
-fn types_to_check(spec: &At<'_>, find: Find<'_>) -> Vec<Matched> {
-    let mut types: Vec<Matched> = Vec::new();
+fn types_to_check(spec: &At<'_>, find: Find<'_>) -> Vec<MatchedKind> {
+    let mut types: Vec<MatchedKind> = Vec::new();
     let constraints = spec.get("matchConstraints");
     'rules: for rule in constraints.get("resourceRules").items() {
         let [groups, versions] = ["apiGroups", "apiVersions"].map(|field| named(&rule.get(field)));
@@ -151,11 +151,11 @@ fn types_to_check(spec: &At<'_>, find: Find<'_>) -> Vec<Matched> {
         resources.sort_unstable();
         let mut count = 0;
         for (group, version, resource) in product(&groups, &versions, &resources) {
-            let found = find(group, Called::Plural(resource));
+            let found = find(group, KindRef::Plural(resource));
             let Some(kind) = found.filter(|kind| version_of(kind, version).is_some()) else { continue };
             let name = kind.gvk(version);
             if !types.iter().any(|have| have.name == name) {
-                types.push(Matched { name, kind });
+                types.push(MatchedKind { name, kind });
             }
             count += 1;
             if count == TYPES_MAX {
@@ -163,7 +163,7 @@ fn types_to_check(spec: &At<'_>, find: Find<'_>) -> Vec<Matched> {
             }
         }
     }
-    let order = |one: &Matched| (one.name.group.clone(), one.name.version.clone(), one.name.kind.clone());
+    let order = |one: &MatchedKind| (one.name.group.clone(), one.name.version.clone(), one.name.kind.clone());
     types.sort_by_key(order);
     types
 }
@@ -185,11 +185,11 @@ fn named<'a>(list: &At<'a>) -> Option<Vec<&'a str>> {
     (!names.iter().any(|name| name.contains('*'))).then_some(names)
 }
 
-fn params_of(spec: &At<'_>, find: Find<'_>) -> Option<Matched> {
+fn params_of(spec: &At<'_>, find: Find<'_>) -> Option<MatchedKind> {
     let param = spec.get("paramKind");
     let name = GroupVersionKind::parse(param.get("apiVersion").str(), param.get("kind").str()).ok()?;
-    let kind = find(&name.group, Called::Kind(&name.kind))?;
-    version_of(&kind, &name.version).is_some().then_some(Matched { name, kind })
+    let kind = find(&name.group, KindRef::Kind(&name.kind))?;
+    version_of(&kind, &name.version).is_some().then_some(MatchedKind { name, kind })
 }
 
 #[cfg(test)]
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
     use crate::apiextensions::custom_resource::kind_of;
 
-    fn find(group: &str, called: Called<'_>) -> Option<Arc<Kind>> {
+    fn find(group: &str, called: KindRef<'_>) -> Option<Arc<Kind>> {
         let is = |kind: &Arc<Kind>| kind.group == group && called.is(&kind.plural, &kind.kind);
         crate::kinds::all().into_iter().chain([Arc::new(kind_of(&widgets()).unwrap())]).find(is)
     }

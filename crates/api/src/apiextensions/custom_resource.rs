@@ -18,7 +18,7 @@ use apimachinery::{At, GroupVersion, GroupVersionKind, Schema, Str, Value, value
 
 use crate::catalogue;
 use crate::kind::{
-    Kind, Persistence, ReplicaPaths, Selectable, Selected, Shape, Subresource, SubresourceAction, Verb, Version,
+    FieldExtractor, Kind, Persistence, ReplicaPaths, Selectable, Shape, Subresource, SubresourceAction, Verb, Version,
     name_column,
 };
 use crate::version_priority::version_priority;
@@ -236,7 +236,7 @@ fn selectable_of(version: &At<'_>) -> Vec<Selectable> {
     let fields = version.get("selectableFields");
     let selectable = fields.items().filter_map(|field| {
         let path = field.get("jsonPath");
-        let value = Selected::Path(JsonPath::parse(path.str()).ok()?);
+        let value = FieldExtractor::Path(JsonPath::parse(path.str()).ok()?);
         Some(Selectable { name: path.str().trim_start_matches('.').into(), value })
     });
     selectable.collect()

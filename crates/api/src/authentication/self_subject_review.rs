@@ -1,6 +1,6 @@
 //! SelfSubjectReview: returns the user of the request.
 
-use crate::kind::{Kind, Question};
+use crate::kind::{Kind, VirtualKind};
 
 pub fn kind() -> Kind {
     Kind::question(
@@ -8,6 +8,6 @@ pub fn kind() -> Kind {
         "v1",
         "SelfSubjectReview",
         "selfsubjectreviews",
-        Question::SelfSubjectReview,
+        VirtualKind::SelfSubjectReview,
     )
 }

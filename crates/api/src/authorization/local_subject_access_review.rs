@@ -5,7 +5,7 @@ use std::sync::Arc;
 use apimachinery::meta::Scope;
 
 use super::reviews::Review;
-use crate::kind::{Kind, Question};
+use crate::kind::{Kind, VirtualKind};
 
 pub fn kind() -> Kind {
     Kind {
@@ -16,7 +16,7 @@ pub fn kind() -> Kind {
             "v1",
             "LocalSubjectAccessReview",
             "localsubjectaccessreviews",
-            Question::LocalSubjectAccessReview,
+            VirtualKind::LocalSubjectAccessReview,
         )
     }
 }

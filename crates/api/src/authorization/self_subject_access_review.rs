@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::reviews::Review;
-use crate::kind::{Kind, Question};
+use crate::kind::{Kind, VirtualKind};
 
 pub fn kind() -> Kind {
     Kind {
@@ -13,7 +13,7 @@ pub fn kind() -> Kind {
             "v1",
             "SelfSubjectAccessReview",
             "selfsubjectaccessreviews",
-            Question::SelfSubjectAccessReview,
+            VirtualKind::SelfSubjectAccessReview,
         )
     }
 }

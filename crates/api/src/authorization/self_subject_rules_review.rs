@@ -1,6 +1,6 @@
 //! SelfSubjectRulesReview: lists the actions that the requesting user may perform in a namespace.
 
-use crate::kind::{Kind, Question};
+use crate::kind::{Kind, VirtualKind};
 
 pub fn kind() -> Kind {
     Kind::question(
@@ -8,6 +8,6 @@ pub fn kind() -> Kind {
         "v1",
         "SelfSubjectRulesReview",
         "selfsubjectrulesreviews",
-        Question::SelfSubjectRulesReview,
+        VirtualKind::SelfSubjectRulesReview,
     )
 }

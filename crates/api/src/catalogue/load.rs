@@ -35,11 +35,11 @@ type Packages = HashMap<&'static str, &'static str>;
 #[derive(Clone, Copy)]
 struct Declaration {
     name: Name,
-    what: What,
+    what: DeclarationKind,
 }
 
 #[derive(Clone, Copy)]
-enum What {
+enum DeclarationKind {
     String,
     Special,
     Named(&'static str),
@@ -67,10 +67,10 @@ fn declarations(text: &'static str) -> (Vec<Declaration>, Packages, Vec<(GroupVe
                 kinds.extend(lines.lines().map(|line| kind(said, line)));
                 continue;
             }
-            "string" => What::String,
-            "special" => What::Special,
-            "named" => What::Named(more),
-            "struct" => What::Struct { atomic: more == "atomic", fields: body(&mut rest) },
+            "string" => DeclarationKind::String,
+            "special" => DeclarationKind::Special,
+            "named" => DeclarationKind::Named(more),
+            "struct" => DeclarationKind::Struct { atomic: more == "atomic", fields: body(&mut rest) },
             _ => {
                 assert!(line.starts_with('#'), "{BROKEN}: {line}");
                 continue;
@@ -126,8 +126,8 @@ impl Loader {
             let id = loader.types.add(Type::new("", Shape::Any));
             loader.names.insert(declaration.name, id);
             match declaration.what {
-                What::Struct { fields, .. } => drop(loader.structs.insert(id, (declaration.name.0, fields))),
-                What::Named(text) if text.ends_with(" wrapped") => loader.wrapped.push(id),
+                DeclarationKind::Struct { fields, .. } => drop(loader.structs.insert(id, (declaration.name.0, fields))),
+                DeclarationKind::Named(text) if text.ends_with(" wrapped") => loader.wrapped.push(id),
                 _ => {}
             }
         }
@@ -149,13 +149,13 @@ impl Loader {
     fn define(&mut self, id: TypeId, declaration: &Declaration) {
         let (package, name) = declaration.name;
         let shape = match declaration.what {
-            What::String => Shape::String,
-            What::Special => self.special(package, name),
-            What::Named(text) => {
+            DeclarationKind::String => Shape::String,
+            DeclarationKind::Special => self.special(package, name),
+            DeclarationKind::Named(text) => {
                 let made = self.ty(package, text.split(' ').next().expect("a split has a first part"));
                 self.types.schema(made).shape().clone()
             }
-            What::Struct { atomic, fields } => self.structure(package, fields, atomic),
+            DeclarationKind::Struct { atomic, fields } => self.structure(package, fields, atomic),
         };
         self.types.set(id, Type::new(go_name(package, name), shape));
     }

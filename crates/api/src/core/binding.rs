@@ -6,13 +6,13 @@ use apimachinery::field::Error;
 use apimachinery::meta::Scope;
 use apimachinery::{At, Errors, Value};
 
-use crate::kind::{Context, Kind, Question, Rules};
+use crate::kind::{Context, Kind, Rules, VirtualKind};
 
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Namespaced,
         rules: Arc::new(Binding),
-        ..Kind::question("", "v1", "Binding", "bindings", Question::Binding)
+        ..Kind::question("", "v1", "Binding", "bindings", VirtualKind::Binding)
     }
 }
 

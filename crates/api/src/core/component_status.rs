@@ -3,13 +3,13 @@
 use apimachinery::Value;
 
 use crate::field_rules::column;
-use crate::kind::{Kind, Question, Verb, name_column, names};
+use crate::kind::{Kind, Verb, VirtualKind, name_column, names};
 
 pub fn kind() -> Kind {
     let mut kind = Kind {
         short_names: names(&["cs"]),
         verbs: &[Verb::Get, Verb::List],
-        ..Kind::question("", "v1", "ComponentStatus", "componentstatuses", Question::ComponentStatus)
+        ..Kind::question("", "v1", "ComponentStatus", "componentstatuses", VirtualKind::ComponentStatus)
     }
     .with_columns(&[
         name_column(),

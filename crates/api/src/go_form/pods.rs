@@ -5,7 +5,7 @@ mod types;
 use apimachinery::{Object, Value, go};
 
 use super::diff;
-use types::{Field, Holds};
+use types::{Field, FieldType};
 
 /// Prints a value of the internal type `of` on one line.
 pub(crate) fn print(of: &str, value: &Value) -> String {
@@ -66,7 +66,7 @@ impl Printer<'_> {
         let object = value.as_object();
         let fields = types::fields(of).filter_map(|field| {
             let found = object.and_then(|object| find(object, &field)).filter(|value| !value.is_null());
-            let may_be_absent = matches!(field.holds, Holds::Shared | Holds::Metadata);
+            let may_be_absent = matches!(field.holds, FieldType::Shared | FieldType::Metadata);
             (found.is_some() || !may_be_absent).then_some((field, found))
         });
         self.list('{', '}', depth, fields, |printer, (field, found), depth| {
@@ -78,20 +78,20 @@ impl Printer<'_> {
 
     fn field(&mut self, field: &Field, found: Option<&Value>, old: &Value, depth: usize) {
         match (field.holds, found) {
-            (Holds::Struct, found) => self.structure(field.of, found.unwrap_or(&Value::Null), old, depth),
-            (Holds::Pointer, Some(found)) => self.structure(field.of, found, old, depth),
-            (Holds::List, Some(Value::Array(items))) => {
+            (FieldType::Struct, found) => self.structure(field.of, found.unwrap_or(&Value::Null), old, depth),
+            (FieldType::Pointer, Some(found)) => self.structure(field.of, found, old, depth),
+            (FieldType::List, Some(Value::Array(items))) => {
                 self.list('[', ']', depth, items.iter().enumerate(), |printer, (index, item), depth| {
                     printer.structure(field.of, item, &old[index], depth);
                 });
             }
-            (Holds::List | Holds::Nullable, None) if old.as_array().is_some() => self.out.push_str("[]"),
-            (Holds::Nullable, None) if old.as_object().is_some() => self.out.push_str("{}"),
+            (FieldType::List | FieldType::Nullable, None) if old.as_array().is_some() => self.out.push_str("[]"),
+            (FieldType::Nullable, None) if old.as_object().is_some() => self.out.push_str("{}"),
             (_, Some(found)) => self.plain(found, depth),
-            (Holds::Text, None) => self.out.push_str("\"\""),
-            (Holds::Number, None) => self.out.push('0'),
-            (Holds::Bool, None) => self.out.push_str("false"),
-            (Holds::Quantity, None) => self.out.push_str("\"0\""),
+            (FieldType::Text, None) => self.out.push_str("\"\""),
+            (FieldType::Number, None) => self.out.push('0'),
+            (FieldType::Bool, None) => self.out.push_str("false"),
+            (FieldType::Quantity, None) => self.out.push_str("\"0\""),
             (_, None) => self.out.push_str("null"),
         }
     }
@@ -151,7 +151,7 @@ impl Printer<'_> {
 fn find<'a>(object: &'a Object, field: &Field) -> Option<&'a Value> {
     match field.json {
         Some(json) => object.get(json),
-        None if field.holds == Holds::Metadata => object.get("metadata")?.get(field.name),
+        None if field.holds == FieldType::Metadata => object.get("metadata")?.get(field.name),
         None => object.iter().find(|(key, _)| key.eq_ignore_ascii_case(field.name)).map(|(_, value)| value),
     }
 }

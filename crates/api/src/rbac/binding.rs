@@ -4,7 +4,7 @@ use apimachinery::field::Error;
 use apimachinery::table::Column;
 use apimachinery::{At, Errors, GroupVersionKind, Value, names};
 
-use super::{GROUP, Reach};
+use super::{GROUP, RoleScope};
 use crate::catalogue;
 use crate::field_rules::{column, default_empty_to, items_mut, path_segment, wide_column};
 use crate::go_form;
@@ -23,7 +23,7 @@ pub fn default(object: &mut Value) {
 }
 
 /// Validates a binding to a role of one of the kinds in `roles`.
-pub fn validate(object: &Value, roles: &[&str], reach: Reach, errors: &mut Errors) {
+pub fn validate(object: &Value, roles: &[&str], reach: RoleScope, errors: &mut Errors) {
     let root = At::root(object);
     let role = root.get("roleRef");
     if role.get("apiGroup").str() != GROUP {
@@ -69,7 +69,7 @@ pub fn columns() -> Vec<Column> {
     ]
 }
 
-fn validate_subject(subject: &At<'_>, reach: Reach, errors: &mut Errors) {
+fn validate_subject(subject: &At<'_>, reach: RoleScope, errors: &mut Errors) {
     let (name, group) = (subject.get("name"), subject.get("apiGroup"));
     if name.is_empty() {
         errors.push(name.required(""));
@@ -86,7 +86,7 @@ fn validate_subject(subject: &At<'_>, reach: Reach, errors: &mut Errors) {
                 errors.extend(wrong.into_iter().map(|wrong| Error::invalid(name.path(), name.str(), wrong)));
             }
             belongs_to("", errors);
-            if reach == Reach::Cluster && subject.get("namespace").is_empty() {
+            if reach == RoleScope::Cluster && subject.get("namespace").is_empty() {
                 errors.push(subject.get("namespace").required(""));
             }
         }

@@ -6,7 +6,7 @@ use apimachinery::field::Error;
 use apimachinery::meta::{Scope, name_is_path_segment};
 use apimachinery::{At, Errors, Value, labels};
 
-use super::Reach;
+use super::RoleScope;
 use crate::field_rules::label_selector;
 use crate::kind::{Context, Kind, Rules, UpdateChecks};
 
@@ -27,7 +27,7 @@ struct ClusterRole;
 impl Rules for ClusterRole {
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
         let root = At::root(object);
-        super::rules(&root, Reach::Cluster, errors);
+        super::rules(&root, RoleScope::Cluster, errors);
         let aggregation = root.get("aggregationRule");
         if aggregation.is_absent() {
             return;

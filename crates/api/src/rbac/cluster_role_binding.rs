@@ -5,7 +5,7 @@ use std::sync::Arc;
 use apimachinery::meta::{Scope, name_is_path_segment};
 use apimachinery::{Errors, Value};
 
-use super::{Reach, binding};
+use super::{RoleScope, binding};
 use crate::kind::{Context, Kind, Rules, UpdateChecks};
 
 pub fn kind() -> Kind {
@@ -29,7 +29,7 @@ impl Rules for ClusterRoleBinding {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        binding::validate(object, &["ClusterRole"], Reach::Cluster, errors);
+        binding::validate(object, &["ClusterRole"], RoleScope::Cluster, errors);
     }
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {

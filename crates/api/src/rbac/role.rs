@@ -5,7 +5,7 @@ use std::sync::Arc;
 use apimachinery::meta::name_is_path_segment;
 use apimachinery::{At, Errors, Value};
 
-use super::Reach;
+use super::RoleScope;
 use crate::kind::{Context, Kind, Rules, UpdateChecks};
 
 pub fn kind() -> Kind {
@@ -23,6 +23,6 @@ struct Role;
 
 impl Rules for Role {
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        super::rules(&At::root(object), Reach::Namespace, errors);
+        super::rules(&At::root(object), RoleScope::Namespace, errors);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use apimachinery::meta::name_is_path_segment;
 use apimachinery::{Errors, Value};
 
-use super::{Reach, binding};
+use super::{RoleScope, binding};
 use crate::kind::{Context, Kind, Rules, UpdateChecks};
 
 pub fn kind() -> Kind {
@@ -28,7 +28,7 @@ impl Rules for RoleBinding {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        binding::validate(object, &["Role", "ClusterRole"], Reach::Namespace, errors);
+        binding::validate(object, &["Role", "ClusterRole"], RoleScope::Namespace, errors);
     }
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use apimachinery::field::Error;
 use apimachinery::{At, Errors, names};
 use cel::cost::limits::{SELECTOR, SELECTOR_LENGTH};
-use cel::{Host, Type};
+use cel::{ExpressionContext, Type};
 
 use crate::field_rules::{driver_name, looks};
 
@@ -217,7 +217,7 @@ fn expression(at: &At<'_>, errors: &mut Errors) {
         errors.push(Error::too_long(at.path(), SELECTOR_LENGTH));
         return;
     }
-    match Host::DeviceSelector.env_set().new.compile(at.str()) {
+    match ExpressionContext::DeviceSelector.env_set().new.compile(at.str()) {
         Err(findings) => errors.push(Error::invalid(at.path(), at.str(), format!("compilation failed: {findings}"))),
         Ok(compiled) => {
             let found = compiled.program.result_type();

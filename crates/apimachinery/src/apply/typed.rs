@@ -326,8 +326,8 @@ impl<'v> Index<'v> {
     }
 
     /// Returns the key of the item at `at` in the form used in messages.
-    pub(super) fn show(&self, at: usize) -> Shown<'_, 'v> {
-        Shown { index: self, at }
+    pub(super) fn show(&self, at: usize) -> KeyDisplay<'_, 'v> {
+        KeyDisplay { index: self, at }
     }
 }
 
@@ -338,12 +338,12 @@ pub(super) fn order_keys(a: &[&Value], b: &[&Value]) -> Ordering {
 
 /// Displays the key of an item.
 #[derive(Clone, Copy)]
-pub(super) struct Shown<'i, 'v> {
+pub(super) struct KeyDisplay<'i, 'v> {
     index: &'i Index<'v>,
     at: usize,
 }
 
-impl std::fmt::Display for Shown<'_, '_> {
+impl std::fmt::Display for KeyDisplay<'_, '_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let key = self.index.key(self.at);
         if self.index.names.is_empty() {

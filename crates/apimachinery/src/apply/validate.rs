@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::gotext;
-use super::typed::{Atom, Fields, Index, Items, Node, Scalar, Shown};
+use super::typed::{Atom, Fields, Index, Items, KeyDisplay, Node, Scalar};
 use crate::{Schema, Value};
 
 /// Maximum nesting depth: above the depth limit of the JSON parser, and small enough for any stack.
@@ -66,7 +66,7 @@ impl std::error::Error for Violations {}
 enum Trail<'a> {
     Root,
     Field(&'a Trail<'a>, &'a str),
-    Item(&'a Trail<'a>, Shown<'a, 'a>),
+    Item(&'a Trail<'a>, KeyDisplay<'a, 'a>),
     Index(&'a Trail<'a>, usize),
 }
 

@@ -97,7 +97,7 @@ pub struct Write<'a> {
 
 /// The result of an apply.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Applied {
+pub struct ApplyResult {
     /// The merged object with `managedFields`. Defaults are not applied yet.
     pub object: Value,
     /// Whether anything except `managedFields` differs from the live object.
@@ -149,7 +149,7 @@ pub enum Error {
 
 impl Write<'_> {
     /// Applies `config` to `live`; without `live` the object is created.
-    pub fn apply(&self, live: Option<&Value>, config: &Value, force: bool) -> Result<Applied, Error> {
+    pub fn apply(&self, live: Option<&Value>, config: &Value, force: bool) -> Result<ApplyResult, Error> {
         let kind = group_version_kind(config);
         if config.str_at(&["apiVersion"]) != Some(self.api_version) || config.str_at(&["kind"]) != Some(self.kind) {
             return Err(Error::WrongType(kind));
@@ -182,7 +182,7 @@ impl Write<'_> {
         if self.manager == last_applied::KUBECTL {
             last_applied::refresh(&mut object, config);
         }
-        Ok(Applied { object, changed })
+        Ok(ApplyResult { object, changed })
     }
 
     /// Updates the `managedFields` of an object that is about to be written as `new` by any operation except apply.

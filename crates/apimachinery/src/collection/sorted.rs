@@ -13,12 +13,12 @@ const CHUNK_MAX: usize = 128;
 const CHUNK_MIN: usize = CHUNK_MAX / 4;
 
 /// An item with a total order; inserting an equal item replaces the old one.
-pub trait Ordered: Clone {
+pub trait SortedItem: Clone {
     fn order(&self, other: &Self) -> Ordering;
 }
 
 #[derive(Clone)]
-pub struct Sorted<E> {
+pub struct SortedList<E> {
     chunks: Arc<Vec<Arc<Vec<E>>>>,
     len: usize,
 }
@@ -41,13 +41,13 @@ impl<'a, E> Iterator for Iter<'a, E> {
     }
 }
 
-impl<E> Default for Sorted<E> {
+impl<E> Default for SortedList<E> {
     fn default() -> Self {
         Self { chunks: Arc::default(), len: 0 }
     }
 }
 
-impl<E: Ordered> Sorted<E> {
+impl<E: SortedItem> SortedList<E> {
     pub fn len(&self) -> usize {
         self.len
     }

@@ -26,15 +26,15 @@ pub fn canonical(text: &str) -> Result<Option<Str>, Error> {
     Ok(Some(LENIENT.encode(bytes).into()))
 }
 
-struct Read {
+struct ScanResult {
     line_breaks: bool,
     /// The bits of the last digit beyond the last byte.
     spare_bits: u8,
 }
 
 /// Scans digits in groups of four, the last of which may be padded. The error is the offset that Go reports.
-fn scan(text: &[u8]) -> Result<Read, usize> {
-    let mut read = Read { line_breaks: false, spare_bits: 0 };
+fn scan(text: &[u8]) -> Result<ScanResult, usize> {
+    let mut read = ScanResult { line_breaks: false, spare_bits: 0 };
     let mut digits = 0;
     let mut last = 0;
     for (at, &byte) in text.iter().enumerate() {

@@ -42,10 +42,10 @@ pub enum Error {
 /// values.
 pub struct Frame<'a> {
     parent: Option<&'a Frame<'a>>,
-    step: Step<'a>,
+    step: FrameSegment<'a>,
 }
 
-pub enum Step<'a> {
+pub enum FrameSegment<'a> {
     Root,
     Field { field: &'a Field, owner: Schema<'a> },
     Key(&'a str),
@@ -53,9 +53,9 @@ pub enum Step<'a> {
 }
 
 impl<'a> Frame<'a> {
-    pub const ROOT: Frame<'static> = Frame { parent: None, step: Step::Root };
+    pub const ROOT: Frame<'static> = Frame { parent: None, step: FrameSegment::Root };
 
-    pub const fn step<'b>(&'b self, step: Step<'b>) -> Frame<'b>
+    pub const fn step<'b>(&'b self, step: FrameSegment<'b>) -> Frame<'b>
     where
         'a: 'b,
     {
@@ -66,17 +66,17 @@ impl<'a> Frame<'a> {
     where
         'a: 'b,
     {
-        self.step(Step::Field { field, owner })
+        self.step(FrameSegment::Field { field, owner })
     }
 
     /// Returns the path with indexes and keys: `spec.containers[0].name`.
     pub fn path(&self) -> String {
         let mut out = self.parent.map(Frame::path).unwrap_or_default();
         let name = match &self.step {
-            Step::Root => return out,
-            Step::Index(at) => return format!("{out}[{at}]"),
-            Step::Field { field, .. } => field.name.as_str(),
-            Step::Key(key) => key,
+            FrameSegment::Root => return out,
+            FrameSegment::Index(at) => return format!("{out}[{at}]"),
+            FrameSegment::Field { field, .. } => field.name.as_str(),
+            FrameSegment::Key(key) => key,
         };
         if !out.is_empty() {
             out.push('.');
@@ -109,7 +109,7 @@ impl<'a> Frame<'a> {
 
     fn innermost(&self) -> Option<Schema<'a>> {
         match &self.step {
-            Step::Field { owner, .. } => Some(*owner),
+            FrameSegment::Field { owner, .. } => Some(*owner),
             _ => self.parent.and_then(Frame::innermost),
         }
     }
@@ -117,7 +117,7 @@ impl<'a> Frame<'a> {
     /// Returns the field names only, including those of inlined Go structs.
     fn names(&self) -> String {
         let mut out = self.parent.map(Frame::names).unwrap_or_default();
-        if let Step::Field { field, .. } = &self.step {
+        if let FrameSegment::Field { field, .. } = &self.step {
             for name in field.inlined.iter().chain([&field.name]) {
                 if !out.is_empty() {
                     out.push('.');

@@ -1,6 +1,6 @@
 //! Parser of paths and templates.
 
-use super::{Node, Operator, ParseError, Slice, Step};
+use super::{Node, Operator, ParseError, Segment, Slice};
 use crate::{Str, Value, go};
 
 /// Maximum nesting depth of filters and unions.
@@ -25,7 +25,7 @@ pub(super) fn template(text: &str) -> Result<Vec<Node>, ParseError> {
 }
 
 /// Parses the steps up to the closing brace. Returns the text after the brace.
-fn action(mut rest: &str, depth: usize) -> Result<(Vec<Step>, &str), ParseError> {
+fn action(mut rest: &str, depth: usize) -> Result<(Vec<Segment>, &str), ParseError> {
     if depth > DEPTH_MAX {
         return Err(ParseError::TooLong);
     }
@@ -38,10 +38,10 @@ fn action(mut rest: &str, depth: usize) -> Result<(Vec<Step>, &str), ParseError>
             steps.push(step);
             rest = after;
         } else if let Some(after) = rest.strip_prefix("..") {
-            if steps.last() == Some(&Step::Recursive) {
+            if steps.last() == Some(&Segment::Recursive) {
                 return Err(ParseError::Recursive);
             }
-            steps.push(Step::Recursive);
+            steps.push(Segment::Recursive);
             rest = after;
             if rest.starts_with(is_word) {
                 let (step, after) = field(rest);
@@ -56,11 +56,11 @@ fn action(mut rest: &str, depth: usize) -> Result<(Vec<Step>, &str), ParseError>
 }
 
 /// Parses an expression inside an action, for example a side of a filter. A closing brace ends it, as upstream.
-fn expression(text: &str, depth: usize) -> Result<Vec<Step>, ParseError> {
+fn expression(text: &str, depth: usize) -> Result<Vec<Segment>, ParseError> {
     action(&format!("{text}}}"), depth).map(|(steps, _)| steps)
 }
 
-fn step<'a>(first: char, text: &'a str, depth: usize, steps: &mut Vec<Step>) -> Result<&'a str, ParseError> {
+fn step<'a>(first: char, text: &'a str, depth: usize, steps: &mut Vec<Segment>) -> Result<&'a str, ParseError> {
     let rest = &text[first.len_utf8()..];
     match first {
         '\r' | '\n' => Err(ParseError::UnclosedAction),
@@ -78,7 +78,7 @@ fn step<'a>(first: char, text: &'a str, depth: usize, steps: &mut Vec<Step>) -> 
         }
         '"' | '\'' => {
             let (literal, after) = quoted(first, text)?;
-            steps.push(Step::Text(Value::String(literal)));
+            steps.push(Segment::Text(Value::String(literal)));
             Ok(after)
         }
         _ if matches!(first, '+' | '-') || first.is_numeric() => {
@@ -86,14 +86,14 @@ fn step<'a>(first: char, text: &'a str, depth: usize, steps: &mut Vec<Step>) -> 
             let (number, after) = text.split_at(first.len_utf8() + end);
             let value = number.parse().map(Value::Int);
             let value = value.or_else(|_| number.parse().map(Value::Float));
-            steps.push(Step::Literal(value.map_err(|_| ParseError::Number(number.to_owned()))?));
+            steps.push(Segment::Literal(value.map_err(|_| ParseError::Number(number.to_owned()))?));
             Ok(after)
         }
         _ if is_word(first) => {
             let (word, after) = text.split_at(text.find(is_terminator).unwrap_or(text.len()));
             steps.push(match word {
-                "true" | "false" => Step::Literal(Value::Bool(word == "true")),
-                _ => Step::Identifier(word.into()),
+                "true" | "false" => Segment::Literal(Value::Bool(word == "true")),
+                _ => Segment::Identifier(word.into()),
             });
             Ok(after)
         }
@@ -102,7 +102,7 @@ fn step<'a>(first: char, text: &'a str, depth: usize, steps: &mut Vec<Step>) -> 
 }
 
 /// Parses a field name up to a character that cannot belong to one, unless that is escaped with a backslash.
-fn field(text: &str) -> (Step, &str) {
+fn field(text: &str) -> (Segment, &str) {
     let mut name = Str::default();
     let mut escaped = false;
     let mut end = text.len();
@@ -121,11 +121,11 @@ fn field(text: &str) -> (Step, &str) {
         }
         escaped = false;
     }
-    let step = if &text[..end] == "*" { Step::Wildcard } else { Step::Field(name) };
+    let step = if &text[..end] == "*" { Segment::Wildcard } else { Segment::Field(name) };
     (step, &text[end..])
 }
 
-fn brackets(inside: &str, depth: usize, steps: &mut Vec<Step>) -> Result<(), ParseError> {
+fn brackets(inside: &str, depth: usize, steps: &mut Vec<Segment>) -> Result<(), ParseError> {
     if inside.contains(',') {
         if depth >= DEPTH_MAX {
             return Err(ParseError::TooLong);
@@ -134,13 +134,13 @@ fn brackets(inside: &str, depth: usize, steps: &mut Vec<Step>) -> Result<(), Par
         for one in inside.split(',') {
             paths.push(expression(&format!("[{}]", one.trim_matches(' ')), depth + 1)?);
         }
-        steps.push(Step::Union(paths));
+        steps.push(Segment::Union(paths));
         return Ok(());
     }
     let key = inside.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
     match key.filter(|key| !key.contains('\'')) {
         Some(key) => steps.extend(expression(&format!(".{key}"), depth + 1)?),
-        None => steps.push(Step::Slice(slice(inside)?)),
+        None => steps.push(Segment::Slice(slice(inside)?)),
     }
     Ok(())
 }
@@ -172,7 +172,7 @@ fn slice(text: &str) -> Result<Slice, ParseError> {
 }
 
 /// Parses the text after `[?(`: a comparison or a path, then `)]`. The first quoted text may contain parentheses.
-fn filter_step(text: &str, depth: usize) -> Result<(Step, &str), ParseError> {
+fn filter_step(text: &str, depth: usize) -> Result<(Segment, &str), ParseError> {
     let mut quote = None;
     let mut closed = false;
     let mut before = ' ';
@@ -199,7 +199,7 @@ fn filter_step(text: &str, depth: usize) -> Result<(Step, &str), ParseError> {
         Some((left, right.split_at(length)))
     });
     let Some((left, (operator, right))) = compared else {
-        return Ok((Step::Exists(expression(inside, depth + 1)?), after));
+        return Ok((Segment::Exists(expression(inside, depth + 1)?), after));
     };
     let operator = match operator {
         "<" => Operator::Less,
@@ -210,7 +210,7 @@ fn filter_step(text: &str, depth: usize) -> Result<(Step, &str), ParseError> {
         ">" => Operator::Greater,
         other => Operator::Unknown(other.into()),
     };
-    Ok((Step::Filter { left: expression(left, depth + 1)?, operator, right: expression(right, depth + 1)? }, after))
+    Ok((Segment::Filter { left: expression(left, depth + 1)?, operator, right: expression(right, depth + 1)? }, after))
 }
 
 /// Parses quoted text up to the next quote that does not follow a backslash.

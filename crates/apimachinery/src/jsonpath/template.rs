@@ -1,6 +1,6 @@
 //! Templates: text, paths in braces, `{range}` and `{end}`.
 
-use super::{EvalError, MissingKeys, Node, ParseError, Step, Walk, parse};
+use super::{EvalError, MissingKeys, Node, ParseError, Segment, Walk, parse};
 use crate::{Value, go};
 
 /// Text with paths in braces.
@@ -105,7 +105,7 @@ impl Node {
     fn has(&self, word: &str) -> bool {
         match self {
             Self::Text(_) => false,
-            Self::Action(steps) => steps.iter().filter_map(Step::identifier).any(|found| found == word),
+            Self::Action(steps) => steps.iter().filter_map(Segment::identifier).any(|found| found == word),
         }
     }
 }

@@ -233,14 +233,14 @@ impl Document {
     }
 
     fn add(&mut self, pointer: &str, role: &'static str, value: Value) -> Result<(), Fault> {
-        let place = Place::find(&mut self.root, pointer, role)?;
+        let place = PointerTarget::find(&mut self.root, pointer, role)?;
         spend(&mut self.work, place.holder.entries())?;
         check_depth(&place, &value, &mut self.work)?;
         match place.holder {
-            Holder::Object(object) => {
+            Parent::Object(object) => {
                 object.insert(place.key, value);
             }
-            Holder::Array(items) => {
+            Parent::Array(items) => {
                 let at = if place.key == "-" { items.len() } else { index(&place.key, items.len() + 1)? };
                 items.insert(at, value);
             }
@@ -249,11 +249,11 @@ impl Document {
     }
 
     fn remove(&mut self, pointer: &str, role: &'static str) -> Result<Value, Fault> {
-        let place = Place::find(&mut self.root, pointer, role)?;
+        let place = PointerTarget::find(&mut self.root, pointer, role)?;
         spend(&mut self.work, place.holder.entries())?;
         match place.holder {
-            Holder::Object(object) => object.remove(&place.key).ok_or_else(|| Fault::NoKey(place.key.into())),
-            Holder::Array(items) => {
+            Parent::Object(object) => object.remove(&place.key).ok_or_else(|| Fault::NoKey(place.key.into())),
+            Parent::Array(items) => {
                 let at = index(&place.key, items.len())?;
                 Ok(items.remove(at))
             }
@@ -268,14 +268,14 @@ impl Document {
             self.root = value;
             return Ok(());
         }
-        let place = Place::find(&mut self.root, pointer, "path")?;
+        let place = PointerTarget::find(&mut self.root, pointer, "path")?;
         check_depth(&place, &value, &mut self.work)?;
         match place.holder {
-            Holder::Object(object) => {
+            Parent::Object(object) => {
                 spend(&mut self.work, object.len())?;
                 object.insert(place.key, value);
             }
-            Holder::Array(items) => {
+            Parent::Array(items) => {
                 let at = index(&place.key, items.len())?;
                 items[at] = value;
             }
@@ -299,10 +299,10 @@ impl Document {
 
     /// Returns the value at a pointer; `null` for an absent key.
     fn read(&mut self, pointer: &str, role: &'static str) -> Result<&Value, Fault> {
-        let place = Place::find(&mut self.root, pointer, role)?;
+        let place = PointerTarget::find(&mut self.root, pointer, role)?;
         match place.holder {
-            Holder::Object(object) => Ok(object.get(&place.key).unwrap_or(&Value::Null)),
-            Holder::Array(items) => {
+            Parent::Object(object) => Ok(object.get(&place.key).unwrap_or(&Value::Null)),
+            Parent::Array(items) => {
                 let at = index(&place.key, items.len())?;
                 Ok(&items[at])
             }
@@ -311,18 +311,18 @@ impl Document {
 }
 
 /// The target of a pointer: a list or an object, and the last token.
-struct Place<'t, 'p> {
-    holder: Holder<'t>,
+struct PointerTarget<'t, 'p> {
+    holder: Parent<'t>,
     key: Cow<'p, str>,
     depth: usize,
 }
 
-enum Holder<'a> {
+enum Parent<'a> {
     Object(&'a mut Object),
     Array(&'a mut Vec<Value>),
 }
 
-impl<'t, 'p> Place<'t, 'p> {
+impl<'t, 'p> PointerTarget<'t, 'p> {
     fn find(root: &'t mut Value, pointer: &'p str, role: &'static str) -> Result<Self, Fault> {
         Self::walk(root, pointer).ok_or_else(|| Fault::Absent { role, pointer: pointer.into() })
     }
@@ -335,16 +335,16 @@ impl<'t, 'p> Place<'t, 'p> {
             let key = tokens.next()?;
             depth += 1;
             let holder = match value {
-                Value::Object(object) => Holder::Object(object),
-                Value::Array(items) => Holder::Array(items),
+                Value::Object(object) => Parent::Object(object),
+                Value::Array(items) => Parent::Array(items),
                 _ => return None,
             };
             if tokens.peek().is_none() {
                 return Some(Self { holder, key, depth });
             }
             value = match holder {
-                Holder::Object(object) => object.get_mut(&key)?,
-                Holder::Array(items) => {
+                Parent::Object(object) => object.get_mut(&key)?,
+                Parent::Array(items) => {
                     let at = index(&key, items.len()).ok()?;
                     &mut items[at]
                 }
@@ -353,7 +353,7 @@ impl<'t, 'p> Place<'t, 'p> {
     }
 }
 
-impl Holder<'_> {
+impl Parent<'_> {
     const fn entries(&self) -> usize {
         match self {
             Self::Object(object) => object.len(),
@@ -381,7 +381,7 @@ fn index(key: &str, len: usize) -> Result<usize, Fault> {
     usize::try_from(at).map_err(|_| Fault::NoIndex(given))
 }
 
-fn check_depth(place: &Place<'_, '_>, value: &Value, work: &mut usize) -> Result<(), Fault> {
+fn check_depth(place: &PointerTarget<'_, '_>, value: &Value, work: &mut usize) -> Result<(), Fault> {
     let below = height(value, work);
     spend(work, 0)?;
     if place.depth + below > DEPTH_MAX { Err(Fault::Depth) } else { Ok(()) }

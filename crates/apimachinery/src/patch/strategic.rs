@@ -31,7 +31,7 @@ use crate::patch::{Blame, gofmt};
 use crate::schema::{self, Schema, Shape};
 use crate::{Object, Path, Str, Value};
 
-pub use restore::{Mistyped, check_types, quoted};
+pub use restore::{TypeMismatch, check_types, quoted};
 
 /// A strategic merge patch cannot be applied or created. Displays upstream's message, which has no path.
 #[derive(Debug, thiserror::Error)]

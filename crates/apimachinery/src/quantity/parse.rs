@@ -3,7 +3,7 @@
 use super::{BINARY_SUFFIXES, DECIMAL_SUFFIXES, Error, Format, MANTISSA_END, NANO, Quantity};
 
 /// A quantity, and whether upstream keeps its original text.
-pub(super) struct Parsed {
+pub(super) struct ParsedQuantity {
     pub(super) quantity: Quantity,
     pub(super) keeps_text: bool,
 }
@@ -29,7 +29,7 @@ enum Unit {
 /// Maximum number of decimal digits in upstream's fast path, which accepts different texts than its slow path.
 const SHORT_DIGITS: usize = 18;
 
-pub(super) fn parse(text: &str) -> Result<Parsed, Error> {
+pub(super) fn parse(text: &str) -> Result<ParsedQuantity, Error> {
     if text.is_empty() {
         return Err(Error::Format);
     }
@@ -43,7 +43,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Error> {
         Unit::Ten { exponent, format } => decimal(&parts, exponent, format)?,
         Unit::Two { exponent } => binary(&parts, exponent)?,
     };
-    Ok(Parsed { quantity, keeps_text: text == "0" || short && looks_canonical(&parts, &unit) })
+    Ok(ParsedQuantity { quantity, keeps_text: text == "0" || short && looks_canonical(&parts, &unit) })
 }
 
 fn split(text: &str) -> Result<Parts<'_>, Error> {

@@ -69,22 +69,22 @@ pub struct ObjectRules {
 /// The logical junctors of a schema.
 #[derive(Clone, Debug, Default)]
 pub struct Junctors {
-    pub all_of: Box<[Nested]>,
-    pub any_of: Box<[Nested]>,
-    pub one_of: Box<[Nested]>,
-    pub not: Option<Nested>,
+    pub all_of: Box<[NestedValidation]>,
+    pub any_of: Box<[NestedValidation]>,
+    pub one_of: Box<[NestedValidation]>,
+    pub not: Option<NestedValidation>,
 }
 
 /// A schema under a junctor. It restricts values whose shape is declared outside, so it has rules but no shape.
 #[derive(Clone, Debug, Default)]
-pub struct Nested {
+pub struct NestedValidation {
     /// The required JSON type; set only in the two branches of an int-or-string.
     pub json_type: Option<JsonType>,
     pub rules: Rules,
     /// Limits on fields, sorted by name.
-    pub properties: Box<[(Str, Nested)]>,
+    pub properties: Box<[(Str, NestedValidation)]>,
     /// Limits on list items.
-    pub items: Option<Box<Nested>>,
+    pub items: Option<Box<NestedValidation>>,
 }
 
 /// One rule of `x-kubernetes-validations`, in source form.

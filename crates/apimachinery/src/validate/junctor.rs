@@ -2,7 +2,7 @@
 
 use super::Checker;
 use super::node::Node;
-use crate::schema::{Junctors, Nested};
+use crate::schema::{Junctors, NestedValidation};
 use crate::{Path, Value, go};
 
 impl Checker<'_> {
@@ -48,7 +48,7 @@ impl Checker<'_> {
 
     /// Returns the number of valid branches and, if there is none, the branch that progressed furthest, whose errors
     /// are the most useful.
-    fn branches(&self, value: &Value, all: &[Nested], path: &Path) -> (usize, Option<Self>) {
+    fn branches(&self, value: &Value, all: &[NestedValidation], path: &Path) -> (usize, Option<Self>) {
         let mut valid = 0;
         let mut best: Option<Self> = None;
         for nested in all {
@@ -62,7 +62,7 @@ impl Checker<'_> {
         (valid, best.filter(|_| valid == 0))
     }
 
-    fn branch(&self, value: &Value, nested: &Nested, path: &Path) -> Self {
+    fn branch(&self, value: &Value, nested: &NestedValidation, path: &Path) -> Self {
         let mut branch = Self { base: self.base, errors: Vec::new(), matches: 0 };
         branch.value(value, None, Node::Nested(nested), path);
         branch

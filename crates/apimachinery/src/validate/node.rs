@@ -1,12 +1,12 @@
 //! A node of schema validation: a type, or a schema under a junctor.
 
-use crate::schema::{JsonType, Nested, Rules, Schema, Shape};
+use crate::schema::{JsonType, NestedValidation, Rules, Schema, Shape};
 use crate::{Object, Value};
 
 #[derive(Clone, Copy)]
 pub enum Node<'a> {
     Type(Schema<'a>),
-    Nested(&'a Nested),
+    Nested(&'a NestedValidation),
 }
 
 /// Whether a type comes from a CRD: such types have no Go name.

@@ -29,7 +29,7 @@ pub fn same(one: &Value, other: &Value) -> bool {
 
 /// The required type and format of a number.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct NumberType<'a> {
     integer: bool,
     format: Option<(&'a str, FormatKind)>,
 }
@@ -37,7 +37,7 @@ struct Wanted<'a> {
 impl Checker<'_> {
     pub(super) fn number(&mut self, value: &Value, node: Node<'_>, path: &Path) {
         let format = node.rules().and_then(|rules| rules.format.as_ref()).filter(|format| is_numeric(format.kind));
-        let wanted = Wanted {
+        let wanted = NumberType {
             integer: node.json_types() == [JsonType::Integer],
             format: format.map(|format| (format.name.as_str(), format.kind)),
         };
@@ -70,7 +70,7 @@ impl Checker<'_> {
 
     /// Returns a limit in the form in which `value` is compared with it: an integer is compared with the limit's
     /// integer part.
-    fn limit(&mut self, what: &str, value: &Value, limit: f64, wanted: Wanted<'_>, path: &Path) -> Value {
+    fn limit(&mut self, what: &str, value: &Value, limit: f64, wanted: NumberType<'_>, path: &Path) -> Value {
         let fits = self.range(what, &Value::Float(limit), wanted, path);
         if fits
             && matches!(value, Value::Int(_))
@@ -84,7 +84,7 @@ impl Checker<'_> {
     }
 
     /// Reports a number, of the object or of the schema, that exceeds the range of its type and format.
-    fn range(&mut self, what: &str, value: &Value, wanted: Wanted<'_>, path: &Path) -> bool {
+    fn range(&mut self, what: &str, value: &Value, wanted: NumberType<'_>, path: &Path) -> bool {
         let kind = wanted.format.map(|(_, kind)| kind);
         let fits = match (value, wanted.integer) {
             (Value::Int(int), true) => kind != Some(FormatKind::Int32) || i32::try_from(*int).is_ok(),

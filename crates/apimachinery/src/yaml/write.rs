@@ -7,7 +7,7 @@ mod scalar;
 
 use crate::{Object, Value, go};
 
-use scalar::{Place, Style};
+use scalar::{ScalarRole, Style};
 
 /// The column after which lines are folded at a space.
 const WIDTH: usize = 80;
@@ -34,7 +34,7 @@ impl Writer {
             Value::Object(object) if !object.is_empty() => self.mapping(object, 0),
             Value::Array(items) if !items.is_empty() => self.sequence(items, 0),
             _ => {
-                self.leaf(value, STEP, Place::Value);
+                self.leaf(value, STEP, ScalarRole::Value);
                 self.line_end();
             }
         }
@@ -48,11 +48,11 @@ impl Writer {
             }
             let simple = key.len() <= SIMPLE_KEY_MAX && !key.contains('\n');
             if simple {
-                self.text(key, indent + STEP, Place::Key);
+                self.text(key, indent + STEP, ScalarRole::Key);
                 self.push(":");
             } else {
                 self.push("? ");
-                self.text(key, indent + STEP, Place::Value);
+                self.text(key, indent + STEP, ScalarRole::Value);
                 self.line_end();
                 self.pad(indent);
                 self.push(":");
@@ -93,13 +93,13 @@ impl Writer {
             Value::Object(object) if !object.is_empty() => self.mapping(object, indent),
             Value::Array(items) if !items.is_empty() => self.sequence(items, indent),
             _ => {
-                self.leaf(value, indent, Place::Value);
+                self.leaf(value, indent, ScalarRole::Value);
                 self.line_end();
             }
         }
     }
 
-    fn leaf(&mut self, value: &Value, indent: usize, place: Place) {
+    fn leaf(&mut self, value: &Value, indent: usize, place: ScalarRole) {
         match value {
             Value::Null => self.push("null"),
             Value::Bool(it) => self.push(if *it { "true" } else { "false" }),
@@ -111,7 +111,7 @@ impl Writer {
         }
     }
 
-    fn text(&mut self, text: &str, indent: usize, place: Place) {
+    fn text(&mut self, text: &str, indent: usize, place: ScalarRole) {
         match scalar::style(text, place) {
             Style::Plain => self.plain(text, indent, place),
             Style::Single => {
@@ -128,8 +128,8 @@ impl Writer {
         }
     }
 
-    fn plain(&mut self, text: &str, indent: usize, place: Place) {
-        if place == Place::Key || self.column + text.len() <= WIDTH {
+    fn plain(&mut self, text: &str, indent: usize, place: ScalarRole) {
+        if place == ScalarRole::Key || self.column + text.len() <= WIDTH {
             self.push(text);
         } else {
             self.folded(text, indent, place, Style::Plain);
@@ -137,7 +137,7 @@ impl Writer {
     }
 
     /// Writes text on one line, or on several lines broken at single spaces.
-    fn folded(&mut self, text: &str, indent: usize, place: Place, style: Style) {
+    fn folded(&mut self, text: &str, indent: usize, place: ScalarRole, style: Style) {
         let quoted = style != Style::Plain;
         let mut after_space = false;
         for (at, it) in text.char_indices() {
@@ -148,7 +148,7 @@ impl Writer {
             }
             let edge = quoted && (at == 0 || at + 1 == text.len());
             let space_follows = text[at + 1..].starts_with(' ');
-            let may_break = place == Place::Value && !after_space && self.column > WIDTH && !edge;
+            let may_break = place == ScalarRole::Value && !after_space && self.column > WIDTH && !edge;
             if may_break && (style == Style::Double || !space_follows) {
                 self.line_end();
                 self.pad(indent);

@@ -3,7 +3,7 @@ use crate::request::User;
 
 const HEAD: &str = "kind: Policy\napiVersion: audit.k8s.io/v1\n";
 
-fn parse(rest: &str) -> Result<Parsed, Error> {
+fn parse(rest: &str) -> Result<ParsedPolicy, Error> {
     Policy::parse(format!("{HEAD}{rest}").as_bytes())
 }
 
@@ -79,7 +79,7 @@ rules:
     let attributes = Attributes { user: &auditor, verb: "get", target: Target::Path("/") };
     let verdict = policy.evaluate(&attributes);
     let stages = Stages::default().with(Stage::RequestReceived).with(Stage::Panic);
-    assert_eq!(verdict, Verdict { level: Level::Request, omit_stages: stages, omit_managed_fields: false });
+    assert_eq!(verdict, AuditDecision { level: Level::Request, omit_stages: stages, omit_managed_fields: false });
     let nobody = policy.evaluate(&Attributes { user: &User::default(), ..attributes });
     assert!(nobody.omit_managed_fields && nobody.omit_stages.has(Stage::RequestReceived));
 }

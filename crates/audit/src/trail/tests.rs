@@ -16,13 +16,13 @@ fn user() -> User {
 const TARGET: Target<'static> =
     Target::Resource { group: "", version: "v1", resource: "pods", subresource: "", namespace: "a", name: "" };
 
-fn verdict(level: Level) -> Verdict {
-    Verdict { level, omit_stages: Stages::default(), omit_managed_fields: false }
+fn verdict(level: Level) -> AuditDecision {
+    AuditDecision { level, omit_stages: Stages::default(), omit_managed_fields: false }
 }
 
-fn begin(verdict: Verdict, length: Length) -> Option<Trail> {
+fn begin(verdict: AuditDecision, length: Length) -> Option<Trail> {
     let user = user();
-    let received = Received {
+    let received = ReceivedRequest {
         audit_id: "id-1",
         request_uri: "/api/v1/namespaces/a/pods?x=1&y=2",
         user_agent: "kubectl",
@@ -114,7 +114,7 @@ fn objects_are_recorded_only_at_their_level() {
 
 #[test]
 fn managed_fields_are_removed_from_objects_lists_and_tables() {
-    let verdict = Verdict { omit_managed_fields: true, ..verdict(Level::RequestResponse) };
+    let verdict = AuditDecision { omit_managed_fields: true, ..verdict(Level::RequestResponse) };
     let check = |object: Value| {
         let mut trail = begin(verdict, Length::Short).unwrap();
         trail.response_object(&object);
@@ -156,7 +156,7 @@ fn a_long_running_request_has_a_response_started_event() {
 #[test]
 fn an_omitted_stage_has_no_event() {
     let stages = Stages::default().with(Stage::RequestReceived).with(Stage::Panic);
-    let verdict = Verdict { omit_stages: stages, ..verdict(Level::Metadata) };
+    let verdict = AuditDecision { omit_stages: stages, ..verdict(Level::Metadata) };
     let mut trail = begin(verdict, Length::Short).unwrap();
     assert_eq!(trail.received(), None);
     assert_eq!(trail.clone().panicked("x", later(1)), None);

@@ -31,13 +31,13 @@ fn a_review_becomes_the_attributes_of_its_subject() {
         name: "x".into(),
         ..OwnedResource::default()
     };
-    let question = Question { user: jane, verb: "get".into(), about: About::Resource(resource) };
+    let question = OwnedAttributes { user: jane, verb: "get".into(), about: About::Resource(resource) };
     assert_eq!(review, Review { question, ignored: vec![] });
 
     let own =
         read(Kind::SelfSubject, &value!({"spec": {"nonResourceAttributes": {"path": "/x", "verb": "get"}}}), &me())
             .unwrap();
-    assert_eq!(own.question, Question { user: me(), verb: "get".into(), about: About::Path("/x".into()) });
+    assert_eq!(own.question, OwnedAttributes { user: me(), verb: "get".into(), about: About::Path("/x".into()) });
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn uninterpretable_requirements_are_omitted_and_reported() {
 #[test]
 fn the_status_reports_the_decision() {
     let review = |ignored: &[&'static str]| {
-        let question = Question { user: me(), verb: "get".into(), about: About::Path("/".into()) };
+        let question = OwnedAttributes { user: me(), verb: "get".into(), about: About::Path("/".into()) };
         Review { question, ignored: ignored.to_vec() }
     };
     let check = |decision: Decision, ignored: &[&'static str], expect: Value| {

@@ -7,7 +7,7 @@ use crate::User;
 
 /// An owned form of [`Attributes`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct OwnedAttributes {
     /// The requester.
     pub user: User,
     pub verb: Str,
@@ -39,7 +39,7 @@ pub struct OwnedResource {
     pub label_selector: Vec<labels::Requirement>,
 }
 
-impl Question {
+impl OwnedAttributes {
     /// Borrows the question as attributes.
     pub fn attributes(&self) -> Attributes<'_> {
         let target = match &self.about {
@@ -59,7 +59,7 @@ impl Question {
     }
 }
 
-impl From<&Attributes<'_>> for Question {
+impl From<&Attributes<'_>> for OwnedAttributes {
     fn from(attributes: &Attributes<'_>) -> Self {
         let about = match attributes.target {
             Target::Path(path) => About::Path(path.into()),

@@ -3,9 +3,9 @@
 use apimachinery::field::{self, BadValue, Errors};
 use apimachinery::time::Duration;
 use apimachinery::{Path, Str, go, names};
-use cel::Host;
+use cel::ExpressionContext;
 
-use super::{Config, Configured, Connection, Kind, Webhook};
+use super::{AuthorizerConfig, Config, Connection, Kind, Webhook};
 use crate::access_review::webhook::{FailurePolicy, Version};
 use crate::config_file::Fields;
 use crate::expression::{Expression, Gives};
@@ -105,7 +105,7 @@ pub fn validate(raw: Vec<Raw>) -> Result<Config, Errors> {
             validate_name(&raw.name, &names_seen, &path, &mut errors);
             names_seen.push(raw.name.clone());
             if let Some(kind) = validate_kind(&raw.kind, raw.webhook, &path, &mut errors) {
-                config.authorizers.push(Configured { name: raw.name, kind });
+                config.authorizers.push(AuthorizerConfig { name: raw.name, kind });
             }
         }
     }
@@ -225,7 +225,7 @@ fn compile_conditions(conditions: &[Str], path: &Path<'_>, errors: &mut Errors) 
         } else if conditions[..at].contains(condition) {
             errors.push(field::Error::duplicate(&at_expression, condition.clone()));
         } else {
-            match Expression::compile(Host::Authorization, condition, Gives::Bool, &at_expression) {
+            match Expression::compile(ExpressionContext::Authorization, condition, Gives::Bool, &at_expression) {
                 Ok(expression) => compiled.push(expression),
                 Err(error) => errors.push(error),
             }

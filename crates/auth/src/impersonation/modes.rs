@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use apimachinery::{Path, Str, field, go, names};
 
-use super::{Impersonated, Mode, Step, Weight};
-use crate::attributes::{About, Attributes, OwnedResource, Question};
+use super::{ImpersonatedUser, Mode, Step, Weight};
+use crate::attributes::{About, Attributes, OwnedAttributes, OwnedResource};
 use crate::user::{ANONYMOUS, AUTHENTICATED, MASTERS, NODE_PREFIX, NODES, UNAUTHENTICATED};
 use crate::{User, service_account};
 
@@ -24,7 +24,7 @@ const MANY: usize = 4;
 
 /// The parameters of a mode.
 #[derive(Clone, Copy)]
-struct Way {
+struct ModeParams {
     /// `impersonate:<name>`, or `impersonate` for legacy impersonation.
     verb: &'static str,
     /// Prefix of the verb in the check of the request itself; empty for no such check.
@@ -32,14 +32,14 @@ struct Way {
     constraint: &'static str,
 }
 
-const ASSOCIATED_NODE: Way = constrained("impersonate:associated-node", "impersonate-on:associated-node:");
-const ARBITRARY_NODE: Way = constrained("impersonate:arbitrary-node", "impersonate-on:arbitrary-node:");
-const SERVICE_ACCOUNT: Way = constrained("impersonate:serviceaccount", "impersonate-on:serviceaccount:");
-const USER_INFO: Way = constrained("impersonate:user-info", "impersonate-on:user-info:");
-const LEGACY: Way = Way { verb: "impersonate", on: "", constraint: "" };
+const ASSOCIATED_NODE: ModeParams = constrained("impersonate:associated-node", "impersonate-on:associated-node:");
+const ARBITRARY_NODE: ModeParams = constrained("impersonate:arbitrary-node", "impersonate-on:arbitrary-node:");
+const SERVICE_ACCOUNT: ModeParams = constrained("impersonate:serviceaccount", "impersonate-on:serviceaccount:");
+const USER_INFO: ModeParams = constrained("impersonate:user-info", "impersonate-on:user-info:");
+const LEGACY: ModeParams = ModeParams { verb: "impersonate", on: "", constraint: "" };
 
-const fn constrained(verb: &'static str, on: &'static str) -> Way {
-    Way { verb, on, constraint: verb }
+const fn constrained(verb: &'static str, on: &'static str) -> ModeParams {
+    ModeParams { verb, on, constraint: verb }
 }
 
 /// Returns the modes for `wanted` in the order they are tried, the least powerful first.
@@ -53,24 +53,24 @@ pub fn all(wanted: &User, attributes: &Attributes<'_>, gate: Gate) -> Vec<Mode> 
             if is_on_node(attributes.user, node) {
                 modes.push(mode(ASSOCIATED_NODE, wanted, &without_extras(attributes)));
             }
-            modes.push(mode(ARBITRARY_NODE, wanted, &Question::from(attributes)));
+            modes.push(mode(ARBITRARY_NODE, wanted, &OwnedAttributes::from(attributes)));
         }
         if is_account && only_name {
-            modes.push(mode(SERVICE_ACCOUNT, wanted, &Question::from(attributes)));
+            modes.push(mode(SERVICE_ACCOUNT, wanted, &OwnedAttributes::from(attributes)));
         }
         if node.is_none() && !is_account {
-            modes.push(mode(USER_INFO, wanted, &Question::from(attributes)));
+            modes.push(mode(USER_INFO, wanted, &OwnedAttributes::from(attributes)));
         }
     }
-    modes.push(mode(LEGACY, wanted, &Question::from(attributes)));
+    modes.push(mode(LEGACY, wanted, &OwnedAttributes::from(attributes)));
     modes
 }
 
-fn mode(way: Way, wanted: &User, request: &Question) -> Mode {
+fn mode(way: ModeParams, wanted: &User, request: &OwnedAttributes) -> Mode {
     let mut steps = Vec::new();
     if !way.on.is_empty() {
         let verb = format!("{}{}", way.on, request.verb).into();
-        steps.push(must(Question { verb, ..request.clone() }));
+        steps.push(must(OwnedAttributes { verb, ..request.clone() }));
     }
     let checks = Checks { way, requester: &request.user };
     steps.push(checks.name(wanted));
@@ -79,14 +79,14 @@ fn mode(way: Way, wanted: &User, request: &Question) -> Mode {
     }
     checks.groups(wanted, &mut steps);
     checks.extras(wanted, &mut steps);
-    Mode { steps, outcome: Impersonated { user: outcome(way, wanted), constraint: way.constraint } }
+    Mode { steps, outcome: ImpersonatedUser { user: outcome(way, wanted), constraint: way.constraint } }
 }
 
 /// The group and version of most impersonated resources.
 const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
 
 struct Checks<'a> {
-    way: Way,
+    way: ModeParams,
     requester: &'a User,
 }
 
@@ -141,7 +141,13 @@ impl Checks<'_> {
         self.push(steps, wanted.extra.len() >= MANY || count >= MANY, question("*", "*"), each);
     }
 
-    fn push(&self, steps: &mut Vec<Step>, many: bool, all: Question, each: impl Iterator<Item = Question>) {
+    fn push(
+        &self,
+        steps: &mut Vec<Step>,
+        many: bool,
+        all: OwnedAttributes,
+        each: impl Iterator<Item = OwnedAttributes>,
+    ) {
         let each: Vec<Step> = each.map(must).collect();
         if many && self.is_constrained() {
             steps.push(Step { question: all, weight: Weight::Spares(each.len()) });
@@ -149,7 +155,13 @@ impl Checks<'_> {
         steps.extend(each);
     }
 
-    fn question(&self, (group, version): (&str, &str), resource: &str, subresource: &str, name: &str) -> Question {
+    fn question(
+        &self,
+        (group, version): (&str, &str),
+        resource: &str,
+        subresource: &str,
+        name: &str,
+    ) -> OwnedAttributes {
         let about = About::Resource(OwnedResource {
             group: group.into(),
             version: version.into(),
@@ -158,7 +170,7 @@ impl Checks<'_> {
             name: name.into(),
             ..OwnedResource::default()
         });
-        Question { user: self.requester.clone(), verb: self.way.verb.into(), about }
+        OwnedAttributes { user: self.requester.clone(), verb: self.way.verb.into(), about }
     }
 
     /// Returns the API group of users and groups: legacy impersonation uses the core group.
@@ -171,12 +183,12 @@ impl Checks<'_> {
     }
 }
 
-const fn must(question: Question) -> Step {
+const fn must(question: OwnedAttributes) -> Step {
     Step { question, weight: Weight::Must }
 }
 
 /// Returns the impersonated user with the groups implied by the name.
-fn outcome(way: Way, wanted: &User) -> User {
+fn outcome(way: ModeParams, wanted: &User) -> User {
     let mut user = wanted.clone();
     if !way.constraint.is_empty() && node_name(&wanted.name).is_some() {
         user.groups = vec![NODES.into()];
@@ -205,8 +217,8 @@ fn is_on_node(requester: &User, node: &str) -> bool {
 
 /// Returns the request with the requester's extras reduced to their keys. The values differ between nodes, and the
 /// check of a daemon must be the same on every node.
-fn without_extras(attributes: &Attributes<'_>) -> Question {
-    let mut question = Question::from(attributes);
+fn without_extras(attributes: &Attributes<'_>) -> OwnedAttributes {
+    let mut question = OwnedAttributes::from(attributes);
     let keys: Vec<Str> = question.user.extra.keys().cloned().collect();
     question.user.extra = BTreeMap::from([("authentication.kubernetes.io/associated-node-keys".into(), keys)]);
     question

@@ -26,7 +26,12 @@ fn line(attributes: &Attributes<'_>) -> String {
 }
 
 /// Returns the performed checks and the outcome, if the checks in `allowed` are allowed.
-fn trial(wanted: &User, requester: &User, gate: Gate, allowed: &[&str]) -> (Vec<String>, Result<Impersonated, String>) {
+fn trial(
+    wanted: &User,
+    requester: &User,
+    gate: Gate,
+    allowed: &[&str],
+) -> (Vec<String>, Result<ImpersonatedUser, String>) {
     let attributes = Attributes { user: requester, verb: "list", target: LIST_PODS };
     let mut asked = Vec::new();
     let outcome = Trial::new(wanted, &attributes, gate).run(|attributes| {
@@ -93,7 +98,7 @@ fn legacy_impersonation_checks_each_part() {
     assert_eq!(asked, allowed);
     let mut user = wanted.clone();
     user.join("system:authenticated");
-    assert_eq!(outcome, Ok(Impersonated { user, constraint: "" }));
+    assert_eq!(outcome, Ok(ImpersonatedUser { user, constraint: "" }));
     let (asked, outcome) = trial(&wanted, &admin(), Gate::Legacy, &allowed[..3]);
     assert_eq!(asked, allowed[..4]);
     let said = r#"groups "b" is forbidden: User "admin" cannot impersonate resource "groups" in API group "" at the cluster scope: why"#;

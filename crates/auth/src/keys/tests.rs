@@ -13,16 +13,16 @@ use base64::engine::general_purpose::STANDARD;
 use super::*;
 
 /// A key in two PEM encodings.
-struct Made {
+struct EncodedKey {
     own: String,
     pkcs8: String,
 }
 
-static RSA_MADE: LazyLock<Made> = LazyLock::new(|| {
+static RSA_MADE: LazyLock<EncodedKey> = LazyLock::new(|| {
     let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
     let pkcs8: Pkcs8V1Der<'_> = pair.as_der().unwrap();
     // PKCS #8 wraps PKCS #1 after version and algorithm: 22 bytes and the 4 bytes of the octet string header.
-    Made { own: pem("RSA PRIVATE KEY", &pkcs8.as_ref()[26..]), pkcs8: pem("PRIVATE KEY", pkcs8.as_ref()) }
+    EncodedKey { own: pem("RSA PRIVATE KEY", &pkcs8.as_ref()[26..]), pkcs8: pem("PRIVATE KEY", pkcs8.as_ref()) }
 });
 
 /// Returns an RSA key in PEM, generated once for all tests.
@@ -35,18 +35,21 @@ pub fn p256_pem() -> String {
     elliptic(&signature::ECDSA_P256_SHA256_FIXED_SIGNING).pkcs8
 }
 
-fn elliptic(algorithm: &'static EcdsaSigningAlgorithm) -> Made {
+fn elliptic(algorithm: &'static EcdsaSigningAlgorithm) -> EncodedKey {
     let pair = EcdsaKeyPair::generate(algorithm).unwrap();
     let sec1: EcPrivateKeyRfc5915Der<'_> = pair.private_key().as_der().unwrap();
-    Made { own: pem("EC PRIVATE KEY", sec1.as_ref()), pkcs8: pem("PRIVATE KEY", pair.to_pkcs8v1().unwrap().as_ref()) }
+    EncodedKey {
+        own: pem("EC PRIVATE KEY", sec1.as_ref()),
+        pkcs8: pem("PRIVATE KEY", pair.to_pkcs8v1().unwrap().as_ref()),
+    }
 }
 
 fn pem(label: &str, bytes: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(bytes))
 }
 
-fn everything() -> Vec<(Made, Algorithm)> {
-    let rsa = Made { own: RSA_MADE.own.clone(), pkcs8: RSA_MADE.pkcs8.clone() };
+fn everything() -> Vec<(EncodedKey, Algorithm)> {
+    let rsa = EncodedKey { own: RSA_MADE.own.clone(), pkcs8: RSA_MADE.pkcs8.clone() };
     vec![
         (rsa, Algorithm::Rs256),
         (elliptic(&signature::ECDSA_P256_SHA256_FIXED_SIGNING), Algorithm::Es256),

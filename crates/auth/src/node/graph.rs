@@ -43,7 +43,7 @@ pub type Key = (Kind, Str, Str);
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     /// The contribution of each pod, attachment, slice and request, to be reverted when it changes.
-    added: BTreeMap<Key, Added>,
+    added: BTreeMap<Key, Contribution>,
     /// By object: the number of contributions that refer to it, by node.
     needed: BTreeMap<Key, BTreeMap<Str, u32>>,
     /// By volume: the claim it is bound to and the Secrets it needs.
@@ -53,7 +53,7 @@ pub struct Graph {
 }
 
 #[derive(Clone, Debug)]
-struct Added {
+struct Contribution {
     node: Str,
     objects: Vec<Key>,
 }
@@ -131,11 +131,11 @@ impl Graph {
         for object in &objects {
             *self.needed.entry(object.clone()).or_default().entry(node.into()).or_default() += 1;
         }
-        self.added.insert(key, Added { node: node.into(), objects });
+        self.added.insert(key, Contribution { node: node.into(), objects });
     }
 
     fn remove_added(&mut self, key: &Key) {
-        let Some(Added { node, objects }) = self.added.remove(key) else { return };
+        let Some(Contribution { node, objects }) = self.added.remove(key) else { return };
         for object in objects {
             let nodes = self.needed.get_mut(&object).expect("what was added is counted");
             let count = nodes.get_mut(&node).expect("what was added is counted under its node");

@@ -21,7 +21,7 @@ pub fn of_pod(pod: &Value) -> Vec<Key> {
     if meta.annotation(MIRROR).is_some() {
         return Vec::new();
     }
-    let mut found = Found { namespace: meta.namespace(), keys: BTreeSet::new() };
+    let mut found = ReferenceSet { namespace: meta.namespace(), keys: BTreeSet::new() };
     let spec = &pod["spec"];
     found.add(Kind::ServiceAccount, spec.str_at(&["serviceAccountName"]));
     for secret in items(spec, "imagePullSecrets") {
@@ -67,12 +67,12 @@ pub fn secrets_of_volume(volume: &Value, namespace: &str) -> Vec<(Str, Str)> {
     secrets.into_iter().collect()
 }
 
-struct Found<'a> {
+struct ReferenceSet<'a> {
     namespace: &'a str,
     keys: BTreeSet<Key>,
 }
 
-impl Found<'_> {
+impl ReferenceSet<'_> {
     fn add(&mut self, kind: Kind, name: Option<&str>) {
         if let Some(name) = name.filter(|name| !name.is_empty()) {
             self.keys.insert((kind, self.namespace.into(), name.into()));

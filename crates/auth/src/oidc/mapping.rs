@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use apimachinery::{Str, Value};
-use cel::{Host, Val};
+use cel::{ExpressionContext, Val};
 
 use super::{Authenticator, Error, Mapping};
 use crate::User;
@@ -125,8 +125,7 @@ fn evaluate<T>(
     what: &'static str,
     take: impl FnOnce(&Val<'_>) -> T,
 ) -> Result<T, Error> {
-    expression.evaluate(Host::AuthenticationClaims, "claims", claims, take).map_err(|failure| Error::Expression {
-        what,
-        why: format!("expression '{}' resulted in error: {failure}", expression.source),
+    expression.evaluate(ExpressionContext::AuthenticationClaims, "claims", claims, take).map_err(|failure| {
+        Error::Expression { what, why: format!("expression '{}' resulted in error: {failure}", expression.source) }
     })
 }

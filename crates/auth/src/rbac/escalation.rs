@@ -18,7 +18,7 @@ const COMPARED_MAX: usize = 1 << 16;
 
 /// The uncovered permissions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Uncovered {
+pub struct UncoveredRules {
     /// Rules with one verb on one resource or path each, unless there are too many to expand.
     pub rules: Vec<Rule>,
     /// Whether further permissions are uncovered.
@@ -31,8 +31,8 @@ struct Enough;
 /// Returns the permissions of `wanted` that no rule of `owned` covers, up to `REPORTED_MAX`.
 ///
 /// The result is empty only if every single permission of `wanted` is covered.
-pub fn uncovered(owned: &[&Rule], wanted: &[Rule]) -> Uncovered {
-    let mut search = Search { compared: 0, found: Uncovered::default() };
+pub fn uncovered(owned: &[&Rule], wanted: &[Rule]) -> UncoveredRules {
+    let mut search = Search { compared: 0, found: UncoveredRules::default() };
     for rule in wanted {
         if owned.iter().any(|have| covers(have, rule)) {
             continue;
@@ -50,7 +50,7 @@ pub fn uncovered(owned: &[&Rule], wanted: &[Rule]) -> Uncovered {
 
 struct Search {
     compared: usize,
-    found: Uncovered,
+    found: UncoveredRules,
 }
 
 impl Search {

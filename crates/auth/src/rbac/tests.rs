@@ -172,7 +172,7 @@ fn a_role_that_expands_to_billions_of_permissions_is_compared_in_bounded_time_an
     let found = uncovered(&[], from_ref(&wide));
     assert!(found.rules.len() <= 100 && found.is_truncated);
     // Covered by one rule without expansion, or by two halves that cannot be compared completely.
-    assert_eq!(uncovered(&[&wide], from_ref(&wide)), Uncovered::default());
+    assert_eq!(uncovered(&[&wide], from_ref(&wide)), UncoveredRules::default());
     let [even, odd] = [0, 1].map(|half| {
         let names = words.iter().skip(half).step_by(2).cloned().collect();
         Rule { resource_names: names, ..wide.clone() }

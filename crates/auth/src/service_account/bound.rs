@@ -40,7 +40,7 @@ pub enum Lookup<'a> {
 
 /// The objects found.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Found<'a> {
+pub struct BoundObjects<'a> {
     pub account: Option<&'a Value>,
     pub pod: Option<&'a Value>,
     pub secret: Option<&'a Value>,
@@ -49,7 +49,7 @@ pub struct Found<'a> {
 
 /// The authenticated user, and the follow-up actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ValidationResult {
     pub user: User,
     /// Audit annotations.
     pub annotations: Vec<(&'static str, String)>,
@@ -61,7 +61,7 @@ pub struct Verdict {
 
 /// A token is no longer valid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum Rejection {
     #[error("{}", Status::not_found(GroupName::new("", "serviceaccounts"), .0).message)]
     NoAccount(Str),
     /// The service account is being deleted.
@@ -81,7 +81,7 @@ pub enum Refusal {
     #[error("service account token has been invalidated")]
     Invalidated,
     #[error(transparent)]
-    Legacy(#[from] legacy::Refusal),
+    Legacy(#[from] legacy::Rejection),
 }
 
 impl Bound {
@@ -106,7 +106,7 @@ impl Bound {
 }
 
 /// Decides whether a token is valid, given the objects of [`Bound::lookups`].
-pub fn judge(bound: &Bound, found: &Found<'_>, now: Time) -> Result<Verdict, Refusal> {
+pub fn judge(bound: &Bound, found: &BoundObjects<'_>, now: Time) -> Result<ValidationResult, Rejection> {
     match bound {
         Bound::Legacy(token) => Ok(legacy::judge(token, found, now)?),
         Bound::Claims { claims, subject } => {
@@ -116,17 +116,21 @@ pub fn judge(bound: &Bound, found: &Found<'_>, now: Time) -> Result<Verdict, Ref
             judge_object(claims.pod.as_ref(), found.pod, ("pod", "service account pod ref claim"), now)?;
             let node = claims.node.as_ref().filter(|_| claims.pod.is_none());
             judge_object(node, found.node, ("node", "service account node ref claim"), now)?;
-            Ok(Verdict { user: user(claims), annotations: stale(claims, subject, now), ..Verdict::default() })
+            Ok(ValidationResult {
+                user: user(claims),
+                annotations: stale(claims, subject, now),
+                ..ValidationResult::default()
+            })
         }
     }
 }
 
-fn judge_account(claims: &Claims, found: &Found<'_>, now: Time) -> Result<(), Refusal> {
+fn judge_account(claims: &Claims, found: &BoundObjects<'_>, now: Time) -> Result<(), Rejection> {
     let Claims { namespace, account, .. } = claims;
-    let meta = Meta::of(found.account.ok_or_else(|| Refusal::NoAccount(account.name.clone()))?);
+    let meta = Meta::of(found.account.ok_or_else(|| Rejection::NoAccount(account.name.clone()))?);
     same_uid(account, meta, ("service account", "claim"))?;
     if is_gone(meta, now) {
-        return Err(Refusal::AccountDeleted(namespace.clone(), account.name.clone()));
+        return Err(Rejection::AccountDeleted(namespace.clone(), account.name.clone()));
     }
     Ok(())
 }
@@ -136,18 +140,18 @@ fn judge_object(
     found: Option<&Value>,
     words: (&'static str, &'static str),
     now: Time,
-) -> Result<(), Refusal> {
+) -> Result<(), Rejection> {
     let Some(claimed) = claimed else { return Ok(()) };
-    let meta = Meta::of(found.ok_or(Refusal::Invalidated)?);
+    let meta = Meta::of(found.ok_or(Rejection::Invalidated)?);
     same_uid(claimed, meta, words)?;
-    if is_gone(meta, now) { Err(Refusal::Invalidated) } else { Ok(()) }
+    if is_gone(meta, now) { Err(Rejection::Invalidated) } else { Ok(()) }
 }
 
-fn same_uid(claimed: &ObjectRef, meta: Meta<'_>, (what, claim): (&'static str, &'static str)) -> Result<(), Refusal> {
+fn same_uid(claimed: &ObjectRef, meta: Meta<'_>, (what, claim): (&'static str, &'static str)) -> Result<(), Rejection> {
     if claimed.uid == meta.uid() {
         return Ok(());
     }
-    Err(Refusal::Uid { what, found: meta.uid().into(), claim, claimed: claimed.uid.clone() })
+    Err(Rejection::Uid { what, found: meta.uid().into(), claim, claimed: claimed.uid.clone() })
 }
 
 /// Whether the deletion timestamp is older than the leeway. Until then the object's token may be needed for a graceful
@@ -209,12 +213,12 @@ mod tests {
     #[test]
     fn a_token_is_valid_while_its_bound_objects_exist() {
         let account = object("u1");
-        let found = Found { account: Some(&account), ..Found::default() };
+        let found = BoundObjects { account: Some(&account), ..BoundObjects::default() };
         let user = judge(&bound(None, None, None), &found, NOW).unwrap().user;
         assert_eq!(user, service_account::user("ns", "robot", "u1").with_extra(CREDENTIAL_ID, "JTI=j"));
 
         let pod = object("u2");
-        let found = Found { pod: Some(&pod), ..found };
+        let found = BoundObjects { pod: Some(&pod), ..found };
         let verdict = judge(&bound(reference("p", "u2"), None, reference("n", "u3")), &found, NOW).unwrap();
         let expect = service_account::user("ns", "robot", "u1")
             .with_extra(POD_NAME, "p")
@@ -230,12 +234,12 @@ mod tests {
         let (account, good, other) = (object("u1"), object("u2"), object("u9"));
         let (going, gone) = (deleted("u2", 999_940), deleted("u2", 999_939));
         let (account_gone, account_other) = (deleted("u1", 999_000), object("u8"));
-        let check = |bound: &Bound, found: Found<'_>, expect: &str| {
+        let check = |bound: &Bound, found: BoundObjects<'_>, expect: &str| {
             let said = judge(bound, &found, NOW).err().map(|refusal| refusal.to_string()).unwrap_or_default();
             assert_eq!(said, expect, "{bound:?}");
         };
         let plain = bound(None, None, None);
-        let with = |account| Found { account, ..Found::default() };
+        let with = |account| BoundObjects { account, ..BoundObjects::default() };
         check(&plain, with(None), r#"serviceaccounts "robot" not found"#);
         check(&plain, with(Some(&account_gone)), "service account ns/robot has been deleted");
         check(&plain, with(Some(&account_other)), "service account UID (u8) does not match claim (u1)");
@@ -244,22 +248,22 @@ mod tests {
 
         let pod = bound(reference("p", "u2"), None, None);
         check(&pod, found, invalidated);
-        check(&pod, Found { pod: Some(&good), ..found }, "");
-        check(&pod, Found { pod: Some(&going), ..found }, "");
-        check(&pod, Found { pod: Some(&gone), ..found }, invalidated);
+        check(&pod, BoundObjects { pod: Some(&good), ..found }, "");
+        check(&pod, BoundObjects { pod: Some(&going), ..found }, "");
+        check(&pod, BoundObjects { pod: Some(&gone), ..found }, invalidated);
         let said = "pod UID (u9) does not match service account pod ref claim (u2)";
-        check(&pod, Found { pod: Some(&other), ..found }, said);
+        check(&pod, BoundObjects { pod: Some(&other), ..found }, said);
 
         let secret = bound(None, reference("s", "u2"), None);
         check(&secret, found, invalidated);
         let said = "secret UID (u9) does not match service account secret ref claim (u2)";
-        check(&secret, Found { secret: Some(&other), ..found }, said);
+        check(&secret, BoundObjects { secret: Some(&other), ..found }, said);
 
         let node = bound(None, None, reference("n", "u2"));
         check(&node, found, invalidated);
         let said = "node UID (u9) does not match service account node ref claim (u2)";
-        check(&node, Found { node: Some(&other), ..found }, said);
-        check(&node, Found { node: Some(&good), ..found }, "");
+        check(&node, BoundObjects { node: Some(&other), ..found }, said);
+        check(&node, BoundObjects { node: Some(&good), ..found }, "");
     }
 
     #[test]
@@ -275,7 +279,7 @@ mod tests {
     #[test]
     fn the_use_of_a_stale_token_is_audited() {
         let account = object("u1");
-        let found = Found { account: Some(&account), ..Found::default() };
+        let found = BoundObjects { account: Some(&account), ..BoundObjects::default() };
         let told = |warn_after| {
             let Bound::Claims { claims, subject } = bound(None, None, None) else { unreachable!("made of claims") };
             let bound = Bound::Claims { claims: Claims { warn_after: Some(warn_after), ..claims }, subject };

@@ -8,7 +8,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::bound::{Found, Verdict};
+use super::bound::{BoundObjects, ValidationResult};
 use super::token::{Error, ObjectRef};
 use super::{parse, user_name};
 use crate::jwt::{self, Token};
@@ -39,7 +39,7 @@ pub struct Legacy {
 
 /// A legacy token is no longer valid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum Rejection {
     /// The Secret was deleted.
     #[error("Token has been invalidated")]
     Invalidated,
@@ -102,23 +102,23 @@ pub(super) fn read(token: &Token<'_>, text: &str) -> Result<Legacy, Error> {
 }
 
 /// Decides whether the token is valid, given its Secret and service account.
-pub(super) fn judge(token: &Legacy, found: &Found<'_>, now: Time) -> Result<Verdict, Refusal> {
+pub(super) fn judge(token: &Legacy, found: &BoundObjects<'_>, now: Time) -> Result<ValidationResult, Rejection> {
     let Legacy { namespace, account, .. } = token;
-    let secret = found.secret.filter(|secret| !Meta::of(secret).is_deleting()).ok_or(Refusal::Invalidated)?;
+    let secret = found.secret.filter(|secret| !Meta::of(secret).is_deleting()).ok_or(Rejection::Invalidated)?;
     let held = secret.str_at(&["data", "token"]).and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
-    verify_slices_are_equal(&held, token.text.as_bytes()).map_err(|_| Refusal::Replaced)?;
-    let object = found.account.ok_or_else(|| Refusal::NoAccount(account.name.clone()))?;
+    verify_slices_are_equal(&held, token.text.as_bytes()).map_err(|_| Rejection::Replaced)?;
+    let object = found.account.ok_or_else(|| Rejection::NoAccount(account.name.clone()))?;
     let meta = Meta::of(object);
     if meta.is_deleting() {
-        return Err(Refusal::AccountDeleted(namespace.clone(), account.name.clone()));
+        return Err(Rejection::AccountDeleted(namespace.clone(), account.name.clone()));
     }
     if meta.uid() != account.uid {
-        return Err(Refusal::Uid(meta.uid().into(), account.uid.clone()));
+        return Err(Rejection::Uid(meta.uid().into(), account.uid.clone()));
     }
     let mark_used = mark_used(secret, now);
     if Meta::of(secret).label(INVALID_SINCE).is_some_and(|since| !since.is_empty()) {
         let (namespace, secret, account) = (namespace.clone(), token.secret.clone(), account.name.clone());
-        return Err(Refusal::MarkedInvalid { namespace, secret, account, mark_used });
+        return Err(Rejection::MarkedInvalid { namespace, secret, account, mark_used });
     }
     let user = service_account::user(namespace, &account.name, &account.uid);
     let listed = object.get("secrets").and_then(Value::as_array).unwrap_or_default();
@@ -128,7 +128,7 @@ pub(super) fn judge(token: &Legacy, found: &Found<'_>, now: Time) -> Result<Verd
     } else {
         ("authentication.k8s.io/legacy-token-manual-secret", Vec::new())
     };
-    Ok(Verdict { user, annotations: vec![(annotation, token.secret.to_string())], warnings, mark_used })
+    Ok(ValidationResult { user, annotations: vec![(annotation, token.secret.to_string())], warnings, mark_used })
 }
 
 /// Returns the new last-used label, unless the label is today or, because of clock skew, tomorrow.
@@ -184,7 +184,7 @@ mod tests {
         };
         let account = value!({"metadata": {"uid": "u1"}, "secrets": [{"name": "robot-token"}]});
         let check = |secret: Option<&Value>, account: Option<&Value>| {
-            let found = Found { secret, account, ..Found::default() };
+            let found = BoundObjects { secret, account, ..BoundObjects::default() };
             bound::judge(&bound, &found, NOW).map_err(|refusal| refusal.to_string())
         };
         let verdict = check(Some(&secret), Some(&account)).unwrap();

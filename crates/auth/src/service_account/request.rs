@@ -59,7 +59,7 @@ pub struct Config {
 
 /// The side effects of an issued token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answered {
+pub struct IssueResult {
     /// Warnings for the client.
     pub warnings: Vec<String>,
     /// Audit annotations.
@@ -211,8 +211,8 @@ pub fn answer(
     key: &PrivateKey,
     config: &Config,
     now: Time,
-) -> Result<Answered, keys::Error> {
-    let mut answered = Answered::default();
+) -> Result<IssueResult, keys::Error> {
+    let mut answered = IssueResult::default();
     let asked = expiration_seconds(request);
     let granted = config.max_seconds.filter(|max| *max > 0 && asked > *max).unwrap_or(asked);
     if granted != asked {

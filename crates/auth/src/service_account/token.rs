@@ -44,7 +44,7 @@ pub struct Terms<'a> {
 
 /// A token that is verified as far as possible without objects of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Checked {
+pub struct VerifiedToken {
     /// The requested audiences that the token has.
     pub audiences: Vec<Str>,
     /// The objects that must exist.
@@ -159,7 +159,7 @@ pub fn issue(key: &PrivateKey, claims: &Claims, terms: &Terms<'_>) -> Result<Str
 impl Checker {
     /// Verifies a token for the `wanted` audiences, by default the server's own. Returns `None` if the token is of
     /// another issuer.
-    pub fn check(&self, text: &str, wanted: &[Str], now: Time) -> Result<Option<Checked>, Error> {
+    pub fn check(&self, text: &str, wanted: &[Str], now: Time) -> Result<Option<VerifiedToken>, Error> {
         let Some(issuer) = jwt::claimed_issuer(text) else { return Ok(None) };
         let is_legacy = issuer == legacy::ISSUER;
         if !is_legacy && !self.issuers.contains(&issuer) {
@@ -181,7 +181,11 @@ impl Checker {
         }
         let audiences = self.audiences(of_token, wanted)?;
         if is_legacy {
-            return Ok(Some(Checked { audiences, annotations, bound: Bound::Legacy(legacy::read(&token, text)?) }));
+            return Ok(Some(VerifiedToken {
+                audiences,
+                annotations,
+                bound: Bound::Legacy(legacy::read(&token, text)?),
+            }));
         }
         match token.age(now) {
             Age::Expired => Err(Error::Expired),
@@ -189,7 +193,7 @@ impl Checker {
             Age::Future => Err(Error::Future),
             Age::Valid => {
                 let bound = Bound::Claims { claims: Claims::read(&token), subject: token.text("sub").into() };
-                Ok(Some(Checked { audiences, bound, annotations }))
+                Ok(Some(VerifiedToken { audiences, bound, annotations }))
             }
         }
     }

@@ -7,7 +7,7 @@ use apimachinery::Str;
 
 use super::{LIST_BASE, MAP_BASE, STRUCT_BASE};
 use crate::ast::{ACCUMULATOR, Expr, ExprId, Fold, Literal};
-use crate::check::{Checked, Meaning};
+use crate::check::{CheckedExpr, Meaning};
 use crate::env::Env;
 use crate::schema::{self, elements_max};
 use crate::types::{SchemaType, Type};
@@ -17,7 +17,7 @@ pub use range::{Estimate, SizeEstimate};
 pub(crate) use call::selector;
 
 /// Estimates the cost of a checked expression.
-pub fn estimate(env: &Env, checked: &Checked) -> Estimate {
+pub fn estimate(env: &Env, checked: &CheckedExpr) -> Estimate {
     let count = checked.ast.len();
     let nodes = vec![Node::default(); count];
     let mut estimator = Estimator { env, checked, nodes, locals: Vec::new() };
@@ -30,12 +30,12 @@ struct Node {
     cost: Option<Estimate>,
     size: Option<SizeEstimate>,
     entry: Option<EntrySize>,
-    place: Option<Place>,
+    place: Option<ValueOrigin>,
 }
 
 /// The origin of a value in a variable's schema.
 #[derive(Clone, Debug)]
-enum Place {
+enum ValueOrigin {
     Schema(SchemaType),
     /// A map key: no schema limits its length, and upstream counts it as zero.
     Key,
@@ -52,14 +52,14 @@ struct EntrySize {
 #[derive(Clone, Debug)]
 struct Local {
     name: Str,
-    place: Option<Place>,
+    place: Option<ValueOrigin>,
     size: Option<SizeEstimate>,
     entry: Option<EntrySize>,
 }
 
 struct Estimator<'e> {
     env: &'e Env,
-    checked: &'e Checked,
+    checked: &'e CheckedExpr,
     nodes: Vec<Node>,
     locals: Vec<Local>,
 }
@@ -74,7 +74,7 @@ impl Estimator<'_> {
         let cost = match checked.meaning(id) {
             Meaning::Variable(name) => {
                 self.nodes[id.index()].place =
-                    self.env.variable(name).and_then(|variable| variable.schema.clone()).map(Place::Schema);
+                    self.env.variable(name).and_then(|variable| variable.schema.clone()).map(ValueOrigin::Schema);
                 Estimate::fixed(1)
             }
             Meaning::Type(_) => Estimate::fixed(1),
@@ -125,8 +125,8 @@ impl Estimator<'_> {
         if test {
             return cost;
         }
-        if let Some(Place::Schema(of)) = self.nodes[operand.index()].place.clone() {
-            self.nodes[id.index()].place = self.child(&of, field).map(Place::Schema);
+        if let Some(ValueOrigin::Schema(of)) = self.nodes[operand.index()].place.clone() {
+            self.nodes[id.index()].place = self.child(&of, field).map(ValueOrigin::Schema);
         }
         match self.checked.type_of(operand) {
             Type::Map(..) | Type::Schema(_) | Type::Built(_) => cost.plus(Estimate::fixed(1)),
@@ -146,14 +146,14 @@ impl Estimator<'_> {
     }
 
     /// Returns the schema of the items of a list or the values of a map.
-    fn items(&self, place: Option<&Place>) -> Option<Place> {
-        let Some(Place::Schema(of)) = place else { return None };
+    fn items(&self, place: Option<&ValueOrigin>) -> Option<ValueOrigin> {
+        let Some(ValueOrigin::Schema(of)) = place else { return None };
         let id = match self.env.sets()[of.set as usize].types().schema(of.id).shape() {
             apimachinery::schema::Shape::List(list) => list.item,
             apimachinery::schema::Shape::Map(map) => map.value,
             _ => return None,
         };
-        Some(Place::Schema(SchemaType { id, root: false, ..of.clone() }))
+        Some(ValueOrigin::Schema(SchemaType { id, root: false, ..of.clone() }))
     }
 
     fn fold(&mut self, id: ExprId, fold: &Fold) -> Estimate {
@@ -187,7 +187,7 @@ impl Estimator<'_> {
         let entry = self.entry(fold.range);
         let list = entry.map_or_else(|| matches!(self.checked.type_of(fold.range), Type::List(_)), |entry| entry.list);
         let place = self.place(fold.range);
-        let keys = if place.is_some() && !list { Some(Place::Key) } else { None };
+        let keys = if place.is_some() && !list { Some(ValueOrigin::Key) } else { None };
         let values = self.items(place.as_ref());
         let local = |name: &Str, place, size| Local { name: name.clone(), place, size, entry: None };
         let (key_size, value_size) = (entry.map(|entry| entry.key), entry.map(|entry| entry.value));
@@ -224,7 +224,7 @@ impl Estimator<'_> {
         }
     }
 
-    fn place(&self, id: ExprId) -> Option<Place> {
+    fn place(&self, id: ExprId) -> Option<ValueOrigin> {
         match self.ident_local(id) {
             Some(local) => local.place.clone(),
             None => self.nodes[id.index()].place.clone(),
@@ -266,10 +266,10 @@ impl Estimator<'_> {
         self.ident_local(id).and_then(|local| local.size)
     }
 
-    fn place_size(&self, place: &Place) -> SizeEstimate {
+    fn place_size(&self, place: &ValueOrigin) -> SizeEstimate {
         match place {
-            Place::Key => SizeEstimate::fixed(0),
-            Place::Schema(of) => {
+            ValueOrigin::Key => SizeEstimate::fixed(0),
+            ValueOrigin::Schema(of) => {
                 let schema = self.env.sets()[of.set as usize].types().schema(of.id);
                 SizeEstimate::between(0, elements_max(schema))
             }

@@ -10,7 +10,7 @@ use crate::types::Type;
 
 /// A part of the API that contains expressions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Host {
+pub enum ExpressionContext {
     /// Validations of a ValidatingAdmissionPolicy.
     ValidatingPolicy,
     /// Mutations of a MutatingAdmissionPolicy.
@@ -27,7 +27,7 @@ pub enum Host {
     DeviceSelector,
 }
 
-impl Host {
+impl ExpressionContext {
     /// Returns the environments of this host. Objects have dynamic type; [`Env::with_object`] adds a known schema.
     pub fn env_set(self) -> EnvSet {
         EnvSet::default().map(|env| self.extend(env))

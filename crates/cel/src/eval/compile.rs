@@ -6,12 +6,12 @@ use apimachinery::Str;
 
 use super::{Call, Callee, FoldOp, Meter, Op, OpId, Program, Step};
 use crate::ast::{Expr, ExprId, Fold, Literal};
-use crate::check::{Checked, Meaning};
+use crate::check::{CheckedExpr, Meaning};
 use crate::library::operators::operator;
 use crate::library::{Args, OverloadId, TABLE, compile_regex, is_pattern_argument};
 use crate::value::{Entries, Key, Val};
 
-pub fn compile(checked: &Checked) -> Program {
+pub fn compile(checked: &CheckedExpr) -> Program {
     let mut compiler = Compiler { checked, ops: Vec::new(), scope: Vec::new(), slots: 0, next: 0 };
     let root = compiler.expr(checked.ast.root());
     let result = checked.type_of(checked.ast.root()).clone();
@@ -19,7 +19,7 @@ pub fn compile(checked: &Checked) -> Program {
 }
 
 struct Compiler<'c> {
-    checked: &'c Checked,
+    checked: &'c CheckedExpr,
     ops: Vec<Op>,
     scope: Vec<(Str, u16)>,
     slots: u16,

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use apimachinery::schema::structural::Structural;
 use apimachinery::{GroupVersionKind, Value};
-use cel::{Authorizer, Check, Decision, Env, EnvSet, Host, Library, Strictness, Type, Val, Variables};
+use cel::{Authorizer, Check, Decision, Env, EnvSet, ExpressionContext, Library, Strictness, Type, Val, Variables};
 
 /// An environment and the values of its variables.
 pub struct Surroundings {
     pub env: Env,
     values: Vec<(&'static str, Value)>,
     schema: Option<Arc<Structural>>,
-    host: Option<Host>,
+    host: Option<ExpressionContext>,
     authorizer: bool,
 }
 
@@ -90,28 +90,28 @@ pub fn surroundings(name: &str) -> Surroundings {
         // Variables of each type, known to the checker.
         "typed" => typed(Env::new(Strictness::Plain).with_libraries(&EVERYTHING)),
         // A policy: the object has dynamic type.
-        "policy" => policy(Host::ValidatingPolicy),
-        "mutation" => policy(Host::MutatingPolicy),
+        "policy" => policy(ExpressionContext::ValidatingPolicy),
+        "mutation" => policy(ExpressionContext::MutatingPolicy),
         "authorization" => host(
-            Host::Authorization,
+            ExpressionContext::Authorization,
             vec![(
                 "request",
                 r#"{"user": "ann", "groups": ["dev"], "resourceAttributes": {"namespace": "shop", "verb": "get", "resource": "pods"}}"#,
             )],
         ),
         "claims" => host(
-            Host::AuthenticationClaims,
+            ExpressionContext::AuthenticationClaims,
             vec![(
                 "claims",
                 r#"{"sub": "ann", "aud": ["knarr"], "roles": "a,b", "other_roles": "c", "exp": 1703232949, "nbf": 1703229349}"#,
             )],
         ),
         "user" => host(
-            Host::AuthenticationUser,
+            ExpressionContext::AuthenticationUser,
             vec![("user", r#"{"username": "ann", "groups": ["dev"], "extra": {"k": ["v"]}}"#)],
         ),
         "device" => host(
-            Host::DeviceSelector,
+            ExpressionContext::DeviceSelector,
             vec![
                 ("device.driver", r#""gpu.example.com""#),
                 ("device.attributes", r#"{"gpu.example.com": {"model": "a100", "cores": 8}}"#),
@@ -122,7 +122,7 @@ pub fn surroundings(name: &str) -> Surroundings {
         "pods" => {
             let kind = GroupVersionKind { group: "".into(), version: "v1".into(), kind: "Pod".into() };
             let schema = api::catalogue::schema(&kind).expect("pods are built in");
-            let mut pods = policy(Host::ValidatingPolicy);
+            let mut pods = policy(ExpressionContext::ValidatingPolicy);
             pods.env = pods.env.with_builtin("object", schema).with_builtin("oldObject", schema);
             pods
         }
@@ -167,12 +167,12 @@ fn typed(env: Env) -> Surroundings {
     Surroundings { env, values, schema: None, host: None, authorizer: false }
 }
 
-fn host(host: Host, values: Vec<(&'static str, &str)>) -> Surroundings {
+fn host(host: ExpressionContext, values: Vec<(&'static str, &str)>) -> Surroundings {
     let values = values.into_iter().map(|(name, text)| (name, json(text))).collect();
     Surroundings { env: host.env_set().new, values, schema: None, host: Some(host), authorizer: false }
 }
 
-fn policy(host: Host) -> Surroundings {
+fn policy(host: ExpressionContext) -> Surroundings {
     let object = r#"{
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "shop", "labels": {"app": "web", "a/b": "c"}},

@@ -8,12 +8,12 @@ use apimachinery::collection::{Collection, Entry};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Change, Keep, Progress, Settings, Shared, Snapshot, Source};
+use super::{Change, Inner, Keep, Progress, Settings, Snapshot, Source};
 use crate::backoff::random;
 use crate::error::Error;
 use crate::object_ref::Target;
 use crate::options::{ListOptions, WatchOptions};
-use crate::shared_objects::{Held, SharedEvent, held};
+use crate::shared_objects::{SharedEvent, SharedObject, held};
 use crate::watch::Watch;
 
 /// A watch that is closed earlier counts as failed.
@@ -24,7 +24,7 @@ pub struct Reflector<T> {
     source: Source,
     settings: Settings,
     keep: Keep<T>,
-    shared: Arc<Shared<T>>,
+    shared: Arc<Inner<T>>,
     progress: watch::Sender<Progress>,
     /// The version to watch from; `None` if a list is needed.
     resume: Option<String>,
@@ -39,7 +39,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         source: Source,
         settings: Settings,
         keep: Keep<T>,
-        shared: Arc<Shared<T>>,
+        shared: Arc<Inner<T>>,
         progress: watch::Sender<Progress>,
     ) -> Self {
         Self { source, settings, keep, shared, progress, resume: None, streaming: true, progressed: false }
@@ -196,7 +196,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     /// Adds an object to a new collection. An unchanged object reuses the cached entry.
-    fn collect(&self, fresh: &mut Collection<T>, object: Held) {
+    fn collect(&self, fresh: &mut Collection<T>, object: SharedObject) {
         let (key, version) = (&object.key, object.revision);
         let state = self.shared.state.read().unwrap_or_else(PoisonError::into_inner);
         let known = state.objects.entry(key).filter(|have| version != 0 && have.revision == version).cloned();
@@ -205,7 +205,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     /// Returns the conversion from a parsed object to an entry.
-    fn make(&self) -> fn(Value) -> Held {
+    fn make(&self) -> fn(Value) -> SharedObject {
         if self.keep.lean.is_some() { held } else { |object| Arc::new(Entry::of(object)) }
     }
 

@@ -15,14 +15,14 @@ use field::Field;
 #[derive(Clone, Debug, Default)]
 pub struct Kubeconfig {
     current_context: Option<String>,
-    clusters: Vec<Named>,
-    users: Vec<Named>,
-    contexts: Vec<Named>,
+    clusters: Vec<NamedEntry>,
+    users: Vec<NamedEntry>,
+    contexts: Vec<NamedEntry>,
 }
 
 /// An entry with its file, which relative paths refer to.
 #[derive(Clone, Debug)]
-struct Named {
+struct NamedEntry {
     name: String,
     value: Value,
     file: PathBuf,
@@ -190,22 +190,22 @@ impl Kubeconfig {
     }
 }
 
-impl Named {
+impl NamedEntry {
     fn field(&self) -> Field<'_> {
         Field::at(&self.value, &self.file, self.path.clone())
     }
 }
 
-fn find<'a>(list: &'a [Named], name: &str) -> Option<&'a Named> {
+fn find<'a>(list: &'a [NamedEntry], name: &str) -> Option<&'a NamedEntry> {
     list.iter().find(|one| one.name == name)
 }
 
-fn required<'a>(list: &'a [Named], kind: &'static str, name: &str) -> Result<&'a Named, KubeconfigError> {
+fn required<'a>(list: &'a [NamedEntry], kind: &'static str, name: &str) -> Result<&'a NamedEntry, KubeconfigError> {
     find(list, name).ok_or_else(|| KubeconfigError::Missing { kind, name: name.to_owned() })
 }
 
-fn named(root: &Field<'_>, list: &str, inner: &str) -> Result<Vec<Named>, KubeconfigError> {
-    let mut out: Vec<Named> = Vec::new();
+fn named(root: &Field<'_>, list: &str, inner: &str) -> Result<Vec<NamedEntry>, KubeconfigError> {
+    let mut out: Vec<NamedEntry> = Vec::new();
     for item in root.list(list)? {
         let name = item.text("name")?.ok_or_else(|| item.missing("name"))?;
         if find(&out, &name).is_some() {
@@ -213,7 +213,7 @@ fn named(root: &Field<'_>, list: &str, inner: &str) -> Result<Vec<Named>, Kubeco
         }
         let value = item.child(inner);
         let path = item.path_of(inner);
-        out.push(Named { name, value: value.cloned().unwrap_or_default(), file: root.file().to_owned(), path });
+        out.push(NamedEntry { name, value: value.cloned().unwrap_or_default(), file: root.file().to_owned(), path });
     }
     Ok(out)
 }

@@ -49,7 +49,7 @@ type FileStamp = Option<(SystemTime, u64)>;
 
 /// The credentials for one request.
 #[derive(Default)]
-pub struct Shown {
+pub struct RequestCredentials {
     pub authorization: Option<HeaderValue>,
     pub exec: Option<Arc<ExecCredential>>,
 }
@@ -71,22 +71,22 @@ impl Credentials {
         })
     }
 
-    pub async fn show(&self) -> Result<Shown, CredentialError> {
+    pub async fn show(&self) -> Result<RequestCredentials, CredentialError> {
         match self {
-            Self::None => Ok(Shown::default()),
-            Self::Fixed(header) => Ok(Shown { authorization: Some(header.clone()), exec: None }),
-            Self::File(file) => Ok(Shown { authorization: Some(file.header()?), exec: None }),
+            Self::None => Ok(RequestCredentials::default()),
+            Self::Fixed(header) => Ok(RequestCredentials { authorization: Some(header.clone()), exec: None }),
+            Self::File(file) => Ok(RequestCredentials { authorization: Some(file.header()?), exec: None }),
             Self::Exec(plugin) => {
                 let credential = plugin.credential().await?;
                 let token = credential.token.as_ref();
                 let authorization = token.map(|token| bearer(token.reveal())).transpose()?;
-                Ok(Shown { authorization, exec: Some(credential) })
+                Ok(RequestCredentials { authorization, exec: Some(credential) })
             }
         }
     }
 
     /// Handles a response 401: a credential of a plugin is dropped.
-    pub async fn refused(&self, shown: &Shown) {
+    pub async fn refused(&self, shown: &RequestCredentials) {
         if let (Self::Exec(plugin), Some(credential)) = (self, &shown.exec) {
             plugin.forget(credential).await;
         }

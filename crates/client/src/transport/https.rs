@@ -18,10 +18,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tower_service::Service;
 
 use super::connect::Connector;
-use super::credentials::{Credentials, Shown};
+use super::credentials::{Credentials, RequestCredentials};
 use super::exec::ExecCredential;
 use super::tls::{ClientCertificate, Stamp, client_config};
-use super::{Answer, Body, LongLived, Switch, Switching, Transport, TransportError, body};
+use super::{Body, LongLived, ResponseFuture, Switch, Switching, Transport, TransportError, body};
 use crate::config::{Config, Pem};
 
 /// Idle connections are closed after this duration.
@@ -66,7 +66,7 @@ impl Https {
     }
 
     /// Returns the pool to use.
-    fn pool(&self, shown: &Shown, long: bool) -> Result<(Pool, Option<Permit>), TransportError> {
+    fn pool(&self, shown: &RequestCredentials, long: bool) -> Result<(Pool, Option<Permit>), TransportError> {
         self.with_connections(shown, |connections| {
             if !long {
                 return (connections.short.clone(), None);
@@ -80,7 +80,7 @@ impl Https {
     /// finish on the old connections.
     fn with_connections<T>(
         &self,
-        shown: &Shown,
+        shown: &RequestCredentials,
         call: impl FnOnce(&mut Connections) -> T,
     ) -> Result<T, TransportError> {
         let mut current = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +100,7 @@ impl Https {
     }
 
     /// Adds the credentials, the user agent and the address of the server to a request.
-    async fn prepare(&self, request: &mut Request<Bytes>) -> Result<Shown, TransportError> {
+    async fn prepare(&self, request: &mut Request<Bytes>) -> Result<RequestCredentials, TransportError> {
         let shown = self.credentials.show().await?;
         if let Some(authorization) = &shown.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());
@@ -121,7 +121,7 @@ impl Https {
         if response.status() == StatusCode::UNAUTHORIZED {
             self.credentials.refused(&shown).await;
         }
-        Ok(response.map(|incoming| body(Held { incoming, _permit: permit })))
+        Ok(response.map(|incoming| body(BodyWithPermit { incoming, _permit: permit })))
     }
 
     /// Sends a request over an HTTP/1.1 connection of its own, which belongs to the caller if the server switches
@@ -159,7 +159,7 @@ impl Https {
 }
 
 impl Transport for Https {
-    fn send(&self, request: Request<Bytes>) -> Answer<'_> {
+    fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(self.carry(request))
     }
 
@@ -208,12 +208,12 @@ impl Drop for Permit {
 }
 
 /// A response body that holds its stream slot.
-struct Held {
+struct BodyWithPermit {
     incoming: Incoming,
     _permit: Option<Permit>,
 }
 
-impl http_body::Body for Held {
+impl http_body::Body for BodyWithPermit {
     type Data = Bytes;
     type Error = hyper::Error;
 

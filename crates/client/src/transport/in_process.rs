@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{Request, Response};
 
-use super::{Answer, Body, Transport};
+use super::{Body, ResponseFuture, Transport};
 
 /// A function that serves requests, and the identity of the requests.
 ///
@@ -34,7 +34,7 @@ where
     S: Fn(Request<Bytes>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    fn send(&self, mut request: Request<Bytes>) -> Answer<'_> {
+    fn send(&self, mut request: Request<Bytes>) -> ResponseFuture<'_> {
         request.extensions_mut().insert(self.identity.clone());
         // Boxed, because the future of a complete request is large.
         Box::pin((self.service)(request).map(Ok))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use apimachinery::collection::IndexBy;
 use apimachinery::{Key, Str, Value, value};
 use client::backoff::Backoff;
-use client::cache::{self, Changed, Notices, Reader, Source};
+use client::cache::{self, ChangeQueue, ChangedKeys, Reader, Source};
 use http::StatusCode;
 use tokio::task::JoinHandle;
 
@@ -13,12 +13,12 @@ use crate::requests::{CONFIG_MAPS, config_map};
 use crate::server::{Call, DEADLINE, Server, Stream};
 
 /// The cached value: the version of the object.
-type Kept = String;
+type CachedVersion = String;
 
 struct Running {
     server: Server,
-    reader: Reader<Kept>,
-    notices: Notices,
+    reader: Reader<CachedVersion>,
+    notices: ChangeQueue,
     task: JoinHandle<()>,
 }
 
@@ -30,11 +30,11 @@ impl Running {
             page_limit: 2,
             ..cache::Settings::default()
         };
-        let index = IndexBy::new("version", |_, version: &Kept| vec![Str::from(version.as_str())]);
+        let index = IndexBy::new("version", |_, version: &CachedVersion| vec![Str::from(version.as_str())]);
         let keep = |object: Value| object.str_at(&["metadata", "resourceVersion"]).unwrap_or_default().to_owned();
         let (reflector, reader) =
             cache::new(Source::all(server.client(), CONFIG_MAPS.clone()), settings, vec![index], keep);
-        let notices = Notices::new(100);
+        let notices = ChangeQueue::new(100);
         reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
         let task = tokio::spawn(reflector.run());
         Self { server, reader, notices, task }
@@ -64,7 +64,7 @@ impl Running {
         let expect: std::collections::BTreeSet<Key> = names.iter().map(|name| Key::new("a", *name)).collect();
         while told != expect {
             let changed = tokio::time::timeout(DEADLINE, self.notices.take()).await;
-            let Ok(Changed::Keys(keys)) = changed else { panic!("told {told:?}, not {expect:?}") };
+            let Ok(ChangedKeys::Keys(keys)) = changed else { panic!("told {told:?}, not {expect:?}") };
             told.extend(keys);
         }
     }
@@ -237,11 +237,11 @@ async fn a_failing_server_is_retried_and_the_error_is_reported() {
 async fn a_late_subscriber_is_notified_of_existing_objects() {
     let mut running = Running::start().await;
     let _stream = running.fill().await;
-    let notices = Notices::new(100);
+    let notices = ChangeQueue::new(100);
     running.reader.subscribe(&notices, |change, keys| {
         keys.extend(change.new.map(|version| Key::cluster(version.as_str())));
     });
-    assert_eq!(notices.try_take(), Some(Changed::Keys([Key::cluster("1"), Key::cluster("2")].into())));
+    assert_eq!(notices.try_take(), Some(ChangedKeys::Keys([Key::cluster("1"), Key::cluster("2")].into())));
 }
 
 #[tokio::test]
@@ -249,7 +249,7 @@ async fn readers_get_an_error_after_the_reflector_is_dropped() {
     let running = Running::start().await;
     running.task.abort();
     let synced = tokio::time::timeout(DEADLINE, running.reader.synced()).await.expect("an end");
-    assert_eq!(synced, Err(cache::Ended));
+    assert_eq!(synced, Err(cache::ClosedError));
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use crate::requests::{CONFIG_MAPS, config_map};
 use crate::server::{Authority, Call, DEADLINE, Server, impatient};
 
 /// Sends a request and returns it as received by the server.
-async fn seen(client: &Client, server: &mut Server) -> Seen {
+async fn seen(client: &Client, server: &mut Server) -> ObservedCredentials {
     let target = Target::named(&CONFIG_MAPS, "a", "x");
     let both = async { tokio::join!(client.get(&target), observe(server)) };
     let (answer, seen) = tokio::time::timeout(DEADLINE, both).await.expect("an answer in time");
@@ -24,14 +24,14 @@ async fn seen(client: &Client, server: &mut Server) -> Seen {
     seen
 }
 
-struct Seen {
+struct ObservedCredentials {
     authorization: String,
     peer: Option<CertificateDer<'static>>,
 }
 
-async fn observe(server: &mut Server) -> Seen {
+async fn observe(server: &mut Server) -> ObservedCredentials {
     let call: Call = server.next().await;
-    let seen = Seen { authorization: call.header("authorization").to_owned(), peer: call.peer.clone() };
+    let seen = ObservedCredentials { authorization: call.header("authorization").to_owned(), peer: call.peer.clone() };
     call.answer(&config_map("x", 1));
     seen
 }

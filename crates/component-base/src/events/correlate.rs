@@ -31,7 +31,7 @@ pub struct Occurrence {
 
 /// The result of correlation.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum CorrelationResult {
     /// The rate limit of the object is exceeded.
     Drop,
     /// Create this event.
@@ -63,7 +63,7 @@ impl Correlator {
         Self { component, told: Recent::default(), similar: Recent::default(), budgets: Recent::default() }
     }
 
-    pub fn correlate(&mut self, it: &Occurrence) -> Verdict {
+    pub fn correlate(&mut self, it: &Occurrence) -> CorrelationResult {
         let (object, group) = (object_key(&it.regarding), group_key(it));
         let (message, key) = self.combine(it, &group);
         let verdict = match self.told.get(&key) {
@@ -71,13 +71,13 @@ impl Correlator {
             None => {
                 let event = self.event(it, &message);
                 self.told.insert(key.clone(), event.clone());
-                Verdict::Create(event)
+                CorrelationResult::Create(event)
             }
         };
-        if let Verdict::Again { event, .. } = &verdict {
+        if let CorrelationResult::Again { event, .. } = &verdict {
             self.told.insert(key, event.clone());
         }
-        if self.spend(&object, it.at) { verdict } else { Verdict::Drop }
+        if self.spend(&object, it.at) { verdict } else { CorrelationResult::Drop }
     }
 
     /// Forgets an event that was not stored.
@@ -149,7 +149,7 @@ impl Correlator {
     }
 }
 
-fn again(event: &Value, message: &str, at: Time) -> Verdict {
+fn again(event: &Value, message: &str, at: Time) -> CorrelationResult {
     let mut event = event.clone();
     let count = event.get("count").and_then(Value::as_int).unwrap_or(0) + 1;
     let at = at.to_string();
@@ -159,7 +159,7 @@ fn again(event: &Value, message: &str, at: Time) -> Verdict {
         event.insert("lastTimestamp", at);
         event.insert("message", message);
     }
-    Verdict::Again { event, patch }
+    CorrelationResult::Again { event, patch }
 }
 
 fn object_key(regarding: &Regarding) -> String {
@@ -246,9 +246,9 @@ mod tests {
     /// Formats the result: `+name` a new event, `name×n` an increment, `-` none; with the message.
     fn told(correlator: &mut Correlator, it: &Occurrence) -> String {
         match correlator.correlate(it) {
-            Verdict::Drop => "-".to_owned(),
-            Verdict::Create(event) => format!("+ {}", event.str_at(&["message"]).unwrap()),
-            Verdict::Again { event, patch } => {
+            CorrelationResult::Drop => "-".to_owned(),
+            CorrelationResult::Create(event) => format!("+ {}", event.str_at(&["message"]).unwrap()),
+            CorrelationResult::Again { event, patch } => {
                 assert_eq!(event["count"], patch["count"]);
                 format!("×{} {}", patch["count"], patch.str_at(&["message"]).unwrap())
             }
@@ -268,7 +268,9 @@ mod tests {
     #[test]
     fn events_equal_upstreams() {
         let mut correlator = Correlator::new("kcm".into());
-        let Verdict::Create(event) = correlator.correlate(&occurrence("x", "no", 255)) else { panic!("a new event") };
+        let CorrelationResult::Create(event) = correlator.correlate(&occurrence("x", "no", 255)) else {
+            panic!("a new event")
+        };
         assert_eq!(event.str_at(&["metadata", "name"]), Some("x.3b5f2f3607"));
         assert_eq!(event["involvedObject"], value!({"kind": "Pod", "namespace": "a", "name": "x"}));
         assert_eq!(event["source"], value!({"component": "kcm"}));

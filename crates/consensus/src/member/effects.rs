@@ -4,7 +4,7 @@ use bytes::Bytes;
 use raft::eraftpb::{self, MessageType};
 use raft::{ReadState, Ready};
 
-use super::{Committed, Effects, Member, Persist, SendSnapshot, SnapshotMeta};
+use super::{CommittedEntry, Effects, Member, Persist, SendSnapshot, SnapshotMeta};
 use crate::change::Change;
 use crate::codec::Reader;
 use crate::entry::{Entry, HardState, Payload};
@@ -88,21 +88,21 @@ impl Member {
     }
 
     /// Records the entry in the group and returns what the state machine must apply.
-    fn hand_out(&mut self, entry: &eraftpb::Entry, effects: &mut Effects) -> Committed {
+    fn hand_out(&mut self, entry: &eraftpb::Entry, effects: &mut Effects) -> CommittedEntry {
         self.handed_out = (entry.index, entry.term);
         let index = entry.index;
         match Entry::from_raft(entry).payload {
-            Payload::Empty => Committed::Empty { index },
+            Payload::Empty => CommittedEntry::Empty { index },
             Payload::Command { request, .. } | Payload::Change { request, .. } if !self.group.admit(request) => {
-                Committed::Overtaken { index, request }
+                CommittedEntry::Overtaken { index, request }
             }
-            Payload::Command { request, data } => Committed::Command { index, request, data },
+            Payload::Command { request, data } => CommittedEntry::Command { index, request, data },
             Payload::Change { request, change } => {
                 let result = self.group.apply(&change);
                 if result.is_ok() {
                     self.reconfigure(&change, effects);
                 }
-                Committed::Changed { index, request, change, result }
+                CommittedEntry::Changed { index, request, change, result }
             }
         }
     }

@@ -57,12 +57,12 @@ impl Cluster {
         };
         for id in ids {
             let snapshot = SnapshotMeta { index: 1, term: 1, group: group.clone() };
-            cluster.start(id, Recovered { snapshot, ..Recovered::default() });
+            cluster.start(id, RecoveredState { snapshot, ..RecoveredState::default() });
         }
         cluster
     }
 
-    fn start(&mut self, id: u64, recovered: Recovered) {
+    fn start(&mut self, id: u64, recovered: RecoveredState) {
         self.members.insert(id, Member::new(config(id), recovered));
     }
 
@@ -104,12 +104,12 @@ impl Cluster {
             }
             for committed in effects.committed {
                 let (index, text) = match committed {
-                    Committed::Empty { index } => (index, None),
-                    Committed::Command { index, data, .. } => {
+                    CommittedEntry::Empty { index } => (index, None),
+                    CommittedEntry::Command { index, data, .. } => {
                         (index, Some(String::from_utf8_lossy(&data).into_owned()))
                     }
-                    Committed::Overtaken { index, .. } => (index, Some("overtaken".into())),
-                    Committed::Changed { index, result, .. } => (index, Some(format!("change {result:?}"))),
+                    CommittedEntry::Overtaken { index, .. } => (index, Some("overtaken".into())),
+                    CommittedEntry::Changed { index, result, .. } => (index, Some(format!("change {result:?}"))),
                 };
                 applied.extend(text);
                 member.applied(index);
@@ -175,7 +175,7 @@ fn sole_member_commits_only_durable_entries() {
 fn sole_voter_sends_nothing_of_its_term_before_it_is_durable() {
     let group = Group::new([peer(1, false), peer(2, true)]);
     let snapshot = SnapshotMeta { index: 1, term: 1, group };
-    let mut member = Member::new(config(1), Recovered { snapshot, ..Recovered::default() });
+    let mut member = Member::new(config(1), RecoveredState { snapshot, ..RecoveredState::default() });
     member.campaign();
     let (mut sent, mut writes) = (Vec::new(), Vec::new());
     while let Some(effects) = member.effects() {
@@ -315,7 +315,7 @@ fn members_join_as_learners_are_promoted_and_leave() {
     let mut cluster = Cluster::new([1]);
     cluster.ticks(20);
     cluster.propose(1, change(1, 1, Change::Add(peer(2, true))));
-    cluster.start(2, Recovered::default());
+    cluster.start(2, RecoveredState::default());
     cluster.ticks(20);
     assert_eq!(cluster.members[&2].group(), cluster.members[&1].group());
     cluster.propose(1, change(1, 2, Change::Promote { id: 2 }));
@@ -369,7 +369,7 @@ fn member_that_lost_its_log_reports_what_to_do() {
     let term = cluster.members[&leader].status().term;
     let snapshot = SnapshotMeta { index: 1, term: 1, group };
     let hard_state = HardState { term, vote: 0, commit: 1 };
-    cluster.start(follower, Recovered { snapshot, hard_state, entries: Vec::new() });
+    cluster.start(follower, RecoveredState { snapshot, hard_state, entries: Vec::new() });
     cluster.members.get_mut(&leader).expect("known").tick();
     let effects = cluster.members.get_mut(&leader).expect("known").effects().expect("a heartbeat");
     let (_, heartbeat) = effects.send.into_iter().find(|(to, _)| *to == follower).expect("to the follower");
@@ -424,7 +424,7 @@ fn member_with_a_backlog_campaigns_after_applying_it() {
     let snapshot = SnapshotMeta { index: 1, term: 1, group };
     let hard_state = HardState { term: 1, vote: 0, commit: count + 1 };
     let mut cluster = Cluster::new([]);
-    cluster.start(1, Recovered { snapshot, entries, hard_state });
+    cluster.start(1, RecoveredState { snapshot, entries, hard_state });
     let member = cluster.members.get_mut(&1).expect("known");
     member.campaign();
     (0..100).for_each(|_| member.tick());

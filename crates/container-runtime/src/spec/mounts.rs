@@ -42,13 +42,13 @@ pub enum MountError {
 }
 
 /// The mounts, in order, and the propagation of the root mount.
-pub struct Prepared {
+pub struct PreparedMounts {
     pub list: Vec<Value>,
     pub root_propagation: Option<&'static str>,
 }
 
 /// Returns all mounts, shorter paths first.
-pub fn all(inputs: &Inputs<'_>) -> Result<Prepared, MountError> {
+pub fn all(inputs: &Inputs<'_>) -> Result<PreparedMounts, MountError> {
     let given: BTreeSet<&str> = inputs.config.mounts.iter().map(|mount| mount.container_path.as_str()).collect();
     let privileged = inputs.security().privileged;
     let mut list: Vec<Value> = base(privileged)
@@ -79,7 +79,7 @@ pub fn all(inputs: &Inputs<'_>) -> Result<Prepared, MountError> {
         (v1::MountPropagation::PropagationHostToContainer, false) => Some("slave"),
         (v1::MountPropagation::PropagationBidirectional, false) => Some("shared"),
     };
-    Ok(Prepared { list, root_propagation })
+    Ok(PreparedMounts { list, root_propagation })
 }
 
 /// Returns the mounts with a weaker propagation than another mount of the container. The built-in runtime knows one

@@ -14,7 +14,7 @@ use streaming::spdy::{Session, Side};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::spdy_wire::{self, Expected};
+use super::spdy_wire::{self, ExpectedStreams};
 use super::tickets::Ticket;
 use super::wire::wire;
 use super::{forward, process, websocket};
@@ -124,11 +124,15 @@ async fn finish(mut run: JoinHandle<()>) {
 }
 
 /// Returns the streams that a client opens for a request; with a terminal, one for its size.
-fn expected(ticket: &Ticket) -> Expected {
+fn expected(ticket: &Ticket) -> ExpectedStreams {
     match ticket {
-        Ticket::Exec(r) => Expected { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr && !r.tty, resize: r.tty },
-        Ticket::Attach(r) => Expected { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr && !r.tty, resize: r.tty },
-        Ticket::PortForward(_) => Expected::default(),
+        Ticket::Exec(r) => {
+            ExpectedStreams { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr && !r.tty, resize: r.tty }
+        }
+        Ticket::Attach(r) => {
+            ExpectedStreams { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr && !r.tty, resize: r.tty }
+        }
+        Ticket::PortForward(_) => ExpectedStreams::default(),
     }
 }
 

@@ -17,7 +17,7 @@ pub const FORWARD: &[&str] = &["portforward.k8s.io"];
 
 /// The streams that a client has to open.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Expected {
+pub struct ExpectedStreams {
     pub stdin: bool,
     pub stdout: bool,
     pub stderr: bool,
@@ -34,7 +34,7 @@ struct Streams {
 }
 
 impl Streams {
-    fn complete(&self, expected: Expected) -> bool {
+    fn complete(&self, expected: ExpectedStreams) -> bool {
         self.error.is_some()
             && (!expected.stdin || self.stdin.is_some())
             && (!expected.stdout || self.stdout.is_some())
@@ -44,7 +44,7 @@ impl Streams {
 }
 
 /// Copies data between a session's streams and a wire until either ends.
-pub async fn process(mut session: Session, ends: Ends, expected: Expected, version: &str) {
+pub async fn process(mut session: Session, ends: Ends, expected: ExpectedStreams, version: &str) {
     let Ok(Some(streams)) = tokio::time::timeout(OPEN_TIMEOUT, collect(&mut session, expected)).await else { return };
     let Ends { stdin, resize, mut out } = ends;
     if let (Some(from), Some(to)) = (streams.stdin, stdin) {
@@ -100,7 +100,7 @@ pub async fn process(mut session: Session, ends: Ends, expected: Expected, versi
     }
 }
 
-async fn collect(session: &mut Session, expected: Expected) -> Option<Streams> {
+async fn collect(session: &mut Session, expected: ExpectedStreams) -> Option<Streams> {
     let mut streams = Streams::default();
     while !streams.complete(expected) {
         let stream = session.accept().await?;

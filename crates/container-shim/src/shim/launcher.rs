@@ -21,7 +21,7 @@ use oci_spec::runtime::{
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
-use sys::{Forked, fork};
+use sys::{ForkResult, fork};
 
 use super::procfs;
 use super::stdio;
@@ -48,13 +48,13 @@ pub enum Io<'a> {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Report {
-    Started(Begun),
+    Started(StartedProcess),
     Failed { error: String },
 }
 
 /// A started process.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Begun {
+pub struct StartedProcess {
     pub pid: i32,
     /// Taken before the process runs, since it may exit before its start is reported.
     pub at_nanos: i64,
@@ -116,15 +116,15 @@ impl Worker {
     }
 }
 
-fn spawn(dir: &Path, work: impl FnOnce(&Rc<RefCell<File>>) -> Result<Begun, WorkError>) -> io::Result<Worker> {
+fn spawn(dir: &Path, work: impl FnOnce(&Rc<RefCell<File>>) -> Result<StartedProcess, WorkError>) -> io::Result<Worker> {
     let (from, to) = pipe_with(PipeFlags::CLOEXEC)?;
     match fork().map_err(io::Error::other)? {
-        Forked::Parent(pid) => {
+        ForkResult::Parent(pid) => {
             rustix::io::ioctl_fionbio(&from, true)?;
             let pid = Pid::from_raw(pid.as_raw_nonzero().get());
             Ok(Worker { pid, report: File::from(from), received: Vec::new() })
         }
-        Forked::Child => {
+        ForkResult::Child => {
             drop(from);
             // The shim blocks signals and reads them from a descriptor; other programs expect to receive them.
             let _ = SigSet::empty().thread_set_mask();
@@ -189,7 +189,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn create(start: &Start, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<Begun, WorkError> {
+fn create(start: &Start, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<StartedProcess, WorkError> {
     let bundle = start.dir.join("bundle");
     let mut spec = Spec::load(bundle.join("config.json"))?;
     let mut warnings = Vec::new();
@@ -220,7 +220,7 @@ fn create(start: &Start, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<Begun
     }
     let at_nanos = super::nanos(Timestamp::now());
     container.start()?;
-    Ok(Begun { pid, at_nanos, warnings })
+    Ok(StartedProcess { pid, at_nanos, warnings })
 }
 
 fn restrict_devices(start: &Start, spec: &Spec) -> Result<(), WorkError> {
@@ -229,7 +229,7 @@ fn restrict_devices(start: &Start, spec: &Spec) -> Result<(), WorkError> {
     Ok(devices::restrict(&Cgroup::at(&start.cgroup), rules)?)
 }
 
-fn enter(start: &Start, asked: &Process, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<Begun, WorkError> {
+fn enter(start: &Start, asked: &Process, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<StartedProcess, WorkError> {
     let spec = Spec::load(start.dir.join("bundle/config.json"))?;
     let filter = spec.linux().as_ref().and_then(|linux| linux.seccomp().clone());
     let mut process = asked.clone();
@@ -259,7 +259,7 @@ fn enter(start: &Start, asked: &Process, io: Io<'_>, report: &Rc<RefCell<File>>)
         .build();
     fs::remove_file(&file)?;
     let pid = built?.as_raw();
-    Ok(Begun { pid, at_nanos, warnings })
+    Ok(StartedProcess { pid, at_nanos, warnings })
 }
 
 /// Returns the user namespace that a container joined, if any.
@@ -383,7 +383,7 @@ fn hard_limit(name: &str) -> Option<u64> {
     }
 }
 
-fn create_by(runtime: &Path, start: &Start, io: Io<'_>) -> Result<Begun, WorkError> {
+fn create_by(runtime: &Path, start: &Start, io: Io<'_>) -> Result<StartedProcess, WorkError> {
     let pid_file = start.dir.join("pid");
     let mut command = oci(runtime, start);
     command.arg("create").arg("--bundle").arg(start.dir.join("bundle")).arg("--pid-file").arg(&pid_file);
@@ -392,10 +392,10 @@ fn create_by(runtime: &Path, start: &Start, io: Io<'_>) -> Result<Begun, WorkErr
     begin.arg("start").arg(&start.id).stdin(Stdio::null());
     let at_nanos = super::nanos(Timestamp::now());
     told(begin)?;
-    Ok(Begun { pid: fs::read_to_string(pid_file)?.trim().parse()?, at_nanos, warnings: Vec::new() })
+    Ok(StartedProcess { pid: fs::read_to_string(pid_file)?.trim().parse()?, at_nanos, warnings: Vec::new() })
 }
 
-fn enter_by(runtime: &Path, start: &Start, process: &Process, io: Io<'_>) -> Result<Begun, WorkError> {
+fn enter_by(runtime: &Path, start: &Start, process: &Process, io: Io<'_>) -> Result<StartedProcess, WorkError> {
     let unique = std::process::id();
     let (pid_file, file) = (start.dir.join(format!("pid-{unique}")), start.dir.join(format!("exec-{unique}.json")));
     private::write(&file, &serde_json::to_vec(process)?)?;
@@ -407,7 +407,7 @@ fn enter_by(runtime: &Path, start: &Start, process: &Process, io: Io<'_>) -> Res
     outcome?;
     let pid = fs::read_to_string(&pid_file)?.trim().parse()?;
     fs::remove_file(&pid_file)?;
-    Ok(Begun { pid, at_nanos, warnings: Vec::new() })
+    Ok(StartedProcess { pid, at_nanos, warnings: Vec::new() })
 }
 
 fn oci(runtime: &Path, start: &Start) -> Command {

@@ -18,7 +18,7 @@ pub struct Output {
     sources: Vec<Source>,
     stdin: Option<OwnedFd>,
     log: Option<Log>,
-    attached: Vec<Attached>,
+    attached: Vec<AttachedClient>,
 }
 
 struct Source {
@@ -27,7 +27,7 @@ struct Source {
     lines: Lines,
 }
 
-struct Attached {
+struct AttachedClient {
     stdout: OwnedFd,
     stderr: Option<OwnedFd>,
     backlog: Vec<u8>,
@@ -55,7 +55,7 @@ impl Output {
 
     pub fn attach(&mut self, stdout: OwnedFd, stderr: Option<OwnedFd>) {
         let (backlog, backlog_of, stuck_since) = (Vec::new(), Stream::Stdout, Instant::now());
-        self.attached.push(Attached { stdout, stderr, backlog, backlog_of, stuck_since });
+        self.attached.push(AttachedClient { stdout, stderr, backlog, backlog_of, stuck_since });
     }
 
     pub fn stdin(&self) -> Option<BorrowedFd<'_>> {
@@ -148,7 +148,7 @@ impl Source {
     }
 }
 
-impl Attached {
+impl AttachedClient {
     fn target(&self, stream: Stream) -> BorrowedFd<'_> {
         match (stream, &self.stderr) {
             (Stream::Stderr, Some(stderr)) => stderr.as_fd(),

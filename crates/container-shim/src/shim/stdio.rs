@@ -18,7 +18,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Uid, fchown, fstat};
 use rustix::io::Errno;
-use sys::{Forked, fork};
+use sys::{ForkResult, fork};
 
 use super::connection::{receive, send};
 
@@ -35,8 +35,8 @@ pub struct TerminalOffer(UnixStream);
 pub fn serve_terminal(uid: Option<u32>) -> io::Result<TerminalOffer> {
     let (offer, socket) = UnixStream::pair()?;
     match fork().map_err(io::Error::other)? {
-        Forked::Parent(_) => Ok(TerminalOffer(offer)),
-        Forked::Child => {
+        ForkResult::Parent(_) => Ok(TerminalOffer(offer)),
+        ForkResult::Child => {
             // With this end closed, the fork notices a process that exits before its offer.
             drop(offer);
             let outcome = take_offer(&socket, uid);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Value, value};
 use auth::User;
-use client::cache::{self, Changed, Notices, Reader, Source};
+use client::cache::{self, ChangeQueue, ChangedKeys, Reader, Source};
 use client::config::{Credential, Pem, Secret, Tls};
 use client::{Client, Config, DeleteOptions, Patch, Settings, Target, WriteOptions};
 use component_base::events::Recorder;
@@ -176,12 +176,12 @@ pub fn nodes(client: Client) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let source = Source::all(client.clone(), kinds::PODS.clone());
     let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| object);
-    let notices = Notices::new(100_000);
+    let notices = ChangeQueue::new(100_000);
     reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
     tasks.spawn(reflector.run());
     tasks.spawn(async move {
         loop {
-            let Changed::Keys(keys) = notices.take().await else { panic!("too many pods") };
+            let ChangedKeys::Keys(keys) = notices.take().await else { panic!("too many pods") };
             let pods = reader.snapshot().objects;
             let mut steps = JoinSet::new();
             for pod in keys.iter().filter_map(|key| pods.get(key)) {

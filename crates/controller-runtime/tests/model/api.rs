@@ -11,7 +11,7 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Resource, Value, json, value};
 use bytes::Bytes;
 use client::{Body, Client, InProcess, Settings, transport};
-use controller::testing::{FakeCluster, Refused};
+use controller::testing::{FakeCluster, WriteError};
 use controller::{Action, Patch, Preconditions, kinds};
 use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
@@ -20,9 +20,9 @@ use tokio::sync::mpsc;
 
 /// The server. Clones share its state.
 #[derive(Clone)]
-pub struct Api(Arc<Shared>);
+pub struct Api(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     state: Mutex<State>,
     /// The delay of watch events.
     lag: Duration,
@@ -53,7 +53,7 @@ impl Api {
             is_gone: false,
             write_time: Duration::ZERO,
         };
-        Self(Arc::new(Shared { state: Mutex::new(state), lag }))
+        Self(Arc::new(Inner { state: Mutex::new(state), lag }))
     }
 
     pub fn client(&self) -> Client {
@@ -137,7 +137,7 @@ impl Api {
             } else {
                 match state.world.get(&resource, &key) {
                     Some(object) => answer(200, object),
-                    None => refusal(&resource, &key, &Refused::NotFound),
+                    None => refusal(&resource, &key, &WriteError::NotFound),
                 }
             };
         }
@@ -240,13 +240,13 @@ fn answer(code: u16, value: &Value) -> Response<Body> {
     response
 }
 
-fn refusal(resource: &Resource, key: &Key, refused: &Refused) -> Response<Body> {
+fn refusal(resource: &Resource, key: &Key, refused: &WriteError) -> Response<Body> {
     let name = GroupName { group: &resource.group, name: &resource.plural };
     let status = match refused {
-        Refused::NotFound => Status::not_found(name, &key.name),
-        Refused::AlreadyExists => Status::already_exists(name, &key.name),
-        Refused::Conflict => Status::conflict(name, &key.name, "the object has been modified"),
-        Refused::Invalid(why) => Status::bad_request(why.as_str()),
+        WriteError::NotFound => Status::not_found(name, &key.name),
+        WriteError::AlreadyExists => Status::already_exists(name, &key.name),
+        WriteError::Conflict => Status::conflict(name, &key.name, "the object has been modified"),
+        WriteError::Invalid(why) => Status::bad_request(why.as_str()),
     };
     answer(status.code, &status.to_value())
 }

@@ -11,7 +11,7 @@ use apimachinery::{Key, Value, value};
 use client::cache;
 use component_base::events::Recorder;
 use controller::testing::FakeCluster;
-use controller::{Action, Cache, Controller, Plan, Refusal, Regarding, Told, kinds};
+use controller::{Action, Cache, Controller, EventOnResult, Plan, Regarding, Rejection, kinds};
 use controller_runtime::{Caches, Driver, run};
 use http::Method;
 use tokio::task::JoinSet;
@@ -21,17 +21,17 @@ use crate::api::{Api, names};
 
 struct Copies;
 
-struct Observed<'a> {
+struct Observation<'a> {
     map: &'a Value,
     pods: Vec<&'a Value>,
-    refusal: Option<&'a Refusal>,
+    refusal: Option<&'a Rejection>,
 }
 
 /// The number of decisions on the ConfigMap `bad`.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
 impl Controller for Copies {
-    type Observed<'a> = Observed<'a>;
+    type Observed<'a> = Observation<'a>;
     const NAME: &'static str = "copies";
     const READS: &'static [&'static str] = &["configmaps", "pods"];
     const WRITES: &'static [&'static str] = &["pods", "configmaps"];
@@ -44,13 +44,13 @@ impl Controller for Copies {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let map = cache.get("configmaps", key)?;
         let pods = cache.controlled_by("pods", Meta::of(map).uid()).collect();
-        Some(Observed { map, pods, refusal: cache.refusal() })
+        Some(Observation { map, pods, refusal: cache.refusal() })
     }
 
-    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let meta = Meta::of(observed.map);
         if meta.name() == "bad" {
             PANICS.fetch_add(1, Ordering::SeqCst);
@@ -62,7 +62,7 @@ impl Controller for Copies {
         let generate = format!("{}-", meta.name());
         let pod =
             value!({"metadata": {"namespace": (meta.namespace()), "generateName": generate, "ownerReferences": owner}});
-        let told = Told {
+        let told = EventOnResult {
             regarding: Regarding::object(observed.map),
             done_reason: "SuccessfulCreate",
             done_message: "Created pod".into(),

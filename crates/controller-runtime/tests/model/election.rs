@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use apimachinery::Key;
 use apimachinery::status::{Reason, Status};
-use component_base::election::{Election, Ended, Settings};
+use component_base::election::{Election, LeadershipEnd, Settings};
 use controller::kinds;
 use http::Method;
 use tokio::sync::oneshot;
@@ -44,7 +44,7 @@ async fn only_one_candidate_leads_at_a_time() {
     }
     let start = Instant::now();
     while let Some(ended) = tasks.join_next().await {
-        assert_eq!(ended.unwrap(), Ended::Released);
+        assert_eq!(ended.unwrap(), LeadershipEnd::Released);
     }
     assert!(start.elapsed() < Duration::from_secs(5 * 105), "a released lease is taken at once");
     assert_eq!(spec(&api, "leaseTransitions"), "4", "five leaders, four changes of hands");
@@ -92,7 +92,7 @@ async fn a_leader_that_cannot_renew_stops_before_another_starts() {
         refused.then(|| Status::failure(Reason::InternalError, "no"))
     });
     let silent = Instant::now();
-    assert_eq!(ended.await.unwrap(), Ended::Lost);
+    assert_eq!(ended.await.unwrap(), LeadershipEnd::Lost);
     assert!(silent.elapsed() <= Duration::from_secs(12), "{:?}", silent.elapsed());
     api.refuse_nothing();
     election(&api, "second").acquire().await;
@@ -104,7 +104,7 @@ async fn a_stopped_leader_releases_the_lease() {
     let api = Api::new(Duration::ZERO);
     let stop = tokio::time::sleep(Duration::from_secs(30));
     let ended = election(&api, "first").lead(std::future::pending::<()>, stop).await;
-    assert_eq!(ended, Ended::Released);
+    assert_eq!(ended, LeadershipEnd::Released);
     assert_eq!(spec(&api, "holderIdentity"), "\"\"");
     let freed = Instant::now();
     election(&api, "second").acquire().await;
@@ -124,6 +124,6 @@ async fn a_stopped_leader_does_not_wait_for_an_unreachable_api_server() {
         std::future::pending::<()>().await;
     };
     let asked = Instant::now();
-    assert_eq!(election(&api, "first").lead(work, stop).await, Ended::Released);
+    assert_eq!(election(&api, "first").lead(work, stop).await, LeadershipEnd::Released);
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
 }

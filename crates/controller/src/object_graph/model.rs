@@ -7,7 +7,7 @@ use apimachinery::collection::Entry;
 use apimachinery::{Key, Str};
 
 use super::{
-    Answer, Answers, Discovery, Everything, GlobalController, Item, Items, Kind, Question, Step, item_index_by,
+    Answers, Discovery, Everything, GlobalController, Item, Items, Kind, Query, QueryResponse, Step, item_index_by,
 };
 use crate::testing::FakeCluster;
 use crate::{Plan, kinds};
@@ -100,22 +100,22 @@ fn observe(world: &FakeCluster) -> Everything {
     Everything::new(Arc::new(discovery), all, true)
 }
 
-fn answer(world: &FakeCluster, discovery: &Discovery, question: &Question) -> Answer {
+fn answer(world: &FakeCluster, discovery: &Discovery, question: &Query) -> QueryResponse {
     match question {
-        Question::Object { api_version, kind, key } => {
+        Query::Object { api_version, kind, key } => {
             let Some(resource) = discovery.resource(api_version, kind) else {
-                return Answer::Failed("no such kind".to_owned());
+                return QueryResponse::Failed("no such kind".to_owned());
             };
-            world.get(resource, key).map_or(Answer::Absent, |object| Answer::Object(object.clone()))
+            world.get(resource, key).map_or(QueryResponse::Absent, |object| QueryResponse::Object(object.clone()))
         }
-        Question::Kinds => Answer::Kinds(Arc::new(discovery.clone())),
-        Question::Contents { kind, namespace } => {
-            let Some(found) = discovery.kind(kind) else { return Answer::Failed("no such kind".to_owned()) };
+        Query::Kinds => QueryResponse::Kinds(Arc::new(discovery.clone())),
+        Query::Contents { kind, namespace } => {
+            let Some(found) = discovery.kind(kind) else { return QueryResponse::Failed("no such kind".to_owned()) };
             let objects = world.of(kind);
             let items = objects
                 .in_namespace(namespace)
                 .map(|entry| (entry.key.clone(), Item::of(&found.resource, &entry.value)));
-            Answer::Items(items.collect())
+            QueryResponse::Items(items.collect())
         }
     }
 }

@@ -164,13 +164,13 @@ mod tests {
     /// is never triggered.
     struct Copies<const CARELESS: bool, const DEAF: bool>;
 
-    struct Observed<'a> {
+    struct Observation<'a> {
         map: &'a Value,
         pods: Vec<&'a Value>,
     }
 
     impl<const CARELESS: bool, const DEAF: bool> Controller for Copies<CARELESS, DEAF> {
-        type Observed<'a> = Observed<'a>;
+        type Observed<'a> = Observation<'a>;
         const NAME: &'static str = "copies";
         const READS: &'static [&'static str] = &["configmaps", "pods"];
         const WRITES: &'static [&'static str] = &["pods"];
@@ -181,12 +181,12 @@ mod tests {
             }
         }
 
-        fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
             let map = cache.get("configmaps", key)?;
-            Some(Observed { map, pods: cache.controlled_by("pods", Meta::of(map).uid()).collect() })
+            Some(Observation { map, pods: cache.controlled_by("pods", Meta::of(map).uid()).collect() })
         }
 
-        fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        fn plan(observed: &Observation<'_>, _: Time) -> Plan {
             let meta = Meta::of(observed.map);
             let have = if CARELESS && observed.pods.len() < 3 { 0 } else { observed.pods.len() };
             let owner = value!([{"uid": (meta.uid()), "controller": true}]);

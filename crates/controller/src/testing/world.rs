@@ -9,7 +9,7 @@ use apimachinery::patch;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Resource, Value, value};
 
-use crate::cache::{Answer, Answers, Cache, Objects, Shown, index_by};
+use crate::cache::{Answers, Cache, KindSnapshot, Objects, ServerResponse, index_by};
 use crate::{Action, Ask, Configs, Controller, Patch, Preconditions, Propagation, SideEffect, kinds};
 
 /// Maximum rounds of requests of a controller.
@@ -31,7 +31,7 @@ pub struct FakeCluster {
 
 /// A rejection of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum WriteError {
     NotFound,
     AlreadyExists,
     /// A precondition failed.
@@ -96,13 +96,13 @@ impl FakeCluster {
         self.held.remove(kind);
     }
 
-    fn shown(&self, kind: &str) -> Shown {
+    fn shown(&self, kind: &str) -> KindSnapshot {
         let (objects, revision) = self.held.get(kind).cloned().unwrap_or_else(|| (self.of(kind), self.revision));
-        Shown { objects, revision }
+        KindSnapshot { objects, revision }
     }
 
     /// Answers a list request for a kind of the model.
-    fn list(&self, ask: &Ask) -> Option<Answer> {
+    fn list(&self, ask: &Ask) -> Option<ServerResponse> {
         let plain = ask.key.name.is_empty() && ask.body.is_none() && ask.labels.as_ref().is_some_and(String::is_empty);
         let kind = ask.resource.to_string();
         kinds::by_name(&kind).filter(|_| plain)?;
@@ -113,7 +113,7 @@ impl FakeCluster {
     }
 
     /// Sets the response to a request.
-    pub fn answer(&mut self, ask: &Ask, answer: Answer) {
+    pub fn answer(&mut self, ask: &Ask, answer: ServerResponse) {
         self.answers.insert(ask, answer);
     }
 
@@ -180,7 +180,7 @@ impl FakeCluster {
     }
 
     /// Executes an action as the API server.
-    pub fn execute(&mut self, action: &Action) -> Result<(), Refused> {
+    pub fn execute(&mut self, action: &Action) -> Result<(), WriteError> {
         self.log.push(action.to_string());
         match action {
             Action::Create { resource, object, .. } => self.create(resource, object.clone()).map(drop),
@@ -208,7 +208,7 @@ impl FakeCluster {
                 let old = self.checked(resource, key, only_if)?.clone();
                 let new = apply(resource, old, patch)?;
                 if Meta::of(&new).owner_references().filter(|owner| owner.is_controller()).count() > 1 {
-                    return Err(Refused::Invalid("only one reference can have controller set to true".to_owned()));
+                    return Err(WriteError::Invalid("only one reference can have controller set to true".to_owned()));
                 }
                 self.store(resource, new);
                 Ok(())
@@ -218,7 +218,7 @@ impl FakeCluster {
             Action::Delete { resource, key, only_if, propagation, grace_seconds, .. } => {
                 match self.checked(resource, key, only_if) {
                     Ok(_) => self.delete(resource, key, *propagation, *grace_seconds),
-                    Err(Refused::NotFound) => {}
+                    Err(WriteError::NotFound) => {}
                     Err(refused) => return Err(refused),
                 }
                 Ok(())
@@ -268,7 +268,7 @@ impl FakeCluster {
     }
 
     /// Creates an object as the API server and returns its key.
-    pub fn create(&mut self, resource: &Resource, mut object: Value) -> Result<Key, Refused> {
+    pub fn create(&mut self, resource: &Resource, mut object: Value) -> Result<Key, WriteError> {
         // The creation count is the seed of all generated values.
         self.created += 1;
         let uid = format!("uid-{}", self.created);
@@ -277,10 +277,10 @@ impl FakeCluster {
         prepare_create(&mut object, &uid, self.now, &suffix);
         let key = Key::of(&object);
         if key.name.is_empty() {
-            return Err(Refused::Invalid("name or generateName is required".to_owned()));
+            return Err(WriteError::Invalid("name or generateName is required".to_owned()));
         }
         if self.get(resource, &key).is_some() {
-            return Err(Refused::AlreadyExists);
+            return Err(WriteError::AlreadyExists);
         }
         if let Some(object) = object.as_object_mut() {
             object.insert("apiVersion", resource.api_version());
@@ -293,7 +293,7 @@ impl FakeCluster {
         Ok(key)
     }
 
-    fn apply(&mut self, resource: &Resource, object: &Value) -> Result<(), Refused> {
+    fn apply(&mut self, resource: &Resource, object: &Value) -> Result<(), WriteError> {
         match self.get(resource, &Key::of(object)).cloned() {
             Some(current) => self.store(resource, patch::merge::apply(current, object.clone())),
             None => drop(self.create(resource, object.clone())?),
@@ -301,7 +301,7 @@ impl FakeCluster {
         Ok(())
     }
 
-    fn post(&mut self, resource: &Resource, key: &Key, subresource: &str, body: &Value) -> Result<(), Refused> {
+    fn post(&mut self, resource: &Resource, key: &Key, subresource: &str, body: &Value) -> Result<(), WriteError> {
         self.checked(resource, key, &Preconditions::default())?;
         match subresource {
             "binding" => {
@@ -309,30 +309,30 @@ impl FakeCluster {
                 self.change(resource, key, |pod| set(pod, "spec", "nodeName", node.into()));
             }
             "eviction" => self.delete(resource, key, None, None),
-            other => return Err(Refused::Invalid(format!("the model knows no subresource {other}"))),
+            other => return Err(WriteError::Invalid(format!("the model knows no subresource {other}"))),
         }
         Ok(())
     }
 
-    fn update_part(&mut self, resource: &Resource, subresource: &str, object: &Value) -> Result<(), Refused> {
+    fn update_part(&mut self, resource: &Resource, subresource: &str, object: &Value) -> Result<(), WriteError> {
         let key = Key::of(object);
         let mut new = self.checked(resource, &key, &Preconditions::unchanged(object))?.clone();
         match subresource {
             "finalize" => carry(&mut new, object, "spec"),
             "approval" => carry(&mut new, object, "status"),
-            other => return Err(Refused::Invalid(format!("the model knows no subresource {other}"))),
+            other => return Err(WriteError::Invalid(format!("the model knows no subresource {other}"))),
         }
         self.store(resource, new);
         Ok(())
     }
 
-    fn checked(&self, resource: &Resource, key: &Key, only_if: &Preconditions) -> Result<&Value, Refused> {
-        let object = self.get(resource, key).ok_or(Refused::NotFound)?;
+    fn checked(&self, resource: &Resource, key: &Key, only_if: &Preconditions) -> Result<&Value, WriteError> {
+        let object = self.get(resource, key).ok_or(WriteError::NotFound)?;
         let meta = Meta::of(object);
         let differs =
             |wanted: &Option<apimachinery::Str>, have: &str| wanted.as_ref().is_some_and(|wanted| wanted != have);
         if differs(&only_if.uid, meta.uid()) || differs(&only_if.resource_version, meta.resource_version()) {
-            return Err(Refused::Conflict);
+            return Err(WriteError::Conflict);
         }
         Ok(object)
     }
@@ -394,11 +394,11 @@ pub fn kubelet(world: &mut FakeCluster) -> bool {
     busy
 }
 
-fn apply(resource: &Resource, old: Value, patch: &Patch) -> Result<Value, Refused> {
+fn apply(resource: &Resource, old: Value, patch: &Patch) -> Result<Value, WriteError> {
     match patch {
         Patch::Merge(patch) => Ok(patch::merge::apply(old, patch.clone())),
         Patch::Strategic(patch) => {
-            let invalid = |why: &str| Refused::Invalid(format!("a strategic merge patch of {resource}: {why}"));
+            let invalid = |why: &str| WriteError::Invalid(format!("a strategic merge patch of {resource}: {why}"));
             let schema = api::catalogue::schema(&resource.group_version_kind()).ok_or_else(|| invalid("no schema"))?;
             let (Value::Object(old), Value::Object(patch)) = (old, patch.clone()) else {
                 return Err(invalid("not an object"));

@@ -9,12 +9,12 @@ use jiff::{Timestamp, ToSpan, Zoned};
 const YEARS_MAX: i16 = 5;
 
 /// A schedule with its time zone.
-pub struct Due {
+pub struct ZonedSchedule {
     schedule: Schedule,
     zone: TimeZone,
 }
 
-impl Due {
+impl ZonedSchedule {
     /// Parses a schedule. `zone` takes precedence over a TZ prefix in the schedule; the default is UTC.
     // DEVIATION: a schedule without a time zone is in UTC; upstream uses the local time zone of the controller manager.
     pub fn parse(text: &str, zone: Option<&str>) -> Result<Self, String> {
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn next_due_time_is_in_the_schedules_time_zone() {
         let check = |schedule: &str, zone: Option<&str>, from: &str, expect: &str| {
-            let due = Due::parse(schedule, zone).unwrap();
+            let due = ZonedSchedule::parse(schedule, zone).unwrap();
             assert_eq!(due.after(time(from)).map(|at| at.to_string()).as_deref(), Some(expect), "{schedule} {zone:?}");
         };
         check("* * * * *", None, "2026-01-01T00:00:30Z", "2026-01-01T00:01:00Z");
@@ -140,15 +140,15 @@ mod tests {
         check("30 2 * * *", Some("America/New_York"), "2026-03-08T05:00:00Z", "2026-03-09T06:30:00Z");
         check("30 1 * * *", Some("America/New_York"), "2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z");
         check("@every 90s", None, "2026-01-01T00:00:10Z", "2026-01-01T00:01:40Z");
-        assert!(Due::parse("0 0 30 2 *", None).unwrap().after(time("2026-01-01T00:00:00Z")).is_none());
-        assert!(Due::parse("* * * * *", Some("Moon/Sea")).is_err());
-        assert!(Due::parse("* * * *", None).is_err());
+        assert!(ZonedSchedule::parse("0 0 30 2 *", None).unwrap().after(time("2026-01-01T00:00:00Z")).is_none());
+        assert!(ZonedSchedule::parse("* * * * *", Some("Moon/Sea")).is_err());
+        assert!(ZonedSchedule::parse("* * * *", None).is_err());
     }
 
     #[test]
     fn latest_missed_time_is_found_after_a_long_absence() {
         let check = |schedule: &str, from: &str, now: &str, expect: Option<(&str, bool)>| {
-            let latest = Due::parse(schedule, None).unwrap().latest(time(from), time(now));
+            let latest = ZonedSchedule::parse(schedule, None).unwrap().latest(time(from), time(now));
             assert_eq!(latest.map(|(at, many)| (at.to_string(), many)), expect.map(|(at, many)| (at.to_owned(), many)));
         };
         check("0 * * * *", "2026-01-01T00:10:00Z", "2026-01-01T00:50:00Z", None);

@@ -16,11 +16,11 @@ const RESET_AFTER: Duration = Duration::from_seconds(2 * 15 * 60);
 #[derive(Debug)]
 pub struct Backoffs<'a> {
     template: &'a str,
-    nodes: BTreeMap<String, Replaced>,
+    nodes: BTreeMap<String, BackoffEntry>,
 }
 
 #[derive(Debug)]
-struct Replaced {
+struct BackoffEntry {
     times: u32,
     last: Time,
 }
@@ -35,7 +35,7 @@ impl<'a> Backoffs<'a> {
         let nodes = nodes.filter_map(|(node, replaced)| {
             let times = u32::try_from(replaced.get("times")?.as_int()?).ok()?;
             let last = Time::parse_micro(replaced.str_at(&["last"])?).ok()?;
-            (last.plus(RESET_AFTER) >= now).then(|| (node.to_string(), Replaced { times, last }))
+            (last.plus(RESET_AFTER) >= now).then(|| (node.to_string(), BackoffEntry { times, last }))
         });
         Self { template, nodes: nodes.collect() }
     }
@@ -50,8 +50,8 @@ impl<'a> Backoffs<'a> {
 
     /// Records that a failed pod of the node is replaced now.
     pub fn replace(&mut self, node: &str, now: Time) {
-        let replaced = self.nodes.entry(node.to_owned()).or_insert(Replaced { times: 0, last: now });
-        *replaced = Replaced { times: replaced.times.saturating_add(1), last: now };
+        let replaced = self.nodes.entry(node.to_owned()).or_insert(BackoffEntry { times: 0, last: now });
+        *replaced = BackoffEntry { times: replaced.times.saturating_add(1), last: now };
     }
 
     /// Returns the memory for the next plan; `None` if no back-off is active.
@@ -61,7 +61,7 @@ impl<'a> Backoffs<'a> {
         }
         let mut nodes = Value::object();
         if let Some(object) = nodes.as_object_mut() {
-            for (node, Replaced { times, last }) in &self.nodes {
+            for (node, BackoffEntry { times, last }) in &self.nodes {
                 object
                     .insert(node.as_str(), value!({"times": (i64::from(*times)), "last": (last.micro().to_string())}));
             }

@@ -2,7 +2,7 @@
 
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Value, value};
-use controller::{Action, Regarding, Told, kinds};
+use controller::{Action, EventOnResult, Regarding, kinds};
 
 use crate::{adoption, names, placement, pod};
 
@@ -114,7 +114,12 @@ fn told(
     done_message: String,
     failed_reason: &'static str,
     failed_prefix: &'static str,
-) -> Option<Box<Told>> {
+) -> Option<Box<EventOnResult>> {
     let regarding = Regarding::object(set);
-    Some(Box::new(Told { regarding, done_reason, done_message, failed: Some((failed_reason, failed_prefix.into())) }))
+    Some(Box::new(EventOnResult {
+        regarding,
+        done_reason,
+        done_message,
+        failed: Some((failed_reason, failed_prefix.into())),
+    }))
 }

@@ -5,7 +5,7 @@ use apimachinery::time::Time;
 use apimachinery::{Value, value};
 use controller::Action;
 
-use super::{Fleet, Place, make};
+use super::{Fleet, NodeState, make};
 use crate::int_or_percent;
 
 /// Whether maxSurge allows new pods before old ones are deleted.
@@ -36,7 +36,7 @@ fn bounds(set: &Value, nodes: i64) -> (i64, i64) {
 }
 
 /// Returns the updated and the outdated pod of a node; `None` if there are several of either.
-fn pair<'a>(fleet: &Fleet<'a>, place: &Place<'a>) -> Option<(Option<&'a Value>, Option<&'a Value>)> {
+fn pair<'a>(fleet: &Fleet<'a>, place: &NodeState<'a>) -> Option<(Option<&'a Value>, Option<&'a Value>)> {
     let alive = place.pods.iter().copied().filter(|pod| !Meta::of(pod).is_deleting());
     let (new, old): (Vec<&Value>, Vec<&Value>) = alive.partition(|pod| fleet.is_updated(pod));
     (new.len() <= 1 && old.len() <= 1).then(|| (new.first().copied(), old.first().copied()))

@@ -5,24 +5,24 @@ use apimachinery::meta::Meta;
 use controller::Action;
 
 use super::sets::{Sets, max_unavailable};
-use super::{Observed, is_recreate, new_set, replicas};
+use super::{Observation, is_recreate, new_set, replicas};
 use crate::pod;
 
 /// The result of a step in addition to the scaled ReplicaSets.
 #[derive(Default)]
-pub struct Step {
+pub struct RolloutResult {
     /// The creation of the new ReplicaSet.
     pub create: Option<Action>,
     /// The name of the new ReplicaSet is taken by another object.
     pub collision: bool,
 }
 
-pub fn roll(sets: &mut Sets<'_>, observed: &Observed<'_>) -> Step {
+pub fn roll(sets: &mut Sets<'_>, observed: &Observation<'_>) -> RolloutResult {
     sets.annotate_new();
     if is_recreate(sets.deployment) { recreate(sets, observed) } else { rolling(sets, observed) }
 }
 
-fn rolling(sets: &mut Sets<'_>, observed: &Observed<'_>) -> Step {
+fn rolling(sets: &mut Sets<'_>, observed: &Observation<'_>) -> RolloutResult {
     let wanted = replicas(sets.deployment);
     let Some(new) = &sets.new else { return make(sets, observed) };
     let size = new.size;
@@ -33,33 +33,33 @@ fn rolling(sets: &mut Sets<'_>, observed: &Observed<'_>) -> Step {
     } else if let Some(new) = &mut sets.new {
         new.size = next;
     }
-    Step::default()
+    RolloutResult::default()
 }
 
-fn recreate(sets: &mut Sets<'_>, observed: &Observed<'_>) -> Step {
+fn recreate(sets: &mut Sets<'_>, observed: &Observation<'_>) -> RolloutResult {
     let mut shrunk = false;
     for old in &mut sets.old {
         shrunk |= old.size > 0;
         old.size = 0;
     }
     if shrunk || old_pods_run(sets, observed) {
-        return Step::default();
+        return RolloutResult::default();
     }
     let wanted = replicas(sets.deployment);
     match &mut sets.new {
         Some(new) => {
             new.size = wanted;
-            Step::default()
+            RolloutResult::default()
         }
         None => make(sets, observed),
     }
 }
 
-fn make(sets: &Sets<'_>, observed: &Observed<'_>) -> Step {
+fn make(sets: &Sets<'_>, observed: &Observation<'_>) -> RolloutResult {
     match observed.namesake {
         // An object with another owner or template has the name: increment the collision count.
-        Some(_) => Step { create: None, collision: true },
-        None => Step { create: Some(new_set::create(sets)), collision: false },
+        Some(_) => RolloutResult { create: None, collision: true },
+        None => RolloutResult { create: Some(new_set::create(sets)), collision: false },
     }
 }
 
@@ -89,7 +89,7 @@ fn shrink_old(sets: &mut Sets<'_>) {
 }
 
 /// Whether any pod of an old ReplicaSet still runs.
-fn old_pods_run(sets: &Sets<'_>, observed: &Observed<'_>) -> bool {
+fn old_pods_run(sets: &Sets<'_>, observed: &Observation<'_>) -> bool {
     let new = sets.new.as_ref().map(|new| new.meta().uid());
     let of_new = |pod: &Value| Meta::of(pod).controller().is_some_and(|owner| Some(owner.uid()) == new);
     observed.pods.iter().any(|pod| !pod::is_ended(pod) && !of_new(pod))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use apimachinery::Value;
 use apimachinery::meta::{Meta, MetaMut};
-use controller::{Action, Regarding, Told, kinds};
+use controller::{Action, EventOnResult, Regarding, kinds};
 
 use super::new_set::{self, REVISION, same_template};
 use super::replicas;
@@ -150,9 +150,9 @@ impl<'a> Set<'a> {
 }
 
 /// Returns the ScalingReplicaSet event.
-pub fn resized(deployment: &Value, name: &str, from: i64, to: i64) -> Told {
+pub fn resized(deployment: &Value, name: &str, from: i64, to: i64) -> EventOnResult {
     let way = if to > from { "up" } else { "down" };
-    Told {
+    EventOnResult {
         regarding: Regarding::object(deployment),
         done_reason: "ScalingReplicaSet",
         done_message: format!("Scaled {way} replica set {name} from {from} to {to}"),

@@ -3,7 +3,7 @@
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Object, Value, value};
-use controller::{Action, Refusal, kinds};
+use controller::{Action, Rejection, kinds};
 
 use super::new_set::{HISTORY, REVISION};
 use super::sets::{Sets, max_unavailable};
@@ -18,13 +18,13 @@ pub struct Status {
 
 /// The inputs of the status in addition to the ReplicaSets.
 #[derive(Clone, Copy)]
-pub struct How<'a> {
+pub struct StatusInputs<'a> {
     deployment: &'a Value,
     /// Whether a rollout runs, so that the progress condition applies.
     rolls: bool,
     /// The name of the new ReplicaSet is taken.
     collision: bool,
-    refusal: Option<&'a Refusal>,
+    refusal: Option<&'a Rejection>,
 }
 
 /// The replica counts of a status.
@@ -37,13 +37,13 @@ struct Numbers {
 }
 
 /// Counts only: the Deployment is paused, being scaled or being deleted.
-pub const fn plain(deployment: &Value) -> How<'_> {
-    How { deployment, rolls: false, collision: false, refusal: None }
+pub const fn plain(deployment: &Value) -> StatusInputs<'_> {
+    StatusInputs { deployment, rolls: false, collision: false, refusal: None }
 }
 
 /// Counts and progress.
-pub const fn rollout<'a>(deployment: &'a Value, collision: bool, refusal: Option<&'a Refusal>) -> How<'a> {
-    How { deployment, rolls: true, collision, refusal }
+pub const fn rollout<'a>(deployment: &'a Value, collision: bool, refusal: Option<&'a Rejection>) -> StatusInputs<'a> {
+    StatusInputs { deployment, rolls: true, collision, refusal }
 }
 
 /// Whether all pods belong to the new ReplicaSet and are available.
@@ -68,7 +68,7 @@ pub fn seen(deployment: &Value) -> Option<Action> {
     })
 }
 
-pub fn of(sets: &Sets<'_>, how: How<'_>, now: Time) -> Status {
+pub fn of(sets: &Sets<'_>, how: StatusInputs<'_>, now: Time) -> Status {
     let deployment = how.deployment;
     let numbers = Numbers::of(sets);
     let conditions = conditions(sets, &how, numbers, now);
@@ -113,7 +113,7 @@ fn update(deployment: &Value, sets: &Sets<'_>, status: Value) -> Option<Action> 
     Some(Action::UpdateStatus { resource: kinds::DEPLOYMENTS.clone(), object })
 }
 
-fn conditions(sets: &Sets<'_>, how: &How<'_>, numbers: Numbers, now: Time) -> Vec<Value> {
+fn conditions(sets: &Sets<'_>, how: &StatusInputs<'_>, numbers: Numbers, now: Time) -> Vec<Value> {
     let deployment = how.deployment;
     let mut list = deployment.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
     let make = |kind: &str, status: &str, reason: &str, message: &str| {
@@ -159,7 +159,14 @@ fn pause(list: &mut Vec<Value>, deployment: &Value, make: &Make<'_>) {
     }
 }
 
-fn progress(list: &mut Vec<Value>, sets: &Sets<'_>, how: &How<'_>, numbers: Numbers, now: Time, make: &Make<'_>) {
+fn progress(
+    list: &mut Vec<Value>,
+    sets: &Sets<'_>,
+    how: &StatusInputs<'_>,
+    numbers: Numbers,
+    now: Time,
+    make: &Make<'_>,
+) {
     let deployment = how.deployment;
     if let Some(refusal) = how.refusal.filter(|refusal| refusal.create && refusal.writes == "replicasets.apps") {
         let name = super::new_set::name(deployment);

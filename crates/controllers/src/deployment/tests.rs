@@ -1,6 +1,6 @@
 use apimachinery::{Resource, value};
 use controller::testing::{FakeCluster, check_properties, kubelet, settle};
-use controller::{Refusal, decide};
+use controller::{Rejection, decide};
 use proptest::prelude::*;
 
 use super::new_set::{HASH, HISTORY, REVISION};
@@ -288,7 +288,7 @@ fn replicasets_are_adopted_and_released_by_labels() {
 fn a_failed_replicaset_creation_is_reported_in_the_condition() {
     let world = world(deployment(1, "v1"));
     let refusal =
-        Refusal { writes: "replicasets.apps".into(), create: true, reason: "Forbidden".into(), message: "no".into() };
+        Rejection { writes: "replicasets.apps".into(), create: true, reason: "Forbidden".into(), message: "no".into() };
     let cache = world.cache::<Deployment>().refused(Some(refusal));
     let plan = decide::<Deployment>(&cache, &key(), world.now);
     let Some(Action::UpdateStatus { object, .. }) = plan.actions.last() else { panic!("{plan}") };

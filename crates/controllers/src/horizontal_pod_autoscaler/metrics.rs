@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use apimachinery::quantity::{Format, Quantity};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Resource, Value, value};
-use controller::{Answer, Ask};
+use controller::{Ask, ServerResponse};
 
 use super::Config;
 use super::usage::{self, Sample, Target, Tolerances};
@@ -13,14 +13,14 @@ use super::usage::{self, Sample, Target, Tolerances};
 static POD_METRICS: Resource = Resource::namespaced("metrics.k8s.io", "v1beta1", "pods", "PodMetrics");
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proposed {
+pub struct Proposal {
     pub replicas: i64,
     /// The metric's description in messages.
     pub metric: String,
 }
 
 pub struct Proposals {
-    all: Vec<Result<Proposed, (&'static str, String)>>,
+    all: Vec<Result<Proposal, (&'static str, String)>>,
     /// `status.currentMetrics`.
     pub told: Vec<Value>,
 }
@@ -90,7 +90,7 @@ pub fn ask(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
 impl Proposals {
     pub fn of(
         hpa: &Value,
-        measured: &[Option<Answer>],
+        measured: &[Option<ServerResponse>],
         pods: &[&Value],
         scale: &Value,
         config: &Config,
@@ -112,7 +112,7 @@ impl Proposals {
     }
 
     /// Returns the largest proposal. If a metric failed, a proposal to scale down is rejected with that error.
-    pub fn largest(&self, current: i64) -> Result<Proposed, (&'static str, String)> {
+    pub fn largest(&self, current: i64) -> Result<Proposal, (&'static str, String)> {
         let best = self.all.iter().flatten().max_by_key(|proposed| proposed.replicas);
         let failed = self.all.iter().find_map(|one| one.as_ref().err());
         match (best, failed) {
@@ -126,7 +126,7 @@ impl Proposals {
 
 struct Context<'a> {
     spec: &'a Value,
-    measured: Option<&'a Answer>,
+    measured: Option<&'a ServerResponse>,
     pods: &'a [&'a Value],
     scale: &'a Value,
     config: &'a Config,
@@ -134,7 +134,7 @@ struct Context<'a> {
     now: Time,
 }
 
-type Outcome = Result<(Proposed, Value), (&'static str, String)>;
+type Outcome = Result<(Proposal, Value), (&'static str, String)>;
 
 impl Context<'_> {
     fn propose(&self) -> Outcome {
@@ -186,7 +186,7 @@ impl Context<'_> {
         let metric = format!("{metric} {how}").trim_end().to_owned();
         let kind = self.spec.str_at(&["type"]).unwrap_or_default();
         let told: Value = Value::Object([("type", Value::from(kind)), (field, told)].into_iter().collect());
-        Ok((Proposed { replicas, metric }, told))
+        Ok((Proposal { replicas, metric }, told))
     }
 
     /// Returns the usage of the pods, grouped by the availability of their samples.
@@ -212,7 +212,7 @@ impl Context<'_> {
         Ok(usage::group(self.pods, samples, name == "cpu", self.config, self.now))
     }
 
-    fn of_pods(&self) -> Result<(Proposed, Value), String> {
+    fn of_pods(&self) -> Result<(Proposal, Value), String> {
         let name = self.spec.str_at(&["pods", "metric", "name"]).unwrap_or_default();
         let unable = |why: String| format!("failed to get pods metric value: unable to get metric {name}: {why}");
         let items =
@@ -225,10 +225,10 @@ impl Context<'_> {
         let target = self.target("pods", "averageValue")?;
         let (replicas, used) = usage::replicas(groups, Target::Average(target), self.current(), self.tolerances)?;
         let told = value!({"type": "Pods", "pods": {"metric": (self.metric("pods")), "current": {"averageValue": (amount(used, name))}}});
-        Ok((Proposed { replicas, metric: format!("pods metric {name}") }, told))
+        Ok((Proposal { replicas, metric: format!("pods metric {name}") }, told))
     }
 
-    fn of_object(&self) -> Result<(Proposed, Value), String> {
+    fn of_object(&self) -> Result<(Proposal, Value), String> {
         let name = self.spec.str_at(&["object", "metric", "name"]).unwrap_or_default();
         let why = |why: &str| {
             format!(
@@ -241,10 +241,10 @@ impl Context<'_> {
         let (replicas, current) = self.of_total("object", value)?;
         let object = self.spec.at(&["object", "describedObject"]).cloned().unwrap_or_default();
         let told = value!({"type": "Object", "object": {"metric": (self.metric("object")), "describedObject": object, "current": current}});
-        Ok((Proposed { replicas, metric: format!("Object metric {name}") }, told))
+        Ok((Proposal { replicas, metric: format!("Object metric {name}") }, told))
     }
 
-    fn external(&self) -> Result<(Proposed, Value), String> {
+    fn external(&self) -> Result<(Proposal, Value), String> {
         let name = self.spec.str_at(&["external", "metric", "name"]).unwrap_or_default();
         let why = |why: &str| {
             format!(
@@ -258,7 +258,7 @@ impl Context<'_> {
         let value = items.iter().filter_map(|item| usage::quantity(item.get("value")?)).sum();
         let (replicas, current) = self.of_total("external", value)?;
         let told = value!({"type": "External", "external": {"metric": (self.metric("external")), "current": current}});
-        Ok((Proposed { replicas, metric: format!("external metric {name}") }, told))
+        Ok((Proposal { replicas, metric: format!("external metric {name}") }, told))
     }
 
     /// Returns the replicas for one total value: per pod with averageValue, as a whole with value.

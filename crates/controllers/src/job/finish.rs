@@ -3,7 +3,7 @@
 use apimachinery::Value;
 use apimachinery::time::{Duration, Time};
 
-use super::policy::{Verdict, judge, succeeds};
+use super::policy::{PodFailureAction, judge, succeeds};
 use super::tally::Tally;
 use super::{completions, is_failed, is_indexed, is_suspended, limit_per_index, spec_number};
 use crate::{condition, pod};
@@ -67,7 +67,7 @@ fn said(job: &Value) -> Option<Finish> {
 
 fn fails(job: &Value, owned: &[&Value], tally: &Tally, now: Time) -> Option<Finish> {
     let by_policy = owned.iter().filter(|pod| is_failed(job, pod)).find_map(|pod| match judge(job, pod) {
-        Verdict::FailJob(why) => Some(why),
+        PodFailureAction::FailJob(why) => Some(why),
         _ => None,
     });
     if let Some(why) = by_policy {

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use apimachinery::meta::{Meta, MetaMut, NAME_SUFFIX_LENGTH};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Value, value};
-use controller::{Action, Plan, Regarding, Told, kinds};
+use controller::{Action, EventOnResult, Plan, Regarding, kinds};
 
-use super::policy::{Verdict, judge};
+use super::policy::{PodFailureAction, judge};
 use super::tally::Tally;
 use super::{
     FINALIZER, completions, has_finalizer, index_of, is_failed, is_indexed, is_suspended, limit_per_index, release,
@@ -142,7 +142,7 @@ fn last_failure<'a>(job: &Value, owned: &[&'a Value], index: u32) -> Option<&'a 
 /// Returns the failed pods that terminated after the last success.
 fn failures_since_success<'a>(job: &Value, owned: &[&'a Value]) -> Vec<&'a Value> {
     let success = owned.iter().filter(|pod| pod::phase(pod) == "Succeeded").filter_map(|pod| pod::ended_at(pod)).max();
-    let counts = |pod: &&&Value| pod::phase(pod) == "Failed" && judge(job, pod) != Verdict::Ignore;
+    let counts = |pod: &&&Value| pod::phase(pod) == "Failed" && judge(job, pod) != PodFailureAction::Ignore;
     owned.iter().filter(counts).copied().filter(|pod| pod::ended_at(pod) > success).collect()
 }
 
@@ -181,7 +181,7 @@ fn make(job: &Value, name: &str, prefix: &str, index: Option<(u32, Option<&Value
 }
 
 fn count_failures(job: &Value, meta: &mut MetaMut<'_>, last: Option<&Value>) {
-    let ignored = last.is_some_and(|last| judge(job, last) == Verdict::Ignore);
+    let ignored = last.is_some_and(|last| judge(job, last) == PodFailureAction::Ignore);
     let before = last.map_or(0, failures_before);
     let ignored_before =
         last.and_then(|last| Meta::of(last).annotation(INDEX_IGNORED)?.parse::<i64>().ok()).unwrap_or(0);
@@ -224,7 +224,12 @@ fn told(
     done_message: String,
     failed_reason: &'static str,
     failed_prefix: &'static str,
-) -> Option<Box<Told>> {
+) -> Option<Box<EventOnResult>> {
     let regarding = Regarding::object(job);
-    Some(Box::new(Told { regarding, done_reason, done_message, failed: Some((failed_reason, failed_prefix.into())) }))
+    Some(Box::new(EventOnResult {
+        regarding,
+        done_reason,
+        done_message,
+        failed: Some((failed_reason, failed_prefix.into())),
+    }))
 }

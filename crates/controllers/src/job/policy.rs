@@ -8,7 +8,7 @@ use crate::condition;
 
 /// The consequence of a failed pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PodFailureAction {
     /// The failure counts towards the back-off limit.
     Count,
     /// The failure is not counted and the pod is replaced.
@@ -20,18 +20,18 @@ pub enum Verdict {
 }
 
 /// Applies the podFailurePolicy to a failed pod.
-pub fn judge(job: &Value, pod: &Value) -> Verdict {
+pub fn judge(job: &Value, pod: &Value) -> PodFailureAction {
     let rules = job.at(&["spec", "podFailurePolicy", "rules"]).and_then(Value::as_array).unwrap_or_default();
     for (at, rule) in rules.iter().enumerate() {
         let Some(why) = matched(rule, pod) else { continue };
         return match rule.str_at(&["action"]).unwrap_or_default() {
-            "Ignore" => Verdict::Ignore,
-            "FailIndex" => Verdict::FailIndex,
-            "FailJob" => Verdict::FailJob(format!("{why} matching FailJob rule at index {at}")),
-            _ => Verdict::Count,
+            "Ignore" => PodFailureAction::Ignore,
+            "FailIndex" => PodFailureAction::FailIndex,
+            "FailJob" => PodFailureAction::FailJob(format!("{why} matching FailJob rule at index {at}")),
+            _ => PodFailureAction::Count,
         };
     }
-    Verdict::Count
+    PodFailureAction::Count
 }
 
 /// Returns the message of the first success policy rule that is met.
@@ -102,18 +102,18 @@ mod tests {
             "conditions": [{"type": "DisruptionTarget", "status": "True"}],
             "containerStatuses": [{"name": "ok", "state": {"terminated": {"exitCode": 0}}},
                 {"name": "c", "state": {"terminated": {"exitCode": 42}}}]}});
-        let check = |rules: Value, expect: Verdict| {
+        let check = |rules: Value, expect: PodFailureAction| {
             assert_eq!(judge(&value!({"spec": {"podFailurePolicy": {"rules": rules}}}), &pod), expect);
         };
         let exit = |action: &str, operator: &str, code: i64| value!({"action": action, "onExitCodes": {"operator": operator, "values": [code]}});
-        let told = |why: &str| Verdict::FailJob(format!("{why} matching FailJob rule at index 0"));
-        check(value!([]), Verdict::Count);
+        let told = |why: &str| PodFailureAction::FailJob(format!("{why} matching FailJob rule at index 0"));
+        check(value!([]), PodFailureAction::Count);
         check(value!([(exit("FailJob", "In", 42))]), told("Container c for pod a/p failed with exit code 42"));
-        check(value!([(exit("FailJob", "In", 7)), (exit("Ignore", "NotIn", 7))]), Verdict::Ignore);
-        check(value!([(exit("FailJob", "In", 0))]), Verdict::Count);
+        check(value!([(exit("FailJob", "In", 7)), (exit("Ignore", "NotIn", 7))]), PodFailureAction::Ignore);
+        check(value!([(exit("FailJob", "In", 0))]), PodFailureAction::Count);
         check(
             value!([{"action": "FailIndex", "onExitCodes": {"containerName": "ok", "operator": "NotIn", "values": [1]}}]),
-            Verdict::Count,
+            PodFailureAction::Count,
         );
         let disrupted =
             value!([{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]);

@@ -7,7 +7,7 @@ use apimachinery::{Object, Value};
 use controller::Action;
 
 use super::indexes::Indexes;
-use super::policy::{Verdict, judge};
+use super::policy::{PodFailureAction, judge};
 use super::{completions, has_finalizer, index_of, is_failed, is_indexed, limit_per_index, make, release};
 use crate::pod;
 
@@ -110,12 +110,12 @@ impl Tally {
             }
         } else if is_failed(job, pod) && (!is_indexed(job) || index.is_some()) {
             let verdict = judge(job, pod);
-            if verdict != Verdict::Ignore {
+            if verdict != PodFailureAction::Ignore {
                 self.uncounted_failed.insert(uid.to_owned());
             }
             if let (Some(index), Some(limit)) = (index, limit_per_index(job))
-                && (verdict == Verdict::FailIndex
-                    || (verdict != Verdict::Ignore && make::failures_before(pod) >= limit))
+                && (verdict == PodFailureAction::FailIndex
+                    || (verdict != PodFailureAction::Ignore && make::failures_before(pod) >= limit))
             {
                 self.given_up.insert(index);
             }
@@ -124,7 +124,7 @@ impl Tally {
 }
 
 fn counts(job: &Value, pod: &Value) -> bool {
-    judge(job, pod) != Verdict::Ignore
+    judge(job, pod) != PodFailureAction::Ignore
 }
 
 /// Returns the UIDs in the stored uncountedTerminatedPods.

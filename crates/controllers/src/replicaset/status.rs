@@ -3,7 +3,7 @@
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Object, Value, value};
-use controller::{Action, Refusal};
+use controller::{Action, Rejection};
 
 use super::{Kind, replicas};
 use crate::{condition, pod};
@@ -14,7 +14,7 @@ pub struct Status {
     pub wake_at: Option<Time>,
 }
 
-pub fn of<K: Kind>(set: &Value, owned: &[&Value], refusal: Option<&Refusal>, now: Time) -> Status {
+pub fn of<K: Kind>(set: &Value, owned: &[&Value], refusal: Option<&Rejection>, now: Time) -> Status {
     let counts = Counts::of(set, owned, now);
     let counted = [
         ("fullyLabeledReplicas", counts.labeled),
@@ -84,7 +84,7 @@ impl Counts {
 }
 
 /// Sets the ReplicaFailure condition while the API server rejects creations or deletions.
-fn conditions(set: &Value, active: i64, refusal: Option<&Refusal>, now: Time) -> Vec<Value> {
+fn conditions(set: &Value, active: i64, refusal: Option<&Rejection>, now: Time) -> Vec<Value> {
     let mut list = set.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
     match refusal.filter(|refusal| refusal.writes == "pods") {
         Some(refusal) if condition::in_list(&list, "ReplicaFailure").is_none() => {

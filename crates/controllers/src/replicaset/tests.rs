@@ -1,6 +1,6 @@
 use apimachinery::{Resource, value};
-use controller::testing::{FakeCluster, Refused, check_properties, kubelet, settle};
-use controller::{Refusal, decide};
+use controller::testing::{FakeCluster, WriteError, check_properties, kubelet, settle};
+use controller::{Rejection, decide};
 use proptest::prelude::*;
 
 use super::*;
@@ -143,7 +143,7 @@ fn a_rejected_pod_sets_replica_failure_until_it_succeeds() {
     let mut world = world();
     world.add(&kinds::REPLICA_SETS, set("web", 2));
     let refusal =
-        Refusal { writes: "pods".into(), create: true, reason: "Forbidden".into(), message: "exceeded quota".into() };
+        Rejection { writes: "pods".into(), create: true, reason: "Forbidden".into(), message: "exceeded quota".into() };
     let cache = world.cache::<ReplicaSet>().refused(Some(refusal));
     let plan = decide::<ReplicaSet>(&cache, &key("web"), world.now);
     drop(cache);
@@ -168,7 +168,11 @@ fn pod_names_are_deterministic() {
     let mut after = world.clone();
     creates.iter().for_each(|action| after.execute(action).unwrap());
     for action in &creates {
-        assert_eq!(after.execute(action), Err(Refused::AlreadyExists), "the next leader, before it has seen anything");
+        assert_eq!(
+            after.execute(action),
+            Err(WriteError::AlreadyExists),
+            "the next leader, before it has seen anything"
+        );
     }
     settle::<ReplicaSet>(&mut after, kubelet);
     let gone = after.of("pods").iter().next().unwrap().key.clone();

@@ -2,7 +2,7 @@
 
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Object, Value, value};
-use controller::{Action, Cache, Preconditions, Regarding, Told, kinds};
+use controller::{Action, Cache, EventOnResult, Preconditions, Regarding, kinds};
 
 use super::Slots;
 
@@ -51,7 +51,7 @@ fn create(set: &Value, template: &Value, name: &str, ordinal: i64) -> Action {
         }
     }
     let what = format!("create Claim {name} Pod {}-{ordinal} in StatefulSet {}", meta.name(), meta.name());
-    let told = Told {
+    let told = EventOnResult {
         regarding: Regarding::object(set),
         done_reason: "SuccessfulCreate",
         done_message: format!("{what} success"),

@@ -10,7 +10,7 @@ use apimachinery::time::Time;
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// The objects of a trace, causes first.
-pub struct Related<'a> {
+pub struct RelatedObjects<'a> {
     pub objects: Vec<One<'a>>,
     services: BTreeMap<(&'a str, &'a str), &'a Value>,
 }
@@ -27,7 +27,7 @@ pub struct Cause<'a> {
     pub uid: &'a str,
 }
 
-pub fn of<'a>(root: &'a Value, objects: &'a [Value]) -> Related<'a> {
+pub fn of<'a>(root: &'a Value, objects: &'a [Value]) -> RelatedObjects<'a> {
     let mut owned: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for object in objects {
         for owner in Meta::of(object).owner_references() {
@@ -53,10 +53,10 @@ pub fn of<'a>(root: &'a Value, objects: &'a [Value]) -> Related<'a> {
     }
     let services = objects.iter().chain([root]).filter(|object| kind(object) == "Service");
     let services = services.map(|service| ((Meta::of(service).namespace(), Meta::of(service).name()), service));
-    Related { objects: found, services: services.collect() }
+    RelatedObjects { objects: found, services: services.collect() }
 }
 
-impl Related<'_> {
+impl RelatedObjects<'_> {
     /// Returns the creation time of the first object that another caused.
     pub fn first_made(&self, uid: &str) -> Option<Time> {
         let made = self.objects.iter().filter(|one| one.causes.iter().any(|cause| cause.uid == uid));

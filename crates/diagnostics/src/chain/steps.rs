@@ -30,7 +30,7 @@ pub enum Stage {
 
 /// A step without a sort time.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct StageEvent {
     pub stage: Stage,
     /// Distinguishes steps of one stage; empty if they are duplicates regardless of their source.
     pub which: String,
@@ -71,9 +71,9 @@ impl Stage {
 }
 
 /// Returns the steps of an object itself. `first_made` is the creation time of the first object that it caused.
-pub fn of_object(object: &Value, first_made: Option<Time>) -> Vec<Found> {
+pub fn of_object(object: &Value, first_made: Option<Time>) -> Vec<StageEvent> {
     let kind = object.str_at(&["kind"]).unwrap_or_default();
-    let mut found: Vec<Found> = written(object).into_iter().collect();
+    let mut found: Vec<StageEvent> = written(object).into_iter().collect();
     // A change of a slice is a step with its endpoints instead.
     if kind != "EndpointSlice" {
         found.extend(changes(object));
@@ -90,16 +90,16 @@ pub fn of_object(object: &Value, first_made: Option<Time>) -> Vec<Found> {
 }
 
 /// Returns the steps from an object's events.
-pub fn of_events<'a>(events: impl Iterator<Item = &'a Value>) -> Vec<Found> {
+pub fn of_events<'a>(events: impl Iterator<Item = &'a Value>) -> Vec<StageEvent> {
     events.filter_map(event).collect()
 }
 
 /// Returns the times when a service's rules were installed on each node: the first after the write, and the last.
-pub fn of_records(records: &[Record], addresses: &[String], since: Option<Time>) -> Vec<Found> {
+pub fn of_records(records: &[Record], addresses: &[String], since: Option<Time>) -> Vec<StageEvent> {
     let concerns = |record: &&Record| record.addresses.iter().any(|address| addresses.contains(address));
     // The log is more precise than the object's time, which may be up to one second earlier.
     let after = |record: &&Record| since.is_none_or(|since| record.at >= since);
-    let of = |record: &Record, what: &str| Found {
+    let of = |record: &Record, what: &str| StageEvent {
         stage: Stage::Rules,
         which: format!("{what} by {}", record.by),
         at: record.at,
@@ -118,8 +118,8 @@ pub fn of_records(records: &[Record], addresses: &[String], since: Option<Time>)
 }
 
 /// Removes duplicates and keeps the most precise.
-pub fn distinct(found: Vec<Found>) -> Vec<Found> {
-    let mut kept: Vec<Found> = Vec::with_capacity(found.len());
+pub fn distinct(found: Vec<StageEvent>) -> Vec<StageEvent> {
+    let mut kept: Vec<StageEvent> = Vec::with_capacity(found.len());
     let mut places: BTreeMap<(Stage, String), usize> = BTreeMap::new();
     for one in found {
         let is_unique = matches!(one.stage, Stage::Other | Stage::Seen);
@@ -138,7 +138,7 @@ pub fn distinct(found: Vec<Found>) -> Vec<Found> {
     kept
 }
 
-fn written(object: &Value) -> Option<Found> {
+fn written(object: &Value) -> Option<StageEvent> {
     let meta = Meta::of(object);
     let at = meta.creation_timestamp()?;
     let first = own_entries(meta).filter_map(entry_time).min_by_key(|(at, _)| *at);
@@ -148,7 +148,7 @@ fn written(object: &Value) -> Option<Found> {
 }
 
 /// Returns later writes; the object keeps the last one of each field manager.
-fn changes(object: &Value) -> Vec<Found> {
+fn changes(object: &Value) -> Vec<StageEvent> {
     let meta = Meta::of(object);
     let Some(created) = meta.creation_timestamp() else { return Vec::new() };
     let later = own_entries(meta).filter_map(entry_time).filter(|(at, _)| *at > created);
@@ -164,7 +164,7 @@ fn entry_time(entry: &Value) -> Option<(Time, &str)> {
     Some((Time::parse(entry.str_at(&["time"])?).ok()?, entry.str_at(&["manager"]).unwrap_or_default()))
 }
 
-fn conditions(kind: &str, object: &Value, first_made: Option<Time>) -> Vec<Found> {
+fn conditions(kind: &str, object: &Value, first_made: Option<Time>) -> Vec<StageEvent> {
     let meta = Meta::of(object);
     let status = meta.managed_fields().iter().find(|entry| entry.str_at(&["subresource"]) == Some("status"));
     let manager = status.and_then(|entry| entry.str_at(&["manager"])).unwrap_or_default();
@@ -200,7 +200,7 @@ fn describe(said: &str, kind: &str, stage: Stage, object: &Value) -> String {
     }
 }
 
-fn container(status: &Value) -> Vec<Found> {
+fn container(status: &Value) -> Vec<StageEvent> {
     let name = status.str_at(&["name"]).unwrap_or_default();
     let mut found = Vec::new();
     let time = |keys: &[&str]| status.str_at(keys).and_then(|text| Time::parse(text).ok());
@@ -208,7 +208,10 @@ fn container(status: &Value) -> Vec<Found> {
     let started = |at| {
         let again = if restarts > 0 { format!(" (restart {restarts})") } else { String::new() };
         let stage = if restarts > 0 { Stage::Other } else { Stage::Started };
-        Found { which: name.to_owned(), ..coarse(stage, at, format!("container {name} started{again}"), "kubelet") }
+        StageEvent {
+            which: name.to_owned(),
+            ..coarse(stage, at, format!("container {name} started{again}"), "kubelet")
+        }
     };
     found.extend(time(&["state", "running", "startedAt"]).map(started));
     found.extend(time(&["state", "terminated", "startedAt"]).map(started));
@@ -220,7 +223,7 @@ fn container(status: &Value) -> Vec<Found> {
     found
 }
 
-fn published(slice: &Value) -> Option<Found> {
+fn published(slice: &Value) -> Option<StageEvent> {
     let meta = Meta::of(slice);
     let last = own_entries(meta).filter_map(entry_time).max_by_key(|(at, _)| *at);
     let (at, by) = last.or_else(|| meta.creation_timestamp().map(|at| (at, "")))?;
@@ -235,14 +238,14 @@ fn published(slice: &Value) -> Option<Found> {
     Some(coarse(Stage::Published, at, what, by))
 }
 
-fn deletion(object: &Value) -> Option<Found> {
+fn deletion(object: &Value) -> Option<StageEvent> {
     let meta = Meta::of(object);
     let grace = meta.deletion_grace_period_seconds().unwrap_or_default();
     let asked = meta.deletion_timestamp()?.plus(Duration::from_seconds(grace.saturating_neg()));
     Some(coarse(Stage::Other, asked, "deletion requested", ""))
 }
 
-fn event(event: &Value) -> Option<Found> {
+fn event(event: &Value) -> Option<StageEvent> {
     let precise = event.str_at(&["eventTime"]).and_then(|text| Time::parse_micro(text).ok());
     let coarse = |field| event.str_at(&[field]).and_then(|text| Time::parse(text).ok());
     let at = precise.or_else(|| coarse("deprecatedFirstTimestamp")).or_else(|| coarse("deprecatedLastTimestamp"))?;
@@ -259,7 +262,7 @@ fn event(event: &Value) -> Option<Found> {
     let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
     let by = [&["reportingController"][..], &["deprecatedSource", "component"]];
     let by = by.iter().find_map(|keys| event.str_at(keys).filter(|by| !by.is_empty())).unwrap_or_default();
-    Some(Found {
+    Some(StageEvent {
         stage,
         which,
         at,
@@ -269,8 +272,8 @@ fn event(event: &Value) -> Option<Found> {
     })
 }
 
-fn coarse(stage: Stage, at: Time, what: impl Into<String>, by: impl Into<String>) -> Found {
-    Found { stage, which: String::new(), at, precise: false, what: what.into(), by: by.into() }
+fn coarse(stage: Stage, at: Time, what: impl Into<String>, by: impl Into<String>) -> StageEvent {
+    StageEvent { stage, which: String::new(), at, precise: false, what: what.into(), by: by.into() }
 }
 
 fn cut(text: &str) -> String {

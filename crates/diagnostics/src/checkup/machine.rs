@@ -1,6 +1,6 @@
 //! Checks of a host.
 
-use super::{Cgroups, Feature, Hierarchy, Holder, Machine, Port, Row, Tried, Verdict};
+use super::{Cgroups, CheckResult, Feature, FeatureStatus, Hierarchy, Machine, Port, PortUser, Row};
 
 /// ID-mapped mounts require 5.12; before 5.4, nftables lacks features that services need.
 const KERNEL_MIN: (u32, u32) = (5, 4);
@@ -25,30 +25,30 @@ const INOTIFY_WATCHES_GOOD: u64 = 8192;
 const PROCESSES_GOOD: u64 = 4096;
 
 /// Capabilities needed to run pods: name, bit, verdict if missing.
-const CAPABILITIES: &[(&str, u8, Verdict)] = &[
-    ("CHOWN", 0, Verdict::Bad),
-    ("DAC_OVERRIDE", 1, Verdict::Bad),
-    ("FOWNER", 3, Verdict::Bad),
-    ("KILL", 5, Verdict::Bad),
-    ("SETGID", 6, Verdict::Bad),
-    ("SETUID", 7, Verdict::Bad),
-    ("SETPCAP", 8, Verdict::Bad),
-    ("NET_ADMIN", 12, Verdict::Bad),
-    ("NET_RAW", 13, Verdict::Doubtful),
-    ("SYS_CHROOT", 18, Verdict::Bad),
-    ("SYS_PTRACE", 19, Verdict::Doubtful),
-    ("SYS_ADMIN", 21, Verdict::Bad),
-    ("SYS_RESOURCE", 24, Verdict::Doubtful),
-    ("MKNOD", 27, Verdict::Bad),
+const CAPABILITIES: &[(&str, u8, CheckResult)] = &[
+    ("CHOWN", 0, CheckResult::Bad),
+    ("DAC_OVERRIDE", 1, CheckResult::Bad),
+    ("FOWNER", 3, CheckResult::Bad),
+    ("KILL", 5, CheckResult::Bad),
+    ("SETGID", 6, CheckResult::Bad),
+    ("SETUID", 7, CheckResult::Bad),
+    ("SETPCAP", 8, CheckResult::Bad),
+    ("NET_ADMIN", 12, CheckResult::Bad),
+    ("NET_RAW", 13, CheckResult::Doubtful),
+    ("SYS_CHROOT", 18, CheckResult::Bad),
+    ("SYS_PTRACE", 19, CheckResult::Doubtful),
+    ("SYS_ADMIN", 21, CheckResult::Bad),
+    ("SYS_RESOURCE", 24, CheckResult::Doubtful),
+    ("MKNOD", 27, CheckResult::Bad),
 ];
 
 /// cgroup controllers that the kubelet needs to enforce limits.
-const CONTROLLERS: &[(&str, Verdict)] = &[
-    ("cpu", Verdict::Bad),
-    ("memory", Verdict::Bad),
-    ("pids", Verdict::Doubtful),
-    ("cpuset", Verdict::Doubtful),
-    ("hugetlb", Verdict::Doubtful),
+const CONTROLLERS: &[(&str, CheckResult)] = &[
+    ("cpu", CheckResult::Bad),
+    ("memory", CheckResult::Bad),
+    ("pids", CheckResult::Doubtful),
+    ("cpuset", CheckResult::Doubtful),
+    ("hugetlb", CheckResult::Doubtful),
 ];
 
 pub fn judge(machine: &Machine) -> Vec<Row> {
@@ -67,23 +67,23 @@ fn kernel(release: &str) -> Row {
     match (numbers.next().flatten(), numbers.next().flatten()) {
         (Some(major), Some(minor)) if (major, minor) >= KERNEL_GOOD => row,
         (Some(major), Some(minor)) if (major, minor) >= KERNEL_MIN => {
-            row.but(Verdict::Doubtful, "pods with user namespaces (hostUsers: false) need Linux 5.12 or newer")
+            row.but(CheckResult::Doubtful, "pods with user namespaces (hostUsers: false) need Linux 5.12 or newer")
         }
-        (Some(_), Some(_)) => row.but(Verdict::Bad, "Knarr needs Linux 5.4 or newer"),
-        _ => row.but(Verdict::Doubtful, "the release cannot be parsed; Knarr needs Linux 5.4 or newer"),
+        (Some(_), Some(_)) => row.but(CheckResult::Bad, "Knarr needs Linux 5.4 or newer"),
+        _ => row.but(CheckResult::Doubtful, "the release cannot be parsed; Knarr needs Linux 5.4 or newer"),
     }
 }
 
 fn feature(feature: &Feature) -> Row {
     let looks_at = feature.purpose;
     match &feature.tried {
-        Tried::Works => Row::new(feature.name, looks_at, "works"),
-        Tried::Fails(why) => Row::new(feature.name, looks_at, why.as_str()).but(
+        FeatureStatus::Works => Row::new(feature.name, looks_at, "works"),
+        FeatureStatus::Fails(why) => Row::new(feature.name, looks_at, why.as_str()).but(
             feature.need.without(),
             format!("use a kernel with {0}, or load its module: `modprobe {0}`", feature.name),
         ),
-        Tried::Unknown(why) => {
-            Row::new(feature.name, looks_at, why.as_str()).but(Verdict::Doubtful, "run this as root to test it")
+        FeatureStatus::Unknown(why) => {
+            Row::new(feature.name, looks_at, why.as_str()).but(CheckResult::Doubtful, "run this as root to test it")
         }
     }
 }
@@ -99,7 +99,7 @@ fn cgroups(cgroups: &Cgroups) -> Row {
     let known: Vec<&str> = cgroups.controllers.iter().map(String::as_str).collect();
     let row = Row::new("cgroups", "hierarchies and controllers", format!("{version}: {}", known.join(" ")));
     if cgroups.hierarchy == Hierarchy::Absent {
-        return row.but(Verdict::Bad, "mount cgroups: `mount -t cgroup2 none /sys/fs/cgroup`");
+        return row.but(CheckResult::Bad, "mount cgroups: `mount -t cgroup2 none /sys/fs/cgroup`");
     }
     let Some(worst) = missing.iter().map(|(_, verdict)| *verdict).max() else { return row };
     let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
@@ -111,11 +111,11 @@ fn cgroups(cgroups: &Cgroups) -> Row {
 
 /// Returns the missing capabilities without which pods cannot run.
 pub fn capabilities_lacking(held: u64) -> Vec<String> {
-    let bad = missing(held).filter(|(_, _, verdict)| *verdict == Verdict::Bad);
+    let bad = missing(held).filter(|(_, _, verdict)| *verdict == CheckResult::Bad);
     bad.map(|(name, _, _)| format!("CAP_{name}")).collect()
 }
 
-fn missing(held: u64) -> impl Iterator<Item = &'static (&'static str, u8, Verdict)> {
+fn missing(held: u64) -> impl Iterator<Item = &'static (&'static str, u8, CheckResult)> {
     CAPABILITIES.iter().filter(move |(_, bit, _)| (held >> bit) & 1 == 0)
 }
 
@@ -129,7 +129,7 @@ fn capabilities(held: u64) -> Row {
     let Some(worst) = missing.iter().map(|(_, _, verdict)| *verdict).max() else { return row };
     let names: Vec<String> = missing.iter().map(|(name, _, _)| format!("CAP_{name}")).collect();
     let advice = match worst {
-        Verdict::Bad => format!("run this as root and, in a container, with {}", names.join(", ")),
+        CheckResult::Bad => format!("run this as root and, in a container, with {}", names.join(", ")),
         _ => format!("without {} some limits of pods are clamped", names.join(", ")),
     };
     row.but(worst, advice)
@@ -138,9 +138,9 @@ fn capabilities(held: u64) -> Row {
 fn port(port: &Port) -> Row {
     let name = format!("port {}", port.number);
     match port.holder {
-        Holder::Nobody => Row::new(name, port.who, "free"),
-        Holder::Ours => Row::new(name, port.who, "held by this cluster"),
-        Holder::Other => {
+        PortUser::Nobody => Row::new(name, port.who, "free"),
+        PortUser::Ours => Row::new(name, port.who, "held by this cluster"),
+        PortUser::Other => {
             let other =
                 if port.flag.is_empty() { String::new() } else { format!(", or choose another with {}", port.flag) };
             Row::new(name, port.who, "taken by another program")
@@ -185,16 +185,16 @@ fn disk(machine: &Machine) -> Row {
     let percent = disk.free_bytes.saturating_mul(100) / disk.total_bytes.max(1);
     let row = Row::new("disk", &disk.folder, format!("{} MiB free, {percent} %", disk.free_bytes >> 20));
     if disk.free_bytes < FREE_BYTES_MIN {
-        return row.but(Verdict::Bad, "free disk space, or choose another directory with --data-dir");
+        return row.but(CheckResult::Bad, "free disk space, or choose another directory with --data-dir");
     }
     if let Some(pressure) = disk_pressure(disk.free_bytes, disk.total_bytes) {
-        return row.but(Verdict::Doubtful, pressure.advice());
+        return row.but(CheckResult::Doubtful, pressure.advice());
     }
     if disk.free_files.is_some_and(|files| files < FREE_FILES_MIN) {
-        return row.but(Verdict::Doubtful, "almost no inodes are free, and images have many files");
+        return row.but(CheckResult::Doubtful, "almost no inodes are free, and images have many files");
     }
     if disk.free_bytes < FREE_BYTES_GOOD {
-        return row.but(Verdict::Doubtful, "images and pod logs will fill it: free disk space");
+        return row.but(CheckResult::Doubtful, "images and pod logs will fill it: free disk space");
     }
     row
 }
@@ -203,16 +203,18 @@ fn sync(machine: &Machine) -> Row {
     let looks_at = "4 KiB written and synced";
     match &machine.disk.sync {
         Err(why) => Row::new("sync speed", looks_at, why.as_str())
-            .but(Verdict::Doubtful, "run this as root, or with a writable --data-dir"),
+            .but(CheckResult::Doubtful, "run this as root, or with a writable --data-dir"),
         Ok(sync) => {
             let millis = |micros: u64| format!("{}.{:02}", micros / 1000, micros % 1000 / 10);
             let found = format!("p50 {} ms, p99 {} ms", millis(sync.p50_micros), millis(sync.p99_micros));
             let row = Row::new("sync speed", looks_at, found);
             match sync.p99_micros {
                 SYNC_P99_BAD_MICROS.. => {
-                    row.but(Verdict::Doubtful, "every write to the API waits for this: use another disk")
+                    row.but(CheckResult::Doubtful, "every write to the API waits for this: use another disk")
                 }
-                SYNC_P99_SLOW_MICROS.. => row.but(Verdict::Doubtful, "fine for one server; several need a faster disk"),
+                SYNC_P99_SLOW_MICROS.. => {
+                    row.but(CheckResult::Doubtful, "fine for one server; several need a faster disk")
+                }
                 _ => row,
             }
         }
@@ -228,17 +230,16 @@ fn clock(machine: &Machine) -> Row {
     };
     let row = Row::new("clock", "adjtimex and monotonicity", kept);
     if clock.unix_seconds < UNIX_SECONDS_MIN {
-        return row.but(Verdict::Bad, "the clock was never set: certificates would not be valid; set it");
+        return row.but(CheckResult::Bad, "the clock was never set: certificates would not be valid; set it");
     }
     if clock.went_back {
-        return row.but(Verdict::Doubtful, "the time went backwards during the check: something steps the clock");
+        return row.but(CheckResult::Doubtful, "the time went backwards during the check: something steps the clock");
     }
     match clock.synchronised {
         Some(true) if clock.error_micros <= CLOCK_ERROR_MAX_MICROS => row,
-        Some(true) => {
-            row.but(Verdict::Doubtful, "tokens and leases need clocks that are synchronised: check the time service")
-        }
-        _ => row.but(Verdict::Doubtful, "fine for one node; several need a time service such as systemd-timesyncd"),
+        Some(true) => row
+            .but(CheckResult::Doubtful, "tokens and leases need clocks that are synchronised: check the time service"),
+        _ => row.but(CheckResult::Doubtful, "fine for one node; several need a time service such as systemd-timesyncd"),
     }
 }
 
@@ -259,7 +260,7 @@ fn inotify(machine: &Machine) -> Row {
         return row;
     }
     row.but(
-        Verdict::Doubtful,
+        CheckResult::Doubtful,
         format!(
             "`sysctl fs.inotify.max_user_instances={INOTIFY_INSTANCES_GOOD} fs.inotify.max_user_watches={INOTIFY_WATCHES_GOOD}`"
         ),
@@ -275,7 +276,7 @@ fn limit(name: &str, looks_at: &str, have: Option<u64>, good: u64, advice: &str)
     match have {
         None => Row::new(name, looks_at, "no limit"),
         Some(have) if have >= good => Row::new(name, looks_at, have.to_string()),
-        Some(have) => Row::new(name, looks_at, have.to_string()).but(Verdict::Doubtful, advice),
+        Some(have) => Row::new(name, looks_at, have.to_string()).but(CheckResult::Doubtful, advice),
     }
 }
 
@@ -286,15 +287,17 @@ fn forwarding(machine: &Machine) -> Row {
         // The pod network enables forwarding itself.
         Some(false) => Row::new("forwarding", looks_at, "off; `knarr up` enables it"),
         None => Row::new("forwarding", looks_at, "unknown")
-            .but(Verdict::Doubtful, "without it, pods cannot reach anything outside the node"),
+            .but(CheckResult::Doubtful, "without it, pods cannot reach anything outside the node"),
     }
 }
 
 fn resolvers(machine: &Machine) -> Row {
     let looks_at = "/etc/resolv.conf";
     if machine.resolvers.is_empty() {
-        return Row::new("resolver", looks_at, "no name server")
-            .but(Verdict::Doubtful, "pods cannot resolve names outside the cluster; add `nameserver ADDRESS` there");
+        return Row::new("resolver", looks_at, "no name server").but(
+            CheckResult::Doubtful,
+            "pods cannot resolve names outside the cluster; add `nameserver ADDRESS` there",
+        );
     }
     Row::new("resolver", looks_at, machine.resolvers.join(" "))
 }
@@ -303,20 +306,20 @@ fn resolvers(machine: &Machine) -> Row {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::{Clock, Cluster, Disk, Limits, Need, Sync, judge as all, prevents};
+    use super::super::{Clock, Cluster, Disk, Limits, Requirement, Sync, judge as all, prevents};
     use super::*;
 
     fn good() -> Machine {
-        let feature = |name, need| Feature { name, purpose: "tests", need, tried: Tried::Works };
-        let port = |number, need| Port { number, who: "somebody", flag: "--port", need, holder: Holder::Nobody };
+        let feature = |name, need| Feature { name, purpose: "tests", need, tried: FeatureStatus::Works };
+        let port = |number, need| Port { number, who: "somebody", flag: "--port", need, holder: PortUser::Nobody };
         Machine {
             kernel: "6.1.0-13-amd64".into(),
-            features: vec![feature("overlay", Need::Always), feature("vxlan", Need::Sometimes)],
+            features: vec![feature("overlay", Requirement::Always), feature("vxlan", Requirement::Sometimes)],
             cgroups: Cgroups {
                 hierarchy: Hierarchy::V2,
                 controllers: CONTROLLERS.iter().map(|(name, _)| (*name).to_owned()).collect(),
             },
-            ports: vec![port(6443, Need::Always), port(2379, Need::Sometimes)],
+            ports: vec![port(6443, Requirement::Always), port(2379, Requirement::Sometimes)],
             disk: Disk {
                 folder: "/var/lib/knarr".into(),
                 free_bytes: 100 << 30,
@@ -351,9 +354,9 @@ mod tests {
     /// Returns the failed checks as `name: verdict`.
     fn wrong(machine: &Machine, cluster: Option<&Cluster>) -> Vec<String> {
         let rows = all(machine, cluster);
-        let wrong: Vec<_> = rows.iter().filter(|row| row.verdict != Verdict::Good).collect();
+        let wrong: Vec<_> = rows.iter().filter(|row| row.verdict != CheckResult::Good).collect();
         assert!(wrong.iter().all(|row| !row.advice.is_empty()), "whatever is wrong says what to do: {wrong:?}");
-        assert_eq!(prevents(&rows), wrong.iter().any(|row| row.verdict == Verdict::Bad));
+        assert_eq!(prevents(&rows), wrong.iter().any(|row| row.verdict == CheckResult::Bad));
         wrong.iter().map(|row| format!("{}: {:?}", row.name, row.verdict)).collect()
     }
 
@@ -372,9 +375,9 @@ mod tests {
         check(|it| it.kernel = "4.19.0".into(), &["kernel: Bad"]);
         check(|it| it.kernel = "5.10.0-26".into(), &["kernel: Doubtful"]);
         check(|it| it.kernel = "strange".into(), &["kernel: Doubtful"]);
-        check(|it| it.features[0].tried = Tried::Fails("no such device".into()), &["overlay: Bad"]);
-        check(|it| it.features[1].tried = Tried::Fails("not supported".into()), &["vxlan: Doubtful"]);
-        check(|it| it.features[0].tried = Tried::Unknown("not root".into()), &["overlay: Doubtful"]);
+        check(|it| it.features[0].tried = FeatureStatus::Fails("no such device".into()), &["overlay: Bad"]);
+        check(|it| it.features[1].tried = FeatureStatus::Fails("not supported".into()), &["vxlan: Doubtful"]);
+        check(|it| it.features[0].tried = FeatureStatus::Unknown("not root".into()), &["overlay: Doubtful"]);
         check(|it| it.cgroups = Cgroups::default(), &["cgroups: Bad"]);
         check(|it| it.cgroups.controllers = BTreeSet::from(["cpu".to_owned()]), &["cgroups: Bad"]);
         let no_hugetlb = |it: &mut Machine| {
@@ -384,9 +387,9 @@ mod tests {
         check(|it| it.capabilities &= !(1 << 21), &["capabilities: Bad"]);
         check(|it| it.capabilities &= !(1 << 24), &["capabilities: Doubtful"]);
         assert_eq!(capabilities_lacking(!(1 << 21 | 1 << 24)), ["CAP_SYS_ADMIN"]);
-        check(|it| it.ports[0].holder = Holder::Ours, &[]);
-        check(|it| it.ports[0].holder = Holder::Other, &["port 6443: Bad"]);
-        check(|it| it.ports[1].holder = Holder::Other, &["port 2379: Doubtful"]);
+        check(|it| it.ports[0].holder = PortUser::Ours, &[]);
+        check(|it| it.ports[0].holder = PortUser::Other, &["port 6443: Bad"]);
+        check(|it| it.ports[1].holder = PortUser::Other, &["port 2379: Doubtful"]);
         check(|it| it.disk.free_bytes = 1 << 20, &["disk: Bad"]);
         check(|it| it.disk.free_bytes = 1 << 30, &["disk: Doubtful"]);
         check(|it| it.disk.free_bytes = 9 << 30, &["disk: Doubtful"]);
@@ -428,7 +431,7 @@ mod tests {
         let mut machine = good();
         machine.features.clear();
         machine.ports.truncate(1);
-        machine.ports[0].holder = Holder::Other;
+        machine.ports[0].holder = PortUser::Other;
         let rows = all(&machine, None);
         let text = super::super::table(&rows);
         assert!(text.contains("FAIL  port 6443"), "{text}");

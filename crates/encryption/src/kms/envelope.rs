@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use apimachinery::field;
 use apimachinery::{Path, names};
 
-use super::{Encrypted, Error};
+use super::{EncryptResponse, Error};
 
 /// Maximum length of a key ID.
 pub const KEY_ID_MAX: usize = 1024;
@@ -36,7 +36,7 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    pub(super) fn new(encrypted: &Encrypted, source: KeySource, data: Vec<u8>) -> Self {
+    pub(super) fn new(encrypted: &EncryptResponse, source: KeySource, data: Vec<u8>) -> Self {
         Self {
             data,
             key_id: encrypted.key_id.clone(),

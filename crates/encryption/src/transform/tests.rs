@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::{Reload, Rule};
-use crate::kms::{Encrypted, NewSeed, Next, Status};
+use crate::kms::{EncryptResponse, NewSeed, Next, Status};
 
 /// Deterministic bytes that differ on every call.
 struct Counter(u8);
@@ -54,8 +54,8 @@ fn seal(transformers: &Transformers, keyring: &Keyring) -> Vec<u8> {
     transformers.seal(b"{\"a\":1}", PATH, keyring, &mut Counter(0), NOW).unwrap().into_owned()
 }
 
-fn value(stale: bool) -> Result<Opened<'static>, Error> {
-    Ok(Opened::Value { bytes: b"{\"a\":1}".as_slice().into(), stale })
+fn value(stale: bool) -> Result<Decryption<'static>, Error> {
+    Ok(Decryption::Value { bytes: b"{\"a\":1}".as_slice().into(), stale })
 }
 
 fn ring(service: &str, key_id: &str) -> Keyring {
@@ -73,7 +73,7 @@ fn adopt(keyring: &mut Keyring, service: &str, key_id: &str, start: u8) {
     let seed = NewSeed::draw(&mut Counter(start));
     let ciphertext = seed.plaintext().iter().map(|byte| !byte).collect();
     let annotations = BTreeMap::from([("version.example.org".to_owned(), vec![1])]);
-    let encrypted = Encrypted { ciphertext, key_id: key_id.into(), annotations };
+    let encrypted = EncryptResponse { ciphertext, key_id: key_id.into(), annotations };
     keyring.adopt(service, &seed, encrypted, &status(key_id), NOW).unwrap();
 }
 
@@ -103,7 +103,7 @@ fn values_of_another_implementation_are_decrypted() {
     let transformers = transformers(&["aescbc:a=1", "aesgcm:a=1", "kms:vault"]);
     let mut check = |prefix: &str, hex: &str, stale: bool| {
         let stored = [prefix.as_bytes(), &bytes(hex)].concat();
-        if let Ok(Opened::NeedsKey(request)) = transformers.open(&stored, PATH, &keyring) {
+        if let Ok(Decryption::NeedsKey(request)) = transformers.open(&stored, PATH, &keyring) {
             assert_eq!((&*request.key_id, &*request.ciphertext), ("k1", [0xf8; 32].as_slice()));
             keyring.learn(&request, &[7; 32]).unwrap();
         }
@@ -214,7 +214,7 @@ fn an_unknown_key_is_requested_and_then_cached() {
     let transformers = transformers(&["kms:vault"]);
     let stored = seal(&transformers, &ring("vault", "k1"));
     let mut fresh = Keyring::default();
-    let Ok(Opened::NeedsKey(request)) = transformers.open(&stored, PATH, &fresh) else { panic!("a request") };
+    let Ok(Decryption::NeedsKey(request)) = transformers.open(&stored, PATH, &fresh) else { panic!("a request") };
     assert_eq!((&*request.service, &*request.key_id), ("vault", "k1"));
     assert_eq!(request.annotations["version.example.org"], [1]);
     let plaintext: Vec<u8> = request.ciphertext.iter().map(|byte| !byte).collect();
@@ -246,7 +246,7 @@ fn a_value_with_a_plain_dek_is_decrypted_and_stale() {
     stored.extend(envelope.encode());
     let mut keyring = ring("vault", "k1");
     let transformers = transformers(&["kms:vault"]);
-    let Ok(Opened::NeedsKey(request)) = transformers.open(&stored, PATH, &keyring) else { panic!("a request") };
+    let Ok(Decryption::NeedsKey(request)) = transformers.open(&stored, PATH, &keyring) else { panic!("a request") };
     keyring.learn(&request, &[5; 32]).unwrap();
     assert_eq!(transformers.open(&stored, PATH, &keyring), value(true));
 }
@@ -282,11 +282,11 @@ fn an_unhealthy_kms_plugin_is_not_used() {
         "kmsv2 Provider vault is not healthy, error: [got unexpected healthz status: down, expected KMSv2 API version v2, got v1, expected KMSv2 KeyID to be set, got ]",
     );
     let seed = NewSeed::draw(&mut Counter(0));
-    let encrypted = Encrypted { ciphertext: vec![1], key_id: "k2".into(), annotations: BTreeMap::new() };
+    let encrypted = EncryptResponse { ciphertext: vec![1], key_id: "k2".into(), annotations: BTreeMap::new() };
     let mismatch = keyring.adopt("vault", &seed, encrypted.clone(), &status("k1"), NOW);
     assert!(matches!(mismatch, Err(kms::Error::KeyMismatch { .. })));
     let annotations = BTreeMap::from([("plain".to_owned(), vec![])]);
-    let named = Encrypted { annotations, ..encrypted };
+    let named = EncryptResponse { annotations, ..encrypted };
     assert_eq!(
         keyring.adopt("vault", &seed, named, &status("k2"), NOW).unwrap_err().to_string(),
         "failed to validate annotations: annotations: Invalid value: \"plain\": should be a domain with at least two segments separated by dots"
@@ -321,7 +321,7 @@ proptest! {
     ) {
         let (transformers, keyring) = (transformers(&[PROVIDERS[provider]]), ring("vault", "k1"));
         let stored = transformers.seal(&bytes, &path, &keyring, &mut Counter(start), NOW).unwrap();
-        prop_assert_eq!(transformers.open(&stored, &path, &keyring), Ok(Opened::Value { bytes: bytes.as_slice().into(), stale: false }));
+        prop_assert_eq!(transformers.open(&stored, &path, &keyring), Ok(Decryption::Value { bytes: bytes.as_slice().into(), stale: false }));
     }
 
     #[test]
@@ -332,7 +332,7 @@ proptest! {
         stored[at] ^= change;
         // The result must never be a value. AES-CBC is excluded because it has no authentication tag.
         let opened = transformers.open(&stored, PATH, &keyring);
-        prop_assert!(!matches!(opened, Ok(Opened::Value { .. })), "{:?}", opened);
+        prop_assert!(!matches!(opened, Ok(Decryption::Value { .. })), "{:?}", opened);
     }
 
     #[test]

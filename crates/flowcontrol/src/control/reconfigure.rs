@@ -10,7 +10,7 @@ use super::{Classification, Flow, FlowControl, Level, Ticket};
 use crate::Moment;
 use crate::bootstrap;
 use crate::demand::Demand;
-use crate::dropped::Dropped;
+use crate::dropped::DroppedRequests;
 use crate::level::{self, CATCH_ALL, EXEMPT, LevelSpec, Limits};
 use crate::metrics::Series;
 use crate::queues::Queues;
@@ -18,18 +18,18 @@ use crate::rules::FlowSchema;
 
 /// The result of a reconfiguration.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reconfigured {
+pub struct ReconfigureResult {
     /// The requests that may now execute.
     pub admitted: Vec<Ticket>,
     /// Invalid priority levels, which are ignored.
-    pub ignored: Vec<Ignored>,
+    pub ignored: Vec<InvalidLevel>,
     /// The status condition of each flow schema, in the order of the objects.
     pub conditions: Vec<Condition>,
 }
 
 /// An invalid priority level.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ignored {
+pub struct InvalidLevel {
     pub name: Str,
     pub error: level::Error,
 }
@@ -65,13 +65,13 @@ impl Condition {
 impl FlowControl {
     /// Replaces the configuration by these FlowSchema and PriorityLevelConfiguration objects. Missing mandatory objects
     /// are substituted. A removed level stays until it is idle.
-    pub fn reconfigure(&mut self, schemas: &[Value], levels: &[Value], now: Moment) -> Reconfigured {
-        let mut result = Reconfigured::default();
+    pub fn reconfigure(&mut self, schemas: &[Value], levels: &[Value], now: Moment) -> ReconfigureResult {
+        let mut result = ReconfigureResult::default();
         let mut specs = Vec::new();
         for object in levels {
             match LevelSpec::from_object(object) {
                 Ok(spec) => specs.push(spec),
-                Err(error) => result.ignored.push(Ignored { name: name(object), error }),
+                Err(error) => result.ignored.push(InvalidLevel { name: name(object), error }),
             }
         }
         let mandatory = bootstrap::mandatory_levels();
@@ -203,7 +203,7 @@ impl Level {
             queues,
             demand: Demand::default(),
             target: 0.0,
-            dropped: Dropped::default(),
+            dropped: DroppedRequests::default(),
             quiescing: false,
         }
     }

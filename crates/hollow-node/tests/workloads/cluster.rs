@@ -113,7 +113,7 @@ async fn quota_counts_usage_and_rejects_objects_above_the_limit() {
     let cluster = &fixture.cluster;
     let most = Arc::new(AtomicUsize::new(0));
     let (seen, pods) = (Arc::clone(&most), cluster.reader(&kinds::PODS).clone());
-    let notices = client::cache::Notices::new(1000);
+    let notices = client::cache::ChangeQueue::new(1000);
     cluster.reader(&kinds::PODS).subscribe(&notices, move |_, _| {
         seen.fetch_max(pods.snapshot().objects.len(), Ordering::SeqCst);
     });

@@ -104,7 +104,7 @@ async fn stateful_set_creates_pods_in_order_and_updates_in_reverse_order() {
     // Records each pod when first seen, with the pods that were ready then.
     let story: Arc<Mutex<Vec<String>>> = Arc::default();
     let (told, pods) = (Arc::clone(&story), cluster.reader(&kinds::PODS).clone());
-    let notices = client::cache::Notices::new(1000);
+    let notices = client::cache::ChangeQueue::new(1000);
     cluster.reader(&kinds::PODS).subscribe(&notices, move |change, _| {
         if let (None, Some(pod)) = (change.old, change.new) {
             let ready = pods.snapshot().objects.iter().filter(|one| controllers::pod::is_ready(&one.value)).count();

@@ -54,7 +54,7 @@ impl World {
         Ok(keys)
     }
 
-    fn prepare(&self, blob: &[u8], tar: &[u8]) -> Result<Prepared, LayerError> {
+    fn prepare(&self, blob: &[u8], tar: &[u8]) -> Result<UnpackedLayer, LayerError> {
         let path = self.dir.path().join("blob");
         fs::write(&path, blob).unwrap();
         self.layers.prepare(&path, &Digest::of(tar))

@@ -18,19 +18,19 @@ const MODE: u32 = 0o755;
 
 /// Disk usage of the added files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Added {
+pub struct DiskUsage {
     /// Hard links add none.
     pub bytes: u64,
     pub inodes: u64,
 }
 
 /// Places host files under `root`: by hard link if all users may read the file, otherwise as a copy with mode 0755.
-pub fn place(files: &[(PathBuf, PathBuf)], root: &Path) -> Result<Added, LayerError> {
+pub fn place(files: &[(PathBuf, PathBuf)], root: &Path) -> Result<DiskUsage, LayerError> {
     let at = |path: &Path| {
         let path = path.to_owned();
         move |source| LayerError::Io { path, source }
     };
-    let mut added = Added { bytes: 0, inodes: 1 };
+    let mut added = DiskUsage { bytes: 0, inodes: 1 };
     let mut dirs = BTreeSet::new();
     for (from, to) in files {
         let to = to.strip_prefix("/").unwrap_or(to);

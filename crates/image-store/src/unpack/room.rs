@@ -22,7 +22,7 @@ const METADATA_BYTES_MAX: u64 = 4 << 20;
 
 /// The limits of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct ArchiveLimits {
     /// Maximum total size of all files.
     pub bytes: u64,
     /// Description of the bound on bytes, for the error message.
@@ -31,13 +31,13 @@ pub struct Room {
     pub entries: u64,
 }
 
-impl Room {
+impl ArchiveLimits {
     /// Returns the limits of an archive of `packed` bytes on the filesystem of a directory.
-    pub fn of(packed: u64, dir: &Path) -> io::Result<Room> {
-        Ok(Room::on(packed, &rustix::fs::statvfs(dir)?))
+    pub fn of(packed: u64, dir: &Path) -> io::Result<ArchiveLimits> {
+        Ok(ArchiveLimits::on(packed, &rustix::fs::statvfs(dir)?))
     }
 
-    fn on(packed: u64, disk: &StatVfs) -> Room {
+    fn on(packed: u64, disk: &StatVfs) -> ArchiveLimits {
         let kept = disk.f_blocks / KEPT_PART;
         let free = disk.f_bavail.saturating_sub(kept).saturating_mul(disk.f_frsize);
         let by_ratio = packed.saturating_mul(RATIO_MAX).max(RATIO_FREE_BYTES);
@@ -49,12 +49,12 @@ impl Room {
         let (bytes, bound) = bounds.into_iter().min_by_key(|(bytes, _)| *bytes).expect("there are bounds");
         // Some filesystems allocate inodes dynamically and report zero.
         let inodes = if disk.f_files == 0 { u64::MAX } else { disk.f_favail - disk.f_favail / KEPT_PART };
-        Room { bytes, bound, entries: inodes.min(ENTRIES_MAX) }
+        ArchiveLimits { bytes, bound, entries: inodes.min(ENTRIES_MAX) }
     }
 }
 
 /// A reader that limits the bytes between two entries to those of a name and attributes.
-pub struct Metered<R> {
+pub struct MeteredReader<R> {
     inner: R,
     allowance: Allowance,
 }
@@ -93,13 +93,13 @@ impl Allowance {
     }
 }
 
-impl<R> Metered<R> {
-    pub fn new(inner: R, allowance: &Allowance) -> Metered<R> {
-        Metered { inner, allowance: allowance.clone() }
+impl<R> MeteredReader<R> {
+    pub fn new(inner: R, allowance: &Allowance) -> MeteredReader<R> {
+        MeteredReader { inner, allowance: allowance.clone() }
     }
 }
 
-impl<R: Read> Read for Metered<R> {
+impl<R: Read> Read for MeteredReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
         let mut header = self.allowance.0.borrow_mut();
@@ -124,7 +124,7 @@ mod tests {
             (disk.f_frsize, disk.f_blocks) = (4096, 1 << 30);
             disk.f_bavail = free_bytes / 4096 + disk.f_blocks / KEPT_PART;
             (disk.f_files, disk.f_favail) = files;
-            let room = Room::on(packed, &disk);
+            let room = ArchiveLimits::on(packed, &disk);
             assert_eq!((room.bytes, room.entries), (bytes, entries), "{packed} {free_bytes}: {room:?}");
             assert!(room.bound.contains(bound), "{room:?}");
         };

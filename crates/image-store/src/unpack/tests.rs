@@ -46,13 +46,13 @@ impl Layer {
         self.raw(EntryType::Symlink, name, target, b"")
     }
 
-    fn unpack(self, into: &Path) -> Result<Unpacked, UnpackError> {
+    fn unpack(self, into: &Path) -> Result<UnpackResult, UnpackError> {
         unpack(self.0.into_inner().unwrap().as_slice(), into, &room())
     }
 }
 
-fn room() -> Room {
-    Room { bytes: 1 << 20, bound: "a test allows".to_owned(), entries: 100 }
+fn room() -> ArchiveLimits {
+    ArchiveLimits { bytes: 1 << 20, bound: "a test allows".to_owned(), entries: 100 }
 }
 
 fn world() -> (tempfile::TempDir, PathBuf, PathBuf) {

@@ -26,7 +26,7 @@ pub enum Load {
     Patch,
 }
 
-pub struct Measured {
+pub struct Measurement {
     pub per_second: f64,
     pub p50: Duration,
     pub p99: Duration,
@@ -60,7 +60,7 @@ impl Load {
 }
 
 /// Runs clients with one connection each, which send requests sequentially.
-pub async fn run(server: &Server, load: Load, connections: usize, time: Duration) -> Result<Measured> {
+pub async fn run(server: &Server, load: Load, connections: usize, time: Duration) -> Result<Measurement> {
     static FIRST: AtomicUsize = AtomicUsize::new(1);
     // Each run uses new object names. Object 0 of every client always exists.
     let first = FIRST.fetch_add(1_000_000, Ordering::Relaxed);
@@ -123,7 +123,7 @@ pub async fn list(server: &Server) -> Result<(usize, Duration)> {
 }
 
 /// Updates one object repeatedly. Each update waits until all watchers have received the previous one.
-pub async fn fan_out(server: &Server, watchers: usize, time: Duration) -> Result<Measured> {
+pub async fn fan_out(server: &Server, watchers: usize, time: Duration) -> Result<Measurement> {
     let (told, mut heard) = mpsc::channel(watchers);
     let mut tasks = JoinSet::new();
     let path = "/api/v1/namespaces/default/configmaps?watch=1";
@@ -192,10 +192,10 @@ async fn send(client: &Client, request: Request<Bytes>) -> Result<(u16, usize)> 
     Ok((code, bytes))
 }
 
-fn summary(mut times: Vec<Duration>, time: Duration) -> Result<Measured> {
+fn summary(mut times: Vec<Duration>, time: Duration) -> Result<Measurement> {
     times.sort_unstable();
     let at = |part: usize| times.get((times.len() * part / 100).min(times.len().saturating_sub(1))).copied();
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     let per_second = times.len() as f64 / time.as_secs_f64();
-    Ok(Measured { per_second, p50: at(50).context("nothing was done")?, p99: at(99).context("nothing was done")? })
+    Ok(Measurement { per_second, p50: at(50).context("nothing was done")?, p99: at(99).context("nothing was done")? })
 }

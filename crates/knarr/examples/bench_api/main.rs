@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use load::{Load, Measured};
+use load::{Load, Measurement};
 use server::Server;
 
 /// Pods in the measured list, the number of upstream's figure.
@@ -59,7 +59,7 @@ fn say(what: &str, figure: f64) {
     println!("| {what} | {figure:.2} |");
 }
 
-fn row(what: &str, connections: usize, measured: &Measured) {
+fn row(what: &str, connections: usize, measured: &Measurement) {
     let milliseconds = |time: Duration| time.as_secs_f64() * 1000.0;
     println!(
         "| {what} | {connections} | {:.0}/s | p50 {:.2} ms | p99 {:.2} ms |",

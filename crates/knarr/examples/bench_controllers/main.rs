@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Value, value};
-use client::cache::Notices;
+use client::cache::ChangeQueue;
 use controller::kinds;
 use hollow_node::node::Size;
 use hollow_node::{Nodes, Settings};
@@ -68,14 +68,14 @@ async fn roll(cluster: &Cluster) {
 /// Minimum and maximum pod counts seen by a watch.
 struct Bounds {
     counts: Arc<[AtomicI64; 4]>,
-    _notices: Notices,
+    _notices: ChangeQueue,
 }
 
 impl Bounds {
     /// Starts to count when all pods are ready. The watch returns the existing pods first.
     fn watch(cluster: &Cluster) -> Self {
         let counts = Arc::new([0, 0, REPLICAS, 0].map(AtomicI64::new));
-        let notices = Notices::new(NOTICES_MAX);
+        let notices = ChangeQueue::new(NOTICES_MAX);
         let counted = Arc::clone(&counts);
         cluster.reader(&kinds::PODS).subscribe(&notices, move |change, _| {
             let [serving, there, low, high] = counted.as_ref();

@@ -11,7 +11,7 @@ use kube_proxy::config::Mode;
 use kube_proxy::dataplane::{Engine, Settings};
 use kube_proxy::{Node, Rules};
 use netlink::Cidr;
-use pod_network::Routed;
+use pod_network::RoutedNetwork;
 use pod_network::routed::Config;
 
 use crate::spaces::Space;
@@ -42,7 +42,7 @@ pub fn measure() -> Result<()> {
 fn one(mode: Option<Mode>) -> Result<(f64, f64)> {
     let (node, client, server) = (Space::new("node")?, Space::new("client")?, Space::new("server")?);
     let state = tempfile::tempdir()?;
-    let network = Routed::new(Config { pod_cidrs: Cidr::parse_list(PODS)?, ..Config::new(state.path()) });
+    let network = RoutedNetwork::new(Config { pod_cidrs: Cidr::parse_list(PODS)?, ..Config::new(state.path()) });
     let mut ips = Vec::new();
     for (id, pod) in [("client", &client), ("server", &server)] {
         let lease = node.enter(|| network.add(&pod.path(), id, "eth0", &[]))??;

@@ -33,7 +33,7 @@ pub enum Load {
     Range,
 }
 
-pub struct Measured {
+pub struct Measurement {
     /// Responses per second.
     pub per_second: f64,
     /// Median latency.
@@ -63,13 +63,13 @@ impl Load {
 }
 
 /// Runs a load with `clients` clients.
-pub async fn run(url: &str, load: Load, clients: usize, time: Duration) -> Result<Measured> {
+pub async fn run(url: &str, load: Load, clients: usize, time: Duration) -> Result<Measurement> {
     let clients = connect(url, clients).await?;
     measure(clients.into_iter().map(|client| (client, load)).collect(), time).await.map(|[measured, _]| measured)
 }
 
 /// Runs 16 readers and 64 writers. Returns the results of the reads and of the writes.
-pub async fn reads_under_writes(url: &str, time: Duration) -> Result<(Measured, Measured)> {
+pub async fn reads_under_writes(url: &str, time: Duration) -> Result<(Measurement, Measurement)> {
     let readers = connect(url, 16).await?.into_iter().map(|client| (client, Load::Get));
     let writers = connect(url, 64).await?.into_iter().map(|client| (client, Load::Put));
     let [reads, writes] = measure(readers.chain(writers).collect(), time).await?;
@@ -77,7 +77,7 @@ pub async fn reads_under_writes(url: &str, time: Duration) -> Result<(Measured, 
 }
 
 /// Puts repeatedly. Each put waits until every watcher has received the previous one.
-pub async fn fan_out(url: &str, watchers: usize, time: Duration) -> Result<Measured> {
+pub async fn fan_out(url: &str, watchers: usize, time: Duration) -> Result<Measurement> {
     let (heard, mut hearing) = mpsc::channel(watchers);
     let mut tasks = JoinSet::new();
     for channel in channels(url, CONNECTIONS).await? {
@@ -139,7 +139,7 @@ async fn answer(url: &str) -> Result<()> {
 }
 
 /// Runs every client until the time is over. Returns reads and writes separately.
-async fn measure(clients: Vec<(Client, Load)>, time: Duration) -> Result<[Measured; 2]> {
+async fn measure(clients: Vec<(Client, Load)>, time: Duration) -> Result<[Measurement; 2]> {
     let first = clients.first().context("no clients")?.1;
     let began = Instant::now();
     let mut tasks = JoinSet::new();
@@ -164,10 +164,10 @@ async fn measure(clients: Vec<(Client, Load)>, time: Duration) -> Result<[Measur
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-fn measured(mut times: Vec<Duration>, elapsed: Duration) -> Measured {
+fn measured(mut times: Vec<Duration>, elapsed: Duration) -> Measurement {
     times.sort_unstable();
     let at = |part: usize| times.get(times.len().saturating_sub(1) * part / 100).copied().unwrap_or_default();
-    Measured { per_second: times.len() as f64 / elapsed.as_secs_f64(), p50: at(50), p99: at(99) }
+    Measurement { per_second: times.len() as f64 / elapsed.as_secs_f64(), p50: at(50), p99: at(99) }
 }
 
 async fn channels(url: &str, count: usize) -> Result<Vec<Channel>> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::load::Measured;
+use crate::load::Measurement;
 
 pub struct Table {
     header: Vec<String>,
@@ -22,7 +22,7 @@ impl Table {
     }
 
     /// Adds throughput and latency of both servers.
-    pub fn row(&mut self, what: &str, clients: usize, ours: &Measured, theirs: &Measured) {
+    pub fn row(&mut self, what: &str, clients: usize, ours: &Measurement, theirs: &Measurement) {
         self.push(vec![
             what.to_owned(),
             clients.to_string(),

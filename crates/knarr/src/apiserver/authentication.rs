@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ::kube_apiserver::authentication::{Authenticators, Issuers, ServiceAccounts};
-use ::kube_apiserver::reload::Reloaded;
+use ::kube_apiserver::reload::ReloadedValue;
 use ::kube_apiserver::tls;
 use anyhow::{Context, Result, ensure};
 use apimachinery::Str;
@@ -39,7 +39,7 @@ pub fn authenticators(flags: &Flags) -> Result<Authenticators> {
             let text = read(&path)?;
             auth::token_file::parse(&text).map_err(|error| Unusable { file: path.clone(), why: error.to_string() })
         };
-        authenticators.token_file = Some(Reloaded::new(vec![file.clone()], parse)?);
+        authenticators.token_file = Some(ReloadedValue::new(vec![file.clone()], parse)?);
     }
     issuers(flags, &service_accounts.checker.issuers, &mut authenticators)?;
     authenticators.service_accounts = Some(service_accounts);

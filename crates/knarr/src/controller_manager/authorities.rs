@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use controller::{Order, SideEffect, SideEffects};
 use pki::Pair;
-use pki::sign::{Wanted, sign};
+use pki::sign::{SigningRequest, sign};
 
 /// The CA of each signer. Its files are read for every signature, so that they can be replaced.
 pub struct Authorities(BTreeMap<&'static str, Pair>);
@@ -28,7 +28,7 @@ impl Authorities {
 
     fn sign(&self, order: &Order) -> Result<Value, String> {
         let pair = self.0.get(order.signer.as_str()).ok_or_else(|| format!("{} has no authority", order.signer))?;
-        let wanted = Wanted { request: &order.request, usages: &order.usages, life: order.life };
+        let wanted = SigningRequest { request: &order.request, usages: &order.usages, life: order.life };
         let certificate = sign(pair, &wanted, component_base::clock::now()).map_err(|error| {
             let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
             causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

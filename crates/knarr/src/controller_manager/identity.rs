@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use apimachinery::{Value, value};
 use bytes::Bytes;
-use client::transport::{Answer, BoxError, TransportError};
+use client::transport::{BoxError, ResponseFuture, TransportError};
 use client::{Client, Error, Target, Transport, WriteOptions};
 use controller::kinds;
 use http::header::{AUTHORIZATION, HeaderValue};
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::flags::Flags;
 use super::settings;
-use crate::component::Reach;
+use crate::component::ApiEndpoint;
 
 const NAMESPACE: &str = "kube-system";
 /// Requested lifetime of a token. A new one is requested after four fifths of it.
@@ -26,12 +26,12 @@ const TOKEN_LIFE: Duration = Duration::from_secs(3600);
 pub struct Clients {
     /// Client with the identity of the kubeconfig.
     pub root: Client,
-    reach: Reach,
+    reach: ApiEndpoint,
     flags: Flags,
 }
 
 impl Clients {
-    pub fn new(reach: &Reach, flags: &Flags) -> Result<Self> {
+    pub fn new(reach: &ApiEndpoint, flags: &Flags) -> Result<Self> {
         let root = reach.client(settings(flags, ""))?;
         Ok(Self { root, reach: reach.clone(), flags: flags.clone() })
     }
@@ -107,7 +107,7 @@ fn already_there(error: Error) -> Result<(), Error> {
 }
 
 impl Transport for AsAccount {
-    fn send(&self, mut request: Request<Bytes>) -> Answer<'_> {
+    fn send(&self, mut request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(async move {
             request.headers_mut().insert(AUTHORIZATION, self.header().await?);
             let answer = self.inner.send(request).await?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use diagnostics::checkup::{Feature, Need, Tried};
+use diagnostics::checkup::{Feature, FeatureStatus, Requirement};
 use netlink::link::Links;
 use netlink::nft::{Batch, Family};
 use rustix::mount::{MountFlags, mount};
@@ -16,32 +16,32 @@ pub fn observe(folder: &Path) -> Vec<Feature> {
     let root = rustix::process::geteuid().is_root();
     let apart = |try_it: &(dyn Fn() -> Result<(), String> + Sync)| {
         if !root {
-            return Tried::Unknown("not checked: needs root".to_owned());
+            return FeatureStatus::Unknown("not checked: needs root".to_owned());
         }
         match sys::apart(try_it) {
-            Ok(Ok(())) => Tried::Works,
-            Ok(Err(why)) => Tried::Fails(why),
-            Err(error) => Tried::Unknown(format!("not checked: failed to create a namespace: {error}")),
+            Ok(Ok(())) => FeatureStatus::Works,
+            Ok(Err(why)) => FeatureStatus::Fails(why),
+            Err(error) => FeatureStatus::Unknown(format!("not checked: failed to create a namespace: {error}")),
         }
     };
     let link = |kind: &'static str| move || plain(kind);
     vec![
-        feature("namespaces", "isolation of pods", Need::Always, namespaces()),
-        feature("overlay", "image layers", Need::Always, apart(&|| overlay(folder))),
-        feature("veth", "pod network interfaces", Need::Always, apart(&link("veth"))),
-        feature("nf_tables", "Services and network policies", Need::Always, apart(&packet_rules)),
-        feature("vxlan", "pod network between hosts", Need::Sometimes, apart(&tunnel)),
-        feature("bridge", "CNI plugins that need a bridge", Need::Sometimes, apart(&link("bridge"))),
+        feature("namespaces", "isolation of pods", Requirement::Always, namespaces()),
+        feature("overlay", "image layers", Requirement::Always, apart(&|| overlay(folder))),
+        feature("veth", "pod network interfaces", Requirement::Always, apart(&link("veth"))),
+        feature("nf_tables", "Services and network policies", Requirement::Always, apart(&packet_rules)),
+        feature("vxlan", "pod network between hosts", Requirement::Sometimes, apart(&tunnel)),
+        feature("bridge", "CNI plugins that need a bridge", Requirement::Sometimes, apart(&link("bridge"))),
     ]
 }
 
-fn namespaces() -> Tried {
+fn namespaces() -> FeatureStatus {
     let absent = |name: &&&str| !Path::new("/proc/self/ns").join(name).exists();
     let missing: Vec<&str> = NAMESPACES.iter().filter(absent).copied().collect();
     if missing.is_empty() {
-        Tried::Works
+        FeatureStatus::Works
     } else {
-        Tried::Fails(format!("the kernel does not support {}", missing.join(", ")))
+        FeatureStatus::Fails(format!("the kernel does not support {}", missing.join(", ")))
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use diagnostics::checkup::{Cgroups, Clock, Disk, Hierarchy, Holder, Limits, Machine, Need, Port, Sync};
+use diagnostics::checkup::{Cgroups, Clock, Disk, Hierarchy, Limits, Machine, Port, PortUser, Requirement, Sync};
 
 use super::{Doctor, features};
 
@@ -29,12 +29,12 @@ pub(super) fn observe(doctor: &Doctor, holder: Option<u32>) -> Machine {
         features: features::observe(&folder),
         cgroups: cgroups(),
         ports: vec![
-            port(doctor.secure_port, "the API server", "--secure-port", Need::Always),
-            port(doctor.kubelet_port, "the kubelet", "--kubelet-port", Need::Always),
-            port(doctor.dns_port, "the DNS server", "--dns-port", Need::Always),
-            port(doctor.metrics_port, "the metrics server", "--metrics-port", Need::Always),
-            port(2379, "clients of a replicated store", "", Need::Sometimes),
-            port(2380, "members of a replicated store", "", Need::Sometimes),
+            port(doctor.secure_port, "the API server", "--secure-port", Requirement::Always),
+            port(doctor.kubelet_port, "the kubelet", "--kubelet-port", Requirement::Always),
+            port(doctor.dns_port, "the DNS server", "--dns-port", Requirement::Always),
+            port(doctor.metrics_port, "the metrics server", "--metrics-port", Requirement::Always),
+            port(2379, "clients of a replicated store", "", Requirement::Sometimes),
+            port(2380, "members of a replicated store", "", Requirement::Sometimes),
         ],
         disk: disk(&folder),
         clock: clock(),
@@ -111,13 +111,13 @@ fn processes(holder: u32, data_dir: &Path) -> Vec<u32> {
     numbers.filter(|number| *number != std::process::id() || *number == holder).filter(is_ours).collect()
 }
 
-fn port_holder(port: u16, cluster: &[u32]) -> Holder {
+fn port_holder(port: u16, cluster: &[u32]) -> PortUser {
     match TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)) {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            if cluster.iter().any(|process| listens(*process, port)) { Holder::Ours } else { Holder::Other }
+            if cluster.iter().any(|process| listens(*process, port)) { PortUser::Ours } else { PortUser::Other }
         }
         // A port that only root may bind is free too.
-        _ => Holder::Nobody,
+        _ => PortUser::Nobody,
     }
 }
 
@@ -232,10 +232,10 @@ mod tests {
     fn port_held_by_the_cluster_process_is_reported_as_ours() {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert_eq!(port_holder(port, &[std::process::id()]), Holder::Ours);
-        assert_eq!(port_holder(port, &[]), Holder::Other);
+        assert_eq!(port_holder(port, &[std::process::id()]), PortUser::Ours);
+        assert_eq!(port_holder(port, &[]), PortUser::Other);
         drop(listener);
-        assert_eq!(port_holder(port, &[]), Holder::Nobody);
+        assert_eq!(port_holder(port, &[]), PortUser::Nobody);
     }
 
     #[test]

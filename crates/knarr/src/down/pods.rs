@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ::kubelet::Runtime;
-use ::kubelet::terminate::{self, Ended, Running};
+use ::kubelet::terminate::{self, Running, TerminatedContainer};
 use ::node_api::cri::v1;
 use anyhow::{Context, Result};
 use tokio::sync::oneshot;
@@ -108,7 +108,7 @@ impl<'a> Progress<'a> {
         Self { prefix, count: running.len(), ended: 0, live }
     }
 
-    fn ended(&mut self, ended: &Ended) {
+    fn ended(&mut self, ended: &TerminatedContainer) {
         self.ended += 1;
         if let Some(problem) = &ended.problem {
             self.clear();

@@ -5,7 +5,7 @@ use clap::{Arg, ArgAction, ArgMatches, parser::ValueSource};
 
 /// Reaction to a flag whose value differs from the actual behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum FlagHandling {
     /// Accepted silently: the flag tunes something that does not exist here.
     Taken,
     /// Accepted with a warning: the flag has no effect, which does no harm.
@@ -14,10 +14,10 @@ enum Answer {
     Refused(&'static str),
 }
 
-use Answer::{Refused, Taken, Warned};
+use FlagHandling::{Refused, Taken, Warned};
 
 /// Flag name, form, values that request the actual behaviour, and the reaction to other values.
-type Flag = (&'static str, Form, &'static [&'static str], Answer);
+type Flag = (&'static str, Form, &'static [&'static str], FlagHandling);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {

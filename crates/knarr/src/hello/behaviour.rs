@@ -26,7 +26,7 @@ pub struct Behaviour {
     pub slow: Duration,
 }
 
-pub struct Asked<'a> {
+pub struct HelloRequest<'a> {
     pub method: &'a str,
     pub path: &'a str,
     pub query: &'a str,
@@ -34,7 +34,7 @@ pub struct Asked<'a> {
 }
 
 /// The pod as shown by `GET /`.
-pub struct Place {
+pub struct PodInfo {
     pub pod: String,
     pub namespace: Option<String>,
     pub node: Option<String>,
@@ -43,7 +43,7 @@ pub struct Place {
 
 /// A response, its delay, and the exit code if the process exits after it.
 #[derive(Debug, PartialEq)]
-pub struct Answer {
+pub struct HelloResponse {
     pub status: u16,
     pub body: String,
     pub after: Duration,
@@ -52,9 +52,9 @@ pub struct Answer {
 
 impl Behaviour {
     /// Answers a request. A POST changes the behaviour of later requests.
-    pub fn answer(&mut self, asked: &Asked<'_>, place: &Place) -> Answer {
+    pub fn answer(&mut self, asked: &HelloRequest<'_>, place: &PodInfo) -> HelloResponse {
         let after = self.slow;
-        let reply = |status: u16, body: String| Answer { status, body, after, exit: None };
+        let reply = |status: u16, body: String| HelloResponse { status, body, after, exit: None };
         let probe = |ok: bool| if ok { reply(200, "ok\n".to_owned()) } else { reply(503, "set to fail\n".to_owned()) };
         let bad = |why: &str| reply(400, format!("{why}\n"));
         match (asked.method, asked.path) {
@@ -76,7 +76,7 @@ impl Behaviour {
                 _ => bad("seconds: must be a number"),
             },
             ("POST", "/exit") => match asked.field("code").unwrap_or("0").parse::<u8>() {
-                Ok(code) => Answer { exit: Some(code.into()), ..reply(200, String::new()) },
+                Ok(code) => HelloResponse { exit: Some(code.into()), ..reply(200, String::new()) },
                 Err(_) => bad("code: must be a number from 0 to 255"),
             },
             _ => reply(404, HELP.to_owned()),
@@ -84,7 +84,7 @@ impl Behaviour {
     }
 }
 
-impl Asked<'_> {
+impl HelloRequest<'_> {
     fn field(&self, name: &str) -> Option<&str> {
         self.query
             .split('&')
@@ -99,7 +99,7 @@ pub fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.clamp(0.0, SLOW_MAX)).unwrap_or_default()
 }
 
-fn shown(asked: &Asked<'_>, place: &Place) -> String {
+fn shown(asked: &HelloRequest<'_>, place: &PodInfo) -> String {
     let mut text = format!("Hello from {}\n\n", place.pod);
     let facts = [("namespace", &place.namespace), ("node", &place.node), ("ip", &place.ip)];
     for (name, value) in facts {
@@ -118,14 +118,14 @@ fn shown(asked: &Asked<'_>, place: &Place) -> String {
 mod tests {
     use super::*;
 
-    fn place() -> Place {
-        Place { pod: "web-1".into(), namespace: None, node: Some("n".into()), ip: Some("10.0.0.7".into()) }
+    fn place() -> PodInfo {
+        PodInfo { pod: "web-1".into(), namespace: None, node: Some("n".into()), ip: Some("10.0.0.7".into()) }
     }
 
-    fn ask(behaviour: &mut Behaviour, line: &str) -> Answer {
+    fn ask(behaviour: &mut Behaviour, line: &str) -> HelloResponse {
         let (method, target) = line.split_once(' ').unwrap();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        behaviour.answer(&Asked { method, path, query, headers: &[("host".into(), "web".into())] }, &place())
+        behaviour.answer(&HelloRequest { method, path, query, headers: &[("host".into(), "web".into())] }, &place())
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use image_store::{Digest, Step};
+use image_store::{Digest, PullProgress};
 
 /// Minimum interval between updates of the progress line.
 const LINE_EVERY: Duration = Duration::from_millis(100);
@@ -30,7 +30,7 @@ impl Meter {
         Self { name: name.to_owned(), live: std::io::stderr().is_terminal(), state: Mutex::default() }
     }
 
-    pub fn told(&self, step: &Step) {
+    pub fn told(&self, step: &PullProgress) {
         let mut state = self.state.lock().expect("no holder panics");
         let before = state.parts.insert(step.digest.clone(), (step.arrived, step.size));
         if !self.live {

@@ -23,7 +23,7 @@ use client::backoff::Backoff;
 use kubelet::inotify::Changes;
 use netlink::Cidr;
 use netlink::namespace;
-use pod_network::Routed;
+use pod_network::RoutedNetwork;
 use pod_network::routed::INTERFACE;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
@@ -52,7 +52,7 @@ const TOKEN_LIFE: Duration = Duration::from_secs(600);
 #[derive(Clone)]
 pub struct Nodes {
     folder: PathBuf,
-    network: Routed,
+    network: RoutedNetwork,
     cidrs: Vec<Cidr>,
 }
 
@@ -87,7 +87,7 @@ impl Nodes {
     }
 
     fn new(folder: PathBuf, cidrs: Vec<Cidr>) -> Self {
-        let network = Routed::new(pod_network::routed::Config {
+        let network = RoutedNetwork::new(pod_network::routed::Config {
             pod_cidrs: cidrs.clone(),
             cluster_cidrs: cidrs.clone(),
             table: "knarr-nodes".to_owned(),
@@ -306,7 +306,7 @@ impl Keeper {
 
     /// Returns the flags of node components, which also apply to these nodes.
     fn given(&self) -> Vec<(String, String)> {
-        let rows = super::plan::ROWS.iter().filter(|row| row.place == super::Place::Node);
+        let rows = super::plan::ROWS.iter().filter(|row| row.place == super::Placement::Node);
         let flags = rows.flat_map(|row| {
             let own = self.options.own_flags.get(row.name).into_iter().flatten();
             own.map(|flag| (format!("--{}", row.own_flags), flag.clone()))

@@ -16,7 +16,7 @@ use clap::ArgMatches;
 use pki::{Authority, Pki, Subject, Usage};
 
 use super::{Options, preflight};
-use crate::component::Shared;
+use crate::component::ProcessContext;
 use crate::{apiserver, controller_manager, dns, etcd, kubelet, local_path, metrics_server, network, proxy, scheduler};
 
 /// Client port of a store member.
@@ -52,7 +52,7 @@ pub enum Store {
 
 /// Hosts on which a component runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Placement {
     /// Servers with a store member.
     Store,
     /// All servers.
@@ -66,7 +66,7 @@ pub struct Row {
     pub part: &'static str,
     /// Name of the command that runs the component alone.
     pub name: &'static str,
-    pub place: Place,
+    pub place: Placement,
     /// Argument of `knarr up` that adds a flag to the component.
     pub own_flags: &'static str,
     /// Name of the component's kubeconfig, which is its identity.
@@ -74,7 +74,7 @@ pub struct Row {
     /// Computes the component's flags.
     flags: fn(&Options, &Layout, &Pki) -> Vec<String>,
     pub arguments: fn(clap::Command) -> clap::Command,
-    pub run: fn(ArgMatches, Shared) -> Running,
+    pub run: fn(ArgMatches, ProcessContext) -> Running,
 }
 
 /// All components in start order.
@@ -82,7 +82,7 @@ pub const ROWS: &[Row] = &[
     Row {
         part: "",
         name: "etcd",
-        place: Place::Store,
+        place: Placement::Store,
         own_flags: "etcd-arg",
         kubeconfig: "admin",
         flags: store_flags,
@@ -92,7 +92,7 @@ pub const ROWS: &[Row] = &[
     Row {
         part: "",
         name: "kube-apiserver",
-        place: Place::Server,
+        place: Placement::Server,
         own_flags: "kube-apiserver-arg",
         kubeconfig: "admin",
         flags: server_flags,
@@ -102,7 +102,7 @@ pub const ROWS: &[Row] = &[
     Row {
         part: "controller-manager",
         name: "kube-controller-manager",
-        place: Place::Server,
+        place: Placement::Server,
         own_flags: "kube-controller-manager-arg",
         kubeconfig: "controller-manager",
         flags: manager_flags,
@@ -114,7 +114,7 @@ pub const ROWS: &[Row] = &[
     Row {
         part: "scheduler",
         name: "kube-scheduler",
-        place: Place::Server,
+        place: Placement::Server,
         own_flags: "kube-scheduler-arg",
         kubeconfig: "scheduler",
         flags: scheduler_flags,
@@ -124,7 +124,7 @@ pub const ROWS: &[Row] = &[
     Row {
         part: "kubelet",
         name: "kubelet",
-        place: Place::Node,
+        place: Placement::Node,
         own_flags: "kubelet-arg",
         kubeconfig: "kubelet",
         flags: kubelet_flags::of,
@@ -134,7 +134,7 @@ pub const ROWS: &[Row] = &[
     Row {
         part: "proxy",
         name: "kube-proxy",
-        place: Place::Node,
+        place: Placement::Node,
         own_flags: "kube-proxy-arg",
         kubeconfig: "proxy",
         flags: proxy_flags,
@@ -144,7 +144,7 @@ pub const ROWS: &[Row] = &[
     Row {
         part: "network",
         name: "network",
-        place: Place::Node,
+        place: Placement::Node,
         own_flags: "network-arg",
         kubeconfig: "network",
         flags: network_flags,
@@ -154,7 +154,7 @@ pub const ROWS: &[Row] = &[
     Row {
         part: "dns",
         name: "dns",
-        place: Place::Node,
+        place: Placement::Node,
         own_flags: "dns-arg",
         kubeconfig: "dns",
         flags: dns_flags,
@@ -164,7 +164,7 @@ pub const ROWS: &[Row] = &[
     Row {
         part: "local-path",
         name: "local-path",
-        place: Place::Node,
+        place: Placement::Node,
         own_flags: "local-path-arg",
         kubeconfig: "local-path",
         flags: local_path_flags,
@@ -174,7 +174,7 @@ pub const ROWS: &[Row] = &[
     Row {
         part: METRICS,
         name: "metrics-server",
-        place: Place::Server,
+        place: Placement::Server,
         own_flags: "metrics-server-arg",
         kubeconfig: "metrics",
         flags: metrics_flags,
@@ -189,15 +189,15 @@ pub fn parts() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns the places of a server.
-pub const fn places(store: &Store) -> &'static [Place] {
+pub const fn places(store: &Store) -> &'static [Placement] {
     match store {
-        Store::Member { .. } => &[Place::Store, Place::Server, Place::Node],
-        Store::Inside | Store::External(_) => &[Place::Server, Place::Node],
+        Store::Member { .. } => &[Placement::Store, Placement::Server, Placement::Node],
+        Store::Inside | Store::External(_) => &[Placement::Server, Placement::Node],
     }
 }
 
 /// Returns the enabled components of these places with their flags, in start order.
-pub fn of(places: &[Place], options: &Options, layout: &Layout, pki: &Pki) -> Vec<(&'static Row, Vec<String>)> {
+pub fn of(places: &[Placement], options: &Options, layout: &Layout, pki: &Pki) -> Vec<(&'static Row, Vec<String>)> {
     let wanted =
         |row: &&Row| places.contains(&row.place) && !options.disable.iter().any(|disabled| disabled == row.part);
     let planned = |row: &'static Row| {
@@ -614,7 +614,7 @@ mod tests {
     fn node_components_have_a_per_node_identity() {
         let options = Options { node_name: Some("n1".to_owned()), ..Options::default() };
         let layout = Layout::of(&options, vec![IpAddr::from([192, 0, 2, 1])]).unwrap();
-        for row in ROWS.iter().filter(|row| row.place == Place::Node) {
+        for row in ROWS.iter().filter(|row| row.place == Placement::Node) {
             let user = layout.user(row.kubeconfig).unwrap();
             let is_component = component::of(&user).any(|found| found.node == "n1");
             // The role of kube-proxy is read-only upstream.
@@ -634,7 +634,7 @@ mod tests {
     #[test]
     fn kubelets_serving_certificates_are_signed_by_the_cluster_and_verified() {
         let layout = Layout::of(&Options::default(), vec![IpAddr::from([192, 0, 2, 1])]).unwrap();
-        let planned = of(&[Place::Server, Place::Node], &Options::default(), &layout, &Pki::at(&layout.pki()));
+        let planned = of(&[Placement::Server, Placement::Node], &Options::default(), &layout, &Pki::at(&layout.pki()));
         let flags = |name: &str| planned.iter().find(|(row, _)| row.name == name).unwrap().1.clone();
         let verified = "--kubelet-certificate-authority=/var/lib/knarr/pki/ca.crt".to_owned();
         assert!(flags("kube-apiserver").contains(&verified));
@@ -669,7 +669,7 @@ mod tests {
             let options = Options { service_cidr: services.to_owned(), ..Options::default() };
             let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
             let layout = Layout::of(&options, addresses).unwrap();
-            let told = of(&[Place::Server, Place::Node], &options, &layout, &Pki::at(&layout.pki()));
+            let told = of(&[Placement::Server, Placement::Node], &options, &layout, &Pki::at(&layout.pki()));
             let told: Vec<String> = told.into_iter().flat_map(|(_, flags)| flags).collect();
             for flag in expect {
                 assert!(told.iter().any(|one| one == flag), "{flag} is not in {told:#?}");

@@ -8,7 +8,7 @@ use diagnostics::static_pods::{Alive, Component, Mount, MountKind, manifest};
 use pki::Pki;
 
 use super::Options;
-use super::plan::{self, Layout, Place, path};
+use super::plan::{self, Layout, Placement, path};
 
 /// The image of this binary.
 const IMAGE: &str = "knarr.local/knarr";
@@ -20,15 +20,15 @@ const STORE_PEERS: &str = "https://127.0.0.1:2380";
 const STORE_HEALTH: &str = "http://127.0.0.1:2381";
 
 /// Settings of a component in a pod: liveness probe, resource requests and additional flags.
-struct Podded {
+struct PodSettings {
     name: &'static str,
     alive: Alive,
     cpu_milli: u32,
     flags: fn(&Layout) -> Vec<String>,
 }
 
-const PODDED: &[Podded] = &[
-    Podded {
+const PODDED: &[PodSettings] = &[
+    PodSettings {
         name: "kube-apiserver",
         // The port is set by --secure-port.
         alive: Alive { scheme: "HTTPS", port: 0, path: "/livez" },
@@ -43,13 +43,13 @@ const PODDED: &[Podded] = &[
             ]
         },
     },
-    Podded {
+    PodSettings {
         name: "kube-controller-manager",
         alive: Alive { scheme: "HTTPS", port: 10257, path: "/healthz" },
         cpu_milli: 50,
         flags: |_| alone(10257),
     },
-    Podded {
+    PodSettings {
         name: "kube-scheduler",
         alive: Alive { scheme: "HTTPS", port: 10259, path: "/healthz" },
         cpu_milli: 50,
@@ -105,7 +105,7 @@ pub fn write(options: &Options, layout: &Layout, pki: &Pki) -> Result<()> {
 
 fn components(options: &Options, layout: &Layout, pki: &Pki) -> Vec<Component> {
     let mut components = vec![store(layout)];
-    for (row, flags) in plan::of(&[Place::Server], options, layout, pki) {
+    for (row, flags) in plan::of(&[Placement::Server], options, layout, pki) {
         let Some(podded) = PODDED.iter().find(|podded| podded.name == row.name) else { continue };
         let own = options.own_flags.get(row.name).into_iter().flatten();
         let flags = plan::overridden(flags, (podded.flags)(layout).iter());

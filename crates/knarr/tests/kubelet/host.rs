@@ -35,9 +35,9 @@ async fn host_namespaces_are_used_on_request() {
 }
 
 /// A directory that is a shared mount, unmounted on drop.
-struct Shared(PathBuf);
+struct SharedMount(PathBuf);
 
-impl Shared {
+impl SharedMount {
     fn new(path: PathBuf) -> Self {
         fs::create_dir(&path).unwrap();
         let shared = Self(path);
@@ -51,7 +51,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedMount {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("--recursive").arg(&self.0).output();
     }
@@ -60,7 +60,7 @@ impl Drop for Shared {
 #[tokio::test(flavor = "multi_thread")]
 async fn mount_propagation_and_recursive_read_only_are_applied() {
     let Some(cluster) = cluster().await else { return };
-    let shared = Shared::new(cluster.path("shared"));
+    let shared = SharedMount::new(cluster.path("shared"));
     fs::create_dir(shared.0.join("later")).unwrap();
     let asks = |name: &str, script: &str, mount: Value| {
         let mut pod = pod(name, script);

@@ -11,13 +11,13 @@ use super::PREFIX;
 use super::writer::{Ack, Report};
 
 /// All acknowledged writes.
-pub struct Ledger {
+pub struct AcknowledgedWrites {
     reports: mpsc::UnboundedReceiver<Report>,
     acks: Vec<Ack>,
     newest: BTreeMap<String, (Revision, u64)>,
 }
 
-impl Ledger {
+impl AcknowledgedWrites {
     pub fn new(reports: mpsc::UnboundedReceiver<Report>) -> Self {
         Self { reports, acks: Vec::new(), newest: BTreeMap::new() }
     }

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tonic::transport::Channel;
 
 use cluster::Cluster;
-use ledger::Ledger;
+use ledger::AcknowledgedWrites;
 
 const MEMBERS: usize = 3;
 const WRITERS: usize = 6;
@@ -50,10 +50,10 @@ async fn acknowledged_writes_survive_member_kills_under_load() {
     for writer in 0..WRITERS {
         writers.spawn(writer::run(cluster.client(), writer, reports.clone(), stopping.clone()));
     }
-    let mut ledger = Ledger::new(received);
+    let mut ledger = AcknowledgedWrites::new(received);
     let probe = cluster.client();
     let members: Vec<Client> = cluster.members.iter().map(cluster::Member::client).collect();
-    let mut resumed = Resumed::default();
+    let mut resumed = RecoveryTimes::default();
     for round in 0..ROUNDS {
         in_time("writes go on", ledger.grow(WRITES_A_ROUND)).await;
         let leader = in_time("there is a leader", leader(&cluster)).await;
@@ -99,14 +99,14 @@ async fn acknowledged_writes_survive_member_kills_under_load() {
 
 /// Times from a kill until a write that started after it was acknowledged.
 #[derive(Default)]
-struct Resumed {
+struct RecoveryTimes {
     follower: Vec<Duration>,
     leader: Vec<Duration>,
     /// Times from the restart of all three members.
     all: Vec<Duration>,
 }
 
-impl Resumed {
+impl RecoveryTimes {
     fn print(&mut self) {
         let kinds =
             [("a follower", &mut self.follower), ("the leader", &mut self.leader), ("all members", &mut self.all)];

@@ -1,6 +1,6 @@
 //! The examples on one cluster: every command of their READMEs prints what the README shows.
 
-use super::readme::{Told, is_as_told, told};
+use super::readme::{ReadmeCommand, is_as_told, told};
 use super::*;
 
 /// The root of the workspace, where users run the commands.
@@ -16,7 +16,7 @@ fn examples() -> Vec<String> {
 }
 
 /// Returns the commands of an example's README.
-fn commands(example: &str) -> Vec<Told> {
+fn commands(example: &str) -> Vec<ReadmeCommand> {
     let path = Path::new(ROOT).join("examples").join(example).join("README.md");
     let readme = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     told(&readme, "# ")
@@ -33,7 +33,7 @@ fn is_shown(output: &str, prints: &[String]) -> bool {
 
 /// Repeats a command until it prints what the README shows: endpoints, metrics and rules follow objects with a delay.
 /// A CronJob may wait a minute for its schedule. A command without output must succeed. The README shows the message of a command that fails.
-fn follow(machine: &Machine, told: &Told) {
+fn follow(machine: &Machine, told: &ReadmeCommand) {
     let start = Instant::now();
     let mut outputs: Vec<String> = Vec::new();
     loop {

@@ -415,7 +415,7 @@ fn build_image(machine: &Machine) {
 
 /// Host resources of pods.
 #[derive(Debug, PartialEq, Eq)]
-struct Held {
+struct HostResources {
     interfaces: usize,
     addresses: usize,
     rules: usize,
@@ -427,13 +427,13 @@ struct Held {
 
 impl Machine {
     /// Counts host resources. Cgroups of the pods with `uids` are not counted.
-    fn held(&self, uids: &str) -> Held {
+    fn held(&self, uids: &str) -> HostResources {
         let own = self.data().display().to_string();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let lines = std::fs::read_dir("/proc").unwrap().flatten();
         let lines = lines.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
         let entries = |path: &str| std::fs::read_dir(self.data().join(path)).map_or(0, Iterator::count);
-        Held {
+        HostResources {
             interfaces: self.succeed("ip -o link").lines().count(),
             addresses: self.succeed("ip route").lines().count(),
             rules: self.succeed("nft list ruleset").lines().count(),

@@ -11,21 +11,21 @@ const ANYTHING: char = '…';
 
 /// A command of the README and its expected output.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct ReadmeCommand {
     pub command: String,
     pub prints: Vec<String>,
 }
 
 /// Returns the commands of the shell blocks under a heading. Lines that start with `#` are the output of the command
 /// before.
-pub fn told(readme: &str, heading: &str) -> Vec<Told> {
+pub fn told(readme: &str, heading: &str) -> Vec<ReadmeCommand> {
     let section = readme.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
     let blocks = section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let mut all: Vec<Told> = Vec::new();
+    let mut all: Vec<ReadmeCommand> = Vec::new();
     for line in blocks.flat_map(str::lines) {
         match line.strip_prefix("# ") {
             Some(printed) => all.last_mut().unwrap().prints.push(printed.to_owned()),
-            None => all.push(Told { command: line.to_owned(), prints: Vec::new() }),
+            None => all.push(ReadmeCommand { command: line.to_owned(), prints: Vec::new() }),
         }
     }
     all
@@ -109,7 +109,7 @@ fn readme_commands_and_outputs_are_parsed() {
     let text =
         "# A\n\n## Run\n\n```sh\nfirst\n# one\n# two\nsecond\n```\nand\n```sh\nthird\n```\n\n## More\n```sh\nno\n```\n";
     let told = told(text, "Run");
-    let row = |command: &str, prints: &[&str]| Told {
+    let row = |command: &str, prints: &[&str]| ReadmeCommand {
         command: command.to_owned(),
         prints: prints.iter().map(|line| (*line).to_owned()).collect(),
     };
@@ -160,7 +160,7 @@ fn readme_commands_print_what_the_readme_shows() {
         }
     }
     let mut second = Terminal::open(&machine, Some(first.shell.id()));
-    for Told { command, prints } in tour {
+    for ReadmeCommand { command, prints } in tour {
         let printed = second.run(command);
         let is_told = |lines: &[String]| lines.iter().zip(prints).all(|(line, told)| is_as_told(line, told));
         let is_somewhere = prints.is_empty() || printed.windows(prints.len()).any(is_told);

@@ -183,9 +183,9 @@ impl Drop for Segment {
 
 /// All acknowledged writes.
 #[derive(Default)]
-struct Taken(BTreeSet<String>);
+struct AcknowledgedWrites(BTreeSet<String>);
 
-impl Taken {
+impl AcknowledgedWrites {
     /// Writes sequentially during a failure, until [`STILL`] has passed.
     fn for_long(&mut self, segment: &Segment, what: &str, fail: impl FnOnce()) {
         self.while_failing(segment, what, FEW, || {
@@ -335,7 +335,7 @@ fn sequential_server_failures_lose_no_acknowledged_writes() {
     looking_at_an_agent_leaves_its_trust_alone(&segment);
     certificates_of_the_store_are_made_anew(&segment);
 
-    let mut taken = Taken::default();
+    let mut taken = AcknowledgedWrites::default();
     // The leader is killed and restarts automatically.
     let leader = segment.leader(1);
     taken.while_failing(&segment, "the leader was killed", FEW, || segment.signal(leader, "-9"));
@@ -582,7 +582,7 @@ fn servers_with_external_etcd_survive_failures_of_members_and_servers() {
     let uids = "kubectl get pods -l app=web -o jsonpath={.items[*].metadata.uid}";
     let pods = segment.eventually(1, uids, |uids| uids.split(' ').count() == 5);
 
-    let mut taken = Taken::default();
+    let mut taken = AcknowledgedWrites::default();
     let leader = etcd.leader(1);
     taken.while_failing(&segment, "the leader of etcd was killed", FEW, || etcd.signal(leader, "-9"));
     etcd.start(leader);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::kind::Kind;
-use api_registry::aggregation::{Availability, Look, Registration, Remote, own, register};
+use api_registry::aggregation::{Availability, AvailabilityCheck, Registration, Remote, own, register};
 use api_registry::strategy;
 use apimachinery::status::Status;
 use apimachinery::{Value, json};
@@ -21,7 +21,7 @@ use mvcc::Revision;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Behind, Served, own_headers, reached, target, trust};
+use super::{Behind, ExtensionServers, own_headers, reached, target, trust};
 use crate::backend::Directory;
 use crate::bootstrap;
 use crate::proxy::{Target, nothing};
@@ -46,18 +46,18 @@ const MANAGER: &str = "kube-apiserver";
 
 /// The discovery documents of an extension API server.
 #[derive(Clone, Debug, Default)]
-struct Answered {
+struct DiscoveryDocuments {
     resources: Option<Value>,
     openapi: Option<Value>,
     swagger: Option<Arc<(String, Value)>>,
 }
 
 /// The discovery state of one extension API server.
-struct Asked {
+struct DiscoveryState {
     /// Resource versions and spec fingerprint of the last check. A difference triggers a new check.
     about: Vec<Revision>,
     /// The last result; absent before the first check completes.
-    answer: Option<Result<Answered, String>>,
+    answer: Option<Result<DiscoveryDocuments, String>>,
     running: bool,
     failures: u32,
     /// Time of the next check.
@@ -68,8 +68,8 @@ struct Follower {
     state: Arc<State>,
     kind: Arc<Kind>,
     shelves: [Arc<KindCache>; 3],
-    asked: BTreeMap<String, Asked>,
-    questions: JoinSet<(String, Result<Answered, String>)>,
+    asked: BTreeMap<String, DiscoveryState>,
+    questions: JoinSet<(String, Result<DiscoveryDocuments, String>)>,
     /// The kind table from which the local APIServices were last generated.
     registered: Option<Arc<crate::kind_table::Table>>,
 }
@@ -134,7 +134,7 @@ impl Follower {
             tracing::debug!(message = %status.message, "failed to register the local APIServices");
         }
         let entries = self.shelves[0].list("", |_| true);
-        let (mut served, mut told) = (Served::new(), Vec::new());
+        let (mut served, mut told) = (ExtensionServers::new(), Vec::new());
         for entry in &entries {
             let object = entry.object();
             let remote = Remote::of(&object);
@@ -165,7 +165,7 @@ impl Follower {
     /// Combines an APIService spec with the last discovery result of its server.
     fn behind(&self, remote: Remote) -> Behind {
         let answered = self.asked.get(&remote.name).and_then(|asked| asked.answer.as_ref());
-        let Answered { resources, openapi, swagger } =
+        let DiscoveryDocuments { resources, openapi, swagger } =
             answered.and_then(|answer| answer.clone().ok()).unwrap_or_default();
         Behind { remote, resources, openapi, swagger }
     }
@@ -174,7 +174,7 @@ impl Follower {
     fn look(&mut self, remote: &Remote, entry: &Entry, at: Instant) -> Option<Availability> {
         let service = self.state.service(&remote.namespace, &remote.service);
         let slices = self.state.slices(&remote.namespace, &remote.service);
-        if let Look::Known(availability) = remote.look(service.as_ref(), &slices) {
+        if let AvailabilityCheck::Known(availability) = remote.look(service.as_ref(), &slices) {
             self.asked.remove(entry.name());
             return Some(availability);
         }
@@ -183,7 +183,7 @@ impl Follower {
         let versions =
             service.iter().chain(&slices).map(|object| apimachinery::meta::Meta::of(object).resource_version());
         let about: Vec<Revision> = versions.map(|version| version.parse().unwrap_or(0)).chain([generation]).collect();
-        let fresh = || Asked { about: Vec::new(), answer: None, running: false, failures: 0, due: at };
+        let fresh = || DiscoveryState { about: Vec::new(), answer: None, running: false, failures: 0, due: at };
         let asked = self.asked.entry(entry.name().to_owned()).or_insert_with(fresh);
         if asked.about != about {
             asked.about = about;
@@ -201,7 +201,7 @@ impl Follower {
     }
 
     /// Records the result of a check and schedules the next one.
-    fn heard(&mut self, name: &str, answer: Result<Answered, String>) {
+    fn heard(&mut self, name: &str, answer: Result<DiscoveryDocuments, String>) {
         let Some(asked) = self.asked.get_mut(name) else { return };
         asked.running = false;
         asked.failures = if answer.is_ok() { 0 } else { asked.failures.saturating_add(1) };
@@ -268,7 +268,7 @@ fn spec_fingerprint(remote: &Remote) -> Revision {
 }
 
 /// Runs discovery against a server with up to [`ATTEMPTS`] attempts.
-async fn ask(state: &State, remote: &Remote) -> Result<Answered, String> {
+async fn ask(state: &State, remote: &Remote) -> Result<DiscoveryDocuments, String> {
     let mut last = String::new();
     for _ in 0..ATTEMPTS {
         // TLS verification is skipped as upstream does: an attacker who can fake the availability already controls the
@@ -283,7 +283,7 @@ async fn ask(state: &State, remote: &Remote) -> Result<Answered, String> {
                 let openapi = index.and_then(|index| index.at(&["paths", path.trim_start_matches('/')]).cloned());
                 let swagger = document(&target, "/openapi/v2").await;
                 let swagger = swagger.map(|swagger| Arc::new((openapi::etag(&json::to_vec(&swagger)), swagger)));
-                return Ok(Answered { resources, openapi, swagger });
+                return Ok(DiscoveryDocuments { resources, openapi, swagger });
             }
             Ok(Err(why)) => last = format!("failing or missing response from {url}: {why}"),
             Err(_) => last = format!("timed out waiting for {url}"),

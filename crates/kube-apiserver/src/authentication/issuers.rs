@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::reload::Reloaded;
+use crate::reload::ReloadedValue;
 use crate::state::now;
 
 /// Timeout of a request to an issuer.
@@ -26,7 +26,7 @@ const ASK_EVERY: Duration = Duration::from_secs(10);
 const DOCUMENT_MAX: usize = 1 << 20;
 
 /// The configured issuers, reloaded when their files change.
-pub struct Issuers(Reloaded<Vec<Issuer>>);
+pub struct Issuers(ReloadedValue<Vec<Issuer>>);
 
 pub struct Issuer {
     authenticator: Authenticator,
@@ -66,7 +66,7 @@ impl Issuers {
         F: Fn() -> Result<Vec<Authenticator>, E> + Send + Sync + 'static,
     {
         let issuers = move || Ok(load()?.into_iter().map(Issuer::new).collect());
-        Ok(Self(Reloaded::new(files, issuers)?))
+        Ok(Self(ReloadedValue::new(files, issuers)?))
     }
 
     /// Verifies a token. Returns `None` if the token is not from a configured issuer.

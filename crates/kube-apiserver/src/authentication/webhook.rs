@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use apimachinery::Str;
 use auth::cache::Cache;
-use auth::token_review::{self, Answer};
+use auth::token_review::{self, AuthenticationResponse};
 
 use crate::remote::Remote;
 use crate::state::now;
@@ -19,7 +19,7 @@ pub struct Webhook {
     remote: Remote,
     api_version: &'static str,
     ttl: apimachinery::time::Duration,
-    answers: Mutex<Cache<Option<Answer>>>,
+    answers: Mutex<Cache<Option<AuthenticationResponse>>>,
 }
 
 impl Webhook {
@@ -35,7 +35,12 @@ impl Webhook {
     }
 
     /// Authenticates a token for one of `audiences`. Returns `None` if the webhook does not know the token.
-    pub async fn check(&self, token: &str, audiences: &[Str], own: &[Str]) -> Result<Option<Answer>, String> {
+    pub async fn check(
+        &self,
+        token: &str,
+        audiences: &[Str],
+        own: &[Str],
+    ) -> Result<Option<AuthenticationResponse>, String> {
         if let Some(known) = self.answers.lock().expect("no holder panics").get(token, audiences, now()) {
             return Ok(known.clone());
         }

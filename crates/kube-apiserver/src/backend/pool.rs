@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::CertificateError;
 use tower_service::Service;
 
-use super::{Backend, BoxError, Destination, Directory, Route, Routing, Unresolved, connector, dial, resolve};
+use super::{Backend, BoxError, Destination, Directory, ResolveError, Route, Routing, connector, dial, resolve};
 
 /// Maximum number of pools; the least recently used pool is dropped first.
 const POOLS_MAX: usize = 128;
@@ -29,18 +29,18 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 const ANSWER_BYTES_MAX: usize = 10 << 20;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-type Pool = Client<Fixed, Full<Bytes>>;
+type Pool = Client<FixedAddressConnector, Full<Bytes>>;
 
 /// The connection pools of outgoing requests.
 #[derive(Default)]
 pub struct Pools {
     routing: Routing,
-    kept: Mutex<Vec<Kept>>,
+    kept: Mutex<Vec<CachedPool>>,
     turn: AtomicUsize,
 }
 
 /// The connections to one address with one TLS configuration.
-struct Kept {
+struct CachedPool {
     dial: String,
     server_name: String,
     tls: Tls,
@@ -56,7 +56,7 @@ pub enum CallError {
     Unresolved {
         /// The request URL.
         url: String,
-        source: Unresolved,
+        source: ResolveError,
     },
     /// The request or the TLS configuration is invalid, or the connection failed.
     #[error("Post \"{url}\": {text}")]
@@ -78,7 +78,7 @@ impl Pools {
     }
 
     /// Resolves a backend. Successive calls rotate through the endpoints of a Service.
-    pub fn route(&self, backend: &Backend, directory: &dyn Directory) -> Result<Route, Unresolved> {
+    pub fn route(&self, backend: &Backend, directory: &dyn Directory) -> Result<Route, ResolveError> {
         resolve(backend, self.routing, directory, self.turn.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -123,7 +123,7 @@ impl Pools {
         let stamp = Stamp::of(to.tls.sources());
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut kept = self.kept.lock().expect("no holder panics");
-        let same = |have: &&mut Kept| {
+        let same = |have: &&mut CachedPool| {
             have.dial == route.dial
                 && have.server_name == route.server_name
                 && have.tls == to.tls
@@ -138,7 +138,7 @@ impl Pools {
             Backend::Service { .. } => &[b"http/1.1"],
             Backend::Url(_) => &[b"h2", b"http/1.1"],
         };
-        let fixed = Fixed { connector: connector(route, &to.tls, protocols)?, route: route.clone() };
+        let fixed = FixedAddressConnector { connector: connector(route, &to.tls, protocols)?, route: route.clone() };
         let pool = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
@@ -151,19 +151,19 @@ impl Pools {
             kept.swap_remove(oldest);
         }
         let (dial, server_name) = (route.dial.clone(), route.server_name.clone());
-        kept.push(Kept { dial, server_name, tls: to.tls.clone(), stamp, pool: pool.clone(), used: turn });
+        kept.push(CachedPool { dial, server_name, tls: to.tls.clone(), stamp, pool: pool.clone(), used: turn });
         Ok(pool)
     }
 }
 
 /// A connector that dials a fixed address and ignores the host of the URL.
 #[derive(Clone)]
-struct Fixed {
+struct FixedAddressConnector {
     connector: Connector,
     route: Route,
 }
 
-impl Service<Uri> for Fixed {
+impl Service<Uri> for FixedAddressConnector {
     type Response = TokioIo<Wire>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;

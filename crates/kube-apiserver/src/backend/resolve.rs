@@ -27,7 +27,7 @@ pub struct Routing {
 
 /// Reasons why a backend cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unresolved {
+pub enum ResolveError {
     #[error("service {0:?} not found")]
     NoService(String),
     #[error("cannot route to service with ClusterIP {0:?}")]
@@ -53,7 +53,7 @@ pub fn resolve(
     routing: Routing,
     directory: &dyn Directory,
     pick: usize,
-) -> Result<Route, Unresolved> {
+) -> Result<Route, ResolveError> {
     match backend {
         Backend::Url(url) => {
             let host = url.host().unwrap_or_default();
@@ -65,7 +65,7 @@ pub fn resolve(
             let server_name = format!("{name}.{namespace}.svc");
             let slash = if path.starts_with('/') { "" } else { "/" };
             let text = format!("https://{server_name}:{port}{slash}{path}");
-            let url = Uri::try_from(&text).map_err(|_| Unresolved::Address(text))?;
+            let url = Uri::try_from(&text).map_err(|_| ResolveError::Address(text))?;
             let own = routing.own.filter(|_| namespace == "default" && name == "kubernetes" && *port == 443);
             let dial = match own {
                 Some(own) => own.to_string(),
@@ -81,32 +81,32 @@ fn address(
     routing: Routing,
     (namespace, name, port): (&str, &str, u16),
     pick: usize,
-) -> Result<String, Unresolved> {
-    let service = directory.service(namespace, name).ok_or_else(|| Unresolved::NoService(name.to_owned()))?;
+) -> Result<String, ResolveError> {
+    let service = directory.service(namespace, name).ok_or_else(|| ResolveError::NoService(name.to_owned()))?;
     let text = |field: &str| service.str_at(&["spec", field]).unwrap_or_default();
     match text("type") {
         "" | "ClusterIP" | "NodePort" | "LoadBalancer" if routing.to_endpoints => {
             let port_name = port_name(&service, name, port)?;
             endpoint(&directory.slices(namespace, name), port_name, pick)
-                .ok_or_else(|| Unresolved::NoEndpoints(name.to_owned()))
+                .ok_or_else(|| ResolveError::NoEndpoints(name.to_owned()))
         }
         "" | "ClusterIP" | "NodePort" | "LoadBalancer" => {
             port_name(&service, name, port)?;
             match text("clusterIP") {
-                ip @ ("" | "None") => Err(Unresolved::NoAddress(ip.to_owned())),
+                ip @ ("" | "None") => Err(ResolveError::NoAddress(ip.to_owned())),
                 ip => Ok(join(ip, port.into())),
             }
         }
         "ExternalName" if !routing.to_endpoints => Ok(join(text("externalName"), port.into())),
-        other => Err(Unresolved::Type(other.to_owned())),
+        other => Err(ResolveError::Type(other.to_owned())),
     }
 }
 
 /// Returns the name of a Service port, which identifies the port in EndpointSlices.
-fn port_name<'s>(service: &'s Value, name: &str, port: u16) -> Result<&'s str, Unresolved> {
+fn port_name<'s>(service: &'s Value, name: &str, port: u16) -> Result<&'s str, ResolveError> {
     let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
     let found = ports.iter().find(|have| have.get("port").and_then(Value::as_int) == Some(port.into()));
-    let found = found.ok_or_else(|| Unresolved::NoPort { port, name: name.to_owned() })?;
+    let found = found.ok_or_else(|| ResolveError::NoPort { port, name: name.to_owned() })?;
     Ok(found.str_at(&["name"]).unwrap_or_default())
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use apimachinery::Str;
 use encryption::config::Kms;
-use encryption::kms::{Encrypted, KeyRequest, Keyring, NewSeed, Next, STATUS_INTERVAL, STATUS_RETRY, Status};
+use encryption::kms::{EncryptResponse, KeyRequest, Keyring, NewSeed, Next, STATUS_INTERVAL, STATUS_RETRY, Status};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -78,7 +78,7 @@ impl Service {
         let request = proto::EncryptRequest { plaintext: seed.plaintext().to_vec(), uid: draw().uid };
         let mut client = asked;
         let answer = self.within(async move { client.encrypt(request).await }).await?;
-        let encrypted = Encrypted {
+        let encrypted = EncryptResponse {
             ciphertext: answer.ciphertext,
             key_id: answer.key_id,
             annotations: answer.annotations.into_iter().collect(),

@@ -8,15 +8,15 @@ use api_registry::request_info::Resource;
 
 /// Running watches, counted per watched scope and sorted for lookup by every write.
 #[derive(Clone, Default)]
-pub struct Watchers(Arc<Mutex<Vec<(Watched, u32)>>>);
+pub struct Watchers(Arc<Mutex<Vec<(WatchKey, u32)>>>);
 
 /// Plural name, group, namespace and name; an empty string matches all.
-type Watched = [String; 4];
+type WatchKey = [String; 4];
 
 /// A running watch; counted until dropped.
 pub struct Watching {
     watchers: Watchers,
-    watched: Watched,
+    watched: WatchKey,
 }
 
 impl Watchers {
@@ -62,7 +62,7 @@ fn place<'r>(resource: &'r Resource, namespace: &'r str, name: &'r str) -> [&'r 
     [&resource.plural, &resource.group, namespace, name]
 }
 
-fn order(have: &Watched, wanted: &[&str; 4]) -> Ordering {
+fn order(have: &WatchKey, wanted: &[&str; 4]) -> Ordering {
     have.iter().map(String::as_str).cmp(wanted.iter().copied())
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use admission::Operation;
-use admission::measure::{Check, Measured, Policies};
+use admission::measure::{Check, Measurement, Policies};
 
 use super::family::{Counter, Family, Histogram};
 use super::{counter, spread};
@@ -186,11 +186,11 @@ impl Admission {
     }
 
     /// Records a measurement that the admission crate reports.
-    pub fn measured(&self, what: Measured<'_>) {
+    pub fn measured(&self, what: Measurement<'_>) {
         match what {
-            Measured::Compilation(took) => self.compilations.with(&[]).observe(took.as_secs_f64()),
-            Measured::Evaluation(took) => self.evaluations.with(&[]).observe(took.as_secs_f64()),
-            Measured::Check(check) => self.checked(&check),
+            Measurement::Compilation(took) => self.compilations.with(&[]).observe(took.as_secs_f64()),
+            Measurement::Evaluation(took) => self.evaluations.with(&[]).observe(took.as_secs_f64()),
+            Measurement::Check(check) => self.checked(&check),
         }
     }
 

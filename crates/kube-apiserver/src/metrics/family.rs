@@ -14,7 +14,7 @@ pub trait Measure: Send + Sync {
     /// `counter`, `gauge` or `histogram`.
     const KIND: &'static str;
     /// Appends the series in the text format.
-    fn print(&self, name: &str, labels: &Printed, out: &mut String);
+    fn print(&self, name: &str, labels: &FormattedLabels, out: &mut String);
 }
 
 /// One series: its label values and its metric.
@@ -48,7 +48,7 @@ pub struct Histogram {
 }
 
 /// Labels as text: `a="b",c="d"`.
-pub struct Printed(String);
+pub struct FormattedLabels(String);
 
 impl<M: Measure> Family<M> {
     /// Creates a family without series.
@@ -85,7 +85,7 @@ impl<M: Measure> Family<M> {
         }
         head(self.name, self.help, M::KIND, out);
         for (values, measure) in series.iter() {
-            let labels = Printed::of(self.labels.iter().copied().zip(values.iter().map(Str::as_str)));
+            let labels = FormattedLabels::of(self.labels.iter().copied().zip(values.iter().map(Str::as_str)));
             measure.print(self.name, &labels, out);
         }
     }
@@ -127,7 +127,7 @@ impl Histogram {
 impl Measure for Counter {
     const KIND: &'static str = "counter";
 
-    fn print(&self, name: &str, labels: &Printed, out: &mut String) {
+    fn print(&self, name: &str, labels: &FormattedLabels, out: &mut String) {
         sample(name, labels, self.0.load(Ordering::Relaxed), out);
     }
 }
@@ -135,7 +135,7 @@ impl Measure for Counter {
 impl Measure for Gauge {
     const KIND: &'static str = "gauge";
 
-    fn print(&self, name: &str, labels: &Printed, out: &mut String) {
+    fn print(&self, name: &str, labels: &FormattedLabels, out: &mut String) {
         sample(name, labels, self.0.load(Ordering::Relaxed), out);
     }
 }
@@ -143,7 +143,7 @@ impl Measure for Gauge {
 impl Measure for Histogram {
     const KIND: &'static str = "histogram";
 
-    fn print(&self, name: &str, labels: &Printed, out: &mut String) {
+    fn print(&self, name: &str, labels: &FormattedLabels, out: &mut String) {
         let mut below = 0;
         let buckets = self.bounds.iter().zip(&self.counts).map(|(bound, count)| {
             below += count.load(Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl Measure for Histogram {
     }
 }
 
-impl Printed {
+impl FormattedLabels {
     /// Formats labels.
     pub fn of<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut text = String::new();
@@ -178,7 +178,7 @@ pub fn head(name: &str, help: &str, kind: &str, out: &mut String) {
 }
 
 /// Appends one sample line.
-pub fn sample(name: &str, labels: &Printed, value: impl std::fmt::Display, out: &mut String) {
+pub fn sample(name: &str, labels: &FormattedLabels, value: impl std::fmt::Display, out: &mut String) {
     let written = match labels.0.as_str() {
         "" => writeln!(out, "{name} {value}"),
         labels => writeln!(out, "{name}{{{labels}}} {value}"),
@@ -189,7 +189,7 @@ pub fn sample(name: &str, labels: &Printed, value: impl std::fmt::Display, out: 
 /// Appends the lines of a histogram from cumulative bucket counts.
 pub fn buckets_of(
     name: &str,
-    labels: &Printed,
+    labels: &FormattedLabels,
     buckets: impl IntoIterator<Item = (f64, u64)>,
     sum: f64,
     count: u64,

@@ -1,6 +1,6 @@
 //! Process metrics (`process_*`) from /proc.
 
-use super::family::{Printed, head, sample};
+use super::family::{FormattedLabels, head, sample};
 
 /// USER_HZ, the unit of CPU times in /proc: 100 on every relevant Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -38,7 +38,7 @@ pub fn print(out: &mut String) {
 
 fn series(name: &str, help: &str, kind: &str, value: impl std::fmt::Display, out: &mut String) {
     head(name, help, kind, out);
-    sample(name, &Printed::of([]), value, out);
+    sample(name, &FormattedLabels::of([]), value, out);
 }
 
 fn boot_seconds() -> Option<f64> {

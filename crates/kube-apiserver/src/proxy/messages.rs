@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::tunnel::{accept, open};
 use super::{ProxyError, headers};
-use crate::response::Answer;
+use crate::response::HttpResponse;
 
 /// Binary messages; also the default for clients that offer no subprotocol.
 const BINARY: &str = "binary.k8s.io";
@@ -31,7 +31,7 @@ fn choose<'p>(offered: &[&'p str]) -> Option<&'p str> {
 }
 
 /// Accepts a WebSocket upgrade and sends the body as messages.
-pub fn messages(sent: &HeaderMap, client: OnUpgrade, body: Incoming) -> Result<Answer, ProxyError> {
+pub fn messages(sent: &HeaderMap, client: OnUpgrade, body: Incoming) -> Result<HttpResponse, ProxyError> {
     let chosen = choose(&headers::websocket_protocols(sent));
     let as_text = chosen == Some(BASE64_TEXT);
     let accepted = accept(sent, chosen)?;

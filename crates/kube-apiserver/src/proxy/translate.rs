@@ -21,7 +21,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::tunnel::{Socket, accept, ask, open};
 use super::{ProxyError, Target, refused};
-use crate::response::Answer;
+use crate::response::HttpResponse;
 
 /// The subprotocol with which a client can close a single stream.
 pub const STREAM_CLOSE: &str = "v5.channel.k8s.io";
@@ -48,7 +48,7 @@ pub async fn translate(
     sent: &HeaderMap,
     client: OnUpgrade,
     options: &ProcessOptions,
-) -> Result<Answer, ProxyError> {
+) -> Result<HttpResponse, ProxyError> {
     let answer = ask(target, sent, &[SPDY_PROTOCOL]).await?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         return refused(answer);

@@ -18,7 +18,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use super::{BUFFER_BYTES, ProxyError, Target, headers, nothing, refused};
-use crate::response::{Answer, Body};
+use crate::response::{Body, HttpResponse};
 
 /// Prefix of the subprotocols that are tunnelled.
 pub const TUNNEL_PREFIX: &str = "SPDY/3.1+";
@@ -30,7 +30,7 @@ pub(super) const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream
 pub(super) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// Tunnels the contents of a client's WebSocket to a backend over SPDY.
-pub async fn tunnel(target: &Target, sent: &HeaderMap, client: OnUpgrade) -> Result<Answer, ProxyError> {
+pub async fn tunnel(target: &Target, sent: &HeaderMap, client: OnUpgrade) -> Result<HttpResponse, ProxyError> {
     let inner: Vec<&str> =
         headers::websocket_protocols(sent).into_iter().filter_map(|name| name.strip_prefix(TUNNEL_PREFIX)).collect();
     let answer = ask(target, sent, &inner).await?;
@@ -70,7 +70,7 @@ pub(super) async fn ask(
 }
 
 /// Returns the 101 response of a WebSocket upgrade with the selected subprotocol.
-pub(super) fn accept(sent: &HeaderMap, protocol: Option<&str>) -> Result<Answer, ProxyError> {
+pub(super) fn accept(sent: &HeaderMap, protocol: Option<&str>) -> Result<HttpResponse, ProxyError> {
     let key = sent.get(SEC_WEBSOCKET_KEY).ok_or(ProxyError::Upgrade("the WebSocket has no key"))?;
     let mut answer = Response::new(Body::Whole(Bytes::new()));
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

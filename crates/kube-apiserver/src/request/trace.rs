@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use ::audit::trail::{DEPRECATED, Decision as Decided, Length, REMOVED_RELEASE, Received};
+use ::audit::trail::{DEPRECATED, Decision as Decided, Length, REMOVED_RELEASE, ReceivedRequest};
 use ::audit::{Level, Trail, request};
 use api::kind::Kind;
 use api_registry::decode::{self, Media};
@@ -14,22 +14,22 @@ use api_registry::request_info::Resource;
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::status::Status;
 use apimachinery::{Str, Value, json, protobuf, yaml};
-use auth::impersonation::Impersonated;
+use auth::impersonation::ImpersonatedUser;
 use auth::{Decision, User};
 use bytes::Bytes;
-use client::shared_objects::Answered;
+use client::shared_objects::ResponseObject;
 use flowcontrol::Classification;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Response};
 use http_body::{Frame, SizeHint};
 use tokio::time::Instant;
 
-use super::{Asked, Refusal};
+use super::{Rejection, RequestInfo};
 use crate::audit::user_of;
 use crate::flow_control::{Seat, Watching};
 use crate::metrics::Labels;
 use crate::proxy::Stream;
-use crate::response::{Answer, Body};
+use crate::response::{Body, HttpResponse};
 use crate::state::{State, draw_uid, now};
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -59,7 +59,7 @@ struct Progress {
 }
 
 /// A response body together with the request context, which is released when the body is sent.
-pub struct Sent {
+pub struct TracedBody {
     body: Body,
     course: RequestTrace,
     _unread: Option<Stream>,
@@ -67,7 +67,7 @@ pub struct Sent {
 
 impl RequestTrace {
     /// Starts the context of a request that has arrived.
-    pub fn begin(state: &Arc<State>, asked: &Asked) -> Self {
+    pub fn begin(state: &Arc<State>, asked: &RequestInfo) -> Self {
         let given = asked.header(request::AUDIT_ID_HEADER);
         let audit_id = match given {
             "" => draw_uid().into(),
@@ -90,7 +90,7 @@ impl RequestTrace {
     }
 
     /// Starts auditing if the policy requires it.
-    pub fn audit(&mut self, asked: &Asked, user: &User) -> Result<(), Refusal> {
+    pub fn audit(&mut self, asked: &RequestInfo, user: &User) -> Result<(), Rejection> {
         if !self.state.audit.is_on() {
             return Ok(());
         }
@@ -100,7 +100,7 @@ impl RequestTrace {
         let (forwarded, real) = (asked.header("x-forwarded-for"), asked.header("x-real-ip"));
         let source_ips = request::source_ips(forwarded, real, self.connected);
         let uri = asked.uri.path_and_query().map_or("", |uri| uri.as_str());
-        let received = Received {
+        let received = ReceivedRequest {
             audit_id: &self.audit_id,
             request_uri: uri,
             user_agent: asked.user_agent(),
@@ -111,11 +111,11 @@ impl RequestTrace {
         let length = if self.is_long_running { Length::LongRunning } else { Length::Short };
         self.trail = Trail::begin(verdict, &received, length);
         let event = self.trail.as_mut().and_then(Trail::received);
-        event.map_or(Ok(()), |event| self.state.audit.write_first(&event)).map_err(|_| Refusal::Unwritten)
+        event.map_or(Ok(()), |event| self.state.audit.write_first(&event)).map_err(|_| Rejection::Unwritten)
     }
 
     /// Audits a request that failed authentication and returns its rejection.
-    pub fn unauthenticated(&mut self, asked: &Asked, status: Status) -> Refusal {
+    pub fn unauthenticated(&mut self, asked: &RequestInfo, status: Status) -> Rejection {
         match self.audit(asked, &User::default()) {
             Ok(()) => status.into(),
             Err(refusal) => refusal,
@@ -123,7 +123,7 @@ impl RequestTrace {
     }
 
     /// Records the impersonation in the audit event.
-    pub fn impersonates(&mut self, acted: &Impersonated) {
+    pub fn impersonates(&mut self, acted: &ImpersonatedUser) {
         if let Some(trail) = &mut self.trail {
             let constraint = Some(acted.constraint).filter(|constraint| !constraint.is_empty());
             trail.impersonates(user_of(&acted.user), constraint);
@@ -131,13 +131,13 @@ impl RequestTrace {
     }
 
     /// Waits for a seat. Long-running requests other than watches need none.
-    pub async fn take_seat(&mut self, asked: &Asked, user: &User) -> Result<(), Refusal> {
+    pub async fn take_seat(&mut self, asked: &RequestInfo, user: &User) -> Result<(), Rejection> {
         if self.is_long_running && asked.info.verb != "watch" {
             return Ok(());
         }
         let admission = self.state.fairness.admit(&self.state, asked, user, self.deadline).await;
         self.classification = admission.classification;
-        self.seat = Some(admission.seat.map_err(|rejected| Refusal::TooMany(rejected.retry_after_seconds))?);
+        self.seat = Some(admission.seat.map_err(|rejected| Rejection::TooMany(rejected.retry_after_seconds))?);
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl RequestTrace {
     }
 
     /// Records the kind that serves the request.
-    pub fn found(&mut self, asked: &Asked, kind: &Kind, resource: &Resource) {
+    pub fn found(&mut self, asked: &RequestInfo, kind: &Kind, resource: &Resource) {
         self.labels.found(asked, kind, resource);
         if let Some(text) = kind.version(&resource.version).and_then(|version| version.deprecation.as_deref()) {
             self.deprecated(text);
@@ -178,12 +178,12 @@ impl RequestTrace {
     }
 
     /// Records that the request is for a non-resource path.
-    pub fn found_document(&mut self, asked: &Asked) {
+    pub fn found_document(&mut self, asked: &RequestInfo) {
         self.labels.found_document(asked);
     }
 
     /// Records the request body in the audit event, if the audit level requires it.
-    pub fn received(&mut self, asked: &Asked, kind: &Kind, resource: &Resource, bytes: &Bytes) {
+    pub fn received(&mut self, asked: &RequestInfo, kind: &Kind, resource: &Resource, bytes: &Bytes) {
         let Some(trail) = &mut self.trail else { return };
         if asked.method == Method::PATCH {
             trail.request_patch(bytes);
@@ -213,7 +213,7 @@ impl RequestTrace {
 
     /// Starts the response. The unread request body is kept until the response is sent: dropping it earlier would reset
     /// the client's request.
-    pub fn sends(mut self, mut answer: Answer, unread: Option<Stream>) -> Response<Sent> {
+    pub fn sends(mut self, mut answer: HttpResponse, unread: Option<Stream>) -> Response<TracedBody> {
         let headers = answer.headers_mut();
         if let Ok(id) = HeaderValue::from_str(&self.audit_id) {
             headers.insert(AUDIT_ID, id);
@@ -233,11 +233,11 @@ impl RequestTrace {
             self.seat = None;
         }
         self.sent = Some(Progress { code, bytes: 0 });
-        answer.map(|body| Sent { body, course: self, _unread: unread })
+        answer.map(|body| TracedBody { body, course: self, _unread: unread })
     }
 
     /// Records the response object in the audit event, if the audit level requires it.
-    fn answered(&mut self, answer: &Answer) {
+    fn answered(&mut self, answer: &HttpResponse) {
         let Some(trail) = &mut self.trail else { return };
         let Body::Whole(bytes) = answer.body() else { return };
         if answer.status().as_u16() < 400 && trail.level() < Level::RequestResponse {
@@ -245,7 +245,7 @@ impl RequestTrace {
         }
         let media = answer.headers().get(CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
         match answer.extensions().get() {
-            Some(Answered(object)) => trail.response_object(object),
+            Some(ResponseObject(object)) => trail.response_object(object),
             None => tree(bytes, media).iter().for_each(|object| trail.response_object(object)),
         }
     }
@@ -269,7 +269,7 @@ impl Drop for RequestTrace {
     }
 }
 
-impl http_body::Body for Sent {
+impl http_body::Body for TracedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -293,7 +293,7 @@ impl http_body::Body for Sent {
     }
 }
 
-fn target(asked: &Asked) -> ::audit::Target<'_> {
+fn target(asked: &RequestInfo) -> ::audit::Target<'_> {
     match &asked.info.resource {
         None => ::audit::Target::Path(&asked.info.path),
         Some(resource) => ::audit::Target::Resource {
@@ -308,7 +308,7 @@ fn target(asked: &Asked) -> ::audit::Target<'_> {
 }
 
 /// Decodes the object of a request body, with defaults if its type is known.
-fn sent_object(asked: &Asked, kind: &Kind, resource: &Resource, bytes: &Bytes) -> Option<Value> {
+fn sent_object(asked: &RequestInfo, kind: &Kind, resource: &Resource, bytes: &Bytes) -> Option<Value> {
     if bytes.is_empty() {
         return None;
     }
@@ -334,7 +334,7 @@ fn tree(bytes: &Bytes, media: &str) -> Option<Value> {
     }
 }
 
-impl From<Box<Status>> for Refusal {
+impl From<Box<Status>> for Rejection {
     fn from(status: Box<Status>) -> Self {
         Self::Status(status)
     }

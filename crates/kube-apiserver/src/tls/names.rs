@@ -8,12 +8,12 @@ use x509_parser::extensions::GeneralName;
 
 /// The serving certificates.
 #[derive(Debug)]
-pub struct Shown {
+pub struct ServingCertificates {
     otherwise: Arc<CertifiedKey>,
     by_name: Vec<(String, Arc<CertifiedKey>)>,
 }
 
-impl Shown {
+impl ServingCertificates {
     /// Creates a resolver with a default certificate.
     pub fn new(otherwise: CertifiedKey) -> Self {
         Self { otherwise: Arc::new(otherwise), by_name: Vec::new() }
@@ -35,7 +35,7 @@ impl Shown {
     }
 }
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for ServingCertificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let found = hello.server_name().and_then(|name| self.find(name));
         Some(found.unwrap_or(&self.otherwise).clone())

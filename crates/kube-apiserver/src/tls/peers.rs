@@ -19,7 +19,7 @@ pub struct Authority(Arc<dyn ClientCertVerifier>);
 
 /// The handshake verifier, which accepts any certificate.
 #[derive(Debug)]
-pub struct Shown {
+pub struct AnyCertificateVerifier {
     hints: Vec<DistinguishedName>,
     provider: Arc<CryptoProvider>,
 }
@@ -41,7 +41,7 @@ impl Authority {
     }
 }
 
-impl Shown {
+impl AnyCertificateVerifier {
     /// Creates a verifier that sends the CAs' subjects as hints to clients with several certificates.
     pub fn new(authorities: [&Option<Authority>; 2], provider: Arc<CryptoProvider>) -> Self {
         let hints = authorities.into_iter().flatten().flat_map(|one| one.0.root_hint_subjects().to_vec()).collect();
@@ -49,7 +49,7 @@ impl Shown {
     }
 }
 
-impl ClientCertVerifier for Shown {
+impl ClientCertVerifier for AnyCertificateVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &self.hints
     }

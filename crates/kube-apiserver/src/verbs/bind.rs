@@ -10,7 +10,7 @@ use apimachinery::status::Status;
 use apimachinery::{GroupVersionKind, Value};
 
 use super::{Call, subresource};
-use crate::response::{self, Answer};
+use crate::response::{self, HttpResponse};
 use crate::state::now;
 use crate::storage;
 
@@ -18,7 +18,7 @@ use crate::storage;
 const TRIES_MAX: usize = 32;
 
 /// Serves `pods/binding`.
-pub async fn serve_part(call: &Call<'_>) -> Result<Answer, Status> {
+pub async fn serve_part(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
     let gvk = GroupVersionKind::of("", "v1", "Binding");
     let received = decode::plain(&call.body, media(call)?, &gvk, FieldValidation::Ignore)?;
@@ -26,11 +26,11 @@ pub async fn serve_part(call: &Call<'_>) -> Result<Answer, Status> {
 }
 
 /// Serves POST of a Binding to its namespace; the Binding's name is the pod's.
-pub async fn serve(call: &Call<'_>, options: &WriteOptions, binding: &Value) -> Result<Answer, Status> {
+pub async fn serve(call: &Call<'_>, options: &WriteOptions, binding: &Value) -> Result<HttpResponse, Status> {
     bind(call, options, Meta::of(binding).name(), binding).await
 }
 
-async fn bind(call: &Call<'_>, options: &WriteOptions, name: &str, binding: &Value) -> Result<Answer, Status> {
+async fn bind(call: &Call<'_>, options: &WriteOptions, name: &str, binding: &Value) -> Result<HttpResponse, Status> {
     let table = call.state.table();
     let kind = table.kind("", "pods").ok_or_else(|| Status::internal_error("pods are not served"))?;
     binding::validate(binding)?;
@@ -58,7 +58,7 @@ fn media(call: &Call<'_>) -> Result<Media, Status> {
 }
 
 /// Returns 201 with a success Status.
-pub fn done(call: &Call<'_>) -> Answer {
+pub fn done(call: &Call<'_>) -> HttpResponse {
     let mut answer = response::status(&Status { code: 201, ..Status::success() }, call.accepted);
     *answer.status_mut() = http::StatusCode::CREATED;
     answer

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::{Call, authorized_verb, method_not_allowed, render};
 use crate::backend::Route;
 use crate::proxy::{ProxyError, Target, nothing};
-use crate::response::Answer;
+use crate::response::HttpResponse;
 
 /// Components probed over HTTPS on localhost, with their ports.
 const COMPONENTS: [(&str, u16); 2] = [("controller-manager", 10257), ("scheduler", 10259)];
@@ -28,14 +28,14 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const SAID_BYTES_MAX: usize = 10 << 10;
 
 /// The result of a probe: health, response body and error.
-struct Found {
+struct ProbeResult {
     healthy: bool,
     message: String,
     error: String,
 }
 
 /// Serves one ComponentStatus or the list.
-pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     if !matches!(authorized_verb(call), Some(Verb::Get | Verb::List)) || call.asked.query.has("watch") {
         return Err(method_not_allowed());
     }
@@ -57,11 +57,11 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
 async fn one(call: &Call<'_>, name: &str) -> Option<Value> {
     let found = match COMPONENTS.iter().find(|(component, _)| *component == name) {
         Some((_, port)) => timeout(TIMEOUT, probe(*port)).await.unwrap_or_else(|_| {
-            Found::ill(format!("Get \"https://127.0.0.1:{port}/healthz\": context deadline exceeded"))
+            ProbeResult::ill(format!("Get \"https://127.0.0.1:{port}/healthz\": context deadline exceeded"))
         }),
         None if name == STORE => match call.state.catch_up().await {
-            Ok(_) => Found { healthy: true, message: "ok".to_owned(), error: String::new() },
-            Err(status) => Found { healthy: false, message: String::new(), error: status.message },
+            Ok(_) => ProbeResult { healthy: true, message: "ok".to_owned(), error: String::new() },
+            Err(status) => ProbeResult { healthy: false, message: String::new(), error: status.message },
         },
         None => return None,
     };
@@ -78,7 +78,7 @@ async fn one(call: &Call<'_>, name: &str) -> Option<Value> {
 }
 
 /// Probes a component on localhost. Its certificate is not verified: a process that owns the port controls the host.
-async fn probe(port: u16) -> Found {
+async fn probe(port: u16) -> ProbeResult {
     let dial = format!("127.0.0.1:{port}");
     let url = format!("https://{dial}/healthz");
     let tls = Tls { insecure_skip_verify: true, ..Tls::default() };
@@ -90,12 +90,12 @@ async fn probe(port: u16) -> Found {
     };
     let answer = match answer {
         Ok(answer) => answer,
-        Err(ProxyError::Dial { text, .. }) => return Found::ill(format!("Get \"{url}\": {text}")),
-        Err(error) => return Found::ill(format!("Get \"{url}\": {error}")),
+        Err(ProxyError::Dial { text, .. }) => return ProbeResult::ill(format!("Get \"{url}\": {text}")),
+        Err(error) => return ProbeResult::ill(format!("Get \"{url}\": {error}")),
     };
     let status = answer.status().as_u16();
     if !(200..400).contains(&status) {
-        return Found::ill(format!("HTTP probe failed with statuscode: {status}"));
+        return ProbeResult::ill(format!("HTTP probe failed with statuscode: {status}"));
     }
     let mut body = answer.into_body();
     let mut said = BytesMut::new();
@@ -104,10 +104,10 @@ async fn probe(port: u16) -> Found {
         let room = SAID_BYTES_MAX - said.len();
         said.extend_from_slice(&data[..data.len().min(room)]);
     }
-    Found { healthy: true, message: String::from_utf8_lossy(&said).into_owned(), error: String::new() }
+    ProbeResult { healthy: true, message: String::from_utf8_lossy(&said).into_owned(), error: String::new() }
 }
 
-impl Found {
+impl ProbeResult {
     const fn ill(message: String) -> Self {
         Self { healthy: false, message, error: String::new() }
     }

@@ -15,12 +15,12 @@ use hyper::body::Incoming;
 
 use super::{Call, subresource};
 use crate::proxy::{self, Proof, ProxyError, STREAM_CLOSE, Stream, TUNNEL_PREFIX, Target, headers, nothing};
-use crate::response::{Answer, Body};
+use crate::response::{Body, HttpResponse};
 
 /// Maximum number of bytes read from a kubelet's error response.
 const REFUSAL_BYTES_MAX: usize = 50_000;
 
-pub async fn serve(call: &Call<'_>, connect: Connect) -> Result<Answer, Status> {
+pub async fn serve(call: &Call<'_>, connect: Connect) -> Result<HttpResponse, Status> {
     match connect {
         Connect::Log => log(call).await,
         Connect::Exec => process(call, "exec").await,
@@ -31,7 +31,7 @@ pub async fn serve(call: &Call<'_>, connect: Connect) -> Result<Answer, Status> 
 }
 
 /// Serves `pods/log`.
-async fn log(call: &Call<'_>) -> Result<Answer, Status> {
+async fn log(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let name = &call.resource.name;
     let options = LogOptions::of(&call.asked.query, name)?;
     let offered = headers::websocket_protocols(&call.asked.headers);
@@ -74,7 +74,7 @@ async fn log(call: &Call<'_>) -> Result<Answer, Status> {
 }
 
 /// Serves `pods/exec` and `pods/attach`.
-async fn process(call: &Call<'_>, action: &str) -> Result<Answer, Status> {
+async fn process(call: &Call<'_>, action: &str) -> Result<HttpResponse, Status> {
     // Opening a stream requires `create`, even for a WebSocket, which can only use GET.
     call.authorize("create")?;
     let name = &call.resource.name;
@@ -103,7 +103,7 @@ async fn process(call: &Call<'_>, action: &str) -> Result<Answer, Status> {
 }
 
 /// Serves `pods/portforward`.
-async fn forward(call: &Call<'_>) -> Result<Answer, Status> {
+async fn forward(call: &Call<'_>) -> Result<HttpResponse, Status> {
     // Opening a stream requires `create`, even for a WebSocket, which can only use GET.
     call.authorize("create")?;
     let name = &call.resource.name;
@@ -123,7 +123,7 @@ async fn forward(call: &Call<'_>) -> Result<Answer, Status> {
 }
 
 /// Forwards an upgrade request.
-async fn switch(call: &Call<'_>, target: &Target) -> Result<Answer, Status> {
+async fn switch(call: &Call<'_>, target: &Target) -> Result<HttpResponse, Status> {
     let (stream, client) = upgrade(call)?;
     let passed = headers::forwarded(&call.asked.headers, call.asked.from);
     let request = target.request(call.asked.method.clone(), passed, stream.body).map_err(|error| failed(&error))?;

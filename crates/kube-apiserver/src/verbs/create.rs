@@ -13,7 +13,7 @@ use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::{Reason, Status};
 
 use super::{Call, render};
-use crate::response::Answer;
+use crate::response::HttpResponse;
 use crate::state::{draw, now};
 use crate::{allocations, bootstrap, conversion, storage};
 
@@ -24,7 +24,7 @@ const NAMES_MAX: usize = 8;
 pub const CHARGES_MAX: usize = 256;
 
 /// Creates the object in the body.
-pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
     let received = decode::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
     call.warn(received.warnings);

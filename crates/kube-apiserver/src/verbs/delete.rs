@@ -13,7 +13,7 @@ use apimachinery::status::Status;
 use apimachinery::{GroupVersionKind, Value};
 
 use super::{Call, list, render};
-use crate::response::{self, Answer};
+use crate::response::{self, HttpResponse};
 use crate::state::{draw, now};
 use crate::{allocations, conversion, storage};
 
@@ -29,7 +29,7 @@ enum Outcome {
 }
 
 /// Deletes the object in the URL.
-pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = options(call)?;
     warn(call, &options);
     match delete(call, &call.resource.name, &options).await? {
@@ -41,7 +41,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
 }
 
 /// Deletes the selected objects of a collection and returns them.
-pub async fn serve_collection(call: &Call<'_>) -> Result<Answer, Status> {
+pub async fn serve_collection(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = options(call)?;
     warn(call, &options);
     let listing = ListOptions::of_list(&call.asked.query)?;

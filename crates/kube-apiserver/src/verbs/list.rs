@@ -18,7 +18,7 @@ use super::selected::{Item, Selecting};
 use super::{Call, render};
 use crate::conversion;
 use crate::encrypted_store;
-use crate::response::{self, Answer};
+use crate::response::{self, HttpResponse};
 use crate::state::unavailable;
 use crate::watch_cache::{Entry, KindCache};
 
@@ -31,7 +31,7 @@ struct Page {
 }
 
 /// Serves the selected objects of a collection.
-pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = ListOptions::of_list(&call.asked.query)?;
     let selection = Selection::of(&call.kind, call.version(), &options)?;
     let shelf = call.state.cache.shelf(&call.kind);

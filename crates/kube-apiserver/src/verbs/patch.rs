@@ -1,8 +1,8 @@
 //! Patch: JSON Patch, merge patch, strategic merge patch and server-side apply.
 
 use api::kind::Shape;
-use api_registry::conversion::Managed;
-use api_registry::decode::{self, Received};
+use api_registry::conversion::ManagedFieldsConverter;
+use api_registry::decode::{self, DecodedObject};
 use api_registry::options::{WriteKind, WriteOptions};
 use api_registry::strategy;
 use apimachinery::field::Cause;
@@ -13,18 +13,18 @@ use apimachinery::time::Time;
 use apimachinery::{Object, Path, Value, apply, field};
 
 use super::{Call, create, render, update};
-use crate::response::Answer;
+use crate::response::HttpResponse;
 use crate::state::now;
 
 /// The parsed content type and query of a PATCH.
-pub struct Asked {
+pub struct PatchRequest {
     pub sort: PatchType,
     pub options: WriteOptions,
 }
 
 /// Patches the object in the URL.
-pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
-    let asked = Asked::of(call)?;
+pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
+    let asked = PatchRequest::of(call)?;
     if asked.sort == PatchType::Apply {
         return serve_apply(call, &asked.options).await;
     }
@@ -51,7 +51,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     render::one(call, 200, object)
 }
 
-impl Asked {
+impl PatchRequest {
     /// Parses content type and query.
     pub fn of(call: &Call<'_>) -> Result<Self, Status> {
         let sort = PatchType::from_content_type(call.asked.content_type()).map_err(|_| unsupported())?;
@@ -71,7 +71,7 @@ fn remake(
     live: &Value,
     changed: Value,
     now: Time,
-) -> Result<Received, Status> {
+) -> Result<DecodedObject, Status> {
     let mut made = decode::again(changed, &call.kind, call.version(), options.field_validation)?;
     let target = call.target(manager);
     strategy::address(&target, &mut made.object)?;
@@ -97,13 +97,13 @@ fn patched_version(patch: &Patch) -> Option<&str> {
     }
 }
 
-async fn serve_apply(call: &Call<'_>, options: &WriteOptions) -> Result<Answer, Status> {
+async fn serve_apply(call: &Call<'_>, options: &WriteOptions) -> Result<HttpResponse, Status> {
     let name = &call.resource.name;
     let config = decode::Config::read(&call.body)?;
     let manager = options.field_manager.clone();
     let target = call.target(&manager);
-    let apply = |live: Option<&Value>, now: Time| -> Result<Received, Status> {
-        let versions = Managed { kind: &call.kind, subresource: &call.resource.subresource };
+    let apply = |live: Option<&Value>, now: Time| -> Result<DecodedObject, Status> {
+        let versions = ManagedFieldsConverter { kind: &call.kind, subresource: &call.resource.subresource };
         let api_version = call.kind.gvk(&call.resource.version).api_version();
         let write = apply::Write {
             versions: &versions,

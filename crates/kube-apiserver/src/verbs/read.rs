@@ -9,14 +9,14 @@ use mvcc::Revision;
 
 use super::{Call, render};
 use crate::conversion;
-use crate::response::{self, Answer};
+use crate::response::{self, HttpResponse};
 use crate::state::{CACHE_PATIENCE, unavailable};
 use crate::storage;
 use crate::watch_cache::Entry;
 
 /// Serves the object in the URL. Without a resourceVersion it is read from the store; with one from the watch cache,
 /// once that is at least as new.
-pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let (bytes, revision) = match call.asked.query.text("resourceVersion") {
         "" => fresh(call).await?,
         version => cached(call, version).await?,

@@ -2,20 +2,20 @@
 
 use api::kind::{Kind, Shape, Version};
 use api_registry::conversion::from_stored;
-use api_registry::negotiate::{Accepted, Encoding, Form, include_object};
+use api_registry::negotiate::{Encoding, Form, ResponseFormat, include_object};
 use apimachinery::meta::MetaMut;
 use apimachinery::status::Status;
 use apimachinery::table::{self, Column, IncludeObject};
 use apimachinery::{Object, Value};
 
 use super::Call;
-use crate::response::{self, Answer};
+use crate::response::{self, HttpResponse};
 use crate::state::now;
 
 /// Returns the response for an object in the storage version.
-pub fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<Answer, Status> {
+pub fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<HttpResponse, Status> {
     from_stored(&mut object, &call.kind, call.version());
-    let Accepted { encoding, form, .. } = call.accepted;
+    let ResponseFormat { encoding, form, .. } = call.accepted;
     if call.asked.lean.is_some() && encoding == Encoding::Json && form == Form::Whole {
         return Ok(response::held(code, object));
     }
@@ -23,7 +23,7 @@ pub fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<Answer, Stat
 }
 
 /// Returns the response for an object in the request's version, with its table columns.
-pub fn formed(call: &Call<'_>, code: u16, object: &Value, columns: &[Column]) -> Result<Answer, Status> {
+pub fn formed(call: &Call<'_>, code: u16, object: &Value, columns: &[Column]) -> Result<HttpResponse, Status> {
     let accepted = call.accepted;
     let mut value = match accepted.form {
         Form::Whole => return Ok(response::encoded(code, object, accepted, None)),
@@ -36,7 +36,7 @@ pub fn formed(call: &Call<'_>, code: u16, object: &Value, columns: &[Column]) ->
 }
 
 /// Returns the response for a list of objects in the request's version.
-pub fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<Answer, Status> {
+pub fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<HttpResponse, Status> {
     let (kind, version) = (&*call.kind, call.version());
     // Items in a list of a built-in kind have no apiVersion and kind.
     if call.accepted.form == Form::Whole && matches!(version.shape, Shape::BuiltIn(_)) {

@@ -1,7 +1,7 @@
 //! Review kinds (SubjectAccessReview, TokenReview, …): the object is not stored, and the result is returned in its
 //! status.
 
-use api::kind::{Question, Verb};
+use api::kind::{Verb, VirtualKind};
 use api_registry::decode;
 use api_registry::options::{WriteKind, WriteOptions};
 use api_registry::strategy;
@@ -11,12 +11,12 @@ use auth::access_review::{self, Kind as Review};
 use auth::{Authorizer, rules_review, token_review};
 
 use super::{Call, authorized_verb, bind, component_status, method_not_allowed, render};
-use crate::response::Answer;
+use crate::response::HttpResponse;
 use crate::state::now;
 
 /// Evaluates the review in the body.
-pub async fn serve(call: &Call<'_>, question: Question) -> Result<Answer, Status> {
-    if question == Question::ComponentStatus {
+pub async fn serve(call: &Call<'_>, question: VirtualKind) -> Result<HttpResponse, Status> {
+    if question == VirtualKind::ComponentStatus {
         return component_status::serve(call).await;
     }
     if authorized_verb(call) != Some(Verb::Create) || call.resource.in_url || !call.resource.subresource.is_empty() {
@@ -25,7 +25,7 @@ pub async fn serve(call: &Call<'_>, question: Question) -> Result<Answer, Status
     let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
     let received = decode::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
     let mut asked = received.object;
-    if question == Question::Binding {
+    if question == VirtualKind::Binding {
         return bind::serve(call, &options, &asked).await;
     }
     let manager = options.manager(call.asked.user_agent());
@@ -35,17 +35,17 @@ pub async fn serve(call: &Call<'_>, question: Question) -> Result<Answer, Status
     let sent = asked.clone();
     let mut asked = strategy::own(&target, None, asked, now());
     let status = match question {
-        Question::SelfSubjectReview => {
+        VirtualKind::SelfSubjectReview => {
             let api_version = call.kind.gvk(&call.resource.version).api_version();
             let review = token_review::self_subject_review(&api_version, &call.user, now());
             return render::formed(call, 201, &review, &call.version().columns);
         }
-        Question::SubjectAccessReview => access(call, Review::Subject, &sent)?,
-        Question::LocalSubjectAccessReview => access(call, Review::LocalSubject, &sent)?,
-        Question::SelfSubjectAccessReview => access(call, Review::SelfSubject, &sent)?,
-        Question::SelfSubjectRulesReview => rules(call, &sent)?,
-        Question::TokenReview => token(call, &sent).await?,
-        Question::Binding | Question::ComponentStatus => return Err(method_not_allowed()),
+        VirtualKind::SubjectAccessReview => access(call, Review::Subject, &sent)?,
+        VirtualKind::LocalSubjectAccessReview => access(call, Review::LocalSubject, &sent)?,
+        VirtualKind::SelfSubjectAccessReview => access(call, Review::SelfSubject, &sent)?,
+        VirtualKind::SelfSubjectRulesReview => rules(call, &sent)?,
+        VirtualKind::TokenReview => token(call, &sent).await?,
+        VirtualKind::Binding | VirtualKind::ComponentStatus => return Err(method_not_allowed()),
     };
     if let Value::Object(fields) = &mut asked {
         fields.insert("status", status);
@@ -65,7 +65,7 @@ fn rules(call: &Call<'_>, sent: &Value) -> Result<Value, Status> {
     let policy = call.state.authorization.policy().map(|policy| policy.read().expect("no holder panics"));
     let (rules, errors) = policy.as_ref().map(|policy| policy.rules_for(&call.user, namespace)).unwrap_or_default();
     let incomplete = policy.is_none() || auth::node::Node::hides_rules_of(&call.user);
-    Ok(rules_review::status(&rules_review::Known { rules, errors, incomplete }))
+    Ok(rules_review::status(&rules_review::UserRules { rules, errors, incomplete }))
 }
 
 async fn token(call: &Call<'_>, sent: &Value) -> Result<Value, Status> {

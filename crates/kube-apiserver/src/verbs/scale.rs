@@ -1,7 +1,7 @@
 //! The `scale` subresource: reads and writes the replica count as a `Scale`.
 
 use api::kind::{ReplicaPaths, Verb, age_column};
-use api_registry::decode::{self, Received};
+use api_registry::decode::{self, DecodedObject};
 use api_registry::options::{WriteKind, WriteOptions};
 use api_registry::scale;
 use apimachinery::apply::scale::{owners_after_scale, owners_of_scale};
@@ -13,14 +13,14 @@ use apimachinery::table::{Cell, Column};
 use apimachinery::time::Time;
 use apimachinery::{GroupVersionKind, Schema, Value};
 
-use super::patch::{Asked, refused, unapplied};
+use super::patch::{PatchRequest, refused, unapplied};
 use super::{Call, Current, render, update};
-use crate::response::Answer;
+use crate::response::HttpResponse;
 
 const API_VERSION: &str = "autoscaling/v1";
 
 /// Reads or writes the scale of the object in the URL.
-pub async fn serve(call: &Call<'_>, paths: &ReplicaPaths, verb: Verb) -> Result<Answer, Status> {
+pub async fn serve(call: &Call<'_>, paths: &ReplicaPaths, verb: Verb) -> Result<HttpResponse, Status> {
     let name = &call.resource.name;
     let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
     let object = match verb {
@@ -33,7 +33,7 @@ pub async fn serve(call: &Call<'_>, paths: &ReplicaPaths, verb: Verb) -> Result<
 
 async fn put(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<Value, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Update)?;
-    let Received { object: sent, warnings } =
+    let DecodedObject { object: sent, warnings } =
         decode::plain(&call.body, call.media()?, &gvk(), options.field_validation)?;
     let named = !Meta::of(&sent).resource_version().is_empty();
     let manager = options.manager(call.asked.user_agent());
@@ -48,7 +48,7 @@ async fn put(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<
 }
 
 async fn patch(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<Value, Status> {
-    let Asked { sort, options } = Asked::of(call)?;
+    let PatchRequest { sort, options } = PatchRequest::of(call)?;
     let manager = options.manager(call.asked.user_agent());
     let config = (sort == PatchType::Apply).then(|| decode::Config::read(&call.body)).transpose()?;
     let written = update::retry(call, &options, current, false, |live, now| {
@@ -82,7 +82,7 @@ fn replace(
     manager: &str,
     now: Time,
     make: impl Fn(&apply::Write<'_>, &Value) -> Result<(Value, Vec<String>), Status>,
-) -> Result<Received, Status> {
+) -> Result<DecodedObject, Status> {
     let owners = Owners::of(live).unwrap_or_default();
     let parent_version = live.str_at(&["apiVersion"]).unwrap_or_default().to_owned();
     let replicas = scale::owned_paths(&call.kind);
@@ -105,7 +105,7 @@ fn replace(
     scale::write(&mut object, &scaled, paths);
     let scaled_owners = Owners::of(&scaled).unwrap_or_default();
     owners_after_scale(&owners, &scaled_owners, &parent_version, &replicas).write(&mut object);
-    Ok(Received { object, warnings })
+    Ok(DecodedObject { object, warnings })
 }
 
 fn check_version(call: &Call<'_>, sent: &Value, old: &Value) -> Result<(), Status> {

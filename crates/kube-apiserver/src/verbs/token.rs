@@ -1,6 +1,6 @@
 //! TokenRequest: the `token` subresource of a service account.
 
-use admission::{Known, Notes, Operation, View};
+use admission::{CachedObject, Notes, Operation, View};
 use api_registry::decode;
 use api_registry::options::{WriteKind, WriteOptions};
 use apimachinery::field_validation::FieldValidation;
@@ -9,11 +9,11 @@ use apimachinery::{GroupVersionKind, Value, apply};
 use auth::service_account::request::{self, Kind, Reference};
 
 use super::{Call, render, subresource};
-use crate::response::Answer;
+use crate::response::HttpResponse;
 use crate::state::{draw, now};
 
 /// Issues a token of the service account in the URL.
-pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
     let gvk = GroupVersionKind::of("authentication.k8s.io", "v1", "TokenRequest");
     let received = decode::plain(&call.body, call.media()?, &gvk, FieldValidation::Ignore)?;
@@ -43,7 +43,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     render::formed(call, 201, &asked, &[])
 }
 
-fn find(call: &Call<'_>, reference: &Reference) -> Result<Known, Status> {
+fn find(call: &Call<'_>, reference: &Reference) -> Result<CachedObject, Status> {
     let (plural, namespace) = match reference.kind {
         Kind::Pod => ("pods", call.namespace()),
         Kind::Secret => ("secrets", call.namespace()),

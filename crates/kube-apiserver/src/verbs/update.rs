@@ -7,7 +7,7 @@ use admission::{Attributes, Effect, Operation};
 use api::core::service::allocation::Plan;
 use api::kind::{Context, ReplicaPaths, SubresourceAction};
 use api_registry::conversion::{in_request, to_stored};
-use api_registry::decode::{self, Received};
+use api_registry::decode::{self, DecodedObject};
 use api_registry::options::{WriteKind, WriteOptions};
 use api_registry::{deletion, scale, strategy};
 use apimachinery::meta::{Meta, MetaMut};
@@ -16,7 +16,7 @@ use apimachinery::time::Time;
 use apimachinery::{Value, apply};
 
 use super::{Call, Current, create, render};
-use crate::response::Answer;
+use crate::response::HttpResponse;
 use crate::state::{draw, now};
 use crate::{allocations, conversion, storage};
 
@@ -24,7 +24,7 @@ use crate::{allocations, conversion, storage};
 const TRIES_MAX: usize = 32;
 
 /// Replaces the object in the URL.
-pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Update)?;
     let received = decode::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
     let manager = options.manager(call.asked.user_agent());
@@ -41,7 +41,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let named = !matches!(Meta::of(&sent).resource_version(), "" | "0");
     let object = retry(call, &options, current, named, |live, now| {
         let owned = strategy::own(&call.target(&manager), Some(live), sent.clone(), now);
-        Ok(Received { object: owned, warnings: Vec::new() })
+        Ok(DecodedObject { object: owned, warnings: Vec::new() })
     })
     .await?;
     render::one(call, 200, object)
@@ -56,14 +56,14 @@ pub async fn retry(
     options: &WriteOptions,
     mut current: Current,
     once: bool,
-    make: impl Fn(&Value, Time) -> Result<Received, Status>,
+    make: impl Fn(&Value, Time) -> Result<DecodedObject, Status>,
 ) -> Result<Value, Status> {
     for attempt in 1.. {
         let now = now();
         let live = in_request(&current.object, &call.kind, call.version());
         let made = make(&live, now)?;
         call.state.see_own_writes().await?;
-        let Prepared { object, claims, effects, mut warnings } =
+        let PreparedUpdate { object, claims, effects, mut warnings } =
             prepare(call, options, made.object, &current, now).await?;
         if let Some(object) = submit(call, options, object, &current, (&claims, &effects)).await? {
             let mut all = made.warnings;
@@ -85,7 +85,7 @@ pub async fn retry(
 }
 
 /// An object ready to be written, and its side effects.
-struct Prepared {
+struct PreparedUpdate {
     object: Value,
     claims: Plan,
     effects: Vec<Effect>,
@@ -99,7 +99,7 @@ async fn prepare(
     mut object: Value,
     current: &Current,
     now: Time,
-) -> Result<Prepared, Status> {
+) -> Result<PreparedUpdate, Status> {
     let kind = &*call.kind;
     to_stored(&mut object, kind, call.version());
     let old = &current.object;
@@ -138,7 +138,7 @@ async fn prepare(
     call.validate(&attributes, &shown).await?;
     let effects = call.state.admission.charge(&attributes, &shown, &*call.state)?;
     strategy::settle(kind, &mut object);
-    Ok(Prepared { object, claims, effects, warnings })
+    Ok(PreparedUpdate { object, claims, effects, warnings })
 }
 
 /// Runs mutating admission on the object, or on its Scale.

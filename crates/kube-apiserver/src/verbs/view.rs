@@ -3,8 +3,8 @@
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use admission::measure::Measured;
-use admission::{Known, View};
+use admission::measure::Measurement;
+use admission::{CachedObject, View};
 use api::kind::Kind;
 use apimachinery::Value;
 use auth::{Authorizer, Decision, Resource, Target, User};
@@ -16,12 +16,12 @@ use crate::state::State;
 use crate::watch_cache::Entry;
 
 /// The authorizer of CEL expressions.
-struct Asked {
+struct CelAuthorizer {
     authorization: Arc<Authorization>,
     user: User,
 }
 
-impl cel::Authorizer for Asked {
+impl cel::Authorizer for CelAuthorizer {
     fn authorize(&self, check: &cel::Check) -> cel::Decision {
         let account = check.service_account().map(|(namespace, name)| auth::service_account::user(namespace, name, ""));
         let user = account.as_ref().unwrap_or(&self.user);
@@ -51,7 +51,7 @@ impl cel::Authorizer for Asked {
 
 impl State {
     /// Returns a cached object as it would be read now.
-    fn known(&self, kind: &Kind, entry: &Entry) -> Known {
+    fn known(&self, kind: &Kind, entry: &Entry) -> CachedObject {
         if kind.is_custom() {
             return shared_objects::held(conversion::refreshed(kind, entry.object())).into();
         }
@@ -65,13 +65,13 @@ fn key(kind: &Kind, namespace: &str, name: &str) -> String {
 }
 
 impl View for State {
-    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Known> {
+    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<CachedObject> {
         let table = self.table();
         let kind = table.kind(group, plural)?;
         self.cache.shelf(kind).get(&key(kind, namespace, name)).map(|entry| self.known(kind, &entry))
     }
 
-    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<Known> {
+    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<CachedObject> {
         let table = self.table();
         let Some(kind) = table.kind(group, plural) else { return Vec::new() };
         self.cache.shelf(kind).list(namespace, |_| true).iter().map(|entry| self.known(kind, entry)).collect()
@@ -93,7 +93,7 @@ impl View for State {
     }
 
     fn authorizer(&self, user: &User) -> Arc<dyn cel::Authorizer> {
-        Arc::new(Asked { authorization: self.authorization.clone(), user: user.clone() })
+        Arc::new(CelAuthorizer { authorization: self.authorization.clone(), user: user.clone() })
     }
 
     fn plural(&self, group: &str, kind: &str) -> Option<(String, bool)> {
@@ -107,7 +107,7 @@ impl View for State {
         START.elapsed()
     }
 
-    fn measured(&self, what: Measured<'_>) {
+    fn measured(&self, what: Measurement<'_>) {
         self.metrics.admission.measured(what);
     }
 }

@@ -14,7 +14,7 @@ use apimachinery::status::Status;
 use apimachinery::table::{self, IncludeObject};
 use apimachinery::{Key, Object, Value};
 use bytes::Bytes;
-use client::shared_objects::{self, Held, Objects, SharedEvent};
+use client::shared_objects::{self, Objects, SharedEvent, SharedObject};
 use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use mvcc::Revision;
@@ -26,9 +26,9 @@ use super::selected::{Item, Selecting};
 use super::{Call, render};
 use crate::conversion;
 use crate::metrics::Events;
-use crate::response::{Answer, Body, as_protobuf};
+use crate::response::{Body, HttpResponse, as_protobuf};
 use crate::state::{State, now};
-use crate::watch_cache::{Change, Entry, FrameKey, KindCache, What};
+use crate::watch_cache::{Change, Entry, FrameKey, KindCache, WatchEventType};
 
 /// Interval of bookmarks, if the client requested them.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -62,16 +62,16 @@ struct Watching {
 }
 
 /// The client has disconnected or must be disconnected.
-struct Gone;
+struct Disconnect;
 
 /// One side of a change, with its object in the watched version if it was converted.
 type Side<'c> = (&'c Arc<Entry>, Option<Arc<Value>>);
 
 /// The event type of a change for this watch, and the side of the change that is sent.
-type Seen<'c> = (What, &'c Arc<Entry>, Option<Arc<Value>>);
+type VisibleChange<'c> = (WatchEventType, &'c Arc<Entry>, Option<Arc<Value>>);
 
 /// Starts a watch.
-pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = ListOptions::of_watch(&call.asked.query)?;
     let selection = Selection::of(&call.kind, call.version(), &options)?;
     let initial = match (options.send_initial_events, options.resource_version.as_str()) {
@@ -148,7 +148,7 @@ impl Watching {
         }
     }
 
-    async fn stream(&mut self, initial: Option<bool>, name: Option<&str>, end: Instant) -> Result<(), Gone> {
+    async fn stream(&mut self, initial: Option<bool>, name: Option<&str>, end: Instant) -> Result<(), Disconnect> {
         let (shelf, edition) = (self.shelf.clone(), self.kind.edition);
         let mut moved = shelf.follow();
         if let Some(marked) = initial {
@@ -181,7 +181,7 @@ impl Watching {
                     // There are changes, or a bookmark is due once all earlier changes are sent.
                     Ok(Ok(())) | Err(_) => {}
                 },
-                () = self.pieces.closed() => return Err(Gone),
+                () = self.pieces.closed() => return Err(Disconnect),
                 () = shelf.passed_from(edition) => {}
                 () = &mut ending => return Ok(()),
             }
@@ -189,7 +189,7 @@ impl Watching {
     }
 
     /// Sends all current objects as ADDED events.
-    async fn send_all(&mut self, name: Option<&str>) -> Result<(), Gone> {
+    async fn send_all(&mut self, name: Option<&str>) -> Result<(), Disconnect> {
         // The revision is read first, so the shelf is at least as new.
         let reached = self.state.cache.reached();
         let (entries, revision) = self.shelf.snapshot(&self.namespace, |entry| self.may_see(entry, name));
@@ -197,7 +197,7 @@ impl Watching {
             Ok(items) => items,
             Err(status) => {
                 self.send(self.event("ERROR", &status.to_value())).await?;
-                return Err(Gone);
+                return Err(Disconnect);
             }
         };
         for Item { entry, object } in &items {
@@ -205,7 +205,7 @@ impl Watching {
                 self.tell(SharedEvent::Is(self.held(entry, object.as_ref())), entry.size()).await?;
                 continue;
             }
-            let frame = self.frame(What::Added, entry, entry.revision, object.as_ref());
+            let frame = self.frame(WatchEventType::Added, entry, entry.revision, object.as_ref());
             self.send(frame).await?;
         }
         self.at = self.at.max(reached).max(revision);
@@ -222,7 +222,7 @@ impl Watching {
 
     /// Sends the changes since the last call. Returns false if some are no longer kept: the client gets an error and
     /// must list again.
-    async fn send_changes(&mut self, name: Option<&str>, now: Revision) -> Result<bool, Gone> {
+    async fn send_changes(&mut self, name: Option<&str>, now: Revision) -> Result<bool, Disconnect> {
         loop {
             let Ok(changes) = self.shelf.changes_after(self.at) else {
                 let message = format!("too old resource version: {} ({now})", self.at);
@@ -259,7 +259,7 @@ impl Watching {
     }
 
     /// Returns the event type and object of a change for this watch, converted to the watched version if needed.
-    async fn seen<'c>(&self, change: &'c Change, name: Option<&str>) -> Result<Option<Seen<'c>>, Status> {
+    async fn seen<'c>(&self, change: &'c Change, name: Option<&str>) -> Result<Option<VisibleChange<'c>>, Status> {
         let (mut before, mut after) = (None, None);
         if let Some(entry) = change.before.as_ref().filter(|entry| self.may_see(entry, name)) {
             before = self.side(change, entry).await?;
@@ -267,7 +267,7 @@ impl Watching {
         if let Some(entry) = change.after.as_ref().filter(|entry| self.may_see(entry, name)) {
             after = self.side(change, entry).await?;
         }
-        let Some((what, entry, object)) = What::of(before, after) else { return Ok(None) };
+        let Some((what, entry, object)) = WatchEventType::of(before, after) else { return Ok(None) };
         let object = match object {
             Some(object) => Some(object),
             None => self.converted(change, entry).await?,
@@ -306,39 +306,39 @@ impl Watching {
         Selecting { state, shelf, kind, version: self.version(), selection: &self.selection }
     }
 
-    async fn send(&mut self, piece: Bytes) -> Result<(), Gone> {
+    async fn send(&mut self, piece: Bytes) -> Result<(), Disconnect> {
         self.described = true;
         self.events.sent(piece.len());
         let sent = tokio::time::timeout(STALLED, self.pieces.send(piece)).await;
-        sent.map_err(|_| Gone)?.map_err(|_| Gone)
+        sent.map_err(|_| Disconnect)?.map_err(|_| Disconnect)
     }
 
     /// Returns a change for a client in this process.
-    fn news(&self, what: What, entry: &Entry, revision: Revision, converted: Option<&Value>) -> SharedEvent {
+    fn news(&self, what: WatchEventType, entry: &Entry, revision: Revision, converted: Option<&Value>) -> SharedEvent {
         match what {
-            What::Added | What::Modified => SharedEvent::Is(self.held(entry, converted)),
-            What::Deleted => {
+            WatchEventType::Added | WatchEventType::Modified => SharedEvent::Is(self.held(entry, converted)),
+            WatchEventType::Deleted => {
                 let key = Key { namespace: entry.namespace().into(), name: entry.name().into() };
                 SharedEvent::Gone { key, revision: revision.unsigned_abs() }
             }
         }
     }
 
-    fn held(&self, entry: &Entry, converted: Option<&Value>) -> Held {
+    fn held(&self, entry: &Entry, converted: Option<&Value>) -> SharedObject {
         if converted.is_none() && conversion::is_servable(&self.kind, self.version(), entry) {
             return entry.held();
         }
         shared_objects::held(self.object(entry, entry.revision, converted))
     }
 
-    async fn tell(&mut self, news: SharedEvent, bytes: usize) -> Result<(), Gone> {
+    async fn tell(&mut self, news: SharedEvent, bytes: usize) -> Result<(), Disconnect> {
         let Some(objects) = &self.objects else { return Ok(()) };
         self.events.sent(bytes);
         let told = tokio::time::timeout(STALLED, objects.send(news)).await;
-        told.map_err(|_| Gone)?.map_err(|_| Gone)
+        told.map_err(|_| Disconnect)?.map_err(|_| Disconnect)
     }
 
-    async fn send_bookmark(&mut self, initial: bool) -> Result<(), Gone> {
+    async fn send_bookmark(&mut self, initial: bool) -> Result<(), Disconnect> {
         if self.objects.is_some() {
             let resource_version = self.at.to_string();
             return self.tell(SharedEvent::Bookmark { resource_version, initial_events_end: initial }, 0).await;
@@ -373,7 +373,7 @@ impl Watching {
         self.kind.version(&self.version).expect("only served versions are watched")
     }
 
-    fn key(&self, what: What) -> FrameKey {
+    fn key(&self, what: WatchEventType) -> FrameKey {
         FrameKey {
             api_version: self.kind.gvk(&self.version).api_version(),
             encoding: self.encoding,
@@ -384,7 +384,7 @@ impl Watching {
     }
 
     /// Encodes a change in the form and encoding of the watch.
-    fn frame(&self, what: What, entry: &Entry, revision: Revision, converted: Option<&Value>) -> Bytes {
+    fn frame(&self, what: WatchEventType, entry: &Entry, revision: Revision, converted: Option<&Value>) -> Bytes {
         let version = self.version();
         if self.encoding == Encoding::Json
             && self.form == Form::Whole

@@ -20,12 +20,12 @@ pub struct Change {
     /// The current object; `None` for a deletion.
     pub after: Option<Arc<Entry>>,
     frames: Mutex<Vec<(FrameKey, Bytes)>>,
-    converted: Mutex<Vec<Converted>>,
+    converted: Mutex<Vec<ConvertedObject>>,
 }
 
 /// One side of a change converted to another version, shared by all watchers of that version.
 #[derive(Debug)]
-struct Converted {
+struct ConvertedObject {
     api_version: Str,
     revision: Revision,
     object: Arc<OnceCell<Arc<Value>>>,
@@ -33,7 +33,7 @@ struct Converted {
 
 /// The type of a watch event. With a selector it can differ from the actual change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum WatchEventType {
     Added,
     Modified,
     Deleted,
@@ -49,7 +49,7 @@ pub struct FrameKey {
     pub form: Form,
     /// `includeObject` of table rows.
     pub include: IncludeObject,
-    pub what: What,
+    pub what: WatchEventType,
 }
 
 /// Maximum number of encodings kept per change. Beyond that each watcher encodes its own.
@@ -82,13 +82,13 @@ impl Change {
     ) -> Result<Arc<Value>, E> {
         let cell = {
             let mut converted = self.converted.lock().expect("no holder panics");
-            let same = |have: &&Converted| have.api_version == *api_version && have.revision == entry.revision;
+            let same = |have: &&ConvertedObject| have.api_version == *api_version && have.revision == entry.revision;
             match converted.iter().find(same) {
                 Some(have) => have.object.clone(),
                 None => {
                     let object: Arc<OnceCell<Arc<Value>>> = Arc::default();
                     let (api_version, revision) = (api_version.clone(), entry.revision);
-                    converted.push(Converted { api_version, revision, object: object.clone() });
+                    converted.push(ConvertedObject { api_version, revision, object: object.clone() });
                     object
                 }
             }
@@ -102,7 +102,7 @@ impl Change {
     }
 }
 
-impl What {
+impl WatchEventType {
     /// Returns the event type and object for a watcher whose selector matches these sides, or `None` if neither
     /// matches.
     pub fn of<E, O>(before: Option<(E, O)>, after: Option<(E, O)>) -> Option<(Self, E, O)> {

@@ -9,7 +9,7 @@ use apimachinery::collection;
 use apimachinery::meta::Meta;
 use apimachinery::{Str, Value};
 use bytes::Bytes;
-use client::shared_objects::{self, Held};
+use client::shared_objects::{self, SharedObject};
 use mvcc::Revision;
 
 use crate::storage::{self, Places, Unreadable};
@@ -45,7 +45,7 @@ impl Entry {
         bytes: Bytes,
         revision: Revision,
         selectable: &[Selectable],
-    ) -> Result<(Self, Held), Unreadable> {
+    ) -> Result<(Self, SharedObject), Unreadable> {
         let entry = Self::bare(key, bytes, revision)?;
         let object = storage::decode(&entry.bytes, revision)?;
         let labels = Meta::of(&object).labels().into_iter().flat_map(apimachinery::Object::iter);
@@ -108,12 +108,12 @@ impl Entry {
     }
 
     /// Returns the decoded object, decoded once for all concurrent holders.
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> SharedObject {
         self.held_or(|_| {})
     }
 
     /// Like [`Self::held`]; calls `made` with the object if it had to be decoded.
-    pub fn held_or(&self, made: impl FnOnce(&Held)) -> Held {
+    pub fn held_or(&self, made: impl FnOnce(&SharedObject)) -> SharedObject {
         let mut held = self.held.lock().expect("no holder panics");
         held.upgrade().unwrap_or_else(|| {
             let object = shared_objects::held(self.object());

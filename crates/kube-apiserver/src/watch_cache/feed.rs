@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use apimachinery::Str;
-use client::shared_objects::Held;
+use client::shared_objects::SharedObject;
 use mvcc::{Range, Revision, Span};
 
 use super::{Cache, Entry, KindCache};
-use crate::encrypted_store::{self, Found, Store};
+use crate::encrypted_store::{self, Store, StoredValue};
 use crate::storage::Layout;
 
 /// Delay before the store is read again after its watch was lost.
@@ -65,7 +65,7 @@ async fn feed(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), encry
 }
 
 /// Resets every shelf to the state of `revision`.
-fn fill(cache: &Cache, layout: &Layout, all: &[Found], revision: Revision) {
+fn fill(cache: &Cache, layout: &Layout, all: &[StoredValue], revision: Revision) {
     let shelves = cache.shelves.read().expect("no holder panics");
     let mut found: BTreeMap<&str, BTreeMap<Str, Arc<Entry>>> = BTreeMap::new();
     for one in all {
@@ -99,7 +99,7 @@ async fn fill_late(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), 
 }
 
 /// Applies a change and returns its shelf.
-fn take(cache: &Cache, layout: &Layout, found: &Found) -> Option<Arc<KindCache>> {
+fn take(cache: &Cache, layout: &Layout, found: &StoredValue) -> Option<Arc<KindCache>> {
     let shelves = cache.shelves.read().expect("no holder panics");
     let (prefix, key) = below(layout, found).and_then(|key| split(&shelves, key))?;
     let shelf = &shelves[prefix];
@@ -117,7 +117,7 @@ fn split<'k>(shelves: &BTreeMap<String, Arc<KindCache>>, key: &'k str) -> Option
 }
 
 /// Returns the key below the root.
-fn below<'f>(layout: &Layout, found: &'f Found) -> Option<&'f str> {
+fn below<'f>(layout: &Layout, found: &'f StoredValue) -> Option<&'f str> {
     std::str::from_utf8(&found.key).ok()?.strip_prefix(&layout.root)?.strip_prefix('/')
 }
 
@@ -125,7 +125,7 @@ fn below<'f>(layout: &Layout, found: &'f Found) -> Option<&'f str> {
 /// and treated as absent.
 // DEVIATION: a list omits stored objects that cannot be decrypted or decoded, and the log names them; upstream fails
 // the list.
-fn entry(shelf: &KindCache, key: &str, found: &Found) -> Option<(Arc<Entry>, Held)> {
+fn entry(shelf: &KindCache, key: &str, found: &StoredValue) -> Option<(Arc<Entry>, SharedObject)> {
     let unreadable = |error: &dyn std::fmt::Display| {
         tracing::error!(key, %error, "failed to decode an object in the store");
     };

@@ -44,7 +44,7 @@ struct Inner {
 
 /// A watcher requested changes that are no longer kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Missed {
+pub struct ExpiredRevision {
     /// The oldest revision from which a watch can start.
     pub floor: Revision,
 }
@@ -118,10 +118,10 @@ impl KindCache {
     }
 
     /// Returns up to `BATCH_MAX` changes after a revision, oldest first.
-    pub fn changes_after(&self, revision: Revision) -> Result<Vec<Arc<Change>>, Missed> {
+    pub fn changes_after(&self, revision: Revision) -> Result<Vec<Arc<Change>>, ExpiredRevision> {
         let inner = self.inner.read().expect("no holder panics");
         if revision < inner.floor {
-            return Err(Missed { floor: inner.floor });
+            return Err(ExpiredRevision { floor: inner.floor });
         }
         let from = inner.changes.partition_point(|change| change.revision <= revision);
         Ok(inner.changes.range(from..).take(BATCH_MAX).cloned().collect())

@@ -78,14 +78,14 @@ impl Authorizer for Roles {
     }
 }
 
-pub struct Answer {
+pub struct ApiResponse {
     pub code: u16,
     pub body: Value,
     /// Whether the response is a watch stream.
     pub is_watch: bool,
 }
 
-impl Answer {
+impl ApiResponse {
     /// Returns code and message.
     pub fn told(&self) -> String {
         format!("{} {}", self.code, self.body.str_at(&["message"]).unwrap_or_default())
@@ -130,7 +130,14 @@ impl Cluster {
     }
 
     /// Sends a request as the user of a role.
-    pub async fn send(&self, role: Role, method: Method, url: &str, media: &str, body: impl Into<Bytes>) -> Answer {
+    pub async fn send(
+        &self,
+        role: Role,
+        method: Method,
+        url: &str,
+        media: &str,
+        body: impl Into<Bytes>,
+    ) -> ApiResponse {
         let headers = [("content-type".parse().unwrap(), media.parse().unwrap())].into_iter().collect();
         self.send_with(role, method, url, headers, body).await
     }
@@ -142,7 +149,7 @@ impl Cluster {
         url: &str,
         headers: HeaderMap,
         body: impl Into<Bytes>,
-    ) -> Answer {
+    ) -> ApiResponse {
         let groups = if role == ADMIN { vec!["system:masters".into()] } else { Vec::new() };
         let peer = Peer { user: Some(User::authenticated(role.user, groups)), ..Peer::default() };
         let mut request = Request::builder().method(method).uri(url).body(Full::new(body.into())).unwrap();
@@ -161,11 +168,11 @@ impl Cluster {
         };
         let line = bytes.split(|byte| is_watch && *byte == b'\n').next().unwrap_or_default();
         let body = json::parse(line).unwrap_or_else(|_| Value::from(&*String::from_utf8_lossy(line)));
-        Answer { code: head.status.as_u16(), body, is_watch }
+        ApiResponse { code: head.status.as_u16(), body, is_watch }
     }
 
     /// Sends requests as administrator until the response matches; waits for a cache change between attempts.
-    pub async fn until(&self, url: &str, right: impl Fn(&Answer) -> bool) -> Answer {
+    pub async fn until(&self, url: &str, right: impl Fn(&ApiResponse) -> bool) -> ApiResponse {
         let mut reached = self.server.state().cache.follow();
         let waiting = async {
             loop {

@@ -8,12 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::kind::{Connect, Kind, Persistence, Question, Subresource, SubresourceAction, Verb};
+use api::kind::{Connect, Kind, Persistence, Subresource, SubresourceAction, Verb, VirtualKind};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Value, json, value};
 use http::Method;
 
-use crate::cluster::{ADMIN, Answer, Cluster, OTHER, Objects, ROLES, Role, TENANT};
+use crate::cluster::{ADMIN, ApiResponse, Cluster, OTHER, Objects, ROLES, Role, TENANT};
 use crate::samples::{Samples, names};
 
 const MERGE: &str = "application/merge-patch+json";
@@ -254,7 +254,7 @@ impl Matrix {
     }
 
     /// Checks what a response returned, or what a request reached outside the store.
-    fn judge_answer(&mut self, case: &Case<'_>, answer: &Answer, what: &str) {
+    fn judge_answer(&mut self, case: &Case<'_>, answer: &ApiResponse, what: &str) {
         let Case { kind, method, url, .. } = *case;
         let is_served = answer.code < 300;
         let place = if url.text.contains("namespaces/tenant/") { TENANT } else { "" };
@@ -292,7 +292,7 @@ impl Matrix {
     }
 
     /// Checks the effects of a request on the store, and reverts them.
-    async fn judge_effects(&mut self, case: &Case<'_>, answer: &Answer, what: &str) {
+    async fn judge_effects(&mut self, case: &Case<'_>, answer: &ApiResponse, what: &str) {
         let Case { kind, url, .. } = *case;
         let after = self.cluster.objects().await;
         let span = self.cluster.server.state().layout.span_start(kind, "");
@@ -331,7 +331,7 @@ impl Matrix {
     async fn settle(&mut self, kind: &Kind) {
         if kind.kind == "CustomResourceDefinition" {
             // A deleted CRD is removed once its objects are deleted.
-            let gone = |answer: &Answer| answer.body.at(&["metadata", "deletionTimestamp"]).is_none();
+            let gone = |answer: &ApiResponse| answer.body.at(&["metadata", "deletionTimestamp"]).is_none();
             for (key, _) in self.cluster.objects().await {
                 if let Some(name) = key.strip_prefix("/registry/apiextensions.k8s.io/customresourcedefinitions/") {
                     self.cluster.until(&format!("{}{}/{name}", root(kind), kind.plural), gone).await;
@@ -390,7 +390,7 @@ fn urls<'a>(kind: &'a Kind, prefix: &str, place: &str) -> Vec<Url<'a>> {
 /// Returns the verbs required by a successful request without effects on the store: a stream or a review.
 fn reached(kind: &Kind, url: &Url<'_>, method: &Method) -> Option<Vec<&'static str>> {
     if let Persistence::Answered(question) = kind.keeping {
-        return (question != Question::ComponentStatus).then(|| vec![Verb::Create.name()]);
+        return (question != VirtualKind::ComponentStatus).then(|| vec![Verb::Create.name()]);
     }
     Some(match &url.subresource?.does {
         SubresourceAction::Token

@@ -10,13 +10,13 @@ use http::Response;
 use http_body_util::Full;
 
 use crate::cluster::Cluster;
-use crate::server::{Backend, Seen, never};
+use crate::server::{Backend, ReceivedRequest, never};
 
 const REGISTERED: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const NAME: &str = "v1.ice.example.com";
 
 /// Serves one resource and returns the identity headers of the request.
-fn serve(seen: &Seen) -> Response<Full<Bytes>> {
+fn serve(seen: &ReceivedRequest) -> Response<Full<Bytes>> {
     let path = seen.path.split('?').next().unwrap();
     let flavour = |name: &str| {
         let who = seen.headers.get("x-remote-user").map_or("", |value| value.to_str().unwrap());
@@ -141,7 +141,7 @@ async fn aggregated_resources_are_not_served_in_the_wrong_scope() {
             {"name": "cones", "singularName": "cone", "namespaced": false, "kind": "Cone", "verbs": ["get"]},
         ],
     });
-    let answer = move |seen: &Seen| match seen.path.as_str() {
+    let answer = move |seen: &ReceivedRequest| match seen.path.as_str() {
         "/apis/ice.example.com/v1" => {
             let listed = Full::new(Bytes::from(json::to_vec(&listed)));
             Response::builder().header("content-type", "application/json").body(listed).unwrap()

@@ -11,13 +11,13 @@ use kube_apiserver::proxy::Kubelets;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::cluster::{Cluster, TOKEN};
-use crate::server::{Answer, Backend, never};
+use crate::server::{Backend, UpgradeHandler, never};
 
 const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=cat&stdin=true&stdout=true";
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Starts a cluster with one pod whose kubelet responds to upgrade requests with `switch`.
-async fn cluster(switch: Answer) -> (Cluster, Backend) {
+async fn cluster(switch: UpgradeHandler) -> (Cluster, Backend) {
     let plain = |_: &_| Response::new(Full::new(Bytes::from("answered by the kubelet")));
     let kubelet = Backend::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &["127.0.0.1"], switch, plain).await;
     let cluster = Cluster::with(|directory| {
@@ -70,7 +70,7 @@ async fn a_redirect_from_a_kubelet_on_upgrade_is_not_followed() {
     })
     .await;
     let to = format!("https://{}/exec/default/victim/c?command=id", other.address);
-    let redirect: Answer =
+    let redirect: UpgradeHandler =
         Arc::new(move |_| Response::builder().status(302).header("location", to.as_str()).body(Full::default()).ok());
     let (cluster, kubelet) = cluster(redirect).await;
     let second = "GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";

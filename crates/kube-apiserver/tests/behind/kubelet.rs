@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
-use crate::server::{Backend, Seen};
+use crate::server::{Backend, ReceivedRequest};
 
 /// The Status at the exit of every command.
 pub const SUCCESS: &str = r#"{"metadata":{},"status":"Success"}"#;
@@ -26,7 +26,7 @@ pub async fn start() -> Backend {
     Backend::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &["127.0.0.1"], Arc::new(switch), plain).await
 }
 
-fn plain(seen: &Seen) -> Response<Full<Bytes>> {
+fn plain(seen: &ReceivedRequest) -> Response<Full<Bytes>> {
     let (code, body) = match seen.path.as_str() {
         path if path.contains("/absent/") => (404, "the container is not there".to_owned()),
         path if path.starts_with("/containerLogs/") => (200, format!("log by {path}\n")),

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 
 use crate::cluster::{Cluster, TOKEN};
 use crate::kubelet;
-use crate::server::{Backend, Seen, never};
+use crate::server::{Backend, ReceivedRequest, never};
 
 /// Returns a non-loopback address of this host. No packet is sent.
 fn own_address() -> Option<IpAddr> {
@@ -21,7 +21,7 @@ fn own_address() -> Option<IpAddr> {
     (!ip.is_loopback()).then_some(ip)
 }
 
-fn serve(seen: &Seen) -> Response<Full<Bytes>> {
+fn serve(seen: &ReceivedRequest) -> Response<Full<Bytes>> {
     if seen.path == "/go" {
         return Response::builder().status(302).header("location", "/there").body(Full::default()).unwrap();
     }

@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// A received request: head and body.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ReceivedRequest {
     pub method: String,
     pub path: String,
     pub headers: HeaderMap,
@@ -27,16 +27,16 @@ pub struct Seen {
 }
 
 /// A handler of upgrade requests, whose extensions contain the connection.
-pub type Answer = Arc<dyn Fn(Request<Incoming>) -> Option<Response<Full<Bytes>>> + Send + Sync>;
+pub type UpgradeHandler = Arc<dyn Fn(Request<Incoming>) -> Option<Response<Full<Bytes>>> + Send + Sync>;
 
 /// A handler of plain HTTP requests.
-type Plain = dyn Fn(&Seen) -> Response<Full<Bytes>> + Send + Sync;
+type Plain = dyn Fn(&ReceivedRequest) -> Response<Full<Bytes>> + Send + Sync;
 
 /// A running server; it stops when dropped.
 pub struct Backend {
     pub address: SocketAddr,
     pub certificate: String,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
     _tasks: JoinSet<()>,
 }
 
@@ -46,8 +46,8 @@ impl Backend {
     pub async fn start(
         ip: IpAddr,
         names: &[&str],
-        switch: Answer,
-        plain: impl Fn(&Seen) -> Response<Full<Bytes>> + Send + Sync + 'static,
+        switch: UpgradeHandler,
+        plain: impl Fn(&ReceivedRequest) -> Response<Full<Bytes>> + Send + Sync + 'static,
     ) -> Self {
         let made = rcgen::generate_simple_self_signed(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         let made = made.unwrap();
@@ -59,7 +59,7 @@ impl Backend {
         let tls = (!names.is_empty()).then(|| TlsAcceptor::from(Arc::new(config)));
         let listener = TcpListener::bind((ip, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
+        let seen: Arc<Mutex<Vec<ReceivedRequest>>> = Arc::default();
         let serving = Serving { switch, plain: Arc::new(plain), seen: Arc::clone(&seen) };
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -82,16 +82,16 @@ impl Backend {
     }
 
     /// Returns all requests so far.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<ReceivedRequest> {
         self.seen.lock().unwrap().clone()
     }
 }
 
 #[derive(Clone)]
 struct Serving {
-    switch: Answer,
+    switch: UpgradeHandler,
     plain: Arc<Plain>,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Serving {
@@ -105,7 +105,7 @@ impl Serving {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let mut seen = Seen {
+        let mut seen = ReceivedRequest {
             method: request.method().to_string(),
             path: request.uri().path_and_query().unwrap().to_string(),
             headers: request.headers().clone(),
@@ -123,6 +123,6 @@ impl Serving {
 }
 
 /// Returns a handler that never upgrades.
-pub fn never() -> Answer {
+pub fn never() -> UpgradeHandler {
     Arc::new(|_| None)
 }

@@ -12,7 +12,7 @@ use kube_apiserver::remote::Remote;
 use kube_apiserver::server::Mode;
 
 use crate::hook::{Hook, Says};
-use crate::server::{Answer, Cluster};
+use crate::server::{ApiResponse, Cluster};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -34,7 +34,7 @@ async fn judge() -> Hook {
     .await
 }
 
-async fn as_jane(cluster: &Cluster, method: Method, path: &str) -> Answer {
+async fn as_jane(cluster: &Cluster, method: Method, path: &str) -> ApiResponse {
     let peer = Peer { user: Some(User::authenticated("jane", [])), ..Peer::default() };
     cluster.send_as(peer, method, path, "", "").await
 }

@@ -6,7 +6,7 @@ use apimachinery::{Value, json, value};
 use http::Method;
 
 use crate::conversion::{converter, route};
-use crate::server::{Answer, Cluster};
+use crate::server::{ApiResponse, Cluster};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
@@ -45,7 +45,7 @@ async fn define(cluster: &Cluster, versions: &[Value]) {
 }
 
 /// Updates the CRD's versions and waits until the new ones are served.
-async fn redefine(cluster: &Cluster, versions: &[Value], right: impl Fn(&Answer) -> bool) {
+async fn redefine(cluster: &Cluster, versions: &[Value], right: impl Fn(&ApiResponse) -> bool) {
     let patch = value!({"spec": {"versions": (versions.to_vec())}});
     cluster.merge(&format!("{DEFINITIONS}/widgets.example.com"), &patch).await.ok();
     cluster.until(&format!("{WIDGETS}/a"), right).await;
@@ -55,7 +55,7 @@ fn widget(name: &str, spec: Value) -> Value {
     value!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec})
 }
 
-async fn apply(cluster: &Cluster, manager: &str, object: &Value) -> Answer {
+async fn apply(cluster: &Cluster, manager: &str, object: &Value) -> ApiResponse {
     let name = object.str_at(&["metadata", "name"]).unwrap();
     let path = format!("{WIDGETS}/{name}?fieldManager={manager}&fieldValidation=Strict");
     cluster.send(Method::PATCH, &path, "application/apply-patch+yaml", json::to_vec(object)).await

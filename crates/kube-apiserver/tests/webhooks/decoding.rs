@@ -3,7 +3,7 @@
 use apimachinery::value;
 use http::Method;
 
-use crate::server::{Answer, Cluster};
+use crate::server::{ApiResponse, Cluster};
 
 const APPLY: &str = "application/apply-patch+yaml";
 
@@ -21,7 +21,7 @@ async fn with_widgets() -> Cluster {
     cluster
 }
 
-async fn apply(cluster: &Cluster, path: &str, mode: &str, body: &str) -> Answer {
+async fn apply(cluster: &Cluster, path: &str, mode: &str, body: &str) -> ApiResponse {
     let path = format!("{path}?fieldManager=m&fieldValidation={mode}");
     cluster.send(Method::PATCH, &path, APPLY, body.to_owned()).await
 }

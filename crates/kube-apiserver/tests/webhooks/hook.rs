@@ -95,12 +95,12 @@ impl Hook {
     }
 }
 
-type Answer = Arc<dyn Fn(&str, &Value) -> Says + Send + Sync>;
+type HookHandler = Arc<dyn Fn(&str, &Value) -> Says + Send + Sync>;
 
 async fn accept(
     listener: TcpListener,
     tls: TlsAcceptor,
-    answer: Answer,
+    answer: HookHandler,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
     connections: Arc<Mutex<usize>>,
 ) {
@@ -123,7 +123,7 @@ async fn accept(
 
 async fn serve(
     request: Request<Incoming>,
-    answer: &Answer,
+    answer: &HookHandler,
     asked: &Mutex<Vec<(String, Value)>>,
 ) -> Response<Full<Bytes>> {
     let path = request.uri().path_and_query().unwrap().to_string();

@@ -52,7 +52,7 @@ fn deployment() -> Value {
             "spec": {"containers": [{"name": "c", "image": "i"}]}}}})
 }
 
-async fn scale(cluster: &Cluster, replicas: i64) -> crate::server::Answer {
+async fn scale(cluster: &Cluster, replicas: i64) -> crate::server::ApiResponse {
     cluster.merge(&format!("{DEPLOYMENTS}/d/scale"), &value!({"spec": {"replicas": replicas}})).await
 }
 

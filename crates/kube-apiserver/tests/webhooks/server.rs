@@ -14,7 +14,7 @@ use kube_apiserver::{Config, Server, request};
 use store::Node;
 use tempfile::TempDir;
 
-pub struct Answer {
+pub struct ApiResponse {
     pub code: u16,
     pub body: Value,
     pub headers: HeaderMap,
@@ -27,7 +27,7 @@ pub struct Cluster {
     _directory: TempDir,
 }
 
-impl Answer {
+impl ApiResponse {
     /// Returns the body of a success; panics on a failure.
     pub fn ok(self) -> Value {
         assert!(self.code < 300, "{} {}", self.code, self.body);
@@ -48,7 +48,7 @@ impl Answer {
 
 /// The events of a watch.
 pub struct Lines {
-    body: Pin<Box<request::Sent>>,
+    body: Pin<Box<request::TracedBody>>,
     rest: Vec<u8>,
 }
 
@@ -106,21 +106,28 @@ impl Cluster {
     }
 
     /// Sends a request as administrator.
-    pub async fn send(&self, method: Method, path: &str, media: &str, body: impl Into<Bytes>) -> Answer {
+    pub async fn send(&self, method: Method, path: &str, media: &str, body: impl Into<Bytes>) -> ApiResponse {
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let peer = Peer { user: Some(admin), ..Peer::default() };
         self.send_as(peer, method, path, media, body).await
     }
 
     /// Sends a request with the identity of `peer`.
-    pub async fn send_as(&self, peer: Peer, method: Method, path: &str, media: &str, body: impl Into<Bytes>) -> Answer {
+    pub async fn send_as(
+        &self,
+        peer: Peer,
+        method: Method,
+        path: &str,
+        media: &str,
+        body: impl Into<Bytes>,
+    ) -> ApiResponse {
         let request = Request::builder().method(method).uri(path).header("content-type", media);
         let request = request.body(Full::new(body.into())).unwrap();
         let answer = request::serve(Arc::clone(self.server.state()), peer, request).await;
         let (head, body) = answer.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let body = json::parse(&body).unwrap_or_else(|_| Value::from(&*String::from_utf8_lossy(&body)));
-        Answer { code: head.status.as_u16(), body, headers: head.headers }
+        ApiResponse { code: head.status.as_u16(), body, headers: head.headers }
     }
 
     /// Starts a watch as administrator.
@@ -134,19 +141,19 @@ impl Cluster {
     }
 
     /// Sends a GET with an Accept header.
-    pub async fn get_as(&self, path: &str, accept: &str) -> Answer {
+    pub async fn get_as(&self, path: &str, accept: &str) -> ApiResponse {
         self.asked_as(Request::get(path).header("accept", accept), Bytes::new()).await
     }
 
     /// Sends a POST with an Accept header.
-    pub async fn post_as(&self, path: &str, accept: &str, body: &Value) -> Answer {
+    pub async fn post_as(&self, path: &str, accept: &str, body: &Value) -> ApiResponse {
         let request = Request::post(path).header("accept", accept).header("content-type", "application/json");
         self.asked_as(request, json::to_vec(body)).await
     }
 
-    async fn asked_as(&self, request: http::request::Builder, body: impl Into<Bytes>) -> Answer {
+    async fn asked_as(&self, request: http::request::Builder, body: impl Into<Bytes>) -> ApiResponse {
         let (code, headers, body) = self.exchange(request, body).await;
-        Answer { code, body: json::parse(&body).unwrap(), headers }
+        ApiResponse { code, body: json::parse(&body).unwrap(), headers }
     }
 
     /// Sends a request as administrator and returns the body.
@@ -163,24 +170,24 @@ impl Cluster {
         (head.status.as_u16(), head.headers, body.collect().await.unwrap().to_bytes())
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub async fn get(&self, path: &str) -> ApiResponse {
         self.send(Method::GET, path, "", Bytes::new()).await
     }
 
-    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub async fn post(&self, path: &str, body: &Value) -> ApiResponse {
         self.send(Method::POST, path, "application/json", json::to_vec(body)).await
     }
 
-    pub async fn merge(&self, path: &str, body: &Value) -> Answer {
+    pub async fn merge(&self, path: &str, body: &Value) -> ApiResponse {
         self.send(Method::PATCH, path, "application/merge-patch+json", json::to_vec(body)).await
     }
 
-    pub async fn delete(&self, path: &str) -> Answer {
+    pub async fn delete(&self, path: &str) -> ApiResponse {
         self.send(Method::DELETE, path, "", Bytes::new()).await
     }
 
     /// Sends requests until the response matches; waits for a cache change between attempts.
-    pub async fn until(&self, path: &str, right: impl Fn(&Answer) -> bool) -> Answer {
+    pub async fn until(&self, path: &str, right: impl Fn(&ApiResponse) -> bool) -> ApiResponse {
         let mut reached = self.server.state().cache.follow();
         let waiting = async {
             loop {

@@ -10,7 +10,7 @@ use netlink::{Cidr, Protocol};
 use sha2::{Digest, Sha256};
 
 use crate::dataplane::Settings;
-use crate::endpoints::Place;
+use crate::endpoints::EndpointAddr;
 use crate::service_state::{Backend, Forwarding, Frontend, FrontendKind, Masquerade, Scope};
 
 /// Rules by chain name.
@@ -216,7 +216,7 @@ impl<'a> Names<'a> {
         format!("KUBE-FW-{}", self.hash)
     }
 
-    fn endpoint(&self, place: &Place) -> String {
+    fn endpoint(&self, place: &EndpointAddr) -> String {
         let place = SocketAddr::from(*place).to_string();
         format!("KUBE-SEP-{}", hash(&[self.name, self.protocol, &place]))
     }
@@ -269,7 +269,7 @@ fn pods(family: Family, settings: &Settings) -> impl Iterator<Item = &Cidr> {
 }
 
 /// Returns endpoints and session affinity of a port; they are the same for all its frontends.
-fn places(frontends: &PortFrontends, scope: Scope) -> Option<(&[Place], Option<u32>)> {
+fn places(frontends: &PortFrontends, scope: Scope) -> Option<(&[EndpointAddr], Option<u32>)> {
     let ways = frontends.values().flat_map(|backend| [Some(&backend.outside), backend.inside.as_ref()]).flatten();
     let mut places = ways.filter_map(|way| match way {
         Forwarding::To { places, scope: of, affinity_seconds, .. } if *of == scope => {
@@ -305,10 +305,11 @@ fn masquerade_rule(
 }
 
 /// Formats the endpoint selection: by session affinity, otherwise at random.
-fn picking_rules(names: &Names<'_>, places: &[Place], affinity: Option<u32>) -> Vec<String> {
+fn picking_rules(names: &Names<'_>, places: &[EndpointAddr], affinity: Option<u32>) -> Vec<String> {
     let mut rules = Vec::new();
-    let way =
-        |place: &Place| (names.endpoint(place), comment(&format!("{} -> {}", names.name, SocketAddr::from(*place))));
+    let way = |place: &EndpointAddr| {
+        (names.endpoint(place), comment(&format!("{} -> {}", names.name, SocketAddr::from(*place))))
+    };
     if let Some(seconds) = affinity {
         for place in places {
             let (chain, what) = way(place);
@@ -326,7 +327,7 @@ fn picking_rules(names: &Names<'_>, places: &[Place], affinity: Option<u32>) -> 
     rules
 }
 
-fn endpoint_rules(names: &Names<'_>, place: &Place, affinity: Option<u32>) -> Vec<String> {
+fn endpoint_rules(names: &Names<'_>, place: &EndpointAddr, affinity: Option<u32>) -> Vec<String> {
     let (what, protocol) = (comment(names.name), names.protocol);
     let remember = affinity.map(|_| format!("-m recent --name {} --set ", names.endpoint(place))).unwrap_or_default();
     vec![

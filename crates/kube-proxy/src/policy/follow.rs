@@ -7,7 +7,7 @@ use std::time::Duration;
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Object, Resource};
 use client::Client;
-use client::cache::{self, Changed, Notices, Reader, Source};
+use client::cache::{self, ChangeQueue, ChangedKeys, Reader, Source};
 use controller::kinds;
 use tokio::task::{JoinError, JoinSet};
 
@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_secs(5);
 /// serve it themselves.
 pub async fn run(client: Client, node: &str, dns: &[IpAddr], gate: &Gate) -> Result<(), Error> {
     let mut watches = JoinSet::new();
-    let notices = Notices::new(NOTICES_MAX);
+    let notices = ChangeQueue::new(NOTICES_MAX);
     let all = |resource: &Resource| Source::all(client.clone(), resource.clone());
     let pods = watch(&mut watches, all(&kinds::PODS), &notices, |object| Pod::read(&object));
     let policies = watch(&mut watches, all(&NETWORK_POLICIES), &notices, |object| Policy::read(&object));
@@ -38,7 +38,7 @@ pub async fn run(client: Client, node: &str, dns: &[IpAddr], gate: &Gate) -> Res
     namespaces.synced().await?;
     let mut enforcer = Enforcer::default();
     let mut cluster = Cluster::default();
-    let mut changed = Changed::Everything;
+    let mut changed = ChangedKeys::Everything;
     loop {
         take(&mut cluster.pods, &pods, &changed);
         cluster.serve_dns(dns);
@@ -58,7 +58,7 @@ pub async fn run(client: Client, node: &str, dns: &[IpAddr], gate: &Gate) -> Res
                     "failed to write the network policy rules; pods that they select cannot start; retrying"
                 );
                 gate.refused(asked, decision.pods.keys().copied().collect());
-                tokio::time::timeout(RETRY, notices.take()).await.unwrap_or(Changed::Keys(BTreeSet::new()))
+                tokio::time::timeout(RETRY, notices.take()).await.unwrap_or(ChangedKeys::Keys(BTreeSet::new()))
             }
         };
     }
@@ -87,7 +87,7 @@ pub fn clean_up() -> Result<(), netlink::Error> {
 pub(crate) fn watch<T: PartialEq + Send + Sync + 'static>(
     watches: &mut JoinSet<()>,
     source: Source,
-    notices: &Notices,
+    notices: &ChangeQueue,
     keep: impl Fn(apimachinery::Value) -> T + Send + Sync + 'static,
 ) -> Reader<T> {
     let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), keep);
@@ -101,14 +101,14 @@ pub(crate) fn watch<T: PartialEq + Send + Sync + 'static>(
 }
 
 /// Applies the changes of a resource type; objects that condense to `None` are removed.
-fn take<T: Clone>(known: &mut BTreeMap<Key, T>, reader: &Reader<Option<T>>, changed: &Changed) {
+fn take<T: Clone>(known: &mut BTreeMap<Key, T>, reader: &Reader<Option<T>>, changed: &ChangedKeys) {
     let objects = reader.snapshot().objects;
     match changed {
-        Changed::Everything => {
+        ChangedKeys::Everything => {
             let all = objects.iter().filter_map(|entry| Some((entry.key.clone(), entry.value.clone()?)));
             *known = all.collect();
         }
-        Changed::Keys(keys) => {
+        ChangedKeys::Keys(keys) => {
             for key in keys {
                 match objects.get(key).and_then(Option::as_ref) {
                     Some(object) => known.insert(key.clone(), object.clone()),

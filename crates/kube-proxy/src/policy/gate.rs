@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use apimachinery::Key;
-use client::cache::Notices;
+use client::cache::ChangeQueue;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -50,7 +50,7 @@ enum Enforcer {
     /// There are no policies.
     Idle,
     /// The enforcer is notified of pods here.
-    Enforcing(Notices),
+    Enforcing(ChangeQueue),
 }
 
 #[derive(Default)]
@@ -106,7 +106,7 @@ impl Gate {
     }
 
     /// Reports that the enforcer has synced the policies: it is notified of pods, or has nothing to enforce.
-    pub(super) fn keep(&self, notices: Option<&Notices>) {
+    pub(super) fn keep(&self, notices: Option<&ChangeQueue>) {
         self.inner().enforcer = notices.cloned().map_or(Enforcer::Idle, Enforcer::Enforcing);
     }
 
@@ -155,7 +155,7 @@ mod tests {
     async fn pods_do_not_wait_without_policies() {
         let gate = Gate::default();
         gate.pass(&key("a"), pod("10.0.0.1")).await;
-        gate.keep(Some(&Notices::new(10)));
+        gate.keep(Some(&ChangeQueue::new(10)));
         gate.keep(None);
         gate.pass(&key("a"), pod("10.0.0.1")).await;
         assert_eq!(gate.early(&BTreeMap::new()), (0, vec![]));
@@ -163,7 +163,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pod_waits_for_rules_with_its_address() {
-        let (gate, notices) = (Gate::default(), Notices::new(10));
+        let (gate, notices) = (Gate::default(), ChangeQueue::new(10));
         gate.keep(Some(&notices));
         let (key, begun) = (key("a"), Instant::now());
         let enforce = async {
@@ -185,7 +185,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn selected_pod_does_not_start_while_the_kernel_rejects_the_rules() {
         let gate = Gate::default();
-        gate.keep(Some(&Notices::new(10)));
+        gate.keep(Some(&ChangeQueue::new(10)));
         assert!(waits(&gate, "a", "10.0.0.1").await);
         gate.refused(10, BTreeSet::from(["10.0.0.1".parse().expect("an address")]));
         assert!(waits(&gate, "a", "10.0.0.1").await);
@@ -204,7 +204,7 @@ mod tests {
         };
         let start = async {
             tokio::time::sleep(Duration::from_secs(3601)).await;
-            gate.keep(Some(&Notices::new(10)));
+            gate.keep(Some(&ChangeQueue::new(10)));
             let (asked, early) = gate.early(&BTreeMap::new());
             assert_eq!(early.len(), 2, "they are not forgotten while they wait");
             gate.enforced(asked);
@@ -217,7 +217,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn reported_address_is_used_until_shown_or_reused() {
         let gate = Gate::default();
-        gate.keep(Some(&Notices::new(10)));
+        gate.keep(Some(&ChangeQueue::new(10)));
         gate.ask(&key("a"), pod("10.0.0.1"));
         gate.ask(&key("b"), pod("10.0.0.2"));
         let early = |shown: &BTreeMap<Key, Pod>| gate.early(shown).1;

@@ -40,14 +40,14 @@ pub struct Policy {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     /// `None` allows all peers.
-    pub peers: Option<Vec<Who>>,
+    pub peers: Option<Vec<Peer>>,
     /// `None` allows all ports.
     pub ports: Option<Vec<PortWish>>,
 }
 
 /// A `NetworkPolicyPeer`.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Who {
+pub enum Peer {
     /// An `ipBlock`.
     Block {
         block: Cidr,
@@ -142,7 +142,7 @@ impl Rule {
         // An empty list means the same as an absent one.
         let some = |field: &str| Some(list(value.get(field))).filter(|list| !list.is_empty());
         let peers = match some(side) {
-            Some(peers) => Some(peers.iter().map(Who::read).collect::<Option<Vec<_>>>()?),
+            Some(peers) => Some(peers.iter().map(Peer::read).collect::<Option<Vec<_>>>()?),
             None => None,
         };
         let ports = match some("ports") {
@@ -153,7 +153,7 @@ impl Rule {
     }
 }
 
-impl Who {
+impl Peer {
     fn read(value: &Value) -> Option<Self> {
         if let Some(block) = value.get("ipBlock").filter(|block| !block.is_null()) {
             let except = list(block.get("except")).iter().filter_map(Value::as_str);

@@ -12,8 +12,8 @@
 use std::collections::BTreeSet;
 
 use netlink::nft::{
-    Batch, CT_STATE, ChainKind, Compare, Element, Expression, Family, Field, Held, Holds, Hook, Key, META_L4PROTO, Reg,
-    Set, Table, Verdict,
+    Batch, CT_STATE, ChainKind, Compare, Element, Expression, Family, Field, Hook, Key, META_L4PROTO, MapValue, Reg,
+    Set, Table, ValueType, Verdict,
 };
 use pod_network::pod_rules::{destination, source};
 
@@ -126,12 +126,12 @@ fn base(table: &mut Table<'_>, family: Family, ground: &ExistingTable, decision:
         ExistingTable::New => {
             table.replace();
             let set = |name, key, holds, ranges| Set { name, key, holds, ranges, dynamic: false };
-            table.set(&set(LAYOUT, vec![Field::Port], Holds::Nothing, false));
-            table.set(&set(PEERS, vec![Field::Number, family.address()], Holds::Nothing, true));
+            table.set(&set(LAYOUT, vec![Field::Port], ValueType::Nothing, false));
+            table.set(&set(PEERS, vec![Field::Number, family.address()], ValueType::Nothing, true));
             for name in [INGRESS, EGRESS] {
-                table.set(&set(name, vec![family.address()], Holds::Verdicts, false));
+                table.set(&set(name, vec![family.address()], ValueType::Verdicts, false));
             }
-            table.set(&set(DNS, vec![family.address()], Holds::Nothing, false));
+            table.set(&set(DNS, vec![family.address()], ValueType::Nothing, false));
         }
     }
     let dns = decision.dns.iter().filter(|ip| Family::of(**ip) == family);
@@ -184,7 +184,7 @@ fn apply(table: &mut Table<'_>, family: Family, change: &Change) {
     for (map, direction) in [(INGRESS, Direction::Ingress), (EGRESS, Direction::Egress)] {
         let elements = |list: &[(Direction, std::net::IpAddr, u32)]| -> Vec<Element> {
             let own = list.iter().filter(|(side, ip, _)| *side == direction && Family::of(*ip) == family);
-            let jump = |number: u32| Held::Verdict(Verdict::Jump(name(number)));
+            let jump = |number: u32| MapValue::Verdict(Verdict::Jump(name(number)));
             own.map(|(_, ip, number)| Element::entry(Key::new().ip(*ip), jump(*number))).collect()
         };
         table.delete_elements(map, &elements(&change.pods.gone)).add_elements(map, &elements(&change.pods.new));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use crate::endpoints::Place;
+use crate::endpoints::EndpointAddr;
 
 /// Maximum clients with session affinity; further clients get none.
 const CLIENTS_MAX: usize = 10_000;
@@ -15,7 +15,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct Balance {
     turn: usize,
-    stuck: BTreeMap<IpAddr, (Place, Instant)>,
+    stuck: BTreeMap<IpAddr, (EndpointAddr, Instant)>,
     /// Time of the last removal of expired clients.
     swept: Option<Instant>,
 }
@@ -24,11 +24,11 @@ impl Balance {
     /// Selects an endpoint for a client; `None` if there are no endpoints.
     pub fn pick(
         &mut self,
-        places: &[Place],
+        places: &[EndpointAddr],
         affinity_seconds: Option<u32>,
         client: IpAddr,
         now: Instant,
-    ) -> Option<Place> {
+    ) -> Option<EndpointAddr> {
         let kept = affinity_seconds.map(|seconds| Duration::from_secs(seconds.into()));
         if let (Some(kept), Some((place, seen))) = (kept, self.stuck.get_mut(&client))
             && now.saturating_duration_since(*seen) < kept
@@ -62,7 +62,7 @@ impl Balance {
 mod tests {
     use super::*;
 
-    fn place(last: u8) -> Place {
+    fn place(last: u8) -> EndpointAddr {
         (IpAddr::from([10, 0, 0, last]), 80)
     }
 
@@ -71,11 +71,11 @@ mod tests {
         let (all, now) = ([place(1), place(2), place(3)], Instant::now());
         let [one, two] = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
         let mut balance = Balance::default();
-        let turns: Vec<Place> = (0..4).filter_map(|_| balance.pick(&all, None, one, now)).collect();
+        let turns: Vec<EndpointAddr> = (0..4).filter_map(|_| balance.pick(&all, None, one, now)).collect();
         assert_eq!(turns, [place(1), place(2), place(3), place(1)]);
         assert_eq!(balance.pick(&[], None, one, now), None);
         let mut sticky = Balance::default();
-        let mut pick = |places: &[Place], client, after| {
+        let mut pick = |places: &[EndpointAddr], client, after| {
             sticky.pick(places, Some(60), client, now + Duration::from_secs(after)).unwrap()
         };
         assert_eq!([pick(&all, one, 0), pick(&all, two, 0), pick(&all, one, 50)], [place(1), place(2), place(1)]);

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::dataplane::Settings;
-use crate::endpoints::Place;
+use crate::endpoints::EndpointAddr;
 use crate::service_state::{Backend, Forwarding, Frontend, FrontendKind};
 
 use super::balance::Balance;
@@ -61,7 +61,7 @@ impl Front {
     }
 
     /// Selects an endpoint for a client; `None` if the client is not allowed or no endpoint is available.
-    fn pick(&self, client: IpAddr) -> Option<Place> {
+    fn pick(&self, client: IpAddr) -> Option<EndpointAddr> {
         let backend = self.backend.read().unwrap_or_else(PoisonError::into_inner);
         if !backend.allowed.is_empty() && !backend.allowed.iter().any(|range| range.contains(client)) {
             return None;
@@ -81,7 +81,7 @@ impl Front {
             || settings.pods.iter().any(|pods| pods.contains(client))
     }
 
-    fn is_endpoint(&self, place: Place) -> bool {
+    fn is_endpoint(&self, place: EndpointAddr) -> bool {
         self.backend.read().unwrap_or_else(PoisonError::into_inner).places().contains(&place)
     }
 
@@ -138,7 +138,7 @@ async fn reach(front: &Front, client: IpAddr) -> Option<TcpStream> {
 
 /// A UDP client with its endpoint.
 struct Client {
-    place: Place,
+    place: EndpointAddr,
     socket: Arc<UdpSocket>,
 }
 

@@ -8,7 +8,7 @@ use kube_proxy::config::Mode;
 use kube_proxy::dataplane::{Engine, Settings};
 use kube_proxy::{Changes, Node, Rules};
 use netlink::Cidr;
-use pod_network::Routed;
+use pod_network::RoutedNetwork;
 use pod_network::routed::Config;
 use tokio::sync::mpsc as tasks;
 
@@ -41,7 +41,8 @@ impl Fixture {
     pub fn new(mode: Mode) -> Self {
         let world = World::new();
         let state = tempfile::tempdir().unwrap();
-        let network = Routed::new(Config { pod_cidrs: Cidr::parse_list(PODS).unwrap(), ..Config::new(state.path()) });
+        let network =
+            RoutedNetwork::new(Config { pod_cidrs: Cidr::parse_list(PODS).unwrap(), ..Config::new(state.path()) });
         let pods: Vec<Namespace> = (0..3).map(|_| Namespace::new()).collect();
         for (number, pod) in pods.iter().enumerate() {
             world.node.enter(|| network.add(&pod.path, &number.to_string(), "eth0", &[])).unwrap();

@@ -7,7 +7,7 @@ use kube_proxy::config::Mode;
 use kube_proxy::policy::follow::Enforcer;
 use netlink::{Cidr, Protocol};
 use pod_network::routed::Config;
-use pod_network::{PortMapping, Routed};
+use pod_network::{PortMapping, RoutedNetwork};
 
 use crate::fixture::{Fixture, plain};
 use crate::policies::{enforce, rows};
@@ -96,7 +96,7 @@ fn nft_lists_the_rules_of_services_policies_and_pods() {
     };
     let pod = Namespace::new();
     let ports = [PortMapping { protocol: Protocol::Tcp, host_port: 8000, container_port: 80, host_ip: None }];
-    let network = Routed::new(config);
+    let network = RoutedNetwork::new(config);
     fixture.world.node.enter(|| network.add(&pod.path, "with-a-host-port", "eth0", &ports)).unwrap();
     let ruleset = list(&fixture.world.node, "ruleset");
     assert!(ruleset.contains("table ip other-pods {") && ruleset.contains(". 8000 : 10.244.9."), "{ruleset}");

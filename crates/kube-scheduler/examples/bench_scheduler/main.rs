@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use apimachinery::{Key, Resource, Value, value};
-use client::cache::{self, Notices, Reader, Source};
+use client::cache::{self, ChangeQueue, Reader, Source};
 use client::{Client, Target, WriteOptions};
 use controller::kinds;
 use controller_runtime::Caches;
@@ -89,7 +89,7 @@ async fn bound(name: &str, nodes: usize, pods: usize, spec: &Value, others: Vec<
     create(&client, &kinds::PRIORITY_CLASSES, std::iter::once(class)).await;
     create(&client, &kinds::PODS, others.into_iter()).await;
     create(&client, &kinds::PODS, (0..pods).map(|number| pod("pod", number, spec))).await;
-    let measured = Measured::begin(&client).await;
+    let measured = BenchRun::begin(&client).await;
     let _scheduler = schedule(&client);
     measured.end(&format!("{name}, {pods} pods on {nodes} nodes"), pods).await;
 }
@@ -106,24 +106,24 @@ async fn deployment(nodes: u32, replicas: usize) {
     let object = value!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "default"},
         "spec": {"replicas": (i64::try_from(replicas).expect("few")), "selector": {"matchLabels": {"app": "web"}}, "template": template}});
-    let measured = Measured::begin(&client).await;
+    let measured = BenchRun::begin(&client).await;
     cluster.create(&kinds::DEPLOYMENTS, &object).await;
     measured.end(&format!("a Deployment of {replicas} pods created and bound on {nodes} hollow nodes"), replicas).await;
 }
 
 /// Counts pods that are bound, as a watch shows them, and the API requests.
-struct Measured {
+struct BenchRun {
     client: Client,
     requests: BTreeMap<String, u64>,
     number: Arc<AtomicUsize>,
     changed: Arc<Notify>,
-    _notices: Notices,
+    _notices: ChangeQueue,
     _pods: Reader<Value>,
     _watch: JoinSet<()>,
     start: Instant,
 }
 
-impl Measured {
+impl BenchRun {
     async fn begin(client: &Client) -> Self {
         let (number, changed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
         let source = Source::all(client.clone(), kinds::PODS.clone());
@@ -131,7 +131,7 @@ impl Measured {
         let mut watch = JoinSet::new();
         watch.spawn(reflector.run());
         pods.synced().await.expect("the server lives");
-        let notices = Notices::new(NOTICES_MAX);
+        let notices = ChangeQueue::new(NOTICES_MAX);
         let (counted, tell) = (Arc::clone(&number), Arc::clone(&changed));
         let has_node = |pod: &Value| pod.str_at(&["spec", "nodeName"]).is_some_and(|name| !name.is_empty());
         pods.subscribe(&notices, move |change, _| {

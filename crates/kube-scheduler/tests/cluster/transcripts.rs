@@ -28,7 +28,7 @@ use crate::extenders::Extender;
 
 /// Response of an extender.
 #[derive(Clone)]
-enum Answer {
+enum ExtenderResponse {
     Fixed(u16, Value),
     Keep(String),
     Bind,
@@ -37,7 +37,7 @@ enum Answer {
 struct Stage {
     cluster: Cluster,
     server: Extender,
-    answers: Arc<Mutex<BTreeMap<String, Answer>>>,
+    answers: Arc<Mutex<BTreeMap<String, ExtenderResponse>>>,
     running: Option<Running>,
     out: String,
 }
@@ -51,11 +51,11 @@ impl Stage {
         let class = value!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"},
             "value": 1000});
         cluster.create(&kinds::PRIORITY_CLASSES, class).await;
-        let answers: Arc<Mutex<BTreeMap<String, Answer>>> = Arc::default();
+        let answers: Arc<Mutex<BTreeMap<String, ExtenderResponse>>> = Arc::default();
         let (known, client) = (Arc::clone(&answers), cluster.admin());
         let server = Extender::start(move |path, args| {
             let answer = known.lock().unwrap().get(path).cloned();
-            say(&client, answer.unwrap_or(Answer::Fixed(404, Value::Null)), args)
+            say(&client, answer.unwrap_or(ExtenderResponse::Fixed(404, Value::Null)), args)
         });
         Self { cluster, server: server.await, answers, running: None, out: String::new() }
     }
@@ -71,10 +71,10 @@ impl Stage {
             "scheduler" => self.schedule(&line["scheduler ".len()..]),
             "answer" => {
                 let answer = match (rest.parse::<u16>(), rest.split_once(' ')) {
-                    (Ok(code), _) => Answer::Fixed(code, Value::Null),
-                    (_, Some(("keep", node))) => Answer::Keep(node.to_owned()),
-                    _ if rest == "bind" => Answer::Bind,
-                    _ => Answer::Fixed(200, yaml::parse(rest).unwrap()),
+                    (Ok(code), _) => ExtenderResponse::Fixed(code, Value::Null),
+                    (_, Some(("keep", node))) => ExtenderResponse::Keep(node.to_owned()),
+                    _ if rest == "bind" => ExtenderResponse::Bind,
+                    _ => ExtenderResponse::Fixed(200, yaml::parse(rest).unwrap()),
                 };
                 self.answers.lock().unwrap().insert(name.to_owned(), answer);
             }
@@ -143,11 +143,11 @@ impl Stage {
 }
 
 /// Computes the response to a request; binds the pod if configured.
-fn say(client: &Client, answer: Answer, args: &Value) -> (u16, Value) {
+fn say(client: &Client, answer: ExtenderResponse, args: &Value) -> (u16, Value) {
     let text = |field: &str| args.str_at(&[field]).unwrap_or_default();
     match answer {
-        Answer::Fixed(code, value) => (code, value),
-        Answer::Keep(node) => {
+        ExtenderResponse::Fixed(code, value) => (code, value),
+        ExtenderResponse::Keep(node) => {
             let victims = |map: &str| args.at(&[map, node.as_str()]).filter(|it| !it.is_null());
             let all = victims("NodeNameToVictims").or_else(|| victims("NodeNameToMetaVictims")).unwrap();
             let uid =
@@ -157,7 +157,7 @@ fn say(client: &Client, answer: Answer, args: &Value) -> (u16, Value) {
             kept.insert(node.as_str(), value!({"Pods": (pods.collect::<Vec<_>>())}));
             (200, value!({"NodeNameToMetaVictims": kept}))
         }
-        Answer::Bind => {
+        ExtenderResponse::Bind => {
             let key = Key::new(text("PodNamespace"), text("PodName"));
             let target = Target::named(&kinds::PODS, key.namespace.clone(), key.name.clone()).subresource("binding");
             let binding = value!({"apiVersion": "v1", "kind": "Binding",

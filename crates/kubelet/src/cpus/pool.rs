@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::field_rules::quantity;
 
-use crate::admission::Refusal;
+use crate::admission::Rejection;
 use crate::pod::{Container, Pod, Role};
 use crate::resources;
 use crate::topology::{Hint, Hints, Nodes, Provider};
@@ -179,7 +179,7 @@ impl Provider for Pool {
         if count == 0 { Hints::new() } else { self.hints_for(count, &BTreeSet::new()) }
     }
 
-    fn allocate(&mut self, pod: Pod<'_>, container: Container<'_>, near: Option<Nodes>) -> Result<(), Refusal> {
+    fn allocate(&mut self, pod: Pod<'_>, container: Container<'_>, near: Option<Nodes>) -> Result<(), Rejection> {
         let Some(count) = exclusive(pod, container) else { return Ok(()) };
         let key = (pod.uid().to_owned(), container.name().to_owned());
         if self.given.contains_key(&key) {
@@ -200,12 +200,12 @@ fn fixed(nodes: impl Iterator<Item = u32>) -> Hints {
     Hints::from([("cpu".to_owned(), Some(vec![hint]))])
 }
 
-fn refusal(requested: usize, available: usize) -> Refusal {
+fn refusal(requested: usize, available: usize) -> Rejection {
     let message = format!(
         "Pod was rejected: Allocate failed due to not enough cpus available to satisfy request: requested={requested}, \
          available={available}, which is unexpected"
     );
-    Refusal { reason: "UnexpectedAdmissionError".to_owned(), message }
+    Rejection { reason: "UnexpectedAdmissionError".to_owned(), message }
 }
 
 /// Formats CPUs as the kernel's list format: `0-3,8`.
@@ -256,7 +256,7 @@ mod tests {
             {"name": "c", "resources": {"requests": (amounts.clone()), "limits": amounts}}]}})
     }
 
-    fn admit(pool: &mut Pool, pod: &Value, near: Option<Nodes>) -> Result<(), Refusal> {
+    fn admit(pool: &mut Pool, pod: &Value, near: Option<Nodes>) -> Result<(), Rejection> {
         let pod = Pod(pod);
         pod.app_containers().try_for_each(|container| pool.allocate(pod, container, near))
     }

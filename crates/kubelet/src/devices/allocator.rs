@@ -6,7 +6,7 @@ use api::field_rules::quantity;
 use apimachinery::Object;
 use node_api::devices::ContainerAllocateResponse;
 
-use crate::admission::Refusal;
+use crate::admission::Rejection;
 use crate::pod::{Container, Pod, Role};
 use crate::topology::{Hint, Hints, Nodes, Provider};
 
@@ -20,7 +20,7 @@ pub struct Counts {
 
 /// Devices of one resource that are allocated to a container.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Given {
+pub struct DeviceAllocation {
     /// UID of the pod.
     pub uid: String,
     pub container: String,
@@ -40,19 +40,19 @@ pub struct Device {
 
 /// All devices of the node and their allocations.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub struct DeviceAllocator {
     /// Devices by resource and ID.
     devices: BTreeMap<String, BTreeMap<String, Device>>,
-    given: Vec<Given>,
+    given: Vec<DeviceAllocation>,
 }
 
-impl Ledger {
+impl DeviceAllocator {
     /// Creates a ledger with the allocations of a checkpoint and without devices.
-    pub fn new(given: Vec<Given>) -> Self {
+    pub fn new(given: Vec<DeviceAllocation>) -> Self {
         Self { devices: BTreeMap::new(), given }
     }
 
-    pub fn given(&self) -> &[Given] {
+    pub fn given(&self) -> &[DeviceAllocation] {
         &self.given
     }
 
@@ -92,8 +92,8 @@ impl Ledger {
     }
 
     /// Stores the plugin's Allocate response in the allocation.
-    pub fn answered(&mut self, asked: &Given, answer: ContainerAllocateResponse) {
-        let same = |given: &&mut Given| {
+    pub fn answered(&mut self, asked: &DeviceAllocation, answer: ContainerAllocateResponse) {
+        let same = |given: &&mut DeviceAllocation| {
             given.uid == asked.uid && given.container == asked.container && given.resource == asked.resource
         };
         if let Some(given) = self.given.iter_mut().find(same) {
@@ -102,7 +102,7 @@ impl Ledger {
     }
 
     fn has(&self, pod: Pod<'_>, container: Container<'_>, resource: &str) -> bool {
-        let own = |given: &Given| given.uid == pod.uid() && given.container == container.name();
+        let own = |given: &DeviceAllocation| given.uid == pod.uid() && given.container == container.name();
         self.given.iter().any(|given| own(given) && given.resource == resource)
     }
 
@@ -142,7 +142,7 @@ impl Ledger {
         count: usize,
         again: &BTreeSet<String>,
         near: Option<Nodes>,
-    ) -> Result<BTreeSet<String>, Refusal> {
+    ) -> Result<BTreeSet<String>, Rejection> {
         let mut free = self.free(resource);
         // Devices near the preferred NUMA nodes come first, then devices without topology information.
         free.sort_by_key(|(_, device)| match (near, device.nodes) {
@@ -157,7 +157,7 @@ impl Ledger {
                  Requested: {count}, Available: {}, which is unexpected",
                 available.len()
             );
-            return Err(Refusal { reason: "UnexpectedAdmissionError".to_owned(), message });
+            return Err(Rejection { reason: "UnexpectedAdmissionError".to_owned(), message });
         }
         Ok(available.into_iter().take(count).cloned().collect())
     }
@@ -189,7 +189,7 @@ impl Ledger {
     }
 }
 
-impl Provider for Ledger {
+impl Provider for DeviceAllocator {
     fn hints(&self, pod: Pod<'_>, container: Container<'_>) -> Hints {
         let hints = |(resource, count): (String, usize)| {
             let hints = self.hints_for(&resource, count, &self.reusable(pod, &resource));
@@ -226,14 +226,14 @@ impl Provider for Ledger {
         lasting.into_iter().map(hints).collect()
     }
 
-    fn allocate(&mut self, pod: Pod<'_>, container: Container<'_>, near: Option<Nodes>) -> Result<(), Refusal> {
+    fn allocate(&mut self, pod: Pod<'_>, container: Container<'_>, near: Option<Nodes>) -> Result<(), Rejection> {
         for (resource, count) in self.wishes(container) {
             if self.has(pod, container, &resource) {
                 continue;
             }
             let ids = self.choose(&resource, count, &self.reusable(pod, &resource), near)?;
             let (uid, name) = (pod.uid().to_owned(), container.name().to_owned());
-            self.given.push(Given { uid, container: name, resource, ids, answer: None });
+            self.given.push(DeviceAllocation { uid, container: name, resource, ids, answer: None });
         }
         Ok(())
     }
@@ -251,8 +251,8 @@ mod tests {
             "containers": [(container("c", app))]}})
     }
 
-    fn ledger() -> Ledger {
-        let mut ledger = Ledger::default();
+    fn ledger() -> DeviceAllocator {
+        let mut ledger = DeviceAllocator::default();
         let devices = [("a", true), ("b", true), ("c", true), ("d", false)];
         let device = |(id, healthy): (&str, bool)| (id.to_owned(), Device { healthy, nodes: None });
         ledger.set("example.com/d", devices.map(device).into());
@@ -260,7 +260,7 @@ mod tests {
     }
 
     /// Allocates devices to all containers of a pod or to none. Returns whether any were allocated.
-    fn admit(ledger: &mut Ledger, pod: &Value) -> Result<bool, Refusal> {
+    fn admit(ledger: &mut DeviceAllocator, pod: &Value) -> Result<bool, Rejection> {
         let (before, pod) = (ledger.clone(), Pod(pod));
         let mut containers = pod.init_containers().chain(pod.app_containers());
         let outcome = containers.try_for_each(|container| ledger.allocate(pod, container, None));
@@ -270,12 +270,12 @@ mod tests {
 
     #[test]
     fn devices_are_allocated_from_the_preferred_numa_nodes() {
-        let mut ledger = Ledger::default();
+        let mut ledger = DeviceAllocator::default();
         let device = |(id, node): (&str, Option<u32>)| {
             (id.to_owned(), Device { healthy: true, nodes: node.map(|node| Nodes::of([node])) })
         };
         ledger.set("example.com/d", [("a", Some(0)), ("b", Some(1)), ("c", Some(1)), ("d", None)].map(device).into());
-        let check = |ledger: &Ledger, count: i64, expect: &[(u32, bool)]| {
+        let check = |ledger: &DeviceAllocator, count: i64, expect: &[(u32, bool)]| {
             let pod = pod("new", 0, count);
             let hints = ledger.hints(Pod(&pod), Pod(&pod).app_containers().next().unwrap());
             let found =
@@ -294,8 +294,8 @@ mod tests {
         check(&ledger, 1, &[(1, true), (2, false)]);
     }
 
-    fn shown(ledger: &Ledger) -> Vec<String> {
-        let ids = |given: &Given| given.ids.iter().cloned().collect::<Vec<_>>().join("+");
+    fn shown(ledger: &DeviceAllocator) -> Vec<String> {
+        let ids = |given: &DeviceAllocation| given.ids.iter().cloned().collect::<Vec<_>>().join("+");
         ledger.given().iter().map(|given| format!("{} {} {}", given.uid, given.container, ids(given))).collect()
     }
 

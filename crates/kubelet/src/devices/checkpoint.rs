@@ -9,13 +9,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use prost::Message;
 
-use super::allocator::Given;
+use super::allocator::DeviceAllocation;
 use crate::checkpoint;
 
 const FILE: &str = "kubelet_internal_checkpoint";
 
 /// Reads the checkpoint; an unreadable checkpoint contains no allocations.
-pub fn read(dir: &Path) -> Vec<Given> {
+pub fn read(dir: &Path) -> Vec<DeviceAllocation> {
     let Ok(text) = fs::read(dir.join(FILE)) else { return Vec::new() };
     match json::parse(&text) {
         Ok(list) => list.as_array().unwrap_or_default().iter().filter_map(entry).collect(),
@@ -27,22 +27,22 @@ pub fn read(dir: &Path) -> Vec<Given> {
 }
 
 /// Replaces the checkpoint atomically.
-pub fn write(dir: &Path, given: &[Given]) -> io::Result<()> {
+pub fn write(dir: &Path, given: &[DeviceAllocation]) -> io::Result<()> {
     checkpoint::write(dir, FILE, &Value::Array(given.iter().map(shown).collect()))
 }
 
-fn shown(given: &Given) -> Value {
+fn shown(given: &DeviceAllocation) -> Value {
     let ids: Vec<Value> = given.ids.iter().map(|id| Value::from(id.as_str())).collect();
     let answer = given.answer.as_ref().map(|answer| STANDARD.encode(answer.encode_to_vec()));
     value!({"podUID": (given.uid.as_str()), "containerName": (given.container.as_str()),
         "resourceName": (given.resource.as_str()), "deviceIDs": ids, "allocResp": (answer.unwrap_or_default())})
 }
 
-fn entry(value: &Value) -> Option<Given> {
+fn entry(value: &Value) -> Option<DeviceAllocation> {
     let text = |field: &str| value.str_at(&[field]).map(str::to_owned);
     let ids = value["deviceIDs"].as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     let answer = text("allocResp").filter(|text| !text.is_empty()).and_then(|text| STANDARD.decode(text).ok());
-    Some(Given {
+    Some(DeviceAllocation {
         uid: text("podUID")?,
         container: text("containerName")?,
         resource: text("resourceName")?,
@@ -65,7 +65,7 @@ mod tests {
             envs: [("A".to_owned(), "b".to_owned())].into(),
             ..Default::default()
         };
-        let given = |answer| Given {
+        let given = |answer| DeviceAllocation {
             uid: "u".into(),
             container: "c".into(),
             resource: "example.com/d".into(),

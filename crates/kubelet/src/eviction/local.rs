@@ -8,22 +8,22 @@ use apimachinery::quantity::Quantity;
 
 use crate::pod::Pod;
 use crate::resources;
-use crate::usage::Taken;
+use crate::usage::DiskUsage;
 
 /// Disk usage of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct PodDiskUsage {
     /// emptyDir volumes by name.
-    pub volumes: BTreeMap<String, Taken>,
+    pub volumes: BTreeMap<String, DiskUsage>,
     /// Writable layers and logs of containers by name.
-    pub containers: BTreeMap<String, Taken>,
+    pub containers: BTreeMap<String, DiskUsage>,
     /// Kubelet files that containers can write: the hosts file and the termination logs.
-    pub own: Taken,
+    pub own: DiskUsage,
 }
 
-impl Written {
+impl PodDiskUsage {
     /// Returns the total disk usage; excludes emptyDir volumes in memory.
-    pub fn total(&self, pod: Pod<'_>) -> Taken {
+    pub fn total(&self, pod: Pod<'_>) -> DiskUsage {
         let in_memory = |name: &str| {
             let found = pod.list("volumes").iter().find(|volume| volume.str_at(&["name"]) == Some(name));
             found.is_some_and(|volume| volume.str_at(&["emptyDir", "medium"]) == Some("Memory"))
@@ -48,7 +48,7 @@ pub fn is_limited(pod: Pod<'_>) -> bool {
 }
 
 /// Returns upstream's eviction message if a pod exceeds a limit.
-pub fn excess(pod: Pod<'_>, written: &Written) -> Option<String> {
+pub fn excess(pod: Pod<'_>, written: &PodDiskUsage) -> Option<String> {
     let volumes = pod.list("volumes").iter().filter_map(|volume| {
         let (name, limit) = (volume.str_at(&["name"])?, size_limit(volume)?);
         let used = written.volumes.get(name).copied().unwrap_or_default().bytes;
@@ -90,10 +90,10 @@ mod tests {
 
     use super::*;
 
-    fn written(volume: u64, a: u64, b: u64) -> Written {
-        let of = |name: &str, kib: u64| (name.to_owned(), Taken { bytes: kib << 10, inodes: 1 });
-        let own = Taken::default();
-        Written {
+    fn written(volume: u64, a: u64, b: u64) -> PodDiskUsage {
+        let of = |name: &str, kib: u64| (name.to_owned(), DiskUsage { bytes: kib << 10, inodes: 1 });
+        let own = DiskUsage::default();
+        PodDiskUsage {
             volumes: BTreeMap::from([of("v", volume)]),
             containers: BTreeMap::from([of("a", a), of("b", b)]),
             own,
@@ -121,8 +121,8 @@ mod tests {
     fn hosts_file_counts_towards_ephemeral_storage() {
         let limits = value!({"limits": {"ephemeral-storage": "4Ki"}});
         let pod = value!({"spec": {"containers": [{"name": "a", "resources": limits}]}});
-        let own = Taken { bytes: 8 << 10, inodes: 1 };
-        let message = excess(Pod(&pod), &Written { own, ..written(0, 0, 0) });
+        let own = DiskUsage { bytes: 8 << 10, inodes: 1 };
+        let message = excess(Pod(&pod), &PodDiskUsage { own, ..written(0, 0, 0) });
         assert_eq!(
             message.as_deref(),
             Some("Pod ephemeral local storage usage exceeds the total limit of containers 4Ki. ")

@@ -12,7 +12,7 @@ use crate::usage::Disk;
 
 /// An unused image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Unused {
+struct UnusedImage {
     id: String,
     bytes: u64,
     /// Time since the image was last seen in use.
@@ -31,14 +31,14 @@ pub async fn collect(context: &Context, unused: &mut BTreeMap<String, Instant>, 
         .into_iter()
         .flat_map(|container| [container.image_id, container.image_ref, container.image.unwrap_or_default().image])
         .collect();
-    let mut candidates: Vec<Unused> = Vec::new();
+    let mut candidates: Vec<UnusedImage> = Vec::new();
     for image in images.into_inner().images {
         let names = image.repo_digests.iter().chain(&image.repo_tags).chain([&image.id]);
         if image.pinned || names.into_iter().any(|name| used.contains(name)) {
             continue;
         }
         let since = unused.entry(image.id.clone()).or_insert_with(Instant::now);
-        candidates.push(Unused { id: image.id, bytes: image.size, age: since.elapsed() });
+        candidates.push(UnusedImage { id: image.id, bytes: image.size, age: since.elapsed() });
     }
     unused.retain(|id, _| candidates.iter().any(|image| image.id == *id));
     for image in plan(&context.config, candidates, Disk::of(&context.config.root_dir), pressing) {
@@ -51,7 +51,7 @@ pub async fn collect(context: &Context, unused: &mut BTreeMap<String, Instant>, 
 }
 
 /// Returns the images to remove, the longest unused first.
-fn plan(config: &Config, mut candidates: Vec<Unused>, disk: Disk, pressing: bool) -> Vec<Unused> {
+fn plan(config: &Config, mut candidates: Vec<UnusedImage>, disk: Disk, pressing: bool) -> Vec<UnusedImage> {
     candidates.sort_by_key(|image| std::cmp::Reverse(image.age));
     let taken = disk.capacity - disk.available;
     let full = u128::from(taken) * 100 >= u128::from(disk.capacity.max(1)) * u128::from(config.image_gc_high);
@@ -82,7 +82,7 @@ mod tests {
         let check = |percent: u64, max_age: u64, pressing: bool, expect: &[&str]| {
             let mut config = Config::new("n");
             config.image_gc_max_age = Duration::from_secs(max_age);
-            let image = |id: &str, age| Unused { id: id.to_owned(), bytes: 5, age: Duration::from_secs(age) };
+            let image = |id: &str, age| UnusedImage { id: id.to_owned(), bytes: 5, age: Duration::from_secs(age) };
             let candidates = vec![image("new", 60), image("old", 1000), image("older", 2000)];
             let disk = Disk { capacity: 100, available: 100 - percent, ..Disk::default() };
             let found: Vec<String> =

@@ -13,7 +13,7 @@ use apimachinery::{Value, json, value};
 use node_api::cri::v1;
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::verification::{self, Access, Known, Record, SecretUse, Verdict, Verification};
+use super::verification::{self, Access, Decision, ImageOrigin, Record, SecretUse, Verification};
 use crate::blocking;
 use crate::plugins::sha256_hex;
 
@@ -47,13 +47,13 @@ impl Pulls {
             }
         };
         let known = match &record {
-            Some(record) => Known::Pulled(record),
-            None if state.contains_key(image) || self.intent(image).exists() => Known::Pulling,
-            None => Known::Preloaded,
+            Some(record) => ImageOrigin::Pulled(record),
+            None if state.contains_key(image) || self.intent(image).exists() => ImageOrigin::Pulling,
+            None => ImageOrigin::Preloaded,
         };
         match self.rules.verdict(image, known, secrets) {
-            Verdict::Allowed => true,
-            Verdict::AllowedBy(secret) => {
+            Decision::Allowed => true,
+            Decision::AllowedBy(secret) => {
                 // If the record cannot be written, the next check only repeats this decision.
                 let written = blocking::in_place(|| self.write(&state, image, reference, Some(Some(secret))));
                 if let Err(error) = written {
@@ -61,7 +61,7 @@ impl Pulls {
                 }
                 true
             }
-            Verdict::MustPull => false,
+            Decision::MustPull => false,
         }
     }
 

@@ -15,20 +15,20 @@ pub enum Verification {
     #[default]
     UnlessPreloaded,
     /// `NeverVerifyAllowlistedImages`: verifies images that match no entry of the allowlist.
-    UnlessListed(Vec<Listed>),
+    UnlessListed(Vec<AllowlistEntry>),
     /// `AlwaysVerify`.
     Always,
 }
 
 /// An entry of `preloadedImagesVerificationAllowlist`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listed {
+pub enum AllowlistEntry {
     Repository(String),
     /// All repositories with this prefix, which ends with `/`.
     Prefix(String),
 }
 
-impl Listed {
+impl AllowlistEntry {
     /// Parses an entry: `registry/path` or `registry/path/*`.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (rest, is_prefix) = text.strip_suffix('*').map_or((text, false), |rest| (rest, true));
@@ -87,7 +87,7 @@ pub type Record = BTreeMap<String, Access>;
 
 /// Knowledge about the origin of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known<'a> {
+pub enum ImageOrigin<'a> {
     /// The kubelet has no record of the image.
     Preloaded,
     /// A pull is in progress or was interrupted.
@@ -97,7 +97,7 @@ pub enum Known<'a> {
 
 /// The decision about the use of a present image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict<'a> {
+pub enum Decision<'a> {
     Allowed,
     /// Allowed by a secret that must be recorded: either another secret with the recorded credentials, or a recorded
     /// secret with new credentials.
@@ -108,34 +108,34 @@ pub enum Verdict<'a> {
 
 impl Verification {
     /// Decides from the record of an image and the pod's matching secrets.
-    pub fn verdict<'a>(&self, image: &str, known: Known<'_>, secrets: &'a [SecretUse]) -> Verdict<'a> {
+    pub fn verdict<'a>(&self, image: &str, known: ImageOrigin<'_>, secrets: &'a [SecretUse]) -> Decision<'a> {
         let repository = repository(image);
         let wanted = match self {
             Self::Never => false,
-            Self::UnlessPreloaded => known != Known::Preloaded,
+            Self::UnlessPreloaded => known != ImageOrigin::Preloaded,
             Self::UnlessListed(list) => !list.iter().any(|entry| entry.fits(&repository)),
             Self::Always => true,
         };
         if !wanted {
-            return Verdict::Allowed;
+            return Decision::Allowed;
         }
-        let Known::Pulled(record) = known else { return Verdict::MustPull };
-        let Some(access) = record.get(&repository) else { return Verdict::MustPull };
+        let ImageOrigin::Pulled(record) = known else { return Decision::MustPull };
+        let Some(access) = record.get(&repository) else { return Decision::MustPull };
         if access.everybody {
-            return Verdict::Allowed;
+            return Decision::Allowed;
         }
         for secret in secrets {
             for used in &access.secrets {
                 let (same_object, same_words) = (secret.is_same_object(used), secret.hash == used.hash);
                 match (same_object, same_words) {
-                    (true, true) => return Verdict::Allowed,
+                    (true, true) => return Decision::Allowed,
                     (false, false) => {}
-                    _ if access.secrets.len() < SECRETS_MAX => return Verdict::AllowedBy(secret),
-                    _ => return Verdict::Allowed,
+                    _ if access.secrets.len() < SECRETS_MAX => return Decision::AllowedBy(secret),
+                    _ => return Decision::Allowed,
                 }
             }
         }
-        Verdict::MustPull
+        Decision::MustPull
     }
 }
 
@@ -190,17 +190,17 @@ mod tests {
         let mut record = Record::new();
         add(&mut record, "r.example/a:1", Some(&secret("one", "h1")));
         let rules = Verification::default();
-        let check = |image: &str, known: Known<'_>, of_pod: &[SecretUse], expect: &str| {
+        let check = |image: &str, known: ImageOrigin<'_>, of_pod: &[SecretUse], expect: &str| {
             let verdict = match rules.verdict(image, known, of_pod) {
-                Verdict::Allowed => "allowed".to_owned(),
-                Verdict::AllowedBy(secret) => format!("allowed by {}", secret.name),
-                Verdict::MustPull => "must pull".to_owned(),
+                Decision::Allowed => "allowed".to_owned(),
+                Decision::AllowedBy(secret) => format!("allowed by {}", secret.name),
+                Decision::MustPull => "must pull".to_owned(),
             };
             assert_eq!(verdict, expect, "{image} {known:?} {of_pod:?}");
         };
-        let pulled = Known::Pulled(&record);
-        check("r.example/a:1", Known::Preloaded, &[], "allowed");
-        check("r.example/a:1", Known::Pulling, &[secret("one", "h1")], "must pull");
+        let pulled = ImageOrigin::Pulled(&record);
+        check("r.example/a:1", ImageOrigin::Preloaded, &[], "allowed");
+        check("r.example/a:1", ImageOrigin::Pulling, &[secret("one", "h1")], "must pull");
         check("r.example/a:2", pulled, &[secret("one", "h1")], "allowed");
         check("r.example/a:1", pulled, &[], "must pull");
         check("r.example/a:1", pulled, &[secret("two", "h2")], "must pull");
@@ -209,24 +209,24 @@ mod tests {
         check("r.example/other:1", pulled, &[secret("one", "h1")], "must pull");
         let mut open = record.clone();
         assert!(add(&mut open, "r.example/a", None), "what everybody may pull");
-        check("r.example/a:1", Known::Pulled(&open), &[], "allowed");
+        check("r.example/a:1", ImageOrigin::Pulled(&open), &[], "allowed");
         assert!(!add(&mut open, "r.example/a", Some(&secret("one", "h1"))), "stays everybody's");
     }
 
     #[test]
     fn verification_policies_are_applied() {
-        let listed = |texts: &[&str]| -> Result<Vec<Listed>, &'static str> {
-            texts.iter().map(|text| Listed::parse(text)).collect()
+        let listed = |texts: &[&str]| -> Result<Vec<AllowlistEntry>, &'static str> {
+            texts.iter().map(|text| AllowlistEntry::parse(text)).collect()
         };
         let rules = Verification::UnlessListed(listed(&["r.example/team/*", "docker.io/library/busybox"]).unwrap());
-        let verdict = |rules: &Verification, image: &str| rules.verdict(image, Known::Preloaded, &[]);
-        assert_eq!(verdict(&rules, "r.example/team/a:1"), Verdict::Allowed);
-        assert_eq!(verdict(&rules, "busybox:1"), Verdict::Allowed);
-        assert_eq!(verdict(&rules, "r.example/teams"), Verdict::MustPull);
-        assert_eq!(verdict(&Verification::Always, "busybox"), Verdict::MustPull);
-        assert_eq!(Verification::Never.verdict("busybox", Known::Pulling, &[]), Verdict::Allowed);
+        let verdict = |rules: &Verification, image: &str| rules.verdict(image, ImageOrigin::Preloaded, &[]);
+        assert_eq!(verdict(&rules, "r.example/team/a:1"), Decision::Allowed);
+        assert_eq!(verdict(&rules, "busybox:1"), Decision::Allowed);
+        assert_eq!(verdict(&rules, "r.example/teams"), Decision::MustPull);
+        assert_eq!(verdict(&Verification::Always, "busybox"), Decision::MustPull);
+        assert_eq!(Verification::Never.verdict("busybox", ImageOrigin::Pulling, &[]), Decision::Allowed);
         for wrong in ["", "*", "/*", "a*", "r.example/*/a", " r.example/a", "r.example/a:1", "busybox"] {
-            assert!(Listed::parse(wrong).is_err(), "{wrong:?}");
+            assert!(AllowlistEntry::parse(wrong).is_err(), "{wrong:?}");
         }
     }
 

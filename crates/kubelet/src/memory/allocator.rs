@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::field_rules::quantity;
 use apimachinery::Object;
 
-use crate::admission::Refusal;
+use crate::admission::Rejection;
 use crate::pod::{Container, Pod, Role};
 use crate::resources;
 use crate::topology::{Hint, Hints, Nodes, Provider};
@@ -24,7 +24,7 @@ pub struct Block {
 
 /// The allocation of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct MemoryAllocation {
     /// UID of the pod.
     pub uid: String,
     pub container: String,
@@ -35,7 +35,7 @@ pub struct Given {
 
 /// Memory of one kind on a NUMA node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct MemoryTable {
     pub total: Amount,
     /// Reserved for the system.
     pub reserved: Amount,
@@ -46,7 +46,7 @@ pub struct Room {
 /// The allocations on a NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeState {
-    pub kinds: BTreeMap<String, Room>,
+    pub kinds: BTreeMap<String, MemoryTable>,
     /// Number of blocks on the node.
     pub assignments: usize,
     /// The NUMA nodes that are allocated together with this one, itself included.
@@ -55,12 +55,12 @@ pub struct NodeState {
 
 /// All memory of the node and its allocations.
 #[derive(Clone, Debug)]
-pub struct Bank {
-    rooms: BTreeMap<u32, BTreeMap<String, Room>>,
-    given: Vec<Given>,
+pub struct MemoryAllocator {
+    rooms: BTreeMap<u32, BTreeMap<String, MemoryTable>>,
+    given: Vec<MemoryAllocation>,
 }
 
-impl Bank {
+impl MemoryAllocator {
     /// Creates a bank without allocations.
     pub fn new(
         nodes: BTreeMap<u32, BTreeMap<String, Amount>>,
@@ -68,7 +68,7 @@ impl Bank {
     ) -> Self {
         let room = |node: u32, kind: &str, total: Amount| {
             let reserved = reserved.get(&node).and_then(|kinds| kinds.get(kind)).copied().unwrap_or(0);
-            Room { total, reserved: reserved.min(total), given: 0 }
+            MemoryTable { total, reserved: reserved.min(total), given: 0 }
         };
         let rooms = nodes.into_iter().map(|(node, kinds)| {
             let kinds = kinds.into_iter().map(|(kind, total)| (kind.clone(), room(node, &kind, total)));
@@ -84,12 +84,12 @@ impl Bank {
             if blocks.iter().all(|block| block.nodes.count() > 0 && block.nodes.and(all) == block.nodes) {
                 // The checkpoint does not contain `ends_first`: until its pod is deleted, the container counts as
                 // running.
-                self.given.push(Given { uid, container, ends_first: false, blocks });
+                self.given.push(MemoryAllocation { uid, container, ends_first: false, blocks });
             }
         }
     }
 
-    pub fn given(&self) -> &[Given] {
+    pub fn given(&self) -> &[MemoryAllocation] {
         &self.given
     }
 
@@ -108,7 +108,7 @@ impl Bank {
 
     /// Returns all memory that can be allocated: NUMA node, kind, bytes.
     pub fn allocatable(&self) -> Vec<(u32, String, Amount)> {
-        let kinds = |(node, kinds): (&u32, &BTreeMap<String, Room>)| {
+        let kinds = |(node, kinds): (&u32, &BTreeMap<String, MemoryTable>)| {
             let node = *node;
             let rows = kinds.iter().map(move |(kind, room)| (node, kind.clone(), room.total - room.reserved));
             rows.collect::<Vec<_>>()
@@ -131,7 +131,7 @@ impl Bank {
     /// Returns the same without the init containers of the pod `starting`, which have exited when its other containers
     /// start.
     fn state_for(&self, starting: &str) -> BTreeMap<u32, NodeState> {
-        let alone = |node: u32, kinds: &BTreeMap<String, Room>| NodeState {
+        let alone = |node: u32, kinds: &BTreeMap<String, MemoryTable>| NodeState {
             kinds: kinds.clone(),
             assignments: 0,
             group: Nodes::of([node]),
@@ -161,7 +161,7 @@ impl Bank {
         for uid in pods {
             let mut first: BTreeMap<(Nodes, &str), (Amount, usize)> = BTreeMap::new();
             let mut lasting = first.clone();
-            let counts = |given: &&Given| given.uid == uid && !(given.ends_first && uid == starting);
+            let counts = |given: &&MemoryAllocation| given.uid == uid && !(given.ends_first && uid == starting);
             for given in self.given.iter().filter(counts) {
                 for block in &given.blocks {
                     let key = (block.nodes, block.kind.as_str());
@@ -190,7 +190,7 @@ impl Bank {
     fn fitting(&self, uid: &str, asked: &BTreeMap<String, Amount>) -> Vec<(Nodes, bool)> {
         let state = self.state_for(uid);
         let all = self.nodes();
-        let sum = |set: Nodes, kind: &str, of: fn(&Room) -> Amount| -> Amount {
+        let sum = |set: Nodes, kind: &str, of: fn(&MemoryTable) -> Amount| -> Amount {
             let rooms = set.iter().filter_map(|node| state.get(&node)?.kinds.get(kind));
             rooms.map(of).sum()
         };
@@ -205,7 +205,7 @@ impl Bank {
             // nodes.
             let apart =
                 set.iter().filter_map(|node| state.get(&node)).any(|node| node.assignments > 0 && node.group != set);
-            let free = |room: &Room| (room.total - room.reserved).saturating_sub(room.given);
+            let free = |room: &MemoryTable| (room.total - room.reserved).saturating_sub(room.given);
             if !apart && asked.iter().all(|(kind, bytes)| sum(set, kind, free) >= *bytes) {
                 found.push(set);
             }
@@ -223,7 +223,7 @@ impl Bank {
     }
 }
 
-impl Provider for Bank {
+impl Provider for MemoryAllocator {
     fn hints(&self, pod: Pod<'_>, container: Container<'_>) -> Hints {
         let asked = asked(pod, container);
         match self.nodes_of(pod.uid(), container.name()) {
@@ -254,7 +254,7 @@ impl Provider for Bank {
         self.hints_for(pod.uid(), &lasting)
     }
 
-    fn allocate(&mut self, pod: Pod<'_>, container: Container<'_>, near: Option<Nodes>) -> Result<(), Refusal> {
+    fn allocate(&mut self, pod: Pod<'_>, container: Container<'_>, near: Option<Nodes>) -> Result<(), Rejection> {
         let asked = asked(pod, container);
         if asked.is_empty() || self.nodes_of(pod.uid(), container.name()).is_some() {
             return Ok(());
@@ -268,7 +268,7 @@ impl Provider for Bank {
         let Some((nodes, _)) = found.or_else(|| fitting.first()) else { return Err(refusal()) };
         let blocks = asked.into_iter().map(|(kind, bytes)| Block { nodes: *nodes, kind, bytes }).collect();
         let (uid, name) = (pod.uid().to_owned(), container.name().to_owned());
-        self.given.push(Given { uid, container: name, ends_first: container.role == Role::Init, blocks });
+        self.given.push(MemoryAllocation { uid, container: name, ends_first: container.role == Role::Init, blocks });
         Ok(())
     }
 }
@@ -286,10 +286,10 @@ fn asked(pod: Pod<'_>, container: Container<'_>) -> BTreeMap<String, Amount> {
         .collect()
 }
 
-fn refusal() -> Refusal {
+fn refusal() -> Rejection {
     let why = "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available";
     let message = format!("Pod was rejected: Allocate failed due to {why}, which is unexpected");
-    Refusal { reason: "UnexpectedAdmissionError".to_owned(), message }
+    Rejection { reason: "UnexpectedAdmissionError".to_owned(), message }
 }
 
 #[cfg(test)]
@@ -299,10 +299,10 @@ mod tests {
     use super::*;
 
     /// Two NUMA nodes of 100 bytes; the first reserves 10 for the system.
-    fn bank() -> Bank {
+    fn bank() -> MemoryAllocator {
         let node = || BTreeMap::from([("memory".to_owned(), 100)]);
         let reserved = BTreeMap::from([(0, BTreeMap::from([("memory".to_owned(), 10)]))]);
-        Bank::new(BTreeMap::from([(0, node()), (1, node())]), &reserved)
+        MemoryAllocator::new(BTreeMap::from([(0, node()), (1, node())]), &reserved)
     }
 
     fn pod(uid: &str, init: i64, app: i64) -> Value {
@@ -314,12 +314,12 @@ mod tests {
         value!({"metadata": {"uid": uid}, "spec": {"initContainers": init, "containers": [(container("c", app))]}})
     }
 
-    fn admit(bank: &mut Bank, pod: &Value, near: Option<Nodes>) -> Result<(), Refusal> {
+    fn admit(bank: &mut MemoryAllocator, pod: &Value, near: Option<Nodes>) -> Result<(), Rejection> {
         let pod = Pod(pod);
         pod.init_containers().chain(pod.app_containers()).try_for_each(|container| bank.allocate(pod, container, near))
     }
 
-    fn nodes(bank: &Bank, uid: &str) -> Vec<u32> {
+    fn nodes(bank: &MemoryAllocator, uid: &str) -> Vec<u32> {
         bank.nodes_of(uid, "c").into_iter().flat_map(Nodes::iter).collect()
     }
 
@@ -347,7 +347,7 @@ mod tests {
     fn memory_of_init_containers_is_reused() {
         let mut bank = bank();
         admit(&mut bank, &pod("a", 80, 60), None).unwrap();
-        assert_eq!(bank.state()[&0].kinds["memory"], Room { total: 100, reserved: 10, given: 80 });
+        assert_eq!(bank.state()[&0].kinds["memory"], MemoryTable { total: 100, reserved: 10, given: 80 });
         assert_eq!((bank.state()[&0].assignments, bank.state()[&1].assignments), (2, 0));
     }
 
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn hints_are_the_numa_sets_with_enough_memory() {
         let mut bank = bank();
-        let check = |bank: &Bank, bytes: i64, expect: &[(&[u32], bool)]| {
+        let check = |bank: &MemoryAllocator, bytes: i64, expect: &[(&[u32], bool)]| {
             let pod = pod("new", 0, bytes);
             let hints = bank.hints(Pod(&pod), Pod(&pod).app_containers().next().unwrap());
             let shown = |hint: &Hint| (hint.nodes.unwrap().iter().collect::<Vec<_>>(), hint.preferred);

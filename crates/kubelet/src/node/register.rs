@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::machine::Machine;
-use super::{NodeEvents, Observed, RuntimeFacts, is_news, object, own_labels, status, without_extended};
+use super::{NodeEvents, Observation, RuntimeFacts, is_news, object, own_labels, status, without_extended};
 use crate::config::Config;
 use crate::devices::Counts;
 use crate::runtime::Runtime;
@@ -124,7 +124,7 @@ fn newest(it: &Registration, written: Value) -> Value {
 
 fn wanted(it: &Registration, machine: &Machine, runtime: &RuntimeFacts, known: &Value) -> Value {
     let situation = it.situation.borrow().clone();
-    status(&Observed {
+    status(&Observation {
         config: &it.config,
         machine,
         runtime,

@@ -2,13 +2,13 @@
 
 use apimachinery::time::Duration;
 
-use super::{Action, Ending, Observed, PodPlan};
+use super::{Action, Ending, Observation, PodPlan};
 use crate::pod::Role;
 use crate::runtime_status::Container;
 
 /// Returns the next step of a terminating pod.
-pub fn plan(observed: &Observed<'_>, ending: &Ending) -> PodPlan {
-    let Observed { pod, runtime, local, .. } = *observed;
+pub fn plan(observed: &Observation<'_>, ending: &Ending) -> PodPlan {
+    let Observation { pod, runtime, local, .. } = *observed;
     let mut plan = PodPlan::default();
     let is_sidecar = |container: &&Container| {
         pod.container(&container.name).is_some_and(|container| container.role == Role::Sidecar)
@@ -36,7 +36,7 @@ pub fn plan(observed: &Observed<'_>, ending: &Ending) -> PodPlan {
 }
 
 /// Kills a container within the pod's remaining grace period; again if that period became shorter.
-fn kill(observed: &Observed<'_>, ending: &Ending, container: &Container, plan: &mut PodPlan) {
+fn kill(observed: &Observation<'_>, ending: &Ending, container: &Container, plan: &mut PodPlan) {
     let over = ending.since.plus(Duration::from_seconds(ending.grace_seconds));
     if observed.local.killing.get(&container.id).is_some_and(|known| *known <= over) {
         return;

@@ -64,7 +64,7 @@ fn runtime(text: &str) -> RuntimePod {
 }
 
 fn planned(pod: &Value, runtime: &RuntimePod, local: &Local) -> (PodPlan, String) {
-    let plan = plan(&Observed { pod: Pod(pod), runtime, local, now: NOW });
+    let plan = plan(&Observation { pod: Pod(pod), runtime, local, now: NOW });
     let lines: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
     (plan, lines.join("; "))
 }

@@ -64,7 +64,7 @@ struct Device {
 
 /// The devices that one driver prepared for one claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Prepared {
+struct PreparedClaim {
     /// The name of the claim within the pod.
     name: String,
     driver: String,
@@ -125,14 +125,14 @@ impl Claims {
     }
 
     /// Returns the prepared claims that no other pod uses.
-    fn of_pod_alone(&self, dir: &Path) -> Vec<Prepared> {
+    fn of_pod_alone(&self, dir: &Path) -> Vec<PreparedClaim> {
         let others = fs::read_dir(&self.pods).into_iter().flatten().flatten().map(|entry| entry.path());
         let used: BTreeSet<String> =
             others.filter(|other| other != dir).flat_map(|other| read(&other)).map(|one| one.claim.uid).collect();
         read(dir).into_iter().filter(|one| !used.contains(&one.claim.uid)).collect()
     }
 
-    async fn prepare_by(&self, driver: &str, claims: &[(String, v1::Claim)]) -> Result<Vec<Prepared>, ClaimError> {
+    async fn prepare_by(&self, driver: &str, claims: &[(String, v1::Claim)]) -> Result<Vec<PreparedClaim>, ClaimError> {
         let mut client = self.driver(driver)?;
         let request = v1::NodePrepareResourcesRequest { claims: claims.iter().map(|(_, one)| one.clone()).collect() };
         let answer = answered(driver, client.node_prepare_resources(request)).await?;
@@ -148,7 +148,7 @@ impl Claims {
                 names: device.cdi_device_ids.clone(),
             };
             let devices = found.devices.iter().map(device).collect();
-            Ok(Prepared { name: name.clone(), driver: driver.to_owned(), claim: claim.clone(), devices })
+            Ok(PreparedClaim { name: name.clone(), driver: driver.to_owned(), claim: claim.clone(), devices })
         };
         claims.iter().map(one).collect()
     }
@@ -205,7 +205,7 @@ fn by_driver(claims: &[(String, Value)]) -> BTreeMap<String, Vec<(String, v1::Cl
 }
 
 /// Returns the CDI device names of the claims, or single requests of claims, that a container refers to.
-fn names(prepared: &[Prepared], container: Container<'_>) -> Vec<String> {
+fn names(prepared: &[PreparedClaim], container: Container<'_>) -> Vec<String> {
     let mut names = Vec::new();
     for wanted in container.spec["resources"]["claims"].as_array().unwrap_or_default() {
         let (claim, request) = (wanted.str_at(&["name"]), wanted.str_at(&["request"]).unwrap_or_default());
@@ -221,7 +221,7 @@ fn names(prepared: &[Prepared], container: Container<'_>) -> Vec<String> {
     names
 }
 
-fn read(dir: &Path) -> Vec<Prepared> {
+fn read(dir: &Path) -> Vec<PreparedClaim> {
     let parsed = fs::read(dir.join(FILE)).ok().and_then(|text| json::parse(&text).ok()).unwrap_or_default();
     let texts = |value: &Value| -> Vec<String> {
         value.as_array().unwrap_or_default().iter().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -229,7 +229,7 @@ fn read(dir: &Path) -> Vec<Prepared> {
     let one = |value: &Value| {
         let text = |field: &str| value.str_at(&[field]).unwrap_or_default().to_owned();
         let devices = value["devices"].as_array().unwrap_or_default();
-        Prepared {
+        PreparedClaim {
             name: text("name"),
             driver: text("driver"),
             claim: v1::Claim { namespace: text("namespace"), uid: text("uid"), name: text("claim") },
@@ -242,9 +242,9 @@ fn read(dir: &Path) -> Vec<Prepared> {
     parsed.as_array().unwrap_or_default().iter().map(one).collect()
 }
 
-fn write(dir: &Path, prepared: &[Prepared]) -> std::io::Result<()> {
+fn write(dir: &Path, prepared: &[PreparedClaim]) -> std::io::Result<()> {
     let texts = |texts: &[String]| -> Vec<Value> { texts.iter().map(|text| Value::from(text.as_str())).collect() };
-    let one = |one: &Prepared| {
+    let one = |one: &PreparedClaim| {
         let devices: Vec<Value> = one
             .devices
             .iter()
@@ -273,11 +273,11 @@ async fn answered<T>(
 mod tests {
     use super::*;
 
-    fn prepared() -> Vec<Prepared> {
+    fn prepared() -> Vec<PreparedClaim> {
         let device = |request: &str, name: &str| Device { requests: vec![request.into()], names: vec![name.into()] };
         let claim = v1::Claim { namespace: "n".into(), uid: "u".into(), name: "claim-1".into() };
         let devices = vec![device("one", "d=1"), device("two/large", "d=2")];
-        vec![Prepared { name: "gpu".into(), driver: "d".into(), claim, devices }]
+        vec![PreparedClaim { name: "gpu".into(), driver: "d".into(), claim, devices }]
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub struct Csi {
 }
 
 /// A CSI volume of a pod or of a PersistentVolume.
-pub struct Wanted<'a> {
+pub struct CsiVolume<'a> {
     /// Directory name of the volume in the pod's directory.
     pub name: &'a str,
     pub source: &'a Value,
@@ -70,7 +70,7 @@ pub struct Wanted<'a> {
 }
 
 /// A published volume.
-pub struct Published {
+pub struct PublishedVolume {
     pub path: PathBuf,
     /// Whether the kubelet must apply the pod's fsGroup.
     pub give_to_group: bool,
@@ -105,7 +105,7 @@ impl Csi {
     }
 
     /// Stages and publishes a volume for a pod. Idempotent.
-    pub async fn publish(&self, pod: Pod<'_>, wanted: &Wanted<'_>) -> Result<Published, VolumeError> {
+    pub async fn publish(&self, pod: Pod<'_>, wanted: &CsiVolume<'_>) -> Result<PublishedVolume, VolumeError> {
         let text = |field: &str| wanted.source.str_at(&[field]).unwrap_or_default();
         let driver = text("driver");
         // An inline volume belongs to one pod only.
@@ -118,7 +118,7 @@ impl Csi {
         let _alone = lock.lock().await;
         let about = self.about(driver).await?;
         let give_to_group = about.give_to_group(wanted);
-        let published = Published { path: dir.join("mount"), give_to_group };
+        let published = PublishedVolume { path: dir.join("mount"), give_to_group };
         if blocking::in_place(|| Data::read(&dir)).is_some_and(|data| data.published == boot()) {
             return Ok(published);
         }
@@ -292,7 +292,7 @@ impl About {
         }
     }
 
-    fn give_to_group(&self, wanted: &Wanted<'_>) -> bool {
+    fn give_to_group(&self, wanted: &CsiVolume<'_>) -> bool {
         let once = wanted.persistent.is_some_and(|spec| {
             let modes = spec["accessModes"].as_array().unwrap_or_default();
             modes.iter().any(|mode| matches!(mode.as_str(), Some("ReadWriteOnce" | "ReadWriteOncePod")))
@@ -364,7 +364,7 @@ async fn stages(node: &mut NodeClient<Channel>) -> Result<bool, VolumeError> {
     Ok(capabilities.iter().any(stages))
 }
 
-fn capability(wanted: &Wanted<'_>, pod: Pod<'_>) -> v1::VolumeCapability {
+fn capability(wanted: &CsiVolume<'_>, pod: Pod<'_>) -> v1::VolumeCapability {
     let spec = wanted.persistent.unwrap_or(&Value::Null);
     let texts = |field: &str| -> Vec<String> {
         let list = spec[field].as_array().unwrap_or_default();
@@ -390,7 +390,7 @@ fn capability(wanted: &Wanted<'_>, pod: Pod<'_>) -> v1::VolumeCapability {
     }
 }
 
-fn pod_info(pod: Pod<'_>, wanted: &Wanted<'_>) -> HashMap<String, String> {
+fn pod_info(pod: Pod<'_>, wanted: &CsiVolume<'_>) -> HashMap<String, String> {
     let account = pod.spec().str_at(&["serviceAccountName"]).unwrap_or_default();
     let ephemeral = wanted.persistent.is_none().to_string();
     [
@@ -443,7 +443,7 @@ mod tests {
         let pod = value!({"metadata": {"uid": "u"}, "spec": {"securityContext": {"fsGroup": 5}}});
         let source = value!({"driver": "d", "fsType": "ext4"});
         let check = |spec: Value, mode: Mode, block: bool| {
-            let wanted = Wanted { name: "v", source: &source, persistent: Some(&spec), read_only: false };
+            let wanted = CsiVolume { name: "v", source: &source, persistent: Some(&spec), read_only: false };
             let found = capability(&wanted, Pod(&pod));
             assert_eq!(found.access_mode.unwrap().mode(), mode, "{spec:?}");
             assert_eq!(matches!(found.access_type, Some(AccessType::Block(_))), block, "{spec:?}");
@@ -458,7 +458,7 @@ mod tests {
         let check = |policy: &str, mode: &str, kind: &str, expect: bool| {
             let source = value!({"fsType": kind});
             let spec = value!({"accessModes": [mode]});
-            let wanted = Wanted { name: "v", source: &source, persistent: Some(&spec), read_only: false };
+            let wanted = CsiVolume { name: "v", source: &source, persistent: Some(&spec), read_only: false };
             let about = About::read(&value!({"fsGroupPolicy": policy}));
             assert_eq!(about.give_to_group(&wanted), expect, "{policy} {mode} {kind}");
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use component_base::clock;
 use controller::EventType;
 
-use super::{Done, Worker};
+use super::{TaskResult, Worker};
 use crate::hooks;
 use crate::pod::Pod;
 
@@ -46,7 +46,7 @@ impl Worker {
             if let Err(status) = ended.stopped {
                 tracing::warn!(id, status = status.message(), "failed to stop a container");
             }
-            Done::Killed(id)
+            TaskResult::Killed(id)
         });
     }
 }

@@ -12,7 +12,7 @@ use controller::EventType;
 use node_api::cri::v1;
 use tokio::sync::{Mutex, mpsc, watch};
 
-use super::{Done, Message, RETRY, Worker};
+use super::{Message, RETRY, TaskResult, Worker};
 use crate::blocking;
 use crate::context::Context;
 use crate::environment::{self, Sources};
@@ -21,7 +21,7 @@ use crate::images::ImageError;
 use crate::plan::{Resizing, Waiting};
 use crate::pod::{Container, Pod};
 use crate::referenced_objects::Kind;
-use crate::volumes::{Place, Prepared, Tokens, VolumeError, make_dir, mounts};
+use crate::volumes::{PreparedVolumes, Tokens, VolumeError, VolumeLocation, make_dir, mounts};
 use crate::{container, dns, hooks, resources, sandbox, security, user_namespaces};
 
 /// Usual time until a pod's network policies are enforced.
@@ -86,7 +86,7 @@ impl Worker {
         }
         self.tasks.spawn(async move {
             let outcome = making.sandbox(attempt).await;
-            Done::Sandbox(outcome.map_err(|message| {
+            TaskResult::Sandbox(outcome.map_err(|message| {
                 let reason = "FailedCreatePodSandBox".to_owned();
                 Waiting { reason, message, retry_at: clock::now().plus(RETRY) }
             }))
@@ -112,7 +112,7 @@ impl Worker {
                     break;
                 }
             }
-            Done::Started
+            TaskResult::Started
         });
     }
 
@@ -126,7 +126,7 @@ impl Worker {
         self.local.resizing.insert(id.clone(), resizing);
         self.tasks.spawn(async move {
             let pod = Pod(&pod);
-            let Some(container) = pod.container(&name) else { return Done::Resized(id, Ok(())) };
+            let Some(container) = pod.container(&name) else { return TaskResult::Resized(id, Ok(())) };
             let outcome = change(&context, pod, container, &id).await;
             let teller = context.teller(pod);
             match &outcome {
@@ -135,7 +135,7 @@ impl Worker {
                 Err(problem) if known.as_ref() == Some(problem) => {}
                 Err(problem) => teller.container(container, EventType::Warning, "ResizeError", problem),
             }
-            Done::Resized(id, outcome)
+            TaskResult::Resized(id, outcome)
         });
     }
 
@@ -151,14 +151,14 @@ impl Worker {
         let making = self.making();
         self.tasks.spawn(async move {
             match making.volumes().await {
-                Ok(prepared) => Done::Refreshed(prepared.refresh_at),
+                Ok(prepared) => TaskResult::Refreshed(prepared.refresh_at),
                 Err(error) => {
                     tracing::warn!(
                         pod = Pod(&making.pod).described(),
                         error = error.describe(),
                         "failed to update the pod's volumes"
                     );
-                    Done::Refreshed(Some(clock::now().plus(RETRY)))
+                    TaskResult::Refreshed(Some(clock::now().plus(RETRY)))
                 }
             }
         });
@@ -283,7 +283,7 @@ impl ContainerStarter {
         .await
     }
 
-    async fn volumes(&self) -> Result<Prepared, VolumeError> {
+    async fn volumes(&self) -> Result<PreparedVolumes, VolumeError> {
         blocking::in_place(|| make_dir(&self.context.volumes.pod_dir(self.pod().uid()), 0o750))?;
         let prepared = self
             .with_sources(async |sources| {
@@ -310,7 +310,7 @@ impl ContainerStarter {
             tell(EventType::Warning, "Failed", &format!("Error: {}", failure.reason));
         })?;
         for place in prepared.places.values() {
-            if let Place::Image { reference, pull_policy } = place {
+            if let VolumeLocation::Image { reference, pull_policy } = place {
                 self.unless_ending(self.image(reference, pull_policy, &tell)).await??;
             }
         }
@@ -410,7 +410,7 @@ impl ContainerStarter {
         image: &str,
         policy: &str,
         tell: &impl Fn(EventType, &str, &str),
-    ) -> Result<crate::images::Found, Failure> {
+    ) -> Result<crate::images::PresentImage, Failure> {
         let objects = self.context.objects.of(self.pod()).await;
         let names: Vec<&str> =
             self.pod().list("imagePullSecrets").iter().filter_map(|one| one.str_at(&["name"])).collect();
@@ -429,8 +429,8 @@ impl ContainerStarter {
         &self,
         container: Container<'_>,
         attempt: u32,
-        prepared: &Prepared,
-        found: &crate::images::Found,
+        prepared: &PreparedVolumes,
+        found: &crate::images::PresentImage,
     ) -> Result<v1::ContainerConfig, Failure> {
         let pod = self.pod();
         let bad = |message: String| Failure::new("CreateContainerConfigError", message);

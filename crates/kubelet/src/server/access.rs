@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, header};
 use crate::config::Config;
 
 /// The result of authentication.
-pub enum Who {
+pub enum Authentication {
     User(User),
     /// The request is rejected.
     Nobody,
@@ -70,16 +70,16 @@ impl Access {
     }
 
     /// Authenticates a request by certificate, by token, or as anonymous.
-    pub async fn authenticate(&self, headers: &HeaderMap, by_certificate: Option<User>) -> Who {
+    pub async fn authenticate(&self, headers: &HeaderMap, by_certificate: Option<User>) -> Authentication {
         if let Some(user) = by_certificate {
-            return Who::User(user);
+            return Authentication::User(user);
         }
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = given.and_then(|text| text.strip_prefix("Bearer ")).filter(|_| self.tokens);
         match token {
-            Some(token) => self.reviews.who(token).await.map_or(Who::Nobody, Who::User),
-            None if self.anonymous => Who::User(User::anonymous()),
-            None => Who::Nobody,
+            Some(token) => self.reviews.who(token).await.map_or(Authentication::Nobody, Authentication::User),
+            None if self.anonymous => Authentication::User(User::anonymous()),
+            None => Authentication::Nobody,
         }
     }
 

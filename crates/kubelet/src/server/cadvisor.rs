@@ -8,12 +8,12 @@ use cgroups::{Cgroup, Usage};
 use http::Response;
 use node_api::cri::v1;
 
-use super::collected::{Collected, amount};
+use super::collected::{RuntimeStats, amount};
 use super::metrics::{answer, family, quoted};
 use super::{Body, text};
 use crate::context::Context;
 use crate::pod::Pod;
-use crate::pods::Known;
+use crate::pods::PodTable;
 use crate::runtime_status::labels;
 
 /// A measured cgroup. Pod cgroups have no name and no image; the node's cgroup has only a path.
@@ -37,9 +37,9 @@ struct Row {
 
 /// Additional labels and value of each sample.
 type Values = Vec<(String, f64)>;
-type Read = fn(&Row) -> Values;
+type ValueReader = fn(&Row) -> Values;
 
-const SERIES: &[(&str, &str, &str, Read)] = &[
+const SERIES: &[(&str, &str, &str, ValueReader)] = &[
     ("container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", |row| {
         one(",cpu=\"total\"", seconds(row.usage.cpu_nanos))
     }),
@@ -140,8 +140,8 @@ const SERIES: &[(&str, &str, &str, Read)] = &[
 ];
 
 /// Returns all metrics of running pods.
-pub async fn cadvisor(context: &Context, known: &Known) -> Response<Body> {
-    let collected = match Collected::of(&context.runtime).await {
+pub async fn cadvisor(context: &Context, known: &PodTable) -> Response<Body> {
+    let collected = match RuntimeStats::of(&context.runtime).await {
         Ok(collected) => collected,
         Err(status) => return text(http::StatusCode::INTERNAL_SERVER_ERROR, status.message()),
     };
@@ -167,7 +167,7 @@ fn shown(rows: &[Row]) -> String {
     out
 }
 
-fn rows(collected: &Collected, group_of: impl Fn(&str) -> Option<Cgroup>) -> Vec<Row> {
+fn rows(collected: &RuntimeStats, group_of: impl Fn(&str) -> Option<Cgroup>) -> Vec<Row> {
     let mut rows = vec![Row { id: "/".to_owned(), usage: Cgroup::at("/").usage(), ..Row::default() }];
     for stats in &collected.stats {
         let attributes = stats.attributes.clone().unwrap_or_default();

@@ -9,7 +9,7 @@ use crate::runtime::Runtime;
 
 /// Statistics and creation times of all sandboxes and containers.
 #[derive(Default)]
-pub struct Collected {
+pub struct RuntimeStats {
     /// Statistics of sandboxes and their containers.
     pub stats: Vec<v1::PodSandboxStats>,
     /// Containers by ID.
@@ -18,7 +18,7 @@ pub struct Collected {
     pub sandboxes: HashMap<String, i64>,
 }
 
-impl Collected {
+impl RuntimeStats {
     /// Queries the runtime.
     pub async fn of(runtime: &Runtime) -> Result<Self, Status> {
         let mut runtime = runtime.runtime.clone();

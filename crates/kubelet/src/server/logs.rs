@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{Asked, Body, Server, streamed, text};
+use super::{Body, ParsedRequest, Server, streamed, text};
 use crate::blocking;
 use crate::inotify::Changes;
 use crate::pod::Pod;
@@ -29,7 +29,7 @@ const STATE_PERIOD: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// The options of a log request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Wanted {
+struct LogOptions {
     follow: bool,
     timestamps: bool,
     since: Option<Time>,
@@ -44,7 +44,7 @@ impl Server {
         namespace: &str,
         pod: &str,
         container: &str,
-        asked: &Asked<'_>,
+        asked: &ParsedRequest<'_>,
     ) -> Response<Body> {
         let wanted = match wanted(asked, component_base::clock::now()) {
             Ok(wanted) => wanted,
@@ -77,7 +77,7 @@ impl Server {
             runtime: self.context.runtime.clone(),
             left: wanted.limit_bytes,
             wanted,
-            shown: Shown::default(),
+            shown: OutputState::default(),
             sender,
         };
         tokio::spawn(reader.run());
@@ -85,7 +85,7 @@ impl Server {
     }
 }
 
-fn wanted(asked: &Asked<'_>, now: Time) -> Result<Wanted, String> {
+fn wanted(asked: &ParsedRequest<'_>, now: Time) -> Result<LogOptions, String> {
     let number = |name: &str| match asked.value(name) {
         "" => Ok(None),
         text => text
@@ -111,7 +111,7 @@ fn wanted(asked: &Asked<'_>, now: Time) -> Result<Wanted, String> {
             ));
         }
     };
-    Ok(Wanted {
+    Ok(LogOptions {
         follow: asked.flag("follow"),
         timestamps: asked.flag("timestamps"),
         since,
@@ -125,8 +125,8 @@ struct Reader {
     path: PathBuf,
     id: String,
     runtime: Runtime,
-    wanted: Wanted,
-    shown: Shown,
+    wanted: LogOptions,
+    shown: OutputState,
     left: Option<u64>,
     sender: mpsc::Sender<Result<Bytes, std::io::Error>>,
 }
@@ -207,13 +207,13 @@ impl Reader {
 
 /// Whether the last output left a line unfinished.
 #[derive(Default)]
-struct Shown {
+struct OutputState {
     within_line: bool,
 }
 
-impl Shown {
+impl OutputState {
     /// Appends the requested parts of a CRI log line: `time stream tag text`.
-    fn add(&mut self, wanted: &Wanted, line: &[u8], out: &mut Vec<u8>) {
+    fn add(&mut self, wanted: &LogOptions, line: &[u8], out: &mut Vec<u8>) {
         let mut parts = line.splitn(4, |byte| *byte == b' ');
         let (Some(time), Some(stream), Some(tag), Some(text)) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -293,21 +293,24 @@ mod tests {
     const LOG: &str = "2026-01-01T00:00:00.5Z stdout F one\n2026-01-01T00:00:01Z stderr F two\n\
         2026-01-01T00:00:02Z stdout P thr\n2026-01-01T00:00:02Z stdout F ee\n";
 
-    fn shown(wanted: &Wanted) -> String {
-        let (mut shown, mut out) = (Shown::default(), Vec::new());
+    fn shown(wanted: &LogOptions) -> String {
+        let (mut shown, mut out) = (OutputState::default(), Vec::new());
         LOG.split_inclusive('\n').for_each(|line| shown.add(wanted, line.as_bytes(), &mut out));
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn log_options_select_and_format_lines() {
-        let check = |wanted: Wanted, expect: &str| assert_eq!(shown(&wanted), expect, "{wanted:?}");
-        check(Wanted::default(), "one\ntwo\nthree\n");
-        check(Wanted { stream: Some("stderr"), ..Wanted::default() }, "two\n");
-        check(Wanted { since: Some(Time::parse("2026-01-01T00:00:02Z").unwrap()), ..Wanted::default() }, "three\n");
-        let stamped = Wanted { timestamps: true, stream: Some("stderr"), ..Wanted::default() };
+        let check = |wanted: LogOptions, expect: &str| assert_eq!(shown(&wanted), expect, "{wanted:?}");
+        check(LogOptions::default(), "one\ntwo\nthree\n");
+        check(LogOptions { stream: Some("stderr"), ..LogOptions::default() }, "two\n");
+        check(
+            LogOptions { since: Some(Time::parse("2026-01-01T00:00:02Z").unwrap()), ..LogOptions::default() },
+            "three\n",
+        );
+        let stamped = LogOptions { timestamps: true, stream: Some("stderr"), ..LogOptions::default() };
         check(stamped, "2026-01-01T00:00:01Z two\n");
-        let parts = Wanted { timestamps: true, stream: Some("stdout"), ..Wanted::default() };
+        let parts = LogOptions { timestamps: true, stream: Some("stdout"), ..LogOptions::default() };
         check(parts, "2026-01-01T00:00:00.5Z one\n2026-01-01T00:00:02Z three\n");
     }
 

@@ -5,17 +5,17 @@ use std::fmt::Write as _;
 use http::{Response, StatusCode};
 use node_api::cri::v1;
 
-use super::collected::{Collected, amount};
+use super::collected::{RuntimeStats, amount};
 use super::{Body, plain, text};
 use crate::context::Context;
 use crate::counters::Probes;
 use crate::node;
-use crate::pods::Known;
+use crate::pods::PodTable;
 use crate::runtime_status::labels;
 use crate::usage::NodeUsage;
 
 /// Serves `/metrics`: the kubelet's own metrics.
-pub async fn own(context: &Context, known: &Known) -> Response<Body> {
+pub async fn own(context: &Context, known: &PodTable) -> Response<Body> {
     let mut out = String::new();
     family(&mut out, "kubelet_running_pods", "gauge", "Number of pods that have a running pod sandbox");
     let filter = v1::PodSandboxFilter {
@@ -47,13 +47,13 @@ pub async fn own(context: &Context, known: &Known) -> Response<Body> {
 
 /// Serves `/metrics/resource`: CPU and memory of the node, its pods and their containers.
 pub async fn resource(context: &Context) -> Response<Body> {
-    match Collected::of(&context.runtime).await {
+    match RuntimeStats::of(&context.runtime).await {
         Ok(collected) => answer(resources(&collected, &NodeUsage::read())),
         Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
     }
 }
 
-fn resources(collected: &Collected, usage: &NodeUsage) -> String {
+fn resources(collected: &RuntimeStats, usage: &NodeUsage) -> String {
     let stats = &collected.stats;
     let mut out = String::new();
     family(
@@ -200,7 +200,7 @@ mod tests {
             ..Default::default()
         };
         let metadata = v1::PodSandboxMetadata { name: "p".into(), namespace: "n".into(), ..Default::default() };
-        let collected = Collected {
+        let collected = RuntimeStats {
             stats: vec![v1::PodSandboxStats {
                 attributes: Some(v1::PodSandboxAttributes { metadata: Some(metadata), ..Default::default() }),
                 linux: Some(v1::LinuxPodSandboxStats { containers: vec![container], ..Default::default() }),

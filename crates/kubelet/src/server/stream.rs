@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use node_api::cri::v1;
 use tokio::net::TcpStream;
 
-use super::{Asked, Body, Server, plain, text};
+use super::{Body, ParsedRequest, Server, plain, text};
 use crate::pod::Pod;
 
 /// Timeout of `/run` commands.
@@ -28,7 +28,7 @@ impl Server {
         &self,
         verb: &str,
         (namespace, pod, container): (&str, &str, &str),
-        asked: &Asked<'_>,
+        asked: &ParsedRequest<'_>,
         request: Request<Incoming>,
     ) -> Response<Body> {
         let (_, found) = match self.find(namespace, pod, container).await {
@@ -65,7 +65,7 @@ impl Server {
     pub(super) async fn run(
         &self,
         (namespace, pod, container): (&str, &str, &str),
-        asked: &Asked<'_>,
+        asked: &ParsedRequest<'_>,
     ) -> Response<Body> {
         let (_, found) = match self.find(namespace, pod, container).await {
             Ok(found) => found,
@@ -90,7 +90,7 @@ impl Server {
         &self,
         namespace: &str,
         pod: &str,
-        asked: &Asked<'_>,
+        asked: &ParsedRequest<'_>,
         request: Request<Incoming>,
     ) -> Response<Body> {
         let Some(known) = self.known.find(namespace, pod) else {

@@ -10,17 +10,17 @@ use component_base::clock;
 use http::{Response, StatusCode};
 use node_api::cri::v1;
 
-use super::collected::{Collected, amount};
+use super::collected::{RuntimeStats, amount};
 use super::{Body, answer_json, text};
 use crate::context::Context;
 use crate::pod::Pod;
-use crate::pods::Known;
+use crate::pods::PodTable;
 use crate::runtime_status::{labels, time};
-use crate::usage::{Disk, NodeUsage, Taken, disk_taken};
+use crate::usage::{Disk, DiskUsage, NodeUsage, disk_taken};
 
 /// Returns the current usage of the node and its pods.
-pub async fn summary(context: &Arc<Context>, known: &Known) -> Response<Body> {
-    let collected = match Collected::of(&context.runtime).await {
+pub async fn summary(context: &Arc<Context>, known: &PodTable) -> Response<Body> {
+    let collected = match RuntimeStats::of(&context.runtime).await {
         Ok(collected) => collected,
         Err(status) => return text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
     };
@@ -47,9 +47,9 @@ pub async fn summary(context: &Arc<Context>, known: &Known) -> Response<Body> {
 struct Files {
     volumes: Vec<Volume>,
     /// Logs by container.
-    logs: HashMap<String, Taken>,
+    logs: HashMap<String, DiskUsage>,
     /// The hosts file and the termination logs.
-    own: Taken,
+    own: DiskUsage,
 }
 
 struct Volume {
@@ -57,7 +57,7 @@ struct Volume {
     claim: Option<(String, String)>,
     /// Whether the volume counts as ephemeral storage.
     local: bool,
-    taken: Taken,
+    taken: DiskUsage,
     disk: Disk,
 }
 
@@ -118,7 +118,7 @@ fn disk_of(disk: Disk, now: &str) -> Value {
 }
 
 /// Returns filesystem statistics with the usage of one part of the disk.
-fn part_of(disk: Disk, taken: Taken, now: &str) -> Value {
+fn part_of(disk: Disk, taken: DiskUsage, now: &str) -> Value {
     let mut part = disk_of(disk, now);
     if let Some(part) = part.as_object_mut() {
         part.insert("usedBytes", number(taken.bytes));
@@ -127,7 +127,7 @@ fn part_of(disk: Disk, taken: Taken, now: &str) -> Value {
     part
 }
 
-fn told(stats: &v1::PodSandboxStats, collected: &Collected, files: &Files, disk: Disk) -> Value {
+fn told(stats: &v1::PodSandboxStats, collected: &RuntimeStats, files: &Files, disk: Disk) -> Value {
     let attributes = stats.attributes.clone().unwrap_or_default();
     let metadata = attributes.metadata.unwrap_or_default();
     let linux = stats.linux.clone().unwrap_or_default();
@@ -172,21 +172,20 @@ fn volume_of(volume: &Volume, now: &str) -> Value {
 }
 
 /// Returns the ephemeral storage of a pod: writable layers, logs and local volumes.
-fn ephemeral(containers: &[v1::ContainerStats], files: &Files) -> Taken {
+fn ephemeral(containers: &[v1::ContainerStats], files: &Files) -> DiskUsage {
     let layers = containers.iter().filter_map(|container| container.writable_layer.as_ref());
     let layers = layers.map(|layer| {
         let taken = |value: Option<&v1::UInt64Value>| value.map_or(0, |value| value.value);
-        Taken { bytes: taken(layer.used_bytes.as_ref()), inodes: taken(layer.inodes_used.as_ref()) }
+        DiskUsage { bytes: taken(layer.used_bytes.as_ref()), inodes: taken(layer.inodes_used.as_ref()) }
     });
     let volumes = files.volumes.iter().filter(|volume| volume.local).map(|volume| volume.taken);
-    layers
-        .chain(volumes)
-        .chain(files.logs.values().copied())
-        .chain([files.own])
-        .fold(Taken::default(), |sum, one| Taken { bytes: sum.bytes + one.bytes, inodes: sum.inodes + one.inodes })
+    layers.chain(volumes).chain(files.logs.values().copied()).chain([files.own]).fold(
+        DiskUsage::default(),
+        |sum, one| DiskUsage { bytes: sum.bytes + one.bytes, inodes: sum.inodes + one.inodes },
+    )
 }
 
-fn container_of(stats: &v1::ContainerStats, collected: &Collected, files: &Files, disk: Disk) -> Value {
+fn container_of(stats: &v1::ContainerStats, collected: &RuntimeStats, files: &Files, disk: Disk) -> Value {
     let attributes = stats.attributes.clone().unwrap_or_default();
     let name = attributes.labels.get(labels::CONTAINER_NAME).cloned().unwrap_or_default();
     let now = clock::now().to_string();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use component_base::{Reloaded, TlsSettings, read_certificate, read_certificates};
+use component_base::{ReloadedValue, TlsSettings, read_certificate, read_certificates};
 use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::SingleCertAndKey;
@@ -31,12 +31,12 @@ pub enum TlsError {
 
 /// The current TLS configuration; files are read again when they change. Clones share it.
 #[derive(Clone)]
-pub struct Tls(Arc<Shared>);
+pub struct Tls(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     settings: TlsSettings,
     client_ca: Option<PathBuf>,
-    offered: Mutex<Reloaded<ServerConfig>>,
+    offered: Mutex<ReloadedValue<ServerConfig>>,
 }
 
 impl Tls {
@@ -52,7 +52,7 @@ impl Tls {
         };
         let (settings, client_ca) = (config.tls.clone(), config.client_ca.clone());
         let offered = Mutex::new(followed(&settings, client_ca.clone(), certificate, key)?);
-        Ok(Self(Arc::new(Shared { settings, client_ca, offered })))
+        Ok(Self(Arc::new(Inner { settings, client_ca, offered })))
     }
 
     /// Returns the configuration for a new connection.
@@ -75,10 +75,10 @@ fn followed(
     client_ca: Option<PathBuf>,
     certificate: PathBuf,
     key: PathBuf,
-) -> Result<Reloaded<ServerConfig>, TlsError> {
+) -> Result<ReloadedValue<ServerConfig>, TlsError> {
     let files = [&certificate, &key].into_iter().chain(&client_ca).cloned().collect();
     let settings = settings.clone();
-    Reloaded::new(files, move || offer(&settings, client_ca.as_deref(), &certificate, &key))
+    ReloadedValue::new(files, move || offer(&settings, client_ca.as_deref(), &certificate, &key))
 }
 
 /// Builds a configuration from the server's certificate and the client CA.

@@ -4,7 +4,7 @@ use apimachinery::time::Time;
 use apimachinery::{Object, Value};
 
 use super::containers::Statuses;
-use crate::plan::{Cause, Observed};
+use crate::plan::{Cause, Observation};
 use crate::pod::{Container, Role};
 use crate::resize;
 
@@ -20,7 +20,7 @@ struct Condition {
 }
 
 /// Returns the kubelet's conditions, then those of other writers.
-pub fn all(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -> Vec<Value> {
+pub fn all(observed: &Observation<'_>, phase: &str, statuses: &Statuses) -> Vec<Value> {
     let pod = observed.pod;
     let known = pod.0["status"]["conditions"].as_array().unwrap_or_default();
     let has_sandbox = observed
@@ -74,7 +74,7 @@ fn shown(condition: &Condition, known: &[Value], generation: i64, now: Time) -> 
     Value::Object(shown)
 }
 
-fn initialized(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -> Condition {
+fn initialized(observed: &Observation<'_>, phase: &str, statuses: &Statuses) -> Condition {
     let incomplete: Vec<&str> = observed
         .pod
         .init_containers()
@@ -98,7 +98,7 @@ fn initialized(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -> Con
     Condition { kind, holds: false, reason: "ContainersNotInitialized", message }
 }
 
-fn containers_ready(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -> Condition {
+fn containers_ready(observed: &Observation<'_>, phase: &str, statuses: &Statuses) -> Condition {
     let kind = "ContainersReady";
     match phase {
         "Succeeded" => return Condition { kind, holds: false, reason: "PodCompleted", message: String::new() },
@@ -123,7 +123,7 @@ fn containers_ready(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -
 }
 
 /// Combines container readiness with the pod's readiness gates.
-fn ready(observed: &Observed<'_>, known: &[Value], containers: &Condition) -> Condition {
+fn ready(observed: &Observation<'_>, known: &[Value], containers: &Condition) -> Condition {
     let kind = "Ready";
     if !containers.holds {
         return Condition { kind, holds: false, reason: containers.reason, message: containers.message.clone() };
@@ -143,7 +143,7 @@ fn ready(observed: &Observed<'_>, known: &[Value], containers: &Condition) -> Co
 }
 
 /// Returns DisruptionTarget for a pod that the node itself terminates.
-fn disruption(observed: &Observed<'_>, known: &[Value]) -> Option<Value> {
+fn disruption(observed: &Observation<'_>, known: &[Value]) -> Option<Value> {
     let ending = observed.local.ending.as_ref()?;
     let Cause::Failed { reason, message } = &ending.cause else { return None };
     if !["Evicted", "Preempting", "Terminated"].contains(&reason.as_str()) {
@@ -155,7 +155,7 @@ fn disruption(observed: &Observed<'_>, known: &[Value]) -> Option<Value> {
 }
 
 /// Returns the condition that reports whether RestartAllContainers is in progress, for pods that may use it.
-fn restarting(observed: &Observed<'_>, phase: &str) -> Option<Condition> {
+fn restarting(observed: &Observation<'_>, phase: &str) -> Option<Condition> {
     let pod = observed.pod;
     let kind = "AllContainersRestarting";
     let under_way = observed.past_running().next().is_some() && observed.local.ending.is_none();
@@ -171,8 +171,8 @@ fn restarting(observed: &Observed<'_>, phase: &str) -> Option<Condition> {
 }
 
 /// Returns PodResizePending and PodResizeInProgress.
-fn resizing(observed: &Observed<'_>) -> Vec<Condition> {
-    let Observed { pod, runtime, local, .. } = *observed;
+fn resizing(observed: &Observation<'_>) -> Vec<Condition> {
+    let Observation { pod, runtime, local, .. } = *observed;
     let pending = local.resize.as_ref().map(|pending| Condition {
         kind: "PodResizePending",
         holds: true,

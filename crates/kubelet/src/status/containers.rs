@@ -3,7 +3,7 @@
 use apimachinery::{Object, Value, value};
 
 use super::{Facts, shown};
-use crate::plan::Observed;
+use crate::plan::Observation;
 use crate::pod::{Container, Pod, Role};
 use crate::runtime_status::{self, Exit, State, UNKNOWN_EXIT};
 
@@ -35,7 +35,7 @@ fn find<'a>(list: &'a [Value], name: &str) -> &'a Value {
 }
 
 /// Returns the statuses of all containers.
-pub fn all(observed: &Observed<'_>, facts: &Facts) -> Statuses {
+pub fn all(observed: &Observation<'_>, facts: &Facts) -> Statuses {
     let one = |container| status(observed, facts, container);
     let mut statuses = Statuses {
         init: observed.pod.init_containers().map(one).collect(),
@@ -48,8 +48,8 @@ pub fn all(observed: &Observed<'_>, facts: &Facts) -> Statuses {
     statuses
 }
 
-fn status(observed: &Observed<'_>, facts: &Facts, container: Container<'_>) -> Value {
-    let Observed { pod, runtime, local, now } = *observed;
+fn status(observed: &Observation<'_>, facts: &Facts, container: Container<'_>) -> Value {
+    let Observation { pod, runtime, local, now } = *observed;
     let known = pod.known_status(container);
     let mut all = runtime.of(container.name());
     let (latest, before) = (all.next(), all.find(|one| one.exit().is_some()));
@@ -204,7 +204,7 @@ fn terminated(container: &runtime_status::Container, exit: &Exit, facts: &Facts)
 
 /// Returns `started` and `ready` from probes; a running container without probes is both.
 fn started_and_ready(
-    observed: &Observed<'_>,
+    observed: &Observation<'_>,
     container: Container<'_>,
     latest: Option<&runtime_status::Container>,
 ) -> (bool, bool) {

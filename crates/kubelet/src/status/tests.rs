@@ -54,7 +54,7 @@ fn runtime(text: &str) -> RuntimePod {
 
 fn of(pod: &Value, runtime: &RuntimePod, local: &Local) -> Value {
     let facts = Facts { host_ips: vec!["192.0.2.1".into()], runtime_name: "knarr".into() };
-    status(&Observed { pod: Pod(pod), runtime, local, now: NOW }, &facts)
+    status(&Observation { pod: Pod(pod), runtime, local, now: NOW }, &facts)
 }
 
 fn condition<'a>(status: &'a Value, kind: &str) -> &'a str {
@@ -333,7 +333,7 @@ fn unchanged_conditions_keep_their_reported_transition_time() {
     let facts = Facts::default();
     let later = Time::from_unix(200, 0);
     let mut status =
-        status(&Observed { pod: Pod(&pod), runtime: &runtime("a:run"), local: &local, now: later }, &facts);
+        status(&Observation { pod: Pod(&pod), runtime: &runtime("a:run"), local: &local, now: later }, &facts);
     keep_times(&mut status, &told);
     let since = |kind: &str| {
         let list = status["conditions"].as_array().unwrap();

@@ -15,7 +15,7 @@ pub struct Claims {
 }
 
 /// The claims while locked against other nodes.
-pub struct Locked<'a> {
+pub struct LockedClaims<'a> {
     dir: &'a Path,
     _lock: File,
 }
@@ -27,16 +27,16 @@ impl Claims {
     }
 
     /// Locks the claims; blocks while another node holds the lock.
-    pub fn lock(&self) -> io::Result<Locked<'_>> {
+    pub fn lock(&self) -> io::Result<LockedClaims<'_>> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let file =
             fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(self.dir.join("lock"))?;
         rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
-        Ok(Locked { dir: &self.dir, _lock: file })
+        Ok(LockedClaims { dir: &self.dir, _lock: file })
     }
 }
 
-impl Locked<'_> {
+impl LockedClaims<'_> {
     /// Claims a range for the pod in `pod_dir`. Returns false if another pod has it.
     pub fn claim(&self, first: u32, pod_dir: &Path) -> io::Result<bool> {
         match self.owner(first) {

@@ -12,7 +12,7 @@ use apimachinery::Value;
 use node_api::cri::v1;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
-use super::{Place, VolumeError, make_dir};
+use super::{VolumeError, VolumeLocation, make_dir};
 use crate::environment::expand;
 use crate::pod::Container;
 
@@ -23,7 +23,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct Inputs<'a> {
     pub pod_dir: &'a Path,
     /// Locations of the pod's volumes.
-    pub places: &'a BTreeMap<String, Place>,
+    pub places: &'a BTreeMap<String, VolumeLocation>,
     /// Environment variables for `subPathExpr`.
     pub environment: &'a [(String, String)],
     /// Number of previous containers with this name.
@@ -55,12 +55,15 @@ pub fn all(container: Container<'_>, inputs: &Inputs<'_>) -> Result<Vec<v1::Moun
 }
 
 /// Returns the block devices of a container.
-pub fn devices(container: Container<'_>, places: &BTreeMap<String, Place>) -> Result<Vec<v1::Device>, VolumeError> {
+pub fn devices(
+    container: Container<'_>,
+    places: &BTreeMap<String, VolumeLocation>,
+) -> Result<Vec<v1::Device>, VolumeError> {
     let list = container.spec["volumeDevices"].as_array().unwrap_or_default().iter();
     let one = |wanted: &Value| {
         let text = |field: &str| wanted.str_at(&[field]).unwrap_or_default();
         let name = text("name");
-        let Some(Place::Device { path, read_only }) = places.get(name) else {
+        let Some(VolumeLocation::Device { path, read_only }) = places.get(name) else {
             let message = format!("volume {name} has volumeMode Filesystem, but is specified in volumeDevices");
             return Err(VolumeError::Invalid(message));
         };
@@ -74,8 +77,8 @@ pub fn devices(container: Container<'_>, places: &BTreeMap<String, Place>) -> Re
 }
 
 /// Reads a file of a volume. Symlinks are followed within the volume only. Returns `None` if the file cannot be read.
-pub fn text_of(places: &BTreeMap<String, Place>, volume: &str, path: &str) -> Option<String> {
-    let Place::Path { path: volume, .. } = places.get(volume)? else { return None };
+pub fn text_of(places: &BTreeMap<String, VolumeLocation>, volume: &str, path: &str) -> Option<String> {
+    let VolumeLocation::Path { path: volume, .. } = places.get(volume)? else { return None };
     let file = sys::open_container_file_in(volume, Path::new(path)).ok()?;
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
@@ -105,18 +108,18 @@ fn one(container: Container<'_>, n: usize, mount: &Value, inputs: &Inputs<'_>) -
         relative => format!("/{relative}"),
     };
     let mut made = match place {
-        Place::Image { reference, .. } => v1::Mount {
+        VolumeLocation::Image { reference, .. } => v1::Mount {
             container_path: path,
             image: Some(v1::ImageSpec { image: reference.clone(), ..Default::default() }),
             image_sub_path: sub_path,
             readonly: true,
             ..Default::default()
         },
-        Place::Device { .. } => {
+        VolumeLocation::Device { .. } => {
             let message = format!("volume {name} has volumeMode Block, but is specified in volumeMounts");
             return Err(VolumeError::Invalid(message));
         }
-        Place::Path { path: volume, read_only } => {
+        VolumeLocation::Path { path: volume, read_only } => {
             let source = match sub_path.as_str() {
                 "" => volume.clone(),
                 part => part_of(volume, part, inputs.pod_dir, name, container.name(), n)?,
@@ -237,7 +240,7 @@ mod tests {
     /// Returns the mount of a container with one volume.
     fn mounted(mount: &Value, volume: &Path, read_only: bool) -> Result<v1::Mount, String> {
         let spec = value!({"name": "c", "terminationMessagePath": "", "volumeMounts": [(mount.clone())]});
-        let places = BTreeMap::from([("v".to_owned(), Place::Path { path: volume.to_owned(), read_only })]);
+        let places = BTreeMap::from([("v".to_owned(), VolumeLocation::Path { path: volume.to_owned(), read_only })]);
         let inputs = Inputs { pod_dir: Path::new("/nowhere"), places: &places, environment: &[], attempt: 0 };
         let mounts = all(Container { spec: &spec, role: Role::App }, &inputs).map_err(|error| error.describe())?;
         Ok(mounts.into_iter().next().unwrap())
@@ -262,7 +265,7 @@ mod tests {
         fs::write(volume.join("file"), "text").unwrap();
         fs::write(top.path().join("secret"), "hidden").unwrap();
         std::os::unix::fs::symlink("../secret", volume.join("link")).unwrap();
-        let places = BTreeMap::from([("v".to_owned(), Place::Path { path: volume, read_only: false })]);
+        let places = BTreeMap::from([("v".to_owned(), VolumeLocation::Path { path: volume, read_only: false })]);
         let check = |path: &str, expect: Option<&str>| {
             assert_eq!(text_of(&places, "v", path).as_deref(), expect, "{path}");
         };
@@ -277,9 +280,9 @@ mod tests {
     fn volume_mode_decides_between_device_and_mount() {
         let path = PathBuf::from("/dev/disk");
         let places = BTreeMap::from([
-            ("disk".to_owned(), Place::Device { path: path.clone(), read_only: false }),
-            ("reads".to_owned(), Place::Device { path: path.clone(), read_only: true }),
-            ("files".to_owned(), Place::Path { path, read_only: false }),
+            ("disk".to_owned(), VolumeLocation::Device { path: path.clone(), read_only: false }),
+            ("reads".to_owned(), VolumeLocation::Device { path: path.clone(), read_only: true }),
+            ("files".to_owned(), VolumeLocation::Path { path, read_only: false }),
         ]);
         let check = |name: &str, expect: Result<&str, &str>| {
             let spec = value!({"name": "c", "volumeDevices": [{"name": name, "devicePath": "/dev/it"}]});

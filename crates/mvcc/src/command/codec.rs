@@ -6,7 +6,7 @@ use super::{Alarm, AlarmChange, Command, Compare, Delete, Operation, Put, Relati
 use crate::Span;
 use crate::directory::{Caller, DirectoryChange, read_text};
 use crate::range::{Bounds, Range, Sort, SortBy};
-use crate::wire::{Malformed, Reader, put_bytes, put_i64, put_u64, read_list, write_list};
+use crate::wire::{DecodeError, Reader, put_bytes, put_i64, put_u64, read_list, write_list};
 
 /// The written format. A later format must add a reader and keep this one, because logs outlive versions.
 const FORMAT: u8 = 1;
@@ -37,8 +37,8 @@ pub enum CorruptCommand {
     Trailing(usize),
 }
 
-impl From<Malformed> for CorruptCommand {
-    fn from(Malformed: Malformed) -> Self {
+impl From<DecodeError> for CorruptCommand {
+    fn from(DecodeError: DecodeError) -> Self {
         Self::Malformed
     }
 }
@@ -177,7 +177,7 @@ fn read_command(tag: u8, reader: &mut Reader) -> Result<Command, CorruptCommand>
         4 => Command::LeaseGrant { id: reader.i64()?, ttl_seconds: reader.i64()? },
         5 => Command::LeaseRevoke { id: reader.i64()? },
         6 => Command::LeaseCheckpoint {
-            remaining: read_list(reader, |reader| Ok::<_, Malformed>((reader.i64()?, reader.i64()?)))?,
+            remaining: read_list(reader, |reader| Ok::<_, DecodeError>((reader.i64()?, reader.i64()?)))?,
         },
         7 => Command::Compact { revision: reader.i64()? },
         8 => Command::Alarm {

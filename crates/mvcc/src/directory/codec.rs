@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{Access, Caller, Directory, DirectoryChange, PasswordHash, Permission, User};
 use crate::Span;
-use crate::wire::{Malformed, Reader, put_bytes, put_u64, read_list, write_list};
+use crate::wire::{DecodeError, Reader, put_bytes, put_u64, read_list, write_list};
 
 const ENABLED: u8 = 1;
 
@@ -22,11 +22,11 @@ impl Caller {
         }
     }
 
-    pub(crate) fn read(reader: &mut Reader) -> Result<Self, Malformed> {
+    pub(crate) fn read(reader: &mut Reader) -> Result<Self, DecodeError> {
         match reader.u8()? {
             1 => Ok(Self::Cluster),
             2 => Ok(Self::User { name: read_text(reader)?, revision: reader.u64()? }),
-            _ => Err(Malformed),
+            _ => Err(DecodeError),
         }
     }
 }
@@ -70,7 +70,7 @@ impl DirectoryChange {
         }
     }
 
-    pub(crate) fn read(reader: &mut Reader) -> Result<Self, Malformed> {
+    pub(crate) fn read(reader: &mut Reader) -> Result<Self, DecodeError> {
         let (tag, name) = (reader.u8()?, read_text(reader)?);
         Ok(match tag {
             1 => Self::AddUser { name, password: read_password(reader)? },
@@ -84,7 +84,7 @@ impl DirectoryChange {
             9 => Self::RevokePermission { role: name, span: read_span(reader)? },
             10 if name.is_empty() => Self::Enable,
             11 if name.is_empty() => Self::Disable,
-            _ => return Err(Malformed),
+            _ => return Err(DecodeError),
         })
     }
 }
@@ -107,19 +107,20 @@ impl Directory {
         }
     }
 
-    pub(crate) fn read(reader: &mut Reader) -> Result<Self, Malformed> {
+    pub(crate) fn read(reader: &mut Reader) -> Result<Self, DecodeError> {
         let revision = reader.u64()?;
         let users = read_list(reader, |reader| {
             let (name, password) = (read_text(reader)?, read_password(reader)?);
             let roles = read_list(reader, read_text)?.into_iter().collect();
-            Ok::<_, Malformed>((name, User { password, roles }))
+            Ok::<_, DecodeError>((name, User { password, roles }))
         })?;
-        let roles =
-            read_list(reader, |reader| Ok::<_, Malformed>((read_text(reader)?, read_list(reader, read_permission)?)))?;
+        let roles = read_list(reader, |reader| {
+            Ok::<_, DecodeError>((read_text(reader)?, read_list(reader, read_permission)?))
+        })?;
         let enabled = match reader.is_empty() {
             true => false,
             false if reader.u8()? == ENABLED => true,
-            false => return Err(Malformed),
+            false => return Err(DecodeError),
         };
         Ok(Self { revision, enabled, users: BTreeMap::from_iter(users), roles: BTreeMap::from_iter(roles) })
     }
@@ -145,8 +146,8 @@ impl Access {
     }
 }
 
-pub(crate) fn read_text(reader: &mut Reader) -> Result<String, Malformed> {
-    String::from_utf8(reader.bytes()?.to_vec()).map_err(|_| Malformed)
+pub(crate) fn read_text(reader: &mut Reader) -> Result<String, DecodeError> {
+    String::from_utf8(reader.bytes()?.to_vec()).map_err(|_| DecodeError)
 }
 
 fn write_password(out: &mut Vec<u8>, password: Option<&PasswordHash>) {
@@ -156,11 +157,11 @@ fn write_password(out: &mut Vec<u8>, password: Option<&PasswordHash>) {
     }
 }
 
-fn read_password(reader: &mut Reader) -> Result<Option<PasswordHash>, Malformed> {
+fn read_password(reader: &mut Reader) -> Result<Option<PasswordHash>, DecodeError> {
     match reader.u8()? {
         0 => Ok(None),
         1 => Ok(Some(PasswordHash(read_text(reader)?))),
-        _ => Err(Malformed),
+        _ => Err(DecodeError),
     }
 }
 
@@ -169,8 +170,8 @@ fn write_permission(out: &mut Vec<u8>, permission: &Permission) {
     write_span(out, &permission.span);
 }
 
-fn read_permission(reader: &mut Reader) -> Result<Permission, Malformed> {
-    Ok(Permission { access: Access::from_number(reader.u8()?).ok_or(Malformed)?, span: read_span(reader)? })
+fn read_permission(reader: &mut Reader) -> Result<Permission, DecodeError> {
+    Ok(Permission { access: Access::from_number(reader.u8()?).ok_or(DecodeError)?, span: read_span(reader)? })
 }
 
 fn write_span(out: &mut Vec<u8>, span: &Span) {
@@ -178,7 +179,7 @@ fn write_span(out: &mut Vec<u8>, span: &Span) {
     put_bytes(out, &span.wire_end());
 }
 
-fn read_span(reader: &mut Reader) -> Result<Span, Malformed> {
+fn read_span(reader: &mut Reader) -> Result<Span, DecodeError> {
     let mut copied = || reader.bytes().map(|bytes| Bytes::copy_from_slice(&bytes));
     Ok(Span::from_wire(copied()?, copied()?))
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Attached, Head, Lease, Logged, Past, State};
+use super::{Head, Lease, LeasedRecord, LoggedEvent, Past, State};
 use crate::command::{Alarm, AlarmChange, Command, Compare, Delete, Operation, Put, Relation, Target, Txn};
 use crate::error::Error;
 use crate::range::{Range, RangeReply};
-use crate::record::{Event, Place, Record, Value};
+use crate::record::{Event, Record, Value, ValueInterner};
 use crate::{LeaseId, Revision, Span};
 
 /// The outcome of a command.
@@ -82,7 +82,7 @@ impl State {
     }
 
     /// Like [`State::apply`], but stores written values with `place`.
-    pub fn apply_to(&mut self, index: u64, command: &Command, place: &mut Place<'_>) -> Outcome {
+    pub fn apply_to(&mut self, index: u64, command: &Command, place: &mut ValueInterner<'_>) -> Outcome {
         let result = if index <= self.applied_index {
             Err(Error::AlreadyApplied { index })
         } else {
@@ -92,7 +92,7 @@ impl State {
         Outcome { revision: self.revision, result }
     }
 
-    fn dispatch(&mut self, command: &Command, place: &mut Place<'_>) -> Result<Reply, Error> {
+    fn dispatch(&mut self, command: &Command, place: &mut ValueInterner<'_>) -> Result<Reply, Error> {
         let (caller, command) = command.split();
         self.check_alarms(command)?;
         self.authorize(caller, command)?;
@@ -155,7 +155,7 @@ impl State {
     }
 
     /// Validates the selected branches, then executes them: a transaction is atomic.
-    fn txn(&mut self, txn: &Txn, place: &mut Place<'_>) -> Result<Reply, Error> {
+    fn txn(&mut self, txn: &Txn, place: &mut ValueInterner<'_>) -> Result<Reply, Error> {
         let branch = self.choose(txn);
         branch.check(&|operation| match operation {
             Operation::Put(put) => self.check_put(put),
@@ -197,7 +197,7 @@ impl State {
         Ok(Reply::LeaseGranted { id, ttl_seconds })
     }
 
-    fn lease_revoke(&mut self, id: LeaseId, place: &mut Place<'_>) -> Result<Reply, Error> {
+    fn lease_revoke(&mut self, id: LeaseId, place: &mut ValueInterner<'_>) -> Result<Reply, Error> {
         self.leases.remove(|lease| lease.id.cmp(&id)).ok_or(Error::LeaseNotFound(id))?;
         let records: Vec<_> = self.lease_keys(id).cloned().collect();
         self.change(place, |changes| records.iter().for_each(|record| changes.delete_record(record)));
@@ -223,7 +223,7 @@ impl State {
     }
 
     /// Makes changes in one new revision, which is created only if there are any.
-    fn change<R>(&mut self, place: &mut Place<'_>, change: impl FnOnce(&mut Changes<'_, '_>) -> R) -> R {
+    fn change<R>(&mut self, place: &mut ValueInterner<'_>, change: impl FnOnce(&mut Changes<'_, '_>) -> R) -> R {
         let mut changes = Changes { revision: self.revision + 1, sub: 0, state: self, place };
         let result = change(&mut changes);
         let revision = changes.now();
@@ -276,7 +276,7 @@ impl Compare {
 /// The changes of a revision in progress.
 struct Changes<'a, 'p> {
     state: &'a mut State,
-    place: &'a mut Place<'p>,
+    place: &'a mut ValueInterner<'p>,
     revision: Revision,
     sub: u32,
 }
@@ -344,11 +344,11 @@ impl Changes<'_, '_> {
             self.state.attached.remove(|attached| attached.order_to(old));
         }
         if record.lease != 0 {
-            self.state.attached.insert(Attached(record.clone()));
+            self.state.attached.insert(LeasedRecord(record.clone()));
         }
         if let Some(replaced) = self.state.heads.insert(Head(record.clone())) {
             self.state.history.insert(Past(replaced.0));
         }
-        self.state.log.insert(Logged(Event { record, previous }));
+        self.state.log.insert(LoggedEvent(Event { record, previous }));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Logged, Past, State};
+use super::{LoggedEvent, Past, State};
 use crate::Revision;
 use crate::error::Error;
 use crate::record::Record;
@@ -61,7 +61,7 @@ impl State {
                 self.forget_tombstone(&logged.0.record);
             }
         }
-        self.forgetting = due.next().map(Logged::at);
+        self.forgetting = due.next().map(LoggedEvent::at);
         self.trim_log();
         self.is_forgetting()
     }
@@ -104,7 +104,7 @@ impl State {
     /// Drops processed events before the compact revision, in entire revisions, down to [`LOG_TAIL`].
     fn trim_log(&mut self) {
         let forgetting = self.forgetting;
-        let looked_at = |logged: &Logged| forgetting.is_none_or(|at| logged.0.record.mod_revision < at.0);
+        let looked_at = |logged: &LoggedEvent| forgetting.is_none_or(|at| logged.0.record.mod_revision < at.0);
         while self.log.len() > LOG_TAIL
             && let Some(first) = self.log.iter().next()
             && first.0.record.mod_revision < self.compact_revision

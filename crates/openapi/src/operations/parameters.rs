@@ -7,7 +7,7 @@ use apimachinery::schema::{Schema, Shape, Struct};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
     pub name: String,
-    pub place: Place,
+    pub place: ParameterLocation,
     /// `string`, `integer` or `boolean`.
     pub json_type: &'static str,
     pub description: String,
@@ -15,7 +15,7 @@ pub struct Parameter {
 
 /// The location of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum ParameterLocation {
     /// In the path; required.
     Path,
     /// In the query; optional.
@@ -113,14 +113,19 @@ pub fn query(names: &[&str]) -> Vec<Parameter> {
     let one = |name: &&str| {
         let at = QUERY.binary_search_by(|(have, ..)| have.cmp(name)).expect("every parameter is in the table");
         let (name, json_type, description) = QUERY[at];
-        Parameter { name: name.to_owned(), place: Place::Query, json_type, description: description.to_owned() }
+        Parameter {
+            name: name.to_owned(),
+            place: ParameterLocation::Query,
+            json_type,
+            description: description.to_owned(),
+        }
     };
     names.iter().map(one).collect()
 }
 
 /// Returns a path parameter.
 pub fn path(name: &str, description: String) -> Parameter {
-    Parameter { name: name.to_owned(), place: Place::Path, json_type: "string", description }
+    Parameter { name: name.to_owned(), place: ParameterLocation::Path, json_type: "string", description }
 }
 
 /// Returns the fields of an options kind as query parameters.
@@ -138,7 +143,7 @@ fn option(name: &str, schema: Schema<'_>) -> Option<Parameter> {
         Shape::String => "string",
         _ => return None,
     };
-    Some(Parameter { name: name.to_owned(), place: Place::Query, json_type, description: String::new() })
+    Some(Parameter { name: name.to_owned(), place: ParameterLocation::Query, json_type, description: String::new() })
 }
 
 #[cfg(test)]

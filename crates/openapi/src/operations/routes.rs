@@ -103,7 +103,7 @@ struct KindRoutes<'k> {
 
 /// The objects that a path addresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum PathScope {
     /// Those of all namespaces.
     All,
     /// Those of one namespace, or of a cluster-scoped kind.
@@ -119,7 +119,7 @@ impl KindRoutes<'_> {
         let collection = format!("{base}{scoped}/{plural}");
         let item = format!("{collection}/{{name}}");
         if self.kind.is_namespaced() && self.may(Verb::List) {
-            routes.push(format!("{base}/{plural}"), vec![self.list(routes, Reach::All)]);
+            routes.push(format!("{base}/{plural}"), vec![self.list(routes, PathScope::All)]);
         }
         routes.push(collection, self.on_collection(routes));
         routes.push(item.clone(), self.on_item(routes));
@@ -128,18 +128,18 @@ impl KindRoutes<'_> {
         }
         if self.may(Verb::Watch) && self.custom.is_none() {
             if self.kind.is_namespaced() {
-                routes.push(format!("{base}/watch/{plural}"), vec![self.watch(routes, Reach::All)]);
+                routes.push(format!("{base}/watch/{plural}"), vec![self.watch(routes, PathScope::All)]);
             }
             let watched = format!("{base}/watch{scoped}/{plural}");
-            routes.push(format!("{watched}/{{name}}"), vec![self.watch(routes, Reach::One)]);
-            routes.push(watched, vec![self.watch(routes, Reach::Scope)]);
+            routes.push(format!("{watched}/{{name}}"), vec![self.watch(routes, PathScope::One)]);
+            routes.push(watched, vec![self.watch(routes, PathScope::Scope)]);
         }
     }
 
     fn on_collection(&self, routes: &Routes<'_>) -> Vec<Operation> {
         let mut out = Vec::new();
         if self.may(Verb::List) {
-            out.push(self.list(routes, Reach::Scope));
+            out.push(self.list(routes, PathScope::Scope));
         }
         if self.may(Verb::Create) {
             out.push(Operation {
@@ -147,7 +147,7 @@ impl KindRoutes<'_> {
                 description: format!("create {}", with_article(&self.kind.kind)),
                 body: Body::Required(self.content()),
                 answer: (self.content(), &[201, 202]),
-                ..self.operation(routes, "post", ("create", ""), WRITE, Reach::Scope)
+                ..self.operation(routes, "post", ("create", ""), WRITE, PathScope::Scope)
             });
         }
         if self.may(Verb::DeleteCollection) {
@@ -156,7 +156,13 @@ impl KindRoutes<'_> {
                 description: format!("delete collection of {}", self.kind.kind),
                 body: if self.custom.is_some() { Body::None } else { Body::Optional(meta("DeleteOptions")) },
                 answer: (meta("Status"), &[]),
-                ..self.operation(routes, "deletecollection", ("delete", "Collection"), DELETE_COLLECTION, Reach::Scope)
+                ..self.operation(
+                    routes,
+                    "deletecollection",
+                    ("delete", "Collection"),
+                    DELETE_COLLECTION,
+                    PathScope::Scope,
+                )
             });
         }
         out
@@ -180,7 +186,7 @@ impl KindRoutes<'_> {
                 description: format!("delete {}", with_article(&self.kind.kind)),
                 body: Body::Optional(meta("DeleteOptions")),
                 answer: (answer, &[202]),
-                ..self.operation(routes, "delete", ("delete", ""), DELETE, Reach::One)
+                ..self.operation(routes, "delete", ("delete", ""), DELETE, PathScope::One)
             });
         }
         out
@@ -231,7 +237,7 @@ impl KindRoutes<'_> {
         }
     }
 
-    fn list(&self, routes: &Routes<'_>, reach: Reach) -> Operation {
+    fn list(&self, routes: &Routes<'_>, reach: PathScope) -> Operation {
         let listed = if self.may(Verb::Watch) { "list or watch" } else { "list" };
         let answer = match self.custom {
             Some(at) => Content::CustomList(at),
@@ -249,17 +255,17 @@ impl KindRoutes<'_> {
         }
     }
 
-    fn watch(&self, routes: &Routes<'_>, reach: Reach) -> Operation {
+    fn watch(&self, routes: &Routes<'_>, reach: PathScope) -> Operation {
         let kind = &self.kind.kind;
         let (action, description) = match reach {
-            Reach::One => (
+            PathScope::One => (
                 "watch",
                 format!(
                     "watch changes to an object of kind {kind}. deprecated: use the 'watch' parameter with a list \
                      operation instead, filtered to a single item with the 'fieldSelector' parameter."
                 ),
             ),
-            Reach::All | Reach::Scope => (
+            PathScope::All | PathScope::Scope => (
                 "watchlist",
                 format!(
                     "watch individual changes to a list of {kind}. deprecated: use the 'watch' parameter with a list \
@@ -322,7 +328,9 @@ impl KindRoutes<'_> {
             method,
             id: format!("{verb}{name}{}{suffix}", pascal(&part.name)),
             description: format!("connect {} requests to {} of {name}", method.to_uppercase(), part.name),
-            parameters: sorted(parameters.into_iter().chain(self.path_parameters(Reach::One, Some(part))).collect()),
+            parameters: sorted(
+                parameters.into_iter().chain(self.path_parameters(PathScope::One, Some(part))).collect(),
+            ),
             answer: (Content::Text, &[]),
             produces: ANY,
             ..self.part_operation(routes, Some(part), "connect", "connect", &[])
@@ -337,9 +345,10 @@ impl KindRoutes<'_> {
         verb: &str,
         query: &[&str],
     ) -> Operation {
-        let mut operation = self.operation(routes, action, (verb, ""), query, Reach::One);
+        let mut operation = self.operation(routes, action, (verb, ""), query, PathScope::One);
         if let Some(part) = part {
-            let parameters = parameters::query(query).into_iter().chain(self.path_parameters(Reach::One, Some(part)));
+            let parameters =
+                parameters::query(query).into_iter().chain(self.path_parameters(PathScope::One, Some(part)));
             operation.parameters = sorted(parameters.collect());
             operation.id.push_str(&pascal(&part.name));
             if let Some(kind) = &part.kind {
@@ -356,14 +365,14 @@ impl KindRoutes<'_> {
         action: &'static str,
         name: (&str, &str),
         query: &[&str],
-        reach: Reach,
+        reach: PathScope,
     ) -> Operation {
         let (verb, between) = name;
         let is_list = action == "watchlist";
         let list = if is_list { "List" } else { "" };
         let (namespaced, suffix) = match reach {
-            Reach::All => ("", "ForAllNamespaces"),
-            Reach::Scope | Reach::One => (self.namespaced(), ""),
+            PathScope::All => ("", "ForAllNamespaces"),
+            PathScope::Scope | PathScope::One => (self.namespaced(), ""),
         };
         let prefix = self.prefix(routes);
         let parameters = parameters::query(query).into_iter().chain(self.path_parameters(reach, None)).collect();
@@ -379,13 +388,13 @@ impl KindRoutes<'_> {
         }
     }
 
-    fn path_parameters(&self, reach: Reach, part: Option<&Subresource>) -> Vec<Parameter> {
+    fn path_parameters(&self, reach: PathScope, part: Option<&Subresource>) -> Vec<Parameter> {
         let mut out = Vec::new();
-        if reach == Reach::One {
+        if reach == PathScope::One {
             let kind = part.and_then(|part| part.kind.as_ref()).map_or(&self.kind.kind, |other| &other.kind);
             out.push(parameters::path("name", format!("name of the {kind}")));
         }
-        if reach != Reach::All && self.kind.is_namespaced() {
+        if reach != PathScope::All && self.kind.is_namespaced() {
             let description = "object name and auth scope, such as for teams and projects";
             out.push(parameters::path("namespace", description.to_owned()));
         }

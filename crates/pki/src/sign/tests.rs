@@ -37,7 +37,7 @@ fn a_signed_certificate_is_trusted_and_matches_its_request() {
     let pki = Pki::open(folder.path()).unwrap();
     let pair = pki.authority_pair(Authority::Cluster);
     let request = request();
-    let wanted = |usages| Wanted { request: &request, usages, life: Duration::from_seconds(24 * 3600) };
+    let wanted = |usages| SigningRequest { request: &request, usages, life: Duration::from_seconds(24 * 3600) };
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(&pair.certificate).unwrap()).unwrap();
     let roots = Arc::new(roots);
@@ -80,7 +80,7 @@ fn a_certificate_expires_with_its_ca_and_a_short_one_keeps_its_full_lifetime() {
     let request = request();
     let usages = usages(&["client auth"]);
     let ends = |life: i64| {
-        let wanted = Wanted { request: &request, usages: &usages, life: Duration::from_seconds(life) };
+        let wanted = SigningRequest { request: &request, usages: &usages, life: Duration::from_seconds(life) };
         let der = read(&sign(&pair, &wanted, now()).unwrap());
         X509Certificate::from_der(&der).unwrap().1.validity().not_after.timestamp()
     };
@@ -88,7 +88,7 @@ fn a_certificate_expires_with_its_ca_and_a_short_one_keeps_its_full_lifetime() {
     let authority = X509Certificate::from_der(&authority).unwrap().1.validity().not_after.timestamp();
     assert_eq!(ends(100 * 365 * 24 * 3600), authority);
     assert!((ends(600) - now().unix_seconds() - 600).abs() <= 1);
-    let wanted = Wanted { request: &request, usages: &usages, life: Duration::from_seconds(600) };
+    let wanted = SigningRequest { request: &request, usages: &usages, life: Duration::from_seconds(600) };
     let late = Time::from_unix(authority + 1, 0);
     assert!(matches!(sign(&pair, &wanted, late), Err(SignError::Expired(_))));
 }
@@ -99,7 +99,7 @@ fn forged_and_invalid_requests_are_rejected() {
     let pki = Pki::open(folder.path()).unwrap();
     let pair = pki.authority_pair(Authority::Cluster);
     let check = |request: &[u8], names: &[&str], expect: &str| {
-        let wanted = Wanted { request, usages: &usages(names), life: Duration::from_seconds(600) };
+        let wanted = SigningRequest { request, usages: &usages(names), life: Duration::from_seconds(600) };
         assert_eq!(sign(&pair, &wanted, now()).unwrap_err().to_string(), expect);
     };
     let good = request();

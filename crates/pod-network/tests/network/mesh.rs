@@ -1,7 +1,7 @@
 //! Tests of pods on several nodes: two on one segment, a third behind a router.
 
 use netlink::Cidr;
-use pod_network::Routed;
+use pod_network::RoutedNetwork;
 use pod_network::mesh::{self, Peer};
 use pod_network::routed::Config;
 
@@ -19,7 +19,7 @@ fn node(number: u8, address: &str) -> Node {
     space.run("ip link set lo up");
     let pod_cidrs = Cidr::parse_list(&format!("10.244.{number}.0/24,fd00:{number}::/64")).unwrap();
     let state = tempfile::tempdir().unwrap();
-    let network = Routed::new(Config {
+    let network = RoutedNetwork::new(Config {
         pod_cidrs: pod_cidrs.clone(),
         cluster_cidrs: Cidr::parse_list("10.244.0.0/16,fd00::/16").unwrap(),
         overhead: mesh::OVERHEAD,

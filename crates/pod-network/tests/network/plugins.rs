@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use netlink::Protocol;
 use pod_network::routed::Config;
-use pod_network::{Attachment, Auto, Cni, Network, PortMapping, Routed};
+use pod_network::{Attachment, Auto, Cni, Network, PortMapping, RoutedNetwork};
 use serde_json::{Value, json};
 
 use crate::world::{Namespace, World, is_root};
@@ -135,7 +135,7 @@ fn configuration_selects_the_network_of_new_pods_and_old_ones_are_detached_by_th
     // A new process with the stored state.
     let network = || {
         let cni = Cni::new(&conf, &[PathBuf::from(PLUGINS)], &directory.path().join("results"));
-        Auto::new(cni, Routed::new(Config::new(&directory.path().join("state"))))
+        Auto::new(cni, RoutedNetwork::new(Config::new(&directory.path().join("state"))))
     };
     let run = |work: &(dyn Fn(&Auto, &tokio::runtime::Runtime) -> Option<String> + Sync)| {
         world.node.enter(|| {

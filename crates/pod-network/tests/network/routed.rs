@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use netlink::Protocol;
 use pod_network::routed::Config;
-use pod_network::{NetworkError, PortMapping, Routed};
+use pod_network::{NetworkError, PortMapping, RoutedNetwork};
 
 use crate::world::{Namespace, Stranger, World, is_root};
 
@@ -40,7 +40,7 @@ fn pods_reach_each_other_the_node_and_outside_and_leave_no_traces() {
     }
     let world = World::new();
     let directory = tempfile::tempdir().unwrap();
-    let network = Routed::new(config(directory.path()));
+    let network = RoutedNetwork::new(config(directory.path()));
     let (one, two) = (Namespace::new(), Namespace::new());
     let add = |pod: &Namespace, id: &str, ports: &[PortMapping]| {
         world.node.enter(|| network.add(&pod.path, id, "eth0", ports)).unwrap().ips
@@ -141,7 +141,7 @@ fn host_ports_are_distinct_by_address_and_protocol() {
     let world = World::new();
     let (node, outside) = (&world.node, &world.outside);
     let directory = tempfile::tempdir().unwrap();
-    let network = Routed::new(config(directory.path()));
+    let network = RoutedNetwork::new(config(directory.path()));
     let add = |id: &str, protocol, host_ip: &str, container_port| {
         let pod = Namespace::new();
         let mapping = port(protocol, PORT, container_port, Some(host_ip));
@@ -194,14 +194,14 @@ fn addresses_survive_a_restart_and_are_released() {
     let world = World::new();
     let directory = tempfile::tempdir().unwrap();
     let pods: Vec<Namespace> = (0..3).map(|_| Namespace::new()).collect();
-    let network = Routed::new(config(directory.path()));
+    let network = RoutedNetwork::new(config(directory.path()));
     world.node.enter(|| {
         for (pod, id) in pods.iter().zip(["a", "b"]) {
             network.add(&pod.path, id, "eth0", &[]).unwrap();
         }
     });
     // A new instance knows the pods of the first.
-    let network = Routed::new(config(directory.path()));
+    let network = RoutedNetwork::new(config(directory.path()));
     world.node.enter(|| {
         network.inspect(&pods[0].path, "a", "eth0").unwrap();
         assert_eq!(network.add(&pods[2].path, "c", "eth0", &[]).unwrap().ips[0], ip("10.244.1.4"));
@@ -224,7 +224,7 @@ fn bandwidth_limits_are_enforced() {
     const BYTES: usize = 1_000_000;
     let world = World::new();
     let directory = tempfile::tempdir().unwrap();
-    let network = Routed::new(config(directory.path()));
+    let network = RoutedNetwork::new(config(directory.path()));
     let (slow, other) = (Namespace::new(), Namespace::new());
     world.node.enter(|| {
         network.add(&slow.path, "slow", "eth0", &[]).unwrap();
@@ -261,7 +261,7 @@ fn failed_attach_leaves_no_traces() {
     }
     let world = World::new();
     let directory = tempfile::tempdir().unwrap();
-    let network = Routed::new(config(directory.path()));
+    let network = RoutedNetwork::new(config(directory.path()));
     let pod = Namespace::new();
     pod.run("ip link add eth0 type bridge");
     let failed = world.node.enter(|| network.add(&pod.path, "a", "eth0", &[]));
@@ -286,7 +286,7 @@ fn pod_is_attached_within_milliseconds() {
     }
     let world = World::new();
     let directory = tempfile::tempdir().unwrap();
-    let network = Routed::new(config(directory.path()));
+    let network = RoutedNetwork::new(config(directory.path()));
     let pods: Vec<Namespace> = (0..20).map(|_| Namespace::new()).collect();
     world.node.enter(|| network.start()).unwrap();
     let begun = std::time::Instant::now();

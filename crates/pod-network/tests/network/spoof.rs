@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use pod_network::Routed;
+use pod_network::RoutedNetwork;
 use pod_network::routed::Config;
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket, sockopt};
 
@@ -23,7 +23,7 @@ struct Node {
 impl Node {
     fn new(blocks: &str, pods: usize) -> Self {
         let (world, state) = (World::new(), tempfile::tempdir().unwrap());
-        let network = Routed::new(config(state.path(), blocks));
+        let network = RoutedNetwork::new(config(state.path(), blocks));
         let pods: Vec<Namespace> = (0..pods).map(|_| Namespace::new()).collect();
         for (number, pod) in pods.iter().enumerate() {
             world.node.enter(|| network.add(&pod.path, &number.to_string(), "eth0", &[])).unwrap();

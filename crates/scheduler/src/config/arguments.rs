@@ -7,7 +7,7 @@ use apimachinery::field::Error as Finding;
 use apimachinery::{At, Errors, Str, Value, names};
 
 use super::Error;
-use super::plugins::Chosen;
+use super::plugins::SelectedPlugin;
 use super::types::conform_to;
 use crate::framework::Plugin;
 use crate::plugins::{
@@ -16,7 +16,7 @@ use crate::plugins::{
     Strategy, TaintToleration, TopologySpread, VolumeBinding, VolumeRestrictions, VolumeZone,
 };
 use crate::pod::{NodeAffinity, Policy, Spread, WhenUnsatisfiable};
-use crate::profile::{Enabled, Patience};
+use crate::profile::{EnabledPlugin, Patience};
 
 const VERSION: &str = "kubescheduler.config.k8s.io/v1";
 /// Plugins of earlier API versions that no longer exist.
@@ -63,7 +63,7 @@ impl Arguments {
     }
 
     /// Constructs the plugin with its arguments; `None` for sorting, binding and preemption plugins.
-    pub fn enabled(&self, chosen: &Chosen) -> Option<Enabled> {
+    pub fn enabled(&self, chosen: &SelectedPlugin) -> Option<EnabledPlugin> {
         let plugin: Box<dyn Plugin> = match chosen.name.as_str() {
             "SchedulingGates" => Box::new(SchedulingGates),
             "NodeUnschedulable" => Box::new(NodeUnschedulable),
@@ -84,8 +84,8 @@ impl Arguments {
             "NodeDeclaredFeatures" => Box::new(NodeDeclaredFeatures),
             _ => return None,
         };
-        let Chosen { gates, pre_filters, filters, weight, .. } = *chosen;
-        Some(Enabled { plugin, gates, pre_filters, filters, weight })
+        let SelectedPlugin { gates, pre_filters, filters, weight, .. } = *chosen;
+        Some(EnabledPlugin { plugin, gates, pre_filters, filters, weight })
     }
 
     pub fn preemption(&self) -> DefaultPreemption {

@@ -71,7 +71,7 @@ struct Set {
 
 /// A plugin of a profile and the extension points at which it is enabled. A list of them is in filter order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chosen {
+pub struct SelectedPlugin {
     pub name: Str,
     pub gates: bool,
     /// Whether PreFilter runs.
@@ -83,7 +83,7 @@ pub struct Chosen {
 }
 
 /// Returns the plugins that remain enabled after `plugins` of a profile is applied to the defaults.
-pub fn chosen(profile: &str, plugins: &At<'_>) -> Result<Vec<Chosen>, Error> {
+pub fn chosen(profile: &str, plugins: &At<'_>) -> Result<Vec<SelectedPlugin>, Error> {
     let defaults = PLUGINS.iter().map(|(name, weight, _)| (Str::from(*name), *weight)).collect();
     let defaults = Set { enabled: defaults, disabled: Vec::new() };
     let multi = merge(defaults, read(&plugins.get("multiPoint")));
@@ -101,13 +101,13 @@ pub fn chosen(profile: &str, plugins: &At<'_>) -> Result<Vec<Chosen>, Error> {
         let why = format!("at least one bind plugin is needed for profile with scheduler name {profile:?}");
         return Err(refused(profile, &why));
     }
-    let mut all: Vec<Chosen> = Vec::new();
+    let mut all: Vec<SelectedPlugin> = Vec::new();
     // DEVIATION: the sets of preScore, reserve, permit, preBind and postBind are decoded and validated but have no
     // effect: a plugin that filters or scores nodes always runs its steps before binding, too.
     for point in [Filter, PreFilter, Score, PreEnqueue, PostFilter] {
         for (name, weight) in list(point) {
             let at = all.iter().position(|have| have.name == *name).unwrap_or_else(|| {
-                all.push(Chosen { name: name.clone(), ..Chosen::default() });
+                all.push(SelectedPlugin { name: name.clone(), ..SelectedPlugin::default() });
                 all.len() - 1
             });
             match point {

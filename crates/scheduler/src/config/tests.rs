@@ -27,7 +27,7 @@ fn empty_configuration_gets_upstream_defaults() {
     assert_eq!(read.election, Configuration::default().election);
     assert_eq!(read.profiles[0].scheduler_name, "default-scheduler");
     let (ours, defaults) = (&read.profiles[0].plugins, &Profile::default().plugins);
-    let shown = |list: &[Enabled]| {
+    let shown = |list: &[EnabledPlugin]| {
         let mut all: Vec<_> = list.iter().map(|it| (it.plugin.name(), it.weight)).collect();
         all.sort_unstable();
         all

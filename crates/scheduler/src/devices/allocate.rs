@@ -15,7 +15,7 @@ use super::claim::{Alternative, Claim, Class, Mode, Request, Rule};
 use super::pool::Pool;
 use super::selector;
 use super::slice::{Counters, Device, Nodes, Slice};
-use super::{DeviceId, Taken, capacity};
+use super::{DeviceId, DeviceUsage, capacity};
 use crate::plugins::node_affinity::NodeMatcher;
 use crate::snapshot::{NodeId, Snapshot};
 
@@ -31,13 +31,13 @@ const STEPS_MAX: u32 = 2_000_000;
 /// Allocates devices to the claims of one pod, one node at a time.
 pub struct Allocator<'a> {
     snapshot: &'a Snapshot,
-    shared: Vec<(&'a Pool, Vec<Reach<'a>>)>,
+    shared: Vec<(&'a Pool, Vec<AccessibleNodes<'a>>)>,
     steps: Cell<u32>,
 }
 
 /// A claim that needs an allocation.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'c> {
+pub struct PendingClaim<'c> {
     /// `namespace/name`, for messages.
     pub name: &'c str,
     pub claim: &'c Claim,
@@ -45,7 +45,7 @@ pub struct Asked<'c> {
 
 /// A device allocated to a request.
 #[derive(Clone, Debug)]
-pub struct Given<'a> {
+pub struct AllocatedDevice<'a> {
     /// Index of the request in the claim.
     pub request: usize,
     /// Index of the subrequest (`firstAvailable`) in the request.
@@ -76,11 +76,11 @@ pub enum Fault {
 }
 
 /// Nodes that can access the devices of a slice, as node IDs of a snapshot.
-enum Reach<'a> {
+enum AccessibleNodes<'a> {
     All,
     Node(Option<NodeId>),
     Matching(NodeMatcher<'a>),
-    PerDevice(Vec<Reach<'a>>),
+    PerDevice(Vec<AccessibleNodes<'a>>),
     None,
 }
 
@@ -90,11 +90,11 @@ struct Here<'a> {
     slice: &'a Slice,
     device: &'a Device,
     id: DeviceId,
-    taken: Option<&'a Taken>,
+    taken: Option<&'a DeviceUsage>,
 }
 
 /// One subrequest with its resolved class and device count.
-struct Need<'c> {
+struct ResolvedRequest<'c> {
     /// Index among all needs of the scene.
     number: usize,
     request: &'c Request,
@@ -107,11 +107,11 @@ struct Need<'c> {
 
 /// Input of the search on one node; constant during the search.
 struct Scene<'c> {
-    asked: &'c [Asked<'c>],
+    asked: &'c [PendingClaim<'c>],
     pools: Vec<&'c Pool>,
     here: Vec<Here<'c>>,
     /// Indexed by claim, request and alternative.
-    needs: Vec<Vec<Vec<Need<'c>>>>,
+    needs: Vec<Vec<Vec<ResolvedRequest<'c>>>>,
     needs_len: usize,
     /// Remaining shared counters, keyed by pool index and counter set.
     counters: BTreeMap<(usize, &'c Str), Counters>,
@@ -120,13 +120,18 @@ struct Scene<'c> {
 impl<'a> Allocator<'a> {
     /// Creates an allocator over the devices known and free in the snapshot.
     pub fn new(snapshot: &'a Snapshot) -> Self {
-        let reaches = |pool: &'a Pool| pool.slices.iter().map(|slice| Reach::of_slice(snapshot, slice)).collect();
+        let reaches =
+            |pool: &'a Pool| pool.slices.iter().map(|slice| AccessibleNodes::of_slice(snapshot, slice)).collect();
         let shared = snapshot.devices.shared_pools().map(|pool| (pool, reaches(pool))).collect();
         Self { snapshot, shared, steps: Cell::new(0) }
     }
 
     /// Returns the devices of each claim on the node, in the order of `asked`.
-    pub fn allocate<'c>(&'c self, node: NodeId, asked: &'c [Asked<'c>]) -> Result<Vec<Vec<Given<'c>>>, Fault> {
+    pub fn allocate<'c>(
+        &'c self,
+        node: NodeId,
+        asked: &'c [PendingClaim<'c>],
+    ) -> Result<Vec<Vec<AllocatedDevice<'c>>>, Fault> {
         let mut scene = self.scene(node, asked);
         self.add_needs(&mut scene)?;
         let found = search::run(&scene, &self.steps)?;
@@ -136,7 +141,7 @@ impl<'a> Allocator<'a> {
         })
     }
 
-    fn scene<'c>(&'c self, node: NodeId, asked: &'c [Asked<'c>]) -> Scene<'c> {
+    fn scene<'c>(&'c self, node: NodeId, asked: &'c [PendingClaim<'c>]) -> Scene<'c> {
         let mut scene = Scene {
             asked,
             pools: Vec::new(),
@@ -225,10 +230,10 @@ impl<'a> Allocator<'a> {
     fn need<'c>(
         &'c self,
         scene: &Scene<'c>,
-        asked: &Asked<'c>,
+        asked: &PendingClaim<'c>,
         request: &'c Request,
         alternative: &'c Alternative,
-    ) -> Result<Need<'c>, Fault> {
+    ) -> Result<ResolvedRequest<'c>, Fault> {
         let own = if alternative.name.is_empty() { &request.name } else { &alternative.name };
         let wrong = |why: String| Fault::Claim(format!("claim {}, request {own}: {why}", asked.name));
         let Some(class) = self.snapshot.devices.class(&alternative.class) else {
@@ -236,7 +241,7 @@ impl<'a> Allocator<'a> {
             let why = format!("could not retrieve device class {name}: deviceclass.resource.k8s.io {name:?} not found");
             return Err(wrong(why));
         };
-        let mut need = Need { number: scene.needs_len, request, alternative, class, count: 0, all: None };
+        let mut need = ResolvedRequest { number: scene.needs_len, request, alternative, class, count: 0, all: None };
         match &alternative.mode {
             // A larger count exceeds RESULTS_MAX and is rejected when the devices are counted.
             Mode::Exactly(count) => need.count = usize::try_from(*count).unwrap_or(usize::MAX).min(RESULTS_MAX + 1),
@@ -266,7 +271,7 @@ impl<'a> Allocator<'a> {
     }
 }
 
-impl<'a> Reach<'a> {
+impl<'a> AccessibleNodes<'a> {
     fn of_slice(snapshot: &'a Snapshot, slice: &'a Slice) -> Self {
         match &slice.nodes {
             Nodes::PerDevice => {
@@ -297,7 +302,7 @@ impl<'a> Reach<'a> {
 }
 
 /// Whether a device matches the selectors of the class and of the request.
-fn selectable(asked: &Asked<'_>, need: &Need<'_>, here: &Here<'_>) -> Result<bool, Fault> {
+fn selectable(asked: &PendingClaim<'_>, need: &ResolvedRequest<'_>, here: &Here<'_>) -> Result<bool, Fault> {
     let selectors = need.class.selectors.iter().enumerate().map(|(at, it)| (true, at, it));
     let own = need.alternative.selectors.iter().enumerate().map(|(at, it)| (false, at, it));
     for (of_class, at, selector) in selectors.chain(own) {

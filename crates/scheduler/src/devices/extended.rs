@@ -9,7 +9,7 @@ use crate::resources::{Resources, is_extended};
 
 /// The part of a pod's extended resources that must come from devices on a node.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Extended {
+pub struct ExtendedResourceClaim {
     /// The claim to create.
     pub claim: Claim,
     /// Maps each request to a container and its extended resource.
@@ -30,8 +30,8 @@ impl Devices {
 
     /// Returns the devices that a pod needs on a node with allocatable `node`. Returns `None` if the node lacks a
     /// resource and no DeviceClass backs it.
-    pub fn extended(&self, pod: &Pod, node: &Resources) -> Option<Extended> {
-        let mut extended = Extended::default();
+    pub fn extended(&self, pod: &Pod, node: &Resources) -> Option<ExtendedResourceClaim> {
+        let mut extended = ExtendedResourceClaim::default();
         let wanted = pod.shape.requests.scalars.iter().filter(|(name, amount)| *amount > 0 && is_backed_name(name));
         for (resource, _) in wanted {
             match self.class_of(resource) {
@@ -45,7 +45,7 @@ impl Devices {
     }
 }
 
-impl Extended {
+impl ExtendedResourceClaim {
     /// Returns `spec.devices.requests` of the claim.
     pub fn requests(&self) -> Vec<Value> {
         let request = |it: &Request| {

@@ -2,7 +2,7 @@
 
 use apimachinery::{Object, Str, Value, value};
 
-use super::allocate::Given;
+use super::allocate::AllocatedDevice;
 use super::claim::Claim;
 use super::slice::{Counters, Nodes};
 use super::{Devices, Take};
@@ -10,7 +10,13 @@ use crate::hash;
 
 /// Returns the allocation of a claim that got these devices on a node, and the devices that it takes. `seed` makes the
 /// share IDs unique.
-pub fn allocation(devices: &Devices, claim: &Claim, given: &[Given<'_>], node: &Str, seed: &str) -> (Value, Vec<Take>) {
+pub fn allocation(
+    devices: &Devices,
+    claim: &Claim,
+    given: &[AllocatedDevice<'_>],
+    node: &Str,
+    seed: &str,
+) -> (Value, Vec<Take>) {
     let results: Vec<_> = given.iter().zip(0_u32..).map(|(it, at)| result(claim, it, seed, at)).collect();
     let mut inner = Object::new();
     inner.insert("results", results);
@@ -23,14 +29,14 @@ pub fn allocation(devices: &Devices, claim: &Claim, given: &[Given<'_>], node: &
         fields.insert("nodeSelector", selector);
     }
     let used = given.iter().filter(|it| !claim.requests[it.request].alternatives[it.alternative].admin);
-    let take = |it: &Given<'_>| Take {
+    let take = |it: &AllocatedDevice<'_>| Take {
         device: it.id.clone(),
         share: it.share.as_ref().map(|share| share.iter().map(|(name, amount)| (name.clone(), *amount)).collect()),
     };
     (allocation, used.map(take).collect())
 }
 
-fn result(claim: &Claim, given: &Given<'_>, seed: &str, at: u32) -> Value {
+fn result(claim: &Claim, given: &AllocatedDevice<'_>, seed: &str, at: u32) -> Value {
     let request = &claim.requests[given.request];
     let alternative = &request.alternatives[given.alternative];
     let mut result = Object::new();
@@ -63,13 +69,13 @@ fn amounts(share: &Counters) -> Object {
 }
 
 /// Returns a share ID, unique per device, in the form of a UUID.
-fn share_id(claim: &Claim, given: &Given<'_>, seed: &str, at: u32) -> String {
+fn share_id(claim: &Claim, given: &AllocatedDevice<'_>, seed: &str, at: u32) -> String {
     let hex = format!("{:032x}", hash::wide(&[&claim.uid, seed, &given.id.to_string(), &at.to_string()]));
     format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..])
 }
 
 /// Returns the configurations of the used classes, each once, and those of the claim that apply to allocated requests.
-fn configurations(devices: &Devices, claim: &Claim, given: &[Given<'_>]) -> Vec<Value> {
+fn configurations(devices: &Devices, claim: &Claim, given: &[AllocatedDevice<'_>]) -> Vec<Value> {
     let chosen = |request: usize| given.iter().find(|it| it.request == request).map_or(0, |it| it.alternative);
     let mut classes: Vec<(&Str, Vec<Str>)> = Vec::new();
     for (at, request) in claim.requests.iter().enumerate() {
@@ -111,7 +117,7 @@ fn configurations(devices: &Devices, claim: &Claim, given: &[Given<'_>]) -> Vec<
 }
 
 /// Returns a node selector for the nodes that can access all devices; `None` for all nodes.
-fn node_selector(given: &[Given<'_>], node: &Str) -> Option<Value> {
+fn node_selector(given: &[AllocatedDevice<'_>], node: &Str) -> Option<Value> {
     let mut term = Object::new();
     for it in given {
         let nodes = if matches!(it.slice.nodes, Nodes::PerDevice) { &it.device.nodes } else { &it.slice.nodes };

@@ -6,14 +6,14 @@ use std::sync::{Arc, LazyLock};
 use apimachinery::{Str, Value};
 use cel::cost::limits::SELECTOR;
 use cel::value::{Entries, Key};
-use cel::{Env, Failure, Host, Meter, Program, Val, Variables};
+use cel::{Env, ExpressionContext, Failure, Meter, Program, Val, Variables};
 
 use super::slice::Device;
 
 /// Cache size at which compiled expressions without users are dropped.
 const UNUSED_MAX: usize = 1_000;
 
-static ENV: LazyLock<Env> = LazyLock::new(|| Host::DeviceSelector.env_set().stored);
+static ENV: LazyLock<Env> = LazyLock::new(|| ExpressionContext::DeviceSelector.env_set().stored);
 
 /// A CEL expression.
 #[derive(Debug)]

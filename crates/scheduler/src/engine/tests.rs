@@ -1,8 +1,8 @@
 use apimachinery::{Value, value};
 
 use super::*;
-use crate::framework::{Cycle, Plugin, Prepared};
-use crate::profile::Enabled;
+use crate::framework::{Cycle, Plugin, PreFilterResult};
+use crate::profile::EnabledPlugin;
 
 fn engine() -> Engine {
     Engine::new(vec![Profile::default()], Options::default())
@@ -196,7 +196,9 @@ fn extenders_filter_and_score_before_binding() {
     }
     let mut ask = |name: &str, answer: Answers| {
         show(&mut engine, &pod(name, name, "1", value!({})), 0);
-        let Some(Step::Ask { pod, question: Question::Nodes(nodes), .. }) = engine.step(0) else { panic!("not asked") };
+        let Some(Step::Ask { pod, question: ExtenderRequest::Nodes(nodes), .. }) = engine.step(0) else {
+            panic!("not asked")
+        };
         assert_eq!(nodes.len(), 3);
         let step = engine.answered(pod, answer, 0);
         let message = match &step {
@@ -260,23 +262,23 @@ fn assumed_pod_with_nomination_is_counted_once() {
 }
 
 /// A plugin that panics on the pod `bad`.
-struct Mistaken;
+struct PanickingPlugin;
 
-impl Plugin for Mistaken {
+impl Plugin for PanickingPlugin {
     fn name(&self) -> &'static str {
         "Mistaken"
     }
 
-    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         assert_ne!(cycle.pod.name, "bad", "a mistake");
-        Prepared::Skip
+        PreFilterResult::Skip
     }
 }
 
 #[test]
 fn pod_whose_plugin_panics_does_not_block_others() {
     let mut profile = Profile::default();
-    profile.plugins.push(Enabled::fully(Mistaken, 0));
+    profile.plugins.push(EnabledPlugin::fully(PanickingPlugin, 0));
     let mut engine = Engine::new(vec![profile], Options::default());
     node(&mut engine, "n1", "4");
     for name in ["bad", "good"] {

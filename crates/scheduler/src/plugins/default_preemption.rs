@@ -10,7 +10,7 @@ use apimachinery::{Str, Value};
 use crate::extender::Eviction;
 use crate::pod::Pod;
 use crate::schedule::{Context, Diagnosis, Evaluation, histogram};
-use crate::snapshot::{NodeId, Placed, Snapshot, Usage};
+use crate::snapshot::{AssignedPod, NodeId, Snapshot, Usage};
 
 /// The plugin with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub enum Attempt {
 /// The victims on one node.
 struct Candidate<'a> {
     node: NodeId,
-    victims: Vec<&'a Placed>,
+    victims: Vec<&'a AssignedPod>,
     violations: usize,
 }
 
@@ -154,7 +154,7 @@ fn ask(snapshot: &Snapshot, pod: &Pod, offers: Vec<Eviction>, context: Context<'
     let Some(left) = answers.and_then(|answers| answers.evictions.as_ref()) else { return Attempt::Ask(offers) };
     let candidate = |offer: &Eviction| {
         let node = snapshot.node(&offer.node)?;
-        let named = |it: &&Placed| {
+        let named = |it: &&AssignedPod| {
             let namespace = &snapshot.class(it).namespace;
             offer.victims.iter().any(|victim| victim.name == it.name && victim.namespace == *namespace)
         };
@@ -178,7 +178,7 @@ type Cost = (usize, i32, i64, usize, Reverse<i64>);
 impl Candidate<'_> {
     fn offer(&self, snapshot: &Snapshot) -> Eviction {
         let victim =
-            |pod: &&Placed| Victim { namespace: snapshot.class(pod).namespace.clone(), name: pod.name.clone() };
+            |pod: &&AssignedPod| Victim { namespace: snapshot.class(pod).namespace.clone(), name: pod.name.clone() };
         Eviction {
             node: snapshot.node_name(self.node).clone(),
             victims: self.victims.iter().map(victim).collect(),
@@ -259,24 +259,28 @@ fn dry_run<'a>(
 }
 
 /// Sort key for most important first: by priority, then by start time.
-fn importance(pod: &Placed) -> (Reverse<i32>, i64) {
+fn importance(pod: &AssignedPod) -> (Reverse<i32>, i64) {
     (Reverse(pod.priority), pod.started_seconds)
 }
 
-fn take_off(evaluation: &mut Evaluation<'_>, node: NodeId, usage: &mut Usage, pod: &Placed) {
+fn take_off(evaluation: &mut Evaluation<'_>, node: NodeId, usage: &mut Usage, pod: &AssignedPod) {
     let snapshot = evaluation.cycle.snapshot;
     usage.remove(snapshot.shape(pod));
     evaluation.filters().for_each(|filter| filter.remove(node, snapshot.class(pod), snapshot.shape(pod)));
 }
 
-fn put_back(evaluation: &mut Evaluation<'_>, node: NodeId, usage: &mut Usage, pod: &Placed) {
+fn put_back(evaluation: &mut Evaluation<'_>, node: NodeId, usage: &mut Usage, pod: &AssignedPod) {
     let snapshot = evaluation.cycle.snapshot;
     usage.add(snapshot.shape(pod));
     evaluation.filters().for_each(|filter| filter.add(node, snapshot.class(pod), snapshot.shape(pod)));
 }
 
 /// Splits pods into those whose eviction violates a PodDisruptionBudget and the others.
-fn split<'a>(snapshot: &Snapshot, pods: &[&'a Placed], budgets: &[Budget]) -> (Vec<&'a Placed>, Vec<&'a Placed>) {
+fn split<'a>(
+    snapshot: &Snapshot,
+    pods: &[&'a AssignedPod],
+    budgets: &[Budget],
+) -> (Vec<&'a AssignedPod>, Vec<&'a AssignedPod>) {
     let mut allowed: Vec<_> = budgets.iter().map(|budget| budget.allowed).collect();
     pods.iter().partition(|pod| {
         let class = snapshot.class(pod);

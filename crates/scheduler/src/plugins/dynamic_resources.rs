@@ -6,8 +6,11 @@ use std::collections::BTreeSet;
 use apimachinery::{Key, Str};
 
 use super::node_affinity::NodeMatcher;
-use crate::devices::{Allocator, Asked, Claim, Create, Devices, Extended, Fault, Given, Plan, Reserve, allocation};
-use crate::framework::{Cycle, Direction, Event, Filter, Plugin, Prepared, Rejection, Release, Scorer, scale};
+use crate::devices::{
+    AllocatedDevice, Allocator, Claim, Create, Devices, ExtendedResourceClaim, Fault, PendingClaim, Plan, Reserve,
+    allocation,
+};
+use crate::framework::{Cycle, Direction, Event, Filter, Plugin, PreFilterResult, Rejection, Release, Scorer, scale};
 use crate::pod::{Pod, Source};
 use crate::snapshot::{NodeId, Snapshot, Usage};
 
@@ -31,7 +34,7 @@ struct Claims<'a> {
     own: Vec<Own<'a>>,
     backing: Backing<'a>,
     allocator: Allocator<'a>,
-    seen: RefCell<Seen>,
+    seen: RefCell<AllocationFailures>,
 }
 
 /// A claim of the pod.
@@ -53,7 +56,7 @@ enum Backing<'a> {
 }
 
 #[derive(Default)]
-struct Seen {
+struct AllocationFailures {
     /// Claims whose devices some node cannot access.
     unavailable: BTreeSet<usize>,
     /// Allocation errors of nodes; a rejection's mask is an index into this list.
@@ -62,9 +65,9 @@ struct Seen {
 }
 
 /// Devices found on a node.
-struct Found<'c> {
+struct NodeAllocation<'c> {
     /// For each claim without allocation.
-    given: Vec<Vec<Given<'c>>>,
+    given: Vec<Vec<AllocatedDevice<'c>>>,
 }
 
 struct Ranking<'a> {
@@ -80,11 +83,11 @@ impl Plugin for DynamicResources {
         own_claims(pod, devices).err()
     }
 
-    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         match Claims::new(cycle) {
-            Ok(None) => Prepared::Skip,
-            Ok(Some(claims)) => Prepared::Run(Box::new(claims), None),
-            Err(message) => Prepared::Reject(message),
+            Ok(None) => PreFilterResult::Skip,
+            Ok(Some(claims)) => PreFilterResult::Run(Box::new(claims), None),
+            Err(message) => PreFilterResult::Reject(message),
         }
     }
 
@@ -156,7 +159,7 @@ impl Filter for Claims<'_> {
 impl Scorer for Ranking<'_> {
     fn score(&self, node: NodeId) -> i64 {
         let Ok(extended) = self.claims.extended(node) else { return 0 };
-        let rank = |found: Found<'_>| {
+        let rank = |found: NodeAllocation<'_>| {
             let mut sum = 0;
             for (own, given) in self.claims.unallocated().zip(&found.given) {
                 for (at, request) in own.claim.requests.iter().enumerate() {
@@ -221,7 +224,7 @@ impl<'a> Claims<'a> {
 
     /// Returns the extended resources that devices must provide on a node. The error is the reason why the node is
     /// infeasible.
-    fn extended(&self, node: NodeId) -> Result<Option<Extended>, &'static str> {
+    fn extended(&self, node: NodeId) -> Result<Option<ExtendedResourceClaim>, &'static str> {
         match self.backing {
             Backing::No => Ok(None),
             Backing::LeftOver(_) => Err(LEFT_OVER),
@@ -241,14 +244,14 @@ impl<'a> Claims<'a> {
     fn find<T>(
         &self,
         node: NodeId,
-        extended: Option<&Extended>,
-        look: impl FnOnce(Found<'_>) -> T,
+        extended: Option<&ExtendedResourceClaim>,
+        look: impl FnOnce(NodeAllocation<'_>) -> T,
     ) -> Result<T, Fault> {
-        let own = self.unallocated().map(|own| Asked { name: &own.name, claim: own.claim });
-        let more = extended.map(|extended| Asked { name: "<extended-resources>", claim: &extended.claim });
+        let own = self.unallocated().map(|own| PendingClaim { name: &own.name, claim: own.claim });
+        let more = extended.map(|extended| PendingClaim { name: "<extended-resources>", claim: &extended.claim });
         let asked: Vec<_> = own.chain(more).collect();
         let given = if asked.is_empty() { Vec::new() } else { self.allocator.allocate(node, &asked)? };
-        Ok(look(Found { given }))
+        Ok(look(NodeAllocation { given }))
     }
 
     fn reject(&self, fault: Fault) -> Rejection {
@@ -270,7 +273,7 @@ impl<'a> Claims<'a> {
         }
     }
 
-    fn plan(&self, node: NodeId, extended: Option<&Extended>, found: &Found<'_>) -> Plan {
+    fn plan(&self, node: NodeId, extended: Option<&ExtendedResourceClaim>, found: &NodeAllocation<'_>) -> Plan {
         let (devices, name) = (&self.snapshot.devices, self.snapshot.node_name(node));
         let (mut reserve, mut takes) = (Vec::new(), Vec::new());
         let mut given = found.given.iter();

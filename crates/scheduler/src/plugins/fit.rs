@@ -3,11 +3,11 @@
 use apimachinery::Str;
 
 use crate::devices::is_backed_name;
-use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection, SCORE_MAX, Scorer};
+use crate::framework::{Cycle, Event, Filter, Plugin, PreFilterResult, Rejection, SCORE_MAX, Scorer};
 use crate::node::Node;
 use crate::pod::Pod;
 use crate::resources::{Resources, is_extended};
-use crate::snapshot::{NodeId, Room, Snapshot, Usage};
+use crate::snapshot::{FreeCapacity, NodeId, Snapshot, Usage};
 
 /// The `scoringStrategy` type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,14 +42,14 @@ struct Space<'a> {
     snapshot: &'a Snapshot,
     wanted: &'a Resources,
     /// By index in the pod's scalar requests.
-    counted: Vec<Counted>,
+    counted: Vec<ResourceProvider>,
     /// Whether the pod requests only CPU and memory.
     is_plain: bool,
 }
 
 /// Provider of a scalar resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counted {
+enum ResourceProvider {
     /// The node's allocatable.
     Here,
     /// Devices, on nodes that do not report the resource.
@@ -61,11 +61,11 @@ enum Counted {
 struct Ranking<'a> {
     snapshot: &'a Snapshot,
     strategy: &'a Strategy,
-    resources: Vec<Ranked<'a>>,
+    resources: Vec<ScoredResource<'a>>,
 }
 
 /// A scored resource.
-struct Ranked<'a> {
+struct ScoredResource<'a> {
     name: &'a str,
     weight: i64,
     wanted: i64,
@@ -83,17 +83,17 @@ impl Plugin for Fit {
         "NodeResourcesFit"
     }
 
-    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         let wanted = &cycle.pod.shape.requests;
         let devices = &cycle.snapshot.devices;
         let counted = wanted.scalars.iter().map(|(name, _)| match self.ignores(name) {
-            true => Counted::Elsewhere,
-            false if is_backed_name(name) && devices.class_of(name).is_some() => Counted::ByDevices,
-            false => Counted::Here,
+            true => ResourceProvider::Elsewhere,
+            false if is_backed_name(name) && devices.class_of(name).is_some() => ResourceProvider::ByDevices,
+            false => ResourceProvider::Here,
         });
         let counted = counted.collect();
         let is_plain = wanted.ephemeral <= 0 && wanted.scalars.is_empty();
-        Prepared::Run(Box::new(Space { snapshot: cycle.snapshot, wanted, counted, is_plain }), None)
+        PreFilterResult::Run(Box::new(Space { snapshot: cycle.snapshot, wanted, counted, is_plain }), None)
     }
 
     fn scorer<'a>(&'a self, cycle: Cycle<'a>, _nodes: &[NodeId]) -> Option<Box<dyn Scorer + 'a>> {
@@ -104,7 +104,7 @@ impl Plugin for Fit {
             _ => cycle.pod.shape.requests.amount(name),
         };
         let resources =
-            self.resources.iter().map(|(name, weight)| Ranked { name, weight: *weight, wanted: wanted(name) });
+            self.resources.iter().map(|(name, weight)| ScoredResource { name, weight: *weight, wanted: wanted(name) });
         // Extended resources do not affect the score of pods that do not request them.
         let resources = resources.filter(|it| it.wanted != 0 || !is_extended(it.name)).collect();
         Some(Box::new(Ranking { snapshot: cycle.snapshot, strategy: &self.strategy, resources }))
@@ -138,7 +138,8 @@ impl Fit {
     }
 
     fn empty_node_fits(&self, pod: &Pod, node: &Node) -> bool {
-        let counted = |name: &Str| if self.ignores(name) { Counted::Elsewhere } else { Counted::Here };
+        let counted =
+            |name: &Str| if self.ignores(name) { ResourceProvider::Elsewhere } else { ResourceProvider::Here };
         let counted: Vec<_> = pod.shape.requests.scalars.iter().map(|(name, _)| counted(name)).collect();
         let usage = Usage::default();
         missing(&pod.shape.requests, &counted, &node.allocatable, node.pods_max, &usage).0 == 0
@@ -227,7 +228,13 @@ fn rounded_quotient(sum: i64, by: i64) -> i64 {
 }
 
 /// Returns the insufficient resources as bits, and whether the pod would not fit on the empty node either.
-fn missing(wanted: &Resources, counted: &[Counted], has: &Resources, pods_max: i64, usage: &Usage) -> (u64, bool) {
+fn missing(
+    wanted: &Resources,
+    counted: &[ResourceProvider],
+    has: &Resources,
+    pods_max: i64,
+    usage: &Usage,
+) -> (u64, bool) {
     let (mut mask, mut hopeless) = (0, false);
     if usage.pods + 1 > pods_max {
         mask |= PODS;
@@ -243,8 +250,8 @@ fn missing(wanted: &Resources, counted: &[Counted], has: &Resources, pods_max: i
     compare(MEMORY, wanted.memory, has.memory, taken.memory);
     compare(EPHEMERAL, wanted.ephemeral, has.ephemeral, taken.ephemeral);
     for (at, (name, amount)) in wanted.scalars.iter().enumerate() {
-        let by_devices = counted[at] == Counted::ByDevices && has.scalar(name) == 0;
-        if by_devices || counted[at] == Counted::Elsewhere {
+        let by_devices = counted[at] == ResourceProvider::ByDevices && has.scalar(name) == 0;
+        if by_devices || counted[at] == ResourceProvider::Elsewhere {
             continue;
         }
         // Beyond 60 resources the last bit stands for all others.
@@ -255,7 +262,7 @@ fn missing(wanted: &Resources, counted: &[Counted], has: &Resources, pods_max: i
 }
 
 /// Like [`missing`], for a pod that requests only CPU and memory.
-const fn missing_of_room(wanted: &Resources, room: &Room) -> (u64, bool) {
+const fn missing_of_room(wanted: &Resources, room: &FreeCapacity) -> (u64, bool) {
     let (mut mask, mut hopeless) = (0, false);
     if room.free[2] < 1 {
         mask |= PODS;

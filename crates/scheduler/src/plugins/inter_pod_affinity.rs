@@ -1,6 +1,6 @@
 //! InterPodAffinity: pod affinity and anti-affinity by topology domain.
 
-use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection, SCORE_MAX, Scorer};
+use crate::framework::{Cycle, Event, Filter, Plugin, PreFilterResult, Rejection, SCORE_MAX, Scorer};
 use crate::pod::{Class, Pod, Shape, Term, TermKind};
 use crate::snapshot::{NOWHERE, NodeId, Snapshot, Usage};
 
@@ -51,13 +51,13 @@ impl Plugin for InterPodAffinity {
         "InterPodAffinity"
     }
 
-    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         let rules = Rules::new(cycle);
         let free = rules.affinity.is_empty() && rules.anti_affinity.is_empty();
         if free && rules.existing.iter().all(Option::is_none) {
-            Prepared::Skip
+            PreFilterResult::Skip
         } else {
-            Prepared::Run(Box::new(rules), None)
+            PreFilterResult::Run(Box::new(rules), None)
         }
     }
 

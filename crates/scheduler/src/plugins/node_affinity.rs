@@ -1,6 +1,6 @@
 //! NodeAffinity: restricts a pod to nodes that match its nodeSelector and node affinity, and scores preferences.
 
-use crate::framework::{Cycle, Direction, Event, Filter, Plugin, Prepared, Rejection, Scorer, scale};
+use crate::framework::{Cycle, Direction, Event, Filter, Plugin, PreFilterResult, Rejection, Scorer, scale};
 use crate::node::Node;
 use crate::pod::{NodeAffinity, NodeTerm, Operator, Pod, Requirement};
 use crate::snapshot::{NodeId, Snapshot, Usage};
@@ -20,10 +20,10 @@ pub struct AffinityToNodes {
 pub struct NodeMatcher<'a> {
     snapshot: &'a Snapshot,
     selector: Vec<Condition>,
-    terms: Option<Vec<Compiled>>,
+    terms: Option<Vec<CompiledTerm>>,
 }
 
-struct Compiled {
+struct CompiledTerm {
     conditions: Vec<Condition>,
     names: Vec<(Option<NodeId>, Operator)>,
     never: bool,
@@ -44,7 +44,7 @@ struct Matching<'a> {
 
 struct Preferring<'a> {
     snapshot: &'a Snapshot,
-    terms: Vec<(i64, Compiled)>,
+    terms: Vec<(i64, CompiledTerm)>,
 }
 
 impl Plugin for AffinityToNodes {
@@ -52,25 +52,25 @@ impl Plugin for AffinityToNodes {
         "NodeAffinity"
     }
 
-    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         let Cycle { snapshot, pod } = cycle;
         let own = NodeMatcher::new(snapshot, pod);
         let added = NodeMatcher::of(snapshot, &self.added);
         if own.matches_all() && added.matches_all() {
-            return Prepared::Skip;
+            return PreFilterResult::Skip;
         }
         let only = pod.node_affinity.named_nodes();
         if only.as_ref().is_some_and(Vec::is_empty) {
-            return Prepared::Reject(CONFLICT.to_owned());
+            return PreFilterResult::Reject(CONFLICT.to_owned());
         }
         let only = only.map(|names| names.into_iter().filter_map(|name| snapshot.node(name)).collect());
-        Prepared::Run(Box::new(Matching { own, added }), only)
+        PreFilterResult::Run(Box::new(Matching { own, added }), only)
     }
 
     fn scorer<'a>(&'a self, cycle: Cycle<'a>, _nodes: &[NodeId]) -> Option<Box<dyn Scorer + 'a>> {
         let all = cycle.pod.node_affinity.preferred.iter().chain(&self.added.preferred);
         let all = all.filter(|weighted| weighted.weight != 0 && !weighted.term.is_empty());
-        let terms: Vec<_> = all.map(|it| (i64::from(it.weight), Compiled::new(cycle.snapshot, &it.term))).collect();
+        let terms: Vec<_> = all.map(|it| (i64::from(it.weight), CompiledTerm::new(cycle.snapshot, &it.term))).collect();
         (!terms.is_empty()).then(|| Box::new(Preferring { snapshot: cycle.snapshot, terms }) as Box<dyn Scorer>)
     }
 
@@ -128,7 +128,7 @@ impl<'a> NodeMatcher<'a> {
     }
 }
 
-impl Compiled {
+impl CompiledTerm {
     fn new(snapshot: &Snapshot, term: &NodeTerm) -> Self {
         let condition = |it: &Requirement| Condition {
             key: snapshot.symbol_of(&it.key),
@@ -193,6 +193,6 @@ fn matches_term(term: &NodeTerm, node: &Node) -> bool {
     !term.is_empty() && !term.broken && term.labels.iter().all(label) && term.names.iter().all(named)
 }
 
-fn required(snapshot: &Snapshot, affinity: &NodeAffinity) -> Option<Vec<Compiled>> {
-    Some(affinity.required.as_ref()?.iter().map(|term| Compiled::new(snapshot, term)).collect())
+fn required(snapshot: &Snapshot, affinity: &NodeAffinity) -> Option<Vec<CompiledTerm>> {
+    Some(affinity.required.as_ref()?.iter().map(|term| CompiledTerm::new(snapshot, term)).collect())
 }

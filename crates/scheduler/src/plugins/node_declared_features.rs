@@ -2,7 +2,7 @@
 
 use apimachinery::{Str, Value};
 
-use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
+use crate::framework::{Cycle, Event, Filter, Plugin, PreFilterResult, Rejection};
 use crate::pod::{Pod, items};
 use crate::snapshot::{NodeId, Snapshot, Usage};
 
@@ -19,7 +19,7 @@ type Needs = fn(&Value) -> bool;
 
 pub struct NodeDeclaredFeatures;
 
-struct Needed<'a> {
+struct FeatureFilter<'a> {
     snapshot: &'a Snapshot,
     features: &'a [&'static str],
 }
@@ -34,12 +34,12 @@ impl Plugin for NodeDeclaredFeatures {
         "NodeDeclaredFeatures"
     }
 
-    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         let features = &cycle.pod.features;
         if features.is_empty() {
-            return Prepared::Skip;
+            return PreFilterResult::Skip;
         }
-        Prepared::Run(Box::new(Needed { snapshot: cycle.snapshot, features }), None)
+        PreFilterResult::Run(Box::new(FeatureFilter { snapshot: cycle.snapshot, features }), None)
     }
 
     fn wakes(&self, pod: &Pod, event: &Event) -> bool {
@@ -47,7 +47,7 @@ impl Plugin for NodeDeclaredFeatures {
     }
 }
 
-impl Filter for Needed<'_> {
+impl Filter for FeatureFilter<'_> {
     fn check(&self, node: NodeId, _usage: &Usage) -> Option<Rejection> {
         let declared = &self.snapshot.offer(node).features;
         (!declares_all(declared, self.features)).then_some(Rejection::fixed(REASON))

@@ -1,6 +1,6 @@
 //! NodeName: restricts a pod with `spec.nodeName` to that node.
 
-use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
+use crate::framework::{Cycle, Event, Filter, Plugin, PreFilterResult, Rejection};
 use crate::pod::Pod;
 use crate::snapshot::{NodeId, Usage};
 
@@ -8,16 +8,20 @@ const REASON: &str = "node(s) didn't match the requested node name";
 
 pub struct NodeName;
 
-struct Named(Option<NodeId>);
+struct NodeNameFilter(Option<NodeId>);
 
 impl Plugin for NodeName {
     fn name(&self) -> &'static str {
         "NodeName"
     }
 
-    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         let name = &cycle.pod.node_name;
-        if name.is_empty() { Prepared::Skip } else { Prepared::Run(Box::new(Named(cycle.snapshot.node(name))), None) }
+        if name.is_empty() {
+            PreFilterResult::Skip
+        } else {
+            PreFilterResult::Run(Box::new(NodeNameFilter(cycle.snapshot.node(name))), None)
+        }
     }
 
     fn wakes(&self, pod: &Pod, event: &Event) -> bool {
@@ -25,7 +29,7 @@ impl Plugin for NodeName {
     }
 }
 
-impl Filter for Named {
+impl Filter for NodeNameFilter {
     fn check(&self, node: NodeId, _usage: &Usage) -> Option<Rejection> {
         (self.0 != Some(node)).then_some(Rejection::fixed(REASON))
     }

@@ -1,6 +1,6 @@
 //! NodePorts: rejects nodes on which a requested host port is in use.
 
-use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
+use crate::framework::{Cycle, Event, Filter, Plugin, PreFilterResult, Rejection};
 use crate::pod::{HostPort, Pod};
 use crate::snapshot::{NodeId, Usage};
 
@@ -8,16 +8,20 @@ const REASON: &str = "node(s) didn't have free ports for the requested pod ports
 
 pub struct NodePorts;
 
-struct Wanted<'a>(&'a [HostPort]);
+struct HostPortFilter<'a>(&'a [HostPort]);
 
 impl Plugin for NodePorts {
     fn name(&self) -> &'static str {
         "NodePorts"
     }
 
-    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         let ports = &cycle.pod.shape.ports;
-        if ports.is_empty() { Prepared::Skip } else { Prepared::Run(Box::new(Wanted(ports)), None) }
+        if ports.is_empty() {
+            PreFilterResult::Skip
+        } else {
+            PreFilterResult::Run(Box::new(HostPortFilter(ports)), None)
+        }
     }
 
     fn wakes(&self, pod: &Pod, event: &Event) -> bool {
@@ -29,7 +33,7 @@ impl Plugin for NodePorts {
     }
 }
 
-impl Filter for Wanted<'_> {
+impl Filter for HostPortFilter<'_> {
     fn check(&self, _node: NodeId, usage: &Usage) -> Option<Rejection> {
         conflict(self.0, &usage.ports).then_some(Rejection::resolvable(REASON))
     }

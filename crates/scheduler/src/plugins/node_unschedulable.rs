@@ -1,6 +1,6 @@
 //! NodeUnschedulable: rejects nodes with `spec.unschedulable`, unless the pod tolerates the corresponding taint.
 
-use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
+use crate::framework::{Cycle, Event, Filter, Plugin, PreFilterResult, Rejection};
 use crate::pod::{Effect, Pod, Taint};
 use crate::snapshot::{NodeId, Snapshot, Usage};
 
@@ -8,18 +8,18 @@ const REASON: &str = "node(s) were unschedulable";
 
 pub struct NodeUnschedulable;
 
-struct Open<'a>(&'a Snapshot);
+struct SchedulableFilter<'a>(&'a Snapshot);
 
 impl Plugin for NodeUnschedulable {
     fn name(&self) -> &'static str {
         "NodeUnschedulable"
     }
 
-    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         if !cycle.snapshot.any_is_closed() || tolerates(cycle.pod) {
-            return Prepared::Skip;
+            return PreFilterResult::Skip;
         }
-        Prepared::Run(Box::new(Open(cycle.snapshot)), None)
+        PreFilterResult::Run(Box::new(SchedulableFilter(cycle.snapshot)), None)
     }
 
     fn wakes(&self, pod: &Pod, event: &Event) -> bool {
@@ -27,7 +27,7 @@ impl Plugin for NodeUnschedulable {
     }
 }
 
-impl Filter for Open<'_> {
+impl Filter for SchedulableFilter<'_> {
     fn check(&self, node: NodeId, _usage: &Usage) -> Option<Rejection> {
         self.0.offer(node).unschedulable.then_some(Rejection::fixed(REASON))
     }

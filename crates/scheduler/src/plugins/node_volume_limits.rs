@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use apimachinery::Str;
 
-use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
+use crate::framework::{Cycle, Event, Filter, Plugin, PreFilterResult, Rejection};
 use crate::pod::{Pod, VolumeUse};
 use crate::snapshot::{NodeId, Snapshot, Usage};
 
@@ -23,13 +23,17 @@ impl Plugin for NodeVolumeLimits {
         "NodeVolumeLimits"
     }
 
-    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         let Cycle { snapshot, pod } = cycle;
         if pod.claims.is_empty() || !snapshot.storage.has_limits() {
-            return Prepared::Skip;
+            return PreFilterResult::Skip;
         }
         let wanted: BTreeSet<_> = pod.claim_keys().filter_map(|key| snapshot.storage.attachment(&key)).collect();
-        if wanted.is_empty() { Prepared::Skip } else { Prepared::Run(Box::new(Limits { snapshot, wanted }), None) }
+        if wanted.is_empty() {
+            PreFilterResult::Skip
+        } else {
+            PreFilterResult::Run(Box::new(Limits { snapshot, wanted }), None)
+        }
     }
 
     fn wakes(&self, pod: &Pod, event: &Event) -> bool {

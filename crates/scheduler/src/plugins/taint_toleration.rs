@@ -1,6 +1,6 @@
 //! TaintToleration: rejects nodes with taints that the pod does not tolerate, and scores `PreferNoSchedule` taints.
 
-use crate::framework::{Cycle, Direction, Event, Filter, Plugin, Prepared, Rejection, Scorer, scale};
+use crate::framework::{Cycle, Direction, Event, Filter, Plugin, PreFilterResult, Rejection, Scorer, scale};
 use crate::pod::{Effect, Pod, Taint};
 use crate::snapshot::{NodeId, Snapshot, Usage};
 
@@ -19,12 +19,12 @@ impl Plugin for TaintToleration {
         "TaintToleration"
     }
 
-    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         let repelled = PerSet::new(cycle.snapshot, |taints| repels(taints, cycle.pod));
         if repelled.by_set.iter().any(|repelled| *repelled) {
-            Prepared::Run(Box::new(repelled), None)
+            PreFilterResult::Run(Box::new(repelled), None)
         } else {
-            Prepared::Skip
+            PreFilterResult::Skip
         }
     }
 

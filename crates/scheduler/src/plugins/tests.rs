@@ -1,7 +1,7 @@
 use apimachinery::{Value, value};
 
 use super::*;
-use crate::framework::{Cycle, Plugin, Prepared};
+use crate::framework::{Cycle, Plugin, PreFilterResult};
 use crate::node::Node;
 use crate::pod::Pod;
 use crate::snapshot::Snapshot;
@@ -35,9 +35,9 @@ fn snapshot(nodes: &[Node], pods: &[(Pod, &str)]) -> Snapshot {
 fn verdicts(plugin: &dyn Plugin, mut snapshot: Snapshot, pod: &Pod) -> Vec<String> {
     snapshot.prepare(pod, plugin.topology_keys().into_iter());
     let filter = match plugin.prepare(Cycle { snapshot: &snapshot, pod }) {
-        Prepared::Skip => return vec!["skipped".to_owned()],
-        Prepared::Reject(reason) => return vec![reason],
-        Prepared::Run(filter, _) => filter,
+        PreFilterResult::Skip => return vec!["skipped".to_owned()],
+        PreFilterResult::Reject(reason) => return vec![reason],
+        PreFilterResult::Run(filter, _) => filter,
     };
     let say = |node| match filter.check(node, snapshot.usage(node)) {
         None => "ok".to_owned(),

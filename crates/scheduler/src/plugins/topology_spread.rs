@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use apimachinery::Str;
 use apimachinery::labels::Selector;
 
-use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection, Scorer};
+use crate::framework::{Cycle, Event, Filter, Plugin, PreFilterResult, Rejection, Scorer};
 use crate::pod::{Class, Pod, Policy, Shape, Spread, WhenUnsatisfiable};
 use crate::snapshot::{NOWHERE, NodeId, Usage};
 use count::{Eligible, Levels};
@@ -40,7 +40,7 @@ struct Constraint<'a> {
     levels: Levels,
 }
 
-struct Even<'a> {
+struct SpreadFilter<'a> {
     cycle: Cycle<'a>,
     eligible: Eligible<'a>,
     constraints: Vec<Constraint<'a>>,
@@ -93,10 +93,10 @@ impl Plugin for TopologySpread {
         "PodTopologySpread"
     }
 
-    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         let spreads = self.rules(cycle.pod, WhenUnsatisfiable::DoNotSchedule);
         if spreads.is_empty() {
-            return Prepared::Skip;
+            return PreFilterResult::Skip;
         }
         let eligible = Eligible::new(cycle, spreads.iter().map(|it| &it.topology_key), true);
         let constraints = spreads.into_iter().zip(eligible.keys.clone()).map(|(spread, key)| Constraint {
@@ -106,7 +106,7 @@ impl Plugin for TopologySpread {
             key,
         });
         let constraints = constraints.collect();
-        Prepared::Run(Box::new(Even { cycle, eligible, constraints }), None)
+        PreFilterResult::Run(Box::new(SpreadFilter { cycle, eligible, constraints }), None)
     }
 
     fn scorer<'a>(&'a self, cycle: Cycle<'a>, nodes: &[NodeId]) -> Option<Box<dyn Scorer + 'a>> {
@@ -151,7 +151,7 @@ impl Plugin for TopologySpread {
     }
 }
 
-impl Even<'_> {
+impl SpreadFilter<'_> {
     fn change(&mut self, node: NodeId, class: &Class, by: fn(&mut Levels, u32)) {
         let Cycle { snapshot, pod } = self.cycle;
         if class.namespace != pod.class.namespace || class.terminating || !self.eligible.has_labels(snapshot, node) {
@@ -167,7 +167,7 @@ impl Even<'_> {
     }
 }
 
-impl Filter for Even<'_> {
+impl Filter for SpreadFilter<'_> {
     fn check(&self, node: NodeId, _usage: &Usage) -> Option<Rejection> {
         for it in &self.constraints {
             let domain = self.cycle.snapshot.topology().key(it.key).domain(node);

@@ -3,7 +3,7 @@
 use apimachinery::{Key, Str};
 
 use super::node_affinity::NodeMatcher;
-use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
+use crate::framework::{Cycle, Event, Filter, Plugin, PreFilterResult, Rejection};
 use crate::pod::{Pod, PodClaim};
 use crate::snapshot::{NodeId, Snapshot, Usage};
 use crate::storage::{Claim, Plan, Provision, Volume};
@@ -21,10 +21,10 @@ struct Volumes<'a> {
     /// For each bound claim: the nodes that can access its volume; `None` if the volume was deleted.
     bound: Vec<Option<NodeMatcher<'a>>>,
     /// Unbound claims with delayed binding, smallest first.
-    delayed: Vec<Delayed<'a>>,
+    delayed: Vec<DelayedClaim<'a>>,
 }
 
-struct Delayed<'a> {
+struct DelayedClaim<'a> {
     key: Key,
     claim: &'a Claim,
     selected_node: Str,
@@ -38,13 +38,13 @@ impl Plugin for VolumeBinding {
         "VolumeBinding"
     }
 
-    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         if cycle.pod.claims.is_empty() {
-            return Prepared::Skip;
+            return PreFilterResult::Skip;
         }
         match Volumes::new(cycle.snapshot, cycle.pod) {
-            Ok(volumes) => Prepared::Run(Box::new(volumes), None),
-            Err(message) => Prepared::Reject(message),
+            Ok(volumes) => PreFilterResult::Run(Box::new(volumes), None),
+            Err(message) => PreFilterResult::Reject(message),
         }
     }
 
@@ -120,7 +120,7 @@ impl<'a> Volumes<'a> {
                 return Err(message);
             }
             if claim.volume.is_empty() && class.is_some_and(|class| class.waits_for_consumer) {
-                this.delayed.push(Delayed::new(snapshot, key, claim));
+                this.delayed.push(DelayedClaim::new(snapshot, key, claim));
             } else {
                 immediate = true;
             }
@@ -168,7 +168,7 @@ impl<'a> Volumes<'a> {
     }
 }
 
-impl<'a> Delayed<'a> {
+impl<'a> DelayedClaim<'a> {
     fn new(snapshot: &'a Snapshot, key: Key, claim: &'a Claim) -> Self {
         let storage = &snapshot.storage;
         let mut volumes: Vec<(&Str, &Volume)> =

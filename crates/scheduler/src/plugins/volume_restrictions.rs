@@ -3,7 +3,7 @@
 use apimachinery::Key;
 
 use super::volume_binding::claim_of;
-use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
+use crate::framework::{Cycle, Event, Filter, Plugin, PreFilterResult, Rejection};
 use crate::pod::{Class, Pod, Shape, VolumeUse};
 use crate::snapshot::{NodeId, Usage};
 
@@ -25,7 +25,7 @@ impl Plugin for VolumeRestrictions {
         "VolumeRestrictions"
     }
 
-    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         let Cycle { snapshot, pod } = cycle;
         let mut claims = Vec::new();
         for own in &pod.claims {
@@ -34,7 +34,7 @@ impl Plugin for VolumeRestrictions {
             let claim = match claim_of(snapshot, pod, own) {
                 Ok((_, claim)) => claim,
                 Err(_) if own.ephemeral => continue,
-                Err(message) => return Prepared::Reject(message),
+                Err(message) => return PreFilterResult::Reject(message),
             };
             if claim.access_modes.iter().any(|mode| mode == "ReadWriteOncePod") {
                 claims.push(key);
@@ -42,10 +42,10 @@ impl Plugin for VolumeRestrictions {
         }
         let disks: Vec<_> = pod.shape.volumes.iter().filter(|it| matches!(it, VolumeUse::Disk { .. })).collect();
         if claims.is_empty() && disks.is_empty() {
-            return Prepared::Skip;
+            return PreFilterResult::Skip;
         }
         let users = claims.iter().map(|key| snapshot.claim_users(key)).sum();
-        Prepared::Run(Box::new(Exclusive { disks, claims, users }), None)
+        PreFilterResult::Run(Box::new(Exclusive { disks, claims, users }), None)
     }
 
     fn wakes(&self, pod: &Pod, event: &Event) -> bool {

@@ -3,7 +3,7 @@
 use apimachinery::Str;
 
 use super::volume_binding::claim_of;
-use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
+use crate::framework::{Cycle, Event, Filter, Plugin, PreFilterResult, Rejection};
 use crate::pod::Pod;
 use crate::snapshot::{NodeId, Snapshot, Usage};
 
@@ -31,7 +31,7 @@ impl Plugin for VolumeZone {
         "VolumeZone"
     }
 
-    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         let Cycle { snapshot, pod } = cycle;
         let mut wanted = Vec::new();
         let claims = pod.claims.iter().filter_map(|own| claim_of(snapshot, pod, own).ok());
@@ -43,7 +43,11 @@ impl Plugin for VolumeZone {
                 }
             }
         }
-        if wanted.is_empty() { Prepared::Skip } else { Prepared::Run(Box::new(Zones { snapshot, wanted }), None) }
+        if wanted.is_empty() {
+            PreFilterResult::Skip
+        } else {
+            PreFilterResult::Run(Box::new(Zones { snapshot, wanted }), None)
+        }
     }
 
     fn wakes(&self, pod: &Pod, event: &Event) -> bool {

@@ -39,7 +39,7 @@ pub struct NodeTerm {
 
 /// A preferred scheduling term.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Weighted {
+pub struct PreferredTerm {
     pub weight: i32,
     pub term: NodeTerm,
 }
@@ -48,7 +48,7 @@ pub struct Weighted {
 pub struct NodeAffinity {
     /// Alternatives, one of which must match; `None` if nothing is required.
     pub required: Option<Vec<NodeTerm>>,
-    pub preferred: Vec<Weighted>,
+    pub preferred: Vec<PreferredTerm>,
 }
 
 impl NodeAffinity {
@@ -59,7 +59,7 @@ impl NodeAffinity {
             required: required.map(|it| items(it, "nodeSelectorTerms").iter().map(NodeTerm::new).collect()),
             preferred: items(value, "preferredDuringSchedulingIgnoredDuringExecution")
                 .iter()
-                .map(|it| Weighted {
+                .map(|it| PreferredTerm {
                     weight: it.get("weight").and_then(Value::as_int).map_or(0, clamp),
                     term: NodeTerm::new(&it["preference"]),
                 })

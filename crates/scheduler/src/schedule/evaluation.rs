@@ -1,9 +1,9 @@
 //! Runs the filter and score plugins on nodes.
 
-use crate::framework::{Cycle, Filter, Prepared, Rejection, Release};
+use crate::framework::{Cycle, Filter, PreFilterResult, Rejection, Release};
 use crate::pod::Pod;
-use crate::profile::{Enabled, Profile};
-use crate::schedule::{Diagnosis, Nominated};
+use crate::profile::{EnabledPlugin, Profile};
+use crate::schedule::{Diagnosis, NominatedPods};
 use crate::snapshot::{NodeId, Usage};
 
 /// The prepared filters of one scheduling cycle.
@@ -14,20 +14,20 @@ pub struct Evaluation<'a> {
     /// The only candidate nodes, if PreFilter restricts them.
     only: Option<Vec<NodeId>>,
     /// Pods nominated to nodes, if any.
-    nominated: Option<&'a Nominated>,
+    nominated: Option<&'a NominatedPods>,
     /// Distinct rejections by filter, with their number of nodes. They are few, and each is formatted once.
     kinds: Vec<(usize, Rejection, usize)>,
 }
 
 /// Index of the rejecting filter and the rejection; `None` if the node is feasible.
-type Verdict = Option<(usize, Rejection)>;
+type FilterResult = Option<(usize, Rejection)>;
 
 impl<'a> Evaluation<'a> {
     /// Runs PreFilter; `None` if a plugin rejects all nodes.
     pub fn new(
         cycle: Cycle<'a>,
         profile: &'a Profile,
-        nominated: Option<&'a Nominated>,
+        nominated: Option<&'a NominatedPods>,
         diagnosis: &mut Diagnosis,
     ) -> Option<Self> {
         let nominated = nominated.filter(|nominated| !nominated.is_empty());
@@ -38,12 +38,12 @@ impl<'a> Evaluation<'a> {
         for enabled in profile.plugins.iter().filter(|enabled| enabled.pre_filters || enabled.filters) {
             let plugin = &enabled.plugin;
             match plugin.prepare(cycle) {
-                Prepared::Skip => {}
-                Prepared::Reject(reason) => {
+                PreFilterResult::Skip => {}
+                PreFilterResult::Reject(reason) => {
                     diagnosis.reject_all(plugin.name(), reason);
                     return None;
                 }
-                Prepared::Run(filter, only) => {
+                PreFilterResult::Run(filter, only) => {
                     if enabled.filters {
                         this.filters.push((plugin.name(), filter));
                     }
@@ -104,7 +104,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Checks a node with this `usage`, both with and without the pods nominated to it.
-    pub fn verdict(&mut self, node: NodeId, usage: &Usage) -> Verdict {
+    pub fn verdict(&mut self, node: NodeId, usage: &Usage) -> FilterResult {
         let awaiting = self.awaiting(node);
         if awaiting.clone().next().is_some() {
             let mut fuller = usage.clone();
@@ -157,7 +157,7 @@ impl<'a> Evaluation<'a> {
     pub fn totals(&self, nodes: &[NodeId]) -> Vec<i64> {
         let mut totals = vec![0; nodes.len()];
         let mut scores = Vec::with_capacity(nodes.len());
-        for Enabled { plugin, weight, .. } in self.profile.plugins.iter().filter(|enabled| enabled.weight != 0) {
+        for EnabledPlugin { plugin, weight, .. } in self.profile.plugins.iter().filter(|enabled| enabled.weight != 0) {
             let Some(scorer) = plugin.scorer(self.cycle, nodes) else { continue };
             scores.clear();
             scores.extend(nodes.iter().map(|node| scorer.score(*node)));
@@ -170,6 +170,6 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-fn check(filters: &[(&'static str, Box<dyn Filter + '_>)], node: NodeId, usage: &Usage) -> Verdict {
+fn check(filters: &[(&'static str, Box<dyn Filter + '_>)], node: NodeId, usage: &Usage) -> FilterResult {
     filters.iter().enumerate().find_map(|(at, (_, filter))| Some((at, filter.check(node, usage)?)))
 }

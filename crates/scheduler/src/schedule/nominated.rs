@@ -9,12 +9,12 @@ use crate::pod::{Pod, PodId};
 
 /// Nominations by pod and by node.
 #[derive(Clone, Debug, Default)]
-pub struct Nominated {
+pub struct NominatedPods {
     by_node: Map<Str, Vec<Arc<Pod>>>,
     node_of: Map<PodId, Str>,
 }
 
-impl Nominated {
+impl NominatedPods {
     /// Nominates a pod to a node, replacing an earlier nomination.
     pub fn set(&mut self, pod: &Arc<Pod>, node: &str) {
         self.remove(pod.id());

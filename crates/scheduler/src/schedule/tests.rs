@@ -154,7 +154,7 @@ fn disruption_budget_is_violated_only_as_last_resort() {
 #[test]
 fn nominated_node_is_reserved_against_lower_priority() {
     let mut snapshot = cluster();
-    let mut nominated = Nominated::default();
+    let mut nominated = NominatedPods::default();
     let mut waiting = pod("waiting", "3", value!({"priority": 5}));
     waiting.nominated_node = "n1".into();
     nominated.set(&Arc::new(waiting.clone()), "n1");

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use apimachinery::Str;
 
-use super::{ClassCounts, Counts, NOWHERE, NodeId, Offer, Placed, Record, Room, Snapshot, TermCounts, Usage};
+use super::{
+    AssignedPod, ClassCounts, Counts, FreeCapacity, NOWHERE, NodeId, Offer, Record, Snapshot, TermCounts, Usage,
+};
 use crate::pod::{Pod, VolumeUse};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -19,7 +21,7 @@ impl Snapshot {
             self.nodes.push(Record::default());
             self.offers.push(Offer::default());
             self.usage.push(Usage::default());
-            self.rooms.push(Room::default());
+            self.rooms.push(FreeCapacity::default());
             NodeId(u32::try_from(self.nodes.len() - 1).expect("fewer than 2^32 nodes"))
         });
         self.nodes[id.index()].name = name.clone();
@@ -78,7 +80,7 @@ impl Snapshot {
             self.class_counts.resize_with(self.classes.end(), ClassCounts::default);
         }
         let shape = self.acquire_shape(pod);
-        let placed = Placed {
+        let placed = AssignedPod {
             name: pod.name.clone(),
             started_seconds: pod.started_seconds.unwrap_or(i64::MAX),
             priority: pod.priority,
@@ -181,7 +183,7 @@ impl Snapshot {
     }
 
     /// Adds a pod to the counts of its node's domains.
-    fn count(&mut self, pod: &Placed) {
+    fn count(&mut self, pod: &AssignedPod) {
         let counts = &mut self.class_counts[pod.class as usize].by_domain;
         counts.resize_with(self.topology.end(), Counts::default);
         for (key, counts) in (0..).zip(counts) {
@@ -200,7 +202,7 @@ impl Snapshot {
     }
 
     /// Removes a pod from the counts of its node's domains.
-    pub(super) fn uncount(&mut self, pod: &Placed) {
+    pub(super) fn uncount(&mut self, pod: &AssignedPod) {
         for (key, counts) in (0..).zip(&mut self.class_counts[pod.class as usize].by_domain) {
             let domain = self.topology.key(key).domain(pod.node);
             if domain != NOWHERE {

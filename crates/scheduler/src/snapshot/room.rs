@@ -4,7 +4,7 @@ use super::{NodeId, Snapshot};
 
 /// Free capacity of a node and bounds for preemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct FreeCapacity {
     /// Free CPU in millicores, memory in bytes and pods; negative if overcommitted.
     pub free: [i64; 3],
     /// Allocatable CPU and memory.
@@ -15,14 +15,14 @@ pub struct Room {
     pub latest_seconds: i64,
 }
 
-impl Default for Room {
+impl Default for FreeCapacity {
     fn default() -> Self {
         Self { free: [0; 3], whole: [0; 2], weakest: i32::MAX, latest_seconds: i64::MIN }
     }
 }
 
 impl Snapshot {
-    pub fn room(&self, node: NodeId) -> &Room {
+    pub fn room(&self, node: NodeId) -> &FreeCapacity {
         &self.rooms[node.index()]
     }
 
@@ -37,7 +37,7 @@ impl Snapshot {
         let (has, taken) = (&offer.allocatable, &usage.requested);
         let less = |a: i64, b: i64| a.saturating_sub(b);
         let room = &mut self.rooms[node.index()];
-        *room = Room {
+        *room = FreeCapacity {
             free: [
                 less(has.cpu_milli, taken.cpu_milli),
                 less(has.memory, taken.memory),

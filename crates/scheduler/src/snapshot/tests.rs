@@ -83,7 +83,8 @@ fn node_order_alternates_between_zones() {
 #[test]
 fn memory_per_pod_and_node_is_bounded() {
     // In addition to its record, a pod has an entry in the ID map, one in the list of its node and one in each count.
-    let pod = size_of::<Option<Placed>>() + (size_of::<(PodId, u32)>() + 1) * 8 / 7 + 4 + 3 * size_of::<(u32, u32)>();
+    let pod =
+        size_of::<Option<AssignedPod>>() + (size_of::<(PodId, u32)>() + 1) * 8 / 7 + 4 + 3 * size_of::<(u32, u32)>();
     assert!(pod <= 150, "{pod} bytes");
     let (labels, images) = (30, 100);
     let node = size_of::<Record>() + size_of::<Offer>() + size_of::<Usage>() + labels * 8 + images * (4 + 16);

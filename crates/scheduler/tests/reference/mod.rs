@@ -15,15 +15,15 @@ use words::{is_everything, is_going, label, list, meets, name, namespace, ports,
 pub use score::Strategy;
 
 /// A pod and its assigned or nominated node.
-pub type Placed = (Rc<Value>, String);
+pub type AssignedPod = (Rc<Value>, String);
 
 /// A cluster as lists of objects.
 #[derive(Clone, Default)]
 pub struct World {
     pub nodes: BTreeMap<String, Rc<Value>>,
-    pub pods: Vec<Placed>,
+    pub pods: Vec<AssignedPod>,
     /// Nominated pods.
-    pub waiting: Vec<Placed>,
+    pub waiting: Vec<AssignedPod>,
     pub namespaces: BTreeMap<String, Rc<Value>>,
     pub strategy: Strategy,
 }
@@ -34,7 +34,7 @@ impl World {
     }
 
     /// Returns the same cluster with other pods.
-    pub fn with_pods(&self, pods: Vec<Placed>) -> World {
+    pub fn with_pods(&self, pods: Vec<AssignedPod>) -> World {
         World { pods, ..self.clone() }
     }
 
@@ -51,8 +51,9 @@ impl World {
     /// Returns why a node is infeasible, first with the pods nominated to it that have at least the same priority, then
     /// without them. Empty if it is feasible both times.
     pub fn verdict(&self, pod: &Value, node: &Value, among_pods: bool) -> Vec<String> {
-        let counts =
-            |(other, at): &&Placed| at == name(node) && priority(other) >= priority(pod) && name(other) != name(pod);
+        let counts = |(other, at): &&AssignedPod| {
+            at == name(node) && priority(other) >= priority(pod) && name(other) != name(pod)
+        };
         let waiting: Vec<_> = self.waiting.iter().filter(counts).cloned().collect();
         if !waiting.is_empty() {
             let reasons = self.with_pods([self.pods.clone(), waiting].concat()).reasons_by(pod, node, among_pods);
@@ -72,7 +73,7 @@ impl World {
     /// If not, terms of nominated pods are not evaluated either, as upstream.
     pub fn is_judged_by_others(&self, pod: &Value) -> bool {
         let has = |kind: &str| !required(pod, kind).is_empty();
-        let keeps_away = |(other, at): &Placed| {
+        let keeps_away = |(other, at): &AssignedPod| {
             let labelled = |term: &Value| self.nodes.get(at).is_some_and(|node| topology(node, term).is_some());
             required(other, "podAntiAffinity").iter().any(|term| labelled(term) && self.is_about(term, other, pod))
         };
@@ -163,7 +164,7 @@ impl World {
         if required(pod, "podAntiAffinity").iter().any(meets) {
             return Some("node(s) didn't match pod anti-affinity rules");
         }
-        let keeps_away = |(other, at): &Placed| {
+        let keeps_away = |(other, at): &AssignedPod| {
             let near = |term: &Value| self.nodes.get(at).is_some_and(|there| is_together(node, there, term));
             required(other, "podAntiAffinity").iter().any(|term| near(term) && self.is_about(term, other, pod))
         };

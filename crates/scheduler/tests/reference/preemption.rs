@@ -6,7 +6,7 @@ use std::rc::Rc;
 use apimachinery::Value;
 
 use super::words::{is_everything, name, namespace, priority, selects, started};
-use super::{Placed, World};
+use super::{AssignedPod, World};
 
 /// Cost of a preemption: PDB violations, highest priority, sum of priorities, number of victims, and latest start.
 pub type Cost = (usize, i64, i64, usize, Reverse<String>);
@@ -27,12 +27,12 @@ impl World {
         if self.verdict(pod, node, among).iter().any(|reason| FINAL.contains(&reason.as_str())) {
             return None;
         }
-        let is_potential = |(other, at): &&Placed| at == name(node) && priority(other) < priority(pod);
+        let is_potential = |(other, at): &&AssignedPod| at == name(node) && priority(other) < priority(pod);
         let mut potential: Vec<_> = self.pods.iter().filter(is_potential).map(|(other, _)| Rc::clone(other)).collect();
         if potential.is_empty() {
             return None;
         }
-        let stays = |entry: &&Placed| !is_potential(entry);
+        let stays = |entry: &&AssignedPod| !is_potential(entry);
         let mut left = self.with_pods(self.pods.iter().filter(stays).cloned().collect());
         if !left.verdict(pod, node, among).is_empty() {
             return None;

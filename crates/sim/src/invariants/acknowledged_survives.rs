@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use mvcc::State;
 
-use super::Broken;
+use super::Violation;
 use crate::clients::Operation;
 
-pub(crate) fn check(history: &[Operation], state: &State) -> Result<(), Broken> {
+pub(crate) fn check(history: &[Operation], state: &State) -> Result<(), Violation> {
     let events: BTreeMap<i64, Option<Vec<u8>>> = state
         .all_events(0)
         .map(|event| (event.record.mod_revision, (!event.record.is_tombstone()).then(|| event.record.value().to_vec())))

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use consensus::Committed;
+use consensus::CommittedEntry;
 
-use super::Broken;
+use super::Violation;
 
 /// The entry applied at each index.
 #[derive(Debug, Default)]
-pub struct CommittedIsImmutable(BTreeMap<u64, (u64, Committed)>);
+pub struct CommittedIsImmutable(BTreeMap<u64, (u64, CommittedEntry)>);
 
 impl CommittedIsImmutable {
     /// Records that a member applied an entry.
-    pub fn applied(&mut self, member: u64, entry: &Committed) -> Result<(), Broken> {
+    pub fn applied(&mut self, member: u64, entry: &CommittedEntry) -> Result<(), Violation> {
         let index = index(entry);
         let (first, known) = self.0.entry(index).or_insert_with(|| (member, entry.clone()));
         if known == entry {
@@ -23,11 +23,11 @@ impl CommittedIsImmutable {
     }
 }
 
-fn index(entry: &Committed) -> u64 {
+fn index(entry: &CommittedEntry) -> u64 {
     match entry {
-        Committed::Empty { index }
-        | Committed::Command { index, .. }
-        | Committed::Overtaken { index, .. }
-        | Committed::Changed { index, .. } => *index,
+        CommittedEntry::Empty { index }
+        | CommittedEntry::Command { index, .. }
+        | CommittedEntry::Overtaken { index, .. }
+        | CommittedEntry::Changed { index, .. } => *index,
     }
 }

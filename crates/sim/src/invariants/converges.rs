@@ -2,7 +2,7 @@
 
 use mvcc::State;
 
-use super::Broken;
+use super::Violation;
 use crate::clients::Operation;
 
 const NAME: &str = "everything converges";
@@ -11,7 +11,7 @@ pub(crate) fn check(
     states: &[(u64, Option<State>)],
     history: &[Operation],
     healthy_since_ms: u64,
-) -> Result<(), Broken> {
+) -> Result<(), Violation> {
     let mut seen: Option<(u64, u64, i64, Option<u32>)> = None;
     for (member, state) in states {
         let Some(state) = state else { return Err((NAME, format!("member {member} is down"))) };

@@ -2,10 +2,10 @@
 
 use mvcc::State;
 
-use super::Broken;
+use super::Violation;
 use crate::chronicle::Chronicle;
 
-pub(crate) fn check(states: &[(u64, Option<State>)], chronicle: &Chronicle) -> Result<(), Broken> {
+pub(crate) fn check(states: &[(u64, Option<State>)], chronicle: &Chronicle) -> Result<(), Violation> {
     let known = states.iter().filter_map(|(member, state)| state.as_ref().map(|state| (member, state)));
     for (member, state) in known {
         let (told, compacted) = (state.compact_revision(), chronicle.compacted());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mvcc::LeaseId;
 
-use super::Broken;
+use super::Violation;
 
 const NAME: &str = "leases last and end";
 
@@ -24,7 +24,7 @@ impl LeasesLast {
     }
 
     /// Records that a member applied the end of a lease.
-    pub fn ends(&mut self, lease: LeaseId, now_ms: u64) -> Result<(), Broken> {
+    pub fn ends(&mut self, lease: LeaseId, now_ms: u64) -> Result<(), Violation> {
         if self.ended.contains_key(&lease) {
             return Ok(());
         }
@@ -38,7 +38,7 @@ impl LeasesLast {
     }
 
     /// Checks that no lease, and no key attached to one, is left at the end of a run.
-    pub fn check_ended(&self, left: &[LeaseId], keys: i64) -> Result<(), Broken> {
+    pub fn check_ended(&self, left: &[LeaseId], keys: i64) -> Result<(), Violation> {
         if left.is_empty() && keys == 0 {
             return Ok(());
         }

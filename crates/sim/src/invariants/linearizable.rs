@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Broken;
+use super::Violation;
 use crate::clients::{End, Kind, Operation};
 
 const NAME: &str = "linearizable";
@@ -10,7 +10,7 @@ const NAME: &str = "linearizable";
 const OPERATIONS_MAX: usize = 128;
 
 /// Checks a history, given all values ever written according to the final state.
-pub(crate) fn check(history: &[Operation], written: &BTreeSet<u64>) -> Result<(), Broken> {
+pub(crate) fn check(history: &[Operation], written: &BTreeSet<u64>) -> Result<(), Violation> {
     let mut by_key: BTreeMap<usize, Vec<Operation>> = BTreeMap::new();
     for operation in history.iter().filter_map(|operation| resolve(*operation, written)) {
         by_key.entry(operation.key).or_default().push(operation);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Broken;
+use super::Violation;
 use crate::clients::Operation;
 
 const NAME: &str = "revisions grow";
@@ -13,7 +13,7 @@ pub struct RevisionsGrow(BTreeMap<(u64, u64), i64>);
 
 impl RevisionsGrow {
     /// Records the revision of a member's state.
-    pub fn stands(&mut self, member: u64, life: u64, revision: i64) -> Result<(), Broken> {
+    pub fn stands(&mut self, member: u64, life: u64, revision: i64) -> Result<(), Violation> {
         match self.0.insert((member, life), revision) {
             Some(before) if before > revision => {
                 Err((NAME, format!("member {member} went from revision {before} back to {revision}")))
@@ -24,7 +24,7 @@ impl RevisionsGrow {
 }
 
 /// Checks that an operation started after another ended has no older revision, and a write a newer one.
-pub(crate) fn check(history: &[Operation]) -> Result<(), Broken> {
+pub(crate) fn check(history: &[Operation]) -> Result<(), Violation> {
     let mut ended: Vec<(u64, i64)> =
         history.iter().filter_map(|operation| operation.end.map(|end| (end.at_ms, end.revision))).collect();
     ended.sort_unstable();

@@ -2,10 +2,10 @@
 
 use mvcc::{Span, State};
 
-use super::Broken;
+use super::Violation;
 
 /// The recorded part of an event: revision, key, value.
-pub type Seen = (i64, Vec<u8>, Option<Vec<u8>>);
+pub type WatchedEvent = (i64, Vec<u8>, Option<Vec<u8>>);
 
 /// Revisions that a watcher could not read because of a compaction error.
 #[derive(Clone, Copy, Debug)]
@@ -24,10 +24,10 @@ const NAME: &str = "a watch misses nothing";
 pub fn check(
     watcher: usize,
     span: &Span,
-    (seen, gaps): (&[Seen], &[Gap]),
+    (seen, gaps): (&[WatchedEvent], &[Gap]),
     state: &State,
     compacted: i64,
-) -> Result<(), Broken> {
+) -> Result<(), Violation> {
     if let Some(gap) = gaps.iter().find(|gap| gap.from > gap.compact_revision || gap.compact_revision > compacted) {
         return Err((NAME, format!("watcher {watcher} was cancelled wrongly: {gap:?}, compacted is {compacted}")));
     }
@@ -37,7 +37,7 @@ pub fn check(
         let value = (!event.record.is_tombstone()).then(|| event.record.value().to_vec());
         (event.record.mod_revision, event.record.key().to_vec(), value)
     });
-    let happened: Vec<Seen> = happened.collect();
+    let happened: Vec<WatchedEvent> = happened.collect();
     if seen == happened {
         return Ok(());
     }

@@ -25,7 +25,7 @@ pub(super) enum Effect {
 }
 
 /// The result of waiting for a response.
-enum Waited<T> {
+enum WaitResult<T> {
     Answer(Result<T, Status>),
     /// There is no response yet, but the member is healthy.
     Slow,
@@ -64,15 +64,15 @@ impl Choice {
             // Boxed because a request future is large, and the caller's future would contain it.
             let request = Box::pin(ask(self.channels[member].clone()));
             match self.minded(member, (effect, tries_left), request).await {
-                Waited::Answer(Err(status)) if is_of_member(&status) => {
+                WaitResult::Answer(Err(status)) if is_of_member(&status) => {
                     self.leave(member);
                     if effect == Effect::Write && !never_left(&status) {
                         return Err(status);
                     }
                     last = Some(status);
                 }
-                Waited::Answer(answer) => return answer.map(|answer| (member, answer)),
-                Waited::Slow => slow += 1,
+                WaitResult::Answer(answer) => return answer.map(|answer| (member, answer)),
+                WaitResult::Slow => slow += 1,
             }
         }
         Err(last.expect("the last try is waited for"))
@@ -84,27 +84,27 @@ impl Choice {
         member: usize,
         (effect, tries_left): (Effect, usize),
         mut request: Pin<Box<impl Future<Output = Result<T, Status>>>>,
-    ) -> Waited<T> {
+    ) -> WaitResult<T> {
         if self.channels.len() == 1 {
-            return Waited::Answer(request.await);
+            return WaitResult::Answer(request.await);
         }
         loop {
             let is_there = tokio::select! {
                 biased;
-                answer = &mut request => return Waited::Answer(answer),
+                answer = &mut request => return WaitResult::Answer(answer),
                 is_there = Box::pin(self.is_there(member)) => is_there,
             };
             match (effect, is_there) {
-                (Effect::Once, true) if tries_left > 0 => return Waited::Slow,
+                (Effect::Once, true) if tries_left > 0 => return WaitResult::Slow,
                 (_, true) => {}
                 (Effect::Write, false) => break,
-                (Effect::None | Effect::Once, false) => return Waited::Answer(Err(silent())),
+                (Effect::None | Effect::Once, false) => return WaitResult::Answer(Err(silent())),
             }
         }
         // Other requests use another member from now on.
         self.leave(member);
         let answer = tokio::time::timeout(WRITE_PATIENCE, request).await;
-        Waited::Answer(answer.unwrap_or_else(|_| Err(silent())))
+        WaitResult::Answer(answer.unwrap_or_else(|_| Err(silent())))
     }
 
     /// Whether a member responds to a status request after [`TIMEOUT`].

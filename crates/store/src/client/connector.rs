@@ -13,10 +13,10 @@ use tokio_rustls::TlsConnector;
 use super::{RemoteConfig, RemoteError};
 use crate::etcd::tls::{TlsError, certificates, key};
 use crate::peer::{Address, Stream};
-use crate::renewed::Renewed;
+use crate::renewed::ReloadingValue;
 
 /// Client certificate and trusted CAs, read again when the files change.
-type ClientTls = Arc<Renewed<Arc<ClientConfig>, TlsError>>;
+type ClientTls = Arc<ReloadingValue<Arc<ClientConfig>, TlsError>>;
 
 /// The transport to one member.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ fn client_tls(config: &RemoteConfig) -> Result<ClientTls, TlsError> {
     let (ca_file, identity) = (config.ca_file.clone(), config.identity.clone());
     let files = ca_file.iter().chain(identity.iter().flat_map(|(cert, key)| [cert, key])).cloned().collect();
     let make = move || client_config(ca_file.as_ref(), identity.as_ref()).map(Arc::new);
-    Ok(Arc::new(Renewed::new(files, make)?))
+    Ok(Arc::new(ReloadingValue::new(files, make)?))
 }
 
 fn client_config(ca_file: Option<&PathBuf>, identity: Option<&(PathBuf, PathBuf)>) -> Result<ClientConfig, TlsError> {

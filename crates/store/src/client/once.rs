@@ -14,19 +14,19 @@ use crate::etcd::proto::etcdserverpb as pb;
 
 /// A key that a transaction writes if its mod revision matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Written {
+pub(super) struct ConditionalWrite {
     pub key: Bytes,
     value: Bytes,
     left_at: Revision,
 }
 
 /// Returns the keys that a transaction writes, if it is idempotent.
-pub(super) fn written(txn: &pb::TxnRequest) -> Option<Vec<Written>> {
+pub(super) fn written(txn: &pb::TxnRequest) -> Option<Vec<ConditionalWrite>> {
     let only_reads = |operation: &pb::RequestOp| matches!(operation.request, Some(Request::RequestRange(_)));
     let puts = txn.success.iter().map(|operation| match &operation.request {
         Some(Request::RequestPut(put)) if !put.ignore_value && !put.prev_kv => {
             let left_at = left_at(&txn.compare, &put.key)?;
-            Some(Written { key: put.key.clone(), value: put.value.clone(), left_at })
+            Some(ConditionalWrite { key: put.key.clone(), value: put.value.clone(), left_at })
         }
         _ => None,
     });
@@ -49,7 +49,7 @@ fn left_at(compares: &[pb::Compare], key: &Bytes) -> Option<Revision> {
     })
 }
 
-impl Written {
+impl ConditionalWrite {
     /// Returns the revision of the stored record, if it is newer and has the value to be written.
     pub(super) fn done_at(&self, there: Option<&Record>) -> Option<Revision> {
         let there = there.filter(|there| there.mod_revision > self.left_at && there.value() == &*self.value)?;
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn stored_record_is_compared_with_the_written_value() {
-        let written = Written { key: "a".into(), value: "new".into(), left_at: 7 };
+        let written = ConditionalWrite { key: "a".into(), value: "new".into(), left_at: 7 };
         let there = |value: &str, revision| Record::new(b"a", value.as_bytes(), (1, revision), 2, 0);
         assert_eq!(written.done_at(Some(&there("new", 9))), Some(9));
         assert_eq!(written.done_at(Some(&there("another", 9))), None);

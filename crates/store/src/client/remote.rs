@@ -15,7 +15,7 @@ use tonic::{Code, Request, Status, Streaming};
 
 use super::choice::{Choice, Effect};
 use super::connector::Connector;
-use super::once::{self, Written};
+use super::once::{self, ConditionalWrite};
 use super::{ClientError, Freshness, TxnOutcome, WatchBatch, request};
 use crate::etcd::gate;
 use crate::etcd::proto::etcdserverpb as pb;
@@ -96,7 +96,7 @@ impl Remote {
     }
 
     /// Returns the revision at which all these keys were written together, if they were.
-    async fn done_before(&self, written: &[Written]) -> Result<Option<Revision>, ClientError> {
+    async fn done_before(&self, written: &[ConditionalWrite]) -> Result<Option<Revision>, ClientError> {
         let mut at = None;
         for one in written {
             let there = self.range(Range::of(Span::key(one.key.clone())), Freshness::Linearizable).await?;

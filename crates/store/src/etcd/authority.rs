@@ -23,7 +23,7 @@ const FRAME_MAX: usize = 16 * 1024;
 const AUTHORITY: usize = 1;
 
 /// A connection whose first HEADERS frame is corrected.
-pub(super) struct Mended<S> {
+pub(super) struct CorrectedConnection<S> {
     inner: S,
     held: Vec<u8>,
     /// Number of held bytes that may be read.
@@ -38,7 +38,7 @@ enum Stage {
     Through,
 }
 
-impl<S> Mended<S> {
+impl<S> CorrectedConnection<S> {
     pub(super) fn new(inner: S) -> Self {
         Self { inner, held: Vec::new(), free: 0, stage: Stage::Preface }
     }
@@ -187,7 +187,7 @@ fn string(block: &[u8], at: &mut usize) -> Option<(usize, usize, bool)> {
     Some((start, end, huffman))
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Mended<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CorrectedConnection<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.free > 0 {
@@ -217,7 +217,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Mended<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Mended<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CorrectedConnection<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(context, bytes)
     }
@@ -275,7 +275,7 @@ mod tests {
 
     async fn read(input: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        Mended::new(Slow(input.to_vec().into())).read_to_end(&mut out).await.expect("memory is readable");
+        CorrectedConnection::new(Slow(input.to_vec().into())).read_to_end(&mut out).await.expect("memory is readable");
         out
     }
 

@@ -148,12 +148,12 @@ impl Drop for Call {
 }
 
 /// Counts received messages.
-struct Heard {
+struct CountedRequestBody {
     body: Body,
     calls: Arc<Calls>,
 }
 
-impl HttpBody for Heard {
+impl HttpBody for CountedRequestBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -176,12 +176,12 @@ impl HttpBody for Heard {
 }
 
 /// Counts sent messages and the end of the call.
-pub(super) struct Told {
+pub(super) struct CountedResponseBody {
     body: Body,
     call: Option<Call>,
 }
 
-impl HttpBody for Told {
+impl HttpBody for CountedResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -227,27 +227,27 @@ pub(super) struct Counting(pub(super) Arc<Calls>);
 
 /// Services whose calls are counted.
 #[derive(Clone)]
-pub(super) struct Counted<S> {
+pub(super) struct CountedService<S> {
     calls: Arc<Calls>,
     inner: S,
 }
 
 impl<S> Layer<S> for Counting {
-    type Service = Counted<S>;
+    type Service = CountedService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Counted { calls: self.0.clone(), inner }
+        CountedService { calls: self.0.clone(), inner }
     }
 }
 
-impl<S> Service<Request<Body>> for Counted<S>
+impl<S> Service<Request<Body>> for CountedService<S>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
     S::Future: Send + 'static,
 {
-    type Response = Response<Told>;
+    type Response = Response<CountedResponseBody>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Told>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<CountedResponseBody>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(context)
@@ -256,13 +256,13 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let mut call = Call::start(&self.calls, request.uri().path());
         let calls = self.calls.clone();
-        let answer = self.inner.call(request.map(|body| Body::new(Heard { body, calls })));
+        let answer = self.inner.call(request.map(|body| Body::new(CountedRequestBody { body, calls })));
         Box::pin(async move {
             let response = answer.await?;
             if let Some(call) = &mut call {
                 call.end_by(response.headers());
             }
-            Ok(response.map(|body| Told { body, call }))
+            Ok(response.map(|body| CountedResponseBody { body, call }))
         })
     }
 }

@@ -27,7 +27,7 @@ const TIMEOUTS_WITHOUT_LEADER: u32 = 3;
 pub(super) struct Gate<B>(Arc<Server<B>>);
 
 /// Services behind the checks.
-pub(super) struct Gated<B, S> {
+pub(super) struct GatedService<B, S> {
     server: Arc<Server<B>>,
     inner: S,
 }
@@ -79,20 +79,20 @@ impl<B> Clone for Gate<B> {
 }
 
 impl<B, S> Layer<S> for Gate<B> {
-    type Service = Gated<B, S>;
+    type Service = GatedService<B, S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Gated { server: Arc::clone(&self.0), inner }
+        GatedService { server: Arc::clone(&self.0), inner }
     }
 }
 
-impl<B, S: Clone> Clone for Gated<B, S> {
+impl<B, S: Clone> Clone for GatedService<B, S> {
     fn clone(&self) -> Self {
         Self { server: Arc::clone(&self.server), inner: self.inner.clone() }
     }
 }
 
-impl<B, S, In, Out> Service<Request<In>> for Gated<B, S>
+impl<B, S, In, Out> Service<Request<In>> for GatedService<B, S>
 where
     B: Backend,
     S: Service<Request<In>, Response = Response<Out>, Error = Infallible>,

@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tonic::service::Routes;
 use tower::Service;
 
-use super::authority::Mended;
+use super::authority::CorrectedConnection;
 use super::caller::PeerName;
 use super::calls::Counting;
 use super::gate::Gate;
@@ -151,11 +151,11 @@ pub async fn serve(endpoint: Endpoint, router: Router, stop: impl Future<Output 
         let (router, watcher, tls) = (router.clone(), graceful.watcher(), endpoint.tls.clone());
         tokio::spawn(async move {
             let served = match tls {
-                None => connection(stream, Named { router, name: None }, watcher).await,
+                None => connection(stream, ConnectionService { router, name: None }, watcher).await,
                 Some(tls) => match tls.accept(stream).await {
                     Ok(stream) => {
                         let name = tls::common_name(&stream).map(PeerName);
-                        connection(stream, Named { router, name }, watcher).await
+                        connection(stream, ConnectionService { router, name }, watcher).await
                     }
                     Err(error) => Err(error.into()),
                 },
@@ -171,12 +171,12 @@ pub async fn serve(endpoint: Endpoint, router: Router, stop: impl Future<Output 
 
 /// The services of one connection; adds the certificate's common name to each request.
 #[derive(Clone)]
-struct Named {
+struct ConnectionService {
     router: Router,
     name: Option<PeerName>,
 }
 
-impl Service<Request<Incoming>> for Named {
+impl Service<Request<Incoming>> for ConnectionService {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = <Router as Service<Request<Incoming>>>::Future;
@@ -195,7 +195,7 @@ impl Service<Request<Incoming>> for Named {
 
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    router: Named,
+    router: ConnectionService,
     watcher: hyper_util::server::graceful::Watcher,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let mut builder = Builder::new(TokioExecutor::new());
@@ -208,7 +208,8 @@ async fn connection(
         .initial_connection_window_size(4 << 20)
         .keep_alive_interval(Some(Duration::from_secs(7200)))
         .keep_alive_timeout(Duration::from_secs(20));
-    let served =
-        builder.serve_connection(TokioIo::new(Mended::new(stream)), TowerToHyperService::new(router)).into_owned();
+    let served = builder
+        .serve_connection(TokioIo::new(CorrectedConnection::new(stream)), TowerToHyperService::new(router))
+        .into_owned();
     watcher.watch(served).await
 }

@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::peer::Stream;
-use crate::renewed::Renewed;
+use crate::renewed::ReloadingValue;
 
 /// Files and settings of server TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub enum TlsError {
 /// Server TLS. Changed files are read again for the next connection, so that a renewed certificate needs no restart.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
-    config: Arc<Renewed<Arc<ServerConfig>, TlsError>>,
+    config: Arc<ReloadingValue<Arc<ServerConfig>, TlsError>>,
 }
 
 impl ServerTls {
@@ -70,7 +70,7 @@ impl ServerTls {
     pub fn new(files: TlsFiles) -> Result<Self, TlsError> {
         let all =
             [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()].into_iter().flatten().cloned().collect();
-        let config = Renewed::new(all, move || config(&files).map(Arc::new))?;
+        let config = ReloadingValue::new(all, move || config(&files).map(Arc::new))?;
         Ok(Self { config: Arc::new(config) })
     }
 

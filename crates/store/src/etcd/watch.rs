@@ -84,7 +84,7 @@ struct Watcher {
 }
 
 /// The client disconnected.
-struct Gone;
+struct Disconnect;
 
 impl<B: Backend> Client<B> {
     async fn run(mut self, mut requests: Streaming<pb::WatchRequest>, insists_on_leader: bool) {
@@ -99,13 +99,13 @@ impl<B: Backend> Client<B> {
                 biased;
                 request = requests.next() => match request {
                     Some(Ok(request)) => self.request(request).await,
-                    Some(Err(_)) | None => Err(Gone),
+                    Some(Err(_)) | None => Err(Disconnect),
                 },
-                () = self.responses.closed() => Err(Gone),
+                () = self.responses.closed() => Err(Disconnect),
                 (hub_id, mark) = self.watchers.ready() => self.read(hub_id, mark).await,
                 () = &mut leaderless => {
                     let _ = self.responses.send(Err(status::of_backend(BackendError::NoLeader))).await;
-                    Err(Gone)
+                    Err(Disconnect)
                 }
                 _ = ticks.tick(), if self.by_id.values().any(|watcher| watcher.want_progress) => self.tick().await,
             };
@@ -115,7 +115,7 @@ impl<B: Backend> Client<B> {
         }
     }
 
-    async fn request(&mut self, request: pb::WatchRequest) -> Result<(), Gone> {
+    async fn request(&mut self, request: pb::WatchRequest) -> Result<(), Disconnect> {
         match request.request_union {
             Some(RequestUnion::CreateRequest(create)) => self.create(create).await,
             Some(RequestUnion::CancelRequest(cancel)) => self.cancel(cancel.watch_id).await,
@@ -127,7 +127,7 @@ impl<B: Backend> Client<B> {
         }
     }
 
-    async fn create(&mut self, request: pb::WatchCreateRequest) -> Result<(), Gone> {
+    async fn create(&mut self, request: pb::WatchCreateRequest) -> Result<(), Disconnect> {
         let filters: Vec<FilterType> = request.filters().collect();
         // The empty key means the smallest key.
         let key = if request.key.is_empty() { bytes::Bytes::from_static(&[0]) } else { request.key };
@@ -187,7 +187,7 @@ impl<B: Backend> Client<B> {
         Ok(self.next_id - 1)
     }
 
-    async fn refuse(&self, reason: &str, revision: Revision) -> Result<(), Gone> {
+    async fn refuse(&self, reason: &str, revision: Revision) -> Result<(), Disconnect> {
         let refused = pb::WatchResponse {
             watch_id: ALL,
             created: true,
@@ -198,7 +198,7 @@ impl<B: Backend> Client<B> {
         self.send(refused).await
     }
 
-    async fn cancel(&mut self, id: i64) -> Result<(), Gone> {
+    async fn cancel(&mut self, id: i64) -> Result<(), Disconnect> {
         if !self.forget(id) {
             return Ok(());
         }
@@ -214,7 +214,7 @@ impl<B: Backend> Client<B> {
     }
 
     /// Sends the next events of a watcher whose mark was taken.
-    async fn read(&mut self, hub_id: WatchId, mark: Revision) -> Result<(), Gone> {
+    async fn read(&mut self, hub_id: WatchId, mark: Revision) -> Result<(), Disconnect> {
         let Some(id) = self.by_hub.get(&hub_id).copied() else { return Ok(()) };
         let Some(watcher) = self.by_id.get_mut(&id) else { return Ok(()) };
         let from = mark.max(watcher.next);
@@ -245,7 +245,7 @@ impl<B: Backend> Client<B> {
         events: Vec<super::proto::mvccpb::Event>,
         revision: Revision,
         fragment: bool,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), Disconnect> {
         let mut parts = if fragment { split(events, self.server.config.request_bytes_max) } else { vec![events] };
         let last = parts.pop().unwrap_or_default();
         for events in parts {
@@ -254,14 +254,14 @@ impl<B: Backend> Client<B> {
         self.send(pb::WatchResponse { watch_id: id, events: last, ..self.response(revision) }).await
     }
 
-    async fn send_compacted(&self, id: i64, compact_revision: Revision, revision: Revision) -> Result<(), Gone> {
+    async fn send_compacted(&self, id: i64, compact_revision: Revision, revision: Revision) -> Result<(), Disconnect> {
         let canceled = pb::WatchResponse { watch_id: id, canceled: true, compact_revision, ..self.response(revision) };
         self.send(canceled).await
     }
 
     /// Reports progress if it was requested and all watchers have caught up. The revision is read first, so every event
     /// up to it was sent before.
-    async fn answer_progress(&mut self) -> Result<(), Gone> {
+    async fn answer_progress(&mut self) -> Result<(), Disconnect> {
         if !self.progress_asked {
             return Ok(());
         }
@@ -295,7 +295,7 @@ impl<B: Backend> Client<B> {
     }
 
     /// Sends progress notifications to watchers that requested them and have no pending events.
-    async fn tick(&mut self) -> Result<(), Gone> {
+    async fn tick(&mut self) -> Result<(), Disconnect> {
         let revision = self.server.backend.view(State::revision);
         let mut quiet = Vec::new();
         for (id, watcher) in &mut self.by_id {
@@ -318,8 +318,8 @@ impl<B: Backend> Client<B> {
         pb::WatchResponse { header: self.server.header(revision), ..pb::WatchResponse::default() }
     }
 
-    async fn send(&self, response: pb::WatchResponse) -> Result<(), Gone> {
-        self.responses.send(Ok(response)).await.map_err(|_| Gone)
+    async fn send(&self, response: pb::WatchResponse) -> Result<(), Disconnect> {
+        self.responses.send(Ok(response)).await.map_err(|_| Disconnect)
     }
 }
 

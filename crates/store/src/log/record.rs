@@ -40,7 +40,7 @@ pub(super) struct Start {
 
 /// A record with its group.
 #[derive(Debug)]
-pub(super) struct Framed {
+pub(super) struct FramedRecord {
     pub record: Record,
     pub group: u64,
     pub is_last: bool,
@@ -133,7 +133,7 @@ pub(super) fn length(header: &[u8; HEADER_BYTES], segment: u32) -> Option<usize>
 }
 
 /// Reads the record at the start of `bytes`, or `None` if it is incomplete or invalid.
-pub(super) fn read(bytes: &[u8], segment: u32) -> Option<Framed> {
+pub(super) fn read(bytes: &[u8], segment: u32) -> Option<FramedRecord> {
     let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
     let end = length(header, segment)?;
     let body = bytes.get(4..end)?;
@@ -144,7 +144,7 @@ pub(super) fn read(bytes: &[u8], segment: u32) -> Option<Framed> {
     let payload = Bytes::copy_from_slice(&bytes[HEADER_BYTES..HEADER_BYTES + length]);
     let record = decode(header[16], header[17], payload).ok()?;
     let group = u64::from_le_bytes(*header[8..].first_chunk()?);
-    Some(Framed { record, group, is_last: header[18] & FLAG_LAST != 0, bytes: end as u64 })
+    Some(FramedRecord { record, group, is_last: header[18] & FLAG_LAST != 0, bytes: end as u64 })
 }
 
 pub(super) fn decode(kind: u8, version: u8, payload: Bytes) -> Result<Record, DecodeError> {

@@ -2,14 +2,14 @@
 
 use consensus::{Entry, Payload};
 
-use super::record::{Framed, Record, Start};
+use super::record::{FramedRecord, Record, Start};
 use super::window::Window;
 use super::{Contents, LogError, UNFINISHED, segment_name, segment_sequence};
 use crate::disk::{Disk, DiskFile};
 use crate::value_file::ValueFile;
 
 /// The content of a log directory.
-pub(super) struct Recovered {
+pub(super) struct RecoveredLog {
     pub contents: Contents,
     /// Segments in order, each with its newest index.
     pub segments: Vec<(u32, u64)>,
@@ -17,7 +17,7 @@ pub(super) struct Recovered {
     pub end: u64,
 }
 
-pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64), shelf: &ValueFile) -> Result<Recovered, LogError> {
+pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64), shelf: &ValueFile) -> Result<RecoveredLog, LogError> {
     let failed = |source| LogError::Disk { what: "list its segments", source };
     let names = disk.list().map_err(failed)?;
     if names.iter().any(|name| name == UNFINISHED) {
@@ -26,7 +26,7 @@ pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64), shelf: &ValueFile
     let mut sequences: Vec<u32> = names.iter().filter_map(|name| segment_sequence(name)).collect();
     sequences.sort_unstable();
     check_unbroken(&sequences)?;
-    let recovered = Recovered { contents: Contents::default(), segments: Vec::new(), end: 0 };
+    let recovered = RecoveredLog { contents: Contents::default(), segments: Vec::new(), end: 0 };
     let mut reading = Reading { identity, shelf, recovered };
     for (position, sequence) in sequences.iter().enumerate() {
         let limit = match sequences.get(position + 1) {
@@ -48,7 +48,7 @@ pub(super) fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError
 struct Reading<'a> {
     identity: (u64, u64),
     shelf: &'a ValueFile,
-    recovered: Recovered,
+    recovered: RecoveredLog,
 }
 
 impl Reading<'_> {
@@ -58,7 +58,7 @@ impl Reading<'_> {
         let damaged = |offset, what| LogError::Damaged { segment: segment_name(sequence), offset, what };
         self.start(window)?;
         let mut newest_index = 0;
-        let mut last: Option<Framed> = None;
+        let mut last: Option<FramedRecord> = None;
         let mut offset = 0;
         while limit.is_none_or(|limit| offset < limit) {
             let group = next_group(last.as_ref());
@@ -128,7 +128,12 @@ impl Reading<'_> {
 
     /// Decides whether the bytes after the last complete record are a torn tail or damage. A group is torn only if no
     /// later group was written.
-    fn cut<F: DiskFile>(&mut self, window: &mut Window<F>, end: u64, last: Option<&Framed>) -> Result<(), LogError> {
+    fn cut<F: DiskFile>(
+        &mut self,
+        window: &mut Window<F>,
+        end: u64,
+        last: Option<&FramedRecord>,
+    ) -> Result<(), LogError> {
         let torn_group = next_group(last);
         let written = window.written()?;
         let mut offset = end;
@@ -148,7 +153,7 @@ impl Reading<'_> {
 }
 
 /// Returns the group of the next record.
-fn next_group(last: Option<&Framed>) -> u64 {
+fn next_group(last: Option<&FramedRecord>) -> u64 {
     last.map_or(0, |last| last.group.saturating_add(u64::from(last.is_last)))
 }
 

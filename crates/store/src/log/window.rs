@@ -1,6 +1,6 @@
 //! Piecewise reading of a log segment, to limit memory usage.
 
-use super::record::{self, Framed, HEADER_BYTES};
+use super::record::{self, FramedRecord, HEADER_BYTES};
 use super::{LogError, segment_name};
 use crate::disk::{Disk, DiskFile};
 
@@ -24,7 +24,7 @@ impl<F: DiskFile> Window<F> {
     }
 
     /// Returns the record at an offset, or `None` if it is incomplete or invalid.
-    pub(super) fn record(&mut self, offset: u64) -> Result<Option<Framed>, LogError> {
+    pub(super) fn record(&mut self, offset: u64) -> Result<Option<FramedRecord>, LogError> {
         let sequence = self.sequence;
         let Some(header) = self.bytes(offset, HEADER_BYTES as u64)? else { return Ok(None) };
         let header = header.first_chunk().expect("as many as were asked for");

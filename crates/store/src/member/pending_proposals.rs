@@ -7,7 +7,7 @@ use consensus::{Change, ProposeError as Refusal};
 use tokio::time::Instant;
 
 use super::{ProposeError, Reply};
-use crate::replica::{Answer, Replica};
+use crate::replica::{ProposalResult, Replica};
 
 /// The content of a proposal.
 pub(super) enum ProposalKind {
@@ -19,7 +19,7 @@ pub(super) struct Waiter {
     pub wish: ProposalKind,
     /// Kept while a copy may be in flight: only one copy of a sequence is applied.
     pub sequence: Option<u64>,
-    pub reply: Reply<Result<Answer, ProposeError>>,
+    pub reply: Reply<Result<ProposalResult, ProposeError>>,
     pub deadline: Instant,
 }
 
@@ -82,7 +82,7 @@ impl Waiters {
 
     /// Forwards a result. A proposal that failed only because of a leader change is proposed to the next leader: with
     /// the same request ID if a copy may be in some log, with a new one if no copy can be applied.
-    pub(super) fn answer(&mut self, sequence: u64, answer: Result<Answer, Refusal>) {
+    pub(super) fn answer(&mut self, sequence: u64, answer: Result<ProposalResult, Refusal>) {
         let Some(waiter) = self.proposed.remove(&sequence) else { return };
         match answer {
             Err(Refusal::NoLeader | Refusal::Transferring) => {

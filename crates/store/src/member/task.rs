@@ -20,12 +20,12 @@ use super::{
 use crate::checkpoint;
 use crate::disk::FileDisk;
 use crate::peer::{Frame, Heartbeats, Identity, Inbound, LeaseAnswer, Links, Traffic, stream_snapshot};
-use crate::replica::{Options, Replica, ReplicaError, Room, Step, Stream};
+use crate::replica::{FreeSpace, Options, Replica, ReplicaError, Step, Stream};
 use crate::sessions::Sessions;
 use crate::value_file::ValueFile;
 
 /// Everything that the `Node` handle needs from the task.
-pub(super) struct Started {
+pub(super) struct TaskHandles {
     pub state: Arc<RwLock<State>>,
     pub status: watch::Receiver<NodeStatus>,
     pub group: watch::Receiver<Group>,
@@ -95,7 +95,7 @@ pub(super) fn start(
     directory: OpenedDirectory,
     requests: mpsc::Receiver<Request>,
     patience: Duration,
-) -> Started {
+) -> TaskHandles {
     let OpenedDirectory { opened, shelf, lock } = directory;
     if opened.torn_bytes > 0 {
         tracing::info!(
@@ -172,7 +172,7 @@ pub(super) fn start(
         let _ = tokio::task::spawn_blocking(move || handle.join()).await;
         let _ = stopped_sender.send(Some(reason));
     });
-    Started { state, status: status_watch, group: group_watch, stopped, can_read_locally, traffic, sessions }
+    TaskHandles { state, status: status_watch, group: group_watch, stopped, can_read_locally, traffic, sessions }
 }
 
 struct Inputs {
@@ -273,7 +273,7 @@ impl Task {
         if self.waiters.has_parked() && self.replica.member().status().leader != 0 {
             self.waiters.unpark(&mut self.replica);
         }
-        if self.replica.room() == Room::Low && self.probe_at <= Instant::now() {
+        if self.replica.room() == FreeSpace::Low && self.probe_at <= Instant::now() {
             self.probe_at = Instant::now() + PROBE_INTERVAL;
             // If the queue is full, other jobs are more urgent.
             let _ = self.jobs.try_send(Job::Probe);
@@ -311,9 +311,9 @@ impl Task {
     /// Whether there is space for a request: with little space only for requests that do not grow the store.
     fn has_room_for(&self, grows: bool) -> bool {
         match self.replica.room() {
-            Room::Ample => true,
-            Room::Low => !grows,
-            Room::None => false,
+            FreeSpace::Ample => true,
+            FreeSpace::Low => !grows,
+            FreeSpace::None => false,
         }
     }
 
@@ -392,7 +392,7 @@ impl Task {
             }
             Inbound::Snapshot(from, message, state, answer) => {
                 // A snapshot needs space for a checkpoint.
-                let has_room = self.replica.room() == Room::Ample;
+                let has_room = self.replica.room() == FreeSpace::Ample;
                 let _ = answer.send(has_room);
                 if has_room { self.replica.snapshot(from, *message, *state) } else { Ok(()) }
             }
@@ -594,7 +594,7 @@ impl Task {
             commit: status.commit,
             applied: status.handed_out,
             is_learner,
-            no_space: self.replica.room() != Room::Ample,
+            no_space: self.replica.room() != FreeSpace::Ample,
             disk_bytes: self.stats.log_bytes,
             disk: self.stats,
             leader_changes: self.leader_changes,

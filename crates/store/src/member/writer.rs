@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use crate::checkpoint::{self, CheckpointError};
 use crate::disk::Disk;
 use crate::log::{Log, LogError};
-use crate::replica::{Room, Write};
+use crate::replica::{FreeSpace, Write};
 
 /// Upper bounds of the sync histogram, as in etcd: 1 ms, doubled thirteen times.
 pub const SYNC_BUCKETS_MICROS: [u64; 14] = {
@@ -48,7 +48,7 @@ pub(super) enum Job {
 pub(super) enum Event {
     /// Everything up to this write number is durable.
     Persisted(u64, DiskStats),
-    Room(Room),
+    Room(FreeSpace),
     Failed(WriterError),
 }
 
@@ -72,12 +72,12 @@ struct Writer<D: Disk> {
     log: Log<D>,
     events: mpsc::UnboundedSender<Event>,
     stats: DiskStats,
-    room: Room,
+    room: FreeSpace,
 }
 
 /// Runs until the task has ended and everything is written.
 pub(super) fn run<D: Disk>(log: Log<D>, mut jobs: mpsc::Receiver<Job>, events: mpsc::UnboundedSender<Event>) {
-    let mut writer = Writer { log, events, stats: DiskStats::default(), room: Room::Ample };
+    let mut writer = Writer { log, events, stats: DiskStats::default(), room: FreeSpace::Ample };
     writer.tell_room();
     while let Some(job) = jobs.blocking_recv() {
         if let Err(error) = writer.group(job, &mut jobs) {
@@ -119,20 +119,20 @@ impl<D: Disk> Writer<D> {
     }
 
     fn tell_room(&mut self) {
-        self.set_room(if self.log.is_low() { Room::Low } else { Room::Ample });
+        self.set_room(if self.log.is_low() { FreeSpace::Low } else { FreeSpace::Ample });
     }
 
-    fn set_room(&mut self, room: Room) {
+    fn set_room(&mut self, room: FreeSpace) {
         if self.room == room {
             return;
         }
         self.room = room;
         match room {
-            Room::Ample => tracing::info!("the log disk has free space again"),
-            Room::Low => {
+            FreeSpace::Ample => tracing::info!("the log disk has free space again"),
+            FreeSpace::Low => {
                 tracing::error!("the log disk is full; rejecting writes that grow the store until space is available");
             }
-            Room::None => tracing::error!("the log disk and its reserve are full; waiting for free space"),
+            FreeSpace::None => tracing::error!("the log disk and its reserve are full; waiting for free space"),
         }
         let _ = self.events.send(Event::Room(room));
     }
@@ -181,7 +181,7 @@ impl<D: Disk> Writer<D> {
     /// Retries until there is space: writes that consensus has decided cannot be undone.
     fn insist(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<bool, WriterError>) -> Result<(), WriterError> {
         while !attempt(self)? {
-            self.set_room(Room::None);
+            self.set_room(FreeSpace::None);
             if self.events.is_closed() {
                 return Ok(());
             }

@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 
-use crate::renewed::Renewed;
+use crate::renewed::ReloadingValue;
 
 /// Client and server configuration, read again when the certificate files change.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub struct Tls(Source);
 #[derive(Clone)]
 enum Source {
     Given(Sides),
-    Files(Arc<Renewed<Sides, TlsError>>),
+    Files(Arc<ReloadingValue<Sides, TlsError>>),
 }
 
 #[derive(Clone)]
@@ -50,7 +50,7 @@ impl Tls {
     pub fn from_files(certificate: &Path, key: &Path, authority: &Path) -> Result<Self, TlsError> {
         let files = [certificate, key, authority].map(Path::to_owned);
         let [certificate, key, authority] = files.clone();
-        let renewed = Renewed::new(files.to_vec(), move || Sides::from_files(&certificate, &key, &authority))?;
+        let renewed = ReloadingValue::new(files.to_vec(), move || Sides::from_files(&certificate, &key, &authority))?;
         Ok(Self(Source::Files(Arc::new(renewed))))
     }
 
@@ -77,7 +77,7 @@ impl Tls {
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Config)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Unverified(provider)))
+            .with_custom_certificate_verifier(Arc::new(AnyCertificateVerifier(provider)))
             .with_no_client_auth();
         Ok(Self(Source::Given(Sides { server: Arc::new(server), client: Arc::new(client) })))
     }
@@ -147,9 +147,9 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
 
 /// Accepts any certificate whose key the other side owns.
 #[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
+struct AnyCertificateVerifier(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Unverified {
+impl ServerCertVerifier for AnyCertificateVerifier {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -10,7 +10,7 @@ use super::Replica;
 
 /// Disk space available to the log.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Room {
+pub enum FreeSpace {
     #[default]
     Ample,
     /// Only the reserve is left: for the alarm and for commands that free space.
@@ -22,7 +22,7 @@ pub enum Room {
 /// This member's disk state and alarms.
 #[derive(Debug)]
 pub(super) struct Space {
-    room: Room,
+    room: FreeSpace,
     /// Whether the raised alarms may differ from the disk state. True at first, because earlier alarms are unknown.
     is_unsettled: bool,
     /// Ticks until the alarm is proposed again, because the proposal may be lost.
@@ -31,7 +31,7 @@ pub(super) struct Space {
 
 impl Default for Space {
     fn default() -> Self {
-        Self { room: Room::Ample, is_unsettled: true, silent_ticks: 0 }
+        Self { room: FreeSpace::Ample, is_unsettled: true, silent_ticks: 0 }
     }
 }
 
@@ -48,14 +48,14 @@ const REPEAT_TICKS: u32 = 10;
 
 impl Replica {
     /// Sets the available space.
-    pub fn set_room(&mut self, room: Room) {
+    pub fn set_room(&mut self, room: FreeSpace) {
         self.space.room = room;
         self.space.look_again();
         self.space.silent_ticks = 0;
         self.tell_space();
     }
 
-    pub fn room(&self) -> Room {
+    pub fn room(&self) -> FreeSpace {
         self.space.room
     }
 
@@ -74,7 +74,7 @@ impl Replica {
         }
         let (changes, successor) = self.view(|state| (self.changes(state), self.successor(state)));
         if changes.is_empty() && successor.is_none() {
-            self.space.is_unsettled = self.space.room != Room::Ample;
+            self.space.is_unsettled = self.space.room != FreeSpace::Ample;
             return;
         }
         self.space.silent_ticks = REPEAT_TICKS;
@@ -99,7 +99,7 @@ impl Replica {
 
     /// Returns the alarms to raise: this disk is full, and, if no majority has space, nothing may grow.
     fn wanted(&self, state: &State) -> &'static [Alarm] {
-        if self.space.room == Room::Ample {
+        if self.space.room == FreeSpace::Ample {
             return &[];
         }
         let has_room = |id: u64| id != self.id && !state.alarms().contains(&(id, Alarm::Low));
@@ -110,7 +110,7 @@ impl Replica {
 
     /// Returns the member that should become leader: a member that cannot write does not lead if another one can.
     fn successor(&self, state: &State) -> Option<u64> {
-        if self.space.room == Room::Ample || self.member.status().role != Role::Leader {
+        if self.space.room == FreeSpace::Ample || self.member.status().role != Role::Leader {
             return None;
         }
         self.member.successor(|id| !state.alarms().contains(&(id, Alarm::Low)))

@@ -116,7 +116,7 @@ enum Step {
 
 /// The output of one step, with its line in the scenario.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Printed {
+pub struct StepOutput {
     line: usize,
     command: String,
     output: String,
@@ -168,7 +168,7 @@ impl Scenario {
     }
 
     /// Runs all commands and returns their output after `blot` replacements.
-    pub async fn run(&self, servers: &mut impl Servers) -> Result<Vec<Printed>> {
+    pub async fn run(&self, servers: &mut impl Servers) -> Result<Vec<StepOutput>> {
         let folder = tempfile::tempdir()?;
         let endpoint = servers.endpoint();
         let named = [("folder", folder.path().to_string_lossy().into_owned())].into_iter().chain(servers.names());
@@ -192,7 +192,7 @@ impl Scenario {
                 lines.sort_unstable();
                 output = lines.join("\n");
             }
-            printed.push(Printed { line: *line, command, output });
+            printed.push(StepOutput { line: *line, command, output });
         }
         Ok(printed)
     }
@@ -324,7 +324,7 @@ impl<S: Servers> Run<'_, S> {
 }
 
 /// Formats a run for reading.
-pub fn text(file: &Path, printed: &[Printed]) -> String {
+pub fn text(file: &Path, printed: &[StepOutput]) -> String {
     let blocks = printed
         .iter()
         .map(|step| format!("{}:{}: etcdctl {}\n{}\n", file.display(), step.line, step.command, step.output));
@@ -332,7 +332,7 @@ pub fn text(file: &Path, printed: &[Printed]) -> String {
 }
 
 /// Formats the differences between two runs of a scenario.
-pub fn differences(file: &Path, expected: &[Printed], found: &[Printed]) -> Vec<String> {
+pub fn differences(file: &Path, expected: &[StepOutput], found: &[StepOutput]) -> Vec<String> {
     let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let differ = expected.iter().zip(found).filter(|(expected, found)| expected != found);
     differ

@@ -14,7 +14,7 @@ pub enum Notation {
 
 /// A resolved path.
 #[derive(Debug)]
-pub struct Found<'a> {
+pub struct ResolvedPath<'a> {
     pub schema: &'a Value,
     /// The field names from the root to the field.
     pub steps: Vec<String>,
@@ -41,8 +41,8 @@ pub enum Error {
 }
 
 /// Resolves a path against `schema`, an `openAPIV3Schema` or a part of one.
-pub fn resolve<'a>(path: &str, schema: &'a Value, notation: Notation) -> Result<Found<'a>, Error> {
-    let mut found = Found { schema, steps: Vec::new(), printed: String::new() };
+pub fn resolve<'a>(path: &str, schema: &'a Value, notation: Notation) -> Result<ResolvedPath<'a>, Error> {
+    let mut found = ResolvedPath { schema, steps: Vec::new(), printed: String::new() };
     let mut rest = path;
     while let Some(token) = token(&mut rest) {
         match token {
@@ -91,7 +91,7 @@ pub fn normalize(path: &str, schema: Schema<'_>) -> String {
     out
 }
 
-impl Found<'_> {
+impl ResolvedPath<'_> {
     fn step(&mut self, name: String) -> Result<(), Error> {
         let properties = self.schema.get("properties").and_then(Value::as_object).filter(|all| !all.is_empty());
         if let Some(properties) = properties {

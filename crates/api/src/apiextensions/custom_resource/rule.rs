@@ -19,7 +19,7 @@ pub struct Scope {
 
 /// The result of compiling a rule.
 #[derive(Debug)]
-pub struct Compiled {
+pub struct CompiledRule {
     /// The rule as written in the schema.
     pub validation: Validation,
     /// The program, or the compilation error.
@@ -50,7 +50,7 @@ impl Scope {
     }
 
     /// Compiles a rule for values of type `id`. `root`: `self` is the entire object.
-    pub fn compile(&self, id: TypeId, root: bool, validation: &Validation) -> Compiled {
+    pub fn compile(&self, id: TypeId, root: bool, validation: &Validation) -> CompiledRule {
         let env = self.env.clone().with_object("self", self.set, id, root);
         let source = validation.rule.trim();
         let bool = |env: &Env| match env.compile(source) {
@@ -71,7 +71,7 @@ impl Scope {
         let cost = compiled.as_ref().map_or(0, |compiled| compiled.estimate.max);
         let message = message(&self.with_old_self(&env, id, root, false), validation);
         let rule = compiled.map(|compiled| compiled.program);
-        Compiled { validation: validation.clone(), rule, cost, uses_old_self, message }
+        CompiledRule { validation: validation.clone(), rule, cost, uses_old_self, message }
     }
 
     fn with_old_self(&self, env: &Env, id: TypeId, root: bool, optional: bool) -> Env {

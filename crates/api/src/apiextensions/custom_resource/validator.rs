@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use apimachinery::field::{BadValue, Error};
 use apimachinery::schema::structural::Structural;
-use apimachinery::schema::{ListKind, Nested, Rules, Shape, TypeId};
+use apimachinery::schema::{ListKind, NestedValidation, Rules, Shape, TypeId};
 use apimachinery::{Errors, Path, Schema, Str, Value};
 use cel::cost::limits;
 use cel::{Failure, Meter, Val, Variables};
 
 use super::field_path;
-use super::rule::{COST_MAX, Compiled, Scope};
+use super::rule::{COST_MAX, CompiledRule, Scope};
 
 /// Maximum size of a message from `messageExpression`, in bytes.
 const MESSAGE_MAX: usize = 5 * 1024;
@@ -33,7 +33,7 @@ pub struct Findings {
 #[derive(Debug)]
 struct Node {
     id: TypeId,
-    rules: Box<[Compiled]>,
+    rules: Box<[CompiledRule]>,
     fields: Box<[(Str, Node)]>,
     /// List items or map values.
     inner: Option<Box<Node>>,
@@ -58,9 +58,9 @@ impl Validator {
 
 impl Node {
     /// `also`: schemas from `allOf` of enclosing types that apply to these values.
-    fn new(scope: &Scope, schema: Schema<'_>, root: bool, also: &[&Nested]) -> Option<Self> {
+    fn new(scope: &Scope, schema: Schema<'_>, root: bool, also: &[&NestedValidation]) -> Option<Self> {
         let rules = schema.ty().rules.as_deref();
-        let mut said: Vec<&Nested> = also.to_vec();
+        let mut said: Vec<&NestedValidation> = also.to_vec();
         said.extend(rules.into_iter().flat_map(all_of));
         let mut at = 0;
         while let Some(nested) = said.get(at).copied() {
@@ -90,16 +90,16 @@ impl Node {
     }
 }
 
-fn all_of(rules: &Rules) -> impl Iterator<Item = &Nested> {
+fn all_of(rules: &Rules) -> impl Iterator<Item = &NestedValidation> {
     rules.junctors.iter().flat_map(|junctors| &junctors.all_of)
 }
 
-fn property<'a>(nested: &'a Nested, name: &str) -> Option<&'a Nested> {
+fn property<'a>(nested: &'a NestedValidation, name: &str) -> Option<&'a NestedValidation> {
     nested.properties.iter().find(|(have, _)| have == name).map(|(_, property)| property)
 }
 
 /// The evaluation of the object was aborted.
-struct Stopped;
+struct CostLimitError;
 
 struct Run<'a> {
     types: &'a Structural,
@@ -116,7 +116,7 @@ impl<'a> Run<'a> {
         old: Option<&'a Value>,
         unchanged: bool,
         path: &Path,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), CostLimitError> {
         if value.is_null() {
             return Ok(());
         }
@@ -150,13 +150,13 @@ impl<'a> Run<'a> {
 
     fn rule(
         &mut self,
-        compiled: &'a Compiled,
+        compiled: &'a CompiledRule,
         schema: Schema<'a>,
         value: &'a Value,
         old: Option<&'a Value>,
         unchanged: bool,
         path: &Path,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), CostLimitError> {
         let validation = &compiled.validation;
         let kind = type_name(schema);
         let program = match &compiled.rule {
@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
                      {said}"
                 );
                 self.push(Error::invalid(path, kind, detail));
-                return Err(Stopped);
+                return Err(CostLimitError);
             }
         }
         let at = place(compiled, schema, path);
@@ -219,13 +219,13 @@ impl<'a> Run<'a> {
     /// budget is exceeded.
     fn message(
         &mut self,
-        compiled: &'a Compiled,
+        compiled: &'a CompiledRule,
         schema: Schema<'a>,
         value: &'a Value,
         old: Option<&'a Value>,
         kind: &str,
         path: &Path,
-    ) -> Result<Option<String>, Stopped> {
+    ) -> Result<Option<String>, CostLimitError> {
         let Some(Ok((program, _))) = &compiled.message else { return Ok(None) };
         let meter = Meter::new(COST_MAX);
         let outcome = variables(schema, value, old, false)
@@ -244,12 +244,12 @@ impl<'a> Run<'a> {
                     apimachinery::go::quote(&compiled.validation.message_expression)
                 );
                 self.push(Error::invalid(path, kind, detail));
-                Err(Stopped)
+                Err(CostLimitError)
             }
         }
     }
 
-    fn spend(&mut self, cost: u64, kind: &str, path: &Path, words: &str) -> Result<(), Stopped> {
+    fn spend(&mut self, cost: u64, kind: &str, path: &Path, words: &str) -> Result<(), CostLimitError> {
         match self.budget.checked_sub(cost) {
             Some(left) => {
                 self.budget = left;
@@ -257,7 +257,7 @@ impl<'a> Run<'a> {
             }
             None => {
                 self.push(Error::invalid(path, kind, words));
-                Err(Stopped)
+                Err(CostLimitError)
             }
         }
     }
@@ -268,12 +268,12 @@ impl<'a> Run<'a> {
 }
 
 /// The variables of a rule evaluation.
-struct Given<'a> {
+struct RuleVariables<'a> {
     now: Val<'a>,
     before: Option<Val<'a>>,
 }
 
-impl<'a> Variables<'a> for Given<'a> {
+impl<'a> Variables<'a> for RuleVariables<'a> {
     fn variable(&self, name: &str) -> Option<Result<Val<'a>, Failure>> {
         match name {
             "self" => Some(Ok(self.now.clone())),
@@ -288,7 +288,7 @@ fn variables<'a>(
     value: &'a Value,
     old: Option<&'a Value>,
     optional: bool,
-) -> Result<Given<'a>, Failure> {
+) -> Result<RuleVariables<'a>, Failure> {
     let now = Val::json(value, Some(schema))?;
     let before = old.filter(|old| !old.is_null()).map(|old| Val::json(old, Some(schema))).transpose()?;
     let before = match (before, optional) {
@@ -296,7 +296,7 @@ fn variables<'a>(
         (None, true) => Some(Val::Optional(None)),
         (before, false) => before,
     };
-    Ok(Given { now, before })
+    Ok(RuleVariables { now, before })
 }
 
 /// Returns the old item with the same map keys, for lists of type map.
@@ -308,7 +308,7 @@ fn correlated<'v>(schema: Schema<'_>, item: &Value, old: &'v Value) -> Option<&'
 }
 
 /// Returns the field path that the error refers to.
-fn place(compiled: &Compiled, schema: Schema<'_>, path: &Path) -> String {
+fn place(compiled: &CompiledRule, schema: Schema<'_>, path: &Path) -> String {
     let below = &compiled.validation.field_path;
     let mut at = path.to_string();
     if below.is_empty() {
@@ -321,7 +321,7 @@ fn place(compiled: &Compiled, schema: Schema<'_>, path: &Path) -> String {
     at + &printed
 }
 
-fn failed(compiled: &Compiled, value: &Value, kind: &str, path: &Path, detail: String) -> Error {
+fn failed(compiled: &CompiledRule, value: &Value, kind: &str, path: &Path, detail: String) -> Error {
     let shown = if matches!(kind, "object" | "array") { BadValue::Omitted } else { BadValue::from(value) };
     match compiled.validation.reason.as_deref() {
         Some("FieldValueForbidden") => Error::forbidden(path, detail),

@@ -86,13 +86,13 @@ pub fn set_terminating(crd: &mut Value, deletion: Deletion, now: Time) {
 
 /// Names accepted for other CRDs of the group.
 #[derive(Debug, Default)]
-struct Taken {
+struct UsedNames {
     resources: BTreeSet<String>,
     kinds: BTreeSet<String>,
 }
 
-fn taken<'a>(crd: &Value, others: impl IntoIterator<Item = &'a Value>) -> Taken {
-    let mut taken = Taken::default();
+fn taken<'a>(crd: &Value, others: impl IntoIterator<Item = &'a Value>) -> UsedNames {
+    let mut taken = UsedNames::default();
     let same = |other: &Value, path: &[&str]| other.str_at(path) == crd.str_at(path);
     for other in
         others.into_iter().filter(|other| same(other, &["spec", "group"]) && !same(other, &["metadata", "name"]))
@@ -111,7 +111,7 @@ fn taken<'a>(crd: &Value, others: impl IntoIterator<Item = &'a Value>) -> Taken 
 
 /// Returns the accepted names and the condition NamesAccepted. Taken names are not accepted; names accepted earlier are
 /// kept.
-fn accept(crd: &Value, taken: &Taken) -> (Value, Condition) {
+fn accept(crd: &Value, taken: &UsedNames) -> (Value, Condition) {
     let root = At::root(crd);
     let (spec, status) = (root.get("spec"), root.get("status"));
     let (wanted, had) = (spec.get("names"), status.get("acceptedNames"));
@@ -152,7 +152,7 @@ fn accept(crd: &Value, taken: &Taken) -> (Value, Condition) {
 fn accept_short_names(
     wanted: &At<'_>,
     had: &At<'_>,
-    taken: &Taken,
+    taken: &UsedNames,
     names: &mut Object,
     conflict: &mut Option<(&'static str, String)>,
 ) {

@@ -11,7 +11,7 @@ use cel::cost::limits;
 use cel::schema::occurrences_max;
 
 use crate::apiextensions::custom_resource::field_path::{self, Notation};
-use crate::apiextensions::custom_resource::rule::{Compiled, Scope};
+use crate::apiextensions::custom_resource::rule::{CompiledRule, Scope};
 
 /// Fields allowed at the root of a schema if the status subresource is enabled: Go name, JSON name.
 const AT_ROOT: [(&str, &str); 22] = [
@@ -116,7 +116,12 @@ fn is_zero(value: &Value) -> bool {
 fn validate_rules(schema: &At<'_>, types: Structural, errors: &mut Errors) {
     let types = Arc::new(types);
     let mut walk = Walk { scope: Scope::new(Arc::clone(&types)), total: 0, expensive: Vec::new(), errors };
-    walk.node(schema.value(), types.schema(), Place { root: true, times: Some(1), uncorrelated: None }, schema.path());
+    walk.node(
+        schema.value(),
+        types.schema(),
+        SchemaContext { root: true, times: Some(1), uncorrelated: None },
+        schema.path(),
+    );
     let Walk { total, mut expensive, .. } = walk;
     if total <= limits::ESTIMATE_PER_CRD {
         return;
@@ -143,7 +148,7 @@ struct Walk<'e> {
 
 /// Properties that a schema node inherits from its ancestors.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct SchemaContext<'a> {
     root: bool,
     /// Maximum number of such values in one object, if bounded.
     times: Option<u64>,
@@ -152,8 +157,8 @@ struct Place<'a> {
 }
 
 impl Walk<'_> {
-    fn node(&mut self, schema: &Value, types: Schema<'_>, place: Place<'_>, path: &Path) {
-        let inner = Place { root: false, ..place };
+    fn node(&mut self, schema: &Value, types: Schema<'_>, place: SchemaContext<'_>, path: &Path) {
+        let inner = SchemaContext { root: false, ..place };
         let bound = |limit: &str| {
             let limit = schema.get(limit).and_then(Value::as_int).and_then(|limit| u64::try_from(limit).ok());
             place.times.zip(limit).map(|(times, limit)| times.saturating_mul(limit))
@@ -168,7 +173,7 @@ impl Walk<'_> {
                 }
             }
             Shape::Map(map) => {
-                let place = Place { times: bound("maxProperties"), ..inner };
+                let place = SchemaContext { times: bound("maxProperties"), ..inner };
                 let values = &schema["additionalProperties"];
                 self.node(values, types.other(map.value), place, &path.field("additionalProperties"));
             }
@@ -176,7 +181,7 @@ impl Walk<'_> {
                 let here = path.to_string();
                 let told = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("map");
                 let uncorrelated = place.uncorrelated.or_else(|| (!told).then_some(here.as_str()));
-                let place = Place { times: bound("maxItems"), uncorrelated, ..inner };
+                let place = SchemaContext { times: bound("maxItems"), uncorrelated, ..inner };
                 self.node(&schema["items"], types.other(list.item), place, &path.field("items"));
             }
             _ => {}
@@ -184,7 +189,7 @@ impl Walk<'_> {
         self.rules(schema, types, place, path);
     }
 
-    fn rules(&mut self, schema: &Value, types: Schema<'_>, place: Place<'_>, path: &Path) {
+    fn rules(&mut self, schema: &Value, types: Schema<'_>, place: SchemaContext<'_>, path: &Path) {
         let Some(rules) = types.ty().rules.as_ref() else { return };
         let below = path.field("x-kubernetes-validations");
         for (at, validation) in rules.validations.iter().enumerate() {
@@ -214,7 +219,7 @@ impl Walk<'_> {
         }
     }
 
-    fn old_self(&mut self, compiled: &Compiled, place: Place<'_>, at: &Path) {
+    fn old_self(&mut self, compiled: &CompiledRule, place: SchemaContext<'_>, at: &Path) {
         let validation = &compiled.validation;
         match (compiled.uses_old_self, place.uncorrelated, validation.optional_old_self) {
             (true, Some(within), _) => {

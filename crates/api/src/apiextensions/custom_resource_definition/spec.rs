@@ -13,7 +13,7 @@ use super::{conversion, invalid, schema, validate_names, versions};
 pub const APPROVED: &str = "api-approved.kubernetes.io";
 
 /// A CRD spec with the fields that are equal in all versions moved to the top level.
-pub struct Hoisted<'a> {
+pub struct HoistedSpec<'a> {
     versions: &'a [Value],
     pub schema: Option<&'a Value>,
     pub subresources: Option<&'a Value>,
@@ -21,7 +21,7 @@ pub struct Hoisted<'a> {
     pub selectable: Option<&'a Value>,
 }
 
-impl<'a> Hoisted<'a> {
+impl<'a> HoistedSpec<'a> {
     pub fn new(spec: &'a Value) -> Self {
         let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
         let common = |key: &str| {
@@ -77,7 +77,7 @@ impl<'a> Hoisted<'a> {
 
 /// Validates a spec. `old`: the CRD that is being replaced, on update.
 pub fn validate(spec: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
-    let hoisted = Hoisted::new(spec.value());
+    let hoisted = HoistedSpec::new(spec.value());
     validate_group_and_scope(spec, errors);
     validate_schemas_are_there(spec, &hoisted, errors);
     let unchanged = |schema: &Value| old.is_some_and(|old| has_schema(old, schema));
@@ -241,7 +241,7 @@ fn validate_group_and_scope(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_schemas_are_there(spec: &At<'_>, hoisted: &Hoisted<'_>, errors: &mut Errors) {
+fn validate_schemas_are_there(spec: &At<'_>, hoisted: &HoistedSpec<'_>, errors: &mut Errors) {
     if hoisted.schema.is_some_and(|common| present(common, "openAPIV3Schema").is_some()) {
         return;
     }
@@ -253,7 +253,12 @@ fn validate_schemas_are_there(spec: &At<'_>, hoisted: &Hoisted<'_>, errors: &mut
     }
 }
 
-fn validate_versions(spec: &At<'_>, hoisted: &Hoisted<'_>, unchanged: &dyn Fn(&Value) -> bool, errors: &mut Errors) {
+fn validate_versions(
+    spec: &At<'_>,
+    hoisted: &HoistedSpec<'_>,
+    unchanged: &dyn Fn(&Value) -> bool,
+    errors: &mut Errors,
+) {
     let all = spec.get("versions");
     let mut stored = 0;
     let mut seen: Vec<&str> = Vec::new();
@@ -283,7 +288,12 @@ fn validate_versions(spec: &At<'_>, hoisted: &Hoisted<'_>, unchanged: &dyn Fn(&V
 }
 
 /// Validates the fields that are specific to a version.
-fn validate_version(version: &At<'_>, hoisted: &Hoisted<'_>, unchanged: &dyn Fn(&Value) -> bool, errors: &mut Errors) {
+fn validate_version(
+    version: &At<'_>,
+    hoisted: &HoistedSpec<'_>,
+    unchanged: &dyn Fn(&Value) -> bool,
+    errors: &mut Errors,
+) {
     versions::validate_deprecation(version, errors);
     let own = |key: &str| hoisted.own(version.value(), key);
     let subresources = hoisted.subresources.or_else(|| own("subresources"));

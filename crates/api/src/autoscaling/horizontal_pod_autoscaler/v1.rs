@@ -106,7 +106,7 @@ pub fn to_v2(object: &mut Value) {
                 "name": "cpu", "target": {"type": "Utilization", "averageUtilization": share}
             }}));
         }
-        all.extend(metrics.iter().flat_map(items).map(|metric| metric_to_v2(metric, Part::Target)));
+        all.extend(metrics.iter().flat_map(items).map(|metric| metric_to_v2(metric, MetricRole::Target)));
         if all.is_empty() {
             all.push(default_metric());
         }
@@ -117,7 +117,7 @@ pub fn to_v2(object: &mut Value) {
     }
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
         let mut all: Vec<Value> =
-            current.iter().flat_map(items).map(|metric| metric_to_v2(metric, Part::Current)).collect();
+            current.iter().flat_map(items).map(|metric| metric_to_v2(metric, MetricRole::Current)).collect();
         if let Some(Value::Int(share)) = status.remove("currentCPUUtilizationPercentage")
             && all.is_empty()
         {
@@ -149,8 +149,8 @@ pub fn from_v2(object: &mut Value) {
     let others: Vec<_> = metrics.iter().filter(|metric| share(metric, "target").is_none()).collect();
     let behavior = object.at(&["spec", "behavior"]).map(printed_behavior);
     let kept = [
-        (METRICS, (!others.is_empty()).then(|| printed(others.into_iter(), Part::Target))),
-        (CURRENT_METRICS, (!current.is_empty()).then(|| printed(current.iter(), Part::Current))),
+        (METRICS, (!others.is_empty()).then(|| printed(others.into_iter(), MetricRole::Target))),
+        (CURRENT_METRICS, (!current.is_empty()).then(|| printed(current.iter(), MetricRole::Current))),
         (BEHAVIOR, behavior),
         (CONDITIONS, (!conditions.is_empty()).then(|| printed_conditions(&conditions))),
     ];
@@ -179,12 +179,12 @@ pub fn from_v2(object: &mut Value) {
 
 /// The part of the object that a metric belongs to: spec (target) or status (current).
 #[derive(Clone, Copy)]
-enum Part {
+enum MetricRole {
     Target,
     Current,
 }
 
-impl Part {
+impl MetricRole {
     const fn name(self) -> &'static str {
         match self {
             Self::Target => "target",
@@ -205,7 +205,7 @@ fn items(value: &Value) -> &[Value] {
     value.as_array().unwrap_or_default()
 }
 
-fn metric_to_v2(metric: &Value, part: Part) -> Value {
+fn metric_to_v2(metric: &Value, part: MetricRole) -> Value {
     let mut out = apimachinery::Object::new();
     out.insert("type", metric.get("type").cloned().unwrap_or_default());
     for (source, fields) in SOURCES {
@@ -216,7 +216,7 @@ fn metric_to_v2(metric: &Value, part: Part) -> Value {
                 put(&mut made, &part.path(path), value.clone());
             }
         }
-        if matches!(part, Part::Target) {
+        if matches!(part, MetricRole::Target) {
             let target = |field: &str| made.at(&["target", field]).is_some_and(|amount| !is_zero(amount));
             let ty = match () {
                 () if target("averageUtilization") => "Utilization",
@@ -245,7 +245,7 @@ fn put(into: &mut Value, path: &[&str], value: Value) {
 }
 
 /// Prints metrics as the v1 type serializes them.
-fn printed<'a>(metrics: impl Iterator<Item = &'a Value>, part: Part) -> String {
+fn printed<'a>(metrics: impl Iterator<Item = &'a Value>, part: MetricRole) -> String {
     let metrics: Vec<_> = metrics
         .map(|metric| {
             let mut fields = vec![("type".to_owned(), go::json(&metric["type"]))];
@@ -260,7 +260,7 @@ fn printed<'a>(metrics: impl Iterator<Item = &'a Value>, part: Part) -> String {
     format!("[{}]", metrics.join(","))
 }
 
-fn printed_source(source: &Value, name: &str, renames: &[Rename], part: Part) -> String {
+fn printed_source(source: &Value, name: &str, renames: &[Rename], part: MetricRole) -> String {
     let mut fields = Vec::new();
     for (renamed, path) in renames {
         let field = part.field(renamed);
@@ -278,10 +278,10 @@ fn printed_source(source: &Value, name: &str, renames: &[Rename], part: Part) ->
     braced(&fields)
 }
 
-fn amount_is_required(source: &str, field: &str, part: Part) -> bool {
+fn amount_is_required(source: &str, field: &str, part: MetricRole) -> bool {
     match part {
-        Part::Target => matches!((source, field), ("object", "targetValue") | ("pods", "targetAverageValue")),
-        Part::Current => matches!(
+        MetricRole::Target => matches!((source, field), ("object", "targetValue") | ("pods", "targetAverageValue")),
+        MetricRole::Current => matches!(
             (source, field),
             ("object" | "external", "currentValue")
                 | ("pods" | "resource" | "containerResource", "currentAverageValue")

@@ -8,22 +8,22 @@ use super::report::required;
 const WINDOWS: &str = "cannot be set for a windows pod";
 
 /// Pod fields that are forbidden on Windows, with the parent in the error path.
-const POD_FIELDS: [(&str, Holder); 15] = [
-    ("appArmorProfile", Holder::Context),
-    ("seLinuxOptions", Holder::Context),
-    ("hostUsers", Holder::Spec),
-    ("hostPID", Holder::Spec),
-    ("hostIPC", Holder::Spec),
-    ("seccompProfile", Holder::Context),
-    ("fsGroup", Holder::Context),
-    ("fsGroupChangePolicy", Holder::Context),
-    ("sysctls", Holder::Context),
-    ("shareProcessNamespace", Holder::Spec),
-    ("runAsUser", Holder::Context),
-    ("runAsGroup", Holder::Context),
-    ("supplementalGroups", Holder::Context),
-    ("supplementalGroupsPolicy", Holder::Context),
-    ("seLinuxChangePolicy", Holder::Context),
+const POD_FIELDS: [(&str, FieldLocation); 15] = [
+    ("appArmorProfile", FieldLocation::Context),
+    ("seLinuxOptions", FieldLocation::Context),
+    ("hostUsers", FieldLocation::Spec),
+    ("hostPID", FieldLocation::Spec),
+    ("hostIPC", FieldLocation::Spec),
+    ("seccompProfile", FieldLocation::Context),
+    ("fsGroup", FieldLocation::Context),
+    ("fsGroupChangePolicy", FieldLocation::Context),
+    ("sysctls", FieldLocation::Context),
+    ("shareProcessNamespace", FieldLocation::Spec),
+    ("runAsUser", FieldLocation::Context),
+    ("runAsGroup", FieldLocation::Context),
+    ("supplementalGroups", FieldLocation::Context),
+    ("supplementalGroupsPolicy", FieldLocation::Context),
+    ("seLinuxChangePolicy", FieldLocation::Context),
 ];
 
 /// Container fields that are forbidden on Windows.
@@ -41,7 +41,7 @@ const CONTAINER_FIELDS: [&str; 10] = [
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holder {
+enum FieldLocation {
     Context,
     Spec,
 }
@@ -76,8 +76,8 @@ fn windows(spec: &At<'_>, errors: &mut Errors) {
     let context = spec.get("securityContext");
     for (field, holder) in POD_FIELDS {
         let found = match holder {
-            Holder::Context => context.get(field),
-            Holder::Spec => spec.get(field),
+            FieldLocation::Context => context.get(field),
+            FieldLocation::Spec => spec.get(field),
         };
         let is_plain = matches!(field, "hostPID" | "hostIPC");
         if if is_plain { found.bool() } else { found.is_present() } {

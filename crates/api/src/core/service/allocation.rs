@@ -35,7 +35,7 @@ pub struct Config {
 }
 
 /// Lookup of allocated values.
-pub trait Taken {
+pub trait AllocationLookup {
     /// Returns the service that has an address.
     fn ip(&self, ip: IpAddr) -> Option<Str>;
     /// Returns the service that has a node port with any protocol.
@@ -69,7 +69,7 @@ pub struct Plan {
 
 /// Allocation failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Refusal {
+pub enum AllocationError {
     /// The request is invalid.
     #[error("{}", apimachinery::field::aggregate(.0).unwrap_or_default())]
     Invalid(Errors),
@@ -84,9 +84,9 @@ pub fn plan(
     service: &mut Value,
     old: Option<&Value>,
     config: &Config,
-    taken: &dyn Taken,
+    taken: &dyn AllocationLookup,
     chance: RandomSource,
-) -> Result<Plan, Refusal> {
+) -> Result<Plan, AllocationError> {
     if let Some(old) = old {
         keep_allocated(service, old);
     }
@@ -95,7 +95,7 @@ pub fn plan(
     let (RandomSource::Seed(seed) | RandomSource::Rehearsal(seed)) = chance;
     let rehearses = matches!(chance, RandomSource::Rehearsal(_));
     let draw = GeneratedIds::new(seed);
-    let mut ledger = Ledger { config, taken, draw, rehearses, ports: BTreeSet::new(), plan: Plan::default() };
+    let mut ledger = Allocator { config, taken, draw, rehearses, ports: BTreeSet::new(), plan: Plan::default() };
     match old {
         None => ledger.address(service)?,
         Some(old) => ledger.readdress(service, old)?,
@@ -165,18 +165,18 @@ fn health_port(service: &Value) -> i64 {
 }
 
 /// Claims made while a plan is computed.
-struct Ledger<'a> {
+struct Allocator<'a> {
     config: &'a Config,
-    taken: &'a dyn Taken,
+    taken: &'a dyn AllocationLookup,
     draw: GeneratedIds,
     rehearses: bool,
     ports: BTreeSet<u16>,
     plan: Plan,
 }
 
-impl Ledger<'_> {
+impl Allocator<'_> {
     /// Allocates an address per family, those chosen by the client first.
-    fn address(&mut self, service: &mut Value) -> Result<(), Refusal> {
+    fn address(&mut self, service: &mut Value) -> Result<(), AllocationError> {
         if !needs_address(service) || is_headless(service) {
             return Ok(());
         }
@@ -184,7 +184,7 @@ impl Ledger<'_> {
         self.addresses(service, &families, 0)
     }
 
-    fn readdress(&mut self, service: &mut Value, old: &Value) -> Result<(), Refusal> {
+    fn readdress(&mut self, service: &mut Value, old: &Value) -> Result<(), AllocationError> {
         if families::is_settled(service, old) {
             return Ok(());
         }
@@ -209,18 +209,19 @@ impl Ledger<'_> {
     }
 
     /// Allocates an address for each family from index `from`.
-    fn addresses(&mut self, service: &mut Value, families: &[String], from: usize) -> Result<(), Refusal> {
+    fn addresses(&mut self, service: &mut Value, families: &[String], from: usize) -> Result<(), AllocationError> {
         let mut all: Vec<String> = texts(service, "clusterIPs").into_iter().map(str::to_owned).collect();
         all.resize(all.len().max(families.len()), String::new());
         let asked: Vec<Value> = all.iter().map(|ip| Value::from(ip.as_str())).collect();
         for (at, family) in families.iter().enumerate().skip(from) {
             let ip = match all[at].as_str() {
-                "" => bands::draw_ip(self.config, family, self.taken, &mut self.draw)
-                    .ok_or_else(|| Refusal::Internal("failed to allocate a serviceIP: range is full".to_owned()))?,
+                "" => bands::draw_ip(self.config, family, self.taken, &mut self.draw).ok_or_else(|| {
+                    AllocationError::Internal("failed to allocate a serviceIP: range is full".to_owned())
+                })?,
                 chosen => self.chosen_ip(chosen).map_err(|why| {
                     let spec = Path::of("spec");
                     let detail = format!("failed to allocate IP {chosen}: {why}");
-                    Refusal::Invalid(vec![Error::invalid(&spec.field("clusterIPs"), asked.clone(), detail)])
+                    AllocationError::Invalid(vec![Error::invalid(&spec.field("clusterIPs"), asked.clone(), detail)])
                 })?,
             };
             self.plan.claims.push(Claim::Ip(ip));
@@ -242,7 +243,7 @@ impl Ledger<'_> {
     }
 
     /// Allocates a node port per port; ports with the same number and different protocols share one.
-    fn open_ports(&mut self, service: &mut Value) -> Result<(), Refusal> {
+    fn open_ports(&mut self, service: &mut Value) -> Result<(), AllocationError> {
         let allocate = allocates_ports(service);
         let mut ports = Port::all(service);
         for at in 0..ports.len() {
@@ -269,7 +270,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    fn reopen_ports(&mut self, service: &mut Value, old: &Value) -> Result<(), Refusal> {
+    fn reopen_ports(&mut self, service: &mut Value, old: &Value) -> Result<(), AllocationError> {
         let had = if needs_node_ports(old) { node_ports(old) } else { Vec::new() };
         if needs_node_ports(service) {
             let allocate = allocates_ports(service);
@@ -291,18 +292,22 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    fn health_check(&mut self, service: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
+    fn health_check(&mut self, service: &mut Value, old: Option<&Value>) -> Result<(), AllocationError> {
         let needed = old.is_some_and(needs_health_check);
         match (needed, needs_health_check(service)) {
             (false, true) => {
                 let asked = health_port(service);
                 let port = if asked == 0 {
                     self.draw_port().map_err(|_| {
-                        Refusal::Internal("failed to allocate a HealthCheck NodePort 0: range is full".to_owned())
+                        AllocationError::Internal(
+                            "failed to allocate a HealthCheck NodePort 0: range is full".to_owned(),
+                        )
                     })?
                 } else {
                     self.take(asked).map_err(|why| {
-                        Refusal::Internal(format!("failed to allocate requested HealthCheck NodePort {asked}: {why}"))
+                        AllocationError::Internal(format!(
+                            "failed to allocate requested HealthCheck NodePort {asked}: {why}"
+                        ))
                     })?
                 };
                 if let Some(spec) = spec_mut(service) {
@@ -318,12 +323,12 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    fn open(&mut self, at: usize, node: i64) -> Result<i64, Refusal> {
+    fn open(&mut self, at: usize, node: i64) -> Result<i64, AllocationError> {
         self.take(node).map_err(|why| {
             let spec = Path::of("spec");
             let ports = spec.field("ports");
             let port = ports.index(at);
-            Refusal::Invalid(vec![Error::invalid(&port.field("nodePort"), node, why)])
+            AllocationError::Invalid(vec![Error::invalid(&port.field("nodePort"), node, why)])
         })
     }
 
@@ -340,7 +345,7 @@ impl Ledger<'_> {
         Ok(port)
     }
 
-    fn draw_port(&mut self) -> Result<i64, Refusal> {
+    fn draw_port(&mut self) -> Result<i64, AllocationError> {
         if self.rehearses {
             let port = self.ports.last().map_or(REHEARSED_PORT, |last| last.saturating_add(1));
             self.ports.insert(port);
@@ -349,7 +354,7 @@ impl Ledger<'_> {
         let (taken, own) = (self.taken, &self.ports);
         let is_free = |port: u16| !own.contains(&port) && taken.port(port).is_none();
         let port = bands::draw_port(&self.config.node_ports, is_free, &mut self.draw)
-            .ok_or_else(|| Refusal::Internal("failed to allocate a nodePort: range is full".to_owned()))?;
+            .ok_or_else(|| AllocationError::Internal("failed to allocate a nodePort: range is full".to_owned()))?;
         self.claim_port(port);
         Ok(port.into())
     }

@@ -11,13 +11,13 @@ pub(super) struct Field {
     pub(super) name: &'static str,
     /// The API name, if it differs in more than case.
     pub(super) json: Option<&'static str>,
-    pub(super) holds: Holds,
+    pub(super) holds: FieldType,
     /// The type, if the field holds a struct.
     pub(super) of: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holds {
+pub(super) enum FieldType {
     Nullable,
     Text,
     Number,
@@ -46,16 +46,16 @@ fn field(text: &'static str) -> Field {
     let at = text.find(['$', '#', '?', '%', '.', '*', '[', '~', '^']);
     let (name, rest) = at.map_or((text, ""), |at| text.split_at(at));
     let holds = match rest.chars().next() {
-        None => Holds::Nullable,
-        Some('$') => Holds::Text,
-        Some('#') => Holds::Number,
-        Some('?') => Holds::Bool,
-        Some('%') => Holds::Quantity,
-        Some('.') => Holds::Struct,
-        Some('*') => Holds::Pointer,
-        Some('[') => Holds::List,
-        Some('~') => Holds::Shared,
-        Some(_) => Holds::Metadata,
+        None => FieldType::Nullable,
+        Some('$') => FieldType::Text,
+        Some('#') => FieldType::Number,
+        Some('?') => FieldType::Bool,
+        Some('%') => FieldType::Quantity,
+        Some('.') => FieldType::Struct,
+        Some('*') => FieldType::Pointer,
+        Some('[') => FieldType::List,
+        Some('~') => FieldType::Shared,
+        Some(_) => FieldType::Metadata,
     };
     Field { name, json, holds, of: rest.get(1..).unwrap_or_default() }
 }

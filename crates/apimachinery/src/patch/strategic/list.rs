@@ -12,7 +12,7 @@ use super::{DIRECTIVE, Error, Fault, OBJECT, Spot, Strategy, directive};
 use crate::patch::gofmt;
 use crate::{Str, Value};
 
-pub(super) struct Merged {
+pub(super) struct MergedList {
     pub items: Vec<Value>,
     /// The order of the live list as used by `$setElementOrder`.
     live: Vec<Key>,
@@ -42,9 +42,9 @@ pub(super) fn merge(
     strategy: Strategy<'_>,
     spot: Spot<'_>,
     onto: Onto,
-) -> Result<Merged, Error> {
+) -> Result<MergedList, Error> {
     if live.is_empty() && patch.is_empty() {
-        return Ok(Merged { items: live, live: Vec::new() });
+        return Ok(MergedList { items: live, live: Vec::new() });
     }
     match (kind(&[&live, &patch], spot)?, strategy.patch.merge_key.as_ref()) {
         (Kind::Objects, Some(key)) => merge_objects(live, patch, key, strategy.items_at(spot.path), onto),
@@ -77,13 +77,13 @@ pub(super) fn merge_in_order(
         (Some(live), Some(patch)) if strategy.patch.merge => merge(live, patch, strategy, spot, onto)?,
         (None, Some(items)) => {
             let items = items.into_iter().filter_map(|item| merge::fresh(item, onto)).collect();
-            Merged { items, live: Vec::new() }
+            MergedList { items, live: Vec::new() }
         }
-        (Some(live), Some(items)) => Merged { items, live: keys(&live, key, spot)? },
+        (Some(live), Some(items)) => MergedList { items, live: keys(&live, key, spot)? },
         (live, None) => {
             let items = live.unwrap_or_default();
             let live = keys(&items, key, spot)?;
-            Merged { items, live }
+            MergedList { items, live }
         }
     };
     let wanted = keys(order, key, spot)?;
@@ -156,14 +156,14 @@ impl Key {
     }
 }
 
-fn merge_scalars(live: Vec<Value>, patch: Vec<Value>, spot: Spot<'_>) -> Result<Merged, Error> {
+fn merge_scalars(live: Vec<Value>, patch: Vec<Value>, spot: Spot<'_>) -> Result<MergedList, Error> {
     let live_keys = keys(&live, None, spot)?;
     let patch_keys = keys(&patch, None, spot)?;
     let mut seen = BTreeSet::new();
     let all = live_keys.iter().chain(&patch_keys).cloned().zip(live.into_iter().chain(patch));
     let items = all.filter(|(key, _)| seen.insert(key.clone())).collect();
     let items = arrange(items, &ranks(patch_keys), &ranks(live_keys.clone()));
-    Ok(Merged { items, live: live_keys })
+    Ok(MergedList { items, live: live_keys })
 }
 
 /// The items of a patch list, grouped by directive.
@@ -180,11 +180,11 @@ fn merge_objects(
     merge_key: &Str,
     spot: Spot<'_>,
     onto: Onto,
-) -> Result<Merged, Error> {
+) -> Result<MergedList, Error> {
     let items = sort_out(patch, merge_key, spot)?;
     let patch_keys = keys(&items.plain, Some(merge_key), spot)?;
     if items.replace {
-        return Ok(Merged { items: items.plain, live: Vec::new() });
+        return Ok(MergedList { items: items.plain, live: Vec::new() });
     }
     let live_len = live.len();
     let mut live_keys = keys(&live, Some(merge_key), spot)?;
@@ -210,7 +210,7 @@ fn merge_objects(
             merged.extend(merge::fresh(item, onto).map(|item| (key.clone(), item)));
         }
     }
-    Ok(Merged { items: arrange(merged, &ranks(patch_keys), &live_ranks), live: live_keys })
+    Ok(MergedList { items: arrange(merged, &ranks(patch_keys), &live_ranks), live: live_keys })
 }
 
 fn sort_out(patch: Vec<Value>, merge_key: &Str, spot: Spot<'_>) -> Result<Items, Error> {

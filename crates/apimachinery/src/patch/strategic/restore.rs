@@ -6,7 +6,7 @@ use crate::{Object, Value};
 
 /// A tree does not match its type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Mistyped {
+pub enum TypeMismatch {
     #[error("cannot restore map from {0}")]
     Map(&'static str),
     #[error("cannot restore slice from {0}")]
@@ -22,24 +22,24 @@ pub enum Mistyped {
 
 /// Returns the first value of the wrong type, in the field order of the Go types. Types with their own decoder, such as
 /// quantities and times, are left to the decoder.
-pub fn check_types(value: &Value, schema: Schema<'_>) -> Result<(), Mistyped> {
-    let convert = || Err(Mistyped::Convert(type_name(value), schema.ty().name.to_string()));
+pub fn check_types(value: &Value, schema: Schema<'_>) -> Result<(), TypeMismatch> {
+    let convert = || Err(TypeMismatch::Convert(type_name(value), schema.ty().name.to_string()));
     match (schema.shape(), value) {
         (_, Value::Null) => Ok(()),
         (Shape::Struct(shape), Value::Object(object)) => check_fields(object, shape, schema),
-        (Shape::Struct(_), other) => Err(Mistyped::Struct(go_kind(other))),
+        (Shape::Struct(_), other) => Err(TypeMismatch::Struct(go_kind(other))),
         (Shape::Map(map), Value::Object(object)) => {
             object.values().try_for_each(|value| check_types(value, schema.other(map.value)))
         }
-        (Shape::Map(_), other) => Err(Mistyped::Map(go_kind(other))),
+        (Shape::Map(_), other) => Err(TypeMismatch::Map(go_kind(other))),
         (Shape::List(list), Value::Array(items)) => {
             items.iter().try_for_each(|item| check_types(item, schema.other(list.item)))
         }
-        (Shape::List(_), other) => Err(Mistyped::Slice(go_kind(other))),
+        (Shape::List(_), other) => Err(TypeMismatch::Slice(go_kind(other))),
         (Shape::String, Value::Int(_)) => convert(),
         (Shape::Int32 | Shape::Int64, Value::Float(float)) if float.fract() != 0.0 => convert(),
         (shape, value) => match scalar_type(shape) {
-            Some(name) if !is_scalar_of(shape, value) => Err(Mistyped::Scalar(name)),
+            Some(name) if !is_scalar_of(shape, value) => Err(TypeMismatch::Scalar(name)),
             _ => Ok(()),
         },
     }
@@ -72,7 +72,7 @@ pub fn quoted(patch: &Object) -> String {
     Plain(&Value::Object(patch.clone())).to_string()
 }
 
-fn check_fields(object: &Object, shape: &Struct, schema: Schema<'_>) -> Result<(), Mistyped> {
+fn check_fields(object: &Object, shape: &Struct, schema: Schema<'_>) -> Result<(), TypeMismatch> {
     let mut fields: Vec<usize> = (0..shape.fields.len()).collect();
     fields.sort_by_key(|at| shape.order.get(*at));
     fields.into_iter().try_for_each(|at| {

@@ -1,8 +1,8 @@
 //! Construction of types from a structural schema.
 
 use super::super::{
-    Field, Format, JsonType, Junctors, List, ListKind, ListRules, Map, Nested, NumberRules, ObjectRules, Omit, Patch,
-    Pattern, PatternError, Rules, Shape, StringRules, Struct, Type, TypeId, Types, Validation,
+    Field, Format, JsonType, Junctors, List, ListKind, ListRules, Map, NestedValidation, NumberRules, ObjectRules,
+    Omit, Patch, Pattern, PatternError, Rules, Shape, StringRules, Struct, Type, TypeId, Types, Validation,
 };
 use super::{is_true, list, properties, schema_at, text};
 use crate::{Str, Value};
@@ -222,11 +222,11 @@ fn junctors(schema: &Value, depth: usize) -> Result<Option<Box<Junctors>>, Error
     Ok(Some(Box::new(Junctors { all_of: all("allOf")?, any_of: all("anyOf")?, one_of: all("oneOf")?, not })))
 }
 
-fn nested(schema: &Value, depth: usize) -> Result<Nested, Error> {
+fn nested(schema: &Value, depth: usize) -> Result<NestedValidation, Error> {
     let depth = depth.checked_sub(1).ok_or(Error::TooDeep)?;
     let json_type = text(schema, "type").and_then(JsonType::named);
     let inner = properties(schema).map(|(name, property)| Ok((name.into(), nested(property, depth)?)));
-    Ok(Nested {
+    Ok(NestedValidation {
         json_type,
         rules: rules(schema, json_type, depth)?,
         properties: inner.collect::<Result<_, Error>>()?,

@@ -16,24 +16,24 @@ pub enum Style {
 
 /// The role of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ScalarRole {
     /// A key, which must be on one line.
     Key,
     Value,
 }
 
 /// Chooses the style like Go's library: plain if possible, quoted if the text would parse as something else.
-pub fn style(text: &str, place: Place) -> Style {
+pub fn style(text: &str, place: ScalarRole) -> Style {
     let traits = Traits::of(text);
     if text.contains('\n') {
-        return if traits.literal && place == Place::Value { Style::Literal } else { Style::Double };
+        return if traits.literal && place == ScalarRole::Value { Style::Literal } else { Style::Double };
     }
     if resolve(text) != Meaning::Text || is_base60(text) {
         return Style::Double;
     }
-    if traits.plain && !(traits.line_breaks && place == Place::Key) {
+    if traits.plain && !(traits.line_breaks && place == ScalarRole::Key) {
         Style::Plain
-    } else if traits.single && !(traits.line_breaks && place == Place::Key) {
+    } else if traits.single && !(traits.line_breaks && place == ScalarRole::Key) {
         Style::Single
     } else {
         Style::Double

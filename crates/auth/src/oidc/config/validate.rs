@@ -2,7 +2,7 @@
 
 use apimachinery::field::{self, BadValue, Errors};
 use apimachinery::{Path, Str, go};
-use cel::Host;
+use cel::ExpressionContext;
 
 use super::super::{Anonymous, Authenticator, ClaimRule, Issuer, Mapping, Rule, email, url};
 use super::{Config, Raw, RawClaimRule, RawMapping};
@@ -62,8 +62,8 @@ fn validate_one(raw: &Raw, path: &Path<'_>, disallowed: &[Str], errors: &mut Err
     validate_issuer(raw, &path.field("issuer"), disallowed, errors);
     let rules = validate_claim_rules(&raw.claim_rules, &path.field("claimValidationRules"), errors);
     let mappings = path.field("claimMappings");
-    let username = validate_mapping(&raw.username, &mappings.field("username"), Need::Required, errors);
-    let groups = validate_mapping(&raw.groups, &mappings.field("groups"), Need::Optional, errors);
+    let username = validate_mapping(&raw.username, &mappings.field("username"), Requirement::Required, errors);
+    let groups = validate_mapping(&raw.groups, &mappings.field("groups"), Requirement::Optional, errors);
     let uid_at = mappings.field("uid");
     if !raw.uid.claim.is_empty() && !raw.uid.expression.is_empty() {
         errors.push(field::Error::invalid(&uid_at, "", "claim and expression can't both be set"));
@@ -164,18 +164,18 @@ fn validate_claim_rules(rules: &[RawClaimRule], list: &Path<'_>, errors: &mut Er
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Need {
+enum Requirement {
     Required,
     Optional,
 }
 
-fn validate_mapping(raw: &RawMapping, path: &Path<'_>, need: Need, errors: &mut Errors) -> Option<Mapping> {
+fn validate_mapping(raw: &RawMapping, path: &Path<'_>, need: Requirement, errors: &mut Errors) -> Option<Mapping> {
     match (raw.claim.is_empty(), raw.expression.is_empty()) {
         (false, false) => {
             errors.push(field::Error::invalid(path, "", "claim and expression can't both be set"));
             return None;
         }
-        (true, true) if need == Need::Required => {
+        (true, true) if need == Requirement::Required => {
             errors.push(field::Error::required(path, "claim or expression is required"));
         }
         (true, false) if raw.prefix.is_some() => {
@@ -242,7 +242,7 @@ fn validate_user_rules(rules: &[(Str, Str)], list: &Path<'_>, errors: &mut Error
         } else if rules[..at].iter().any(|(other, _)| other == expression) {
             errors.push(field::Error::duplicate(&path, expression.clone()));
         } else {
-            match Expression::compile(Host::AuthenticationUser, expression, Gives::Bool, &path) {
+            match Expression::compile(ExpressionContext::AuthenticationUser, expression, Gives::Bool, &path) {
                 Ok(expression) => compiled.push(Rule { expression, message: message.clone() }),
                 Err(error) => errors.push(error),
             }
@@ -252,5 +252,7 @@ fn validate_user_rules(rules: &[(Str, Str)], list: &Path<'_>, errors: &mut Error
 }
 
 fn compile_claims(source: &str, gives: Gives, path: &Path<'_>, errors: &mut Errors) -> Option<Expression> {
-    Expression::compile(Host::AuthenticationClaims, source, gives, path).map_err(|error| errors.push(error)).ok()
+    Expression::compile(ExpressionContext::AuthenticationClaims, source, gives, path)
+        .map_err(|error| errors.push(error))
+        .ok()
 }

@@ -123,7 +123,7 @@ fn the_response_holds_the_requested_token() {
     let pod = pod();
     let bound = Some((&reference, &pod));
     let issued = ("authentication.kubernetes.io/issued-credential-id", "JTI=j".to_owned());
-    let plain = Answered { warnings: vec![], annotations: vec![issued] };
+    let plain = IssueResult { warnings: vec![], annotations: vec![issued] };
     assert_eq!(answer(600, "https://me", bound), (600, Value::Null, "1970-01-12T13:56:40Z".into(), plain.clone()));
     // The default projected volume requests an hour and seven seconds.
     let extended = answer(3607, "https://me", bound);

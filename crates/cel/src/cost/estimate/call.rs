@@ -1,6 +1,6 @@
 //! Cost estimation of calls, by the rule of each candidate overload.
 
-use super::{EntrySize, Estimate, Estimator, Place, SizeEstimate};
+use super::{EntrySize, Estimate, Estimator, SizeEstimate, ValueOrigin};
 use crate::ast::{Expr, ExprId, Literal};
 use crate::check::Meaning;
 use crate::cost::{Cost, LIST_BASE, REGEX_FACTOR, STRING_FACTOR, STRUCT_BASE};
@@ -161,7 +161,7 @@ impl Estimator<'_> {
 
     fn item_size(&self, list: ExprId) -> SizeEstimate {
         match self.items(self.place(list).as_ref()) {
-            Some(place @ Place::Schema(_)) => self.place_size(&place),
+            Some(place @ ValueOrigin::Schema(_)) => self.place_size(&place),
             _ => SizeEstimate::UNKNOWN,
         }
     }

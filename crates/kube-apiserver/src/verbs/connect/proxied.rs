@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use super::{Call, failed, kubelet_of, reached, switch, taken};
 use crate::backend::{Directory, Route};
 use crate::proxy::{Proof, Target, headers};
-use crate::response::{Answer, Body};
+use crate::response::{Body, HttpResponse};
 use crate::state::draw;
 use crate::verbs::subresource;
 
@@ -22,7 +22,7 @@ const PAGE_BYTES_MAX: usize = 4 << 20;
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
 /// Forwards a request to a port of a pod, a service or a node.
-pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let part = call.kind.subresource(&call.resource.version, "proxy").and_then(|part| part.kind.as_ref());
     let path = path_of(call);
     let mut shown = value!({
@@ -48,7 +48,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     pass(call, &target, is_upgrade).await
 }
 
-async fn pass(call: &Call<'_>, target: &Target, is_upgrade: bool) -> Result<Answer, Status> {
+async fn pass(call: &Call<'_>, target: &Target, is_upgrade: bool) -> Result<HttpResponse, Status> {
     if is_upgrade {
         return switch(call, target).await;
     }
@@ -95,7 +95,7 @@ impl Back<'_> {
     /// Rewrites the `Location` header, or the links of an HTML page.
     // DEVIATION: the proxy of pods, services and nodes does not rewrite links in pages that are compressed or longer
     // than 4 MiB.
-    async fn lead(&self, mut answer: Answer) -> Result<Answer, hyper::Error> {
+    async fn lead(&self, mut answer: HttpResponse) -> Result<HttpResponse, hyper::Error> {
         let header = |name: &HeaderName| answer.headers().get(name).and_then(|value| value.to_str().ok());
         if let Some(target) = header(&LOCATION) {
             if let Ok(value) = HeaderValue::from_str(&self.link(target)) {
@@ -190,7 +190,7 @@ fn with_query(uri: &Uri, path: &str) -> String {
 }
 
 /// Redirects to the URL with a trailing slash, so that relative links work.
-fn to_root(uri: &Uri) -> Answer {
+fn to_root(uri: &Uri) -> HttpResponse {
     let mut answer = Response::new(Body::Whole(bytes::Bytes::new()));
     *answer.status_mut() = StatusCode::MOVED_PERMANENTLY;
     if let Ok(value) = HeaderValue::from_str(&with_query(uri, &format!("{}/", uri.path()))) {

@@ -18,10 +18,10 @@ pub(super) struct Version {
 
 /// The reply to a command, without types of the code under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ModelResponse {
     Put(Option<Version>),
     Delete(usize, Vec<Version>),
-    Txn(bool, Vec<(Revision, Answer)>),
+    Txn(bool, Vec<(Revision, ModelResponse)>),
     Range(RangeAnswer),
     Other,
 }
@@ -150,12 +150,12 @@ impl Model {
         self.now(&Span::all()).into_iter().filter(|version| version.lease == id).map(|version| version.key).collect()
     }
 
-    pub(super) fn apply(&mut self, command: &Command) -> (Revision, Result<Answer, Error>) {
+    pub(super) fn apply(&mut self, command: &Command) -> (Revision, Result<ModelResponse, Error>) {
         let result = self.dispatch(command);
         (self.revision, result)
     }
 
-    fn dispatch(&mut self, command: &Command) -> Result<Answer, Error> {
+    fn dispatch(&mut self, command: &Command) -> Result<ModelResponse, Error> {
         if let Command::Alarm { change, alarm, member } = command {
             match change {
                 AlarmChange::Raise => drop(self.alarms.insert((*member, *alarm))),
@@ -165,7 +165,7 @@ impl Model {
                     self.alarms.retain(|(of, raised)| spares(raised) || (*member != 0 && of != member));
                 }
             }
-            return Ok(Answer::Other);
+            return Ok(ModelResponse::Other);
         }
         if self.raised(Alarm::Corrupt) {
             return Err(Error::Corrupt);
@@ -179,7 +179,7 @@ impl Model {
             Command::Directory(change) if self.raised(Alarm::Full) && change.grows() => return Err(Error::NoSpace),
             Command::Directory(change) => {
                 self.directory.apply(change)?;
-                return Ok(Answer::Other);
+                return Ok(ModelResponse::Other);
             }
             _ => return self.lease_or_compact(command),
         };
@@ -195,12 +195,12 @@ impl Model {
             self.revision = next;
         }
         Ok(match command {
-            Command::Txn(_) => Answer::Txn(chosen.0, answers),
+            Command::Txn(_) => ModelResponse::Txn(chosen.0, answers),
             _ => answers.remove(0).1,
         })
     }
 
-    fn lease_or_compact(&mut self, command: &Command) -> Result<Answer, Error> {
+    fn lease_or_compact(&mut self, command: &Command) -> Result<ModelResponse, Error> {
         match command {
             Command::LeaseGrant { id, .. } if self.leases.contains_key(id) => return Err(Error::LeaseExists(*id)),
             Command::LeaseGrant { id, ttl_seconds } => drop(self.leases.insert(*id, *ttl_seconds)),
@@ -219,14 +219,14 @@ impl Model {
             Command::Compact { revision } => self.compact = *revision,
             _ => {}
         }
-        Ok(Answer::Other)
+        Ok(ModelResponse::Other)
     }
 
     fn delete(&mut self, key: Vec<u8>, revision: Revision) {
         self.versions.push(Version { key, value: vec![], create: 0, modified: revision, version: 0, lease: 0 });
     }
 
-    fn choose(&self, txn: &Txn) -> (bool, Vec<Chosen>) {
+    fn choose(&self, txn: &Txn) -> (bool, Vec<ChosenOperation>) {
         let held = txn.compare.iter().all(|compare| {
             let found = self.now(&compare.span);
             if found.is_empty() {
@@ -239,14 +239,14 @@ impl Model {
         let chosen = operations.iter().map(|operation| match operation {
             Operation::Txn(txn) => {
                 let (held, inner) = self.choose(txn);
-                Chosen::Txn(held, inner)
+                ChosenOperation::Txn(held, inner)
             }
-            other => Chosen::One(other.clone()),
+            other => ChosenOperation::One(other.clone()),
         });
         (held, chosen.collect())
     }
 
-    fn check(&self, chosen: &[Chosen]) -> Result<(), Error> {
+    fn check(&self, chosen: &[ChosenOperation]) -> Result<(), Error> {
         let flat = flatten(chosen);
         for operation in &flat {
             if let Operation::Put(put) = operation {
@@ -264,12 +264,12 @@ impl Model {
         })
     }
 
-    fn run(&mut self, chosen: &[Chosen], next: Revision, before: usize) -> Vec<(Revision, Answer)> {
+    fn run(&mut self, chosen: &[ChosenOperation], next: Revision, before: usize) -> Vec<(Revision, ModelResponse)> {
         let mut answers = Vec::new();
         for one in chosen {
             let answer = match one {
-                Chosen::Txn(held, inner) => Answer::Txn(*held, self.run(inner, next, before)),
-                Chosen::One(operation) => self.operate(operation, next, before),
+                ChosenOperation::Txn(held, inner) => ModelResponse::Txn(*held, self.run(inner, next, before)),
+                ChosenOperation::One(operation) => self.operate(operation, next, before),
             };
             let changed = self.versions.len() > before;
             answers.push((if changed { next } else { next - 1 }, answer));
@@ -277,11 +277,11 @@ impl Model {
         answers
     }
 
-    fn operate(&mut self, operation: &Operation, next: Revision, before: usize) -> Answer {
+    fn operate(&mut self, operation: &Operation, next: Revision, before: usize) -> ModelResponse {
         match operation {
             Operation::Range(range) => {
                 let changed = self.versions.len() > before;
-                Answer::Range(self.range_at(range, if changed { next } else { next - 1 }))
+                ModelResponse::Range(self.range_at(range, if changed { next } else { next - 1 }))
             }
             Operation::Put(put) => {
                 let old = self.key(&put.key);
@@ -301,31 +301,31 @@ impl Model {
                     version: kept.version + 1,
                     lease: put.lease.unwrap_or(kept.lease),
                 });
-                Answer::Put(old.filter(|_| put.want_previous))
+                ModelResponse::Put(old.filter(|_| put.want_previous))
             }
             Operation::Delete(delete) => {
                 let old = self.now(&delete.span);
                 for version in &old {
                     self.delete(version.key.clone(), next);
                 }
-                Answer::Delete(old.len(), if delete.want_previous { old } else { vec![] })
+                ModelResponse::Delete(old.len(), if delete.want_previous { old } else { vec![] })
             }
             Operation::Txn(_) => unreachable!("nested transactions are chosen branches"),
         }
     }
 }
 
-enum Chosen {
+enum ChosenOperation {
     One(Operation),
-    Txn(bool, Vec<Chosen>),
+    Txn(bool, Vec<ChosenOperation>),
 }
 
-fn flatten(chosen: &[Chosen]) -> Vec<&Operation> {
+fn flatten(chosen: &[ChosenOperation]) -> Vec<&Operation> {
     chosen
         .iter()
         .flat_map(|one| match one {
-            Chosen::One(operation) => vec![operation],
-            Chosen::Txn(_, inner) => flatten(inner),
+            ChosenOperation::One(operation) => vec![operation],
+            ChosenOperation::Txn(_, inner) => flatten(inner),
         })
         .collect()
 }
@@ -393,25 +393,27 @@ pub(super) fn range_reply(reply: &RangeReply) -> RangeAnswer {
     }
 }
 
-pub(super) fn reply(reply: &Reply) -> Answer {
+pub(super) fn reply(reply: &Reply) -> ModelResponse {
     match reply {
-        Reply::Put { previous } => Answer::Put(previous.as_deref().map(version)),
+        Reply::Put { previous } => ModelResponse::Put(previous.as_deref().map(version)),
         Reply::Delete { deleted, previous } => {
-            Answer::Delete(*deleted, previous.iter().map(|record| version(record)).collect())
+            ModelResponse::Delete(*deleted, previous.iter().map(|record| version(record)).collect())
         }
-        Reply::Txn { succeeded, replies } => Answer::Txn(*succeeded, replies.iter().map(operation).collect()),
-        _ => Answer::Other,
+        Reply::Txn { succeeded, replies } => ModelResponse::Txn(*succeeded, replies.iter().map(operation).collect()),
+        _ => ModelResponse::Other,
     }
 }
 
-fn operation(reply: &OperationReply) -> (Revision, Answer) {
+fn operation(reply: &OperationReply) -> (Revision, ModelResponse) {
     let answer = match &reply.body {
-        OperationBody::Range(range) => Answer::Range(range_reply(range)),
-        OperationBody::Put { previous } => Answer::Put(previous.as_deref().map(version)),
+        OperationBody::Range(range) => ModelResponse::Range(range_reply(range)),
+        OperationBody::Put { previous } => ModelResponse::Put(previous.as_deref().map(version)),
         OperationBody::Delete { deleted, previous } => {
-            Answer::Delete(*deleted, previous.iter().map(|record| version(record)).collect())
+            ModelResponse::Delete(*deleted, previous.iter().map(|record| version(record)).collect())
         }
-        OperationBody::Txn { succeeded, replies } => Answer::Txn(*succeeded, replies.iter().map(operation).collect()),
+        OperationBody::Txn { succeeded, replies } => {
+            ModelResponse::Txn(*succeeded, replies.iter().map(operation).collect())
+        }
     };
     (reply.revision, answer)
 }

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use apimachinery::Str;
 use apimachinery::quantity::Quantity;
 
-use super::{Fault, Given, Here, Need, RESULTS_MAX, STEPS_MAX, Scene, fits, selectable};
+use super::{AllocatedDevice, Fault, Here, RESULTS_MAX, ResolvedRequest, STEPS_MAX, Scene, fits, selectable};
 use crate::devices::claim::{Constraint, Rule};
 use crate::devices::slice::{Attribute, Counters};
 
 /// Returns the devices of each claim, or `None` if the search finds no solution.
-pub fn run<'c>(scene: &Scene<'c>, steps: &Cell<u32>) -> Result<Option<Vec<Vec<Given<'c>>>>, Fault> {
-    let held = |asked: &super::Asked<'c>| asked.claim.constraints.iter().map(Held::new).collect();
+pub fn run<'c>(scene: &Scene<'c>, steps: &Cell<u32>) -> Result<Option<Vec<Vec<AllocatedDevice<'c>>>>, Fault> {
+    let held = |asked: &super::PendingClaim<'c>| asked.claim.constraints.iter().map(ConstraintState::new).collect();
     let mut search = Search {
         scene,
         steps,
@@ -23,7 +23,7 @@ pub fn run<'c>(scene: &Scene<'c>, steps: &Cell<u32>) -> Result<Option<Vec<Vec<Gi
         consumed: BTreeMap::new(),
         given: scene.asked.iter().map(|_| Vec::new()).collect(),
     };
-    match search.go(Place::default(), 0) {
+    match search.go(Position::default(), 0) {
         Ok(true) => Ok(Some(search.given)),
         Ok(false) | Err(Stop::TooMany) => Ok(None),
         Err(Stop::Fault(fault)) => Err(fault),
@@ -32,7 +32,7 @@ pub fn run<'c>(scene: &Scene<'c>, steps: &Cell<u32>) -> Result<Option<Vec<Vec<Gi
 
 /// Position of the search: the claim, request, alternative and device to allocate next.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct Position {
     claim: usize,
     request: usize,
     /// `None` before an alternative is chosen.
@@ -61,18 +61,18 @@ struct Search<'s, 'c> {
     steps: &'s Cell<u32>,
     /// Cached selector results, by need and device.
     matched: Vec<Option<bool>>,
-    held: Vec<Vec<Held<'c>>>,
+    held: Vec<Vec<ConstraintState<'c>>>,
     /// Claims that hold the device exclusively, by device.
     holders: Vec<Vec<usize>>,
     /// Allocated shares, by device.
     shares: Vec<Vec<Counters>>,
     /// Consumed shared counters, by pool, counter set and counter name.
     consumed: BTreeMap<(usize, &'c Str, &'c Str), Quantity>,
-    given: Vec<Vec<Given<'c>>>,
+    given: Vec<Vec<AllocatedDevice<'c>>>,
 }
 
 /// State of a constraint during the search.
-struct Held<'c> {
+struct ConstraintState<'c> {
     constraint: &'c Constraint,
     seen: Vec<&'c Attribute>,
 }
@@ -80,7 +80,7 @@ struct Held<'c> {
 impl<'s, 'c> Search<'s, 'c> {
     /// Allocates devices for this position and all following ones; the first candidate is the device with index
     /// `start`.
-    fn go(&mut self, at: Place, start: usize) -> Result<bool, Stop> {
+    fn go(&mut self, at: Position, start: usize) -> Result<bool, Stop> {
         let steps = self.steps.get() + 1;
         self.steps.set(steps);
         if steps > STEPS_MAX {
@@ -89,7 +89,7 @@ impl<'s, 'c> Search<'s, 'c> {
         let scene = self.scene;
         let Some(requests) = scene.needs.get(at.claim) else { return Ok(true) };
         let Some(alternatives) = requests.get(at.request) else {
-            let next = self.go(Place { claim: at.claim + 1, ..Place::default() }, 0);
+            let next = self.go(Position { claim: at.claim + 1, ..Position::default() }, 0);
             // With other devices for earlier claims, this claim may need fewer devices.
             return if matches!(next, Err(Stop::TooMany)) { Ok(false) } else { next };
         };
@@ -99,7 +99,7 @@ impl<'s, 'c> Search<'s, 'c> {
             return Ok(false);
         }
         if at.device >= need.count {
-            return self.go(Place { claim: at.claim, request: at.request + 1, ..Place::default() }, 0);
+            return self.go(Position { claim: at.claim, request: at.request + 1, ..Position::default() }, 0);
         }
         if self.given[at.claim].len() + need.count - at.device > RESULTS_MAX {
             return Err(Stop::TooMany);
@@ -117,10 +117,10 @@ impl<'s, 'c> Search<'s, 'c> {
         }
     }
 
-    fn try_alternatives(&mut self, at: Place, alternatives: usize) -> Result<bool, Stop> {
+    fn try_alternatives(&mut self, at: Position, alternatives: usize) -> Result<bool, Stop> {
         let mut too_many = alternatives > 0;
         for alternative in 0..alternatives {
-            match self.go(Place { alternative: Some(alternative), ..at }, 0) {
+            match self.go(Position { alternative: Some(alternative), ..at }, 0) {
                 Err(Stop::TooMany) => {}
                 Ok(false) => too_many = false,
                 other => return other,
@@ -130,7 +130,13 @@ impl<'s, 'c> Search<'s, 'c> {
     }
 
     /// Allocates the device if it is suitable and continues with the next position; releases it if that fails.
-    fn try_device(&mut self, at: Place, need: &'s Need<'c>, device: usize, want: Want) -> Result<bool, Stop> {
+    fn try_device(
+        &mut self,
+        at: Position,
+        need: &'s ResolvedRequest<'c>,
+        device: usize,
+        want: Want,
+    ) -> Result<bool, Stop> {
         let scene = self.scene;
         let here = &scene.here[device];
         let pool = scene.pools[here.pool];
@@ -143,14 +149,14 @@ impl<'s, 'c> Search<'s, 'c> {
         if is_repelled(need, here) || !self.take(at, need, device, want)? {
             return Ok(false);
         }
-        let next = self.go(Place { device: at.device + 1, ..at }, device + 1);
+        let next = self.go(Position { device: at.device + 1, ..at }, device + 1);
         if !matches!(next, Ok(true)) {
             self.give_back(at, need, device);
         }
         next
     }
 
-    fn in_use(&self, at: Place, need: &Need<'_>, device: usize) -> bool {
+    fn in_use(&self, at: Position, need: &ResolvedRequest<'_>, device: usize) -> bool {
         let here = &self.scene.here[device];
         if need.alternative.admin {
             return !here.device.shared && self.holders[device].contains(&at.claim);
@@ -158,7 +164,7 @@ impl<'s, 'c> Search<'s, 'c> {
         here.taken.is_some_and(|taken| taken.whole > 0) || !self.holders[device].is_empty()
     }
 
-    fn matches(&mut self, at: Place, need: &Need<'_>, device: usize) -> Result<bool, Fault> {
+    fn matches(&mut self, at: Position, need: &ResolvedRequest<'_>, device: usize) -> Result<bool, Fault> {
         let memory = need.number * self.scene.here.len() + device;
         if let Some(known) = self.matched[memory] {
             return Ok(known);
@@ -168,7 +174,7 @@ impl<'s, 'c> Search<'s, 'c> {
         Ok(matches)
     }
 
-    fn take(&mut self, at: Place, need: &'s Need<'c>, device: usize, want: Want) -> Result<bool, Stop> {
+    fn take(&mut self, at: Position, need: &'s ResolvedRequest<'c>, device: usize, want: Want) -> Result<bool, Stop> {
         let scene = self.scene;
         let here = &scene.here[device];
         let mut taking = Counters::new();
@@ -199,7 +205,7 @@ impl<'s, 'c> Search<'s, 'c> {
         } else {
             self.holders[device].push(at.claim);
         }
-        self.given[at.claim].push(Given {
+        self.given[at.claim].push(AllocatedDevice {
             request: at.request,
             alternative: at.alternative.unwrap_or_default(),
             id: here.id.clone(),
@@ -210,7 +216,7 @@ impl<'s, 'c> Search<'s, 'c> {
         Ok(true)
     }
 
-    fn give_back(&mut self, at: Place, need: &'s Need<'c>, device: usize) {
+    fn give_back(&mut self, at: Position, need: &'s ResolvedRequest<'c>, device: usize) {
         let scene = self.scene;
         let here = &scene.here[device];
         self.given[at.claim].pop();
@@ -225,7 +231,7 @@ impl<'s, 'c> Search<'s, 'c> {
 
     /// Consumes the device's shared counters if enough is left. Requests with admin access consume nothing, and a
     /// device that is already shared consumed its counters with its first share.
-    fn consume(&mut self, device: usize, need: &Need<'_>) -> bool {
+    fn consume(&mut self, device: usize, need: &ResolvedRequest<'_>) -> bool {
         let scene = self.scene;
         let here = &scene.here[device];
         if !self.consumes(device, need) {
@@ -245,13 +251,13 @@ impl<'s, 'c> Search<'s, 'c> {
         true
     }
 
-    fn release(&mut self, device: usize, need: &Need<'_>) {
+    fn release(&mut self, device: usize, need: &ResolvedRequest<'_>) {
         if self.consumes(device, need) {
             self.change(device, Quantity::sub);
         }
     }
 
-    fn consumes(&self, device: usize, need: &Need<'_>) -> bool {
+    fn consumes(&self, device: usize, need: &ResolvedRequest<'_>) -> bool {
         let here = &self.scene.here[device];
         let is_shared = here.taken.is_some_and(|taken| taken.shares > 0) || !self.shares[device].is_empty();
         !here.device.consumes.is_empty() && !need.alternative.admin && !is_shared
@@ -269,13 +275,13 @@ impl<'s, 'c> Search<'s, 'c> {
     }
 }
 
-impl<'c> Held<'c> {
+impl<'c> ConstraintState<'c> {
     const fn new(constraint: &'c Constraint) -> Self {
         Self { constraint, seen: Vec::new() }
     }
 
     /// Whether the constraint still holds with this device. If so, the device is added to the constraint's state.
-    fn add(&mut self, need: &Need<'_>, here: &Here<'c>) -> bool {
+    fn add(&mut self, need: &ResolvedRequest<'_>, here: &Here<'c>) -> bool {
         if !self.constraint.concerns(need.request, need.alternative) {
             return true;
         }
@@ -292,7 +298,7 @@ impl<'c> Held<'c> {
     }
 
     /// Removes the device that was added last.
-    fn remove(&mut self, need: &Need<'_>, here: &Here<'c>) {
+    fn remove(&mut self, need: &ResolvedRequest<'_>, here: &Here<'c>) {
         if self.constraint.concerns(need.request, need.alternative) && self.value(here).is_some() {
             self.seen.pop();
         }
@@ -307,7 +313,7 @@ impl<'c> Held<'c> {
 }
 
 /// Whether a device has a taint that the request does not tolerate.
-fn is_repelled(need: &Need<'_>, here: &Here<'_>) -> bool {
+fn is_repelled(need: &ResolvedRequest<'_>, here: &Here<'_>) -> bool {
     here.device.taints.iter().any(|[key, value, effect]| {
         matches!(effect.as_str(), "NoSchedule" | "NoExecute")
             && !need.alternative.tolerations.iter().any(|it| it.tolerates(key, value, effect))

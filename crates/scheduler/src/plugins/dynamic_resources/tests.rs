@@ -57,9 +57,9 @@ fn pod(claims: &[&str]) -> Pod {
 fn verdicts(snapshot: &mut Snapshot, pod: &Pod) -> Vec<String> {
     snapshot.prepare(pod, std::iter::empty());
     let filter = match DynamicResources.prepare(Cycle { snapshot, pod }) {
-        Prepared::Skip => return vec!["skipped".to_owned()],
-        Prepared::Reject(reason) => return vec![reason],
-        Prepared::Run(filter, _) => filter,
+        PreFilterResult::Skip => return vec!["skipped".to_owned()],
+        PreFilterResult::Reject(reason) => return vec![reason],
+        PreFilterResult::Run(filter, _) => filter,
     };
     let say = |node: &NodeId| match filter.check(*node, snapshot.usage(*node)) {
         None => "ok".to_owned(),

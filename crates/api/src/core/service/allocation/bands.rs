@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use super::{Config, Taken};
+use super::{AllocationLookup, Config};
 use crate::core::service::addresses::FAMILIES;
 use crate::formats::{contains, network};
 
@@ -30,7 +30,7 @@ impl GeneratedIds {
 }
 
 /// Returns a free address of a family, if there is one.
-pub fn draw_ip(config: &Config, family: &str, taken: &dyn Taken, draw: &mut GeneratedIds) -> Option<IpAddr> {
+pub fn draw_ip(config: &Config, family: &str, taken: &dyn AllocationLookup, draw: &mut GeneratedIds) -> Option<IpAddr> {
     let is_v4 = family == FAMILIES[0];
     config.ranges.iter().filter(|(ip, _)| ip.is_ipv4() == is_v4).find_map(|range| {
         let (first, last) = usable(*range)?;

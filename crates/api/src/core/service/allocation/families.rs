@@ -3,7 +3,7 @@
 use apimachinery::field::Error;
 use apimachinery::{At, Errors, Value};
 
-use super::{Config, Refusal};
+use super::{AllocationError, Config};
 use crate::core::service::addresses::{self, FAMILIES, family};
 use crate::core::service::{HEADLESS, spec_mut, text, texts};
 
@@ -12,7 +12,7 @@ const PREFER: &str = "PreferDualStack";
 const REQUIRE: &str = "RequireDualStack";
 
 /// Sets `ipFamilyPolicy` and `ipFamilies`, or fails if the request cannot be satisfied.
-pub fn settle(service: &mut Value, old: Option<&Value>, config: &Config) -> Result<(), Refusal> {
+pub fn settle(service: &mut Value, old: Option<&Value>, config: &Config) -> Result<(), AllocationError> {
     if text(service, "type") == "ExternalName" || old.is_some_and(|old| is_settled(service, old)) {
         return Ok(());
     }
@@ -166,6 +166,6 @@ fn wrong_policy(service: &Value, detail: &str) -> Error {
     At::root(service).get("spec").get("ipFamilyPolicy").invalid(detail)
 }
 
-fn refuse(errors: Errors) -> Result<(), Refusal> {
-    if errors.is_empty() { Ok(()) } else { Err(Refusal::Invalid(errors)) }
+fn refuse(errors: Errors) -> Result<(), AllocationError> {
+    if errors.is_empty() { Ok(()) } else { Err(AllocationError::Invalid(errors)) }
 }

@@ -9,7 +9,7 @@ use crate::kind::Rules as _;
 #[derive(Default)]
 struct Others(BTreeMap<Claim, &'static str>);
 
-impl Taken for Others {
+impl AllocationLookup for Others {
     fn ip(&self, ip: IpAddr) -> Option<Str> {
         self.0.get(&Claim::Ip(ip)).map(|owner| (*owner).into())
     }
@@ -34,7 +34,7 @@ fn service(spec: Value) -> Value {
     service
 }
 
-fn planned(spec: Value, old: Option<&Value>, others: &[Claim]) -> Result<(Value, Plan), Refusal> {
+fn planned(spec: Value, old: Option<&Value>, others: &[Claim]) -> Result<(Value, Plan), AllocationError> {
     let others = Others(others.iter().map(|claim| (*claim, "other")).collect());
     let mut service = service(spec);
     let plan = plan(&mut service, old, &config(&["10.96.0.0/16"]), &others, RandomSource::Seed(1))?;
