@@ -77,14 +77,14 @@ fn main() {
 
 /// Writes a line with the type's name and description, then one per field, indented by a tab.
 fn describe_type(name: &str, schema: &Schema, text: &mut String) {
-    let words = |said: Option<&str>| said.unwrap_or_default().replace('\\', "\\\\").replace('\n', "\\n");
-    let description = words(schema.get("description").and_then(|text| text.as_str()));
+    let escape = |summary: Option<&str>| summary.unwrap_or_default().replace('\\', "\\\\").replace('\n', "\\n");
+    let description = escape(schema.get("description").and_then(|text| text.as_str()));
     writeln!(text, "{name} {description}").expect("a string takes everything");
     let Some(fields) = schema.get("properties").and_then(|fields| fields.as_object()) else { return };
     let fields: BTreeMap<_, _> = fields.iter().collect();
     for (field, schema) in fields {
-        let said = words(schema.get("description").and_then(|text| text.as_str()));
-        writeln!(text, "\t{field} {said}").expect("a string takes everything");
+        let summary = escape(schema.get("description").and_then(|text| text.as_str()));
+        writeln!(text, "\t{field} {summary}").expect("a string takes everything");
     }
 }
 

@@ -47,8 +47,8 @@ fn write_text(path: &str, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn read(folder: &Path, name: &str) -> anyhow::Result<Vec<Value>> {
-    let path = folder.join(name).with_extension("json");
+fn read(dir: &Path, name: &str) -> anyhow::Result<Vec<Value>> {
+    let path = dir.join(name).with_extension("json");
     let json = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_slice(&json).with_context(|| format!("{} is not a list of objects", path.display()))
 }
@@ -68,8 +68,8 @@ fn write_role(text: &mut String, role: &Value) {
     text.push('\n');
     for rule in role["rules"].as_array().into_iter().flatten() {
         let columns = ["verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"];
-        let said = columns.iter().filter(|column| rule[**column].is_array()).map(|column| words(&rule[*column]));
-        writeln!(text, "\t{}", said.collect::<Vec<_>>().join(" ")).expect("a string takes any text");
+        let fields = columns.iter().filter(|column| rule[**column].is_array()).map(|column| join_list(&rule[*column]));
+        writeln!(text, "\t{}", fields.collect::<Vec<_>>().join(" ")).expect("a string takes any text");
     }
 }
 
@@ -90,9 +90,9 @@ fn full_name(metadata: &Value) -> String {
     }
 }
 
-fn words(list: &Value) -> String {
-    let words = list.as_array().into_iter().flatten().map(string);
-    words.map(|word| if word.is_empty() { "-" } else { word }).collect::<Vec<_>>().join(",")
+fn join_list(list: &Value) -> String {
+    let items = list.as_array().into_iter().flatten().map(string);
+    items.map(|word| if word.is_empty() { "-" } else { word }).collect::<Vec<_>>().join(",")
 }
 
 fn string(value: &Value) -> &str {

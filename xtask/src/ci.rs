@@ -10,7 +10,7 @@ use crate::{licenses, tidy};
 type Step = fn() -> anyhow::Result<()>;
 
 /// Required free disk space. A full run builds 13 GiB; tests and leftovers of other clones need the rest.
-const ROOM_GIB: u64 = 24;
+const FREE_GIB_MIN: u64 = 24;
 
 /// Programs that tests run as peers, and the Debian packages that contain them.
 const PACKAGES: &[Package] = &[
@@ -39,7 +39,7 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
     ensure!(args.is_empty(), "ci takes no arguments");
     let steps: &[(&str, Step)] = &[
         // A full disk makes a hundred tests fail with different messages.
-        ("room", make_room),
+        ("room", ensure_disk_space),
         ("packages", || install_missing(PACKAGES)),
         ("format", || cargo(&["fmt", "--all", "--check"], &[])),
         ("tidy", || tidy::run(&[])),
@@ -125,17 +125,22 @@ fn test_on_cgroup_v2() -> anyhow::Result<()> {
 
 /// Makes sure that the disk has enough space for the build. The target directory outlives clones, each of which leaves
 /// its binaries there. When space runs low, the directory is deleted.
-fn make_room() -> anyhow::Result<()> {
+fn ensure_disk_space() -> anyhow::Result<()> {
     let this = std::env::current_exe().context("failed to find the path of this executable")?;
     let target = this.ancestors().nth(2).context("this executable is not in a target directory")?;
     let free_gib = || rustix::fs::statvfs(target).map(|disk| (disk.f_bavail * disk.f_frsize) >> 30);
-    if free_gib()? >= ROOM_GIB {
+    if free_gib()? >= FREE_GIB_MIN {
         return Ok(());
     }
-    println!("{} GiB are free for {}, {ROOM_GIB} are needed: running cargo clean", free_gib()?, target.display());
+    println!("{} GiB are free for {}, {FREE_GIB_MIN} are needed: running cargo clean", free_gib()?, target.display());
     cargo(&["clean"], &[])?;
     // The free space is queried on the target directory, which was deleted too.
     std::fs::create_dir_all(target).with_context(|| format!("cannot create {}", target.display()))?;
-    ensure!(free_gib()? >= ROOM_GIB, "{} GiB are free for {}, {ROOM_GIB} are needed", free_gib()?, target.display());
+    ensure!(
+        free_gib()? >= FREE_GIB_MIN,
+        "{} GiB are free for {}, {FREE_GIB_MIN} are needed",
+        free_gib()?,
+        target.display()
+    );
     Ok(())
 }

@@ -35,19 +35,19 @@ struct Asked {
 
 impl Asked {
     fn of(args: &[String]) -> anyhow::Result<Self> {
-        let mut asked = Self { seconds: SECONDS, targets: Vec::new() };
+        let mut options = Self { seconds: SECONDS, targets: Vec::new() };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--seconds" => {
                     let value = args.next().context("--seconds needs a number")?;
-                    asked.seconds = value.parse().with_context(|| format!("invalid --seconds {value}"))?;
+                    options.seconds = value.parse().with_context(|| format!("invalid --seconds {value}"))?;
                 }
                 flag if flag.starts_with('-') => bail!("unknown flag {flag}"),
-                target => asked.targets.push(target.to_owned()),
+                target => options.targets.push(target.to_owned()),
             }
         }
-        Ok(asked)
+        Ok(options)
     }
 }
 
@@ -58,9 +58,9 @@ fn has_cargo_fuzz() -> bool {
 
 /// Returns the names of the files in `fuzz/fuzz_targets`.
 fn all() -> anyhow::Result<Vec<String>> {
-    let folder = root().join("fuzz/fuzz_targets");
+    let dir = root().join("fuzz/fuzz_targets");
     let mut targets = Vec::new();
-    for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+    for entry in fs::read_dir(&dir).with_context(|| dir.display().to_string())? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "rs") {
             targets.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn targets_run_a_minute_by_default() {
-        let read = |words: &[&str]| Asked::of(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        let read = |args: &[&str]| Asked::of(&args.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         assert_eq!(read(&[]).unwrap(), Asked { seconds: 60, targets: vec![] });
         let expect = Asked { seconds: 5, targets: vec!["json".to_owned()] };
         assert_eq!(read(&["json", "--seconds", "5"]).unwrap(), expect);

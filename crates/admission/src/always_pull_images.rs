@@ -10,7 +10,7 @@ pub struct AlwaysPullImages;
 
 impl Plugin for AlwaysPullImages {
     fn admit(&self, attributes: &Attributes<'_>, pod: &mut Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
-        if !concerns(attributes, pod) {
+        if !has_new_images(attributes, pod) {
             return Ok(());
         }
         let Some(fields) = spec_mut(pod) else { return Ok(()) };
@@ -29,7 +29,7 @@ impl Plugin for AlwaysPullImages {
     }
 
     fn validate(&self, attributes: &Attributes<'_>, pod: &Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
-        if !concerns(attributes, pod) {
+        if !has_new_images(attributes, pod) {
             return Ok(());
         }
         let mut errors = Errors::new();
@@ -51,7 +51,7 @@ impl Plugin for AlwaysPullImages {
 }
 
 /// Whether the pod's images are new; updates of other fields must not fail because of existing images.
-fn concerns(attributes: &Attributes<'_>, pod: &Value) -> bool {
+fn has_new_images(attributes: &Attributes<'_>, pod: &Value) -> bool {
     if !attributes.writes("", "pods") {
         return false;
     }

@@ -49,8 +49,9 @@ impl Plugin for CertificateSigning {
         view: &dyn View,
         _: &mut Notes,
     ) -> Result<(), Status> {
-        let part = |of: &Value, field: &str| of.at(&["status", field]).cloned().unwrap_or_default();
-        let changed = |field: &str| attributes.old.is_some_and(|old| part(old, field) != part(object, field));
+        let status_field = |of: &Value, field: &str| of.at(&["status", field]).cloned().unwrap_or_default();
+        let changed =
+            |field: &str| attributes.old.is_some_and(|old| status_field(old, field) != status_field(object, field));
         if !updates(attributes, "status") || !(changed("certificate") || changed("conditions")) {
             return Ok(());
         }
@@ -81,10 +82,10 @@ impl Plugin for CertificateSubjectRestriction {
             return Ok(());
         }
         let groups = organizations(text(spec(object), "request"))
-            .map_err(|why| attributes.forbidden(object, format!("failed to parse CSR: {why}")))?;
+            .map_err(|message| attributes.forbidden(object, format!("failed to parse CSR: {message}")))?;
         if groups.iter().any(|group| group == MASTERS) {
-            let why = format!("use of {CLIENTS} signer with {MASTERS} group is not allowed");
-            return Err(attributes.forbidden(object, why));
+            let message = format!("use of {CLIENTS} signer with {MASTERS} group is not allowed");
+            return Err(attributes.forbidden(object, message));
         }
         Ok(())
     }

@@ -33,9 +33,9 @@ impl Plugin for PersistentVolumeClaimResize {
             class.is_some_and(|class| class["allowVolumeExpansion"] == Value::Bool(true))
         };
         if class.is_empty() || class != before || !can_grow() {
-            let why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc \
+            let message = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc \
                        must support resize";
-            return Err(attributes.forbidden(claim, why));
+            return Err(attributes.forbidden(claim, message));
         }
         Ok(())
     }

@@ -79,19 +79,19 @@ const WEBHOOK: &[(&str, &str)] = &[(CONFIG_GROUP, "WebhookAdmissionConfiguration
 /// Parses an AdmissionConfiguration file.
 pub fn parse(file: &str) -> Result<Vec<Entry>, Error> {
     let root = read(file)?;
-    let said = |field: &str| text(&root, field).to_owned();
+    let root_text = |field: &str| text(&root, field).to_owned();
     let versions = ["v1", "v1alpha1"].map(|version| format!("{CONFIG_GROUP}/{version}"));
-    if said("kind") != "AdmissionConfiguration" || !versions.contains(&said("apiVersion")) {
-        return Err(Error::Kind { kind: said("kind"), api_version: said("apiVersion") });
+    if root_text("kind") != "AdmissionConfiguration" || !versions.contains(&root_text("apiVersion")) {
+        return Err(Error::Kind { kind: root_text("kind"), api_version: root_text("apiVersion") });
     }
     known(&root, "", &["apiVersion", "kind", "plugins"])?;
     let mut seen = BTreeSet::new();
     let mut entries = Vec::new();
     for (at, plugin) in items(&root, "plugins").iter().enumerate() {
-        let place = format!("plugins[{at}]");
-        known(plugin, &place, &["name", "path", "configuration"])?;
+        let object_path = format!("plugins[{at}]");
+        known(plugin, &object_path, &["name", "path", "configuration"])?;
         let name = text(plugin, "name");
-        let wrong = |problem: String| Error::Field { field: format!("{place}.name"), problem };
+        let wrong = |problem: String| Error::Field { field: format!("{object_path}.name"), problem };
         if !table::is_known(name) {
             return Err(wrong(format!("there is no plugin {name:?}")));
         }
@@ -129,19 +129,19 @@ pub fn check(plugin: &str, configuration: &Value) -> Result<(), Error> {
     let fields: Vec<&str> = form.fields.iter().chain(&["apiVersion", "kind"]).copied().collect();
     known(configuration, "", &fields)?;
     for (at, limited) in items(configuration, "limitedResources").iter().enumerate() {
-        let place = format!("limitedResources[{at}]");
-        known(limited, &place, &["apiGroup", "resource", "matchContains", "matchScopes"])?;
+        let object_path = format!("limitedResources[{at}]");
+        known(limited, &object_path, &["apiGroup", "resource", "matchContains", "matchScopes"])?;
         for (at, scope) in items(limited, "matchScopes").iter().enumerate() {
-            known(scope, &format!("{place}.matchScopes[{at}]"), &["scopeName", "operator", "values"])?;
+            known(scope, &format!("{object_path}.matchScopes[{at}]"), &["scopeName", "operator", "values"])?;
         }
     }
     Ok(())
 }
 
-fn known(object: &Value, place: &str, fields: &[&str]) -> Result<(), Error> {
-    let path = |field: &str| if place.is_empty() { field.to_owned() } else { format!("{place}.{field}") };
+fn known(object: &Value, object_path: &str, fields: &[&str]) -> Result<(), Error> {
+    let path = |field: &str| if object_path.is_empty() { field.to_owned() } else { format!("{object_path}.{field}") };
     let Some(object) = object.as_object() else {
-        let field = if place.is_empty() { "the file".to_owned() } else { place.to_owned() };
+        let field = if object_path.is_empty() { "the file".to_owned() } else { object_path.to_owned() };
         return Err(Error::Field { field, problem: "must be an object".to_owned() });
     };
     match object.keys().find(|key| !fields.contains(key)) {
@@ -183,19 +183,23 @@ mod tests {
 
     #[test]
     fn a_plugin_rejects_configurations_of_other_kinds() {
-        let judge = |plugin: &str, configuration: Value, expect: &str| {
+        let check_plugin = |plugin: &str, configuration: Value, expect: &str| {
             let found = check(plugin, &configuration).err().map(|error| error.to_string());
             assert_eq!(found.unwrap_or_default(), expect);
         };
         let group = "pod-security.admission.config.k8s.io/v1";
-        judge("PodSecurity", value!({"apiVersion": group, "kind": "PodSecurityConfiguration", "defaults": {}}), "");
-        judge(
+        check_plugin(
+            "PodSecurity",
+            value!({"apiVersion": group, "kind": "PodSecurityConfiguration", "defaults": {}}),
+            "",
+        );
+        check_plugin(
             "PodSecurity",
             value!({"apiVersion": group, "kind": "Other"}),
             "no kind \"Other\" is registered for version \"pod-security.admission.config.k8s.io/v1\"",
         );
-        judge("ImagePolicyWebhook", value!({"imagePolicy": {}}), "");
-        judge("ImagePolicyWebhook", value!({"policy": {}}), "policy: unknown field");
-        judge("Priority", value!({}), "Priority: the plugin takes no configuration");
+        check_plugin("ImagePolicyWebhook", value!({"imagePolicy": {}}), "");
+        check_plugin("ImagePolicyWebhook", value!({"policy": {}}), "policy: unknown field");
+        check_plugin("Priority", value!({}), "Priority: the plugin takes no configuration");
     }
 }

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_default_class_is_set_and_an_explicit_class_is_kept() {
+    fn the_newest_default_class_is_set_and_an_explicit_class_is_preserved() {
         let class = |name: &str, made: &str, default: &str| {
             let text = format!(
                 r#"{{"metadata":{{"name":"{name}","creationTimestamp":"{made}","annotations":{{"d":"{default}"}}}}}}"#

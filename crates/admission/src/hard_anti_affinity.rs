@@ -19,10 +19,10 @@ impl Plugin for LimitPodHardAntiAffinityTopology {
         for term in items(anti, "requiredDuringSchedulingIgnoredDuringExecution") {
             let key = text(term, "topologyKey");
             if key != HOSTNAME {
-                let why = format!(
+                let message = format!(
                     "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {HOSTNAME} is allowed"
                 );
-                return Err(attributes.forbidden(pod, why));
+                return Err(attributes.forbidden(pod, message));
             }
         }
         Ok(())

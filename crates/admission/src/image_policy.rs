@@ -61,8 +61,8 @@ pub fn review(attributes: &Attributes<'_>, pod: &Value) -> Option<Value> {
     };
     let containers = lists.iter().flat_map(|list| items(spec(pod), list));
     let containers: Vec<Value> = containers.map(|one| value!({"image": (text(one, "image"))})).collect();
-    let mut asked: Object = [("namespace", attributes.namespace)].into_iter().collect();
-    asked.insert("containers", containers);
+    let mut review_spec: Object = [("namespace", attributes.namespace)].into_iter().collect();
+    review_spec.insert("containers", containers);
     let annotations: Object = Meta::of(pod)
         .annotations()
         .into_iter()
@@ -71,48 +71,53 @@ pub fn review(attributes: &Attributes<'_>, pod: &Value) -> Option<Value> {
         .map(|(key, value)| (key, value.clone()))
         .collect();
     if annotations.iter().next().is_some() {
-        asked.insert("annotations", annotations);
+        review_spec.insert("annotations", annotations);
     }
     Some(value!({
         "apiVersion": "imagepolicy.k8s.io/v1alpha1",
         "kind": "ImageReview",
         "metadata": {"creationTimestamp": null},
-        "spec": asked,
+        "spec": review_spec,
         "status": {"allowed": false},
     }))
 }
 
 /// Whether the response allows the pod.
-pub fn is_allowed(answer: &Value) -> bool {
-    answer.at(&["status", "allowed"]).and_then(Value::as_bool) == Some(true)
+pub fn is_allowed(response: &Value) -> bool {
+    response.at(&["status", "allowed"]).and_then(Value::as_bool) == Some(true)
 }
 
 /// Applies the response: adds its audit annotations and rejects a pod that is not allowed.
-pub fn judge(attributes: &Attributes<'_>, pod: &Value, answer: &Value, notes: &mut Notes) -> Result<(), Status> {
-    let annotations = answer.at(&["status", "auditAnnotations"]).and_then(Value::as_object);
+pub fn apply_response(
+    attributes: &Attributes<'_>,
+    pod: &Value,
+    response: &Value,
+    notes: &mut Notes,
+) -> Result<(), Status> {
+    let annotations = response.at(&["status", "auditAnnotations"]).and_then(Value::as_object);
     notes.audit.extend(annotations.into_iter().flat_map(Object::iter).filter_map(|(key, value)| {
         Some((format!("imagepolicywebhook.image-policy.k8s.io/{key}"), value.as_str()?.to_owned()))
     }));
-    if is_allowed(answer) {
+    if is_allowed(response) {
         return Ok(());
     }
-    let why = match answer.str_at(&["status", "reason"]).unwrap_or_default() {
+    let message = match response.str_at(&["status", "reason"]).unwrap_or_default() {
         "" => "one or more images rejected by webhook backend".to_owned(),
         reason => format!("image policy webhook backend denied one or more images: {reason}"),
     };
-    Err(attributes.forbidden(pod, why))
+    Err(attributes.forbidden(pod, message))
 }
 
 /// Admits or rejects a pod for which the webhook failed.
-pub fn settle(
+pub fn handle_webhook_failure(
     config: &Config,
     attributes: &Attributes<'_>,
     pod: &Value,
-    why: &str,
+    message: &str,
     notes: &mut Notes,
 ) -> Result<(), Status> {
     if !config.default_allow {
-        return Err(attributes.forbidden(pod, why));
+        return Err(attributes.forbidden(pod, message));
     }
     notes.audit.push(("imagepolicywebhook.image-policy.k8s.io/failed-open".to_owned(), "true".to_owned()));
     Ok(())
@@ -132,26 +137,27 @@ mod tests {
             "metadata": {"annotations": {"a.image-policy.k8s.io/ticket": "1", "other": "2"}},
             "spec": {"containers": [{"image": "a"}], "initContainers": [{"image": "b"}]},
         });
-        let asked = attributes(&kind, &user, Operation::Create);
+        let request = attributes(&kind, &user, Operation::Create);
         let expect = value!({
             "namespace": "n",
             "containers": [{"image": "a"}, {"image": "b"}],
             "annotations": {"a.image-policy.k8s.io/ticket": "1"},
         });
-        assert_eq!(review(&asked, &pod).unwrap()["spec"], expect);
+        assert_eq!(review(&request, &pod).unwrap()["spec"], expect);
         assert!(review(&attributes(&kind, &user, Operation::Delete), &pod).is_none());
-        let denied = judge(&asked, &pod, &value!({"status": {"reason": "old"}}), &mut Notes::default()).unwrap_err();
+        let denied =
+            apply_response(&request, &pod, &value!({"status": {"reason": "old"}}), &mut Notes::default()).unwrap_err();
         let expect = "pods \"x\" is forbidden: image policy webhook backend denied one or more images: old";
         assert_eq!((denied.code, denied.message.as_str()), (403, expect));
-        judge(&asked, &pod, &value!({"status": {"allowed": true}}), &mut Notes::default()).unwrap();
+        apply_response(&request, &pod, &value!({"status": {"allowed": true}}), &mut Notes::default()).unwrap();
     }
 
     #[test]
     fn images_of_ephemeral_containers_are_reviewed() {
         let (kind, user) = (api::core::pod::kind(), User::anonymous());
         let pod = value!({"spec": {"containers": [{"image": "a"}], "ephemeralContainers": [{"image": "e"}]}});
-        let asked = Attributes { subresource: "ephemeralcontainers", ..attributes(&kind, &user, Operation::Update) };
-        assert_eq!(review(&asked, &pod).unwrap()["spec"]["containers"], value!([{"image": "e"}]));
+        let request = Attributes { subresource: "ephemeralcontainers", ..attributes(&kind, &user, Operation::Update) };
+        assert_eq!(review(&request, &pod).unwrap()["spec"]["containers"], value!([{"image": "e"}]));
     }
 
     #[test]

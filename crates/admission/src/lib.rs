@@ -271,19 +271,19 @@ impl Chain {
 
 impl<'a> Attributes<'a> {
     /// Returns the kind and version of the request.
-    pub const fn as_asked(&self) -> VersionedKind<'a> {
+    pub const fn as_requested(&self) -> VersionedKind<'a> {
         VersionedKind { kind: self.kind, version: self.version }
     }
 }
 
 impl Attributes<'_> {
     /// Returns a Forbidden status for this write. Before the name is generated, generateName stands for it.
-    pub fn forbidden(&self, object: &Value, why: impl std::fmt::Display) -> Status {
-        Status::forbidden(resource_name(self.kind), self.shown_name(object), why)
+    pub fn forbidden(&self, object: &Value, message: impl std::fmt::Display) -> Status {
+        Status::forbidden(resource_name(self.kind), self.display_name(object), message)
     }
 
     /// Returns the object's name for error messages.
-    pub fn shown_name<'v>(&'v self, object: &'v Value) -> &'v str {
+    pub fn display_name<'v>(&'v self, object: &'v Value) -> &'v str {
         let meta = Meta::of(object);
         let names = [self.name, meta.name(), meta.generate_name()];
         names.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown")

@@ -24,7 +24,7 @@ impl Plugin for LimitRanger {
         view: &dyn View,
         _: &mut Notes,
     ) -> Result<(), Status> {
-        if attributes.is("", "pods") && concerns(attributes) {
+        if attributes.is("", "pods") && applies_to(attributes) {
             for range in view.objects("", "limitranges", attributes.namespace) {
                 fill_in(object, &range);
             }
@@ -39,13 +39,13 @@ impl Plugin for LimitRanger {
         view: &dyn View,
         _: &mut Notes,
     ) -> Result<(), Status> {
-        if !concerns(attributes) {
+        if !applies_to(attributes) {
             return Ok(());
         }
         for range in view.objects("", "limitranges", attributes.namespace) {
             let mut wrong = Vec::new();
             for limit in items(spec(&range), "limits") {
-                judge(attributes, object, limit, &mut wrong);
+                check_limit(attributes, object, limit, &mut wrong);
             }
             match wrong.as_slice() {
                 [] => {}
@@ -58,7 +58,7 @@ impl Plugin for LimitRanger {
 }
 
 /// Whether LimitRanges apply: to pods on create and resize, to claims on every write.
-fn concerns(attributes: &Attributes<'_>) -> bool {
+fn applies_to(attributes: &Attributes<'_>) -> bool {
     let going = attributes.old.is_some_and(|old| Meta::of(old).is_deleting());
     let resizes =
         attributes.is("", "pods") && attributes.operation == Operation::Update && attributes.subresource == "resize";
@@ -111,7 +111,7 @@ fn fill<'a>(container: &mut Object, field: &str, defaults: &'a Object) -> BTreeS
     set
 }
 
-fn judge(attributes: &Attributes<'_>, object: &Value, limit: &Value, wrong: &mut Vec<String>) {
+fn check_limit(attributes: &Attributes<'_>, object: &Value, limit: &Value, wrong: &mut Vec<String>) {
     let ty = text(limit, "type");
     if attributes.is("", "persistentvolumeclaims") {
         if ty == "PersistentVolumeClaim" {
@@ -122,7 +122,7 @@ fn judge(attributes: &Attributes<'_>, object: &Value, limit: &Value, wrong: &mut
         }
         return;
     }
-    let judged: Vec<ResourceRequirements> = match ty {
+    let usages: Vec<ResourceRequirements> = match ty {
         "Container" => containers(spec(object), &LISTS).map(ResourceRequirements::of_container).collect(),
         "Pod" => vec![ResourceRequirements {
             requests: amounts::of_pod(spec(object), "requests"),
@@ -130,7 +130,7 @@ fn judge(attributes: &Attributes<'_>, object: &Value, limit: &Value, wrong: &mut
         }],
         _ => return,
     };
-    for used in judged {
+    for used in usages {
         used.against(limit, ty, "min", wrong, minimum);
         used.against(limit, ty, "max", wrong, maximum);
         used.against(limit, ty, "maxLimitRequestRatio", wrong, ratio);
@@ -230,7 +230,7 @@ mod tests {
         let kind = api::core::pod::kind();
         let user = auth::User::default();
         let attributes = crate::testing::attributes(&kind, &user, Operation::Create);
-        judge(&attributes, &pod, &limit, &mut wrong);
+        check_limit(&attributes, &pod, &limit, &mut wrong);
         assert_eq!(wrong, expect);
     }
 

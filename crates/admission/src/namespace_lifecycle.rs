@@ -15,11 +15,11 @@ pub struct NamespaceLifecycle;
 
 impl Plugin for NamespaceLifecycle {
     fn admit(&self, attributes: &Attributes<'_>, _: &mut Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
-        judge(attributes, view)
+        check_namespace(attributes, view)
     }
 }
 
-fn judge(attributes: &Attributes<'_>, view: &dyn View) -> Result<(), Status> {
+fn check_namespace(attributes: &Attributes<'_>, view: &dyn View) -> Result<(), Status> {
     let Attributes { kind, operation, name, namespace, .. } = *attributes;
     let is_namespace = kind.group.is_empty() && kind.kind == "Namespace";
     if operation == Operation::Delete && is_namespace && IMMORTAL.contains(&name) {
@@ -36,8 +36,8 @@ fn judge(attributes: &Attributes<'_>, view: &dyn View) -> Result<(), Status> {
     if !going {
         return Ok(());
     }
-    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-    let mut status = Status::forbidden(resource_name(kind), name, &why);
+    let cause = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let mut status = Status::forbidden(resource_name(kind), name, &cause);
     if let Some(details) = &mut status.details {
         details.causes.push(Cause {
             reason: "NamespaceTerminating".to_owned(),

@@ -68,27 +68,27 @@ impl Plugin for NodeRestriction {
             if !attributes.user.name.starts_with(auth::user::NODE_PREFIX) {
                 return Ok(());
             }
-            let why = format!("could not determine node from user {}", go::quote(&attributes.user.name));
-            return Err(attributes.forbidden(object, why));
+            let message = format!("could not determine node from user {}", go::quote(&attributes.user.name));
+            return Err(attributes.forbidden(object, message));
         };
-        KubeletRequest { node, attributes, object, view }.judge()
+        KubeletRequest { node, attributes, object, view }.evaluate()
     }
 }
 
 impl KubeletRequest<'_> {
-    fn judge(&self) -> AdmissionResult {
+    fn evaluate(&self) -> AdmissionResult {
         let attributes = self.attributes;
         match (attributes.kind.group.as_str(), attributes.kind.plural.as_str(), attributes.subresource) {
             ("", "pods", "") => self.pod(),
             ("", "pods", "status") => self.pod_status(),
             ("", "pods", "eviction") => self.eviction(),
-            ("", "pods", part) => self.refuse(format!(
+            ("", "pods", subresource) => self.forbid(format!(
                 "unexpected pod subresource {}, only 'status' and 'eviction' are allowed",
-                go::quote(part)
+                go::quote(subresource)
             )),
             ("", "nodes", _) => self.node(),
             ("", "persistentvolumeclaims", "status") => self.claim_status(),
-            ("", "persistentvolumeclaims", _) => self.refuse("may only update PVC status"),
+            ("", "persistentvolumeclaims", _) => self.forbid("may only update PVC status"),
             ("", "serviceaccounts", "token") if attributes.operation == Operation::Create => self.token(),
             ("certificates.k8s.io", "podcertificaterequests", _) => self.pod_certificate(),
             ("certificates.k8s.io", "certificatesigningrequests", _) => self.signing_request(),
@@ -100,12 +100,12 @@ impl KubeletRequest<'_> {
         }
     }
 
-    fn refuse(&self, why: impl std::fmt::Display) -> AdmissionResult {
-        Err(self.attributes.forbidden(self.object, why))
+    fn forbid(&self, message: impl std::fmt::Display) -> AdmissionResult {
+        Err(self.attributes.forbidden(self.object, message))
     }
 
-    fn require(&self, holds: bool, why: &str) -> AdmissionResult {
-        if holds { Ok(()) } else { self.refuse(why) }
+    fn require(&self, holds: bool, message: &str) -> AdmissionResult {
+        if holds { Ok(()) } else { self.forbid(message) }
     }
 
     /// Returns the object's name, empty if the server still has to generate it. A kubelet must not use `generateName`:
@@ -120,49 +120,50 @@ impl KubeletRequest<'_> {
 
     fn claim_status(&self) -> AdmissionResult {
         let (Operation::Update, Some(old)) = (self.attributes.operation, self.attributes.old) else {
-            return self.refuse(format!("unexpected operation {}", go::quote(self.attributes.operation.word())));
+            return self.forbid(format!("unexpected operation {}", go::quote(self.attributes.operation.word())));
         };
         let node = self.quoted();
-        let why =
+        let message =
             format!("node {node} is not allowed to update fields other than status.quantity and status.conditions");
         // DEVIATION: upstream appends the difference as its comparison library prints it.
-        self.require(without_report(old) == without_report(self.object), &why)
+        self.require(without_report(old) == without_report(self.object), &message)
     }
 
     fn node(&self) -> AdmissionResult {
-        let (node, asked) = (self.quoted(), self.name());
-        if asked != self.node {
-            return self.refuse(format!("node {node} is not allowed to modify node {}", go::quote(asked)));
+        let (node, target_node) = (self.quoted(), self.name());
+        if target_node != self.node {
+            return self.forbid(format!("node {node} is not allowed to modify node {}", go::quote(target_node)));
         }
         let config = |of: &Value| spec(of).get("configSource").cloned();
         match (self.attributes.operation, self.attributes.old) {
             (Operation::Create, _) => {
                 if config(self.object).is_some() {
                     return self
-                        .refuse(format!("node {node} is not allowed to create pods with a non-nil configSource"));
+                        .forbid(format!("node {node} is not allowed to create pods with a non-nil configSource"));
                 }
                 let forbidden = forbidden_labels(&Object::new(), self.object);
-                let why = format!("node {node} is not allowed to set the following labels: {}", forbidden.join(", "));
-                self.require(forbidden.is_empty(), &why)
+                let message =
+                    format!("node {node} is not allowed to set the following labels: {}", forbidden.join(", "));
+                self.require(forbidden.is_empty(), &message)
             }
             (Operation::Update, Some(old)) => {
                 if config(self.object).is_some() && config(self.object) != config(old) {
-                    let why =
+                    let message =
                         format!("node {node} is not allowed to update configSource to a new non-nil configSource");
-                    return self.refuse(why);
+                    return self.forbid(message);
                 }
                 if items(spec(self.object), "taints") != items(spec(old), "taints") {
-                    return self.refuse(format!("node {node} is not allowed to modify taints"));
+                    return self.forbid(format!("node {node} is not allowed to modify taints"));
                 }
                 // With a nonexistent owner the garbage collector would delete the node, and it would be re-created
                 // without its taints and labels.
                 if owners(self.object) != owners(old) {
-                    return self.refuse(format!("node {node} is not allowed to modify ownerReferences"));
+                    return self.forbid(format!("node {node} is not allowed to modify ownerReferences"));
                 }
                 let before = Meta::of(old).labels().cloned().unwrap_or_default();
                 let forbidden = forbidden_labels(&before, self.object);
-                let why = format!("is not allowed to modify labels: {}", forbidden.join(", "));
-                self.require(forbidden.is_empty(), &why)
+                let message = format!("is not allowed to modify labels: {}", forbidden.join(", "));
+                self.require(forbidden.is_empty(), &message)
             }
             _ => Ok(()),
         }
@@ -170,7 +171,7 @@ impl KubeletRequest<'_> {
 
     fn lease(&self) -> AdmissionResult {
         if self.attributes.namespace != LEASES {
-            return self.refuse(format!("can only access leases in the {} system namespace", go::quote(LEASES)));
+            return self.forbid(format!("can only access leases in the {} system namespace", go::quote(LEASES)));
         }
         let own = self.name() == self.node;
         self.require(own, "can only access node lease with the same name as the requesting node")

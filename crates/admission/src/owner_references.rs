@@ -37,8 +37,8 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
             ..Resource::default()
         };
         if attributes.operation == Operation::Update && !may("delete", own) {
-            let why = "cannot set an ownerRef on a resource you can't delete: , <nil>";
-            return Err(attributes.forbidden(object, why));
+            let message = "cannot set an ownerRef on a resource you can't delete: , <nil>";
+            return Err(attributes.forbidden(object, message));
         }
         let blocked = |of: Option<&Value>, uid: &str| {
             let mut owners = of.into_iter().flat_map(|of| Meta::of(of).owner_references());
@@ -57,9 +57,9 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
                 ..Resource::default()
             };
             if !may("update", resource) {
-                let why = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set \
+                let message = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set \
                            finalizers on: , <nil>";
-                return Err(attributes.forbidden(object, why));
+                return Err(attributes.forbidden(object, message));
             }
         }
         Ok(())
@@ -82,11 +82,11 @@ fn finalizers_of(
     let (group, version) = owner.api_version().split_once('/').unwrap_or(("", owner.api_version()));
     let Some((plural, namespaced)) = view.plural(group, owner.kind()) else {
         let (api_version, kind) = (owner.api_version(), owner.kind());
-        let why = format!(
+        let message = format!(
             "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {api_version} Kind \
              {kind}: no matches for kind {kind:?} in version {api_version:?}"
         );
-        return Err(attributes.forbidden(object, why));
+        return Err(attributes.forbidden(object, message));
     };
     Ok(Owner { group: group.to_owned(), version: version.to_owned(), plural, namespaced })
 }

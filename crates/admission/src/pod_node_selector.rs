@@ -43,23 +43,26 @@ impl Plugin for PodNodeSelector {
         let Some(namespace) = view.object("", "namespaces", "", attributes.namespace) else {
             return Err(Status::not_found(GroupName::new("", "namespaces"), attributes.namespace));
         };
-        let wanted = Meta::of(&namespace).annotation(ANNOTATION).or(self.configured(CLUSTER_DEFAULT));
-        let wanted = wanted.unwrap_or_default();
-        let wanted = labels(wanted).ok_or_else(|| {
+        let namespace_selector = Meta::of(&namespace).annotation(ANNOTATION).or(self.configured(CLUSTER_DEFAULT));
+        let namespace_selector = namespace_selector.unwrap_or_default();
+        let namespace_selector = labels(namespace_selector).ok_or_else(|| {
             Status::internal_error(format!(
                 "the annotation {ANNOTATION} of namespace {} cannot be read",
                 attributes.namespace
             ))
         })?;
         let has = spec(pod).get("nodeSelector").and_then(Value::as_object);
-        if wanted.iter().any(|(key, value)| has.and_then(|has| has.get(key)).is_some_and(|have| have != value)) {
-            let why = "pod node label selector conflicts with its namespace node label selector";
-            return Err(attributes.forbidden(pod, why));
+        if namespace_selector
+            .iter()
+            .any(|(key, value)| has.and_then(|has| has.get(key)).is_some_and(|have| have != value))
+        {
+            let message = "pod node label selector conflicts with its namespace node label selector";
+            return Err(attributes.forbidden(pod, message));
         }
-        if let (false, Some(fields)) = (wanted.is_empty(), spec_mut(pod))
+        if let (false, Some(fields)) = (namespace_selector.is_empty(), spec_mut(pod))
             && let Value::Object(selector) = fields.get_or_insert_with("nodeSelector", Value::object)
         {
-            for (key, value) in wanted {
+            for (key, value) in namespace_selector {
                 selector.insert(key, value);
             }
         }

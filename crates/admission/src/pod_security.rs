@@ -65,7 +65,7 @@ impl Plugin for PodSecurity {
         let kind = attributes.kind;
         match (kind.group.as_str(), kind.plural.as_str(), attributes.subresource) {
             ("", "namespaces", "") => self.namespace(attributes, object, view, notes),
-            ("", "pods", part) if IGNORED_PARTS.contains(&part) => Ok(()),
+            ("", "pods", subresource) if IGNORED_PARTS.contains(&subresource) => Ok(()),
             ("", "pods", _) => {
                 if attributes.old.is_some_and(|old| !is_significant(object, old)) {
                     return Ok(());
@@ -121,17 +121,17 @@ impl PodSecurity {
         if enforced {
             notes.audit.push((key("enforce-policy"), policy.enforce.to_string()));
         }
-        if enforced && let Some(violations) = judge(&policy.enforce, pod) {
-            let why = format!("violates PodSecurity {:?}: {violations}", policy.enforce.to_string());
-            return Err(attributes.forbidden(object, why));
+        if enforced && let Some(violations) = find_violations(&policy.enforce, pod) {
+            let message = format!("violates PodSecurity {:?}: {violations}", policy.enforce.to_string());
+            return Err(attributes.forbidden(object, message));
         }
-        if let Some(violations) = judge(&policy.audit, pod) {
+        if let Some(violations) = find_violations(&policy.audit, pod) {
             notes.audit.push((
                 key("audit-violations"),
                 format!("would violate PodSecurity {:?}: {violations}", policy.audit.to_string()),
             ));
         }
-        if let Some(violations) = judge(&policy.warn, pod) {
+        if let Some(violations) = find_violations(&policy.warn, pod) {
             notes.warnings.push(format!("would violate PodSecurity {:?}: {violations}", policy.warn.to_string()));
         }
         Ok(())
@@ -214,7 +214,7 @@ fn key(name: &str) -> String {
 }
 
 /// Returns the violations of a pod in one line.
-fn judge(level: &LevelVersion, pod: &Value) -> Option<String> {
+fn find_violations(level: &LevelVersion, pod: &Value) -> Option<String> {
     let violations = checks::all(level, pod);
     let lines: Vec<String> = violations.iter().map(Violation::to_string).collect();
     (!lines.is_empty()).then(|| lines.join(", "))

@@ -66,9 +66,9 @@ impl Plugin for PodTolerationRestriction {
         if allowed.is_empty() || tolerations.all(|one| allowed.iter().any(|wide| covers(wide, one))) {
             return Ok(());
         }
-        let why = "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace \
+        let message = "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace \
                    whitelist";
-        Err(Status::failure(Reason::Unknown, why))
+        Err(Status::failure(Reason::Unknown, message))
     }
 }
 
@@ -86,11 +86,11 @@ fn annotated(attributes: &Attributes<'_>, view: &dyn View, key: &str) -> Result<
 
 /// Whether the pod's QoS class is better than BestEffort; such a pod tolerates memory pressure.
 fn uses_something(pod: &Value) -> bool {
-    let says = |of: &Value| {
+    let specifies = |of: &Value| {
         ["requests", "limits"].iter().any(|field| {
             let amounts = of.at(&["resources", field]).and_then(Value::as_object);
             amounts.is_some_and(|amounts| amounts.contains_key("cpu") || amounts.contains_key("memory"))
         })
     };
-    says(spec(pod)) || containers(spec(pod), &["containers", "initContainers"]).any(says)
+    specifies(spec(pod)) || containers(spec(pod), &["containers", "initContainers"]).any(specifies)
 }

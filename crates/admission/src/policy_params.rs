@@ -26,7 +26,7 @@ impl Plugin for PolicyParams {
         if !attributes.writes(GROUP, plural) || attributes.user.is_in(MASTERS) {
             return Ok(());
         }
-        let (field, refusal) = match plural {
+        let (field, denial) = match plural {
             "validatingadmissionpolicies" | "mutatingadmissionpolicies" => {
                 ("paramKind", policy(attributes, object, view))
             }
@@ -38,9 +38,9 @@ impl Plugin for PolicyParams {
             }
             _ => return Ok(()),
         };
-        let Some(why) = refusal else { return Ok(()) };
+        let Some(message) = denial else { return Ok(()) };
         let root = Path::of("spec");
-        let error = field::Error::forbidden(&root.field(field), why);
+        let error = field::Error::forbidden(&root.field(field), message);
         Err(Status::invalid(kind_name(attributes.kind), Meta::of(object).name(), &[error]))
     }
 }
@@ -51,7 +51,7 @@ struct ParamResource {
     version: String,
     resource: String,
     /// The reason why the resource cannot be determined exactly.
-    doubt: Option<String>,
+    resolve_error: Option<String>,
 }
 
 fn policy(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Option<String> {
@@ -63,7 +63,7 @@ fn policy(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Optio
     if read.is_allowed(attributes.user, "get", ("*", "*"), view) {
         return None;
     }
-    let (user, name, version) = (shown(attributes.user), text(kind, "kind"), text(kind, "apiVersion"));
+    let (user, name, version) = (format_user(attributes.user), text(kind, "kind"), text(kind, "apiVersion"));
     Some(format!(
         "user {user} must have \"get\" permission on all objects of the referenced paramKind (kind={name}, \
          apiVersion={version})"
@@ -85,15 +85,15 @@ fn binding(attributes: &Attributes<'_>, object: &Value, policies: &str, view: &d
         Some(policy) => ParamResource::of(spec(policy).get("paramKind"), name, view),
         None => ParamResource::anything(format!("unable to get policy {name}")),
     };
-    let wanted = text(reference, "name");
-    let verb = if wanted.is_empty() { "list" } else { "get" };
-    if read.is_allowed(attributes.user, verb, (text(reference, "namespace"), wanted), view) {
+    let param_name = text(reference, "name");
+    let verb = if param_name.is_empty() { "list" } else { "get" };
+    if read.is_allowed(attributes.user, verb, (text(reference, "namespace"), param_name), view) {
         return None;
     }
-    let user = shown(attributes.user);
-    Some(match read.doubt {
-        Some(doubt) => format!(
-            "{doubt} to determine minimum required permissions and user {user} does not have \"{verb}\" permission for \
+    let user = format_user(attributes.user);
+    Some(match read.resolve_error {
+        Some(resolve_error) => format!(
+            "{resolve_error} to determine minimum required permissions and user {user} does not have \"{verb}\" permission for \
              all groups, versions and resources"
         ),
         None => format!("user {user} does not have \"{verb}\" permission on the object referenced by paramRef"),
@@ -105,19 +105,19 @@ impl ParamResource {
         let Some(kind) = kind.filter(|kind| !kind.is_null()) else {
             return Self::anything(format!("unable to find the paramKind of policy {policy}"));
         };
-        let shown = format!("{}/{}", text(kind, "apiVersion"), text(kind, "kind"));
+        let param_kind = format!("{}/{}", text(kind, "apiVersion"), text(kind, "kind"));
         let Ok(GroupVersion { group, version }) = text(kind, "apiVersion").parse::<GroupVersion>() else {
-            return Self::anything(format!("unable to parse paramKind {shown}"));
+            return Self::anything(format!("unable to parse paramKind {param_kind}"));
         };
         let found = view.plural(&group, text(kind, "kind"));
-        let doubt = found.is_none().then(|| format!("unable to resolve paramKind {shown}"));
+        let resolve_error = found.is_none().then(|| format!("unable to resolve paramKind {param_kind}"));
         let resource = found.map_or_else(|| "*".to_owned(), |(plural, _)| plural);
-        Self { group: group.to_string(), version: version.to_string(), resource, doubt }
+        Self { group: group.to_string(), version: version.to_string(), resource, resolve_error }
     }
 
-    fn anything(doubt: String) -> Self {
+    fn anything(resolve_error: String) -> Self {
         let all = || "*".to_owned();
-        Self { group: all(), version: all(), resource: all(), doubt: Some(doubt) }
+        Self { group: all(), version: all(), resource: all(), resolve_error: Some(resolve_error) }
     }
 
     fn is_allowed(&self, user: &User, verb: &str, (namespace, name): (&str, &str), view: &dyn View) -> bool {
@@ -128,7 +128,7 @@ impl ParamResource {
 }
 
 /// Formats a user as Go does.
-fn shown(user: &User) -> String {
+fn format_user(user: &User) -> String {
     let extra: Vec<String> = user.extra.iter().map(|(key, values)| format!("{key}:[{}]", values.join(" "))).collect();
     format!("&{{{} {} [{}] map[{}]}}", user.name, user.uid, user.groups.join(" "), extra.join(" "))
 }
@@ -141,11 +141,17 @@ mod tests {
     use crate::Operation;
     use crate::testing::{Cluster, attributes};
 
-    fn refusal(kind: &api::kind::Kind, user: &User, object: &Value, old: Option<&Value>, allows: bool) -> String {
+    fn denial_message(
+        kind: &api::kind::Kind,
+        user: &User,
+        object: &Value,
+        old: Option<&Value>,
+        allows: bool,
+    ) -> String {
         let cluster = Cluster::default().allowing(allows);
         let attributes = Attributes { old, ..attributes(kind, user, Operation::Create) };
-        let judged = PolicyParams.validate(&attributes, object, &cluster, &mut Notes::default());
-        judged.err().map(|status| status.message).unwrap_or_default()
+        let result = PolicyParams.validate(&attributes, object, &cluster, &mut Notes::default());
+        result.err().map(|status| status.message).unwrap_or_default()
     }
 
     #[test]
@@ -153,16 +159,16 @@ mod tests {
         let kind = api::admissionregistration::validating_admission_policy::kind();
         let (jane, admin) = (User::authenticated("jane", []), User::authenticated("admin", [MASTERS.into()]));
         let policy = value!({"metadata": {"name": "x"}, "spec": {"paramKind": {"apiVersion": "v1", "kind": "Secret"}}});
-        let refused = "ValidatingAdmissionPolicy.admissionregistration.k8s.io \"x\" is invalid: spec.paramKind: Forbidden: user \
+        let expected = "ValidatingAdmissionPolicy.admissionregistration.k8s.io \"x\" is invalid: spec.paramKind: Forbidden: user \
             &{jane  [system:authenticated] map[]} must have \"get\" permission on all objects of the referenced paramKind \
             (kind=Secret, apiVersion=v1)";
-        assert_eq!(refusal(&kind, &jane, &policy, None, false), refused);
-        assert_eq!(refusal(&kind, &jane, &policy, None, true), "");
-        assert_eq!(refusal(&kind, &admin, &policy, None, false), "");
-        assert_eq!(refusal(&kind, &jane, &policy, Some(&policy), false), "", "what was there before stays");
+        assert_eq!(denial_message(&kind, &jane, &policy, None, false), expected);
+        assert_eq!(denial_message(&kind, &jane, &policy, None, true), "");
+        assert_eq!(denial_message(&kind, &admin, &policy, None, false), "");
+        assert_eq!(denial_message(&kind, &jane, &policy, Some(&policy), false), "", "what was there before stays");
         let binding = api::admissionregistration::validating_admission_policy_binding::kind();
         let bound = value!({"metadata": {"name": "x"}, "spec": {"policyName": "p", "paramRef": {"name": "s"}}});
-        assert!(refusal(&binding, &jane, &bound, None, false).contains("unable to get policy p"));
-        assert_eq!(refusal(&binding, &jane, &bound, None, true), "");
+        assert!(denial_message(&binding, &jane, &bound, None, false).contains("unable to get policy p"));
+        assert_eq!(denial_message(&binding, &jane, &bound, None, true), "");
     }
 }

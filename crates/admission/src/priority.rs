@@ -46,8 +46,8 @@ impl Plugin for Priority {
         if attributes.operation == Operation::Update && name == attributes.name {
             return Ok(());
         }
-        let why = format!("PriorityClass {name} is already marked as default. Only one default can exist");
-        Err(attributes.forbidden(class, why))
+        let message = format!("PriorityClass {name} is already marked as default. Only one default can exist");
+        Err(attributes.forbidden(class, message))
     }
 }
 
@@ -64,12 +64,12 @@ fn keep(pod: &mut Value, old: &Value) {
 }
 
 fn set(attributes: &Attributes<'_>, pod: &mut Value, view: &dyn View) -> Result<(), Status> {
-    let wanted = text(spec(pod), "priorityClassName").to_owned();
-    let class = if wanted.is_empty() {
+    let class_name = text(spec(pod), "priorityClassName").to_owned();
+    let class = if class_name.is_empty() {
         default_class(view)
     } else {
-        let found = view.object(GROUP, "priorityclasses", "", &wanted);
-        let missing = || attributes.forbidden(pod, format!("no PriorityClass with name {wanted} was found"));
+        let found = view.object(GROUP, "priorityclasses", "", &class_name);
+        let missing = || attributes.forbidden(pod, format!("no PriorityClass with name {class_name} was found"));
         Some(found.ok_or_else(missing)?)
     };
     let priority = class.as_ref().and_then(|class| class.get("value")?.as_int()).unwrap_or(0);
@@ -78,19 +78,19 @@ fn set(attributes: &Attributes<'_>, pod: &mut Value, view: &dyn View) -> Result<
     if let Some(given) = spec(pod).get("priority").and_then(Value::as_int)
         && given != priority
     {
-        let why = format!(
+        let message = format!(
             "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller \
              computed {priority} from the given PriorityClass name"
         );
-        return Err(attributes.forbidden(pod, why));
+        return Err(attributes.forbidden(pod, message));
     }
     let given = text(spec(pod), "preemptionPolicy");
     if !given.is_empty() && given != preemption {
-        let why = format!(
+        let message = format!(
             "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission \
              controller computed {preemption} from the given PriorityClass name"
         );
-        return Err(attributes.forbidden(pod, why));
+        return Err(attributes.forbidden(pod, message));
     }
     let Some(fields) = spec_mut(pod) else { return Ok(()) };
     if let Some(name) = class.as_ref().and_then(|class| class.str_at(&["metadata", "name"])) {
@@ -136,7 +136,7 @@ mod tests {
                 assert_eq!(pod["spec"]["priority"].as_int(), Some(priority));
                 assert_eq!(pod["spec"]["priorityClassName"].as_str(), Some(class));
             }
-            Err(why) => assert_eq!(verdict.unwrap_err().message, format!("pods \"x\" is forbidden: {why}")),
+            Err(message) => assert_eq!(verdict.unwrap_err().message, format!("pods \"x\" is forbidden: {message}")),
         }
     }
 

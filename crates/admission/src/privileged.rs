@@ -14,19 +14,19 @@ const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"]
 impl Plugin for NoPrivileged {
     fn validate(&self, attributes: &Attributes<'_>, object: &Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
         let is_write = matches!(attributes.operation, Operation::Create | Operation::Update);
-        let Some(path) = place(attributes).filter(|_| is_write) else { return Ok(()) };
+        let Some(path) = pod_spec_path(attributes).filter(|_| is_write) else { return Ok(()) };
         let root = At::root(object);
         let mut errors = Errors::new();
         find(&root, path, &mut errors);
         if errors.is_empty() {
             return Ok(());
         }
-        Err(Status::invalid(kind_name(attributes.kind), attributes.shown_name(object), &errors))
+        Err(Status::invalid(kind_name(attributes.kind), attributes.display_name(object), &errors))
     }
 }
 
 /// Returns the path of the pod spec in an object.
-fn place(attributes: &Attributes<'_>) -> Option<&'static [&'static str]> {
+fn pod_spec_path(attributes: &Attributes<'_>) -> Option<&'static [&'static str]> {
     match (attributes.kind.group.as_str(), attributes.kind.plural.as_str(), attributes.subresource) {
         ("", "pods", "" | "ephemeralcontainers") => Some(&["spec"]),
         ("", "podtemplates", "") => Some(&["template", "spec"]),

@@ -71,8 +71,8 @@ fn role(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<
     if may(attributes.user, "escalate", resource, view) {
         return Ok(());
     }
-    if let Some(why) = missing(attributes, &Rule::all_from_object(object), view) {
-        return Err(attributes.forbidden(object, why));
+    if let Some(message) = missing(attributes, &Rule::all_from_object(object), view) {
+        return Err(attributes.forbidden(object, message));
     }
     // The old aggregation rule is checked too: an update must not drop the rule to keep the aggregated permissions.
     if aggregates(object) || attributes.old.is_some_and(aggregates) {
@@ -113,7 +113,7 @@ fn binding(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Resu
         return Err(Status::not_found(GroupName::new(GROUP, plural), name));
     };
     match missing(attributes, &Rule::all_from_object(&role), view) {
-        Some(why) => Err(attributes.forbidden(object, why)),
+        Some(message) => Err(attributes.forbidden(object, message)),
         None => Ok(()),
     }
 }
@@ -123,14 +123,14 @@ fn may(user: &User, verb: &str, resource: Resource<'_>, view: &dyn View) -> bool
 }
 
 /// Returns the message that lists the permissions that the user would grant without having them.
-fn missing(attributes: &Attributes<'_>, wanted: &[Rule], view: &dyn View) -> Option<String> {
+fn missing(attributes: &Attributes<'_>, requested: &[Rule], view: &dyn View) -> Option<String> {
     let policy = policy(attributes.namespace, view);
     let (owned, unknown) = policy.rules_for(attributes.user, attributes.namespace);
-    let UncoveredRules { rules: lacking, is_truncated } = uncovered(&owned, wanted);
+    let UncoveredRules { rules: lacking, is_truncated } = uncovered(&owned, requested);
     if lacking.is_empty() {
         return None;
     }
-    let mut lines: Vec<String> = compact(lacking).iter().map(shown).collect();
+    let mut lines: Vec<String> = compact(lacking).iter().map(format_rule).collect();
     lines.sort();
     lines.dedup();
     let (user, groups) = (go::quote(&attributes.user.name), list(&attributes.user.groups));
@@ -140,12 +140,12 @@ fn missing(attributes: &Attributes<'_>, wanted: &[Rule], view: &dyn View) -> Opt
     if is_truncated || is_cut {
         lines.push_str("\n... (more permissions are missing than are listed)");
     }
-    let mut why =
+    let mut message =
         format!("user {user} (groups={groups}) is attempting to grant RBAC permissions not currently held:\n{lines}");
     if !unknown.is_empty() {
-        why.push_str(&format!("; resolution errors: [{}]", unknown.join(", ")));
+        message.push_str(&format!("; resolution errors: [{}]", unknown.join(", ")));
     }
-    Some(why)
+    Some(message)
 }
 
 /// Returns the roles and bindings that apply in a namespace.
@@ -157,12 +157,12 @@ fn policy(namespace: &str, view: &dyn View) -> Policy {
         &[("clusterroles", "clusterrolebindings"), ("roles", "rolebindings")]
     };
     for (roles, bindings) in places {
-        let place = if *roles == "roles" { namespace } else { "" };
-        for role in view.objects(GROUP, roles, place) {
-            policy.set_role(place, Meta::of(&role).name(), Rule::all_from_object(&role));
+        let role_namespace = if *roles == "roles" { namespace } else { "" };
+        for role in view.objects(GROUP, roles, role_namespace) {
+            policy.set_role(role_namespace, Meta::of(&role).name(), Rule::all_from_object(&role));
         }
-        for binding in view.objects(GROUP, bindings, place) {
-            policy.set_binding(place, Meta::of(&binding).name(), Binding::from_object(&binding));
+        for binding in view.objects(GROUP, bindings, role_namespace) {
+            policy.set_binding(role_namespace, Meta::of(&binding).name(), Binding::from_object(&binding));
         }
     }
     policy
@@ -188,7 +188,7 @@ fn compact(rules: Vec<Rule>) -> Vec<Rule> {
     by_target.into_values().chain(others).collect()
 }
 
-fn shown(rule: &Rule) -> String {
+fn format_rule(rule: &Rule) -> String {
     let parts = [
         ("APIGroups", &rule.api_groups),
         ("Resources", &rule.resources),
@@ -196,14 +196,14 @@ fn shown(rule: &Rule) -> String {
         ("ResourceNames", &rule.resource_names),
         ("Verbs", &rule.verbs),
     ];
-    let parts = parts.iter().filter(|(_, words)| !words.is_empty());
-    let parts: Vec<String> = parts.map(|(name, words)| format!("{name}:{}", list(words))).collect();
+    let parts = parts.iter().filter(|(_, values)| !values.is_empty());
+    let parts: Vec<String> = parts.map(|(name, values)| format!("{name}:{}", list(values))).collect();
     format!("{{{}}}", parts.join(", "))
 }
 
-fn list(words: &[Str]) -> String {
-    let words: Vec<String> = words.iter().map(|word| go::quote(word)).collect();
-    format!("[{}]", words.join(" "))
+fn list(values: &[Str]) -> String {
+    let values: Vec<String> = values.iter().map(|word| go::quote(word)).collect();
+    format!("[{}]", values.join(" "))
 }
 
 #[cfg(test)]
@@ -268,19 +268,19 @@ mod tests {
     fn removing_an_aggregation_rule_requires_the_permission_to_set_it() {
         let role = |rest: &str| format!(r#"{{"metadata":{{"name":"x"}}{rest}}}"#);
         let before = role(r#","aggregationRule":{"clusterRoleSelectors":[{}]}"#);
-        let refused = update(&before, &role("")).unwrap_err();
-        assert!(refused.ends_with("must have cluster-admin privileges to use the aggregationRule"), "{refused}");
+        let error = update(&before, &role("")).unwrap_err();
+        assert!(error.ends_with("must have cluster-admin privileges to use the aggregationRule"), "{error}");
     }
 
     #[test]
     fn the_list_of_missing_permissions_is_truncated() {
-        let words: Vec<String> = (0..200).map(|word| format!("\"{word}{}\"", "x".repeat(200))).collect();
-        let words = words.join(",");
+        let values: Vec<String> = (0..200).map(|word| format!("\"{word}{}\"", "x".repeat(200))).collect();
+        let values = values.join(",");
         let wide = format!(
-            r#"{{"metadata":{{"name":"x"}},"rules":[{{"verbs":[{words}],"apiGroups":[{words}],"resources":[{words}],"resourceNames":[{words}]}}]}}"#
+            r#"{{"metadata":{{"name":"x"}},"rules":[{{"verbs":[{values}],"apiGroups":[{values}],"resources":[{values}],"resourceNames":[{values}]}}]}}"#
         );
-        let refused = update(r#"{"metadata":{"name":"x"}}"#, &wide).unwrap_err();
-        assert!(refused.len() < 2 * LISTED_BYTES_MAX, "{}", refused.len());
-        assert!(refused.ends_with("... (more permissions are missing than are listed)"), "{refused}");
+        let error = update(r#"{"metadata":{"name":"x"}}"#, &wide).unwrap_err();
+        assert!(error.len() < 2 * LISTED_BYTES_MAX, "{}", error.len());
+        assert!(error.ends_with("... (more permissions are missing than are listed)"), "{error}");
     }
 }

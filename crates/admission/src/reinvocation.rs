@@ -14,7 +14,7 @@ pub struct Reinvocation {
     second: bool,
     changed: bool,
     /// IDs called since the last change that have the policy IfNeeded.
-    asked: BTreeSet<String>,
+    called: BTreeSet<String>,
     required: BTreeSet<String>,
     last: Option<Value>,
 }
@@ -48,7 +48,7 @@ impl Reinvocation {
     }
 
     /// Starts the second round.
-    pub const fn begin_second(&mut self) {
+    pub const fn start_second_round(&mut self) {
         self.second = true;
     }
 
@@ -65,13 +65,13 @@ impl Reinvocation {
     }
 
     /// Records a call.
-    pub fn asked(&mut self, id: &str, again: Again, changed: bool) {
+    pub fn record_call(&mut self, id: &str, again: Again, changed: bool) {
         if changed {
             self.changed = true;
             self.require_all();
         }
         if again == Again::IfNeeded {
-            self.asked.insert(id.to_owned());
+            self.called.insert(id.to_owned());
         }
     }
 
@@ -81,7 +81,7 @@ impl Reinvocation {
     }
 
     fn require_all(&mut self) {
-        self.required.append(&mut self.asked);
+        self.required.append(&mut self.called);
     }
 }
 
@@ -95,12 +95,12 @@ mod tests {
     fn only_if_needed_callers_are_reinvoked_after_a_change() {
         let mut again = Reinvocation::default();
         again.resume(&value!({"a": 0}));
-        again.asked("a", Again::IfNeeded, false);
-        again.asked("b", Again::Never, true);
-        again.asked("c", Again::IfNeeded, false);
+        again.record_call("a", Again::IfNeeded, false);
+        again.record_call("b", Again::Never, true);
+        again.record_call("c", Again::IfNeeded, false);
         again.finish(&value!({"a": 1}));
         assert!(again.has_changed());
-        again.begin_second();
+        again.start_second_round();
         again.resume(&value!({"a": 1}));
         assert_eq!(["a", "b", "c"].map(|id| again.wants(id)), [true, false, false]);
     }
@@ -108,11 +108,11 @@ mod tests {
     #[test]
     fn changes_by_plugins_reinvoke_all_if_needed_callers() {
         let mut again = Reinvocation::default();
-        again.asked("a", Again::Never, false);
-        again.asked("b", Again::IfNeeded, false);
+        again.record_call("a", Again::Never, false);
+        again.record_call("b", Again::IfNeeded, false);
         again.finish(&value!({"a": 1}));
         assert!(!again.has_changed());
-        again.begin_second();
+        again.start_second_round();
         again.resume(&value!({"a": 2}));
         assert_eq!(["a", "b"].map(|id| again.wants(id)), [false, true]);
     }

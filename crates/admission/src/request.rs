@@ -6,14 +6,14 @@ use super::{Attributes, Operation, VersionedKind};
 
 impl Attributes<'_> {
     /// Returns the kind of the request's object if it differs from the resource's kind: a pod's `Binding`, a `Scale`.
-    pub fn part(&self) -> Option<&GroupVersionKind> {
-        self.kind.subresource(&self.version.name, self.subresource).and_then(|part| part.kind.as_ref())
+    pub fn subresource_kind(&self) -> Option<&GroupVersionKind> {
+        self.kind.subresource(&self.version.name, self.subresource).and_then(|subresource| subresource.kind.as_ref())
     }
 
     /// Returns the AdmissionRequest in the version that the webhook or policy matches.
     pub(super) fn admission_request(&self, seen: VersionedKind<'_>, uid: &str) -> Value {
         let gvk = |of: VersionedKind<'_>| {
-            let gvk = self.part().cloned().unwrap_or_else(|| of.kind.gvk(&of.version.name));
+            let gvk = self.subresource_kind().cloned().unwrap_or_else(|| of.kind.gvk(&of.version.name));
             let GroupVersionKind { group, version, kind } = gvk;
             value!({"group": group, "version": version, "kind": kind})
         };
@@ -21,13 +21,13 @@ impl Attributes<'_> {
             let (group, plural) = (of.kind.group.as_str(), of.kind.plural.as_str());
             value!({"group": group, "version": (of.version.name.as_str()), "resource": plural})
         };
-        let asked = self.as_asked();
+        let requested = self.as_requested();
         let mut out = value!({
             "uid": uid,
             "kind": (gvk(seen)),
             "resource": (gvr(seen)),
-            "requestKind": (gvk(asked)),
-            "requestResource": (gvr(asked)),
+            "requestKind": (gvk(requested)),
+            "requestResource": (gvr(requested)),
             "operation": (self.operation.word()),
             "userInfo": (self.user.to_user_info()),
             "dryRun": (self.dry_run),

@@ -44,7 +44,7 @@ impl ResourceQuota {
             plural: text(entry, "resource").to_owned(),
             contains: items(entry, "matchContains")
                 .iter()
-                .filter_map(|part| part.as_str().map(str::to_owned))
+                .filter_map(|substring| substring.as_str().map(str::to_owned))
                 .collect(),
             scopes: items(entry, "matchScopes").to_vec(),
         };
@@ -68,7 +68,7 @@ impl ResourceQuota {
             return Ok(());
         }
         let used = usage::of(&attributes.kind.group, &attributes.kind.plural, object, attributes.now);
-        let is_limited = |name: &&Str| limits.iter().any(|part| name.contains(part.as_str()));
+        let is_limited = |name: &&Str| limits.iter().any(|substring| name.contains(substring.as_str()));
         let bare: Vec<&str> =
             used.keys().filter(is_limited).filter(|name| !covered.contains(*name)).map(Str::as_str).collect();
         if bare.is_empty() {
@@ -156,8 +156,8 @@ fn check(attributes: &Attributes<'_>, object: &Value, quota: &Value, counted: &[
     }
     let used = amounts::read(quota.at(&["status", "used"]));
     if counted.iter().any(|resource| !used.contains_key(resource)) {
-        let why = format!("status unknown for quota: {name}, resources: {}", counted.join(","));
-        return Err(attributes.forbidden(object, why));
+        let message = format!("status unknown for quota: {name}, resources: {}", counted.join(","));
+        return Err(attributes.forbidden(object, message));
     }
     Ok(())
 }
@@ -169,8 +169,8 @@ fn delta(attributes: &Attributes<'_>, object: &Value) -> Result<Amounts, Status>
     let negative: Vec<&str> =
         delta.iter().filter(|(_, amount)| amount.is_negative()).map(|(name, _)| name.as_str()).collect();
     if !negative.is_empty() {
-        let why = format!("quota usage is negative for resource(s): {}", negative.join(","));
-        return Err(attributes.forbidden(object, why));
+        let message = format!("quota usage is negative for resource(s): {}", negative.join(","));
+        return Err(attributes.forbidden(object, message));
     }
     if let (Operation::Update, Some(old)) = (attributes.operation, attributes.old) {
         for (name, before) in used_by(old) {
@@ -195,23 +195,24 @@ fn charge(
         return Ok(None);
     }
     let mut used = amounts::read(quota.at(&["status", "used"]));
-    let (mut asked, mut have, mut limited) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut requested_amounts, mut have, mut limited) = (Vec::new(), Vec::new(), Vec::new());
     for (name, amount) in requested {
         let before = used.get(name).copied().unwrap_or_default();
         let after = before.add(*amount);
         if after > hard[name] {
-            asked.push(format!("{name}={amount}"));
+            requested_amounts.push(format!("{name}={amount}"));
             have.push(format!("{name}={before}"));
             limited.push(format!("{name}={}", hard[name]));
         }
         used.insert(name.clone(), after);
     }
-    if asked.is_empty() {
+    if requested_amounts.is_empty() {
         return Ok(Some(updated(attributes, quota, &used)));
     }
-    let (name, asked, have, limited) = (Meta::of(quota).name(), asked.join(","), have.join(","), limited.join(","));
-    let why = format!("exceeded quota: {name}, requested: {asked}, used: {have}, limited: {limited}");
-    Err(attributes.forbidden(object, why))
+    let (name, requested_amounts, have, limited) =
+        (Meta::of(quota).name(), requested_amounts.join(","), have.join(","), limited.join(","));
+    let message = format!("exceeded quota: {name}, requested: {requested_amounts}, used: {have}, limited: {limited}");
+    Err(attributes.forbidden(object, message))
 }
 
 /// Returns the status update of a quota.

@@ -32,8 +32,8 @@ impl Plugin for RuntimeClass {
         let class = class_of(attributes, pod, view)?;
         match (class.as_deref().and_then(overhead), spec(pod).get("overhead")) {
             (None, Some(Value::Object(given))) if !given.is_empty() => {
-                let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
-                Err(attributes.forbidden(pod, why))
+                let message = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+                Err(attributes.forbidden(pod, message))
             }
             (Some(needed), given) if amounts::read(given) != amounts::read(Some(needed)) => {
                 Err(attributes.forbidden(pod, MISMATCH))
@@ -71,21 +71,21 @@ fn set_overhead(attributes: &Attributes<'_>, pod: &mut Value, class: &Value) -> 
 
 fn set_scheduling(attributes: &Attributes<'_>, pod: &mut Value, class: &Value) -> Result<(), Status> {
     let Some(scheduling) = class.get("scheduling") else { return Ok(()) };
-    let wanted = scheduling.get("nodeSelector").and_then(Value::as_object).cloned().unwrap_or_default();
+    let node_selector = scheduling.get("nodeSelector").and_then(Value::as_object).cloned().unwrap_or_default();
     let has = spec(pod).get("nodeSelector").and_then(Value::as_object);
-    for (key, value) in wanted.iter() {
+    for (key, value) in node_selector.iter() {
         let differs = has.and_then(|has| has.get(key)).filter(|have| *have != value);
         if let Some(have) = differs {
             let (value, have) = (value.as_str().unwrap_or_default(), have.as_str().unwrap_or_default());
-            let why = format!(
+            let message = format!(
                 "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {have}"
             );
-            return Err(attributes.forbidden(pod, why));
+            return Err(attributes.forbidden(pod, message));
         }
     }
     let Some(fields) = spec_mut(pod) else { return Ok(()) };
-    if !wanted.is_empty() {
-        merge(fields, wanted);
+    if !node_selector.is_empty() {
+        merge(fields, node_selector);
     }
     for toleration in items(scheduling, "tolerations") {
         let list = list_mut(fields, "tolerations");
@@ -96,9 +96,9 @@ fn set_scheduling(attributes: &Attributes<'_>, pod: &mut Value, class: &Value) -
     Ok(())
 }
 
-fn merge(fields: &mut Object, wanted: Object) {
+fn merge(fields: &mut Object, node_selector: Object) {
     if let Value::Object(selector) = fields.get_or_insert_with("nodeSelector", Value::object) {
-        for (key, value) in wanted {
+        for (key, value) in node_selector {
             selector.insert(key, value);
         }
     }
@@ -149,7 +149,7 @@ mod tests {
                     assert_eq!(verdict, Ok(()));
                     assert_eq!(json::to_string(&pod["spec"]["nodeSelector"]), selector);
                 }
-                Err(why) => assert_eq!(verdict.unwrap_err().message, format!("pods \"x\" is forbidden: {why}")),
+                Err(message) => assert_eq!(verdict.unwrap_err().message, format!("pods \"x\" is forbidden: {message}")),
             }
         };
         check(r#"{"runtimeClassName":"k"}"#, Ok(r#"{"a":"b"}"#));

@@ -56,12 +56,12 @@ impl Plugin for ServiceAccount {
             return Ok(());
         }
         match (attributes.operation, attributes.subresource) {
-            (Operation::Create, "") if is_mirror(pod) => judge_mirror(attributes, pod),
+            (Operation::Create, "") if is_mirror(pod) => validate_mirror_pod(attributes, pod),
             (Operation::Create, "") => {
                 if text(spec(pod), "serviceAccountName").is_empty() {
                     let (namespace, name) = (attributes.namespace, Meta::of(pod).name());
-                    let why = format!("no service account specified for pod {namespace}/{name}");
-                    return Err(attributes.forbidden(pod, why));
+                    let message = format!("no service account specified for pod {namespace}/{name}");
+                    return Err(attributes.forbidden(pod, message));
                 }
                 let account = account_of(attributes, pod, view)?;
                 limit(attributes, pod, &account, &["initContainers", "containers"])
@@ -78,16 +78,16 @@ impl Plugin for ServiceAccount {
 fn account_of(attributes: &Attributes<'_>, pod: &Value, view: &dyn View) -> Result<CachedObject, Status> {
     let (namespace, name) = (attributes.namespace, text(spec(pod), "serviceAccountName"));
     let missing = || {
-        let why = format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
-        attributes.forbidden(pod, why)
+        let message = format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
+        attributes.forbidden(pod, message)
     };
     view.object("", "serviceaccounts", namespace, name).ok_or_else(missing)
 }
 
 /// Whether a token is mounted: according to the pod, otherwise to the account, otherwise yes.
 fn automounts(pod: &Value, account: &Value) -> bool {
-    let said = |of: &Value| of.get("automountServiceAccountToken").and_then(Value::as_bool);
-    said(spec(pod)).or_else(|| said(account)).unwrap_or(true)
+    let automount = |of: &Value| of.get("automountServiceAccountToken").and_then(Value::as_bool);
+    automount(spec(pod)).or_else(|| automount(account)).unwrap_or(true)
 }
 
 /// Adds the token volume, and mounts it in containers that have no other mount at its path.
@@ -134,14 +134,14 @@ fn volume(name: &str) -> Value {
 }
 
 /// Rejects a mirror pod that references service accounts, secrets, tokens or other API objects.
-fn judge_mirror(attributes: &Attributes<'_>, pod: &Value) -> Result<(), Status> {
+fn validate_mirror_pod(attributes: &Attributes<'_>, pod: &Value) -> Result<(), Status> {
     let spec = spec(pod);
     let volumes = items(spec, "volumes");
     let projects_token = |volume: &Value| {
         let sources = volume.get("projected").map(|projected| items(projected, "sources")).unwrap_or_default();
         sources.iter().any(|source| source.get("serviceAccountToken").is_some())
     };
-    let why = if !text(spec, "serviceAccountName").is_empty() {
+    let message = if !text(spec, "serviceAccountName").is_empty() {
         "a mirror pod may not reference service accounts"
     } else if references_secrets(spec) {
         "a mirror pod may not reference secrets"
@@ -150,7 +150,7 @@ fn judge_mirror(attributes: &Attributes<'_>, pod: &Value) -> Result<(), Status> 
     } else {
         return Ok(());
     };
-    Err(attributes.forbidden(pod, why))
+    Err(attributes.forbidden(pod, message))
 }
 
 /// Limits a pod to the account's mountable secrets, if the account enforces that.
@@ -161,14 +161,14 @@ fn limit(attributes: &Attributes<'_>, pod: &Value, account: &Value, lists: &[&st
     }
     let name = Meta::of(account).name();
     let listed = |field: &str, secret: &str| items(account, field).iter().any(|have| text(have, "name") == secret);
-    let refuse = |what: String, secret: &str| {
-        let why = format!("{what} is not allowed because service account {name} does not reference that {secret}");
-        Err(attributes.forbidden(pod, why))
+    let forbid = |what: String, secret: &str| {
+        let message = format!("{what} is not allowed because service account {name} does not reference that {secret}");
+        Err(attributes.forbidden(pod, message))
     };
     for volume in items(spec(pod), "volumes").iter().filter(|_| lists.contains(&"containers")) {
         let secret = volume.str_at(&["secret", "secretName"]).unwrap_or_default();
         if volume.get("secret").is_some() && !listed("secrets", secret) {
-            return refuse(format!("volume with secret.secretName=\"{secret}\""), "secret");
+            return forbid(format!("volume with secret.secretName=\"{secret}\""), "secret");
         }
     }
     for list in lists {
@@ -184,7 +184,7 @@ fn limit(attributes: &Attributes<'_>, pod: &Value, account: &Value, lists: &[&st
                     let (container, variable) = (text(container, "name"), text(variable, "name"));
                     let what =
                         format!("{kind} {container} with envVar {variable} referencing secret.secretName=\"{secret}\"");
-                    return refuse(what, "secret");
+                    return forbid(what, "secret");
                 }
             }
             for source in items(container, "envFrom") {
@@ -192,7 +192,7 @@ fn limit(attributes: &Attributes<'_>, pod: &Value, account: &Value, lists: &[&st
                 if !listed("secrets", secret) {
                     let container = text(container, "name");
                     let what = format!("{kind} {container} with envFrom referencing secret.secretName=\"{secret}\"");
-                    return refuse(what, "secret");
+                    return forbid(what, "secret");
                 }
             }
         }
@@ -201,7 +201,7 @@ fn limit(attributes: &Attributes<'_>, pod: &Value, account: &Value, lists: &[&st
     for (at, pull) in pulls.filter(|_| lists.contains(&"containers")) {
         let secret = text(pull, "name");
         if !listed("imagePullSecrets", secret) {
-            return refuse(format!("imagePullSecrets[{at}].name=\"{secret}\""), "imagePullSecret");
+            return forbid(format!("imagePullSecrets[{at}].name=\"{secret}\""), "imagePullSecret");
         }
     }
     Ok(())
@@ -275,18 +275,18 @@ mod tests {
     fn ephemeral_containers_may_use_only_the_mountable_secrets_of_their_service_account() {
         let cluster = Cluster::default().with("", "serviceaccounts", STRICT);
         let (kind, user) = (api::core::pod::kind(), auth::User::default());
-        let asked = Attributes { subresource: "ephemeralcontainers", ..attributes(&kind, &user, Operation::Update) };
-        let judged = |container: &str| {
+        let request = Attributes { subresource: "ephemeralcontainers", ..attributes(&kind, &user, Operation::Update) };
+        let validate = |container: &str| {
             let pod = format!(r#"{{"spec":{{"serviceAccountName":"default","ephemeralContainers":[{container}]}}}}"#);
             let pod = json::parse(pod.as_bytes()).unwrap();
-            ServiceAccount.validate(&asked, &pod, &cluster, &mut Notes::default())
+            ServiceAccount.validate(&request, &pod, &cluster, &mut Notes::default())
         };
         let env = |secret: &str| {
             format!(r#"{{"name":"c","env":[{{"name":"E","valueFrom":{{"secretKeyRef":{{"name":"{secret}"}}}}}}]}}"#)
         };
-        judged(&env("listed")).unwrap();
-        assert_eq!(judged(&env("other")).unwrap_err().code, 403);
-        assert_eq!(judged(r#"{"name":"c","envFrom":[{"secretRef":{"name":"other"}}]}"#).unwrap_err().code, 403);
+        validate(&env("listed")).unwrap();
+        assert_eq!(validate(&env("other")).unwrap_err().code, 403);
+        assert_eq!(validate(r#"{"name":"c","envFrom":[{"secretRef":{"name":"other"}}]}"#).unwrap_err().code, 403);
     }
 
     #[test]

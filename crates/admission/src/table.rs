@@ -45,7 +45,7 @@ pub struct Flags {
     /// Disabled plugins, even if enabled by default.
     pub disable: Vec<String>,
     /// Whether privileged containers are rejected: `--allow-privileged=false`.
-    pub refuse_privileged: bool,
+    pub reject_privileged: bool,
     /// Plugin configurations by name, from `--admission-control-config-file`.
     pub config: BTreeMap<String, Value>,
 }
@@ -163,7 +163,7 @@ pub(super) fn is_known(name: &str) -> bool {
 /// Returns the plugins that no flag disables.
 pub(super) fn always(flags: &Flags) -> Vec<Box<dyn Plugin>> {
     let mut plugins: Vec<Box<dyn Plugin>> = vec![Box::new(RbacEscalation), Box::new(PolicyParams)];
-    if flags.refuse_privileged {
+    if flags.reject_privileged {
         plugins.push(Box::new(NoPrivileged));
     }
     plugins

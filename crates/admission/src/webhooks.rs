@@ -171,29 +171,29 @@ impl Hook {
         let authorizer = view.authorizer(attributes.user);
         let began = view.reading();
         let scope = Scope::new(&self.conditions, &given, attributes, &authorizer, ExpressionContext::MatchConditions);
-        let held = scope
+        let matched = scope
             .map_err(|failure| failure.to_string())
             .and_then(|scope| conditions_hold(&self.conditions, &scope.with_budget(MATCH_CONDITIONS)));
         view.measured(Measurement::Evaluation(view.reading().saturating_sub(began)));
-        match held {
-            Ok(held) => Ok(held),
+        match matched {
+            Ok(matched) => Ok(matched),
             Err(_) if self.fails_open() => Ok(false),
-            Err(why) => Err(Status::forbidden(resource_name(attributes.kind), attributes.name, why)),
+            Err(error) => Err(Status::forbidden(resource_name(attributes.kind), attributes.name, error)),
         }
     }
 
     /// Admits or rejects a request after a failed call, according to the failure policy.
-    pub fn settle(
+    pub fn apply_failure_policy(
         &self,
         failure: Failure,
         phase: Phase,
-        place: (usize, usize),
+        position: (usize, usize),
         notes: &mut Notes,
     ) -> Result<(), Status> {
         match failure {
             Failure::Refused(status) | Failure::Impossible(status) => Err(*status),
             Failure::Call(_) if self.fails_open() => {
-                let (round, at) = place;
+                let (round, at) = position;
                 let phase = match phase {
                     Phase::Mutating => "mutation",
                     Phase::Validating => "validating",
@@ -202,8 +202,8 @@ impl Hook {
                 notes.audit.push((key, self.name.clone()));
                 Ok(())
             }
-            Failure::Call(why) => {
-                Err(Status::internal_error(format!("failed calling webhook {}: {why}", go::quote(&self.name))))
+            Failure::Call(message) => {
+                Err(Status::internal_error(format!("failed calling webhook {}: {message}", go::quote(&self.name))))
             }
         }
     }

@@ -89,7 +89,7 @@ impl Remote {
     }
 
     /// Derives the availability from the Service and its EndpointSlices.
-    pub fn look(&self, service: Option<&Value>, slices: &[Value]) -> AvailabilityCheck {
+    pub fn check_service(&self, service: Option<&Value>, slices: &[Value]) -> AvailabilityCheck {
         let (name, namespace) = (&self.service, go::quote(&self.namespace));
         let lost = |reason, message| AvailabilityCheck::Known(Availability { status: "False", reason, message });
         let Some(service) = service else {
@@ -127,10 +127,10 @@ impl Availability {
     }
 
     /// Returns the availability after a discovery request.
-    pub fn answered(answer: &Result<(), String>) -> Self {
-        match answer {
+    pub fn from_discovery(result: &Result<(), String>) -> Self {
+        match result {
             Ok(()) => Self { status: "True", reason: "Passed", message: "all checks passed".to_owned() },
-            Err(why) => Self { status: "False", reason: "FailedDiscoveryCheck", message: why.clone() },
+            Err(error) => Self { status: "False", reason: "FailedDiscoveryCheck", message: error.clone() },
         }
     }
 
@@ -139,11 +139,11 @@ impl Availability {
     }
 
     /// Returns the APIService with this condition, or `None` if it already has it.
-    pub fn told(&self, object: &Value, now: Time) -> Option<Value> {
-        let said = |field: &str, text: &str| {
+    pub fn with_condition(&self, object: &Value, now: Time) -> Option<Value> {
+        let has_value = |field: &str, text: &str| {
             condition::find(object, AVAILABLE).and_then(|have| have.str_at(&[field])) == Some(text)
         };
-        if said("status", self.status) && said("reason", self.reason) && said("message", &self.message) {
+        if has_value("status", self.status) && has_value("reason", self.reason) && has_value("message", &self.message) {
             return None;
         }
         let mut next = object.clone();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn check(service: Option<&Value>, slices: &[Value], expect: &str) {
-        let found = match Remote::of(&registered()).unwrap().look(service, slices) {
+        let found = match Remote::of(&registered()).unwrap().check_service(service, slices) {
             AvailabilityCheck::Ask => "ask".to_owned(),
             AvailabilityCheck::Known(Availability { reason, message, .. }) => format!("{reason}: {message}"),
         };
@@ -212,11 +212,11 @@ mod tests {
     #[test]
     fn an_unchanged_available_condition_is_not_written() {
         let object = registered();
-        let failed = Availability::answered(&Err("no".into()));
-        let told = failed.told(&object, NOW).unwrap();
-        assert_eq!(told["status"]["conditions"][0]["reason"], "FailedDiscoveryCheck".into());
-        assert!(failed.told(&told, NOW).is_none());
-        let passed = Availability::answered(&Ok(())).told(&told, NOW).unwrap();
-        assert!(Remote::of(&passed).unwrap().available && !Remote::of(&told).unwrap().available);
+        let failed = Availability::from_discovery(&Err("no".into()));
+        let updated = failed.with_condition(&object, NOW).unwrap();
+        assert_eq!(updated["status"]["conditions"][0]["reason"], "FailedDiscoveryCheck".into());
+        assert!(failed.with_condition(&updated, NOW).is_none());
+        let passed = Availability::from_discovery(&Ok(())).with_condition(&updated, NOW).unwrap();
+        assert!(Remote::of(&passed).unwrap().available && !Remote::of(&updated).unwrap().available);
     }
 }

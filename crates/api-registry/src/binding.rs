@@ -24,22 +24,24 @@ pub fn validate(binding: &Value) -> Result<(), Status> {
 
 /// Returns the pod with its node, the PodScheduled condition, and the annotations and labels of the binding.
 pub fn apply(pod: &Value, binding: &Value, name: &str, now: Time) -> Result<Value, Status> {
-    let refuse = |cause: String| Err(Status::conflict(GroupName::new("", "pods/binding"), name, cause));
+    let conflict = |cause: String| Err(Status::conflict(GroupName::new("", "pods/binding"), name, cause));
     let meta = Meta::of(pod);
     let sent = Meta::of(binding);
     if !sent.uid().is_empty() && sent.uid() != meta.uid() {
-        let (have, wanted) = (meta.uid(), sent.uid());
-        return refuse(format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {have}"));
+        let (have, expected_uid) = (meta.uid(), sent.uid());
+        return conflict(format!(
+            "Precondition failed: UID in precondition: {expected_uid}, UID in object meta: {have}"
+        ));
     }
     if meta.is_deleting() {
-        return refuse(format!("pod {name} is being deleted, cannot be assigned to a host"));
+        return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
     }
     if let Some(node) = pod.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
-        return refuse(format!("pod {name} is already assigned to node {}", apimachinery::go::quote(node)));
+        return conflict(format!("pod {name} is already assigned to node {}", apimachinery::go::quote(node)));
     }
     let gates = pod.at(&["spec", "schedulingGates"]).and_then(Value::as_array).unwrap_or_default();
     if !gates.is_empty() {
-        return refuse(format!("pod {name} has non-empty .spec.schedulingGates"));
+        return conflict(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
     let mut pod = pod.clone();
     let node = binding.str_at(&["target", "name"]).unwrap_or_default();

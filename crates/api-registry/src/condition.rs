@@ -60,13 +60,13 @@ mod tests {
         set(&mut object, condition("A", "True"));
         set(&mut object, condition("B", "False"));
         set(&mut object, condition("C", "True"));
-        let shown: Vec<String> = all(&object)
+        let actual: Vec<String> = all(&object)
             .iter()
             .map(|condition| {
                 ["type", "status", "lastTransitionTime"].map(|field| condition.str_at(&[field]).unwrap()).join(" ")
             })
             .collect();
-        assert_eq!(shown, ["A True 1", "B False 2", "C True 2"]);
+        assert_eq!(actual, ["A True 1", "B False 2", "C True 2"]);
         assert!(is_true(&object, "C") && !is_true(&object, "B") && !is_true(&object, "D"));
     }
 }

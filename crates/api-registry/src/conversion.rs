@@ -25,7 +25,7 @@ pub fn to_stored(object: &mut Value, kind: &Kind, version: &Version) {
     if let Some(convert) = &version.convert {
         (convert.to_stored)(object);
     }
-    if let Persistence::Stored { version: stored, .. } = &kind.keeping {
+    if let Persistence::Stored { version: stored, .. } = &kind.persistence {
         set_api_version(object, &stored.to_string());
     }
 }
@@ -79,7 +79,7 @@ fn version_of<'k>(object: &Value, kind: &'k Kind) -> Option<&'k Version> {
 
 /// Returns the storage version of a kind, if it is one of the kind's own versions.
 pub fn stored_version(kind: &Kind) -> Option<&Version> {
-    match &kind.keeping {
+    match &kind.persistence {
         Persistence::Stored { version, .. } if version.group == kind.group => kind.version(&version.version),
         _ => None,
     }
@@ -87,7 +87,7 @@ pub fn stored_version(kind: &Kind) -> Option<&Version> {
 
 /// Whether objects of this version are stored without conversion.
 pub fn is_stored(kind: &Kind, version: &Version) -> bool {
-    match &kind.keeping {
+    match &kind.persistence {
         Persistence::Stored { version: stored, .. } => stored.group == kind.group && stored.version == version.name,
         Persistence::Answered(_) => true,
     }

@@ -101,7 +101,7 @@ pub fn plain(
     let ParsedBody { mut tree, twice } = parsed;
     let unknown = conform(&mut tree, schema).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
     let findings = twice.findings(&unknown, Order::OfText, mode);
-    let warnings = mode.judge(findings).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
+    let warnings = mode.check(findings).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
     defaulting::default_built_in(&mut tree, schema);
     name(&mut tree, expected);
     Ok(DecodedObject { object: tree, warnings })
@@ -138,7 +138,7 @@ fn fit(parsed: ParsedBody<'_>, version: &Version, mode: FieldValidation) -> Resu
             (custom_decode::decode(&mut object, version.schema()).map_err(|error| error.to_string())?, Order::Last)
         }
     };
-    let warnings = mode.judge(twice.findings(&unknown, order, mode)).map_err(|error| error.to_string())?;
+    let warnings = mode.check(twice.findings(&unknown, order, mode)).map_err(|error| error.to_string())?;
     Ok(DecodedObject { object, warnings })
 }
 
@@ -182,8 +182,8 @@ impl Config {
     }
 
     /// Returns warnings about duplicate keys, or rejects them. Called after the apply, whose errors take precedence.
-    pub fn judge(&self, mode: FieldValidation) -> Result<Vec<String>, Status> {
-        mode.judge(yaml_findings(&self.twice, mode)).map_err(|error| {
+    pub fn check_duplicates(&self, mode: FieldValidation) -> Result<Vec<String>, Status> {
+        mode.check(yaml_findings(&self.twice, mode)).map_err(|error| {
             let problem = error.findings().join(", ");
             Status::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {problem}"))
         })
@@ -324,11 +324,11 @@ fn unrecognized(expected: &GroupVersionKind, problem: &str, bytes: &[u8]) -> Sta
 /// Returns the start of a body for an error message: as text if it looks like JSON, otherwise in hexadecimal.
 fn summary(bytes: &[u8]) -> String {
     const BYTES_MAX: usize = 30;
-    let (shown, more) = if bytes.len() > BYTES_MAX { (&bytes[..BYTES_MAX], " ...") } else { (bytes, "") };
+    let (excerpt, more) = if bytes.len() > BYTES_MAX { (&bytes[..BYTES_MAX], " ...") } else { (bytes, "") };
     match bytes.first() {
         None => "<empty>".to_owned(),
-        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
-        Some(_) => shown.iter().map(|byte| format!("{byte:02x}")).chain([more.to_owned()]).collect(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(excerpt)),
+        Some(_) => excerpt.iter().map(|byte| format!("{byte:02x}")).chain([more.to_owned()]).collect(),
     }
 }
 
@@ -340,7 +340,7 @@ pub fn unsupported_media() -> Status {
 /// Returns the kind for validation errors: `Deployment.apps`. The group is that of the storage version, which is
 /// validated.
 pub fn kind_name(kind: &Kind) -> GroupName<'_> {
-    let group = match &kind.keeping {
+    let group = match &kind.persistence {
         Persistence::Stored { version, .. } => &version.group,
         Persistence::Answered(_) => &kind.group,
     };
@@ -363,23 +363,24 @@ mod tests {
         let check = |media: Media, text: &str, mode: FieldValidation, expect: Result<&[&str], &str>| {
             let read = object(text.as_bytes(), media, &kind, version, mode);
             let found = read.map(|received| received.warnings).map_err(|status| status.message);
-            let said = |findings: &str| {
+            let expected_error = |findings: &str| {
                 format!(
                     "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: {findings}"
                 )
             };
-            let expect = expect.map(|told| told.iter().map(|one| (*one).to_owned()).collect()).map_err(said);
+            let expect =
+                expect.map(|warnings| warnings.iter().map(|one| (*one).to_owned()).collect()).map_err(expected_error);
             assert_eq!(found, expect, "{text}");
         };
         let text = r#"{"metadata":{"name":"a"},"spec":1,"immutable":false,"immutable":true,"also":1}"#;
-        let told = [r#"unknown field "spec""#, r#"duplicate field "immutable""#, r#"unknown field "also""#];
-        check(Media::Json, text, FieldValidation::Warn, Ok(&told));
-        check(Media::Json, text, FieldValidation::Strict, Err(&told.join(", ")));
+        let warnings = [r#"unknown field "spec""#, r#"duplicate field "immutable""#, r#"unknown field "also""#];
+        check(Media::Json, text, FieldValidation::Warn, Ok(&warnings));
+        check(Media::Json, text, FieldValidation::Strict, Err(&warnings.join(", ")));
         check(Media::Json, text, FieldValidation::Ignore, Ok(&[]));
         let text = "immutable: false\nspec: 1\nimmutable: true\ndata:\n  a: b\n  a: c\n";
-        let told = [r#"line 3: key "immutable" already set in map"#, r#"line 6: key "a" already set in map"#];
-        check(Media::Yaml, text, FieldValidation::Warn, Ok(&[told[0], told[1], r#"unknown field "spec""#]));
-        let all = format!("yaml: unmarshal errors:\n  {}\n  {}, unknown field \"spec\"", told[0], told[1]);
+        let warnings = [r#"line 3: key "immutable" already set in map"#, r#"line 6: key "a" already set in map"#];
+        check(Media::Yaml, text, FieldValidation::Warn, Ok(&[warnings[0], warnings[1], r#"unknown field "spec""#]));
+        let all = format!("yaml: unmarshal errors:\n  {}\n  {}, unknown field \"spec\"", warnings[0], warnings[1]);
         check(Media::Yaml, text, FieldValidation::Strict, Err(&all));
     }
 
@@ -387,12 +388,12 @@ mod tests {
     fn a_duplicate_key_in_an_apply_configuration_is_rejected_or_warned_about() {
         let config = Config::read(b"\nspec:\n  foo: a\n  foo: b\n").unwrap();
         assert_eq!(config.tree.str_at(&["spec", "foo"]), Some("b"));
-        let told = r#"line 4: key "foo" already set in map"#;
-        assert_eq!(config.judge(FieldValidation::Warn).unwrap(), [told]);
-        assert_eq!(config.judge(FieldValidation::Ignore).unwrap(), [""; 0]);
-        let refusal = config.judge(FieldValidation::Strict).unwrap_err();
+        let warning = r#"line 4: key "foo" already set in map"#;
+        assert_eq!(config.check_duplicates(FieldValidation::Warn).unwrap(), [warning]);
+        assert_eq!(config.check_duplicates(FieldValidation::Ignore).unwrap(), [""; 0]);
+        let error = config.check_duplicates(FieldValidation::Strict).unwrap_err();
         let start = "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  ";
-        assert_eq!((refusal.code, refusal.message), (400, format!("{start}{told}")));
-        assert!(Config::read(b"a: 1").unwrap().judge(FieldValidation::Strict).is_ok());
+        assert_eq!((error.code, error.message), (400, format!("{start}{warning}")));
+        assert!(Config::read(b"a: 1").unwrap().check_duplicates(FieldValidation::Strict).is_ok());
     }
 }

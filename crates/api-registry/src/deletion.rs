@@ -31,19 +31,19 @@ pub fn plan(kind: &Kind, object: &Value, options: &DeleteOptions, now: Time) -> 
         // A negative grace period is replaced by 1, as in the first delete.
         (Some(_), true) => match (meta.deletion_grace_period_seconds(), options.grace_period_seconds.map(not_negative))
         {
-            (Some(have), Some(wanted)) if wanted < have => return Ok(shorten(object, have, wanted)),
+            (Some(have), Some(requested)) if requested < have => return Ok(shorten(object, have, requested)),
             _ => return Ok(Plan::Keep),
         },
     };
     let first = !meta.is_deleting();
     let mut object = object.clone();
     if first {
-        kind.rules.begin_delete(&mut object, now);
+        kind.rules.prepare_delete(&mut object, now);
     }
     set_propagation(kind, &mut object, options.propagation);
-    let held = Meta::of(&object).finalizers().next().is_some() || kind.rules.is_held(&object);
+    let is_blocked = Meta::of(&object).finalizers().next().is_some() || kind.rules.blocks_deletion(&object);
     match grace {
-        None if !held => Ok(Plan::Remove(object)),
+        None if !is_blocked => Ok(Plan::Remove(object)),
         None if Meta::of(&object).is_deleting() => Ok(Plan::Mark(object)),
         None => {
             mark(kind, &mut object, now, 0);
@@ -51,7 +51,7 @@ pub fn plan(kind: &Kind, object: &Value, options: &DeleteOptions, now: Time) -> 
         }
         Some(seconds) => {
             mark(kind, &mut object, now, seconds);
-            Ok(if held || seconds > 0 { Plan::Mark(object) } else { Plan::Remove(object) })
+            Ok(if is_blocked || seconds > 0 { Plan::Mark(object) } else { Plan::Remove(object) })
         }
     }
 }
@@ -62,7 +62,7 @@ pub fn ends(kind: &Kind, object: &Value, old: &Value) -> bool {
     old.is_deleting()
         && old.deletion_grace_period_seconds().unwrap_or_default() == 0
         && Meta::of(object).finalizers().next().is_none()
-        && !kind.rules.is_held(object)
+        && !kind.rules.blocks_deletion(object)
 }
 
 /// Returns the success Status of a delete, which identifies the object.
@@ -82,12 +82,12 @@ fn check_preconditions(kind: &Kind, object: &Value, options: &DeleteOptions) -> 
     if kind.is_dismantled {
         return check_before_dismantling(kind, &meta, options);
     }
-    let refuse = |cause: String| Err(Status::conflict(kind_name(kind), meta.name(), cause));
+    let conflict = |cause: String| Err(Status::conflict(kind_name(kind), meta.name(), cause));
     if let Some(uid) = &options.uid
         && uid != meta.uid()
     {
         let have = meta.uid();
-        return refuse(format!(
+        return conflict(format!(
             "the UID in the precondition ({uid}) does not match the UID in record ({have}). The object might have been \
              deleted and then recreated"
         ));
@@ -96,7 +96,7 @@ fn check_preconditions(kind: &Kind, object: &Value, options: &DeleteOptions) -> 
         && version != meta.resource_version()
     {
         let have = meta.resource_version();
-        return refuse(format!(
+        return conflict(format!(
             "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({have}). \
              The object might have been modified"
         ));
@@ -105,13 +105,14 @@ fn check_preconditions(kind: &Kind, object: &Value, options: &DeleteOptions) -> 
 }
 
 fn check_before_dismantling(kind: &Kind, meta: &Meta<'_>, options: &DeleteOptions) -> Result<(), Status> {
-    let wanted = [
+    let expected = [
         ("UID", options.uid.as_deref(), meta.uid()),
         ("ResourceVersion", options.resource_version.as_deref(), meta.resource_version()),
     ];
-    for (what, wanted, have) in wanted {
-        if let Some(wanted) = wanted.filter(|wanted| *wanted != have) {
-            let cause = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {have}");
+    for (what, expected, have) in expected {
+        if let Some(expected) = expected.filter(|expected| *expected != have) {
+            let cause =
+                format!("Precondition failed: {what} in precondition: {expected}, {what} in object meta: {have}");
             return Err(Status::conflict(resource_name(kind), meta.name(), cause));
         }
     }
@@ -123,14 +124,14 @@ const fn not_negative(seconds: i64) -> i64 {
 }
 
 /// Shortens the grace period; a second delete can never extend it.
-fn shorten(object: &Value, have: i64, wanted: i64) -> Plan {
+fn shorten(object: &Value, have: i64, requested: i64) -> Plan {
     let mut object = object.clone();
     let end = Meta::of(&object).deletion_timestamp();
     if let (Some(mut meta), Some(end)) = (MetaMut::of(&mut object), end) {
-        meta.set_deletion(end.plus(Duration::from_seconds(wanted - have)), wanted);
+        meta.set_deletion(end.plus(Duration::from_seconds(requested - have)), requested);
     }
-    let held = Meta::of(&object).finalizers().next().is_some();
-    if held || wanted > 0 { Plan::Mark(object) } else { Plan::Remove(object) }
+    let is_blocked = Meta::of(&object).finalizers().next().is_some();
+    if is_blocked || requested > 0 { Plan::Mark(object) } else { Plan::Remove(object) }
 }
 
 fn mark(kind: &Kind, object: &mut Value, now: Time, seconds: i64) {
@@ -145,12 +146,12 @@ fn mark(kind: &Kind, object: &mut Value, now: Time, seconds: i64) {
 }
 
 /// Sets the finalizers that tell the garbage collector how to handle dependents.
-fn set_propagation(kind: &Kind, object: &mut Value, wanted: Option<Propagation>) {
+fn set_propagation(kind: &Kind, object: &mut Value, requested: Option<Propagation>) {
     let meta = Meta::of(object);
     let has = |name: &str| meta.finalizers().any(|finalizer| finalizer == name);
-    let chosen = match (wanted, kind.dependents) {
+    let chosen = match (requested, kind.dependents) {
         (_, Dependents::None) => Propagation::Background,
-        (Some(wanted), _) => wanted,
+        (Some(requested), _) => requested,
         (None, _) if has(FINALIZER_ORPHAN_DEPENDENTS) => Propagation::Orphan,
         (None, _) if has(FINALIZER_DELETE_DEPENDENTS) => Propagation::Foreground,
         (None, Dependents::Orphan) => Propagation::Orphan,
@@ -192,9 +193,9 @@ mod tests {
     fn an_object_is_removed_immediately_unless_finalizers_or_grace_period_keep_it() {
         let plain = r#"{"metadata": {"name": "a", "uid": "u"}}"#;
         check(plain, &DeleteOptions::default(), "remove");
-        let held = r#"{"metadata": {"name": "a", "finalizers": ["example.com/x"]}}"#;
+        let with_finalizer = r#"{"metadata": {"name": "a", "finalizers": ["example.com/x"]}}"#;
         let marked = r#"mark {"deletionGracePeriodSeconds":0,"deletionTimestamp":"2023-11-14T22:13:20Z","finalizers":["example.com/x"],"name":"a"}"#;
-        check(held, &DeleteOptions::default(), marked);
+        check(with_finalizer, &DeleteOptions::default(), marked);
         let foreground = DeleteOptions { propagation: Some(Propagation::Foreground), ..DeleteOptions::default() };
         let waits = r#"mark {"deletionGracePeriodSeconds":0,"deletionTimestamp":"2023-11-14T22:13:20Z","finalizers":["foregroundDeletion"],"name":"a","uid":"u"}"#;
         check(plain, &foreground, waits);

@@ -23,7 +23,7 @@ pub enum Leave {
 }
 
 /// Checks whether `pod` may be evicted, by the budgets of its namespace.
-pub fn judge(pod: &Value, budgets: &[Value], now: Time) -> Result<Leave, Status> {
+pub fn evaluate(pod: &Value, budgets: &[Value], now: Time) -> Result<Leave, Status> {
     if is_no_loss(pod) {
         return Ok(Leave::Free);
     }
@@ -73,23 +73,26 @@ fn guards(budget: &Value, pod: &Value) -> bool {
 
 /// Whether an unready pod may be evicted without using the budget (unhealthyPodEvictionPolicy).
 fn spares_unhealthy(budget: &Value) -> bool {
-    let (healthy, wanted) = (number(budget, "currentHealthy"), number(budget, "desiredHealthy"));
-    budget.str_at(&["spec", "unhealthyPodEvictionPolicy"]) == Some("AlwaysAllow") || (healthy >= wanted && wanted > 0)
+    let (healthy, desired) = (number(budget, "currentHealthy"), number(budget, "desiredHealthy"));
+    budget.str_at(&["spec", "unhealthyPodEvictionPolicy"]) == Some("AlwaysAllow") || (healthy >= desired && desired > 0)
 }
 
 /// Rejects the eviction if the budget allows no disruption.
 fn check(budget: &Value) -> Result<(), Status> {
-    const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+    const WOULD_VIOLATE_BUDGET: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
     let name = Meta::of(budget).name();
-    let refuse = |seconds: u32, message: String| {
-        let mut status = Status::too_many_requests(REFUSED, seconds);
+    let too_many_requests = |seconds: u32, message: String| {
+        let mut status = Status::too_many_requests(WOULD_VIOLATE_BUDGET, seconds);
         let cause = Cause { reason: "DisruptionBudget".to_owned(), message, field: String::new() };
         status.details.get_or_insert_default().causes.push(cause);
         Err(status)
     };
-    let forbid = |why: &str| Err(Status::forbidden(GroupName::new("policy", "poddisruptionbudget"), name, why));
+    let forbid = |detail: &str| Err(Status::forbidden(GroupName::new("policy", "poddisruptionbudget"), name, detail));
     if number(budget, "observedGeneration") < Meta::of(budget).generation() {
-        return refuse(RETRY_SECONDS, format!("The disruption budget {name} is still being processed by the server."));
+        return too_many_requests(
+            RETRY_SECONDS,
+            format!("The disruption budget {name} is still being processed by the server."),
+        );
     }
     let allowed = number(budget, "disruptionsAllowed");
     if allowed < 0 {
@@ -105,15 +108,15 @@ fn check(budget: &Value) -> Result<(), Status> {
     let failed = condition::find(budget, "DisruptionAllowed").filter(|condition| {
         condition.str_at(&["status"]) == Some("False") && condition.str_at(&["reason"]) == Some("SyncFailed")
     });
-    let (wanted, healthy) = (number(budget, "desiredHealthy"), number(budget, "currentHealthy"));
-    refuse(
+    let (desired, healthy) = (number(budget, "desiredHealthy"), number(budget, "currentHealthy"));
+    too_many_requests(
         0,
         match failed {
             Some(condition) => format!(
                 "The disruption budget {name} does not allow evicting pods currently because it failed sync: {}",
                 condition.str_at(&["message"]).unwrap_or_default()
             ),
-            None => format!("The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"),
+            None => format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"),
         },
     )
 }
@@ -168,18 +171,18 @@ mod tests {
         })
     }
 
-    fn budget(app: &str, allowed: i64, healthy: i64, wanted: i64) -> Value {
+    fn budget(app: &str, allowed: i64, healthy: i64, desired: i64) -> Value {
         value!({
             "metadata": {"name": "b", "generation": 1},
             "spec": {"selector": {"matchLabels": {"app": app}}},
             "status": {
-                "observedGeneration": 1, "disruptionsAllowed": allowed, "currentHealthy": healthy, "desiredHealthy": wanted
+                "observedGeneration": 1, "disruptionsAllowed": allowed, "currentHealthy": healthy, "desiredHealthy": desired
             },
         })
     }
 
     fn check(pod: &Value, budgets: &[Value], expect: &str) {
-        let found = match judge(pod, budgets, NOW) {
+        let found = match evaluate(pod, budgets, NOW) {
             Ok(Leave::Free) => "free".to_owned(),
             Ok(Leave::Spend(budget)) => format!("spend, {} left", number(&budget, "disruptionsAllowed")),
             Err(status) => {
@@ -250,7 +253,7 @@ mod tests {
 
     #[test]
     fn an_eviction_decrements_disruptions_allowed_and_updates_the_condition() {
-        let Ok(Leave::Spend(spent)) = judge(&pod("Running", "True"), &[budget("web", 1, 2, 1)], NOW) else {
+        let Ok(Leave::Spend(spent)) = evaluate(&pod("Running", "True"), &[budget("web", 1, 2, 1)], NOW) else {
             panic!("the budget has one left");
         };
         assert_eq!(spent["status"]["disruptedPods"], value!({"p": "2023-11-14T22:13:20Z"}));

@@ -70,20 +70,20 @@ pub const FORMS_WITHOUT_TABLE: &[Form] = &[Form::Whole, Form::Metadata, Form::Me
 
 /// Selects the clause of the `Accept` header with the highest weight that one of `forms` can satisfy.
 pub fn negotiate(accept: &str, pretty: bool, forms: &[Form]) -> Result<ResponseFormat, NegotiationError> {
-    let mut wanted: Vec<(u32, &str)> = accept.split(',').map(|clause| (weight(clause), clause.trim())).collect();
+    let mut clauses: Vec<(u32, &str)> = accept.split(',').map(|clause| (weight(clause), clause.trim())).collect();
     // The sort is stable: clauses of equal weight keep their order.
-    wanted.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
-    let mut refused = NegotiationError::Encoding;
-    for (_, clause) in wanted {
+    clauses.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
+    let mut rejection = NegotiationError::Encoding;
+    for (_, clause) in clauses {
         let Some(encoding) = encoding(clause) else { continue };
         match form(clause).filter(|form| forms.contains(form)) {
             Some(form) => {
                 return Ok(ResponseFormat { encoding, form, pretty: pretty || parameter(clause, "pretty") == "1" });
             }
-            None => refused = NegotiationError::Form,
+            None => rejection = NegotiationError::Form,
         }
     }
-    Err(refused)
+    Err(rejection)
 }
 
 /// Whether JSON is indented: according to the `pretty` parameter, otherwise for curl, Wget and browsers.

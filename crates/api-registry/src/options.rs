@@ -93,7 +93,7 @@ impl WriteOptions {
             }
             _ => {}
         }
-        judge(kind.options(), &errors)?;
+        check_errors(kind.options(), &errors)?;
         let force = force.unwrap_or_default();
         Ok(Self { dry_run, field_manager: manager.to_owned(), field_validation, force })
     }
@@ -146,7 +146,7 @@ impl ListOptions {
         if options.send_initial_events.is_some() {
             errors.push(Error::forbidden(&Path::of("sendInitialEvents"), "sendInitialEvents is forbidden for list"));
         }
-        judge("ListOptions", &errors)?;
+        check_errors("ListOptions", &errors)?;
         Ok(options)
     }
 
@@ -169,7 +169,7 @@ impl ListOptions {
             let detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
             errors.push(Error::forbidden(&path, detail));
         }
-        judge("ListOptions", &errors)?;
+        check_errors("ListOptions", &errors)?;
         Ok(options)
     }
 
@@ -231,7 +231,7 @@ impl DeleteOptions {
             }
         };
         let dry_run = dry_run(&dry, &mut errors);
-        judge("DeleteOptions", &errors)?;
+        check_errors("DeleteOptions", &errors)?;
         let precondition = |name: &str| body.and_then(|body| body.str_at(&["preconditions", name])).map(str::to_owned);
         Ok(Self {
             dry_run,
@@ -251,7 +251,7 @@ fn dry_run(values: &[&str], errors: &mut Errors) -> bool {
     !values.is_empty()
 }
 
-fn judge(kind: &str, errors: &[Error]) -> Result<(), Status> {
+fn check_errors(kind: &str, errors: &[Error]) -> Result<(), Status> {
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(GroupName::new("meta.k8s.io", kind), "", errors)) }
 }
 

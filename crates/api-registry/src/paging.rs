@@ -19,26 +19,31 @@ const VERSION: &str = "meta.k8s.io/v1";
 impl Continue {
     /// Parses a token.
     pub fn parse(token: &str) -> Result<Self, Status> {
-        let refuse = |why: String| Status::bad_request(format!("invalid continue token: {why}"));
+        let bad_token = |message: String| Status::bad_request(format!("invalid continue token: {message}"));
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(token).map_err(|error| {
-            refuse(format!("continue key is not valid: illegal base64 data at input byte {}", position(&error, token)))
+            bad_token(format!(
+                "continue key is not valid: illegal base64 data at input byte {}",
+                position(&error, token)
+            ))
         })?;
-        let value = json::parse(&bytes).map_err(|error| refuse(format!("continue key is not valid: {error}")))?;
+        let value = json::parse(&bytes).map_err(|error| bad_token(format!("continue key is not valid: {error}")))?;
         if value.str_at(&["v"]) != Some(VERSION) {
             let version = value.str_at(&["v"]).unwrap_or_default();
-            return Err(refuse(format!(
+            return Err(bad_token(format!(
                 "continue key is not valid: server does not recognize this encoded version \"{version}\""
             )));
         }
         let revision = value.get("rv").and_then(Value::as_int).unwrap_or_default();
         if revision == 0 {
-            return Err(refuse(
+            return Err(bad_token(
                 "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)".into(),
             ));
         }
         let start = value.str_at(&["start"]).unwrap_or_default().to_owned();
-        if start.is_empty() || start.split('/').any(|part| matches!(part, "." | "..")) {
-            return Err(refuse("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)".into()));
+        if start.is_empty() || start.split('/').any(|segment| matches!(segment, "." | "..")) {
+            return Err(bad_token(
+                "continue key is not valid: encoded start key empty (version meta.k8s.io/v1)".into(),
+            ));
         }
         Ok(Self { revision, start })
     }

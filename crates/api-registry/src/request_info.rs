@@ -146,7 +146,7 @@ impl Resource {
     }
 
     fn read(&mut self, parts: &[&str]) {
-        let text = |at: usize| parts.get(at).map(|part| (*part).to_owned()).unwrap_or_default();
+        let text = |at: usize| parts.get(at).map(|segment| (*segment).to_owned()).unwrap_or_default();
         self.plural = text(0);
         self.name = text(1);
         self.subresource = text(2);

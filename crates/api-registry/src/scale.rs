@@ -16,7 +16,7 @@ pub fn of(object: &Value, paths: &ReplicaPaths) -> Value {
         }
     }
     let mut spec = Object::new();
-    if let Some(replicas) = number(object, &paths.wanted).filter(|replicas| *replicas != 0) {
+    if let Some(replicas) = number(object, &paths.desired).filter(|replicas| *replicas != 0) {
         spec.insert("replicas", replicas);
     }
     let mut status = Object::new();
@@ -37,18 +37,18 @@ pub fn of(object: &Value, paths: &ReplicaPaths) -> Value {
 /// Returns the replicas path of each version, for managedFields.
 pub fn owned_paths(kind: &Kind) -> ReplicasPaths {
     ReplicasPaths::of_steps(kind.versions.iter().map(|version| {
-        let wanted = match kind.subresource(&version.name, "scale").map(|part| &part.does) {
-            Some(SubresourceAction::Scale(paths)) => Some(paths.wanted.as_slice()),
+        let desired = match kind.subresource(&version.name, "scale").map(|subresource| &subresource.does) {
+            Some(SubresourceAction::Scale(paths)) => Some(paths.desired.as_slice()),
             _ => None,
         };
-        (kind.gvk(&version.name).api_version().to_string(), wanted)
+        (kind.gvk(&version.name).api_version().to_string(), desired)
     }))
 }
 
 /// Writes the replica count of a `Scale` into its object.
 pub fn write(object: &mut Value, scale: &Value, paths: &ReplicaPaths) {
     let replicas = scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or_default();
-    let Some((last, way)) = paths.wanted.split_last() else { return };
+    let Some((last, way)) = paths.desired.split_last() else { return };
     let mut at = object;
     for step in way {
         let Value::Object(fields) = at else { return };

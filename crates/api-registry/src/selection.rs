@@ -13,7 +13,7 @@ pub struct Selection {
     labels: labels::Selector,
     fields: fields::Selector,
     is_everything: bool,
-    asks_content: bool,
+    selects_content: bool,
 }
 
 impl Selection {
@@ -30,8 +30,8 @@ impl Selection {
             }
         }
         let is_everything = options.label_selector.is_empty() && fields.requirements().is_empty();
-        let asks_content = fields.requirements().iter().any(|one| !is_of_metadata(&one.field));
-        Ok(Self { labels, fields, is_everything, asks_content })
+        let selects_content = fields.requirements().iter().any(|one| !is_of_metadata(&one.field));
+        Ok(Self { labels, fields, is_everything, selects_content })
     }
 
     /// Whether all objects are selected, so that none need be inspected.
@@ -40,12 +40,12 @@ impl Selection {
     }
 
     /// Whether a field other than name and namespace is selected by.
-    pub const fn asks_content(&self) -> bool {
-        self.asks_content
+    pub const fn selects_content(&self) -> bool {
+        self.selects_content
     }
 
     /// Whether labels are selected by.
-    pub const fn asks_labels(&self) -> bool {
+    pub const fn selects_labels(&self) -> bool {
         !self.labels.is_everything()
     }
 
@@ -99,8 +99,8 @@ fn is_selectable(kind: &Kind, version: &Version, field: &str) -> bool {
 /// Returns the error message for an unsupported field. Kinds with selectable fields have a different message than those
 /// without.
 fn unknown_field(kind: &Kind, version: &Version, field: &str) -> String {
-    if let Some(words) = kind.rules.refused_selector(&version.name, field) {
-        return words;
+    if let Some(message) = kind.rules.field_selector_error(&version.name, field) {
+        return message;
     }
     if kind.selectable.is_empty() {
         let field = go::quote(field);

@@ -9,7 +9,7 @@
 
 use api::catalogue;
 use api::kind::{Context, Kind, Persistence, Shape, Version};
-use apimachinery::conform::{forget_empty, zero};
+use apimachinery::conform::{drop_empty, zero};
 use apimachinery::field::BadValue;
 use apimachinery::meta::{self, Meta, MetaMut};
 use apimachinery::schema::Omit;
@@ -91,11 +91,11 @@ pub fn own(target: &Target<'_>, live: Option<&Value>, object: Value, now: Time) 
 pub fn create(
     kind: &Kind,
     object: &mut Value,
-    draw: &GeneratedIds,
+    ids: &GeneratedIds,
     context: &Context<'_>,
 ) -> Result<Vec<String>, Status> {
-    let suffix = if kind.ends_names { draw.suffix.as_str() } else { "" };
-    meta::prepare_create(object, &draw.uid, context.now, suffix);
+    let suffix = if kind.ends_names { ids.suffix.as_str() } else { "" };
+    meta::prepare_create(object, &ids.uid, context.now, suffix);
     kind.rules.prepare_create(object, context);
     show_status(object, context.version);
     let mut errors = Errors::new();
@@ -106,7 +106,7 @@ pub fn create(
     if kind.judges_metadata && errors.is_empty() {
         check_metadata(kind, object, &mut errors);
     }
-    judge(kind, object, &errors)?;
+    check_errors(kind, object, &errors)?;
     let warnings = kind.rules.warnings(object, None, context);
     kind.rules.canonicalize(object);
     Ok(warnings)
@@ -128,7 +128,7 @@ pub fn update(kind: &Kind, object: &mut Value, old: &Value, context: &Context<'_
     }
     kind.rules.validate_update(object, old, context, &mut errors);
     show_emptied(&mut errors, old);
-    judge(kind, object, &errors)?;
+    check_errors(kind, object, &errors)?;
     let warnings = kind.rules.warnings(object, Some(old), context);
     kind.rules.canonicalize(object);
     Ok(warnings)
@@ -136,17 +136,17 @@ pub fn update(kind: &Kind, object: &mut Value, old: &Value, context: &Context<'_
 
 /// Normalizes an object to the form in which it will be read: upstream stores most kinds as protobuf, which cannot
 /// distinguish an empty list or map from an absent one.
-pub fn settle(kind: &Kind, object: &mut Value) {
+pub fn normalize(kind: &Kind, object: &mut Value) {
     /// Groups that are stored as JSON, which can.
     const AS_JSON: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
-    let Persistence::Stored { version: GroupVersion { group, version }, .. } = &kind.keeping else { return };
+    let Persistence::Stored { version: GroupVersion { group, version }, .. } = &kind.persistence else { return };
     let is_built_in = kind.versions.iter().all(|version| matches!(version.shape, Shape::BuiltIn(_)));
     if !is_built_in || AS_JSON.contains(&group.as_str()) {
         return;
     }
     let stored = GroupVersionKind { group: group.clone(), version: version.clone(), kind: kind.kind.clone() };
     if let Some(schema) = catalogue::schema(&stored) {
-        forget_empty(object, schema);
+        drop_empty(object, schema);
     }
 }
 
@@ -162,8 +162,8 @@ fn check_metadata(kind: &Kind, object: &Value, errors: &mut Errors) {
     let path = metadata.field("finalizers");
     for (index, name) in Meta::of(object).finalizers().enumerate() {
         if !name.contains('/') && !STANDARD.contains(&name) {
-            let why = "name is neither a standard finalizer name nor is it fully qualified";
-            errors.push(field::Error::invalid(&path.index(index), name, why));
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(field::Error::invalid(&path.index(index), name, detail));
         }
     }
 }
@@ -230,6 +230,6 @@ pub fn modified(kind: &Kind, name: &str) -> Status {
     Status::conflict(resource_name(kind), name, cause)
 }
 
-fn judge(kind: &Kind, object: &Value, errors: &[field::Error]) -> Result<(), Status> {
+fn check_errors(kind: &Kind, object: &Value, errors: &[field::Error]) -> Result<(), Status> {
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(kind_name(kind), Meta::of(object).name(), errors)) }
 }

@@ -40,9 +40,9 @@ struct Request<'a> {
 
 #[test]
 fn writes_match_recorded_responses() {
-    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden"));
-    if !folder.is_dir() {
-        println!("skipped: {} is not there", folder.display());
+    let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden"));
+    if !dir.is_dir() {
+        println!("skipped: {} is not there", dir.display());
         return;
     }
     #[expect(clippy::disallowed_methods, reason = "who looks into one kind says which; the gate sets nothing")]
@@ -50,7 +50,7 @@ fn writes_match_recorded_responses() {
     let kinds = api::kinds::all();
     let mut scores: BTreeMap<String, Score> = BTreeMap::new();
     for file in ["invalid.jsonl", "strict.jsonl", "update.jsonl"] {
-        for line in std::fs::read_to_string(folder.join(file)).unwrap().lines() {
+        for line in std::fs::read_to_string(dir.join(file)).unwrap().lines() {
             // Each scenario was recorded in a separate namespace.
             let scenario = json::parse(line.replace("$NS", "ns0").as_bytes()).unwrap();
             let name = scenario["name"].as_str().unwrap().to_owned();
@@ -93,17 +93,17 @@ fn play(kinds: &[Arc<Kind>], scenario: &Value, name: &str, loud: bool, scores: &
         if expect.is_null() {
             continue;
         }
-        let answered = (sent["type"].as_str().is_none_or(|media| Media::of(media).is_some()))
+        let supported = (sent["type"].as_str().is_none_or(|media| Media::of(media).is_some()))
             .then(|| request(kinds, path, (method == "PUT").then_some(&last)))
             .flatten()
             .filter(|_| matches!(method, "POST" | "PUT"));
-        if let Some(request) = answered {
+        if let Some(request) = supported {
             let media = Media::of(sent["type"].as_str().unwrap_or_default()).unwrap();
-            let got = answer(&request, &body, media);
+            let got = serve(&request, &body, media);
             let kind = name.split('/').nth(1).unwrap_or_default().to_owned();
-            compare(&got, expect, &recorded, scores.entry(kind).or_default(), |why| {
+            compare(&got, expect, &recorded, scores.entry(kind).or_default(), |details| {
                 if loud {
-                    println!("--- {name} step {number}: {method} {path}\n    sent {}\n{why}", brief(&body));
+                    println!("--- {name} step {number}: {method} {path}\n    sent {}\n{details}", brief(&body));
                 }
             });
         }
@@ -191,7 +191,7 @@ fn request<'a>(kinds: &[Arc<Kind>], path: &str, old: Option<&'a Value>) -> Optio
     })
 }
 
-fn answer(request: &Request<'_>, bytes: &[u8], media: Media) -> Result<Value, Status> {
+fn serve(request: &Request<'_>, bytes: &[u8], media: Media) -> Result<Value, Status> {
     let kind = &*request.kind;
     let version = kind.version(&request.version).unwrap();
     let mode = request.query.get("fieldValidation").map_or("", String::as_str).parse::<FieldValidation>();
@@ -203,10 +203,10 @@ fn answer(request: &Request<'_>, bytes: &[u8], media: Media) -> Result<Value, St
     strategy::address(&target, &mut object)?;
     let requester = Requester { name: "admin".into(), groups: vec!["system:masters".into()], ..Requester::default() };
     let context = Context { version, subresource: "", now: NOW, requester: &requester };
-    let draw = GeneratedIds { uid: "00000000-0000-0000-0000-000000000001".into(), suffix: "abcde".into() };
+    let ids = GeneratedIds { uid: "00000000-0000-0000-0000-000000000001".into(), suffix: "abcde".into() };
     api_registry::conversion::to_stored(&mut object, kind, version);
     match request.old {
-        None => strategy::create(kind, &mut object, &draw, &context)?,
+        None => strategy::create(kind, &mut object, &ids, &context)?,
         Some(old) => {
             let mut old = old.clone();
             api_registry::conversion::to_stored(&mut old, kind, version);
@@ -214,12 +214,12 @@ fn answer(request: &Request<'_>, bytes: &[u8], media: Media) -> Result<Value, St
             strategy::update(kind, &mut object, &old, &context)?
         }
     };
-    strategy::settle(kind, &mut object);
+    strategy::normalize(kind, &mut object);
     api_registry::conversion::from_stored(&mut object, kind, version);
     Ok(object)
 }
 
-fn compare(got: &Result<Value, Status>, expect: &Value, recorded: &Value, score: &mut Score, why: impl Fn(String)) {
+fn compare(got: &Result<Value, Status>, expect: &Value, recorded: &Value, score: &mut Score, report: impl Fn(String)) {
     let code = expect["code"].as_int().unwrap();
     let message = recorded["message"].as_str().unwrap_or_default();
     // Not part of this path: options, conflicts with existing objects, admission, allocation.
@@ -233,18 +233,18 @@ fn compare(got: &Result<Value, Status>, expect: &Value, recorded: &Value, score:
         Err(status) => (i64::from(status.code), status.to_value()),
     };
     if got_code != code {
-        let said = if code < 300 { got_body["message"].clone() } else { recorded["message"].clone() };
-        return why(format!("    code {got_code}, recorded {code}: {said}"));
+        let status_message = if code < 300 { got_body["message"].clone() } else { recorded["message"].clone() };
+        return report(format!("    code {got_code}, recorded {code}: {status_message}"));
     }
     score.code += 1;
-    let wanted = if code < 300 { comparable(recorded) } else { recorded.clone() };
-    if wordless(&got_body) == wordless(&wanted) {
+    let expected = if code < 300 { comparable(recorded) } else { recorded.clone() };
+    if wordless(&got_body) == wordless(&expected) {
         score.shape += 1;
     }
-    if got_body == wanted {
+    if got_body == expected {
         score.same += 1;
     } else {
-        why(difference(&got_body, &wanted, ""));
+        report(difference(&got_body, &expected, ""));
     }
 }
 

@@ -253,8 +253,8 @@ mod tests {
     fn custom_resources_have_no_protobuf_form() {
         let widget = value!({"apiVersion": "example.com/v1", "kind": "Widget", "spec": {"size": 1}});
         assert_eq!(decode(&encode(from_ref(&widget), Encoding::Yaml).unwrap().bytes).unwrap(), from_ref(&widget));
-        let refused = encode(&[widget], Encoding::Protobuf).unwrap_err().to_string();
-        assert_eq!(refused, "example.com/v1, Kind=Widget has no protobuf form: it is not a built-in kind");
+        let error = encode(&[widget], Encoding::Protobuf).unwrap_err().to_string();
+        assert_eq!(error, "example.com/v1, Kind=Widget has no protobuf form: it is not a built-in kind");
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub fn read_leniently(catalogue: &Catalogue, bytes: &[u8]) -> Result<(GroupVersi
     let schema = catalogue.schema(&full).ok_or(Error::Kind { kind, version })?;
     let unknown = conform::conform(&mut object, schema)?;
     let slip = if repeated.is_empty() {
-        FieldValidation::Strict.judge(unknown.iter().map(field_validation::unknown).collect()).err().map(Error::Strict)
+        FieldValidation::Strict.check(unknown.iter().map(field_validation::unknown).collect()).err().map(Error::Strict)
     } else {
         Some(Error::Repeated(repeated))
     };

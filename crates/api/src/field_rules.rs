@@ -43,9 +43,9 @@ pub fn emptied(new: &At<'_>, old: &At<'_>) -> Value {
 }
 
 /// Like [`immutable`], with another representation of the value in the error.
-pub fn immutable_shown(new: &At<'_>, old: &At<'_>, shown: impl FnOnce() -> BadValue, errors: &mut Errors) {
+pub fn immutable_with_value(new: &At<'_>, old: &At<'_>, bad_value: impl FnOnce() -> BadValue, errors: &mut Errors) {
     if !same(new.value(), old.value()) {
-        errors.push(Error::invalid(new.path(), shown(), IMMUTABLE));
+        errors.push(Error::invalid(new.path(), bad_value(), IMMUTABLE));
     }
 }
 

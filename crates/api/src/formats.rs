@@ -133,11 +133,11 @@ pub fn domain_prefixed_path(at: &At<'_>, errors: &mut Errors) {
 
 /// Validates a port number or port name. An absent one is the number 0.
 pub fn port_or_name(at: &At<'_>, errors: &mut Errors) {
-    let (wrong, shown) = match at.value() {
+    let (wrong, bad_value) = match at.value() {
         Value::String(name) => (names::port_name(name), Value::from(name.as_str())),
         value => (names::port_number(value.as_int().unwrap_or_default()), Value::Int(at.int())),
     };
-    errors.extend(wrong.into_iter().map(|wrong| Error::invalid(at.path(), shown.clone(), wrong)));
+    errors.extend(wrong.into_iter().map(|wrong| Error::invalid(at.path(), bad_value.clone(), wrong)));
 }
 
 /// Returns the warning about a non-canonical address.

@@ -73,23 +73,23 @@ const SHARED: &[&str] =
     &["v1.LabelSelector", "v1.LabelSelectorRequirement", "v1.ObjectMeta", "v1.OwnerReference", "v1.Condition"];
 
 /// Formats a value on one line for an error.
-pub fn shown(value: &Value, schema: Schema<'_>) -> BadValue {
+pub fn bad_value(value: &Value, schema: Schema<'_>) -> BadValue {
     BadValue::Text(compact(value, schema))
 }
 
 /// Formats the value at `path` below the kind's root for an error; as JSON if the schema does not contain the path.
-pub fn shown_at(at: &At<'_>, root: Schema<'_>, path: &[&str]) -> BadValue {
+pub fn bad_value_at(at: &At<'_>, root: Schema<'_>, path: &[&str]) -> BadValue {
     match path.iter().try_fold(root, |schema, step| step_into(schema, step)) {
-        Some(schema) => shown(at.value(), schema),
+        Some(schema) => bad_value(at.value(), schema),
         None => BadValue::Value(at.value().clone()),
     }
 }
 
 /// Formats a field of a kind's stored v1 form, which differs from `old`, for an error.
-pub fn shown_stored(at: &At<'_>, old: &At<'_>, kind: (&'static str, &'static str), field: &str) -> BadValue {
+pub fn stored_bad_value(at: &At<'_>, old: &At<'_>, kind: (&'static str, &'static str), field: &str) -> BadValue {
     let gvk = GroupVersionKind::of(kind.0, "v1", kind.1);
     match catalogue::schema(&gvk).and_then(|schema| schema.child(field)) {
-        Some(schema) => shown(&restored(at.value(), old.value(), schema, &[]), schema),
+        Some(schema) => bad_value(&restored(at.value(), old.value(), schema, &[]), schema),
         None => BadValue::Value(at.value().clone()),
     }
 }
@@ -141,16 +141,16 @@ fn restore(new: &mut Value, old: &Value, schema: Schema<'_>) {
 }
 
 /// Like [`difference`], for the fields of a struct that Go inlines from the struct named `part`.
-pub fn difference_of_part(old: &Value, new: &Value, schema: Schema<'_>, part: &str) -> String {
+pub fn inlined_difference(old: &Value, new: &Value, schema: Schema<'_>, struct_name: &str) -> String {
     let print = |value: &Value| {
         let mut writer = Writer { out: String::new(), indent: Some(" ") };
         let Shape::Struct(ty) = schema.shape() else { return String::new() };
         let fields =
-            ty.fields.iter().enumerate().filter(|(_, field)| field.inlined.last().is_some_and(|at| at == part));
+            ty.fields.iter().enumerate().filter(|(_, field)| field.inlined.last().is_some_and(|at| at == struct_name));
         let mut fields: Vec<_> = fields.map(|(at, _)| at).collect();
         let numbers = numbered(ty);
         fields.sort_by_key(|at| numbers.iter().position(|number| number == at));
-        reorder(ty, &format!("v1.{part}"), &mut fields);
+        reorder(ty, &format!("v1.{struct_name}"), &mut fields);
         writer.fields(value, schema, ty, &fields, 0, false);
         writer.out
     };
@@ -203,13 +203,13 @@ impl Writer {
     }
 
     fn fields(&mut self, value: &Value, schema: Schema<'_>, ty: &Struct, order: &[usize], depth: usize, shared: bool) {
-        let shown: Vec<_> = order
+        let printed: Vec<_> = order
             .iter()
             .map(|at| &ty.fields[*at])
             .flat_map(|field| flattened(field, value, schema))
             .filter(|(field, value, tagged)| !((shared || *tagged) && value.is_null() && field.omit != Omit::Never))
             .collect();
-        self.bracketed('{', '}', &shown, depth, |writer, (field, value, tagged)| {
+        self.bracketed('{', '}', &printed, depth, |writer, (field, value, tagged)| {
             writer.key(if shared || *tagged { field.name.as_str().into() } else { go_name(&field.name) }.as_ref());
             if value.is_null() && field.pointer {
                 writer.out.push_str("null");
@@ -282,8 +282,8 @@ fn numbered(ty: &Struct) -> Vec<usize> {
 fn reorder(ty: &Struct, name: &str, fields: &mut [usize]) {
     if let Some((_, order)) = ORDER.iter().find(|(have, _)| *have == name) {
         fields.sort_by_key(|at| {
-            let place = order.iter().position(|field| ty.fields[*at].name == *field);
-            place.unwrap_or(order.len())
+            let position = order.iter().position(|field| ty.fields[*at].name == *field);
+            position.unwrap_or(order.len())
         });
     }
 }

@@ -39,7 +39,7 @@ pub struct Kind {
     pub scope: Scope,
     /// The versions, in order of preference.
     pub versions: Vec<Version>,
-    pub keeping: Persistence,
+    pub persistence: Persistence,
     pub verbs: &'static [Verb],
     /// The subresources, in all versions. Custom resources have [`Version::subresources`] instead.
     pub subresources: Vec<Subresource>,
@@ -89,7 +89,7 @@ pub struct Allocates {
     /// Allocates the values and returns the claims and releases.
     pub plan: PlanClaims,
     /// Returns everything that an object holds, to be released on deletion.
-    pub held: fn(&Value) -> Vec<Claim>,
+    pub allocated_claims: fn(&Value) -> Vec<Claim>,
 }
 
 /// Number of times a kind's update validation repeats the generic metadata checks. Each repetition reports the same
@@ -239,7 +239,7 @@ impl Kind {
             categories: Vec::new(),
             scope: Scope::Namespaced,
             versions: vec![Version::built_in(group, version, kind)],
-            keeping: Persistence::Stored { prefix: plural.into(), version: stored, expires: false },
+            persistence: Persistence::Stored { prefix: plural.into(), version: stored, expires: false },
             verbs: ALL_VERBS,
             subresources: Vec::new(),
             name_rule: name_is_dns_subdomain,
@@ -265,7 +265,7 @@ impl Kind {
     pub fn question(group: &str, version: &str, kind: &str, plural: &str, question: VirtualKind) -> Self {
         Self {
             scope: Scope::Cluster,
-            keeping: Persistence::Answered(question),
+            persistence: Persistence::Answered(question),
             verbs: &[Verb::Create],
             ..Self::stored(group, version, kind, plural)
         }

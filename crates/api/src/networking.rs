@@ -48,9 +48,9 @@ pub(crate) fn balancer_cell(object: &Value) -> Value {
 }
 
 /// Joins the first `shown` texts and appends the number of the others.
-pub(crate) fn shortened(texts: &[&str], shown: usize) -> String {
-    match texts.len().checked_sub(shown) {
-        Some(more @ 1..) => format!("{} + {more} more...", texts[..shown].join(",")),
+pub(crate) fn shortened(texts: &[&str], limit: usize) -> String {
+    match texts.len().checked_sub(limit) {
+        Some(more @ 1..) => format!("{} + {more} more...", texts[..limit].join(",")),
         _ => texts.join(","),
     }
 }

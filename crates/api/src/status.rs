@@ -34,10 +34,10 @@ pub fn non_negative(status: &At<'_>, fields: &[&str], errors: &mut Errors) {
 }
 
 /// Rejects a value of `part` that is greater than that of `whole`.
-pub fn at_most(status: &At<'_>, part: &str, whole: &str, called: &str, errors: &mut Errors) {
-    let part = status.get(part);
-    if part.int() > status.get(whole).int() {
-        errors.push(part.invalid(format!("cannot be greater than {called}")));
+pub fn at_most(status: &At<'_>, field: &str, whole: &str, called: &str, errors: &mut Errors) {
+    let field = status.get(field);
+    if field.int() > status.get(whole).int() {
+        errors.push(field.invalid(format!("cannot be greater than {called}")));
     }
 }
 

@@ -15,9 +15,9 @@ pub fn create(kind: &Kind, object: &Value) -> Vec<String> {
 }
 
 /// Prepares and validates a write to an object or a subresource, and returns the result with the errors.
-pub fn update(kind: &Kind, part: &str, object: &Value, old: &Value) -> (Value, Vec<String>) {
+pub fn update(kind: &Kind, subresource: &str, object: &Value, old: &Value) -> (Value, Vec<String>) {
     let requester = Requester::default();
-    let context = context(kind, part, &requester);
+    let context = context(kind, subresource, &requester);
     let (mut object, mut old) = (object.clone(), old.clone());
     for one in [&mut object, &mut old] {
         kind.rules.default(one, &kind.versions[0].name);
@@ -28,6 +28,6 @@ pub fn update(kind: &Kind, part: &str, object: &Value, old: &Value) -> (Value, V
     (object, errors.iter().map(ToString::to_string).collect())
 }
 
-fn context<'a>(kind: &'a Kind, part: &'a str, requester: &'a Requester) -> Context<'a> {
-    Context { version: &kind.versions[0], subresource: part, now: Time::from_unix(1_700_000_000, 0), requester }
+fn context<'a>(kind: &'a Kind, subresource: &'a str, requester: &'a Requester) -> Context<'a> {
+    Context { version: &kind.versions[0], subresource, now: Time::from_unix(1_700_000_000, 0), requester }
 }

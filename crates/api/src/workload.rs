@@ -32,7 +32,7 @@ pub fn validate_selected(spec: &At<'_>, shape: &Shape, errors: &mut Errors) {
             }
             pod_template_spec::validate(&template, errors);
         }
-        Err(_) => errors.push(Error::invalid(selector.path(), shown_selector(selector.value()), shape.unreadable)),
+        Err(_) => errors.push(Error::invalid(selector.path(), selector_bad_value(selector.value()), shape.unreadable)),
     }
 }
 
@@ -50,7 +50,7 @@ pub fn validate_selector(selector: &At<'_>, shape: &Shape, errors: &mut Errors) 
 pub fn not_empty(selector: &At<'_>, selects_for: &str, errors: &mut Errors) {
     if selector.get("matchLabels").len() + selector.get("matchExpressions").len() == 0 {
         let detail = format!("empty selector is invalid for {selects_for}");
-        errors.push(Error::invalid(selector.path(), shown_selector(selector.value()), detail));
+        errors.push(Error::invalid(selector.path(), selector_bad_value(selector.value()), detail));
     }
 }
 
@@ -77,20 +77,20 @@ pub fn runs_forever(template: &At<'_>, endless: &str, errors: &mut Errors) {
 }
 
 /// Formats a selector for an error message.
-pub fn shown_selector(selector: &Value) -> BadValue {
+pub fn selector_bad_value(selector: &Value) -> BadValue {
     let root = GroupVersionKind { group: "apps".into(), version: "v1".into(), kind: "Deployment".into() };
     let schema = catalogue::schema(&root).and_then(|root| root.child("spec")).and_then(|spec| spec.child("selector"));
     match schema {
-        Some(schema) if !selector.is_null() => go_form::shown(selector, schema),
+        Some(schema) if !selector.is_null() => go_form::bad_value(selector, schema),
         _ => BadValue::Value(Value::Null),
     }
 }
 
 /// Formats a part of an object for an error message, by the schema of a built-in kind.
-pub fn shown(at: &At<'_>, kind: (&str, &str, &str), path: &[&str]) -> BadValue {
+pub fn bad_value(at: &At<'_>, kind: (&str, &str, &str), path: &[&str]) -> BadValue {
     let kind = GroupVersionKind { group: kind.0.into(), version: kind.1.into(), kind: kind.2.into() };
     match catalogue::schema(&kind) {
-        Some(root) if at.is_present() => go_form::shown_at(at, root, path),
+        Some(root) if at.is_present() => go_form::bad_value_at(at, root, path),
         _ => BadValue::Value(at.value().clone()),
     }
 }
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn selectors_are_printed_in_go_field_order() {
         let selector = value!({"matchExpressions": [{"key": "a", "operator": "Exists"}], "matchLabels": {"b": "c"}});
-        let shown = shown_selector(&selector).to_string();
-        assert_eq!(shown, r#"{"matchLabels":{"b":"c"},"matchExpressions":[{"key":"a","operator":"Exists"}]}"#);
+        let text = selector_bad_value(&selector).to_string();
+        assert_eq!(text, r#"{"matchLabels":{"b":"c"},"matchExpressions":[{"key":"a","operator":"Exists"}]}"#);
     }
 }

@@ -15,18 +15,18 @@ use apimachinery::{GroupVersionKind, Value, json};
 
 #[test]
 fn apply_results_in_the_managers_that_upstream_records() {
-    let Some(tally) = replay(&["apply"], is_apply) else { return };
-    tally.report("applies");
-    assert!(tally.wrong.is_empty(), "{} of {} differ", tally.wrong.len(), tally.checked());
-    assert!(tally.same >= 280, "only {} applies were found", tally.same);
+    let Some(results) = replay(&["apply"], is_apply) else { return };
+    results.report("applies");
+    assert!(results.wrong.is_empty(), "{} of {} differ", results.wrong.len(), results.checked());
+    assert!(results.same >= 280, "only {} applies were found", results.same);
 }
 
 #[test]
 fn other_writes_result_in_the_managers_that_upstream_records() {
-    let Some(tally) = replay(&["apply", "lifecycle", "update"], |step| !is_apply(step)) else { return };
-    tally.report("other writes");
-    assert!(tally.wrong.is_empty(), "{} of {} differ", tally.wrong.len(), tally.checked());
-    assert!(tally.same >= 540, "only {} writes were found", tally.same);
+    let Some(results) = replay(&["apply", "lifecycle", "update"], |step| !is_apply(step)) else { return };
+    results.report("other writes");
+    assert!(results.wrong.is_empty(), "{} of {} differ", results.wrong.len(), results.checked());
+    assert!(results.same >= 540, "only {} writes were found", results.same);
 }
 
 #[test]
@@ -36,13 +36,13 @@ fn replicas_are_managed_through_scale_as_upstream_records() {
     let mut parent = Value::Null;
     let mut checked = 0;
     for step in scale["steps"].as_array().unwrap_or_default().iter().filter_map(|step| Step::of("scale", step)) {
-        if step.answer.str_at(&["kind"]) == Some("Deployment") {
+        if step.response.str_at(&["kind"]) == Some("Deployment") {
             if step.method == "GET" {
-                assert_eq!(owners_of(&parent), owners_of(step.answer));
+                assert_eq!(owners_of(&parent), owners_of(step.response));
                 checked += 1;
             }
-            parent = step.answer.clone();
-        } else if step.is_write() && step.answer.str_at(&["kind"]) == Some("Scale") {
+            parent = step.response.clone();
+        } else if step.is_write() && step.response.str_at(&["kind"]) == Some("Scale") {
             write_scale(&step, &mut parent);
         }
     }
@@ -55,7 +55,7 @@ fn write_scale(step: &Step<'_>, parent: &mut Value) {
     let schema = catalogue::schema(&kind).expect("every kind is in the catalogue");
     let paths = ReplicasPaths::spec_replicas("apps/v1");
     let owners = Owners::of(parent).expect("recorded owners can be read");
-    let mut live = step.answer.clone();
+    let mut live = step.response.clone();
     let metadata = live.get_mut("metadata").and_then(Value::as_object_mut).expect("objects have metadata");
     metadata.insert("managedFields", owners_of_scale(&owners, &paths).to_value());
     let spec = live.get_mut("spec").and_then(Value::as_object_mut).expect("scales have a spec");
@@ -77,7 +77,7 @@ fn write_scale(step: &Step<'_>, parent: &mut Value) {
     let written = if is_apply(step) {
         write.apply(Some(&live), step.body, true).map(|applied| applied.object)
     } else {
-        write.update(Some(&live), step.answer.clone())
+        write.update(Some(&live), step.response.clone())
     };
     let written = written.expect("the write was accepted");
     let scale = Owners::of(&written).expect("owners can be read");
@@ -125,7 +125,7 @@ struct Step<'a> {
     query: &'a str,
     body: &'a Value,
     code: i64,
-    answer: &'a Value,
+    response: &'a Value,
     content_type: &'a str,
 }
 
@@ -139,7 +139,7 @@ impl<'a> Step<'a> {
             query,
             body: &step["do"]["body"],
             code: step["expect"]["code"].as_int()?,
-            answer: &step["expect"]["body"],
+            response: &step["expect"]["body"],
             content_type: step["do"]["type"].as_str().unwrap_or_default(),
         })
     }
@@ -158,7 +158,7 @@ impl<'a> Step<'a> {
 
     /// Returns the path of the object, without subresource or query.
     fn object_path(&self) -> String {
-        match (self.method, self.answer.str_at(&["metadata", "name"])) {
+        match (self.method, self.response.str_at(&["metadata", "name"])) {
             ("POST", Some(name)) => format!("{}/{name}", self.path),
             _ => self.path.trim_end_matches("/status").to_owned(),
         }
@@ -170,14 +170,14 @@ fn is_apply(step: &Step<'_>) -> bool {
 }
 
 /// Replays recordings and checks the writes that `wanted` selects.
-fn replay(files: &[&str], wanted: fn(&Step<'_>) -> bool) -> Option<Tally> {
-    let mut tally = Tally::default();
+fn replay(files: &[&str], filter: fn(&Step<'_>) -> bool) -> Option<Tally> {
+    let mut results = Tally::default();
     for file in files {
         for scenario in recordings(file)? {
-            replay_one(&scenario, wanted, &mut tally);
+            replay_one(&scenario, filter, &mut results);
         }
     }
-    Some(tally)
+    Some(results)
 }
 
 fn recordings(file: &str) -> Option<Vec<Value>> {
@@ -192,30 +192,32 @@ fn recordings(file: &str) -> Option<Vec<Value>> {
     Some(json::parse_all(text.as_bytes()).expect("recordings are JSON"))
 }
 
-fn replay_one(scenario: &Value, wanted: fn(&Step<'_>) -> bool, tally: &mut Tally) {
+fn replay_one(scenario: &Value, filter: fn(&Step<'_>) -> bool, results: &mut Tally) {
     let name = scenario["name"].as_str().unwrap_or_default();
     let mut objects: BTreeMap<String, Value> = BTreeMap::new();
     for step in scenario["steps"].as_array().unwrap_or_default().iter().filter_map(|step| Step::of(name, step)) {
         let path = step.object_path();
-        if wanted(&step) && matches!(step.method, "POST" | "PUT" | "PATCH") {
-            check(&step, objects.get(&path), tally);
+        if filter(&step) && matches!(step.method, "POST" | "PUT" | "PATCH") {
+            check(&step, objects.get(&path), results);
         }
-        let gone = step.method == "DELETE" && step.answer.at(&["metadata", "deletionTimestamp"]).is_none();
-        if gone && step.code == 200 {
+        let deleted = step.method == "DELETE" && step.response.at(&["metadata", "deletionTimestamp"]).is_none();
+        if deleted && step.code == 200 {
             objects.remove(&path);
-        } else if (step.code == 200 || step.code == 201) && step.parameter("dryRun").is_none() && is_object(step.answer)
+        } else if (step.code == 200 || step.code == 201)
+            && step.parameter("dryRun").is_none()
+            && is_object(step.response)
         {
-            objects.insert(path, step.answer.clone());
+            objects.insert(path, step.response.clone());
         }
     }
 }
 
-fn is_object(answer: &Value) -> bool {
-    answer.str_at(&["metadata", "uid"]).is_some() && answer.str_at(&["kind"]).is_some()
+fn is_object(response: &Value) -> bool {
+    response.str_at(&["metadata", "uid"]).is_some() && response.str_at(&["kind"]).is_some()
 }
 
-fn check(step: &Step<'_>, live: Option<&Value>, tally: &mut Tally) {
-    let described = if is_apply(step) { step.body } else { step.answer };
+fn check(step: &Step<'_>, live: Option<&Value>, results: &mut Tally) {
+    let described = if is_apply(step) { step.body } else { step.response };
     let Ok(kind) = GroupVersionKind::of_object(described) else { return };
     let Some(schema) = catalogue::schema(&kind) else { return };
     let api_version = kind.api_version();
@@ -239,13 +241,13 @@ fn check(step: &Step<'_>, live: Option<&Value>, tally: &mut Tally) {
         now: NOW,
     };
     if is_apply(step) {
-        check_apply(step, &write, live, tally);
-    } else if step.is_write() && is_object(step.answer) {
-        check_update(step, &write, live, tally);
+        check_apply(step, &write, live, results);
+    } else if step.is_write() && is_object(step.response) {
+        check_update(step, &write, live, results);
     }
 }
 
-fn check_apply(step: &Step<'_>, write: &Write<'_>, live: Option<&Value>, tally: &mut Tally) {
+fn check_apply(step: &Step<'_>, write: &Write<'_>, live: Option<&Value>, results: &mut Tally) {
     if write.manager.is_empty() || step.code == 422 || step.code == 404 {
         return;
     }
@@ -253,21 +255,21 @@ fn check_apply(step: &Step<'_>, write: &Write<'_>, live: Option<&Value>, tally: 
     match (write.apply(live, step.body, force), step.is_write()) {
         (Ok(applied), true) => {
             let have = owners_of(&applied.object);
-            let mut want = owners_of(step.answer);
+            let mut want = owners_of(step.response);
             // The server's controllers write the status of some kinds between two requests.
             let before = live.map(owners_of).unwrap_or_default();
             want.retain(|who, _| !who.ends_with(" status") || before.contains_key(who) || have.contains_key(who));
-            tally.compare(step, &lines(&have), &lines(&want));
+            results.compare(step, &lines(&have), &lines(&want));
         }
         (Ok(applied), false) => {
-            tally.compare(step, &lines(&owners_of(&applied.object)), &recorded_refusal(step.answer));
+            results.compare(step, &lines(&owners_of(&applied.object)), &recorded_error(step.response));
         }
-        (Err(error), true) => tally.compare(step, &refusal(&error), &lines(&owners_of(step.answer))),
-        (Err(error), false) => tally.compare(step, &refusal(&error), &recorded_refusal(step.answer)),
+        (Err(error), true) => results.compare(step, &error_lines(&error), &lines(&owners_of(step.response))),
+        (Err(error), false) => results.compare(step, &error_lines(&error), &recorded_error(step.response)),
     }
 }
 
-fn refusal(error: &Error) -> Vec<String> {
+fn error_lines(error: &Error) -> Vec<String> {
     let causes: Vec<_> = match error {
         Error::Conflict(conflicts) => {
             conflicts.causes().map(|cause| format!("{} {}", cause.field, cause.message)).collect()
@@ -277,7 +279,7 @@ fn refusal(error: &Error) -> Vec<String> {
     std::iter::once(error.to_string()).chain(causes).collect()
 }
 
-fn recorded_refusal(status: &Value) -> Vec<String> {
+fn recorded_error(status: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let causes = status["details"]["causes"].as_array().unwrap_or_default().iter();
     let causes = causes.filter(|cause| cause["reason"].as_str() == Some("FieldManagerConflict"));
@@ -285,16 +287,16 @@ fn recorded_refusal(status: &Value) -> Vec<String> {
     std::iter::once(text(&status["message"])).chain(causes).collect()
 }
 
-fn check_update(step: &Step<'_>, write: &Write<'_>, live: Option<&Value>, tally: &mut Tally) {
-    let mut new = step.answer.clone();
+fn check_update(step: &Step<'_>, write: &Write<'_>, live: Option<&Value>, results: &mut Tally) {
+    let mut new = step.response.clone();
     if let Some(Value::Object(metadata)) = new.get_mut("metadata") {
         metadata.remove("managedFields");
     }
-    let want = owners_of(step.answer);
+    let want = owners_of(step.response);
     match write.update(live, new) {
-        Ok(object) if differs_by_what_the_server_set(step, write, &owners_of(&object), &want) => tally.within += 1,
-        Ok(object) => tally.compare(step, &lines(&owners_of(&object)), &lines(&want)),
-        Err(error) => tally.compare(step, &refusal(&error), &lines(&want)),
+        Ok(object) if differs_by_what_the_server_set(step, write, &owners_of(&object), &want) => results.within += 1,
+        Ok(object) => results.compare(step, &lines(&owners_of(&object)), &lines(&want)),
+        Err(error) => results.compare(step, &error_lines(&error), &lines(&want)),
     }
 }
 
@@ -312,7 +314,7 @@ fn differs_by_what_the_server_set(
         return false;
     }
     let requested = field_set(schema, step.body);
-    let present = field_set(schema, step.answer);
+    let present = field_set(schema, step.response);
     have.iter().zip(want).all(|((_, have), (_, want))| {
         let (set, cleared) = (have.difference(want), want.difference(have));
         let set_by_server = set.is_empty() || step.method == "POST" && set.intersection(&requested).is_empty();

@@ -90,8 +90,8 @@ impl Source<'_> {
     fn structure(&mut self, schema: Schema<'_>, shape: &Struct, depth: usize) -> Value {
         let mut object = Object::new();
         for field in &shape.fields {
-            let wanted = depth < DEPTH_MAX && !matches!(field.name.as_str(), "apiVersion" | "kind");
-            if wanted && self.next(3) == 1 {
+            let is_included = depth < DEPTH_MAX && !matches!(field.name.as_str(), "apiVersion" | "kind");
+            if is_included && self.next(3) == 1 {
                 object.insert(field.name.clone(), self.tree(schema.other(field.ty), depth + 1));
             }
         }
@@ -100,16 +100,16 @@ impl Source<'_> {
 }
 
 /// Whether `whole` contains everything in `part`, except for empty values.
-fn says(whole: &Value, part: &Value) -> bool {
+fn contains(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => {
-            part.iter().all(|(key, part)| says(whole.get(key).unwrap_or(&Value::Null), part))
+            part.iter().all(|(key, part)| contains(whole.get(key).unwrap_or(&Value::Null), part))
         }
         (Value::Array(whole), Value::Array(part)) => {
-            whole.len() == part.len() && whole.iter().zip(part).all(|(whole, part)| says(whole, part))
+            whole.len() == part.len() && whole.iter().zip(part).all(|(whole, part)| contains(whole, part))
         }
         (Value::Int(whole), Value::Float(part)) => *whole as f64 == *part,
-        (Value::Null, Value::Object(part)) => part.values().all(|part| says(&Value::Null, part)),
+        (Value::Null, Value::Object(part)) => part.values().all(|part| contains(&Value::Null, part)),
         (Value::Null, Value::Array(part)) => part.is_empty(),
         (Value::Null, Value::String(part)) => part.is_empty(),
         (Value::Null, Value::Int(0) | Value::Bool(false) | Value::Null) => true,
@@ -133,11 +133,11 @@ proptest! {
             protobuf::encode(object, schema, &mut out).map(|()| out)
         };
         let encoded = encode(&object).unwrap();
-        let settled = protobuf::decode(&encoded, schema).unwrap();
-        prop_assert!(says(&settled, &object), "{kind}\n{object}\n{settled}");
-        prop_assert_eq!(&protobuf::decode(&encode(&settled).unwrap(), schema).unwrap(), &settled);
-        prop_assert_eq!(&json::parse(&json::to_vec(&settled)).unwrap(), &settled);
-        prop_assert_eq!(&yaml::parse(&yaml::to_string(&settled)).unwrap(), &settled);
+        let decoded = protobuf::decode(&encoded, schema).unwrap();
+        prop_assert!(contains(&decoded, &object), "{kind}\n{object}\n{decoded}");
+        prop_assert_eq!(&protobuf::decode(&encode(&decoded).unwrap(), schema).unwrap(), &decoded);
+        prop_assert_eq!(&json::parse(&json::to_vec(&decoded)).unwrap(), &decoded);
+        prop_assert_eq!(&yaml::parse(&yaml::to_string(&decoded)).unwrap(), &decoded);
     }
 
     #[test]

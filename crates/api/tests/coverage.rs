@@ -12,11 +12,11 @@ use k8s_openapi::serde_json::Value as Json;
 #[test]
 fn every_kind_that_upstream_serves_is_in_the_catalogue() {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
-    let Ok(folder) = std::fs::read_dir(root.join("reference/discovery")) else {
+    let Ok(dir) = std::fs::read_dir(root.join("reference/discovery")) else {
         eprintln!("skipped: {} has no discovery documents", root.display());
         return;
     };
-    let documents = folder.map(|file| json::parse(&std::fs::read(file.unwrap().path()).unwrap()).unwrap());
+    let documents = dir.map(|file| json::parse(&std::fs::read(file.unwrap().path()).unwrap()).unwrap());
     let kinds: BTreeSet<GroupVersionKind> = documents.flat_map(|document| served(&document)).collect();
     assert!(kinds.len() > 100, "{kinds:?}");
     let missing: Vec<_> = kinds.iter().filter(|kind| api::catalogue::schema(kind).is_none()).collect();
@@ -55,58 +55,58 @@ struct SchemaComparison {
 impl SchemaComparison {
     fn kind<K: k8s_openapi::Resource + k8s_openapi::schemars::JsonSchema>(&mut self) {
         let kind = GroupVersionKind::of(K::GROUP, K::VERSION, K::KIND);
-        let theirs = self.generator.subschema_for::<K>().to_value();
+        let expected = self.generator.subschema_for::<K>().to_value();
         match api::catalogue::schema(&kind) {
-            Some(ours) => self.compare(&theirs, ours, K::KIND),
+            Some(actual) => self.compare(&expected, actual, K::KIND),
             None => self.findings.push(format!("{kind} is missing")),
         }
     }
 
     /// Compares recursively until the other schema has no more information.
-    fn compare(&mut self, theirs: &Json, ours: Schema<'static>, path: &str) {
-        let Some(name) = theirs["$ref"].as_str().or_else(|| theirs["allOf"][0]["$ref"].as_str()) else {
-            return self.compare_inside(theirs, ours, path);
+    fn compare(&mut self, expected: &Json, actual: Schema<'static>, path: &str) {
+        let Some(name) = expected["$ref"].as_str().or_else(|| expected["allOf"][0]["$ref"].as_str()) else {
+            return self.compare_definition(expected, actual, path);
         };
         let name = name.rsplit('/').next().unwrap_or_default().to_owned();
-        if self.seen.insert((name.clone(), ours.ty().name.to_string())) {
+        if self.seen.insert((name.clone(), actual.ty().name.to_string())) {
             let definition = self.generator.definitions()[&name].clone();
-            self.compare_inside(&definition, ours, path);
+            self.compare_definition(&definition, actual, path);
         }
     }
 
-    fn compare_inside(&mut self, theirs: &Json, ours: Schema<'static>, path: &str) {
-        if let Some(properties) = theirs["properties"].as_object() {
-            let Shape::Struct(Struct { fields, .. }) = ours.shape() else {
-                return self.findings.push(format!("{path}: {ours:?} is no struct"));
+    fn compare_definition(&mut self, expected: &Json, actual: Schema<'static>, path: &str) {
+        if let Some(properties) = expected["properties"].as_object() {
+            let Shape::Struct(Struct { fields, .. }) = actual.shape() else {
+                return self.findings.push(format!("{path}: {actual:?} is no struct"));
             };
             let here: BTreeSet<&str> = fields.iter().map(|field| field.name.as_str()).collect();
             let there: BTreeSet<&str> = properties.keys().map(String::as_str).collect();
             if here != there {
                 let differ: Vec<_> = here.symmetric_difference(&there).collect();
-                self.findings.push(format!("{path}: {ours:?} differs in {differ:?}"));
+                self.findings.push(format!("{path}: {actual:?} differs in {differ:?}"));
             }
             for (name, property) in properties {
-                if let Some((_, ty)) = ours.field(name) {
+                if let Some((_, ty)) = actual.field(name) {
                     self.compare(property, ty, &format!("{path}.{name}"));
                 }
             }
-        } else if theirs["items"].is_object() {
-            match ours.item() {
-                Some(item) => self.compare(&theirs["items"], item, path),
-                None => self.findings.push(format!("{path}: {ours:?} is no list")),
+        } else if expected["items"].is_object() {
+            match actual.item() {
+                Some(item) => self.compare(&expected["items"], item, path),
+                None => self.findings.push(format!("{path}: {actual:?} is no list")),
             }
-        } else if theirs["additionalProperties"].is_object() && theirs["type"] == "object" {
-            match ours.shape() {
-                Shape::Map(map) => self.compare(&theirs["additionalProperties"], ours.other(map.value), path),
-                _ => self.findings.push(format!("{path}: {ours:?} is no map")),
+        } else if expected["additionalProperties"].is_object() && expected["type"] == "object" {
+            match actual.shape() {
+                Shape::Map(map) => self.compare(&expected["additionalProperties"], actual.other(map.value), path),
+                _ => self.findings.push(format!("{path}: {actual:?} is no map")),
             }
         } else {
-            self.compare_scalar(theirs, ours, path);
+            self.compare_scalar(expected, actual, path);
         }
     }
 
-    fn compare_scalar(&mut self, theirs: &Json, ours: Schema<'static>, path: &str) {
-        let fits = match (theirs["type"].as_str(), theirs["format"].as_str(), ours.shape()) {
+    fn compare_scalar(&mut self, expected: &Json, actual: Schema<'static>, path: &str) {
+        let fits = match (expected["type"].as_str(), expected["format"].as_str(), actual.shape()) {
             (Some("boolean"), _, shape) => matches!(shape, Shape::Bool),
             (Some("integer"), Some("int32"), shape) => matches!(shape, Shape::Int32),
             (Some("integer"), _, shape) => matches!(shape, Shape::Int64),
@@ -118,7 +118,7 @@ impl SchemaComparison {
             _ => true,
         };
         if !fits {
-            self.findings.push(format!("{path}: {ours:?} is not {theirs}"));
+            self.findings.push(format!("{path}: {actual:?} is not {expected}"));
         }
     }
 }

@@ -7,9 +7,9 @@ use apimachinery::protobuf::{self, Envelope};
 use apimachinery::{GroupVersionKind, Schema, Value, json, yaml};
 
 /// Returns the directory of reference material, or prints a message if it is absent.
-fn shared(part: &str) -> Option<PathBuf> {
+fn shared(relative: &str) -> Option<PathBuf> {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
-    let path = root.join(part);
+    let path = root.join(relative);
     if !path.exists() {
         eprintln!("skipped: {} is not there", path.display());
         return None;
@@ -27,18 +27,18 @@ struct Fixture {
 }
 
 fn fixtures() -> Vec<Fixture> {
-    let Some(folder) = shared("reference/fixtures") else { return Vec::new() };
-    let mut names: Vec<String> = std::fs::read_dir(&folder)
+    let Some(dir) = shared("reference/fixtures") else { return Vec::new() };
+    let mut names: Vec<String> = std::fs::read_dir(&dir)
         .unwrap()
         .filter_map(|entry| Some(entry.unwrap().file_name().to_str()?.strip_suffix(".json")?.to_owned()))
         .collect();
     names.sort();
     assert!(names.len() > 100, "the folder holds all fixtures");
-    names.into_iter().map(|name| fixture(&folder, name)).collect()
+    names.into_iter().map(|name| fixture(&dir, name)).collect()
 }
 
-fn fixture(folder: &Path, name: String) -> Fixture {
-    let read = |kind: &str| std::fs::read(folder.join(format!("{name}.{kind}"))).unwrap();
+fn fixture(dir: &Path, name: String) -> Fixture {
+    let read = |kind: &str| std::fs::read(dir.join(format!("{name}.{kind}"))).unwrap();
     // group.version.Kind, where the group may contain dots and the core group is named core.
     let mut parts = name.rsplitn(3, '.');
     let (kind, version, group) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());

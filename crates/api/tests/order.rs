@@ -94,9 +94,13 @@ fn every_kind_is_serialized_in_go_field_order() {
 fn objects_start_with_kind_and_api_version() {
     for (kind, schema) in api::catalogue::kinds() {
         let Shape::Struct(shape) = schema.shape() else { panic!("{kind} is a struct") };
-        let place = |name: &str| shape.fields.iter().position(|field| field.name == name).map(|at| shape.order[at]);
-        if place("metadata").is_some() {
-            assert_eq!((place("kind"), place("apiVersion"), place("metadata")), (Some(0), Some(1), Some(2)), "{kind}");
+        let position = |name: &str| shape.fields.iter().position(|field| field.name == name).map(|at| shape.order[at]);
+        if position("metadata").is_some() {
+            assert_eq!(
+                (position("kind"), position("apiVersion"), position("metadata")),
+                (Some(0), Some(1), Some(2)),
+                "{kind}"
+            );
         }
     }
     let meta = api::catalogue::find("v1", "Pod").unwrap().field("metadata").unwrap().1;

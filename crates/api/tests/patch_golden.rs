@@ -17,20 +17,20 @@ const ALLOCATES: &str = "services/allocation";
 
 #[test]
 fn recorded_patches_have_the_recorded_results() {
-    let folder = shared();
-    let Ok(files) = std::fs::read_dir(folder.join("golden")) else {
-        println!("skipped: no recordings in {}", folder.display());
+    let dir = shared();
+    let Ok(files) = std::fs::read_dir(dir.join("golden")) else {
+        println!("skipped: no recordings in {}", dir.display());
         return;
     };
-    let mut tally = BTreeMap::new();
+    let mut counts = BTreeMap::new();
     let mut wrong = Vec::new();
     for file in files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|it| it == "jsonl")) {
         for line in std::fs::read_to_string(file).unwrap().lines() {
-            replay(&json::parse(line.as_bytes()).unwrap(), &mut tally, &mut wrong);
+            replay(&json::parse(line.as_bytes()).unwrap(), &mut counts, &mut wrong);
         }
     }
-    println!("{tally:#?}");
-    assert!(tally.keys().any(|verdict| verdict.ends_with(" same")), "nothing could be compared");
+    println!("{counts:#?}");
+    assert!(counts.keys().any(|verdict| verdict.ends_with(" same")), "nothing could be compared");
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
@@ -38,10 +38,10 @@ fn shared() -> PathBuf {
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into()
 }
 
-fn replay(scenario: &Value, tally: &mut BTreeMap<String, usize>, wrong: &mut Vec<String>) {
+fn replay(scenario: &Value, counts: &mut BTreeMap<String, usize>, wrong: &mut Vec<String>) {
     let mut live: BTreeMap<String, Value> = BTreeMap::new();
     for step in scenario["steps"].as_array().unwrap_or_default() {
-        let (request, answer) = (&step["do"], &step["expect"]);
+        let (request, response) = (&step["do"], &step["expect"]);
         let (path, query) = split(request["path"].as_str().unwrap_or_default());
         let object = path.strip_suffix("/status").unwrap_or(path);
         if request["method"].as_str() == Some("PATCH") {
@@ -49,18 +49,18 @@ fn replay(scenario: &Value, tally: &mut BTreeMap<String, usize>, wrong: &mut Vec
             if let (Ok(kind), Some(before)) = (kind, live.get(object))
                 && kind != PatchType::Apply
             {
-                let mut verdict = judge(kind, before, &request["body"], answer, path != object);
+                let mut verdict = evaluate(kind, before, &request["body"], response, path != object);
                 if scenario["name"].as_str() == Some(ALLOCATES) && matches!(verdict, Comparison::Differs(_)) {
                     verdict = Comparison::Undecided;
                 }
                 if let Comparison::Differs(how) = &verdict {
                     wrong.push(format!("{}: {request}: {how}", scenario["name"]));
                 }
-                *tally.entry(format!("{kind:?} {}", verdict.name())).or_default() += 1;
+                *counts.entry(format!("{kind:?} {}", verdict.name())).or_default() += 1;
             }
         }
-        let body = &answer["body"];
-        let stored = matches!(answer["code"], Value::Int(200 | 201)) && !query.contains("dryRun");
+        let body = &response["body"];
+        let stored = matches!(response["code"], Value::Int(200 | 201)) && !query.contains("dryRun");
         if let (true, Some(name)) = (stored, body.str_at(&["metadata", "name"])) {
             let key =
                 if request["method"].as_str() == Some("POST") { format!("{object}/{name}") } else { object.into() };
@@ -88,18 +88,18 @@ impl Comparison {
     }
 }
 
-fn judge(kind: PatchType, before: &Value, patch: &Value, answer: &Value, status: bool) -> Comparison {
+fn evaluate(kind: PatchType, before: &Value, patch: &Value, response: &Value, status: bool) -> Comparison {
     let Some(schema) = schema_of(before) else { return Comparison::Undecided };
     let body = match patch {
         Value::String(raw) => raw.as_bytes().to_vec(),
         patch => json::to_vec(patch),
     };
     let outcome = apply_patch(kind, before.clone(), &body, Some(schema));
-    let message = answer["body"]["message"].as_str().unwrap_or_default();
-    match (answer["code"].as_int(), outcome) {
+    let message = response["body"]["message"].as_str().unwrap_or_default();
+    match (response["code"].as_int(), outcome) {
         (Some(200), Ok(mut after)) => {
             prune(&mut after, schema);
-            compare(&after, &answer["body"], before, status)
+            compare(&after, &response["body"], before, status)
         }
         (Some(200), Err(error)) => Comparison::Differs(format!("refused: {error}")),
         (Some(400), Err(error)) if error.blame() == Blame::BadRequest => Comparison::Refused,
@@ -113,12 +113,12 @@ fn judge(kind: PatchType, before: &Value, patch: &Value, answer: &Value, status:
 }
 
 /// Compares the patched object with the recorded one, except for changes by the server.
-fn compare(ours: &Value, recorded: &Value, before: &Value, status: bool) -> Comparison {
+fn compare(actual: &Value, recorded: &Value, before: &Value, status: bool) -> Comparison {
     if recorded["kind"] != before["kind"] {
         return Comparison::Undecided;
     }
-    let (ours, recorded) = (tidy(ours, before, status), tidy(recorded, before, status));
-    if ours == recorded { Comparison::Same } else { Comparison::Differs(format!("{ours} instead of {recorded}")) }
+    let (actual, recorded) = (tidy(actual, before, status), tidy(recorded, before, status));
+    if actual == recorded { Comparison::Same } else { Comparison::Differs(format!("{actual} instead of {recorded}")) }
 }
 
 fn tidy(object: &Value, before: &Value, status: bool) -> Value {
@@ -127,11 +127,11 @@ fn tidy(object: &Value, before: &Value, status: bool) -> Value {
         metadata.retain(|key, value| !SERVERS.contains(&key) && !is_empty(value));
     }
     // A status write changes only the status, and other writes do not change it.
-    let kept = if status { "spec" } else { "status" };
+    let preserved_field = if status { "spec" } else { "status" };
     if let Some(object) = object.as_object_mut() {
-        match before.get(kept) {
-            Some(value) => object.insert(kept, value.clone()),
-            None => object.remove(kept),
+        match before.get(preserved_field) {
+            Some(value) => object.insert(preserved_field, value.clone()),
+            None => object.remove(preserved_field),
         };
         object.retain(|_, value| !is_empty(value));
     }

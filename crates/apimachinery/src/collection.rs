@@ -164,13 +164,13 @@ impl<T> Collection<T> {
         for (by, index) in self.index_by.iter().zip(&mut self.indexes) {
             let new_values = (by.values)(&entry.key, &entry.value);
             let old_values = old.as_ref().map_or_else(Vec::new, |old| (by.values)(&old.key, &old.value));
-            for gone in old_values.iter().filter(|value| !new_values.contains(value)) {
-                index.remove(|have| have.place(gone, &entry.key));
+            for stale_value in old_values.iter().filter(|value| !new_values.contains(value)) {
+                index.remove(|have| have.compare_to(stale_value, &entry.key));
             }
             for value in new_values {
                 // Most objects keep their index values.
-                let place = |have: &Pointer<T>| have.place(&value, &entry.key);
-                let stays = old_values.contains(&value) && index.update(place, |it| it.entry = Arc::clone(&entry));
+                let compare = |have: &Pointer<T>| have.compare_to(&value, &entry.key);
+                let stays = old_values.contains(&value) && index.update(compare, |it| it.entry = Arc::clone(&entry));
                 if !stays {
                     index.insert(Pointer { value: value.as_str().into(), entry: Arc::clone(&entry) });
                 }
@@ -183,8 +183,8 @@ impl<T> Collection<T> {
     pub fn remove(&mut self, key: &Key) -> Option<Arc<Entry<T>>> {
         let old = self.entries.remove(|have| have.0.key.cmp(key))?.0;
         for (by, index) in self.index_by.iter().zip(&mut self.indexes) {
-            for gone in (by.values)(&old.key, &old.value) {
-                index.remove(|have| have.place(&gone, key));
+            for stale_value in (by.values)(&old.key, &old.value) {
+                index.remove(|have| have.compare_to(&stale_value, key));
             }
         }
         Some(old)
@@ -192,7 +192,7 @@ impl<T> Collection<T> {
 }
 
 impl<T> Pointer<T> {
-    fn place(&self, value: &str, key: &Key) -> Ordering {
+    fn compare_to(&self, value: &str, key: &Key) -> Ordering {
         (*self.value).cmp(value).then_with(|| self.entry.key.cmp(key))
     }
 }
@@ -205,7 +205,7 @@ impl<T> SortedItem for SharedEntry<T> {
 
 impl<T> SortedItem for Pointer<T> {
     fn order(&self, other: &Self) -> Ordering {
-        self.place(&other.value, &other.entry.key)
+        self.compare_to(&other.value, &other.entry.key)
     }
 }
 
@@ -298,10 +298,10 @@ mod tests {
             for (all, model) in clones {
                 prop_assert_eq!(all.len(), model.len());
                 prop_assert!(all.iter().map(|entry| (&entry.key, entry.value)).eq(model.iter().map(|(k, v)| (k, *v))));
-                for wanted in ["red", "blue"] {
+                for selected in ["red", "blue"] {
                     let expect: Vec<String> =
-                        model.iter().filter(|(_, have)| have.contains(wanted)).map(|(key, _)| key.to_string()).collect();
-                    prop_assert_eq!(names(all.by("color", wanted)), expect);
+                        model.iter().filter(|(_, have)| have.contains(selected)).map(|(key, _)| key.to_string()).collect();
+                    prop_assert_eq!(names(all.by("color", selected)), expect);
                 }
             }
         }

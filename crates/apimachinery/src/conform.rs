@@ -13,7 +13,7 @@ mod zero;
 use crate::schema::{Either, Field, List, Map, Omit, Schema, Shape, Struct};
 use crate::{Object, Str, Value};
 
-pub use emptied::forget_empty;
+pub use emptied::drop_empty;
 pub use error::Error;
 use error::{Frame, FrameSegment};
 pub use zero::{is_zero, zero};
@@ -186,9 +186,9 @@ impl Pass {
                 return Ok(());
             }
         };
-        let mut inside = Pass { unknown: Vec::new(), wrong: None, quiet: true };
-        inside.value(value, ty, at)?;
-        inside.wrong.map_or(Ok(()), Err)
+        let mut nested = Pass { unknown: Vec::new(), wrong: None, quiet: true };
+        nested.value(value, ty, at)?;
+        nested.wrong.map_or(Ok(()), Err)
     }
 
     fn wrong(&mut self, error: Error) {

@@ -27,14 +27,19 @@ pub fn decode(object: &mut Value, schema: Schema<'_>) -> Result<Vec<String>, Err
         unknown.extend(conform(metadata, ty)?.into_iter().map(|path| format!("{METADATA}.{path}")));
     }
     unknown.append(&mut prune(object, schema));
-    inside(object, schema, &Path::ROOT, &mut unknown).map_err(Error::Embedded)?;
+    decode_embedded(object, schema, &Path::ROOT, &mut unknown).map_err(Error::Embedded)?;
     Ok(unknown)
 }
 
 const METADATA: &str = "metadata";
 
 /// Decodes the embedded resources below a value.
-fn inside(value: &mut Value, schema: Schema<'_>, path: &Path, unknown: &mut Vec<String>) -> Result<(), field::Error> {
+fn decode_embedded(
+    value: &mut Value,
+    schema: Schema<'_>,
+    path: &Path,
+    unknown: &mut Vec<String>,
+) -> Result<(), field::Error> {
     match (value, schema.shape()) {
         (Value::Object(object), Shape::Struct(_)) => object.iter_mut().try_for_each(|(key, value)| {
             schema.field(key).map_or(Ok(()), |(_, ty)| one(value, ty, &path.field(key), unknown))
@@ -56,7 +61,7 @@ fn one(value: &mut Value, schema: Schema<'_>, path: &Path, unknown: &mut Vec<Str
     if matches!(schema.shape(), Shape::Struct(shape) if shape.embedded) {
         embedded(value, schema, path, unknown)?;
     }
-    inside(value, schema, path, unknown)
+    decode_embedded(value, schema, path, unknown)
 }
 
 fn embedded(value: &mut Value, schema: Schema<'_>, path: &Path, unknown: &mut Vec<String>) -> Result<(), field::Error> {

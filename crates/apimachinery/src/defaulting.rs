@@ -57,8 +57,9 @@ impl Pass {
         if object.values().any(Value::is_null) {
             let printed = self.nulls == Nulls::Printed;
             object.retain(|key, value| {
-                let kept = |(field, ty): (&Field, Schema<'_>)| ty.ty().nullable || printed && field.default.is_none();
-                !value.is_null() || schema.field(key).is_none_or(kept)
+                let keeps_null =
+                    |(field, ty): (&Field, Schema<'_>)| ty.ty().nullable || printed && field.default.is_none();
+                !value.is_null() || schema.field(key).is_none_or(keeps_null)
             });
         }
         let entries = object.entries_mut();
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_fields_get_their_defaults_inside_defaults_too() {
+    fn absent_fields_get_their_defaults_even_within_defaults() {
         let spec = value!({"spec": {"type": "object", "default": {"b": "given"}, "properties": {
             "a": {"type": "integer", "default": 1},
             "b": {"type": "string", "default": "other"},

@@ -138,8 +138,8 @@ impl Error {
         impl fmt::Display for Body<'_> {
             fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let Error { reason, value, detail, .. } = self.0;
-                out.write_str(reason.words())?;
-                if reason.shows_value() && *value != BadValue::Omitted {
+                out.write_str(reason.message_prefix())?;
+                if reason.includes_value() && *value != BadValue::Omitted {
                     write!(out, ": {value}")?;
                 }
                 if detail.is_empty() { Ok(()) } else { write!(out, ": {detail}") }
@@ -210,7 +210,7 @@ impl Reason {
     }
 
     /// Returns the first words of the message.
-    pub const fn words(self) -> &'static str {
+    pub const fn message_prefix(self) -> &'static str {
         match self {
             Self::NotFound => "Not found",
             Self::Required => "Required value",
@@ -226,7 +226,7 @@ impl Reason {
         }
     }
 
-    const fn shows_value(self) -> bool {
+    const fn includes_value(self) -> bool {
         !matches!(self, Self::Required | Self::Forbidden | Self::TooLong | Self::TooShort | Self::Internal)
     }
 }

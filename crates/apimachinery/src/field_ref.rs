@@ -123,7 +123,7 @@ impl<'a> At<'a> {
 
     /// Returns an error: the value is malformed or out of bounds.
     pub fn invalid(&self, detail: impl Into<String>) -> Error {
-        Error::invalid(&self.path, self.shown(), detail)
+        Error::invalid(&self.path, self.bad_value(), detail)
     }
 
     /// Returns an error: the value is required.
@@ -138,20 +138,20 @@ impl<'a> At<'a> {
 
     /// Returns an error: the value is not unique.
     pub fn duplicate(&self) -> Error {
-        Error::duplicate(&self.path, self.shown())
+        Error::duplicate(&self.path, self.bad_value())
     }
 
     /// Returns an error: the object that the value refers to does not exist.
     pub fn not_found(&self) -> Error {
-        Error::not_found(&self.path, self.shown())
+        Error::not_found(&self.path, self.bad_value())
     }
 
     /// Returns an error: the value is not one of `supported`.
     pub fn not_supported(&self, supported: &[impl AsRef<str>]) -> Error {
-        Error::not_supported(&self.path, self.shown(), supported)
+        Error::not_supported(&self.path, self.bad_value(), supported)
     }
 
-    fn shown(&self) -> BadValue {
+    fn bad_value(&self) -> BadValue {
         BadValue::from(self.value)
     }
 }

@@ -29,7 +29,7 @@ pub struct StrictError {
 
 impl FieldValidation {
     /// Returns the warnings for the response, or the error in strict mode. The order of findings is kept.
-    pub fn judge(self, findings: Vec<String>) -> Result<Vec<String>, StrictError> {
+    pub fn check(self, findings: Vec<String>) -> Result<Vec<String>, StrictError> {
         match self {
             Self::Ignore => Ok(Vec::new()),
             Self::Strict if !findings.is_empty() => Err(StrictError { findings }),
@@ -84,11 +84,11 @@ mod tests {
     fn strict_rejects_warn_warns_and_ignore_is_silent() {
         let found = || vec![duplicate("metadata"), unknown("spec.bogus"), unknown("a\"b")];
         let findings = [r#"duplicate field "metadata""#, r#"unknown field "spec.bogus""#, r#"unknown field "a\"b""#];
-        assert_eq!(FieldValidation::Ignore.judge(found()), Ok(vec![]));
-        assert_eq!(FieldValidation::Warn.judge(found()).unwrap(), findings);
-        let error = FieldValidation::Strict.judge(found()).unwrap_err();
+        assert_eq!(FieldValidation::Ignore.check(found()), Ok(vec![]));
+        assert_eq!(FieldValidation::Warn.check(found()).unwrap(), findings);
+        let error = FieldValidation::Strict.check(found()).unwrap_err();
         assert_eq!(error.to_string(), format!("strict decoding error: {}", findings.join(", ")));
-        assert_eq!(FieldValidation::Strict.judge(vec![]), Ok(vec![]));
+        assert_eq!(FieldValidation::Strict.check(vec![]), Ok(vec![]));
     }
 
     #[test]

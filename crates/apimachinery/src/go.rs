@@ -112,9 +112,9 @@ pub const fn type_name(value: &Value) -> &'static str {
 /// assert_eq!(apimachinery::go::unquote(r"a\tb\x41\u00e9", '"').as_deref(), Some("a\tbA\u{e9}"));
 /// assert_eq!(apimachinery::go::unquote(r"\'", '"'), None);
 /// ```
-pub fn unquote(inside: &str, quote: char) -> Option<String> {
-    let mut out = Vec::with_capacity(inside.len());
-    let mut rest = inside.chars();
+pub fn unquote(content: &str, quote: char) -> Option<String> {
+    let mut out = Vec::with_capacity(content.len());
+    let mut rest = content.chars();
     while let Some(c) = rest.next() {
         if c == quote || c == '\n' {
             return None;

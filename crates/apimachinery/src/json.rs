@@ -24,11 +24,11 @@ use crate::{Object, Path, Value, go};
 pub enum Error {
     #[error("unexpected end of JSON input")]
     End,
-    #[error("invalid character {} {place}", quoted(*.char))]
+    #[error("invalid character {} {position}", quoted(*.char))]
     Character {
         char: char,
         /// The position in the grammar, as worded in Go's messages.
-        place: String,
+        position: String,
         /// The position in bytes.
         offset: usize,
     },
@@ -60,10 +60,10 @@ pub fn parse_strict(json: &[u8]) -> Result<(Value, Vec<String>), Error> {
 /// whose values are skipped, and duplicate keys. Each is reported once, at most a hundred in all.
 pub fn findings(json: &[u8], unknown: &[String]) -> Vec<String> {
     let text = text(json);
-    let mut findings = Findings { unknown, told: Vec::new() };
+    let mut findings = Findings { unknown, messages: Vec::new() };
     // Invalid JSON was rejected before this call.
     drop(Parser::new(&text).visit(&Path::ROOT, &mut findings));
-    findings.told
+    findings.messages
 }
 
 /// Parses any number of consecutive values.
@@ -182,27 +182,27 @@ impl fmt::Display for Value {
 
 struct Findings<'u> {
     unknown: &'u [String],
-    told: Vec<String>,
+    messages: Vec<String>,
 }
 
 impl Findings<'_> {
     /// The limit of upstream's decoder.
     const MAX: usize = 100;
 
-    fn tell(&mut self, finding: String) {
-        if self.told.len() < Self::MAX && !self.told.contains(&finding) {
-            self.told.push(finding);
+    fn add(&mut self, finding: String) {
+        if self.messages.len() < Self::MAX && !self.messages.contains(&finding) {
+            self.messages.push(finding);
         }
     }
 }
 
 impl Visitor for Findings<'_> {
     fn enters(&mut self, path: &Path<'_>, again: bool) -> bool {
-        let shown = path.to_string();
-        let known = !self.unknown.contains(&shown);
+        let path_text = path.to_string();
+        let known = !self.unknown.contains(&path_text);
         match (known, again) {
-            (false, _) => self.tell(unknown(shown)),
-            (true, true) => self.tell(duplicate(shown)),
+            (false, _) => self.add(unknown(path_text)),
+            (true, true) => self.add(duplicate(path_text)),
             (true, false) => {}
         }
         known
@@ -215,8 +215,8 @@ fn quoted(char: char) -> String {
         '\'' => r"'\''".to_owned(),
         '"' => "'\"'".to_owned(),
         other => {
-            let shown = go::quote(other.encode_utf8(&mut [0; 4]));
-            format!("'{}'", &shown[1..shown.len() - 1])
+            let literal = go::quote(other.encode_utf8(&mut [0; 4]));
+            format!("'{}'", &literal[1..literal.len() - 1])
         }
     }
 }

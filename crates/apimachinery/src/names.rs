@@ -64,7 +64,7 @@ pub fn wildcard_dns1123_subdomain(value: &str) -> Vec<String> {
 
 /// Validates a DNS subdomain whose labels may contain and begin with `_`.
 pub fn dns1123_subdomain_with_underscore(value: &str) -> Vec<String> {
-    const PART: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
+    const COMPONENT: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
     let is_part = |part: &str| {
         let part = part.strip_prefix('_').unwrap_or(part);
         is_framed(part, |c| c.is_ascii_lowercase() || c.is_ascii_digit(), b"-_")
@@ -73,7 +73,7 @@ pub fn dns1123_subdomain_with_underscore(value: &str) -> Vec<String> {
     if !value.split('.').all(is_part) {
         wrong.push(mismatch(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character",
-            &format!(r"{PART}(\.{PART})*"),
+            &format!(r"{COMPONENT}(\.{COMPONENT})*"),
             &["example.com"],
         ));
     }

@@ -176,8 +176,8 @@ fn list_metadata(list: &Value) -> Object {
     let fields = ["resourceVersion", "continue", "remainingItemCount"];
     let is_list = list.get("items").is_some();
     let meta = Meta::of(list);
-    let kept = fields.iter().take(if is_list { 3 } else { 1 });
-    kept.filter_map(|field| meta.value(field).map(|value| (*field, value.clone()))).collect()
+    let retained = fields.iter().take(if is_list { 3 } else { 1 });
+    retained.filter_map(|field| meta.value(field).map(|value| (*field, value.clone()))).collect()
 }
 
 #[cfg(test)]

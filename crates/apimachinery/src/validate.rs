@@ -96,8 +96,8 @@ impl Checker<'_> {
     fn null(&mut self, node: Node<'_>, path: &Path) {
         if node.allows_null() {
             self.matches += 1;
-        } else if let Some(wanted) = names(node.json_types()) {
-            self.wrong_type(&wanted, "null", path);
+        } else if let Some(expected) = names(node.json_types()) {
+            self.wrong_type(&expected, "null", path);
         }
         if let Some(rules) = node.rules() {
             self.allowed(&Value::Null, rules, path);
@@ -105,12 +105,12 @@ impl Checker<'_> {
     }
 
     fn json_type(&mut self, value: &Value, node: Node<'_>, path: &Path) {
-        let wanted = node.json_types();
+        let expected = node.json_types();
         let found = JsonType::of(value).expect("null was dealt with before");
-        let fits = wanted.contains(&found)
+        let fits = expected.contains(&found)
             || match value {
-                Value::Float(float) => wanted.contains(&JsonType::Integer) && number::is_whole(*float),
-                Value::Int(_) => wanted.contains(&JsonType::Number),
+                Value::Float(float) => expected.contains(&JsonType::Integer) && number::is_whole(*float),
+                Value::Int(_) => expected.contains(&JsonType::Number),
                 _ => false,
             };
         if fits {
@@ -124,15 +124,15 @@ impl Checker<'_> {
             (Some(format), Value::Int(_)) => self.wrong_type(&format.name, "int64", path),
             (Some(format), Value::Float(_)) => self.wrong_type(&format.name, "float64", path),
             _ => {
-                if let Some(wanted) = names(wanted) {
-                    self.wrong_type(&wanted, found.name(), path);
+                if let Some(expected) = names(expected) {
+                    self.wrong_type(&expected, found.name(), path);
                 }
             }
         }
     }
 
-    fn wrong_type(&mut self, wanted: &str, found: &str, path: &Path) {
-        let detail = format!("{path} in body must be of type {wanted}: {}", go::quote(found));
+    fn wrong_type(&mut self, expected: &str, found: &str, path: &Path) {
+        let detail = format!("{path} in body must be of type {expected}: {}", go::quote(found));
         self.push(Error::type_invalid(path, found, detail));
     }
 
@@ -195,9 +195,9 @@ impl Checker<'_> {
         if rules.values.is_empty() || rules.values.iter().any(|one| number::same(one, value)) {
             return;
         }
-        let shown: Vec<_> =
+        let supported: Vec<_> =
             rules.values.iter().map(|one| one.as_str().map_or_else(|| go::json(one), str::to_owned)).collect();
-        self.push(Error::not_supported(path, value, &shown));
+        self.push(Error::not_supported(path, value, &supported));
     }
 
     fn object(&mut self, object: &Object, old: Option<&Value>, node: Node<'_>, path: &Path) {

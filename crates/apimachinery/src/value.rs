@@ -156,11 +156,11 @@ impl Object {
         if !entries.is_sorted_by(|a, b| a.0 < b.0) {
             entries.sort_by(|a, b| a.0.cmp(&b.0));
             // `dedup_by` passes the later entry first and drops it: swapping keeps its value.
-            entries.dedup_by(|later, kept| {
-                let same = later.0 == kept.0;
+            entries.dedup_by(|later, earlier| {
+                let same = later.0 == earlier.0;
                 if same {
-                    repeated(&kept.0);
-                    std::mem::swap(&mut later.1, &mut kept.1);
+                    repeated(&earlier.0);
+                    std::mem::swap(&mut later.1, &mut earlier.1);
                 }
                 same
             });

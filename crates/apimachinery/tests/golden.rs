@@ -12,7 +12,7 @@ const FILES: [&str; 5] = ["invalid.jsonl", "strict.jsonl", "update.jsonl", "life
 
 #[derive(Default)]
 struct Tally {
-    refused: usize,
+    rejected: usize,
     warned: usize,
     accepted: usize,
     different: Vec<String>,
@@ -20,31 +20,31 @@ struct Tally {
 
 #[test]
 fn decoding_errors_and_warnings_match_upstream() {
-    let mut tally = Tally::default();
-    if !each_step(|name, step| compare(name, step, &mut tally)) {
+    let mut counts = Tally::default();
+    if !each_step(|name, step| compare(name, step, &mut counts)) {
         return;
     }
-    let Tally { refused, warned, accepted, different } = tally;
-    println!("{refused} refusals, {warned} warnings and {accepted} objects without either are as recorded");
+    let Tally { rejected, warned, accepted, different } = counts;
+    println!("{rejected} refusals, {warned} warnings and {accepted} objects without either are as recorded");
     assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
-    assert!(refused > 700 && warned > 80 && accepted > 1000, "the recordings were read");
+    assert!(rejected > 700 && warned > 80 && accepted > 1000, "the recordings were read");
 }
 
 #[test]
 fn crd_schema_errors_match_upstream() {
-    let (mut refused, mut accepted, mut different) = (0, 0, Vec::new());
+    let (mut rejected, mut accepted, mut different) = (0, 0, Vec::new());
     let read = each_step(|name, step| {
         let Some((found, recorded)) = schema_findings(step) else { return };
         match found == recorded {
             true if found.is_empty() => accepted += 1,
-            true => refused += 1,
+            true => rejected += 1,
             false => different.push(format!("{name}\n  found    {found:?}\n  recorded {recorded:?}")),
         }
     });
     if read {
-        println!("{refused} refused and {accepted} accepted schemas are as recorded");
+        println!("{rejected} refused and {accepted} accepted schemas are as recorded");
         assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
-        assert!(refused > 40 && accepted > 80, "the recordings were read");
+        assert!(rejected > 40 && accepted > 80, "the recordings were read");
     }
 }
 
@@ -74,13 +74,13 @@ fn upstream_output_conforms_unchanged() {
 
 /// Calls `visit` with each recorded step and its name; returns false if there are no recordings.
 fn each_step(mut visit: impl FnMut(&str, &Value)) -> bool {
-    let folder = shared().join("golden");
-    if !folder.is_dir() {
-        println!("skipped: {} is not there", folder.display());
+    let dir = shared().join("golden");
+    if !dir.is_dir() {
+        println!("skipped: {} is not there", dir.display());
         return false;
     }
     for file in FILES {
-        let text = std::fs::read_to_string(folder.join(file)).expect("a recording can be read");
+        let text = std::fs::read_to_string(dir.join(file)).expect("a recording can be read");
         for line in text.lines() {
             let scenario = json::parse(line.as_bytes()).expect("a recording is JSON");
             let name = scenario.str_at(&["name"]).unwrap_or_default();
@@ -122,7 +122,7 @@ fn shared() -> PathBuf {
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into()
 }
 
-fn compare(step_name: &str, step: &Value, tally: &mut Tally) {
+fn compare(step_name: &str, step: &Value, counts: &mut Tally) {
     let method = step.str_at(&["do", "method"]).unwrap_or_default();
     let query = step.str_at(&["do", "path"]).and_then(|path| path.split_once('?')).map_or("", |(_, query)| query);
     let mode = query.split('&').find_map(|pair| pair.strip_prefix("fieldValidation=")).unwrap_or_default();
@@ -143,7 +143,7 @@ fn compare(step_name: &str, step: &Value, tally: &mut Tally) {
     }
     let found = match conform(&mut object, schema) {
         Err(error) => Err(error.to_string()),
-        Ok(unknown) => mode.judge(json::findings(&bytes, &unknown)).map_err(|error| error.to_string()),
+        Ok(unknown) => mode.check(json::findings(&bytes, &unknown)).map_err(|error| error.to_string()),
     };
     let handled = format!(" in version {:?} cannot be handled as a ", kind.version);
     let expected = match message.split_once(&handled).and_then(|(_, rest)| rest.split_once(": ")) {
@@ -153,11 +153,11 @@ fn compare(step_name: &str, step: &Value, tally: &mut Tally) {
     };
     match (&found, &expected) {
         _ if found != expected => {
-            tally.different.push(format!("{step_name}\n  found    {found:?}\n  recorded {expected:?}"));
+            counts.different.push(format!("{step_name}\n  found    {found:?}\n  recorded {expected:?}"));
         }
-        (Err(_), _) => tally.refused += 1,
-        (Ok(warnings), _) if !warnings.is_empty() => tally.warned += 1,
-        (Ok(_), _) => tally.accepted += 1,
+        (Err(_), _) => counts.rejected += 1,
+        (Ok(warnings), _) if !warnings.is_empty() => counts.warned += 1,
+        (Ok(_), _) => counts.accepted += 1,
     }
 }
 

@@ -191,7 +191,9 @@ fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
     match rule.split_once('/') {
         None => rule == "*" || (rule == resource && subresource.is_empty()),
         Some((of, "*")) if of == resource => true,
-        Some((of, part)) => !subresource.is_empty() && part == subresource && (of == "*" || of == resource),
+        Some((of, rule_subresource)) => {
+            !subresource.is_empty() && rule_subresource == subresource && (of == "*" || of == resource)
+        }
     }
 }
 

@@ -48,7 +48,7 @@ pub struct User {
 /// connection's remote address.
 pub fn source_ips(forwarded_for: &str, real_ip: &str, connected: Option<IpAddr>) -> Vec<Str> {
     let parse = |text: &str| text.parse::<IpAddr>().ok();
-    let mut ips: Vec<IpAddr> = forwarded_for.split(',').filter_map(|part| parse(part.trim())).collect();
+    let mut ips: Vec<IpAddr> = forwarded_for.split(',').filter_map(|address| parse(address.trim())).collect();
     ips.extend(parse(real_ip).filter(|ip| !ips.contains(ip)));
     ips.extend(connected.filter(|ip| ips.last() != Some(ip)));
     ips.iter().map(|ip| Str::from(ip.to_canonical().to_string())).collect()

@@ -76,7 +76,7 @@ pub struct Trail {
 
 impl Trail {
     /// Starts the trail of a request. Returns `None` if the level is `None`.
-    pub fn begin(verdict: AuditDecision, received: &ReceivedRequest<'_>, length: Length) -> Option<Self> {
+    pub fn start(verdict: AuditDecision, received: &ReceivedRequest<'_>, length: Length) -> Option<Self> {
         if verdict.level == Level::None {
             return None;
         }
@@ -184,8 +184,8 @@ impl Trail {
     pub fn response_object(&mut self, object: &Value) {
         if object.str_at(&["kind"]) == Some("Status") && object.str_at(&["apiVersion"]) == Some("v1") {
             let fields = ["status", "message", "reason", "details", "code"];
-            let kept = fields.iter().filter_map(|field| Some((*field, object.get(field)?.clone())));
-            self.event.response_status = Some(Value::Object(kept.collect()));
+            let status_fields = fields.iter().filter_map(|field| Some((*field, object.get(field)?.clone())));
+            self.event.response_status = Some(Value::Object(status_fields.collect()));
         }
         if self.event.level >= Level::RequestResponse {
             self.event.response_object = Some(self.cleaned(object));

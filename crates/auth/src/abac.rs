@@ -40,8 +40,8 @@ impl Policies {
     /// Parses a policy file. Empty lines and lines that start with `#` are ignored.
     pub fn parse(file: &str) -> Result<Self, Error> {
         let lines = file.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
-        let said = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-        said.map(|(line, text)| Policy::parse(line, text)).collect::<Result<_, _>>().map(Self)
+        let policy_lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        policy_lines.map(|(line, text)| Policy::parse(line, text)).collect::<Result<_, _>>().map(Self)
     }
 }
 

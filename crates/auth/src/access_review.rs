@@ -103,7 +103,7 @@ pub fn validate(kind: Kind, review: &Value) -> Errors {
     }
     validate_metadata(kind, review, &mut errors);
     if kind == Kind::LocalSubject {
-        validate_place(review, resource, path, &mut errors);
+        validate_scope(review, resource, path, &mut errors);
     }
     errors
 }
@@ -121,12 +121,12 @@ fn validate_metadata(kind: Kind, review: &Value, errors: &mut Errors) {
     };
     if metadata.iter().any(|(key, value)| !allowed(key) && is_set(value)) {
         let detail = if kind == Kind::LocalSubject { "must be empty except for namespace" } else { "must be empty" };
-        let shown = BadValue::Value(Value::Object(metadata.clone()));
-        errors.push(field::Error::invalid(&Path::of("metadata"), shown, detail));
+        let bad_value = BadValue::Value(Value::Object(metadata.clone()));
+        errors.push(field::Error::invalid(&Path::of("metadata"), bad_value, detail));
     }
 }
 
-fn validate_place(review: &Value, resource: Option<&Value>, path: Option<&Value>, errors: &mut Errors) {
+fn validate_scope(review: &Value, resource: Option<&Value>, path: Option<&Value>, errors: &mut Errors) {
     let spec = Path::of("spec");
     if let Some(resource) = resource {
         let namespace = resource.str_at(&["namespace"]).unwrap_or_default();

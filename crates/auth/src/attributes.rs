@@ -53,7 +53,7 @@ impl Attributes<'_> {
 
     /// Returns the message of a denied request: `User "a" cannot list resource "pods" in API group "" in the namespace
     /// "b"`.
-    pub fn refusal(&self) -> String {
+    pub fn denial_message(&self) -> String {
         let (user, verb) = (&self.user.name, self.verb);
         let resource = match self.target {
             Target::Path(path) => return format!("User {user:?} cannot {verb} path {path:?}"),
@@ -63,16 +63,17 @@ impl Attributes<'_> {
             "" => resource.resource.to_owned(),
             subresource => format!("{}/{subresource}", resource.resource),
         };
-        let place = match resource.namespace {
+        let scope = match resource.namespace {
             "" => "at the cluster scope".to_owned(),
             namespace => format!("in the namespace {namespace:?}"),
         };
-        format!("User {user:?} cannot {verb} resource {what:?} in API group {:?} {place}", resource.group)
+        format!("User {user:?} cannot {verb} resource {what:?} in API group {:?} {scope}", resource.group)
     }
 
     /// Returns the Forbidden status with `reason`, which may be empty.
     pub fn forbidden(&self, reason: &str) -> Status {
-        let cause = if reason.is_empty() { self.refusal() } else { format!("{}: {reason}", self.refusal()) };
+        let cause =
+            if reason.is_empty() { self.denial_message() } else { format!("{}: {reason}", self.denial_message()) };
         match self.target {
             Target::Path(_) => Status::forbidden(GroupName::new("", ""), "", cause),
             Target::Resource(resource) => {
@@ -114,7 +115,7 @@ mod tests {
     fn denial_messages_equal_upstreams() {
         let user = User::authenticated("eve", []);
         let check = |verb, target, expect: &str| {
-            assert_eq!(Attributes { user: &user, verb, target }.refusal(), expect);
+            assert_eq!(Attributes { user: &user, verb, target }.denial_message(), expect);
         };
         let pods = Resource { resource: "pods", ..Resource::default() };
         check("get", Target::Path("/metrics"), r#"User "eve" cannot get path "/metrics""#);

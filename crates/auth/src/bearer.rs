@@ -24,17 +24,17 @@ pub enum Error {
 
 /// Returns the token of an `Authorization` header.
 pub fn from_header(authorization: &str) -> Option<&str> {
-    let mut words = authorization.trim().splitn(3, ' ');
-    let is_bearer = words.next()?.eq_ignore_ascii_case("bearer");
-    words.next().filter(|token| is_bearer && !token.is_empty())
+    let mut parts = authorization.trim().splitn(3, ' ');
+    let is_bearer = parts.next()?.eq_ignore_ascii_case("bearer");
+    parts.next().filter(|token| is_bearer && !token.is_empty())
 }
 
 /// Whether the header is ignored because of an extra space before the token.
 pub fn has_extra_space(authorization: &str) -> bool {
-    let mut words = authorization.trim().splitn(3, ' ');
-    words.next().is_some_and(|word| word.eq_ignore_ascii_case("bearer"))
-        && words.next() == Some("")
-        && words.next().is_some()
+    let mut parts = authorization.trim().splitn(3, ' ');
+    parts.next().is_some_and(|word| word.eq_ignore_ascii_case("bearer"))
+        && parts.next() == Some("")
+        && parts.next().is_some()
 }
 
 /// Returns the token among the WebSocket subprotocols, and the other subprotocols. `None` if there is no token.

@@ -67,12 +67,12 @@ impl<'a> Token<'a> {
     pub fn verifies(&self, content: &str, jws: &str) -> bool {
         let Some((header, signature)) = jws.split_once("..") else { return false };
         let decoded = URL_SAFE_NO_PAD.decode(header).ok().and_then(|header| json::parse(&header).ok());
-        let is_ours = decoded
+        let header_matches = decoded
             .is_some_and(|header| header.str_at(&["alg"]) == Some("HS256") && header.str_at(&["kid"]) == Some(self.id));
         let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.secret.as_bytes());
         let verified = |signature: Vec<u8>| hmac::verify(&key, signed.as_bytes(), &signature).is_ok();
-        is_ours && URL_SAFE_NO_PAD.decode(signature).is_ok_and(verified)
+        header_matches && URL_SAFE_NO_PAD.decode(signature).is_ok_and(verified)
     }
 
     /// Returns the token's user if the Secret confirms the token.

@@ -23,7 +23,7 @@ pub struct Cache<T> {
 }
 
 struct Entry<T> {
-    answer: T,
+    value: T,
     end: (Time, u64),
 }
 
@@ -47,13 +47,13 @@ impl<T> Cache<T> {
     /// Returns the unexpired result for the token and audiences.
     pub fn get(&self, token: &str, audiences: &[Str], now: Time) -> Option<&T> {
         let entry = self.entries.get(&self.key(token, audiences))?;
-        (now < entry.end.0).then_some(&entry.answer)
+        (now < entry.end.0).then_some(&entry.value)
     }
 
     /// Stores a result for `ttl`. Expired entries are evicted first, then those that expire next.
-    pub fn insert(&mut self, token: &str, audiences: &[Str], answer: T, now: Time, ttl: Duration) {
+    pub fn insert(&mut self, token: &str, audiences: &[Str], value: T, now: Time, ttl: Duration) {
         let key = self.key(token, audiences);
-        self.forget(&key);
+        self.remove(&key);
         while let Some((end, oldest)) = self.by_end.first_key_value().map(|(end, key)| (*end, *key)) {
             if end.0 > now && self.entries.len() < self.entries_max {
                 break;
@@ -67,7 +67,7 @@ impl<T> Cache<T> {
         self.made += 1;
         let end = (now.plus(ttl), self.made);
         self.by_end.insert(end, key);
-        self.entries.insert(key, Entry { answer, end });
+        self.entries.insert(key, Entry { value, end });
     }
 
     /// Returns the number of entries, including expired ones that were not evicted yet.
@@ -79,7 +79,7 @@ impl<T> Cache<T> {
         self.entries.is_empty()
     }
 
-    fn forget(&mut self, key: &[u8; 32]) {
+    fn remove(&mut self, key: &[u8; 32]) {
         if let Some(entry) = self.entries.remove(key) {
             self.by_end.remove(&entry.end);
         }

@@ -80,11 +80,13 @@ mod tests {
 
     #[test]
     fn the_first_opinion_decides_and_denial_reasons_are_joined() {
-        let check = |said: &[Decision], expect: Decision| {
-            let chain = Chain(said.iter().map(|said| Box::new(Says(said.clone())) as Box<dyn Authorizer>).collect());
+        let check = |decisions: &[Decision], expect: Decision| {
+            let chain = Chain(
+                decisions.iter().map(|decisions| Box::new(Says(decisions.clone())) as Box<dyn Authorizer>).collect(),
+            );
             let user = User::anonymous();
-            let asked = Attributes { user: &user, verb: "get", target: Target::Path("/") };
-            assert_eq!(chain.authorize(&asked), expect);
+            let attributes = Attributes { user: &user, verb: "get", target: Target::Path("/") };
+            assert_eq!(chain.authorize(&attributes), expect);
         };
         let (allow, deny) = (Decision::Allow("yes".into()), Decision::Deny("no".into()));
         let unsure = Decision::NoOpinion("unsure".into());

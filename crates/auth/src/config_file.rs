@@ -39,10 +39,10 @@ impl File {
     /// Parses a file of `kind` in one of the versions.
     pub fn parse(text: &str, kind: &str, versions: &[&str]) -> Result<Self, Error> {
         let (root, repeated) = yaml::parse_strict(text).map_err(Error::Syntax)?;
-        let said = |key: &str| root.str_at(&[key]).unwrap_or_default().to_owned();
-        let right_version = versions.iter().any(|version| said("apiVersion") == format!("{GROUP}/{version}"));
-        if said("kind") != kind || !right_version {
-            return Err(Error::Kind { kind: said("kind"), api_version: said("apiVersion") });
+        let root_text = |key: &str| root.str_at(&[key]).unwrap_or_default().to_owned();
+        let right_version = versions.iter().any(|version| root_text("apiVersion") == format!("{GROUP}/{version}"));
+        if root_text("kind") != kind || !right_version {
+            return Err(Error::Kind { kind: root_text("kind"), api_version: root_text("apiVersion") });
         }
         let problems = repeated.into_iter().map(|path| format!("key {path:?} already set in map")).collect();
         Ok(Self { root, problems })
@@ -176,8 +176,8 @@ mod tests {
     #[test]
     fn kind_and_version_of_a_file_are_checked() {
         let check = |text: &str, expect: &str| {
-            let said = File::parse(text, "K", &["v1"]).err().map(|error| error.to_string()).unwrap_or_default();
-            assert_eq!(said, expect);
+            let message = File::parse(text, "K", &["v1"]).err().map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(message, expect);
         };
         check("apiVersion: apiserver.config.k8s.io/v1\nkind: K", "");
         check("kind: K", "no kind \"K\" is registered for version \"\"");

@@ -33,8 +33,12 @@ mod tests {
     #[test]
     fn extra_keys_are_domain_prefixed_paths() {
         let check = |key: &str, expect: &str| {
-            let said: Vec<_> = validate(key, &Path::of("key")).iter().map(|error| error.body().to_string()).collect();
-            assert!(said.join("; ").starts_with(expect) && said.is_empty() == expect.is_empty(), "{key}: {said:?}");
+            let messages: Vec<_> =
+                validate(key, &Path::of("key")).iter().map(|error| error.body().to_string()).collect();
+            assert!(
+                messages.join("; ").starts_with(expect) && messages.is_empty() == expect.is_empty(),
+                "{key}: {messages:?}"
+            );
         };
         check("acme.io/foo", "");
         check("acme.io/a/b_c", "");

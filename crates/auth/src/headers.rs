@@ -14,9 +14,9 @@ pub fn pairs<'h>(headers: impl IntoIterator<Item = (&'h str, &'h [u8])>) -> Vec<
 /// as its sender, and a front proxy has more permissions than the user.
 pub fn check<'h>(
     headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
-    says_who: impl Fn(&str) -> bool,
+    is_identity_header: impl Fn(&str) -> bool,
 ) -> Result<(), Unreadable> {
-    let is_unreadable = |(name, value): &(&str, &[u8])| says_who(name) && std::str::from_utf8(value).is_err();
+    let is_unreadable = |(name, value): &(&str, &[u8])| is_identity_header(name) && std::str::from_utf8(value).is_err();
     match headers.into_iter().find(is_unreadable) {
         Some((name, _)) => Err(Unreadable(name.to_owned())),
         None => Ok(()),

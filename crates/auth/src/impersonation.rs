@@ -39,7 +39,7 @@ pub struct Trial {
     modes: Vec<Mode>,
     mode: usize,
     step: usize,
-    first_refusal: Option<Status>,
+    first_denial: Option<Status>,
 }
 
 /// One impersonation mode.
@@ -79,7 +79,7 @@ pub enum Next<'a> {
 ///
 /// # Errors
 /// The status for a request that has impersonation headers without a user.
-pub fn wanted(headers: &[(&str, &str)]) -> Result<Option<User>, Box<Status>> {
+pub fn target_user(headers: &[(&str, &str)]) -> Result<Option<User>, Box<Status>> {
     let is = |have: &str, name: &str| have.eq_ignore_ascii_case(name);
     let groups = headers.iter().filter(|(name, _)| is(name, GROUP)).map(|(_, value)| Str::from(*value)).collect();
     let mut extra: BTreeMap<Str, Vec<Str>> = BTreeMap::new();
@@ -108,49 +108,52 @@ pub fn owns(header: &str) -> bool {
 
 impl Trial {
     /// Starts the checks whether `attributes.user` may make the request as `wanted`.
-    pub fn new(wanted: &User, attributes: &Attributes<'_>, gate: Gate) -> Self {
-        Self { modes: modes::all(wanted, attributes, gate), mode: 0, step: 0, first_refusal: None }
+    pub fn new(target_user: &User, attributes: &Attributes<'_>, gate: Gate) -> Self {
+        Self { modes: modes::all(target_user, attributes, gate), mode: 0, step: 0, first_denial: None }
     }
 
     /// Returns the next step.
     pub fn needs(&mut self) -> Next<'_> {
         while let Some(Step { question, weight: Weight::Never(reason) }) = self.current() {
-            let refusal = question.attributes().forbidden(reason);
-            self.give_up(refusal);
+            let denial = question.attributes().forbidden(reason);
+            self.reject_mode(denial);
         }
         match (self.modes.get(self.mode), self.current()) {
             (_, Some(step)) => Next::Ask(step.question.attributes()),
             (Some(mode), None) => Next::Done(Ok(mode.outcome.clone())),
             (None, None) => {
-                let refusal = self.first_refusal.clone();
-                let refusal = refusal.unwrap_or_else(|| Status::internal_error("all impersonation modes failed"));
-                Next::Done(Err(Box::new(refusal)))
+                let denial = self.first_denial.clone();
+                let denial = denial.unwrap_or_else(|| Status::internal_error("all impersonation modes failed"));
+                Next::Done(Err(Box::new(denial)))
             }
         }
     }
 
     /// Records the decision for the attributes returned by [`Trial::needs`].
-    pub fn answer(&mut self, decision: &Decision) {
+    pub fn record_decision(&mut self, decision: &Decision) {
         let Some(Step { question, weight }) = self.current() else { return };
         match (weight, decision) {
             (Weight::Spares(count), Decision::Allow(_)) => self.step += 1 + count,
             (Weight::Spares(_), _) | (Weight::Must, Decision::Allow(_)) => self.step += 1,
             (Weight::Must | Weight::Never(_), Decision::Deny(reason) | Decision::NoOpinion(reason)) => {
-                let refusal = question.attributes().forbidden(reason);
-                self.give_up(refusal);
+                let denial = question.attributes().forbidden(reason);
+                self.reject_mode(denial);
             }
             (Weight::Never(_), Decision::Allow(_)) => {}
         }
     }
 
     /// Runs all checks with a synchronous authorizer.
-    pub fn run(mut self, mut ask: impl FnMut(&Attributes<'_>) -> Decision) -> Result<ImpersonatedUser, Box<Status>> {
+    pub fn run(
+        mut self,
+        mut authorize: impl FnMut(&Attributes<'_>) -> Decision,
+    ) -> Result<ImpersonatedUser, Box<Status>> {
         loop {
             let decision = match self.needs() {
                 Next::Done(outcome) => return outcome,
-                Next::Ask(attributes) => ask(&attributes),
+                Next::Ask(attributes) => authorize(&attributes),
             };
-            self.answer(&decision);
+            self.record_decision(&decision);
         }
     }
 
@@ -158,8 +161,8 @@ impl Trial {
         self.modes.get(self.mode)?.steps.get(self.step)
     }
 
-    fn give_up(&mut self, refusal: Status) {
-        self.first_refusal.get_or_insert(refusal);
+    fn reject_mode(&mut self, denial: Status) {
+        self.first_denial.get_or_insert(denial);
         (self.mode, self.step) = (self.mode + 1, 0);
     }
 }

@@ -109,8 +109,8 @@ pub fn claimed_issuer(text: &str) -> Option<Str> {
 pub fn sign(key: &PrivateKey, claims: &Value) -> Result<String, keys::Error> {
     let public = key.public();
     let header = value!({"alg": (public.algorithm().name()), "kid": (public.id())});
-    let part = |value: &Value| URL_SAFE_NO_PAD.encode(json::to_vec(value));
-    let signed = format!("{}.{}", part(&header), part(claims));
+    let encode_segment = |value: &Value| URL_SAFE_NO_PAD.encode(json::to_vec(value));
+    let signed = format!("{}.{}", encode_segment(&header), encode_segment(claims));
     let signature = URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes())?);
     Ok(format!("{signed}.{signature}"))
 }
@@ -141,8 +141,8 @@ impl Token<'_> {
     }
 }
 
-fn object(part: &str, name: &'static str) -> Result<Value, Error> {
-    let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| Error::Form)?;
+fn object(segment: &str, name: &'static str) -> Result<Value, Error> {
+    let bytes = URL_SAFE_NO_PAD.decode(segment).map_err(|_| Error::Form)?;
     json::parse(&bytes).ok().filter(|value| value.as_object().is_some()).ok_or(Error::Part(name))
 }
 
@@ -179,17 +179,20 @@ mod tests {
 
     #[test]
     fn invalid_tokens_are_rejected() {
-        let part = |json: &str| URL_SAFE_NO_PAD.encode(json);
+        let encode_segment = |json: &str| URL_SAFE_NO_PAD.encode(json);
         let check = |text: &str, expect: Error| assert_eq!(Token::parse(text).unwrap_err(), expect, "{text}");
         check("", Error::Form);
         check("a.b", Error::Form);
         check("a.b.c.d", Error::Form);
-        check(&format!("{}.{}.AA", part("1"), part("{}")), Error::Part("header"));
-        check(&format!("{}.{}.AA", part(r#"{"alg":"RS256"}"#), part("[]")), Error::Part("payload"));
-        check(&format!("{}.{}.AA", part(r#"{"alg":"RS256","crit":["x"]}"#), part("{}")), Error::Part("header"));
+        check(&format!("{}.{}.AA", encode_segment("1"), encode_segment("{}")), Error::Part("header"));
+        check(&format!("{}.{}.AA", encode_segment(r#"{"alg":"RS256"}"#), encode_segment("[]")), Error::Part("payload"));
+        check(
+            &format!("{}.{}.AA", encode_segment(r#"{"alg":"RS256","crit":["x"]}"#), encode_segment("{}")),
+            Error::Part("header"),
+        );
         for algorithm in ["none", "HS256", "EdDSA", ""] {
-            let header = part(&format!(r#"{{"alg":"{algorithm}"}}"#));
-            check(&format!("{header}.{}.", part("{}")), Error::Algorithm(algorithm.to_owned()));
+            let header = encode_segment(&format!(r#"{{"alg":"{algorithm}"}}"#));
+            check(&format!("{header}.{}.", encode_segment("{}")), Error::Algorithm(algorithm.to_owned()));
         }
     }
 

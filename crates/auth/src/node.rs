@@ -45,25 +45,25 @@ impl Node {
 
     fn decide(&self, node: &str, attributes: &Attributes<'_>) -> Result<Decision, String> {
         let Target::Resource(resource) = attributes.target else { return Ok(self.by_rules(attributes)) };
-        let asked = KubeletRequest { graph: &self.graph, node, verb: attributes.verb, resource };
+        let request = KubeletRequest { graph: &self.graph, node, verb: attributes.verb, resource };
         match (resource.group, resource.resource) {
-            ("", "secrets") => asked.read(Kind::Secret),
-            ("", "configmaps") => asked.read(Kind::ConfigMap),
-            ("", "persistentvolumeclaims") if resource.subresource == "status" => asked.write_status(Kind::Claim),
-            ("", "persistentvolumeclaims") => asked.get(Kind::Claim),
-            ("", "persistentvolumes") => asked.get(Kind::Volume),
-            ("resource.k8s.io", "resourceclaims") => asked.get(Kind::ResourceClaim),
-            ("storage.k8s.io", "volumeattachments") => asked.get(Kind::VolumeAttachment),
-            ("", "serviceaccounts") => asked.service_account(),
-            ("coordination.k8s.io", "leases") => asked.lease(),
-            ("storage.k8s.io", "csinodes") => asked.csi_node(),
-            ("resource.k8s.io", "resourceslices") => asked.resource_slice(),
+            ("", "secrets") => request.read(Kind::Secret),
+            ("", "configmaps") => request.read(Kind::ConfigMap),
+            ("", "persistentvolumeclaims") if resource.subresource == "status" => request.write_status(Kind::Claim),
+            ("", "persistentvolumeclaims") => request.get(Kind::Claim),
+            ("", "persistentvolumes") => request.get(Kind::Volume),
+            ("resource.k8s.io", "resourceclaims") => request.get(Kind::ResourceClaim),
+            ("storage.k8s.io", "volumeattachments") => request.get(Kind::VolumeAttachment),
+            ("", "serviceaccounts") => request.service_account(),
+            ("coordination.k8s.io", "leases") => request.lease(),
+            ("storage.k8s.io", "csinodes") => request.csi_node(),
+            ("resource.k8s.io", "resourceslices") => request.resource_slice(),
             // The role has no rule for this kind, because upstream's feature gate is off by default. The kind is only
             // readable if it is served.
-            ("certificates.k8s.io", "clustertrustbundles") => asked.look(),
-            ("certificates.k8s.io", "podcertificaterequests") => asked.pod_certificate_request(),
-            ("", "nodes") => asked.node(),
-            ("", "pods") => asked.pod(),
+            ("certificates.k8s.io", "clustertrustbundles") => request.read_trust_bundles(),
+            ("certificates.k8s.io", "podcertificaterequests") => request.pod_certificate_request(),
+            ("", "nodes") => request.node(),
+            ("", "pods") => request.pod(),
             _ => return Ok(self.by_rules(attributes)),
         }
         .map(|()| Decision::Allow(String::new()))
@@ -140,8 +140,8 @@ impl KubeletRequest<'_> {
     /// Allows access to the node's Lease. The name is unknown on create and is checked by admission.
     fn lease(&self) -> CheckResult {
         self.require(self.owns_by_name(), "can only get, create, update, patch, or delete a node lease")?;
-        let place = "can only access leases in the \"kube-node-lease\" system namespace";
-        self.require(self.resource.namespace == "kube-node-lease", place)?;
+        let reason = "can only access leases in the \"kube-node-lease\" system namespace";
+        self.require(self.resource.namespace == "kube-node-lease", reason)?;
         let own = self.verb == "create" || self.resource.name == self.node;
         self.require(own, "can only access node lease with the same name as the requesting node")
     }
@@ -166,7 +166,7 @@ impl KubeletRequest<'_> {
         }
     }
 
-    fn look(&self) -> CheckResult {
+    fn read_trust_bundles(&self) -> CheckResult {
         let only_looks = self.is_whole() && matches!(self.verb, "get" | "list" | "watch");
         if only_looks { Ok(()) } else { Err(String::new()) }
     }

@@ -87,12 +87,12 @@ pub enum Error {
     #[error("oidc: verify token: {0}")]
     Verify(Verify),
     /// A mapped claim is missing or not a string.
-    #[error("oidc: parse {part} {name:?}: {why}")]
+    #[error("oidc: parse {attribute} {name:?}: {cause}")]
     Claim {
         /// The user attribute, such as `groups claim`.
-        part: &'static str,
+        attribute: &'static str,
         name: Str,
-        why: String,
+        cause: String,
     },
     /// The `email_verified` claim is not a boolean.
     #[error("oidc: parse 'email_verified' claim: {0}")]
@@ -105,19 +105,19 @@ pub enum Error {
     #[error("oidc: parse claim {0}: {1}")]
     RequiredType(Str, String),
     /// A required claim has another value.
-    #[error("oidc: required claim {claim} value does not match. Got = {found}, want = {wanted}")]
+    #[error("oidc: required claim {claim} value does not match. Got = {found}, want = {expected}")]
     RequiredValue {
         claim: Str,
         /// The value in the token.
         found: Str,
-        wanted: Str,
+        expected: Str,
     },
     /// An expression failed, or has an unusable result.
-    #[error("oidc: error evaluating {what}: {why}")]
+    #[error("oidc: error evaluating {what}: {cause}")]
     Expression {
         /// The purpose of the expression.
         what: &'static str,
-        why: String,
+        cause: String,
     },
 }
 
@@ -140,10 +140,10 @@ pub enum Verify {
         at: Time,
     },
     /// The token has none of the accepted audiences.
-    #[error("oidc: expected audience in {} got {}", quoted(.wanted), quoted(.token))]
+    #[error("oidc: expected audience in {} got {}", quoted(.expected), quoted(.token))]
     Audience {
         /// The accepted audiences.
-        wanted: Vec<Str>,
+        expected: Vec<Str>,
         /// The `aud` claim.
         token: Vec<Str>,
     },
@@ -167,7 +167,7 @@ pub enum DiscoveryError {
 
 impl Anonymous {
     /// Whether anonymous requests may access `path`.
-    pub fn may_ask(&self, path: &str) -> bool {
+    pub fn allows_path(&self, path: &str) -> bool {
         self.enabled && (self.paths.is_empty() || self.paths.iter().any(|allowed| allowed == path))
     }
 }
@@ -215,9 +215,9 @@ impl Authenticator {
         }
         let audiences = token.audiences();
         if !audiences.iter().any(|audience| self.issuer.audiences.contains(audience)) {
-            let mut wanted = self.issuer.audiences.clone();
-            wanted.sort_unstable();
-            return Err(Verify::Audience { wanted, token: audiences });
+            let mut expected = self.issuer.audiences.clone();
+            expected.sort_unstable();
+            return Err(Verify::Audience { expected, token: audiences });
         }
         Ok(())
     }
@@ -270,13 +270,13 @@ pub fn keys_url(authenticator: &Authenticator, discovery: &[u8]) -> Result<Strin
     url.map(str::to_owned).ok_or(DiscoveryError::NoKeys)
 }
 
-fn check_required(claims: &Value, claim: &Str, wanted: &Str) -> Result<(), Error> {
+fn check_required(claims: &Value, claim: &Str, expected: &Str) -> Result<(), Error> {
     let found = claims.get(claim).ok_or_else(|| Error::RequiredMissing(claim.clone()))?;
-    let found = mapping::text(found).map_err(|why| Error::RequiredType(claim.clone(), why))?;
-    if found == wanted.as_str() {
+    let found = mapping::text(found).map_err(|cause| Error::RequiredType(claim.clone(), cause))?;
+    if found == expected.as_str() {
         return Ok(());
     }
-    Err(Error::RequiredValue { claim: claim.clone(), found: found.into(), wanted: wanted.clone() })
+    Err(Error::RequiredValue { claim: claim.clone(), found: found.into(), expected: expected.clone() })
 }
 
 fn check_rule(
@@ -287,13 +287,13 @@ fn check_rule(
     value: &Value,
 ) -> Result<(), Error> {
     let source = &rule.expression.source;
-    let why = match rule.expression.holds(host, variable, value) {
+    let cause = match rule.expression.holds(host, variable, value) {
         Ok(Some(true)) => return Ok(()),
         Ok(Some(false)) => format!("validation expression '{source}' failed: {}", rule.message),
         Ok(None) => "validation expression must return a boolean".to_owned(),
         Err(failure) => format!("expression '{source}' resulted in error: {failure}"),
     };
-    Err(Error::Expression { what, why })
+    Err(Error::Expression { what, cause })
 }
 
 /// Formats a list of strings as Go's `%q`.

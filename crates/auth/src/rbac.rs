@@ -100,16 +100,16 @@ impl Policy {
     fn grants<'a>(&'a self, user: &User, namespace: &'a str) -> impl Iterator<Item = Grant<'a>> {
         let subjects: Vec<Subject> = subjects_of(user).collect();
         let places = if namespace.is_empty() { vec![""] } else { vec!["", namespace] };
-        places.into_iter().flat_map(move |place| {
+        places.into_iter().flat_map(move |scope| {
             let found: Vec<_> = subjects
                 .iter()
-                .filter_map(|subject| self.by_subject.get_key_value(&(place.into(), subject.clone())))
+                .filter_map(|subject| self.by_subject.get_key_value(&(scope.into(), subject.clone())))
                 .collect();
             found.into_iter().flat_map(move |((_, subject), names)| {
                 names.iter().map(move |name| {
-                    let binding = self.bindings.get(&(place.into(), name.clone()));
+                    let binding = self.bindings.get(&(scope.into(), name.clone()));
                     let binding = binding.expect("the index by subject names only bindings there are");
-                    Grant { namespace: place, name, binding, subject }
+                    Grant { namespace: scope, name, binding, subject }
                 })
             })
         })

@@ -143,8 +143,8 @@ mod tests {
 
     #[test]
     fn other_common_names_are_not_trusted() {
-        let said = config().authenticate("eve", &[("X-Remote-User", "root")]).unwrap_err().to_string();
-        assert_eq!(said, "x509: subject with cn=eve is not in the allowed list");
+        let message = config().authenticate("eve", &[("X-Remote-User", "root")]).unwrap_err().to_string();
+        assert_eq!(message, "x509: subject with cn=eve is not in the allowed list");
         let any = Config { allowed_names: Vec::new(), ..config() };
         assert!(any.authenticate("whoever", &[("X-Remote-User", "root")]).unwrap().is_some());
         let empty = Config { group_headers: vec![" ".into()], ..config() };

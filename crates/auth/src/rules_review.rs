@@ -45,10 +45,10 @@ pub fn status(known: &UserRules<'_>) -> Value {
 }
 
 fn listed(rule: &Rule, parts: &[(&str, &Vec<Str>)]) -> Value {
-    let list = |words: &[Str]| Value::Array(words.iter().cloned().map(Value::String).collect());
+    let list = |values: &[Str]| Value::Array(values.iter().cloned().map(Value::String).collect());
     let mut out: Object = [("verbs", list(&rule.verbs))].into_iter().collect();
-    for (key, words) in parts.iter().filter(|(_, words)| !words.is_empty()) {
-        out.insert(*key, list(words));
+    for (key, values) in parts.iter().filter(|(_, values)| !values.is_empty()) {
+        out.insert(*key, list(values));
     }
     Value::Object(out)
 }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     fn rule(verbs: &[&str], groups: &[&str], resources: &[&str], paths: &[&str]) -> Rule {
-        let list = |words: &[&str]| words.iter().map(|word| Str::from(*word)).collect();
+        let list = |values: &[&str]| values.iter().map(|word| Str::from(*word)).collect();
         Rule {
             verbs: list(verbs),
             api_groups: list(groups),

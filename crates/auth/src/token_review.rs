@@ -44,22 +44,25 @@ pub fn read(review: &Value, own_audiences: &[Str]) -> Result<TokenReviewSpec, St
 }
 
 /// Returns the status of a review for a result.
-pub fn status(asked: &TokenReviewSpec, found: Result<Option<AuthenticationResponse>, String>) -> Result<Value, Status> {
+pub fn status(
+    request: &TokenReviewSpec,
+    found: Result<Option<AuthenticationResponse>, String>,
+) -> Result<Value, Status> {
     let mut status = Object::new();
     status.insert("user", Value::object());
     match found {
         Ok(None) => {}
-        Err(why) => drop(status.insert("error", why)),
-        Ok(Some(answer)) => {
-            let shared = asked.audiences.iter().any(|audience| answer.audiences.contains(audience));
+        Err(error) => drop(status.insert("error", error)),
+        Ok(Some(response)) => {
+            let shared = request.audiences.iter().any(|audience| response.audiences.contains(audience));
             // An authenticator that ignores audiences would make a token valid for every audience.
-            if !asked.audiences.is_empty() && !shared {
+            if !request.audiences.is_empty() && !shared {
                 return Err(Status::internal_error("error validating audiences"));
             }
             status.insert("authenticated", true);
-            status.insert("user", answer.user.to_user_info());
-            if !answer.audiences.is_empty() {
-                status.insert("audiences", Value::Array(answer.audiences.into_iter().map(Value::String).collect()));
+            status.insert("user", response.user.to_user_info());
+            if !response.audiences.is_empty() {
+                status.insert("audiences", Value::Array(response.audiences.into_iter().map(Value::String).collect()));
             }
         }
     }
@@ -77,14 +80,18 @@ pub fn request(api_version: &str, token: &str, audiences: &[Str]) -> Value {
 
 /// Parses a webhook's response. A webhook without audience support is taken to authenticate for the server's own
 /// audiences.
-pub fn answer(review: &Value, wanted: &[Str], own_audiences: &[Str]) -> Result<Option<AuthenticationResponse>, Error> {
+pub fn read_response(
+    review: &Value,
+    requested: &[Str],
+    own_audiences: &[Str],
+) -> Result<Option<AuthenticationResponse>, Error> {
     let is_review = review.str_at(&["kind"]) == Some("TokenReview");
     let status = review.get("status").filter(|_| is_review).ok_or(Error::Kind)?;
     let mut audiences = Vec::new();
-    if !wanted.is_empty() {
-        let told = texts(&status["audiences"]);
-        let told = if told.is_empty() { own_audiences } else { told.as_slice() };
-        audiences = wanted.iter().filter(|audience| told.contains(audience)).cloned().collect();
+    if !requested.is_empty() {
+        let status_audiences = texts(&status["audiences"]);
+        let status_audiences = if status_audiences.is_empty() { own_audiences } else { status_audiences.as_slice() };
+        audiences = requested.iter().filter(|audience| status_audiences.contains(audience)).cloned().collect();
         if audiences.is_empty() {
             return Ok(None);
         }
@@ -94,7 +101,7 @@ pub fn answer(review: &Value, wanted: &[Str], own_audiences: &[Str]) -> Result<O
     }
     match status.str_at(&["error"]).unwrap_or_default() {
         "" => Ok(None),
-        why => Err(Error::Refused(why.to_owned())),
+        error => Err(Error::Refused(error.to_owned())),
     }
 }
 
@@ -123,7 +130,7 @@ impl std::fmt::Debug for TokenReviewSpec {
 mod tests {
     use super::*;
 
-    fn asked(audiences: &[&str]) -> TokenReviewSpec {
+    fn review_request(audiences: &[&str]) -> TokenReviewSpec {
         let audiences: Vec<Value> = audiences.iter().map(|audience| Value::from(*audience)).collect();
         read(&value!({"spec": {"token": "t", "audiences": audiences}}), &["own".into()]).unwrap()
     }
@@ -135,31 +142,28 @@ mod tests {
 
     #[test]
     fn a_review_requires_a_token() {
-        let refused = read(&value!({"spec": {}}), &[]).unwrap_err();
-        assert_eq!(
-            (refused.code, refused.message.as_str()),
-            (400, "token is required for TokenReview in authentication")
-        );
-        assert_eq!(asked(&[]).audiences, ["own"]);
-        assert_eq!(asked(&["a"]).audiences, ["a"]);
+        let error = read(&value!({"spec": {}}), &[]).unwrap_err();
+        assert_eq!((error.code, error.message.as_str()), (400, "token is required for TokenReview in authentication"));
+        assert_eq!(review_request(&[]).audiences, ["own"]);
+        assert_eq!(review_request(&["a"]).audiences, ["a"]);
     }
 
     #[test]
     fn the_status_has_the_authenticated_user() {
         let user = value!({"username": "jane", "groups": ["system:authenticated"]});
         let expect = value!({"authenticated": true, "user": user, "audiences": ["a"]});
-        assert_eq!(status(&asked(&["a"]), Ok(Some(found(&["a"])))), Ok(expect));
-        assert_eq!(status(&asked(&[]), Ok(None)), Ok(value!({"user": {}})));
-        let refused = value!({"user": {}, "error": "invalid bearer token"});
-        assert_eq!(status(&asked(&[]), Err("invalid bearer token".into())), Ok(refused));
-        assert_eq!(status(&asked(&["a"]), Ok(Some(found(&["b"])))).unwrap_err().code, 500);
+        assert_eq!(status(&review_request(&["a"]), Ok(Some(found(&["a"])))), Ok(expect));
+        assert_eq!(status(&review_request(&[]), Ok(None)), Ok(value!({"user": {}})));
+        let expected = value!({"user": {}, "error": "invalid bearer token"});
+        assert_eq!(status(&review_request(&[]), Err("invalid bearer token".into())), Ok(expected));
+        assert_eq!(status(&review_request(&["a"]), Ok(Some(found(&["b"])))).unwrap_err().code, 500);
     }
 
     #[test]
     fn a_webhook_response_is_parsed() {
-        let check = |state: Value, wanted: &[Str], expect: Result<Option<AuthenticationResponse>, Error>| {
+        let check = |state: Value, requested: &[Str], expect: Result<Option<AuthenticationResponse>, Error>| {
             let review = value!({"kind": "TokenReview", "status": state});
-            assert_eq!(answer(&review, wanted, &["own".into()]), expect);
+            assert_eq!(read_response(&review, requested, &["own".into()]), expect);
         };
         let user = value!({"username": "jane", "groups": ["system:authenticated"]});
         let good = value!({"authenticated": true, "user": (user.clone()), "audiences": ["a", "b"]});
@@ -171,13 +175,13 @@ mod tests {
         check(silent, &["other".into()], Ok(None));
         check(value!({"error": "expired"}), &[], Err(Error::Refused("expired".into())));
         check(value!({}), &[], Ok(None));
-        assert_eq!(answer(&value!({"kind": "Status"}), &[], &[]), Err(Error::Kind));
+        assert_eq!(read_response(&value!({"kind": "Status"}), &[], &[]), Err(Error::Kind));
     }
 
     #[test]
     fn the_token_is_only_in_the_spec() {
         let sent = request("authentication.k8s.io/v1", "t", &["a".into()]);
         assert_eq!(sent["spec"], value!({"token": "t", "audiences": ["a"]}));
-        assert_eq!(format!("{:?}", asked(&["a"])), r#"Asked(["a"])"#);
+        assert_eq!(format!("{:?}", review_request(&["a"])), r#"Asked(["a"])"#);
     }
 }

@@ -119,9 +119,10 @@ mod tests {
         let user = User { uid: "u".into(), ..User::authenticated("a", ["g".into()]) }
             .with_extra("k", "1")
             .with_extra("k", "2");
-        let shown = value!({"username": "a", "uid": "u", "groups": ["g", AUTHENTICATED], "extra": {"k": ["1", "2"]}});
-        assert_eq!(user.to_user_info(), shown);
-        assert_eq!(User::from_user_info(&shown), user);
+        let user_info =
+            value!({"username": "a", "uid": "u", "groups": ["g", AUTHENTICATED], "extra": {"k": ["1", "2"]}});
+        assert_eq!(user.to_user_info(), user_info);
+        assert_eq!(User::from_user_info(&user_info), user);
         assert_eq!(User::default().to_user_info(), value!({}));
         assert_eq!(User::from_user_info(&value!({"groups": 1, "extra": {"k": null}, "uid": []})).groups, [""; 0]);
     }

@@ -143,13 +143,14 @@ mod tests {
     #[test]
     fn the_validity_period_is_checked() {
         let der = certificate(&[(DnType::CommonName, "eve")]);
-        let said = |time| Subject::read(&der, at(time)).err().map(|error| error.to_string()).unwrap_or_default();
-        assert_eq!(said("2026-01-01T00:00:00Z"), "");
-        assert_eq!(said("2027-01-01T00:00:00.5Z"), "");
+        let error_message =
+            |time| Subject::read(&der, at(time)).err().map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(error_message("2026-01-01T00:00:00Z"), "");
+        assert_eq!(error_message("2027-01-01T00:00:00.5Z"), "");
         let early = "x509: certificate has expired or is not yet valid: current time 2025-12-31T23:59:59Z is before 2026-01-01T00:00:00Z";
-        assert_eq!(said("2025-12-31T23:59:59Z"), early);
+        assert_eq!(error_message("2025-12-31T23:59:59Z"), early);
         let late = "x509: certificate has expired or is not yet valid: current time 2027-01-01T00:00:01Z is after 2027-01-01T00:00:00Z";
-        assert_eq!(said("2027-01-01T00:00:01Z"), late);
+        assert_eq!(error_message("2027-01-01T00:00:01Z"), late);
     }
 
     #[test]

@@ -45,12 +45,14 @@ fn recorded_decisions_are_reproduced() {
     let steps = scenario["steps"].as_array().expect("a scenario has steps");
     let mut checked = 0;
     for step in steps {
-        let (asked, expect) = (&step["do"], &step["expect"]);
-        match server.answer(asked) {
+        let (request, expect) = (&step["do"], &step["expect"]);
+        match server.respond(request) {
             // Responses that need a store are not compared.
-            None => assert!(expect["code"].as_int().is_some_and(|code| code < 300), "allowed here, not there: {asked}"),
-            Some(answer) => {
-                compare(&answer, &expect["body"], asked);
+            None => {
+                assert!(expect["code"].as_int().is_some_and(|code| code < 300), "allowed here, not there: {request}")
+            }
+            Some(response) => {
+                compare(&response, &expect["body"], request);
                 checked += 1;
             }
         }
@@ -59,15 +61,15 @@ fn recorded_decisions_are_reproduced() {
 }
 
 /// Asserts that every field of the response equals the recorded one. Missing fields need a store.
-fn compare(answer: &Value, recorded: &Value, asked: &Value) {
-    for (key, value) in answer.as_object().expect("an answer is an object").iter() {
+fn compare(response: &Value, recorded: &Value, request: &Value) {
+    for (key, value) in response.as_object().expect("an answer is an object").iter() {
         match (key, value) {
             ("metadata", Value::Object(metadata)) => {
                 for (key, value) in metadata.iter().filter(|(key, _)| !matches!(*key, "creationTimestamp" | "uid")) {
-                    assert_eq!(value, &recorded["metadata"][key], "{key} of {asked}");
+                    assert_eq!(value, &recorded["metadata"][key], "{key} of {request}");
                 }
             }
-            _ => assert_eq!(value, &recorded[key], "{key} of {asked}"),
+            _ => assert_eq!(value, &recorded[key], "{key} of {request}"),
         }
     }
 }
@@ -98,20 +100,20 @@ impl Server {
     }
 
     /// Returns the response, if it can be computed without a store.
-    fn answer(&mut self, asked: &Value) -> Option<Value> {
-        let headers: Vec<(&str, &str)> = asked["headers"]
+    fn respond(&mut self, recorded_request: &Value) -> Option<Value> {
+        let headers: Vec<(&str, &str)> = recorded_request["headers"]
             .as_object()
             .map(|headers| headers.iter().map(|(name, value)| (name, value.as_str().unwrap_or_default())).collect())
             .unwrap_or_default();
-        let request = Request::parse(asked["method"].as_str()?, asked["path"].as_str()?);
+        let request = Request::parse(recorded_request["method"].as_str()?, recorded_request["path"].as_str()?);
         let mut user = User::authenticated("admin", ["system:masters".into()]);
-        let wanted = match impersonation::wanted(&headers) {
-            Ok(wanted) => wanted,
+        let target_user = match impersonation::target_user(&headers) {
+            Ok(target_user) => target_user,
             Err(status) => return Some(status.to_value()),
         };
-        if let Some(wanted) = wanted {
+        if let Some(target_user) = target_user {
             let attributes = Attributes { user: &user, verb: request.verb, target: request.target };
-            let trial = Trial::new(&wanted, &attributes, Gate::Constrained);
+            let trial = Trial::new(&target_user, &attributes, Gate::Constrained);
             user = match trial.run(|attributes| self.authorize(attributes)) {
                 Ok(impersonated) => impersonated.user,
                 Err(status) => return Some(status.to_value()),
@@ -119,14 +121,14 @@ impl Server {
         }
         let attributes = Attributes { user: &user, verb: request.verb, target: request.target };
         match self.authorize(&attributes) {
-            Decision::Allow(_) => self.execute(&user, &request, &asked["body"]),
+            Decision::Allow(_) => self.execute(&user, &request, &recorded_request["body"]),
             Decision::Deny(reason) | Decision::NoOpinion(reason) => Some(attributes.forbidden(&reason).to_value()),
         }
     }
 
     fn execute(&mut self, user: &User, request: &Request<'_>, body: &Value) -> Option<Value> {
         let Target::Resource(resource) = request.target else { return None };
-        let answered = match (resource.resource, resource.subresource) {
+        let result = match (resource.resource, resource.subresource) {
             ("selfsubjectaccessreviews", _) => self.review(Kind::SelfSubject, body, user),
             ("subjectaccessreviews", _) => self.review(Kind::Subject, body, user),
             ("localsubjectaccessreviews", _) => {
@@ -142,7 +144,7 @@ impl Server {
                 return None;
             }
         };
-        Some(answered.unwrap_or_else(|status| status.to_value()))
+        Some(result.unwrap_or_else(|status| status.to_value()))
     }
 
     fn review(&self, kind: Kind, body: &Value, user: &User) -> Result<Value, Status> {
@@ -154,8 +156,8 @@ impl Server {
 
 /// Reviews the recorded token, which is unknown here.
 fn review_token(body: &Value) -> Result<Value, Status> {
-    let asked = token_review::read(body, &[ISSUER.into()])?;
-    let status = token_review::status(&asked, Err("invalid bearer token".to_owned()))?;
+    let request = token_review::read(body, &[ISSUER.into()])?;
+    let status = token_review::status(&request, Err("invalid bearer token".to_owned()))?;
     Ok(with(body, "status", status))
 }
 
@@ -193,13 +195,13 @@ impl<'a> Request<'a> {
             ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
             rest => ("", rest),
         };
-        let part = |at: usize| rest.get(at).copied().unwrap_or_default();
+        let segment = |at: usize| rest.get(at).copied().unwrap_or_default();
         let resource = Resource {
             group,
             version,
-            resource: part(0),
-            name: part(1),
-            subresource: part(2),
+            resource: segment(0),
+            name: segment(1),
+            subresource: segment(2),
             namespace,
             ..Resource::default()
         };

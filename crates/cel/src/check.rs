@@ -210,8 +210,8 @@ impl Checker<'_> {
                     Type::Optional(inner) => (*inner).clone(),
                     dynamic if dynamic.is_dyn() => dynamic,
                     other => {
-                        let wanted = Type::optional(other.clone());
-                        self.error(*item, format!("expected type '{wanted}' but found '{other}'"))
+                        let expected = Type::optional(other.clone());
+                        self.error(*item, format!("expected type '{expected}' but found '{other}'"))
                     }
                 };
             }
@@ -220,7 +220,7 @@ impl Checker<'_> {
                 Some(before) if self.unifier.assignable(&ty, &before) => self.unifier.more_general(&before, &ty),
                 Some(_) if self.env.strictness() == Strictness::Plain => Type::Dyn,
                 Some(before) => {
-                    let (before, ty) = (self.unifier.shown(&before), self.unifier.shown(&ty));
+                    let (before, ty) = (self.unifier.substitute(&before), self.unifier.substitute(&ty));
                     self.error(*item, format!("expected type '{before}' but found '{ty}'"))
                 }
             });
@@ -251,7 +251,7 @@ impl Checker<'_> {
         if &**name != "JSONPatch" {
             return;
         }
-        let wanted = match field.name.as_str() {
+        let expected = match field.name.as_str() {
             "op" | "path" | "from" => Type::String,
             "value" => Type::Dyn,
             other => {
@@ -260,10 +260,10 @@ impl Checker<'_> {
                 return;
             }
         };
-        if !self.unifier.assignable(&given, &wanted) {
-            let given = self.unifier.shown(&given);
+        if !self.unifier.assignable(&given, &expected) {
+            let given = self.unifier.substitute(&given);
             let message =
-                format!("expected type of field '{}' is '{wanted}' but provided type is '{given}'", field.name);
+                format!("expected type of field '{}' is '{expected}' but provided type is '{given}'", field.name);
             self.findings.push(Finding { offset: field.offset, message });
         }
     }
@@ -314,10 +314,10 @@ impl Checker<'_> {
         }
     }
 
-    fn expect(&mut self, id: ExprId, found: &Type, wanted: &Type) {
-        if !self.unifier.assignable(found, wanted) {
-            let (found, wanted) = (self.unifier.shown(found), self.unifier.shown(wanted));
-            self.error(id, format!("expected type '{wanted}' but found '{found}'"));
+    fn expect(&mut self, id: ExprId, found: &Type, expected: &Type) {
+        if !self.unifier.assignable(found, expected) {
+            let (found, expected) = (self.unifier.substitute(found), self.unifier.substitute(expected));
+            self.error(id, format!("expected type '{expected}' but found '{found}'"));
         }
     }
 

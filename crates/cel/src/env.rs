@@ -142,14 +142,14 @@ impl Env {
     ///
     /// # Errors
     /// All parse and type errors, including a wrong result type.
-    pub fn compile_as(&self, source: &str, wanted: &[Type]) -> Result<Compiled, Findings> {
+    pub fn compile_as(&self, source: &str, expected: &[Type]) -> Result<Compiled, Findings> {
         let compiled = self.compile(source)?;
         let found = compiled.program.result_type();
         // A dynamic type is checked during evaluation.
-        if found.is_dyn() || wanted.contains(found) {
+        if found.is_dyn() || expected.contains(found) {
             return Ok(compiled);
         }
-        let names: Vec<_> = wanted.iter().map(ToString::to_string).collect();
+        let names: Vec<_> = expected.iter().map(ToString::to_string).collect();
         let message = format!("must evaluate to {}", names.join(" or "));
         Err(Findings::new(source, vec![Finding { offset: 0, message }]))
     }

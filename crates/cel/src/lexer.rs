@@ -181,15 +181,15 @@ impl<'s> Lexer<'s> {
     /// Returns an error in the form of ANTLR, on which upstream's messages are based: it prints the text read before
     /// the failure and continues after it.
     fn unrecognized(&mut self, read: &str) -> Finding {
-        let shown = match read.strip_prefix(['=', '&', '|']) {
+        let lexeme = match read.strip_prefix(['=', '&', '|']) {
             Some(after) => &read[..1 + after.chars().next().map_or(0, char::len_utf8)],
             None if read.starts_with(['\'', '"']) || read.len() > 1 && string_prefix(read).is_some() => read,
             None => &read[..read.chars().next().map_or(0, char::len_utf8)],
         };
         let offset = u32::try_from(self.at).expect("the source is limited in length");
-        self.at += shown.len();
-        let shown = shown.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t");
-        Finding { offset, message: format!("Syntax error: token recognition error at: '{shown}'") }
+        self.at += lexeme.len();
+        let lexeme = lexeme.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t");
+        Finding { offset, message: format!("Syntax error: token recognition error at: '{lexeme}'") }
     }
 }
 

@@ -397,12 +397,12 @@ impl<'s> Parser<'s> {
     }
 
     /// Consumes a `?` that marks an optional; returns whether there was one.
-    fn optional_mark(&mut self, shown: &str) -> ParseResult<bool> {
+    fn optional_mark(&mut self, syntax: &str) -> ParseResult<bool> {
         if !self.at("?") {
             return Ok(false);
         }
         if !self.syntax.optional {
-            return Err(self.error(self.token.offset, format!("unsupported syntax '{shown}'")));
+            return Err(self.error(self.token.offset, format!("unsupported syntax '{syntax}'")));
         }
         self.advance();
         Ok(true)
@@ -430,16 +430,16 @@ impl<'s> Parser<'s> {
             self.advance();
             return Ok(());
         }
-        let message = format!("Syntax error: missing '{sign}' at '{}'", self.shown());
+        let message = format!("Syntax error: missing '{sign}' at '{}'", self.token_text());
         Err(self.error(self.token.offset, message))
     }
 
     fn unexpected(&self, what: &str, expecting: &str) -> Findings {
-        let message = format!("Syntax error: {what} '{}' expecting {expecting}", self.shown());
+        let message = format!("Syntax error: {what} '{}' expecting {expecting}", self.token_text());
         self.error(self.token.offset, message)
     }
 
-    fn shown(&self) -> &'s str {
+    fn token_text(&self) -> &'s str {
         if self.token.kind == Kind::End { "<EOF>" } else { self.token.text }
     }
 

@@ -6,11 +6,11 @@ fn env() -> Env {
     EnvSet::default().stored.with_libraries(&[Library::Bind, Library::Math]).with_variable("x", Type::Dyn)
 }
 
-fn refused(expression: &str, why: &str) {
+fn assert_rejected(expression: &str, expected: &str) {
     let findings =
         env().compile(expression).err().unwrap_or_else(|| panic!("{}…", &expression[..60.min(expression.len())]));
-    let said = findings.iter().next().expect("a refusal says why").message.clone();
-    assert!(said.contains(why), "{said}");
+    let message = findings.iter().next().expect("a refusal says why").message.clone();
+    assert!(message.contains(expected), "{message}");
 }
 
 /// Runs an expression with the budget of one expression, and expects the given failure.
@@ -36,21 +36,21 @@ fn ends(expression: &str) -> u64 {
 #[test]
 fn deep_nesting_is_rejected() {
     for open in ["(", "[", "{1:", "-(", "!(", "x[", "f(", "true ? true : ", "[1].map(x, ", "cel.bind(y, 1, "] {
-        refused(&open.repeat(20_000 / open.len()), "limit exceeded");
+        assert_rejected(&open.repeat(20_000 / open.len()), "limit exceeded");
     }
-    refused(&format!("x{}", ".y".repeat(10_000)), "limit exceeded");
-    refused(&format!("1{}", "+1".repeat(10_000)), "limit exceeded");
-    refused(&format!("x{}", ".?y".repeat(10_000)), "limit exceeded");
-    refused(&format!("optional.of(1){}", ".optMap(y, y)".repeat(3_000)), "limit exceeded");
+    assert_rejected(&format!("x{}", ".y".repeat(10_000)), "limit exceeded");
+    assert_rejected(&format!("1{}", "+1".repeat(10_000)), "limit exceeded");
+    assert_rejected(&format!("x{}", ".?y".repeat(10_000)), "limit exceeded");
+    assert_rejected(&format!("optional.of(1){}", ".optMap(y, y)".repeat(3_000)), "limit exceeded");
 }
 
 #[test]
 fn long_sources_are_rejected_or_take_linear_time() {
-    refused(&"x".repeat(100_001), "size exceeds limit");
+    assert_rejected(&"x".repeat(100_001), "size exceeds limit");
     assert_eq!(ends(&format!("[{}].size()", vec!["1"; 30_000].join(","))), 1);
     assert_eq!(ends(&format!("'{}'.size()", "a".repeat(99_000))), 1);
     ends(&vec!["true"; 12_000].join(" && "));
-    refused(&"1".repeat(50_000), "invalid int literal");
+    assert_rejected(&"1".repeat(50_000), "invalid int literal");
     ends(&format!("[{}].size()", vec!["1+1"; 20_000].join(",")));
     ends(&format!("{{{}}}.size()", (0..10_000).map(|i| format!("{i}:{i}")).collect::<Vec<_>>().join(",")));
 }
@@ -99,7 +99,7 @@ fn string_growth_is_limited() {
 
 #[test]
 fn pattern_size_and_time_are_limited() {
-    refused("'a'.matches('(a{1000}){1000}{1000}')", "invalid matches argument");
+    assert_rejected("'a'.matches('(a{1000}){1000}{1000}')", "invalid matches argument");
     let evil = format!("'{}'.matches('(a*)*(a*)*(a*)*b')", "a".repeat(1000));
     assert!(ends(&evil) < 1_000);
     stopped(
@@ -163,10 +163,10 @@ fn patterns_compiled_at_runtime_count_as_steps() {
 #[test]
 fn a_host_can_interrupt() {
     let compiled = env().compile("lists.range(1000).all(a, lists.range(100).all(b, true))").unwrap();
-    let asked = std::cell::Cell::new(0);
+    let polls = std::cell::Cell::new(0);
     let interrupt = || {
-        asked.set(asked.get() + 1);
-        asked.get() == 3
+        polls.set(polls.get() + 1);
+        polls.get() == 3
     };
     let meter = Meter::new(u64::MAX).with_interrupt(&interrupt);
     assert_eq!(compiled.program.run(&(), &meter).unwrap_err(), Failure::Interrupted);

@@ -9,12 +9,12 @@ use cel_second::{Context, Program};
 const EXPRESSIONS: u64 = 4000;
 
 /// Returns the result of this crate: a value in its notation, `error`, or `rejected` by the checker.
-fn ours(env: &Env, expression: &str) -> String {
+fn evaluate(env: &Env, expression: &str) -> String {
     let Ok(compiled) = env.compile(expression) else { return "rejected".into() };
     compiled.program.evaluate(&()).map_or_else(|_| "error".into(), |outcome| outcome.value.to_string())
 }
 
-fn theirs(expression: &str) -> String {
+fn evaluate_reference(expression: &str) -> String {
     let Ok(program) = Program::compile(expression) else { return "error".into() };
     program.execute(&Context::default()).map_or_else(|_| "error".into(), |value| show(&value))
 }
@@ -188,18 +188,18 @@ impl TestRng {
 }
 
 /// Returns the reason of a known kind of difference.
-fn known(ours: &str) -> Option<&'static str> {
-    (ours == "rejected").then_some("the other has no checker")
+fn known(actual: &str) -> Option<&'static str> {
+    (actual == "rejected").then_some("the other has no checker")
 }
 
 #[test]
 fn implementations_agree_except_for_known_differences() {
     let env = Env::new(Strictness::Plain).with_library(Library::CrossTypeNumeric);
-    let mut dice = TestRng(20_260_704);
+    let mut rng = TestRng(20_260_704);
     let (mut values, mut failures, mut explained, mut wrong) = (0, 0, 0, Vec::new());
     for _ in 0..EXPRESSIONS {
-        let expression = dice.expression();
-        let (a, b) = (ours(&env, &expression), theirs(&expression));
+        let expression = rng.expression();
+        let (a, b) = (evaluate(&env, &expression), evaluate_reference(&expression));
         match known(&a) {
             _ if a == b && a == "error" => failures += 1,
             _ if a == b => values += 1,
@@ -219,9 +219,9 @@ fn listed_differences_hold() {
     let env = Env::new(Strictness::Plain).with_library(Library::CrossTypeNumeric);
     for row in include_str!("differential.txt").lines().filter(|line| !line.is_empty() && !line.starts_with("# ")) {
         let parts: Vec<_> = row.split(" | ").collect();
-        let [expression, ours_expected, theirs_expected, why] = parts.as_slice() else { panic!("{row}") };
-        assert_eq!(ours(&env, expression), *ours_expected, "ours: {expression}");
-        assert_eq!(theirs(expression), *theirs_expected, "theirs: {expression}");
-        assert!(!why.is_empty());
+        let [expression, expected, reference_expected, reason] = parts.as_slice() else { panic!("{row}") };
+        assert_eq!(evaluate(&env, expression), *expected, "ours: {expression}");
+        assert_eq!(evaluate_reference(expression), *reference_expected, "theirs: {expression}");
+        assert!(!reason.is_empty());
     }
 }

@@ -13,8 +13,8 @@ use support::{Surroundings, surroundings};
 
 #[test]
 fn every_row_holds() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rows");
-    let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rows");
+    let mut files: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     let (mut count, mut wrong) = (0, Vec::new());
     for file in files {
@@ -34,8 +34,8 @@ fn run_file(name: &str, text: &str, wrong: &mut Vec<String>) -> usize {
         if line.is_empty() || line == "#" || line.starts_with("# ") {
             continue;
         }
-        if let Some(wanted) = line.strip_prefix("env: ") {
-            env = surroundings(wanted);
+        if let Some(env_name) = line.strip_prefix("env: ") {
+            env = surroundings(env_name);
             continue;
         }
         let Some((row, expect)) = line.rsplit_once(" => ") else {
@@ -73,9 +73,9 @@ fn show_type(surroundings: &Surroundings, expression: &str) -> String {
 }
 
 fn first(findings: &cel::Findings) -> String {
-    let shown: Vec<_> =
+    let messages: Vec<_> =
         findings.iter().map(|finding| format!("error: {} @{}", finding.message, finding.offset)).collect();
-    shown.join("; ")
+    messages.join("; ")
 }
 
 fn show_value(surroundings: &Surroundings, expression: &str) -> String {

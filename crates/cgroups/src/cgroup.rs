@@ -317,8 +317,8 @@ fn value_of(text: &str, name: &str) -> Option<u64> {
 fn names(controller: &str, root: &Path, path: &Path) -> impl Iterator<Item = (String, PathBuf)> {
     let mounted = root.file_name().map(|name| name.to_string_lossy().into_owned());
     let own = Some(controller.to_owned()).filter(|name| !name.contains('='));
-    let place = root.join(path);
-    mounted.into_iter().chain(own).map(move |name| (name, place.clone()))
+    let dir = root.join(path);
+    mounted.into_iter().chain(own).map(move |name| (name, dir.clone()))
 }
 
 /// Returns the hierarchies, which do not change while the host runs.
@@ -331,14 +331,14 @@ fn parse_mounts(mountinfo: &str) -> Hierarchies {
     let mut found = Hierarchies::default();
     for line in mountinfo.lines() {
         let Some((before, after)) = line.split_once(" - ") else { continue };
-        let Some(place) = before.split(' ').nth(4).map(PathBuf::from) else { continue };
+        let Some(mount_point) = before.split(' ').nth(4).map(PathBuf::from) else { continue };
         let mut fields = after.split(' ');
         match (fields.next(), fields.nth(1)) {
-            (Some("cgroup2"), _) if place == Path::new("/sys/fs/cgroup") => found.unified = Some(place),
-            (Some("cgroup2"), _) => found.beside = Some(place),
+            (Some("cgroup2"), _) if mount_point == Path::new("/sys/fs/cgroup") => found.unified = Some(mount_point),
+            (Some("cgroup2"), _) => found.beside = Some(mount_point),
             (Some("cgroup"), Some(options)) => {
                 let own = options.split(',').filter(|option| CONTROLLERS.contains(option));
-                found.separate.extend(own.map(|controller| (controller.to_owned(), place.clone())));
+                found.separate.extend(own.map(|controller| (controller.to_owned(), mount_point.clone())));
             }
             _ => {}
         }
@@ -365,8 +365,8 @@ mod tests {
     fn hierarchy_is_named_by_mount_point_and_controllers() {
         let check = |controller: &str, root: &str, expect: &[&str]| {
             let found: Vec<_> = names(controller, Path::new(root), Path::new("a/b")).collect();
-            let place = Path::new(root).join("a/b");
-            let expect: Vec<_> = expect.iter().map(|name| ((*name).to_owned(), place.clone())).collect();
+            let dir = Path::new(root).join("a/b");
+            let expect: Vec<_> = expect.iter().map(|name| ((*name).to_owned(), dir.clone())).collect();
             assert_eq!(found, expect, "{controller}");
         };
         check("cpu", "/sys/fs/cgroup/cpu,cpuacct", &["cpu,cpuacct", "cpu"]);

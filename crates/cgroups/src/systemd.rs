@@ -186,9 +186,9 @@ mod tests {
 
     #[test]
     fn slices_are_named_and_placed_as_systemd_has_them() {
-        let check = |path: &str, slice: &str, place: &str| {
+        let check = |path: &str, slice: &str, cgroup_path: &str| {
             assert_eq!(slice_of(path), slice);
-            assert_eq!(path_of(slice).as_deref(), Some(place));
+            assert_eq!(path_of(slice).as_deref(), Some(cgroup_path));
         };
         check("/", "-.slice", "/");
         check("/kubepods", "kubepods.slice", "/kubepods.slice");
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_systemd_or_cgroup_v2_is_refused() {
+    fn host_without_systemd_or_cgroup_v2_is_rejected() {
         match Systemd::of_machine() {
             Err(SystemdError::Absent(path)) => assert!(!Path::new(path).exists()),
             Err(SystemdError::CgroupV1) => assert!(!crate::Cgroup::is_unified()),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_not_delegated_scopes_are_and_refusals_are_reported() {
+    fn only_scopes_are_delegated_and_systemd_errors_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let systemd = Systemd { socket: dir.path().join("private") };
         assert!(matches!(systemd.start_slice("a.slice"), Err(SystemdError::Io(_))));
@@ -225,8 +225,8 @@ mod tests {
         );
         systemd.start_slice("kubepods-pod1.slice").unwrap();
         systemd.start_slice("kubepods-pod1.slice").unwrap();
-        let refused = systemd.start_slice("kubepods-pod1.slice").unwrap_err();
-        assert_eq!(refused.to_string(), "systemd refuses: org.example.No: because");
+        let error = systemd.start_slice("kubepods-pod1.slice").unwrap_err();
+        assert_eq!(error.to_string(), "systemd refuses: org.example.No: because");
         systemd.start_scope("knarr-s.scope", "kubepods-pod1.slice", 77).unwrap();
         systemd.stop("kubepods-pod1.slice").unwrap();
         let failed = systemd.stop("kubepods-pod1.slice").unwrap_err();

@@ -101,7 +101,7 @@ struct Inner<T> {
 /// The conversion of objects into cached values.
 struct Keep<T> {
     /// Set if objects may be shared with other caches.
-    lean: Option<WantShared>,
+    want_shared: Option<WantShared>,
     make: Box<dyn Fn(SharedObject) -> Arc<Entry<T>> + Send + Sync>,
 }
 
@@ -138,17 +138,21 @@ pub fn new<T: Send + Sync + 'static>(
     index_by: Vec<IndexBy<T>>,
     keep: impl Fn(Value) -> T + Send + Sync + 'static,
 ) -> (Reflector<T>, Reader<T>) {
-    let keep = move |held| {
-        let Entry { key, revision, value } = Arc::unwrap_or_clone(held);
+    let keep = move |entry| {
+        let Entry { key, revision, value } = Arc::unwrap_or_clone(entry);
         Arc::new(Entry { key, revision, value: keep(value) })
     };
-    halves(source, settings, index_by, Keep { lean: None, make: Box::new(keep) })
+    halves(source, settings, index_by, Keep { want_shared: None, make: Box::new(keep) })
 }
 
 /// Creates a cache of objects without managedFields. With a server in this process, all such caches share the same
 /// objects.
-pub fn lean(source: Source, settings: Settings, index_by: Vec<IndexBy<Value>>) -> (Reflector<Value>, Reader<Value>) {
-    halves(source, settings, index_by, Keep { lean: Some(WantShared), make: Box::new(|held| held) })
+pub fn new_shared(
+    source: Source,
+    settings: Settings,
+    index_by: Vec<IndexBy<Value>>,
+) -> (Reflector<Value>, Reader<Value>) {
+    halves(source, settings, index_by, Keep { want_shared: Some(WantShared), make: Box::new(|entry| entry) })
 }
 
 /// Creates a cache of the values that `digest` returns. With a server in this process, `digest` gets the objects shared
@@ -159,11 +163,11 @@ pub fn digest<T: Send + Sync + 'static>(
     index_by: Vec<IndexBy<T>>,
     digest: impl Fn(&Value) -> T + Send + Sync + 'static,
 ) -> (Reflector<T>, Reader<T>) {
-    let make = move |held: SharedObject| {
-        let Entry { key, revision, value } = &*held;
+    let make = move |entry: SharedObject| {
+        let Entry { key, revision, value } = &*entry;
         Arc::new(Entry { key: key.clone(), revision: *revision, value: digest(value) })
     };
-    halves(source, settings, index_by, Keep { lean: Some(WantShared), make: Box::new(make) })
+    halves(source, settings, index_by, Keep { want_shared: Some(WantShared), make: Box::new(make) })
 }
 
 fn halves<T: Send + Sync + 'static>(

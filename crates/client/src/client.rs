@@ -39,7 +39,7 @@ pub struct Settings {
     /// Maximum Retry-After that is honoured. A longer one is returned as an error.
     pub retry_after_max: Duration,
     /// Maximum response size.
-    pub answer_bytes_max: usize,
+    pub response_bytes_max: usize,
     /// Maximum size of a watch event.
     pub event_bytes_max: usize,
 }
@@ -101,7 +101,7 @@ impl Default for Settings {
             backoff: Backoff { first: Duration::from_millis(100), max: Duration::from_secs(5) },
             retry_after_max: Duration::from_secs(30),
             // 41 MB hold 7,200 pods, so the limit allows lists of nearly a hundred thousand pods.
-            answer_bytes_max: 512 << 20,
+            response_bytes_max: 512 << 20,
             // A request body is limited to 3 MiB, and the server adds little to an object.
             event_bytes_max: 16 << 20,
         }
@@ -163,7 +163,7 @@ impl Client {
     /// Reads an object or a subresource.
     pub async fn get(&self, target: &Target<'_>) -> Result<Value, Error> {
         let request = self.reading(target.object_path()?, false)?;
-        self.answer(request, target).await
+        self.request_json(request, target).await
     }
 
     /// Reads an object as a type.
@@ -175,8 +175,8 @@ impl Client {
     pub async fn list(&self, target: &Target<'_>, options: &ListOptions) -> Result<List, Error> {
         let path = options.query().after(target.path()?);
         let request = self.reading(path, true)?;
-        let answer = self.answer(request, target).await?;
-        List::read(answer, target.resource)
+        let response = self.request_json(request, target).await?;
+        List::read(response, target.resource)
     }
 
     /// Reads all objects, in pages of `limit` if it is not zero.
@@ -206,18 +206,18 @@ impl Client {
         &self,
         target: &Target<'_>,
         options: &WatchOptions,
-        lean: Option<WantShared>,
+        want_shared: Option<WantShared>,
     ) -> Result<Watch, Error> {
         let path = options.query().after(target.path()?);
         let mut request = self.reading(path, false)?;
         request.extensions_mut().insert(LongLived);
-        if let Some(lean) = lean {
-            request.extensions_mut().insert(lean);
+        if let Some(want_shared) = want_shared {
+            request.extensions_mut().insert(want_shared);
         }
         let deadline = Instant::now() + self.0.settings.request_timeout;
         let response = self.send(request).await?;
         if !response.status().is_success() {
-            return Err(self.refusal(response, &Method::GET, target, deadline).await);
+            return Err(self.read_rejection(response, &Method::GET, target, deadline).await);
         }
         let ends = options.timeout.map(|timeout| Instant::now() + timeout + WATCH_GRACE);
         let objects = response.extensions().get::<Objects>().and_then(Objects::take);
@@ -288,10 +288,10 @@ impl Client {
         path: String,
         body: Option<(&str, &Value)>,
     ) -> Result<Value, Error> {
-        self.answer(self.request(method, path, body)?, target).await
+        self.request_json(self.request(method, path, body)?, target).await
     }
 
-    async fn answer(&self, mut request: Request<Bytes>, target: &Target<'_>) -> Result<Value, Error> {
+    async fn request_json(&self, mut request: Request<Bytes>, target: &Target<'_>) -> Result<Value, Error> {
         let method = request.method().clone();
         request.extensions_mut().insert(WantShared);
         let mut response = self.send(request).await?;
@@ -300,7 +300,7 @@ impl Client {
         }
         let deadline = Instant::now() + self.0.settings.request_timeout;
         if !response.status().is_success() {
-            return Err(self.refusal(response, &method, target, deadline).await);
+            return Err(self.read_rejection(response, &method, target, deadline).await);
         }
         let bytes = self.collect(response.into_body(), deadline).await?;
         Ok(json::parse(&bytes).map_err(AnswerError::from)?)
@@ -339,22 +339,22 @@ impl Client {
             }
             let sending = self.0.transport.send(request.clone());
             let sent = tokio::time::timeout(settings.request_timeout, sending).await;
-            let answer = sent.map_err(|_| Error::Timeout(settings.request_timeout))?;
-            let wait = match &answer {
+            let result = sent.map_err(|_| Error::Timeout(settings.request_timeout))?;
+            let wait = match &result {
                 // No request was sent, so a retry cannot execute it twice.
                 Err(TransportError::Connect { .. }) => Some(waits.next_wait()),
                 Err(_) => None,
-                Ok(response) => asked_to_wait(response).filter(|wait| *wait <= settings.retry_after_max),
+                Ok(response) => retry_delay(response).filter(|wait| *wait <= settings.retry_after_max),
             };
             match wait {
                 Some(wait) if attempt < settings.attempts_max => tokio::time::sleep(wait).await,
-                _ => return Ok(answer?),
+                _ => return Ok(result?),
             }
         }
         unreachable!("the last attempt returns")
     }
 
-    async fn refusal(
+    async fn read_rejection(
         &self,
         response: Response<Body>,
         method: &Method,
@@ -367,8 +367,8 @@ impl Client {
             Ok(bytes) => bytes,
             Err(error) => return error,
         };
-        let said = json::parse(&bytes).ok().and_then(|value| Status::from_value(&value));
-        let mut status = said.filter(|status| !status.success).unwrap_or_else(|| {
+        let parsed_status = json::parse(&bytes).ok().and_then(|value| Status::from_value(&value));
+        let mut status = parsed_status.filter(|status| !status.success).unwrap_or_else(|| {
             let resource = GroupName { group: &target.resource.group, name: &target.resource.plural };
             let text = String::from_utf8_lossy(&bytes[..bytes.len().min(2048)]);
             Status::generic(code, method.as_str(), resource, &target.name, text.trim())
@@ -392,8 +392,8 @@ impl Client {
             let frame = frame.map_err(|_| Error::Timeout(settings.request_timeout))?;
             let Some(frame) = frame.transpose().map_err(TransportError::Broken)? else { break };
             let Ok(bytes) = frame.into_data() else { continue };
-            if first.len() + rest.len() + bytes.len() > settings.answer_bytes_max {
-                return Err(AnswerError::TooLarge(settings.answer_bytes_max).into());
+            if first.len() + rest.len() + bytes.len() > settings.response_bytes_max {
+                return Err(AnswerError::TooLarge(settings.response_bytes_max).into());
             }
             // A body in one piece, as within a process, is not copied.
             if first.is_empty() && rest.is_empty() {
@@ -416,16 +416,16 @@ impl List {
         Ok(items.map_err(AnswerError::from)?)
     }
 
-    fn read(mut answer: Value, resource: &Resource) -> Result<Self, Error> {
-        let kind = answer.str_at(&["kind"]).unwrap_or_default();
+    fn read(mut response: Value, resource: &Resource) -> Result<Self, Error> {
+        let kind = response.str_at(&["kind"]).unwrap_or_default();
         let Some(item_kind) = kind.strip_suffix("List").map(str::to_owned) else {
             return Err(AnswerError::Unexpected(format!("the list of {resource} has kind {kind:?}")).into());
         };
-        let meta = |field| answer.str_at(&["metadata", field]).unwrap_or_default().to_owned();
+        let meta = |field| response.str_at(&["metadata", field]).unwrap_or_default().to_owned();
         let (resource_version, continue_token) = (meta("resourceVersion"), meta("continue"));
-        let remaining = answer.at(&["metadata", "remainingItemCount"]).and_then(Value::as_int);
-        let api_version = answer.str_at(&["apiVersion"]).unwrap_or_default().to_owned();
-        let mut items = match answer.get_mut("items").map(Value::take) {
+        let remaining = response.at(&["metadata", "remainingItemCount"]).and_then(Value::as_int);
+        let api_version = response.str_at(&["apiVersion"]).unwrap_or_default().to_owned();
+        let mut items = match response.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => items,
             _ => Vec::new(),
         };
@@ -439,7 +439,7 @@ impl List {
 }
 
 /// Returns Retry-After of a 429 or 5xx response.
-fn asked_to_wait(response: &Response<Body>) -> Option<Duration> {
+fn retry_delay(response: &Response<Body>) -> Option<Duration> {
     let busy = response.status() == StatusCode::TOO_MANY_REQUESTS || response.status().is_server_error();
     busy.then(|| retry_after(response)).flatten()
 }

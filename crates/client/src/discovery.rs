@@ -45,18 +45,18 @@ pub async fn discover(client: &Client) -> Result<ServerResources, Error> {
         if !response.status().is_success() {
             return Err(AnswerError::Unexpected(format!("discovery failed with status {}", response.status())).into());
         }
-        let answer = json::parse(&collect(response.into_body()).await?).map_err(AnswerError::from)?;
-        if answer.str_at(&["kind"]) != Some("APIGroupDiscoveryList") {
+        let document = json::parse(&collect(response.into_body()).await?).map_err(AnswerError::from)?;
+        if document.str_at(&["kind"]) != Some("APIGroupDiscoveryList") {
             return Err(AnswerError::Unexpected("the server does not support aggregated discovery".to_owned()).into());
         }
-        discovered.read(&answer);
+        discovered.read(&document);
     }
     Ok(discovered)
 }
 
 impl ServerResources {
-    fn read(&mut self, answer: &Value) {
-        for group in list(answer, "items") {
+    fn read(&mut self, document: &Value) {
+        for group in list(document, "items") {
             let name = group.str_at(&["metadata", "name"]).unwrap_or_default();
             let mut known = BTreeSet::new();
             for version in list(group, "versions") {
@@ -114,12 +114,12 @@ mod tests {
             value!({"resource": plural, "scope": "Namespaced", "responseKind": {"kind": kind}, "verbs": ["list"],
                 "subresources": [{"subresource": "status"}]})
         };
-        let answer = value!({"items": [{"metadata": {"name": "example.com"}, "versions": [
+        let document = value!({"items": [{"metadata": {"name": "example.com"}, "versions": [
             {"version": "v1", "freshness": "Current", "resources": [(resource("as", "A"))]},
             {"version": "v1beta1", "freshness": "Stale", "resources": [(resource("as", "A")), (resource("bs", "B"))]},
         ]}]});
         let mut discovered = ServerResources::default();
-        discovered.read(&answer);
+        discovered.read(&document);
         let found: Vec<(String, bool)> = discovered
             .served
             .iter()

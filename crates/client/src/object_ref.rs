@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn names_cannot_change_the_path() {
-        let check = |target: Target<'_>, why: &str| assert_eq!(target.path().unwrap_err().to_string(), why);
+        let check = |target: Target<'_>, expected: &str| assert_eq!(target.path().unwrap_err().to_string(), expected);
         check(Target::named(&PODS, "a", ".."), "name \"..\" is not a valid path segment");
         check(Target::named(&PODS, "a/b", "c"), "namespace \"a/b\" is not a valid path segment");
         check(Target::named(&PODS, "a", "b%2Fc"), "name \"b%2Fc\" is not a valid path segment");

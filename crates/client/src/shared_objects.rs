@@ -52,7 +52,7 @@ pub enum SharedEvent {
 }
 
 /// Returns an entry without managedFields.
-pub fn held(mut object: Value) -> SharedObject {
+pub fn new_shared_object(mut object: Value) -> SharedObject {
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.remove("managedFields");
     }

@@ -39,14 +39,14 @@ pub struct Watch {
     frames: Frames,
     /// Local timeout after the server's own: a vanished peer does not close the stream.
     deadline: Option<Instant>,
-    ended: bool,
+    closed: bool,
     /// The channel of shared objects; the body then contains only errors.
     objects: Option<mpsc::Receiver<SharedEvent>>,
 }
 
 impl Watch {
     pub(crate) fn new(body: Body, event_bytes_max: usize, deadline: Option<Instant>) -> Self {
-        Self { body, frames: Frames::new(event_bytes_max), deadline, ended: false, objects: None }
+        Self { body, frames: Frames::new(event_bytes_max), deadline, closed: false, objects: None }
     }
 
     pub(crate) fn with_objects(self, objects: Option<mpsc::Receiver<SharedEvent>>) -> Self {
@@ -54,17 +54,17 @@ impl Watch {
     }
 
     /// Like [`Watch::next`], for a cache: shared objects are passed through, parsed ones are converted by `make`.
-    pub(crate) async fn news(
+    pub(crate) async fn next_shared(
         &mut self,
         make: impl FnOnce(Value) -> SharedObject,
     ) -> Option<Result<SharedEvent, Error>> {
         if let Some(objects) = &mut self.objects {
-            let news = match self.deadline {
+            let shared_event = match self.deadline {
                 Some(deadline) => timeout_at(deadline, objects.recv()).await.ok().flatten(),
                 None => objects.recv().await,
             };
-            if let Some(news) = news {
-                return Some(Ok(news));
+            if let Some(shared_event) = shared_event {
+                return Some(Ok(shared_event));
             }
             // The channel is closed. The body contains the error, if any.
             self.objects = None;
@@ -76,15 +76,15 @@ impl Watch {
     ///
     /// Cancel safe: no event is lost.
     pub async fn next(&mut self) -> Option<Result<Event, Error>> {
-        while !self.ended {
+        while !self.closed {
             match self.frames.next() {
-                Ok(Some(frame)) => return Some(read(&frame).inspect_err(|_| self.ended = true)),
+                Ok(Some(frame)) => return Some(read(&frame).inspect_err(|_| self.closed = true)),
                 Ok(None) => {}
                 Err(error) => return self.fail(error),
             }
             match self.more().await {
                 Ok(Some(bytes)) => self.frames.push(&bytes),
-                Ok(None) if self.frames.is_between() => self.ended = true,
+                Ok(None) if self.frames.is_between() => self.closed = true,
                 Ok(None) => return self.fail(AnswerError::Truncated),
                 Err(error) => return self.fail(TransportError::Broken(error)),
             }
@@ -111,7 +111,7 @@ impl Watch {
     }
 
     fn fail(&mut self, error: impl Into<Error>) -> Option<Result<Event, Error>> {
-        self.ended = true;
+        self.closed = true;
         Some(Err(error.into()))
     }
 }

@@ -29,12 +29,12 @@ pub async fn accept<S>(
 ) where
     S: Future<Output = ()> + Send + 'static,
 {
-    let room = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
+    let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
     let mut connections = JoinSet::new();
     let mut ending = pin!(ending);
     loop {
         let next = async {
-            let permit = Arc::clone(&room).acquire_owned().await.expect("the semaphore is never closed");
+            let permit = Arc::clone(&permits).acquire_owned().await.expect("the semaphore is never closed");
             (permit, listener.accept().await)
         };
         tokio::select! {
@@ -89,9 +89,9 @@ mod tests {
     async fn shutdown_waits_for_open_connections() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let (end, closed) = tokio::sync::oneshot::channel::<()>();
         let ending = async {
-            let _ = ended.await;
+            let _ = closed.await;
         };
         let server = tokio::spawn(accept(listener, 2, ending, |stream, _, slot| greet(stream, slot)));
         let mut client = TcpStream::connect(address).await.unwrap();

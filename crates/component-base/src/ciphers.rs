@@ -36,17 +36,17 @@ pub fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Resul
     if names.is_empty() {
         return Ok(());
     }
-    let mut wanted = Vec::new();
+    let mut requested = Vec::new();
     for name in names {
         let known = NAMES.iter().find(|(known, _)| known == name);
         let (_, suite) =
             known.ok_or_else(|| TlsError::Ciphers(format!("Cipher suite {name} not supported or doesn't exist")))?;
         match suite {
-            Some(suite) => wanted.push(*suite),
+            Some(suite) => requested.push(*suite),
             None => tracing::warn!(name, "an insecure cipher suite in --tls-cipher-suites is not offered"),
         }
     }
-    suites.retain(|suite| suite.tls13().is_some() || wanted.contains(&suite.suite()));
+    suites.retain(|suite| suite.tls13().is_some() || requested.contains(&suite.suite()));
     Ok(())
 }
 
@@ -63,7 +63,7 @@ mod tests {
         };
         assert_eq!(chosen(&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_RSA_WITH_AES_256_CBC_SHA"]).unwrap(), 1);
         assert!(chosen(&[]).unwrap() > 3);
-        let said = chosen(&["TLS_NONSENSE"]).unwrap_err().to_string();
-        assert_eq!(said, "--tls-cipher-suites: Cipher suite TLS_NONSENSE not supported or doesn't exist");
+        let error = chosen(&["TLS_NONSENSE"]).unwrap_err().to_string();
+        assert_eq!(error, "--tls-cipher-suites: Cipher suite TLS_NONSENSE not supported or doesn't exist");
     }
 }

@@ -190,9 +190,9 @@ impl Election {
     /// Tries to acquire or renew the lease. Returns whether it is held now.
     async fn attempt(&mut self) -> bool {
         match self.try_attempt().await {
-            Ok(held) => {
-                self.status.set(held.then(Instant::now));
-                held
+            Ok(is_leader) => {
+                self.status.set(is_leader.then(Instant::now));
+                is_leader
             }
             Err(error) => {
                 if !error.is_conflict() && !error.is_already_exists() {
@@ -200,7 +200,7 @@ impl Election {
                 }
                 // The observed lease may be outdated: read it for the next attempt.
                 if self.holder().as_deref() == Some(&self.settings.identity) && error.is_conflict() {
-                    drop(self.look().await);
+                    drop(self.observe_lease().await);
                 }
                 false
             }
@@ -210,7 +210,7 @@ impl Election {
     async fn try_attempt(&mut self) -> Result<bool, Error> {
         // A leader knows the lease that it wrote and need not read it.
         if self.holder().as_deref() != Some(&self.settings.identity) {
-            self.look().await?;
+            self.observe_lease().await?;
         }
         let now = clock::now();
         let Some((lease, since)) = self.observed.clone() else {
@@ -222,9 +222,9 @@ impl Election {
             return Ok(true);
         };
         let mut record = Record::of(&lease);
-        let ours = record.holder == self.settings.identity;
+        let is_holder = record.holder == self.settings.identity;
         let alive = since + record.duration() > Instant::now();
-        if !record.holder.is_empty() && alive && !ours {
+        if !record.holder.is_empty() && alive && !is_holder {
             return Ok(false);
         }
         record.renew(&self.settings.identity, self.settings.lease_duration, now);
@@ -233,7 +233,7 @@ impl Election {
         Ok(true)
     }
 
-    async fn look(&mut self) -> Result<(), Error> {
+    async fn observe_lease(&mut self) -> Result<(), Error> {
         let target = Target::object(&kinds::LEASES, &self.settings.lease);
         match self.client.get(&target).await {
             Ok(lease) => {

@@ -67,7 +67,7 @@ async fn send(client: &Client, correlator: &mut Correlator, verdict: Correlation
     create(client, &event).await.inspect_err(|error| {
         // A terminating namespace rejects events: forget an event that was never stored.
         if error.status().is_some() {
-            correlator.forget(&event);
+            correlator.remove_event(&event);
         }
     })
 }

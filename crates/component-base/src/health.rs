@@ -123,7 +123,7 @@ impl Slis {
         if let Some(only) = request.only {
             let (_, outcome) = checks.iter().find(|(name, _)| name.as_ref() == only)?;
             return Some(match outcome {
-                Some(Err(why)) => HealthResponse { code: 500, text: format!("internal server error: {why}\n") },
+                Some(Err(error)) => HealthResponse { code: 500, text: format!("internal server error: {error}\n") },
                 _ => HealthResponse { code: 200, text: "ok".to_owned() },
             });
         }
@@ -134,9 +134,9 @@ impl Slis {
             let _ = match outcome {
                 None => writeln!(lines, "[+]{name} excluded: ok"),
                 Some(Ok(())) => writeln!(lines, "[+]{name} ok"),
-                Some(Err(why)) => {
+                Some(Err(error)) => {
                     failed = true;
-                    tracing::debug!(endpoint, check = name, %why, "a health check failed");
+                    tracing::debug!(endpoint, check = name, %error, "a health check failed");
                     writeln!(lines, "[-]{name} failed: reason withheld")
                 }
             };
@@ -252,7 +252,7 @@ mod tests {
     fn respond(slis: &Slis, path: &str, query: &str, checks: &[(&'static str, Option<&str>)]) -> Option<(u16, String)> {
         let request = HealthRequest::parse(path, query)?;
         let run = |(name, failure): &(&'static str, Option<&str>)| {
-            let outcome = failure.map_or(Ok(()), |why| Err(why.to_owned()));
+            let outcome = failure.map_or(Ok(()), |error| Err(error.to_owned()));
             (*name, request.selects(name).then_some(outcome))
         };
         let checks: Vec<_> = checks.iter().map(run).collect();

@@ -79,8 +79,8 @@ mod tests {
             far.write_all(b"x").await.unwrap();
             near.read_exact(&mut [0]).await.unwrap();
         }
-        let ended = near.read_exact(&mut [0]).await.unwrap_err();
-        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+        let error = near.read_exact(&mut [0]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(start.elapsed() >= Duration::from_secs(50));
     }
 }

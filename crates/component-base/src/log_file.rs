@@ -69,23 +69,23 @@ impl LogFile {
 
     fn rotate(&mut self) -> io::Result<()> {
         self.open = None;
-        let (folder, name) = (self.folder(), self.name());
+        let (dir, name) = (self.dir(), self.name());
         if self.path.exists() {
-            fs::rename(&self.path, folder.join(backup_name(&name, now())))?;
+            fs::rename(&self.path, dir.join(backup_name(&name, now())))?;
         }
         let listing: Vec<String> =
-            fs::read_dir(&folder)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+            fs::read_dir(&dir)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
         for clean in self.rotation.clean(&name, listing.iter().map(String::as_str), now()) {
             match clean {
-                Clean::Remove(name) => fs::remove_file(folder.join(name))?,
-                Clean::Compress(name) => compress(&folder.join(name))?,
+                Clean::Remove(name) => fs::remove_file(dir.join(name))?,
+                Clean::Compress(name) => compress(&dir.join(name))?,
             }
         }
         Ok(())
     }
 
-    fn folder(&self) -> PathBuf {
-        self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+    fn dir(&self) -> PathBuf {
+        self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
     }
 
     fn name(&self) -> String {
@@ -110,8 +110,8 @@ fn now() -> Time {
 }
 
 fn open(path: &Path) -> io::Result<(File, u64)> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
     }
     // Mode 0600: audit events are confidential.
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
@@ -135,15 +135,15 @@ mod tests {
 
     #[test]
     fn a_full_file_is_rotated_and_old_backups_are_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("logs/audit.log");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("logs/audit.log");
         let rotation = Rotation { megabytes_max: 1, backups_max: 1, ..Rotation::default() };
         let mut file = LogFile::new(&path, rotation);
         let line = format!("{}\n", "x".repeat(600 * 1024));
         for _ in 0..3 {
             file.append_line(&line).unwrap();
         }
-        let mut names: Vec<String> = fs::read_dir(folder.path().join("logs"))
+        let mut names: Vec<String> = fs::read_dir(dir.path().join("logs"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
@@ -156,8 +156,8 @@ mod tests {
 
     #[test]
     fn an_existing_file_is_appended_to() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("audit.log");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
         fs::write(&path, "before\n").unwrap();
         LogFile::new(&path, Rotation::default()).append_line("after\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "before\nafter\n");

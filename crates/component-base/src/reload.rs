@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Minimum interval between checks of the files.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Loads the value; errors are logged.
 type Load<T> = Box<dyn Fn() -> Result<T, Box<dyn Error + Send + Sync>> + Send + Sync>;
@@ -48,13 +48,13 @@ impl<T> ReloadedValue<T> {
     /// kept.
     pub fn current(&self) -> Arc<T> {
         let mut inner = self.inner.lock().expect("no holder panics");
-        if inner.looked_at.elapsed() >= LOOK_EVERY {
-            self.look(&mut inner);
+        if inner.looked_at.elapsed() >= CHECK_INTERVAL {
+            self.reload_if_changed(&mut inner);
         }
         inner.value.clone()
     }
 
-    fn look(&self, inner: &mut Inner<T>) {
+    fn reload_if_changed(&self, inner: &mut Inner<T>) {
         inner.looked_at = Instant::now();
         let stamps: Vec<_> = self.files.iter().map(|file| stamp(file)).collect();
         if stamps == inner.stamps {
@@ -93,14 +93,14 @@ mod tests {
     /// Returns the value as if a second had passed.
     fn later(reloaded: &ReloadedValue<u32>) -> u32 {
         let mut inner = reloaded.inner.lock().unwrap();
-        reloaded.look(&mut inner);
+        reloaded.reload_if_changed(&mut inner);
         *inner.value
     }
 
     #[test]
     fn a_changed_file_is_reloaded_and_a_broken_one_is_ignored() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("n");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("n");
         std::fs::write(&file, "1").unwrap();
         let read = file.clone();
         let reloaded = ReloadedValue::new(vec![file.clone()], move || number(&read)).unwrap();
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(later(&reloaded), 22);
         std::fs::write(&file, "3").unwrap();
         assert_eq!(later(&reloaded), 3);
-        let missing = folder.path().join("missing");
+        let missing = dir.path().join("missing");
         assert!(ReloadedValue::new(vec![missing.clone()], move || number(&missing)).is_err());
     }
 }

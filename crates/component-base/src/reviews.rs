@@ -16,7 +16,7 @@ const ALLOWED_TTL: Duration = Duration::from_seconds(300);
 /// Cache TTL of a denied request.
 const DENIED_TTL: Duration = Duration::from_seconds(30);
 /// Maximum cached results.
-const KEPT_MAX: usize = 1024;
+const CACHED_RESULTS_MAX: usize = 1024;
 
 static TOKEN_REVIEWS: Resource = Resource::cluster("authentication.k8s.io", "v1", "tokenreviews", "TokenReview");
 static ACCESS_REVIEWS: Resource =
@@ -29,12 +29,12 @@ pub struct Reviews {
     /// The client for SubjectAccessReviews.
     access_by: Client,
     tokens: ReviewCache<Option<User>>,
-    answers: ReviewCache<bool>,
+    decisions: ReviewCache<bool>,
 }
 
 /// Recent results by a hash of the request, so that tokens are not kept in memory.
 struct ReviewCache<T> {
-    answers: Mutex<Cache<T>>,
+    results: Mutex<Cache<T>>,
     /// The origin of cache times, on a monotonic clock.
     origin: Instant,
 }
@@ -46,7 +46,7 @@ impl Reviews {
 
     /// Uses separate clients for TokenReviews and SubjectAccessReviews.
     pub fn by(tokens: Client, access: Client) -> Self {
-        Self { tokens_by: tokens, access_by: access, tokens: ReviewCache::default(), answers: ReviewCache::default() }
+        Self { tokens_by: tokens, access_by: access, tokens: ReviewCache::default(), decisions: ReviewCache::default() }
     }
 
     /// Returns the user of a token; `None` if the token is invalid or the review fails.
@@ -56,10 +56,10 @@ impl Reviews {
         }
         let review =
             value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
-        let answer = self.tokens_by.create(&Target::all(&TOKEN_REVIEWS), &review, &WriteOptions::default()).await;
-        let answer = answer.inspect_err(|error| tracing::warn!(error = %error, "TokenReview failed")).ok()?;
-        let is_valid = answer["status"]["authenticated"].as_bool() == Some(true);
-        let user = is_valid.then(|| User::from_user_info(&answer["status"]["user"]));
+        let response = self.tokens_by.create(&Target::all(&TOKEN_REVIEWS), &review, &WriteOptions::default()).await;
+        let response = response.inspect_err(|error| tracing::warn!(error = %error, "TokenReview failed")).ok()?;
+        let is_valid = response["status"]["authenticated"].as_bool() == Some(true);
+        let user = is_valid.then(|| User::from_user_info(&response["status"]["user"]));
         self.tokens.put(token, user.clone(), TOKEN_TTL);
         user
     }
@@ -70,7 +70,7 @@ impl Reviews {
     }
 
     /// Authorizes a request for a path (`nonResourceAttributes`).
-    pub async fn may_ask(&self, user: &User, verb: &str, path: &str) -> Result<bool, client::Error> {
+    pub async fn may_access_path(&self, user: &User, verb: &str, path: &str) -> Result<bool, client::Error> {
         self.may(user, "nonResourceAttributes", value!({"verb": verb, "path": path})).await
     }
 
@@ -85,32 +85,32 @@ impl Reviews {
         spec.insert(about, attributes);
         let spec = Value::Object(spec);
         let key = json::to_string(&spec);
-        if let Some(known) = self.answers.get(&key) {
+        if let Some(known) = self.decisions.get(&key) {
             return Ok(known);
         }
         let review = value!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
-        let answer = self.access_by.create(&Target::all(&ACCESS_REVIEWS), &review, &WriteOptions::default()).await?;
-        let allowed = answer["status"]["allowed"].as_bool() == Some(true);
-        self.answers.put(&key, allowed, if allowed { ALLOWED_TTL } else { DENIED_TTL });
+        let response = self.access_by.create(&Target::all(&ACCESS_REVIEWS), &review, &WriteOptions::default()).await?;
+        let allowed = response["status"]["allowed"].as_bool() == Some(true);
+        self.decisions.put(&key, allowed, if allowed { ALLOWED_TTL } else { DENIED_TTL });
         Ok(allowed)
     }
 }
 
 impl<T> Default for ReviewCache<T> {
     fn default() -> Self {
-        Self { answers: Mutex::new(Cache::with_random_secret(KEPT_MAX)), origin: Instant::now() }
+        Self { results: Mutex::new(Cache::with_random_secret(CACHED_RESULTS_MAX)), origin: Instant::now() }
     }
 }
 
 impl<T: Clone> ReviewCache<T> {
     fn get(&self, key: &str) -> Option<T> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.get(key, &[], self.now()).cloned()
+        let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        results.get(key, &[], self.now()).cloned()
     }
 
     fn put(&self, key: &str, value: T, ttl: Duration) {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.insert(key, &[], value, self.now(), ttl);
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        results.insert(key, &[], value, self.now(), ttl);
     }
 
     fn now(&self) -> Time {
@@ -125,13 +125,13 @@ mod tests {
 
     #[test]
     fn a_full_cache_evicts_the_oldest_result() {
-        let kept = ReviewCache::default();
-        kept.put("z", 0, TOKEN_TTL);
-        for number in 1..KEPT_MAX {
-            kept.put(&format!("a{number}"), number, TOKEN_TTL);
+        let cache = ReviewCache::default();
+        cache.put("z", 0, TOKEN_TTL);
+        for number in 1..CACHED_RESULTS_MAX {
+            cache.put(&format!("a{number}"), number, TOKEN_TTL);
         }
-        assert_eq!(kept.get("z"), Some(0));
-        kept.put("b", KEPT_MAX, TOKEN_TTL);
-        assert_eq!((kept.get("z"), kept.get("a1"), kept.get("b")), (None, Some(1), Some(KEPT_MAX)));
+        assert_eq!(cache.get("z"), Some(0));
+        cache.put("b", CACHED_RESULTS_MAX, TOKEN_TTL);
+        assert_eq!((cache.get("z"), cache.get("a1"), cache.get("b")), (None, Some(1), Some(CACHED_RESULTS_MAX)));
     }
 }

@@ -202,7 +202,7 @@ pub struct Effects {
     /// Reads by ID, each with the index that must be applied first.
     pub reads: Vec<(u64, u64)>,
     /// Proposals of this member that are in no log.
-    pub refused: Vec<(RequestId, ProposeError)>,
+    pub rejected: Vec<(RequestId, ProposeError)>,
     /// The new leader and role, if they changed.
     pub changed: Option<Status>,
     /// Set once this member has been removed from the cluster.
@@ -217,7 +217,7 @@ pub struct Member {
     /// Snapshots that raft has not accepted or rejected yet.
     offered: Vec<SnapshotMeta>,
     /// Messages that wait for the disk, by the number of the write.
-    held: VecDeque<(u64, Vec<(u64, Message)>)>,
+    pending_messages: VecDeque<(u64, Vec<(u64, Message)>)>,
     /// Writes not reported as done yet, with the term and vote they make durable.
     writing: VecDeque<(u64, Option<HardState>)>,
     durable: HardState,
@@ -228,7 +228,7 @@ pub struct Member {
     applied: u64,
     election: election::Draws,
     /// A campaign was requested while too many entries are not applied.
-    campaign_wanted: bool,
+    campaign_requested: bool,
     outbox: Effects,
     seen: Option<Status>,
     removed: bool,
@@ -259,20 +259,20 @@ impl Member {
             raft,
             group: snapshot.group,
             offered: Vec::new(),
-            held: VecDeque::new(),
+            pending_messages: VecDeque::new(),
             writing: VecDeque::new(),
             durable: hard_state,
             installing: None,
             handed_out: (snapshot.index, snapshot.term),
             applied: snapshot.index,
             election,
-            campaign_wanted: false,
+            campaign_requested: false,
             outbox: Effects::default(),
             seen: None,
             removed: false,
             config,
         };
-        member.draw_election(false);
+        member.choose_election_timeout(false);
         member
     }
 
@@ -282,7 +282,7 @@ impl Member {
             return;
         }
         let timed_out = self.raft.tick() && self.raft.raft.state != StateRole::Leader;
-        self.draw_election(timed_out);
+        self.choose_election_timeout(timed_out);
     }
 
     /// Starts an election immediately; a sole voter need not wait for the timeout. With many entries to apply, the
@@ -291,10 +291,10 @@ impl Member {
         if self.removed {
             return;
         }
-        self.campaign_wanted = self.has_long_backlog();
+        self.campaign_requested = self.has_long_backlog();
         if self.may_campaign_now() {
             let _ = self.raft.campaign();
-            self.draw_election(true);
+            self.choose_election_timeout(true);
         }
     }
 
@@ -306,7 +306,7 @@ impl Member {
         match message {
             Message::Raft(mut message) => {
                 self.guard(from, &message.0)?;
-                if self.correct_refusal(&mut message.0) {
+                if self.correct_rejection(&mut message.0) {
                     self.step(message.0);
                 }
             }
@@ -317,14 +317,14 @@ impl Member {
                 self.step(message.0);
             }
             Message::Forward(proposals) => {
-                let refused = self.propose_here(proposals);
-                if !refused.is_empty() {
-                    self.outbox.send.push((from, Message::Refused(refused)));
+                let rejected = self.propose_here(proposals);
+                if !rejected.is_empty() {
+                    self.outbox.send.push((from, Message::Refused(rejected)));
                 }
             }
-            Message::Refused(refusals) => {
-                let own = refusals.into_iter().filter(|(request, _)| request.origin == self.config.id);
-                self.outbox.refused.extend(own);
+            Message::Refused(rejections) => {
+                let own = rejections.into_iter().filter(|(request, _)| request.origin == self.config.id);
+                self.outbox.rejected.extend(own);
             }
         }
         Ok(())
@@ -335,8 +335,8 @@ impl Member {
     pub fn propose(&mut self, proposals: Vec<Proposal>) {
         let leader = self.raft.raft.leader_id;
         if self.is_leader() || leader == raft::INVALID_ID || self.removed {
-            let refused = self.propose_here(proposals);
-            self.outbox.refused.extend(refused);
+            let rejected = self.propose_here(proposals);
+            self.outbox.rejected.extend(rejected);
         } else {
             self.outbox.send.push((leader, Message::Forward(proposals)));
         }
@@ -368,10 +368,10 @@ impl Member {
         }
         if !self.removed {
             self.raft.on_persist_ready(number);
-            self.tell_applied();
+            self.report_applied();
         }
-        while self.held.front().is_some_and(|(waits_for, _)| *waits_for <= number) {
-            let (_, messages) = self.held.pop_front().expect("just seen");
+        while self.pending_messages.front().is_some_and(|(waits_for, _)| *waits_for <= number) {
+            let (_, messages) = self.pending_messages.pop_front().expect("just seen");
             self.outbox.send.extend(messages);
         }
     }
@@ -380,7 +380,7 @@ impl Member {
     pub fn applied(&mut self, index: u64) {
         self.applied = self.applied.max(index);
         if !self.removed {
-            self.tell_applied();
+            self.report_applied();
         }
     }
 
@@ -425,8 +425,8 @@ impl Member {
     /// Whether a read is linearizable without a quorum round. This requires a sole voter that is the leader and has
     /// returned an entry of its own term for application.
     pub fn decides_alone(&self) -> bool {
-        let settled = self.handed_out.1 == self.raft.raft.term;
-        settled && !self.removed && self.is_leader() && self.group.is_sole_voter(self.config.id)
+        let in_current_term = self.handed_out.1 == self.raft.raft.term;
+        in_current_term && !self.removed && self.is_leader() && self.group.is_sole_voter(self.config.id)
     }
 
     /// Returns the group as of the last entry returned for application.
@@ -476,12 +476,12 @@ impl Member {
     }
 
     /// Reports applied entries to raft, which accepts only entries that are durable here.
-    fn tell_applied(&mut self) {
+    fn report_applied(&mut self) {
         let log = &self.raft.raft.raft_log;
         let index = self.applied.min(log.committed).min(log.persisted);
         if index > log.applied {
             self.raft.advance_apply_to(index);
-            if self.campaign_wanted && !self.has_long_backlog() && self.raft.raft.leader_id == raft::INVALID_ID {
+            if self.campaign_requested && !self.has_long_backlog() && self.raft.raft.leader_id == raft::INVALID_ID {
                 self.campaign();
             }
         }
@@ -490,22 +490,22 @@ impl Member {
     fn step(&mut self, message: eraftpb::Message) {
         // An error means that raft ignored the message, which is allowed.
         let _ = self.raft.step(message);
-        self.draw_election(false);
+        self.choose_election_timeout(false);
     }
 
     /// Appends proposals as leader and returns the rejected ones.
     fn propose_here(&mut self, proposals: Vec<Proposal>) -> Vec<(RequestId, ProposeError)> {
-        let mut refused = Vec::new();
+        let mut rejected = Vec::new();
         let mut entries = Vec::with_capacity(proposals.len());
         let mut requests = Vec::with_capacity(proposals.len());
         for proposal in proposals {
             let Some(request) = proposal.request() else { continue };
             if self.must_hand_over(&proposal) {
-                refused.push((request, ProposeError::Transferring));
+                rejected.push((request, ProposeError::Transferring));
                 continue;
             }
             match self.check_proposal(&proposal, &entries) {
-                Err(reason) => refused.push((request, reason)),
+                Err(reason) => rejected.push((request, reason)),
                 Ok(()) => {
                     entries.push(proposal.into_raft());
                     requests.push(request);
@@ -513,7 +513,7 @@ impl Member {
             }
         }
         if entries.is_empty() {
-            return refused;
+            return rejected;
         }
         let mut message = eraftpb::Message::default();
         message.set_msg_type(MessageType::MsgPropose);
@@ -522,9 +522,9 @@ impl Member {
         if self.raft.step(message).is_err() {
             let transferring = self.raft.raft.lead_transferee.is_some();
             let reason = if transferring { ProposeError::Transferring } else { ProposeError::Overloaded };
-            refused.extend(requests.into_iter().map(|request| (request, reason.clone())));
+            rejected.extend(requests.into_iter().map(|request| (request, reason.clone())));
         }
-        refused
+        rejected
     }
 
     /// Transfers leadership before the leader is removed. A leader that removed itself could stop before the others

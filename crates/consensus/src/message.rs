@@ -35,7 +35,7 @@ const VERSION: u8 = 1;
 const KIND_RAFT: u8 = 1;
 const KIND_SNAPSHOT: u8 = 2;
 const KIND_FORWARD: u8 = 3;
-const KIND_REFUSED: u8 = 4;
+const KIND_REJECTED: u8 = 4;
 
 /// Message types that a peer may send, with their wire numbers. Other types are local to a member; a proposal, for
 /// example, is sent as [`Message::Forward`].
@@ -65,7 +65,7 @@ impl Message {
     }
 
     /// Whether this is the response to a heartbeat: each heartbeat gets one, in order.
-    pub fn is_heartbeat_answer(&self) -> bool {
+    pub fn is_heartbeat_response(&self) -> bool {
         self.is_step(MessageType::MsgHeartbeatResponse)
     }
 
@@ -94,10 +94,10 @@ impl Message {
                     Entry { index: 0, term: 0, payload: payload.clone() }.encode(&mut out);
                 }
             }
-            Self::Refused(refusals) => {
-                out.put_u8(KIND_REFUSED);
-                put_count(&mut out, refusals.len());
-                for (request, reason) in refusals {
+            Self::Refused(rejections) => {
+                out.put_u8(KIND_REJECTED);
+                put_count(&mut out, rejections.len());
+                for (request, reason) in rejections {
                     request.encode(&mut out);
                     out.put_u8(reason_number(reason));
                 }
@@ -122,7 +122,7 @@ impl Message {
             }
             KIND_SNAPSHOT => decode_snapshot(&mut reader, from, to)?,
             KIND_FORWARD => decode_forward(&mut reader, from)?,
-            KIND_REFUSED => decode_refused(&mut reader)?,
+            KIND_REJECTED => decode_rejected(&mut reader)?,
             _ => return Err(DecodeError::Invalid("message.kind")),
         };
         reader.finish("message")?;
@@ -142,7 +142,7 @@ impl Message {
                     _ => 512,
                 })
                 .sum(),
-            Self::Refused(refusals) => refusals.len() * 17,
+            Self::Refused(rejections) => rejections.len() * 17,
         }
     }
 }
@@ -273,17 +273,17 @@ fn decode_forward(reader: &mut Reader, from: u64) -> Result<Message, DecodeError
     Ok(Message::Forward(payloads))
 }
 
-fn decode_refused(reader: &mut Reader) -> Result<Message, DecodeError> {
+fn decode_rejected(reader: &mut Reader) -> Result<Message, DecodeError> {
     let count = reader.count(RequestId::BYTES + 1, "message.refusals")?;
-    let mut refusals = Vec::with_capacity(count);
+    let mut rejections = Vec::with_capacity(count);
     for _ in 0..count {
         let request = RequestId::decode(reader)?;
         let number = reader.u8("message.reason")?;
         let (_, reason) =
             REASONS.iter().find(|(known, _)| *known == number).ok_or(DecodeError::Invalid("message.reason"))?;
-        refusals.push((request, reason.clone()));
+        rejections.push((request, reason.clone()));
     }
-    Ok(Message::Refused(refusals))
+    Ok(Message::Refused(rejections))
 }
 
 const REASONS: [(u8, ProposeError); 15] = [
@@ -351,13 +351,13 @@ mod tests {
 
     #[test]
     fn messages_survive_a_round_trip() {
-        let refusals =
+        let rejections =
             REASONS.iter().map(|(n, reason)| (RequestId { origin: 1, sequence: u64::from(*n) }, reason.clone()));
         let request = RequestId { origin: 1, sequence: 1 };
         for message in [
             append(3, &[(4, 2), (5, 5)]),
             append(3, &[]),
-            Message::Refused(refusals.collect()),
+            Message::Refused(rejections.collect()),
             Message::Forward(vec![Payload::Command { request, data: Bytes::from_static(b"x") }]),
         ] {
             assert_eq!(Message::decode(message.encode(), 1, 2), Ok(message));
@@ -366,10 +366,10 @@ mod tests {
 
     #[test]
     fn entries_that_would_make_raft_panic_are_rejected() {
-        let refused = Err(DecodeError::Invalid("message.entries"));
-        assert_eq!(Message::decode(append(3, &[(5, 5)]).encode(), 1, 2), refused, "a gap");
-        assert_eq!(Message::decode(append(3, &[(4, 1)]).encode(), 1, 2), refused, "a falling term");
-        assert_eq!(Message::decode(append(3, &[(4, 6)]).encode(), 1, 2), refused, "a term beyond the leader's");
+        let expected = Err(DecodeError::Invalid("message.entries"));
+        assert_eq!(Message::decode(append(3, &[(5, 5)]).encode(), 1, 2), expected, "a gap");
+        assert_eq!(Message::decode(append(3, &[(4, 1)]).encode(), 1, 2), expected, "a falling term");
+        assert_eq!(Message::decode(append(3, &[(4, 6)]).encode(), 1, 2), expected, "a term beyond the leader's");
     }
 
     #[test]
@@ -429,7 +429,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_give_a_message_or_an_error(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0_u8..6) {
+        fn any_bytes_decode_to_a_message_or_an_error(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0_u8..6) {
             if bytes.len() > 2 {
                 bytes[0] = VERSION;
                 bytes[1] = kind;

@@ -32,7 +32,7 @@ pub enum CdiError {
 }
 
 /// Returns the CDI devices that a container requests, by CRI's field or by annotations.
-pub fn wanted(config: &node_api::cri::v1::ContainerConfig) -> Vec<String> {
+pub fn requested_devices(config: &node_api::cri::v1::ContainerConfig) -> Vec<String> {
     let mut names: Vec<String> = config.cdi_devices.iter().map(|device| device.name.clone()).collect();
     if names.is_empty() {
         let mut annotations: Vec<(&String, &String)> =
@@ -116,8 +116,8 @@ fn edit(spec: &mut Value, edits: &Value) -> Result<(), CdiError> {
 
 /// Returns the OCI device and its cgroup rule; fields that the file omits are read from the host's device node.
 fn device(node: &Value) -> Result<(Value, Value), CdiError> {
-    let inside = node["path"].as_str().unwrap_or_default();
-    let host = PathBuf::from(node["hostPath"].as_str().filter(|path| !path.is_empty()).unwrap_or(inside));
+    let container_path = node["path"].as_str().unwrap_or_default();
+    let host = PathBuf::from(node["hostPath"].as_str().filter(|path| !path.is_empty()).unwrap_or(container_path));
     let (kind, major, minor, mode) = match (node["type"].as_str(), node["major"].as_i64(), node["minor"].as_i64()) {
         (Some(kind), Some(major), Some(minor)) if !kind.is_empty() => (kind.to_owned(), major, minor, 0o666),
         _ => {
@@ -132,7 +132,7 @@ fn device(node: &Value) -> Result<(Value, Value), CdiError> {
             (kind.to_owned(), i64::from(major), i64::from(minor), metadata.mode() & 0o777)
         }
     };
-    let mut device = json!({"path": inside, "type": kind, "major": major, "minor": minor,
+    let mut device = json!({"path": container_path, "type": kind, "major": major, "minor": minor,
         "fileMode": node["fileMode"].as_u64().unwrap_or(mode.into())});
     for field in ["uid", "gid"] {
         if let Some(id) = node.get(field) {
@@ -222,10 +222,10 @@ mod tests {
     fn devices_are_requested_by_field_or_annotation() {
         let mut config = node_api::cri::v1::ContainerConfig::default();
         config.annotations.insert("cdi.k8s.io/x".into(), "a=1, a=2".into());
-        assert_eq!(wanted(&config), ["a=1", "a=2"]);
+        assert_eq!(requested_devices(&config), ["a=1", "a=2"]);
         config.cdi_devices.push(node_api::cri::v1::CdiDevice { name: "b=1".into() });
         config.cdi_devices.push(node_api::cri::v1::CdiDevice { name: "b=1".into() });
-        assert_eq!(wanted(&config), ["b=1"]);
+        assert_eq!(requested_devices(&config), ["b=1"]);
     }
 
     #[test]

@@ -38,9 +38,9 @@ impl Runtime {
         if config.metadata.is_none() {
             return Err(Error::Invalid("metadata: required".to_owned()));
         }
-        let wanted = config.image.clone().unwrap_or_default().image;
-        let image = self.image(&wanted).await?;
-        let image = image.ok_or_else(|| Error::NotFound { kind: "image", id: wanted })?;
+        let image_name = config.image.clone().unwrap_or_default().image;
+        let image = self.image(&image_name).await?;
+        let image = image.ok_or_else(|| Error::NotFound { kind: "image", id: image_name })?;
         let id = new_id();
         let dir = self.config.root.join("containers").join(&id);
         let runtime = Arc::clone(self);
@@ -113,7 +113,7 @@ impl Runtime {
             foreign: foreign.is_some(),
             ulimits: &self.config.ulimits,
         })?;
-        cdi::inject(&mut spec, &cdi::wanted(&config))?;
+        cdi::inject(&mut spec, &cdi::requested_devices(&config))?;
         mount_devices(&mut spec, &dir.join("mounts/devices"))?;
         private::write(&bundle.join("config.json"), spec.to_string().as_bytes())
             .map_err(Error::io("write the bundle"))?;
@@ -163,15 +163,15 @@ impl Runtime {
         for (n, mount) in config.mounts.iter().enumerate() {
             spec::check_propagation(mount).map_err(spec::SpecError::from)?;
             let target = dir.join("mounts").join(n.to_string());
-            let wanted = mount.image.as_ref().map_or("", |image| image.image.as_str());
-            if !wanted.is_empty() {
-                let image = self.find_image(wanted)?;
+            let image_name = mount.image.as_ref().map_or("", |image| image.image.as_str());
+            if !image_name.is_empty() {
+                let image = self.find_image(image_name)?;
                 rootfs::mount_read_only(&self.images.lower_dirs(&image), &target)
-                    .map_err(Error::io(format!("mount image {wanted}")))?;
+                    .map_err(Error::io(format!("mount image {image_name}")))?;
                 layers.extend(image.layers.iter().map(ToString::to_string));
-                let inside = rootfs::inside(&target, Path::new(&mount.image_sub_path))
-                    .map_err(Error::io(format!("find {:?} in image {wanted}", mount.image_sub_path)))?;
-                prepared.insert(n, inside);
+                let resolved = rootfs::resolve_in_root(&target, Path::new(&mount.image_sub_path))
+                    .map_err(Error::io(format!("find {:?} in image {image_name}", mount.image_sub_path)))?;
+                prepared.insert(n, resolved);
             } else if !mount.uid_mappings.is_empty() {
                 let source = spec::host_source(Path::new(&mount.host_path)).map_err(spec::SpecError::from)?;
                 rootfs::mount_mapped(&source, &target, pause)
@@ -187,8 +187,8 @@ impl Runtime {
         Ok((prepared, layers))
     }
 
-    pub(crate) fn find_image(&self, wanted: &str) -> Result<Arc<Image>, Error> {
-        self.images.find(wanted).ok_or_else(|| Error::NotFound { kind: "image", id: wanted.to_owned() })
+    pub(crate) fn find_image(&self, image_name: &str) -> Result<Arc<Image>, Error> {
+        self.images.find(image_name).ok_or_else(|| Error::NotFound { kind: "image", id: image_name.to_owned() })
     }
 
     fn target_pid(&self, id: &str, sandbox: &str) -> Result<i32, Error> {
@@ -254,18 +254,18 @@ impl Runtime {
         }
         let sandbox = self.sandbox(&record.sandbox)?;
         let mut phase = container.phase();
-        let mut ended = async |within: Duration| {
+        let mut exits_within = async |within: Duration| {
             let over = phase.wait_for(|phase| matches!(phase, Phase::Exited { .. }));
             tokio::time::timeout(within, over).await.is_ok()
         };
         if !timeout.is_zero() {
             sandbox.shim.signal(&record.id, record.stop_signal, false).await?;
-            if ended(timeout).await {
+            if exits_within(timeout).await {
                 return Ok(());
             }
         }
         sandbox.shim.signal(&record.id, signal::KILL, true).await?;
-        if ended(KILL_TIMEOUT).await {
+        if exits_within(KILL_TIMEOUT).await {
             return Ok(());
         }
         Err(Error::Deadline(format!("container {id} does not die")))
@@ -279,7 +279,7 @@ impl Runtime {
         let record = container.record();
         let sandbox = self.sandbox(&record.sandbox)?;
         // A shim that has exited no longer knows the container.
-        let _ = sandbox.shim.forget(&record.id).await;
+        let _ = sandbox.shim.remove(&record.id).await;
         let dir = container.dir.clone();
         let cgroup = Cgroup::at(&record.cgroup);
         let work = move || {
@@ -288,20 +288,20 @@ impl Runtime {
             remove_dir(&dir)
         };
         tokio::task::spawn_blocking(work).await.expect("removing a container does not panic")?;
-        self.forget_container(&record.id);
+        self.drop_container_record(&record.id);
         self.emit(&record.id, &sandbox, v1::ContainerEventType::ContainerDeletedEvent);
         Ok(())
     }
 
     /// Updates the limits of a container.
-    pub(crate) fn update_container(&self, id: &str, wanted: &v1::LinuxContainerResources) -> Result<(), Error> {
+    pub(crate) fn update_container(&self, id: &str, requested: &v1::LinuxContainerResources) -> Result<(), Error> {
         let container = self.container(id)?;
         let record = container.record();
         if matches!(record.phase, Phase::Exited { .. }) {
             return Err(Error::State(format!("container {id} has ended")));
         }
         let mut linux = record.config.linux.clone().unwrap_or_default();
-        let resources = merge(linux.resources.unwrap_or_default(), wanted);
+        let resources = merge(linux.resources.unwrap_or_default(), requested);
         if matches!(record.phase, Phase::Running { .. }) {
             let changes = spec::resources(&resources);
             Cgroup::at(&record.cgroup).update(&changes).map_err(Error::io("change the container's limits"))?;
@@ -424,7 +424,7 @@ fn resolve_user(root: &Path, security: &v1::LinuxContainerSecurityContext, image
     let group =
         |id: &i64| u32::try_from(*id).map_err(|_| Error::Invalid(format!("supplemental_groups: {id} is not an id")));
     let groups = security.supplemental_groups.iter().map(group).collect::<Result<Vec<u32>, Error>>()?;
-    let wanted = RequestedUser {
+    let requested = RequestedUser {
         uid: id("run_as_user", &security.run_as_user)?,
         name: Some(security.run_as_username.as_str()).filter(|name| !name.is_empty()),
         gid: id("run_as_group", &security.run_as_group)?,
@@ -432,7 +432,7 @@ fn resolve_user(root: &Path, security: &v1::LinuxContainerSecurityContext, image
         groups: &groups,
         merge: security.supplemental_groups_policy() == v1::SupplementalGroupsPolicy::Merge,
     };
-    Ok(user::resolve(root, &wanted)?)
+    Ok(user::resolve(root, &requested)?)
 }
 
 /// Merges an update into resources; fields that the update omits stay unchanged.

@@ -435,9 +435,9 @@ impl Runtime {
         let fits = |sandbox: &Arc<Sandbox>| {
             let Some(filter) = filter else { return true };
             let record = sandbox.record();
-            let wanted = filter.state.as_ref().map(v1::PodSandboxStateValue::state);
+            let state_filter = filter.state.as_ref().map(v1::PodSandboxStateValue::state);
             record.id.starts_with(&filter.id)
-                && wanted.is_none_or(|state| state == sandboxes::state(&record))
+                && state_filter.is_none_or(|state| state == sandboxes::state(&record))
                 && has_labels(&record.config.labels, &filter.label_selector)
         };
         self.0.all_sandboxes().iter().filter(|sandbox| fits(sandbox)).map(|sandbox| sandbox.summary()).collect()
@@ -446,10 +446,10 @@ impl Runtime {
     fn containers(&self, filter: Option<&v1::ContainerFilter>) -> Vec<v1::Container> {
         let fits = |container: &v1::Container| {
             let Some(filter) = filter else { return true };
-            let wanted = filter.state.as_ref().map(v1::ContainerStateValue::state);
+            let state_filter = filter.state.as_ref().map(v1::ContainerStateValue::state);
             container.id.starts_with(&filter.id)
                 && container.pod_sandbox_id.starts_with(&filter.pod_sandbox_id)
-                && wanted.is_none_or(|state| state == container.state())
+                && state_filter.is_none_or(|state| state == container.state())
                 && has_labels(&container.labels, &filter.label_selector)
         };
         self.0.all_containers().iter().map(|container| container.summary()).filter(fits).collect()
@@ -475,10 +475,10 @@ impl Runtime {
         let work = move || {
             let fits = |sandbox: &Arc<Sandbox>| {
                 let record = sandbox.record();
-                let wanted = filter.as_ref().is_none_or(|filter| {
+                let matches_filter = filter.as_ref().is_none_or(|filter| {
                     record.id.starts_with(&filter.id) && has_labels(&record.config.labels, &filter.label_selector)
                 });
-                record.ready && wanted
+                record.ready && matches_filter
             };
             machine.all_sandboxes().iter().filter(|one| fits(one)).map(|one| machine.sandbox_stats(one)).collect()
         };
@@ -492,6 +492,6 @@ impl Runtime {
     }
 }
 
-fn has_labels(labels: &HashMap<String, String>, wanted: &HashMap<String, String>) -> bool {
-    wanted.iter().all(|(name, value)| labels.get(name) == Some(value))
+fn has_labels(labels: &HashMap<String, String>, selector: &HashMap<String, String>) -> bool {
+    selector.iter().all(|(name, value)| labels.get(name) == Some(value))
 }

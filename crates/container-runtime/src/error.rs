@@ -79,9 +79,9 @@ impl Error {
         let mut text = self.to_string();
         let mut cause = self.source();
         while let Some(next) = cause {
-            let words = next.to_string();
-            if !text.contains(&words) {
-                text = format!("{text}: {words}");
+            let message = next.to_string();
+            if !text.contains(&message) {
+                text = format!("{text}: {message}");
             }
             cause = next.source();
         }

@@ -94,8 +94,8 @@ impl StreamCollector {
             let mut buffer = vec![0; 64 << 10];
             while let Ok(count @ 1..) = from.read(&mut buffer).await {
                 let mut to = to.lock().expect("no holder of the output panics");
-                let room = OUTPUT_BYTES_MAX.saturating_sub(to.len());
-                to.extend_from_slice(&buffer[..count.min(room)]);
+                let remaining = OUTPUT_BYTES_MAX.saturating_sub(to.len());
+                to.extend_from_slice(&buffer[..count.min(remaining)]);
             }
         });
         StreamCollector { bytes, task }

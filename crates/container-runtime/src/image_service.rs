@@ -60,10 +60,11 @@ impl ImageService for Images {
         request: Request<v1::PullImageRequest>,
     ) -> Result<Response<v1::PullImageResponse>, Status> {
         let request = request.into_inner();
-        let wanted = request.image.unwrap_or_default().image;
-        let name = Name::parse(&wanted).map_err(Error::from)?;
+        let image_name = request.image.unwrap_or_default().image;
+        let name = Name::parse(&image_name).map_err(Error::from)?;
         if name.registry() == image_store::BUILTIN {
-            let found = self.0.image(&wanted).await?.ok_or(Error::NotFound { kind: "built-in image", id: wanted })?;
+            let found =
+                self.0.image(&image_name).await?.ok_or(Error::NotFound { kind: "built-in image", id: image_name })?;
             return Ok(Response::new(v1::PullImageResponse { image_ref: found.id.to_string() }));
         }
         let credentials = credentials(request.auth.as_ref(), &name)?;
@@ -75,8 +76,8 @@ impl ImageService for Images {
         &self,
         request: Request<v1::RemoveImageRequest>,
     ) -> Result<Response<v1::RemoveImageResponse>, Status> {
-        let wanted = request.into_inner().image.unwrap_or_default().image;
-        if self.0.images.remove(&wanted).map_err(Error::from)?.is_some() {
+        let image_name = request.into_inner().image.unwrap_or_default().image;
+        if self.0.images.remove(&image_name).map_err(Error::from)?.is_some() {
             self.0.images.collect(&self.0.layers_in_use()).await.map_err(Error::from)?;
         }
         Ok(Response::new(v1::RemoveImageResponse {}))
@@ -108,8 +109,9 @@ impl ImageService for Images {
 
 impl Images {
     fn list(&self, filter: Option<v1::ImageFilter>) -> Vec<v1::Image> {
-        let wanted = filter.and_then(|filter| filter.image).map(|image| image.image).filter(|name| !name.is_empty());
-        let found: Vec<Arc<Image>> = match wanted {
+        let image_name =
+            filter.and_then(|filter| filter.image).map(|image| image.image).filter(|name| !name.is_empty());
+        let found: Vec<Arc<Image>> = match image_name {
             Some(name) => self.0.images.find(&name).into_iter().collect(),
             None => self.0.images.list(),
         };

@@ -51,7 +51,7 @@ pub fn mount_writable(
 
 /// Mounts a directory or file, ID-mapped with the user namespace of a process.
 pub fn mount_mapped(source: &Path, target: &Path, pause: i32) -> io::Result<()> {
-    make_place(source, target)?;
+    create_mount_point(source, target)?;
     let tree = sys::clone_tree(source)?;
     sys::map_ids(tree.as_fd(), fs::File::open(format!("/proc/{pause}/ns/user"))?)?;
     Ok(move_mount(&tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
@@ -59,20 +59,20 @@ pub fn mount_mapped(source: &Path, target: &Path, pause: i32) -> io::Result<()> 
 
 /// Bind-mounts a directory or file recursively, with its own mount propagation.
 pub fn mount_apart(source: &Path, target: &Path, propagation: MountPropagationFlags) -> io::Result<()> {
-    make_place(source, target)?;
+    create_mount_point(source, target)?;
     mount_bind_recursive(source, target)?;
     // A mount below a shared mount is shared at first.
     Ok(mount_change(target, propagation | MountPropagationFlags::REC)?)
 }
 
 /// Creates a mount point: a directory for a directory, a file for anything else.
-fn make_place(source: &Path, target: &Path) -> io::Result<()> {
+fn create_mount_point(source: &Path, target: &Path) -> io::Result<()> {
     fs::create_dir_all(target.parent().unwrap_or(Path::new("/")))?;
     if source.is_dir() { fs::create_dir_all(target) } else { fs::write(target, "") }
 }
 
 /// Resolves a path inside a directory; symlinks do not lead out of it.
-pub fn inside(root: &Path, path: &Path) -> io::Result<PathBuf> {
+pub fn resolve_in_root(root: &Path, path: &Path) -> io::Result<PathBuf> {
     if path.as_os_str().is_empty() {
         return Ok(root.to_owned());
     }

@@ -80,7 +80,7 @@ impl Runtime {
                 if let Err(error) = blocking::in_place(|| clean_up(&sandbox)) {
                     tracing::warn!(id, error = error.describe(), "failed to remove a partly created sandbox");
                 }
-                self.forget_sandbox(&id);
+                self.drop_sandbox_record(&id);
                 Err(error)
             }
         }
@@ -132,7 +132,7 @@ impl Runtime {
             self.remove_container(&container_id).await?;
         }
         blocking::in_place(|| clean_up(&sandbox))?;
-        self.forget_sandbox(&id);
+        self.drop_sandbox_record(&id);
         self.emit(&id, &sandbox, v1::ContainerEventType::ContainerDeletedEvent);
         Ok(())
     }

@@ -59,11 +59,11 @@ pub async fn serve(
         .add_service(limited)
         .add_service(ImageServiceServer::new(Images(runtime)).max_encoding_message_size(MESSAGE_BYTES_MAX));
     ready();
-    let (told, stopping) = tokio::sync::oneshot::channel();
+    let (stop_sender, stopping) = tokio::sync::oneshot::channel();
     let stop = async {
         stop.await;
         // A failed send means that the server has already ended.
-        let _ = told.send(());
+        let _ = stop_sender.send(());
     };
     let overdue = async {
         let _ = stopping.await;

@@ -15,12 +15,12 @@ const NAMES: &[&str] = &[
 ];
 
 /// Returns the stop signal of a container: CRI's, the image's, or SIGTERM, in this order.
-pub fn stop_signal(wanted: v1::Signal, image: &str) -> i32 {
-    let asked = match wanted {
+pub fn stop_signal(requested: v1::Signal, image: &str) -> i32 {
+    let signal = match requested {
         v1::Signal::RuntimeDefault => None,
         named => number(named.as_str_name()),
     };
-    asked.or_else(|| number(image)).unwrap_or(TERM)
+    signal.or_else(|| number(image)).unwrap_or(TERM)
 }
 
 /// Parses `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3`, `SIGRTMINPLUS3` and `SIGRTMAXMINUS2`.

@@ -142,7 +142,7 @@ fn process(inputs: &Inputs<'_>, security: &v1::LinuxContainerSecurityContext) ->
     let resources = config.linux.as_ref().and_then(|linux| linux.resources.as_ref());
     process["oomScoreAdj"] = json!(resources.map_or(0, |resources| resources.oom_score_adj));
     if !inputs.ulimits.is_empty() {
-        process["rlimits"] = inputs.ulimits.iter().map(Ulimit::shown).collect();
+        process["rlimits"] = inputs.ulimits.iter().map(Ulimit::to_oci).collect();
     }
     if let Some(profile) = security::apparmor(security)? {
         process["apparmorProfile"] = json!(profile);
@@ -151,15 +151,15 @@ fn process(inputs: &Inputs<'_>, security: &v1::LinuxContainerSecurityContext) ->
 }
 
 fn command(config: &v1::ContainerConfig, image: &image_store::Config) -> Result<Vec<String>, SpecError> {
-    let (mut words, mut rest) = (config.command.clone(), config.args.clone());
-    if words.is_empty() {
+    let (mut argv, mut rest) = (config.command.clone(), config.args.clone());
+    if argv.is_empty() {
         if rest.is_empty() {
             rest.clone_from(&image.cmd);
         }
-        words.clone_from(&image.entrypoint);
+        argv.clone_from(&image.entrypoint);
     }
-    words.append(&mut rest);
-    if words.is_empty() { Err(SpecError::NoCommand) } else { Ok(words) }
+    argv.append(&mut rest);
+    if argv.is_empty() { Err(SpecError::NoCommand) } else { Ok(argv) }
 }
 
 /// Returns the environment variables of the image, then the runtime's, then CRI's; later entries override earlier ones

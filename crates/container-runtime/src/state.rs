@@ -108,10 +108,10 @@ impl Runtime {
     }
 
     /// Finds an image by ID or name; builds a built-in image on first use.
-    pub(crate) async fn image(&self, wanted: &str) -> Result<Option<Arc<Image>>, Error> {
-        match self.config.builtins.iter().find(|builtin| builtin.is_called(wanted)) {
+    pub(crate) async fn image(&self, image_name: &str) -> Result<Option<Arc<Image>>, Error> {
+        match self.config.builtins.iter().find(|builtin| builtin.is_called(image_name)) {
             Some(builtin) => Ok(Some(self.images.provide(builtin).await?)),
-            None => Ok(self.images.find(wanted)),
+            None => Ok(self.images.find(image_name)),
         }
     }
 
@@ -157,7 +157,7 @@ impl Runtime {
         }
     }
 
-    pub(crate) fn forget_sandbox(&self, id: &str) {
+    pub(crate) fn drop_sandbox_record(&self, id: &str) {
         self.sandboxes().remove(id);
     }
 
@@ -166,7 +166,7 @@ impl Runtime {
         self.containers().insert(id, container);
     }
 
-    pub(crate) fn forget_container(&self, id: &str) {
+    pub(crate) fn drop_container_record(&self, id: &str) {
         self.containers().remove(id);
     }
 
@@ -215,7 +215,7 @@ impl Runtime {
         Cgroup::at(&record.cgroup).kill();
         for container in self.containers_of(&record.id) {
             Cgroup::at(&container.record().cgroup).kill();
-            if container.settle() {
+            if container.record_lost_exit() {
                 self.emit(&container.record().id, sandbox, v1::ContainerEventType::ContainerStoppedEvent);
             }
         }
@@ -257,7 +257,7 @@ impl Runtime {
             let record = orphan.record();
             Cgroup::at(&record.cgroup).kill();
             crate::containers::remove_dir(&orphan.dir)?;
-            self.forget_container(&record.id);
+            self.drop_container_record(&record.id);
         }
         // Releases addresses of sandboxes that were removed while the runtime was down.
         let alive: Vec<String> = self.sandboxes().keys().cloned().collect();
@@ -278,7 +278,7 @@ impl Runtime {
             match running.get(&container_id) {
                 Some(pid) => container.started(*pid, container.record().created_at),
                 None => {
-                    blocking::in_place(|| container.settle());
+                    blocking::in_place(|| container.record_lost_exit());
                 }
             }
         }
@@ -389,7 +389,7 @@ impl Container {
 
     /// Records the exit of a container whose shim is lost, from the exit file if there is one. Returns whether it is
     /// new.
-    pub(crate) fn settle(&self) -> bool {
+    pub(crate) fn record_lost_exit(&self) -> bool {
         let text = fs::read(self.dir.join(EXIT)).ok();
         let exit = text.and_then(|text| serde_json::from_slice::<Exit>(&text).ok());
         match (exit, self.record().phase) {
@@ -401,18 +401,18 @@ impl Container {
     }
 
     fn end(&self, code: i32, at: i64, reason: &str, message: &str) -> bool {
-        let mut news = false;
+        let mut changed = false;
         self.advance(|phase| {
             let started_at = match phase {
                 Phase::Created => 0,
                 Phase::Running { started_at, .. } => *started_at,
                 Phase::Exited { .. } => return,
             };
-            news = true;
+            changed = true;
             let (reason, message) = (reason.to_owned(), message.to_owned());
             *phase = Phase::Exited { started_at, finished_at: at, code, reason, message };
         });
-        news
+        changed
     }
 
     fn advance(&self, step: impl FnOnce(&mut Phase)) {

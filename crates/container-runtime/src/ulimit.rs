@@ -65,7 +65,7 @@ impl FromStr for Ulimit {
 
 impl Ulimit {
     /// Returns the limit for the OCI specification.
-    pub fn shown(&self) -> Value {
+    pub fn to_oci(&self) -> Value {
         json!({"type": format!("RLIMIT_{}", self.name), "soft": self.soft, "hard": self.hard})
     }
 }
@@ -76,13 +76,14 @@ mod tests {
 
     #[test]
     fn limits_are_parsed_as_in_other_runtimes() {
-        let check = |text: &str, expect: Value| assert_eq!(text.parse::<Ulimit>().unwrap().shown(), expect, "{text}");
+        let check = |text: &str, expect: Value| assert_eq!(text.parse::<Ulimit>().unwrap().to_oci(), expect, "{text}");
         check("nofile=1024:4096", json!({"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 4096}));
         check("CORE=0", json!({"type": "RLIMIT_CORE", "soft": 0, "hard": 0}));
         check("memlock=1:-1", json!({"type": "RLIMIT_MEMLOCK", "soft": 1, "hard": u64::MAX}));
-        let refused = |text: &str, expect: &str| assert_eq!(text.parse::<Ulimit>().unwrap_err().to_string(), expect);
-        refused("nofile", "\"nofile\" is not NAME=SOFT[:HARD]");
-        refused("files=1", "unknown limit \"files\"");
-        refused("nofile=2:1", "the soft limit 2 is above the hard limit 1");
+        let check_error =
+            |text: &str, expect: &str| assert_eq!(text.parse::<Ulimit>().unwrap_err().to_string(), expect);
+        check_error("nofile", "\"nofile\" is not NAME=SOFT[:HARD]");
+        check_error("files=1", "unknown limit \"files\"");
+        check_error("nofile=2:1", "the soft limit 2 is above the hard limit 1");
     }
 }

@@ -45,10 +45,10 @@ pub enum UserError {
 }
 
 /// Resolves a user with the files of a root directory.
-pub fn resolve(root: &Path, wanted: &RequestedUser<'_>) -> Result<User, UserError> {
+pub fn resolve(root: &Path, requested: &RequestedUser<'_>) -> Result<User, UserError> {
     let passwd = read(root, "etc/passwd");
     let group = read(root, "etc/group");
-    resolve_in(&passwd, &group, wanted)
+    resolve_in(&passwd, &group, requested)
 }
 
 /// Parses a numeric user or group; `None` if it is a name or out of range.
@@ -62,12 +62,12 @@ fn is_numeric(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn resolve_in(passwd: &str, group: &str, wanted: &RequestedUser<'_>) -> Result<User, UserError> {
-    let (image_user, image_group) = wanted.image.split_once(':').unwrap_or((wanted.image, ""));
-    let is_explicit = wanted.uid.is_some() || wanted.name.is_some();
-    let text = wanted.name.unwrap_or(image_user);
-    let by_number = match wanted.uid {
-        None if text.is_empty() && wanted.gid.is_some() => return Err(UserError::GroupAlone),
+fn resolve_in(passwd: &str, group: &str, requested: &RequestedUser<'_>) -> Result<User, UserError> {
+    let (image_user, image_group) = requested.image.split_once(':').unwrap_or((requested.image, ""));
+    let is_explicit = requested.uid.is_some() || requested.name.is_some();
+    let text = requested.name.unwrap_or(image_user);
+    let by_number = match requested.uid {
+        None if text.is_empty() && requested.gid.is_some() => return Err(UserError::GroupAlone),
         // The default user is root.
         None if text.is_empty() => Some(0),
         given => given.or_else(|| number(text)),
@@ -84,7 +84,7 @@ fn resolve_in(passwd: &str, group: &str, wanted: &RequestedUser<'_>) -> Result<U
         (None, None) => return Err(UserError::NoUser(text.to_owned())),
     }
     let name = account.map(|account| account.name);
-    if let Some(gid) = wanted.gid {
+    if let Some(gid) = requested.gid {
         user.gid = gid;
     } else if !is_explicit && !image_group.is_empty() {
         let named = || groups(group).find(|one| one.name == image_group && !is_numeric(image_group));
@@ -95,8 +95,8 @@ fn resolve_in(passwd: &str, group: &str, wanted: &RequestedUser<'_>) -> Result<U
     // The primary group is also a supplemental group: a process that drops it must not gain access to files that deny
     // it.
     user.groups.push(user.gid);
-    user.groups.extend(wanted.groups);
-    if let Some(name) = name.filter(|_| wanted.merge) {
+    user.groups.extend(requested.groups);
+    if let Some(name) = name.filter(|_| requested.merge) {
         user.groups
             .extend(groups(group).filter(|one| one.members.split(',').any(|member| member == name)).map(|one| one.gid));
     }
@@ -156,10 +156,10 @@ mod tests {
     const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nweb:x:33:34::/:/bin/false\n";
     const GROUP: &str = "root:x:0:\nwww:x:34:\nlogs:x:50:web,other\n";
 
-    fn check(wanted: RequestedUser<'_>, expect: Result<(u32, u32, &[u32]), UserError>) {
-        let got = resolve_in(PASSWD, GROUP, &wanted);
+    fn check(requested: RequestedUser<'_>, expect: Result<(u32, u32, &[u32]), UserError>) {
+        let got = resolve_in(PASSWD, GROUP, &requested);
         let expect = expect.map(|(uid, gid, groups)| User { uid, gid, groups: groups.to_vec() });
-        assert_eq!(got, expect, "{wanted:?}");
+        assert_eq!(got, expect, "{requested:?}");
     }
 
     #[test]
@@ -182,9 +182,9 @@ mod tests {
         let passwd =
             "1000:x:0:0::/root:/bin/sh\n99999999999:x:0:0::/:/bin/sh\n33:x:0:0::/:/bin/sh\nweb:x:33:34::/:/bin/false\n";
         let group = "1000:x:0:1000,web\n";
-        let check = |wanted: RequestedUser<'_>, expect: (u32, u32, &[u32])| {
-            let got = resolve_in(passwd, group, &wanted).map(|user| (user.uid, user.gid, user.groups));
-            assert_eq!(got, Ok((expect.0, expect.1, expect.2.to_vec())), "{wanted:?}");
+        let check = |requested: RequestedUser<'_>, expect: (u32, u32, &[u32])| {
+            let got = resolve_in(passwd, group, &requested).map(|user| (user.uid, user.gid, user.groups));
+            assert_eq!(got, Ok((expect.0, expect.1, expect.2.to_vec())), "{requested:?}");
         };
         check(RequestedUser { uid: Some(1000), merge: true, ..RequestedUser::default() }, (1000, 0, &[0]));
         check(RequestedUser { uid: Some(33), ..RequestedUser::default() }, (33, 34, &[34]));

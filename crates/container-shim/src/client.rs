@@ -131,12 +131,12 @@ impl Client {
 
     /// Starts the process that holds the namespaces.
     pub async fn sandbox(&self, sandbox: Sandbox) -> Result<Running, ClientError> {
-        running(self.ask(&Request::Sandbox(sandbox), &[]).await?.0)
+        running(self.call(&Request::Sandbox(sandbox), &[]).await?.0)
     }
 
     /// Creates and starts a container.
     pub async fn start(&self, start: Start) -> Result<Running, ClientError> {
-        running(self.ask(&Request::Start(start), &[]).await?.0)
+        running(self.call(&Request::Start(start), &[]).await?.0)
     }
 
     /// Runs a process in a container; without streams it gets a terminal.
@@ -160,28 +160,28 @@ impl Client {
     pub async fn attach(&self, id: &str, stdout: OwnedFd, stderr: Option<OwnedFd>) -> Result<AttachedIo, ClientError> {
         let mut fds = vec![stdout.as_fd()];
         fds.extend(stderr.as_ref().map(AsFd::as_fd));
-        let (reply, stdin) = self.ask(&Request::Attach { id: id.to_owned() }, &fds).await?;
+        let (reply, stdin) = self.call(&Request::Attach { id: id.to_owned() }, &fds).await?;
         done(reply)?;
         Ok(AttachedIo { stdin })
     }
 
     pub async fn close_stdin(&self, id: &str) -> Result<(), ClientError> {
-        done(self.ask(&Request::CloseStdin { id: id.to_owned() }, &[]).await?.0)
+        done(self.call(&Request::CloseStdin { id: id.to_owned() }, &[]).await?.0)
     }
 
     /// Opens a container's log again after a rotation.
     pub async fn reopen_log(&self, id: &str) -> Result<(), ClientError> {
-        done(self.ask(&Request::ReopenLog { id: id.to_owned() }, &[]).await?.0)
+        done(self.call(&Request::ReopenLog { id: id.to_owned() }, &[]).await?.0)
     }
 
     /// Signals a container's init process, or all of its processes.
     pub async fn signal(&self, id: &str, signal: i32, all: bool) -> Result<(), ClientError> {
-        done(self.ask(&Request::Signal { id: id.to_owned(), signal, all }, &[]).await?.0)
+        done(self.call(&Request::Signal { id: id.to_owned(), signal, all }, &[]).await?.0)
     }
 
     /// Removes an exited container from the shim.
-    pub async fn forget(&self, id: &str) -> Result<(), ClientError> {
-        done(self.ask(&Request::Forget { id: id.to_owned() }, &[]).await?.0)
+    pub async fn remove(&self, id: &str) -> Result<(), ClientError> {
+        done(self.call(&Request::Forget { id: id.to_owned() }, &[]).await?.0)
     }
 
     /// Returns the current state and the events from then on.
@@ -196,10 +196,10 @@ impl Client {
 
     /// Terminates the shim and all of its processes.
     pub async fn shutdown(&self) -> Result<(), ClientError> {
-        done(self.ask(&Request::Shutdown, &[]).await?.0)
+        done(self.call(&Request::Shutdown, &[]).await?.0)
     }
 
-    async fn ask(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(Reply, Option<OwnedFd>), ClientError> {
+    async fn call(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(Reply, Option<OwnedFd>), ClientError> {
         let mut line = self.connect().await?;
         line.request(request, fds).await?;
         line.reply().await

@@ -119,19 +119,19 @@ fn compile(rules: &[Rule]) -> Option<Vec<BpfInstruction>> {
     }
     let mut program = vec![
         asm::load(asm::KIND, 0),
-        asm::copy(asm::WANTED, asm::KIND),
+        asm::copy(asm::ACCESS, asm::KIND),
         asm::and(asm::KIND, 0xffff),
-        asm::shift_right(asm::WANTED, 16),
+        asm::shift_right(asm::ACCESS, 16),
         asm::load(asm::MAJOR, 4),
         asm::load(asm::MINOR, 8),
     ];
     for rule in rules.iter().rev().filter(|rule| rule.access != 0) {
         let body = if rule.allow {
             let left = EVERY_ACCESS & !rule.access;
-            vec![asm::and(asm::WANTED, left), asm::skip_unless_equal(asm::WANTED, 0, 2)]
+            vec![asm::and(asm::ACCESS, left), asm::skip_unless_equal(asm::ACCESS, 0, 2)]
         } else {
             vec![
-                asm::copy(asm::RESULT, asm::WANTED),
+                asm::copy(asm::RESULT, asm::ACCESS),
                 asm::and(asm::RESULT, rule.access),
                 asm::skip_if_equal(asm::RESULT, 0, 2),
             ]
@@ -167,7 +167,7 @@ mod asm {
     /// Register in which the kernel passes the address of the request: type and access, major number, minor number.
     const CONTEXT: u8 = 1;
     pub const KIND: u8 = 2;
-    pub const WANTED: u8 = 3;
+    pub const ACCESS: u8 = 3;
     pub const MAJOR: u8 = 4;
     pub const MINOR: u8 = 5;
 

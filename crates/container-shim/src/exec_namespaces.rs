@@ -28,21 +28,21 @@ impl Entering {
     /// Moves the credentials out of a process specification, and replaces them by root with every capability.
     pub fn take(process: &mut Process, users: &Path) -> io::Result<Entering> {
         let user = process.user().clone();
-        let wanted = process.capabilities().clone().unwrap_or_default();
+        let requested = process.capabilities().clone().unwrap_or_default();
         let set = |set: &Option<_>| names(&serde_json::to_value(set)?);
         let entering = Entering {
             users: File::open(users)?,
             uid: Uid::from_raw(user.uid()),
             gid: Gid::from_raw(user.gid()),
             groups: user.additional_gids().iter().flatten().map(|gid| Gid::from_raw(*gid)).collect(),
-            capabilities: set(wanted.permitted())?,
-            ambient: set(wanted.ambient())?,
+            capabilities: set(requested.permitted())?,
+            ambient: set(requested.ambient())?,
             no_new_privileges: process.no_new_privileges() == Some(true),
         };
-        let held = caps::read(None, CapSet::Bounding).map_err(io::Error::other)?;
-        let held: Vec<String> = held.iter().map(ToString::to_string).collect();
+        let bounding = caps::read(None, CapSet::Bounding).map_err(io::Error::other)?;
+        let bounding: Vec<String> = bounding.iter().map(ToString::to_string).collect();
         let all: LinuxCapabilities = serde_json::from_value(serde_json::json!({
-            "bounding": held, "effective": held, "permitted": held, "inheritable": [], "ambient": [],
+            "bounding": bounding, "effective": bounding, "permitted": bounding, "inheritable": [], "ambient": [],
         }))?;
         let root = UserBuilder::default().uid(0u32).gid(0u32).build().map_err(io::Error::other)?;
         process.set_user(root).set_capabilities(Some(all)).set_no_new_privileges(Some(false));

@@ -110,16 +110,16 @@ fn find(program: &str, path: &str) -> Result<PathBuf, String> {
             Err(error) => Err(format!("exec: {program:?}: {}", reason(&error))),
         };
     }
-    let mut refused = None;
+    let mut denied = None;
     for dir in path.split(':') {
         let candidate = Path::new(if dir.is_empty() { "." } else { dir }).join(program);
         match executable(&candidate) {
             Ok(()) => return Ok(candidate),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => refused = Some(error),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => denied = Some(error),
             Err(_) => {}
         }
     }
-    Err(match refused {
+    Err(match denied {
         Some(error) => format!("exec: {program:?}: {}", reason(&error)),
         None => format!("exec: {program:?}: executable file not found in $PATH"),
     })

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 /// Maximum size of a record; longer lines are written as partial records.
-const PART_BYTES_MAX: usize = 16 << 10;
+const RECORD_BYTES_MAX: usize = 16 << 10;
 
 /// The source of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +85,8 @@ impl Lines {
 
     /// Adds to the pending line and emits all full parts except the last.
     fn take_parts(&mut self, mut bytes: &[u8], now: Timestamp, out: &mut Vec<u8>) {
-        while self.pending.len() + bytes.len() > PART_BYTES_MAX {
-            let (part, rest) = bytes.split_at(PART_BYTES_MAX - self.pending.len());
+        while self.pending.len() + bytes.len() > RECORD_BYTES_MAX {
+            let (part, rest) = bytes.split_at(RECORD_BYTES_MAX - self.pending.len());
             self.pending.extend_from_slice(part);
             let part = std::mem::take(&mut self.pending);
             record(out, now, self.stream, 'P', &part);
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn long_lines_become_partial_records() {
-        let long = "x".repeat(PART_BYTES_MAX);
+        let long = "x".repeat(RECORD_BYTES_MAX);
         check(&[&long, "y\n"], &[&format!("P {long}"), "F y"]);
         check(&[&format!("{long}\n")], &[&format!("F {long}")]);
         check(&[&format!("{long}{long}z")], &[&format!("P {long}"), &format!("P {long}"), "P z"]);

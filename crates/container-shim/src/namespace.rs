@@ -40,38 +40,38 @@ pub fn start(sandbox: &Sandbox, dir: &Path) -> io::Result<Pid> {
         ForkResult::Parent(child) => Pid::from_raw(child.as_raw_nonzero().get()),
     };
     drop((to_parent, from_parent));
-    let mut answers = fs::File::from(from_child);
+    let mut child_output = fs::File::from(from_child);
     if let Some(users) = &sandbox.users {
-        expect_line(&mut answers, "mapped?")?;
+        expect_line(&mut child_output, "mapped?")?;
         fs::write(format!("/proc/{child}/uid_map"), lines(&users.uids))?;
         fs::write(format!("/proc/{child}/gid_map"), lines(&users.gids))?;
         fs::File::from(to_child).write_all(b"yes\n")?;
     }
     let mut text = String::new();
-    answers.read_to_string(&mut text)?;
+    child_output.read_to_string(&mut text)?;
     waitpid(child, None)?;
     text.trim().parse().map(Pid::from_raw).map_err(|_| io::Error::other(text.trim().to_owned()))
 }
 
 /// Runs in the first child: enters the namespaces and forks the process that stays.
-fn first(sandbox: &Sandbox, dir: &Path, report: &mut fs::File, mut answer: fs::File) -> io::Result<()> {
+fn first(sandbox: &Sandbox, dir: &Path, report: &mut fs::File, mut reply: fs::File) -> io::Result<()> {
     setsid()?;
     Cgroup::at(&sandbox.cgroup).create_with(std::process::id())?;
     if sandbox.users.is_some() {
         unshare(CloneFlags::CLONE_NEWUSER)?;
         report.write_all(b"mapped?\n")?;
-        expect_line(&mut answer, "yes")?;
+        expect_line(&mut reply, "yes")?;
         setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0))?;
         setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0))?;
     }
     let mut flags = CloneFlags::CLONE_NEWNS;
-    for (wanted, flag) in [
+    for (enabled, flag) in [
         (sandbox.network, CloneFlags::CLONE_NEWNET),
         (sandbox.ipc, CloneFlags::CLONE_NEWIPC),
         (sandbox.uts, CloneFlags::CLONE_NEWUTS),
         (sandbox.pid, CloneFlags::CLONE_NEWPID),
     ] {
-        flags.set(flag, wanted);
+        flags.set(flag, enabled);
     }
     unshare(flags)?;
     if sandbox.network {

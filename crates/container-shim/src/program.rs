@@ -47,8 +47,8 @@ impl Program {
 /// Opens the executable in a read-only overlay of its directory.
 fn view(path: &Path, empty: &Path) -> io::Result<OwnedFd> {
     let real = fs::canonicalize(path)?;
-    let (wanted, found) = (fs::metadata(path)?, fs::metadata(&real)?);
-    if (wanted.dev(), wanted.ino()) != (found.dev(), found.ino()) {
+    let (expected, found) = (fs::metadata(path)?, fs::metadata(&real)?);
+    if (expected.dev(), expected.ino()) != (found.dev(), found.ino()) {
         return Err(io::Error::other(format!("{} is another file now", real.display())));
     }
     let (Some(dir), Some(name)) = (real.parent(), real.file_name()) else {

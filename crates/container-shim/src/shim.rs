@@ -143,8 +143,8 @@ impl Shim {
                 Source::Connection(n) => self.read(n),
                 Source::Worker(n) => self.report(n),
                 Source::Output(id) => {
-                    if let Some(kept) = self.containers.get_mut(&id) {
-                        kept.output.pump();
+                    if let Some(container) = self.containers.get_mut(&id) {
+                        container.output.pump();
                     }
                 }
             }
@@ -164,13 +164,13 @@ impl Shim {
             sources.push(Source::Worker(*n));
             fds.push(PollFd::new(job.worker.report_fd(), PollFlags::IN));
         }
-        for (id, kept) in &self.containers {
-            for fd in kept.output.wants() {
+        for (id, container) in &self.containers {
+            for fd in container.output.wants() {
                 sources.push(Source::Output(id.clone()));
                 fds.push(fd);
             }
         }
-        let deadline = self.containers.values().filter_map(|kept| kept.output.deadline()).min();
+        let deadline = self.containers.values().filter_map(|container| container.output.deadline()).min();
         let timeout = deadline.map(|at| {
             let left = at.saturating_duration_since(Instant::now());
             Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() }
@@ -202,12 +202,12 @@ impl Shim {
                 self.reply(n, &Reply::Failed { message }, None);
                 self.connections.remove(&n);
             }
-            Incoming::Gone => self.gone(n),
+            Incoming::Gone => self.handle_disconnect(n),
         }
     }
 
     /// Handles a closed connection: kills the process of its exec.
-    fn gone(&mut self, n: u64) {
+    fn handle_disconnect(&mut self, n: u64) {
         self.connections.remove(&n);
         self.followers.retain(|follower| *follower != n);
         for (pid, _) in self.execs.iter().filter(|(_, connection)| **connection == n) {
@@ -231,8 +231,8 @@ impl Shim {
                 Err(error) => Reply::Failed { message: error.to_string() },
             },
             Request::Attach { id } => return self.attach(n, &id, fds),
-            Request::CloseStdin { id } => done(self.kept(&id).map(|kept| kept.output.close_stdin())),
-            Request::ReopenLog { id } => done(self.kept(&id).and_then(|kept| kept.output.reopen_log())),
+            Request::CloseStdin { id } => done(self.container(&id).map(|container| container.output.close_stdin())),
+            Request::ReopenLog { id } => done(self.container(&id).and_then(|container| container.output.reopen_log())),
             Request::Signal { id, signal, all } => done(self.signal(&id, signal, all)),
             Request::Follow => {
                 self.followers.push(n);
@@ -248,8 +248,8 @@ impl Shim {
     }
 
     fn state(&self) -> State {
-        let running = self.containers.iter().filter(|(_, kept)| !kept.exited);
-        let running = running.filter_map(|(id, kept)| Some((id.clone(), kept.pid?.as_raw()))).collect();
+        let running = self.containers.iter().filter(|(_, container)| !container.exited);
+        let running = running.filter_map(|(id, container)| Some((id.clone(), container.pid?.as_raw()))).collect();
         State { pause: self.pause.map(Pid::as_raw), running }
     }
 
@@ -303,19 +303,19 @@ impl Shim {
     fn exec(&mut self, n: u64, exec: Exec, fds: Vec<OwnedFd>) -> io::Result<()> {
         let next = self.next;
         let dir = self.dir.clone();
-        let kept = self.kept(&exec.id)?;
-        if kept.exited || kept.pid.is_none() {
+        let container = self.container(&exec.id)?;
+        if container.exited || container.pid.is_none() {
             return Err(io::Error::other(format!("container {} is not running", exec.id)));
         }
         let process = serde_json::from_value(exec.process)?;
         let (worker, console) = if exec.terminal {
             let (listener, path) = console_socket(next)?;
-            let worker = Worker::exec(&kept.start, &process, Io::Terminal(&dir.join(&path)))?;
+            let worker = Worker::exec(&container.start, &process, Io::Terminal(&dir.join(&path)))?;
             (worker, Some((listener, path)))
         } else {
             let [stdin, stdout, stderr] =
                 <[OwnedFd; 3]>::try_from(fds).map_err(|_| io::Error::other("an exec comes with three descriptors"))?;
-            (Worker::exec(&kept.start, &process, Io::Streams(Streams { stdin, stdout, stderr }))?, None)
+            (Worker::exec(&container.start, &process, Io::Streams(Streams { stdin, stdout, stderr }))?, None)
         };
         self.work(Job { worker, connection: n, console, goal: Goal::Exec });
         Ok(())
@@ -355,7 +355,7 @@ impl Shim {
                     }
                 }
                 if let Some((code, at)) = self.early.remove(&pid) {
-                    self.ended(pid, code, at);
+                    self.handle_exit(pid, code, at);
                 }
             }
         }
@@ -365,42 +365,42 @@ impl Shim {
     }
 
     fn started(&mut self, id: &str, pid: i32, master: Option<OwnedFd>) {
-        let Some(kept) = self.containers.get_mut(id) else { return };
-        kept.pid = Some(Pid::from_raw(pid));
+        let Some(container) = self.containers.get_mut(id) else { return };
+        container.pid = Some(Pid::from_raw(pid));
         if let Some(master) = master {
-            let input = if kept.start.stdin { master.try_clone().ok() } else { None };
-            kept.output.set_terminal(master, input);
+            let input = if container.start.stdin { master.try_clone().ok() } else { None };
+            container.output.set_terminal(master, input);
         }
     }
 
     fn attach(&mut self, n: u64, id: &str, fds: Vec<OwnedFd>) {
         let mut fds = fds.into_iter();
-        let (Some(kept), Some(stdout)) = (self.containers.get_mut(id), fds.next()) else {
+        let (Some(container), Some(stdout)) = (self.containers.get_mut(id), fds.next()) else {
             return self.reply(n, &Reply::Failed { message: format!("container {id} is not running") }, None);
         };
-        if kept.output.is_finished() {
+        if container.output.is_finished() {
             return self.reply(n, &Reply::Failed { message: format!("container {id} has ended") }, None);
         }
         let stderr = fds.next();
         for fd in [Some(&stdout), stderr.as_ref()].into_iter().flatten() {
             let _ = rustix::io::ioctl_fionbio(fd, true);
         }
-        kept.output.attach(stdout, stderr);
+        container.output.attach(stdout, stderr);
         if let Some(connection) = self.connections.get(&n) {
-            let _ = connection.reply(&Reply::Done, kept.output.stdin());
+            let _ = connection.reply(&Reply::Done, container.output.stdin());
         }
     }
 
     fn signal(&mut self, id: &str, signal: i32, all: bool) -> io::Result<()> {
-        let kept = self.kept(id)?;
+        let container = self.container(id)?;
         if all {
-            for pid in Cgroup::at(&kept.start.cgroup).pids() {
+            for pid in Cgroup::at(&container.start.cgroup).pids() {
                 // The process may have exited already.
                 let _ = send(pid, signal);
             }
         }
-        match kept.pid {
-            Some(pid) if !kept.exited => match send(pid.as_raw(), signal) {
+        match container.pid {
+            Some(pid) if !container.exited => match send(pid.as_raw(), signal) {
                 Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => Ok(()),
                 done => done,
             },
@@ -413,50 +413,53 @@ impl Shim {
         let now = Timestamp::now();
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, code)) => self.ended(pid.as_raw(), code, now),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => self.ended(pid.as_raw(), 128 + signal as i32, now),
+                Ok(WaitStatus::Exited(pid, code)) => self.handle_exit(pid.as_raw(), code, now),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => self.handle_exit(pid.as_raw(), 128 + signal as i32, now),
                 Ok(WaitStatus::StillAlive) | Err(_) => return,
                 Ok(_) => {}
             }
         }
     }
 
-    fn ended(&mut self, pid: i32, code: i32, at: Timestamp) {
+    fn handle_exit(&mut self, pid: i32, code: i32, at: Timestamp) {
         if self.pause.map(Pid::as_raw) == Some(pid) {
             self.pause = None;
-            return self.tell(&Reply::SandboxExited);
+            return self.notify_followers(&Reply::SandboxExited);
         }
         if let Some(connection) = self.execs.remove(&pid) {
             self.reply(connection, &Reply::Ended { code }, None);
             return;
         }
-        let own = self.containers.iter_mut().find(|(_, kept)| kept.pid.map(Pid::as_raw) == Some(pid) && !kept.exited);
-        let Some((id, kept)) = own else {
+        let own = self
+            .containers
+            .iter_mut()
+            .find(|(_, container)| container.pid.map(Pid::as_raw) == Some(pid) && !container.exited);
+        let Some((id, container)) = own else {
             if !self.workers.is_empty() && !self.workers.values().any(|job| job.worker.pid.as_raw() == pid) {
                 self.early.insert(pid, (code, at));
             }
             return;
         };
-        kept.exited = true;
-        let cgroup = Cgroup::at(&kept.start.cgroup);
+        container.exited = true;
+        let cgroup = Cgroup::at(&container.start.cgroup);
         let exit = Exit { code, at_nanos: nanos(at), oom: cgroup.oom_kills() > 0 };
-        if kept.start.shared_pids {
+        if container.start.shared_pids {
             cgroup.kill();
         }
         // Output written before the exit is in the log before the exit is reported.
-        kept.output.pump();
+        container.output.pump();
         let id = id.clone();
-        if let Err(error) = write_exit(&kept.start.dir, &exit) {
+        if let Err(error) = write_exit(&container.start.dir, &exit) {
             eprintln!("cannot write the exit of {id}: {error}");
         }
-        self.tell(&Reply::Exited { id, exit });
+        self.notify_followers(&Reply::Exited { id, exit });
     }
 
     /// Kills all processes. The reply is sent after they have exited, since only then their cgroups and namespaces are
     /// free.
     fn shutdown(&mut self, n: u64) {
-        for kept in self.containers.values().filter(|kept| !kept.exited) {
-            Cgroup::at(&kept.start.cgroup).kill();
+        for container in self.containers.values().filter(|container| !container.exited) {
+            Cgroup::at(&container.start.cgroup).kill();
         }
         if let Some(pid) = self.pause {
             let _ = kill(pid, Signal::SIGKILL);
@@ -466,18 +469,19 @@ impl Shim {
     }
 
     fn close(&mut self) {
-        let over = self.pause.is_none() && self.containers.values().all(|kept| kept.exited || kept.pid.is_none());
+        let over = self.pause.is_none()
+            && self.containers.values().all(|container| container.exited || container.pid.is_none());
         if let Some(n) = self.closing.filter(|_| over) {
             self.reply(n, &Reply::Done, None);
             self.done = true;
         }
     }
 
-    fn kept(&mut self, id: &str) -> io::Result<&mut ContainerState> {
+    fn container(&mut self, id: &str) -> io::Result<&mut ContainerState> {
         self.containers.get_mut(id).ok_or_else(|| io::Error::other(format!("no container {id} is kept here")))
     }
 
-    fn tell(&mut self, event: &Reply) {
+    fn notify_followers(&mut self, event: &Reply) {
         for n in self.followers.clone() {
             self.reply(n, event, None);
         }
@@ -487,7 +491,7 @@ impl Shim {
         if let Some(connection) = self.connections.get(&n)
             && connection.reply(reply, fd).is_err()
         {
-            self.gone(n);
+            self.handle_disconnect(n);
         }
     }
 }

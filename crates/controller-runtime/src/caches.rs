@@ -18,7 +18,7 @@ pub struct Caches {
     _watches: JoinSet<()>,
     client: Client,
     settings: cache::Settings,
-    census: OnceLock<(MetadataCaches, JoinSet<()>)>,
+    metadata_caches: OnceLock<(MetadataCaches, JoinSet<()>)>,
 }
 
 /// A controller declares an unknown kind.
@@ -51,12 +51,12 @@ impl Caches {
             }
             let resource = kinds::by_name(name).ok_or_else(|| UnknownKind(name.to_owned()))?;
             let source = Source::all(client.clone(), resource.clone());
-            let (reflector, reader) = cache::lean(source, settings.clone(), index_by());
+            let (reflector, reader) = cache::new_shared(source, settings.clone(), index_by());
             watches.spawn(reflector.run());
             readers.insert(name.to_owned(), reader);
         }
         let (client, settings) = (client.clone(), settings.clone());
-        Ok(Arc::new(Self { readers, configs, _watches: watches, client, settings, census: OnceLock::new() }))
+        Ok(Arc::new(Self { readers, configs, _watches: watches, client, settings, metadata_caches: OnceLock::new() }))
     }
 
     pub fn reader(&self, kind: &str) -> Option<&Reader<Value>> {
@@ -68,14 +68,14 @@ impl Caches {
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
-    pub fn census(&self) -> &MetadataCaches {
-        let (census, _) = self.census.get_or_init(|| {
-            let census = MetadataCaches::new(&self.client, self.settings.clone());
+    pub fn metadata_caches(&self) -> &MetadataCaches {
+        let (metadata_caches, _) = self.metadata_caches.get_or_init(|| {
+            let metadata_caches = MetadataCaches::new(&self.client, self.settings.clone());
             let mut running = JoinSet::new();
-            running.spawn(census.clone().run());
-            (census, running)
+            running.spawn(metadata_caches.clone().run());
+            (metadata_caches, running)
         });
-        census
+        metadata_caches
     }
 
     /// Waits until the caches of these kinds are complete.

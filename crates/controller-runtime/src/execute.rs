@@ -47,16 +47,16 @@ pub async fn execute(
 ) -> Result<Option<Effect>, Error> {
     let options = WriteOptions { field_manager: manager.to_owned(), ..WriteOptions::default() };
     match action {
-        Action::Create { resource, object, told } => {
+        Action::Create { resource, object, result_event } => {
             let target = Target::within(resource, Meta::of(object).namespace());
             let created = client.create(&target, object, &options).await;
-            tell(events, told.as_deref(), &created);
+            record_event(events, result_event.as_deref(), &created);
             created.map(|created| Some(written(resource, &created)))
         }
-        Action::Update { resource, object, told } => {
+        Action::Update { resource, object, result_event } => {
             let target = Target::object(resource, &Key::of(object));
             let updated = client.update(&target, object, &options).await;
-            tell(events, told.as_deref(), &updated);
+            record_event(events, result_event.as_deref(), &updated);
             updated.map(|updated| Some(written(resource, &updated)))
         }
         Action::UpdateStatus { resource, object } => {
@@ -79,13 +79,13 @@ pub async fn execute(
             let target = Target::object(resource, key).subresource(*subresource);
             client.create(&target, body, &options).await.map(|_| None)
         }
-        Action::Delete { resource, key, only_if, told, .. } => {
+        Action::Delete { resource, key, only_if, result_event, .. } => {
             let deleted = client.delete(&Target::object(resource, key), &delete_options(action)).await;
             let deleted = match deleted {
                 Err(error) if error.is_not_found() => return Ok(None),
                 other => other,
             };
-            tell(events, told.as_deref(), &deleted);
+            record_event(events, result_event.as_deref(), &deleted);
             deleted?;
             let uid = only_if.uid.clone().unwrap_or_default();
             Ok(Some(Effect::Deleted { kind: resource.to_string(), key: key.clone(), uid }))
@@ -108,20 +108,25 @@ pub async fn execute(
     }
 }
 
-fn tell(events: &Recorder, told: Option<&EventOnResult>, outcome: &Result<Value, Error>) {
-    let Some(told) = told else { return };
+fn record_event(events: &Recorder, result_event: Option<&EventOnResult>, outcome: &Result<Value, Error>) {
+    let Some(result_event) = result_event else { return };
     match outcome {
-        Ok(_) => events.record(&told.regarding, EventType::Normal, told.done_reason, &told.done_message),
+        Ok(_) => events.record(
+            &result_event.regarding,
+            EventType::Normal,
+            result_event.done_reason,
+            &result_event.done_message,
+        ),
         Err(error) => {
-            if let Some((reason, prefix)) = &told.failed {
-                events.record(&told.regarding, EventType::Warning, reason, &format!("{prefix}: {error}"));
+            if let Some((reason, prefix)) = &result_event.failed {
+                events.record(&result_event.regarding, EventType::Warning, reason, &format!("{prefix}: {error}"));
             }
         }
     }
 }
 
-fn written(resource: &Resource, answer: &Value) -> Effect {
-    let revision = Meta::of(answer).resource_version().parse().unwrap_or(0);
+fn written(resource: &Resource, response: &Value) -> Effect {
+    let revision = Meta::of(response).resource_version().parse().unwrap_or(0);
     Effect::Written { kind: resource.to_string(), revision }
 }
 

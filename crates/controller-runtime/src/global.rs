@@ -21,19 +21,21 @@ const QUESTIONS_MAX: usize = 16;
 
 /// Runs a global controller with `workers` concurrent decisions, forever. Drop the future to stop it.
 pub async fn run_global<S: GlobalController>(driver: Arc<Driver>, workers: usize) {
-    let census = driver.caches.census().clone();
+    let metadata_caches = driver.caches.metadata_caches().clone();
     // With incomplete metadata every decision would query the server for the missing objects.
-    census.known().await;
+    metadata_caches.known().await;
     let notices = ChangeQueue::new(NOTICES_MAX);
-    census.subscribe::<S>(&notices);
+    metadata_caches.subscribe::<S>(&notices);
     let mut work = Loop::new(S::NAME, workers);
     loop {
-        work.start_ready(|key, memory, limits| look::<S>(Arc::clone(&driver), census.clone(), limits, key, memory));
+        work.start_ready(|key, memory, limits| {
+            reconcile_key::<S>(Arc::clone(&driver), metadata_caches.clone(), limits, key, memory)
+        });
         match work.turn(&notices).await {
             Some(ChangedKeys::Keys(keys)) => keys.into_iter().for_each(|key| work.add(key)),
             Some(ChangedKeys::Everything) => {
                 let mut keys = Vec::new();
-                for entry in census.everything().all() {
+                for entry in metadata_caches.everything().all() {
                     S::affected_keys(&entry.key, None, Some(&entry.value), &mut keys);
                     S::affected_keys(&entry.key, Some(&entry.value), None, &mut keys);
                 }
@@ -45,33 +47,33 @@ pub async fn run_global<S: GlobalController>(driver: Arc<Driver>, workers: usize
 }
 
 /// Processes one key after the caches contain its earlier writes: answers its questions and executes the plan.
-async fn look<S: GlobalController>(
+async fn reconcile_key<S: GlobalController>(
     driver: Arc<Driver>,
-    census: MetadataCaches,
+    metadata_caches: MetadataCaches,
     limits: Arc<Limits>,
     key: Key,
     memory: Memory,
 ) -> ReconcileResult {
     for effect in &memory.effects {
-        census.seen(effect).await;
+        metadata_caches.seen(effect).await;
     }
     let failed = || ReconcileResult {
         outcome: Outcome::Failed,
         took: Duration::ZERO,
         effects: Vec::new(),
-        refusal: None,
+        rejection: None,
         remember: None,
     };
-    let everything = census.everything();
-    let mut answers = Answers::new();
+    let everything = metadata_caches.everything();
+    let mut responses = Answers::new();
     for _ in 0..ROUNDS_MAX {
         let worker = limits.worker().await;
-        let decided = catch_unwind(AssertUnwindSafe(|| S::decide(&everything, &key, &answers, clock::now())));
+        let decided = catch_unwind(AssertUnwindSafe(|| S::decide(&everything, &key, &responses, clock::now())));
         drop(worker);
         let plan = match decided {
             Ok(Step::Act(plan)) => plan,
             Ok(Step::Ask(questions)) => {
-                ask::<S>(&driver, &census, questions, &mut answers).await;
+                send_queries::<S>(&driver, &metadata_caches, questions, &mut responses).await;
                 continue;
             }
             Err(_) => {
@@ -79,46 +81,46 @@ async fn look<S: GlobalController>(
                 return failed();
             }
         };
-        if let Some(why) = &plan.waiting {
-            tracing::debug!(controller = S::NAME, key = %key, why, "waiting");
+        if let Some(reason) = &plan.waiting {
+            tracing::debug!(controller = S::NAME, key = %key, reason, "waiting");
         }
         let (effects, failure) = execute_plan(S::NAME, &driver, &limits, &key, &plan).await;
         // A failed question, or missing metadata, may be resolved later without a change that triggers the key.
-        let unsure = answers.values().any(|answer| matches!(answer, QueryResponse::Failed(_)))
+        let unsure = responses.values().any(|response| matches!(response, QueryResponse::Failed(_)))
             || (!everything.whole && plan.waiting.is_some());
         let outcome =
             if failure.is_some() || unsure { Outcome::Failed } else { Outcome::Done(plan.wake_at.map(clock::instant)) };
-        return ReconcileResult { outcome, took: Duration::ZERO, effects, refusal: None, remember: None };
+        return ReconcileResult { outcome, took: Duration::ZERO, effects, rejection: None, remember: None };
     }
     tracing::warn!(controller = S::NAME, key = %key, "too many rounds of queries; retrying the key later");
     failed()
 }
 
-async fn ask<S: GlobalController>(
+async fn send_queries<S: GlobalController>(
     driver: &Arc<Driver>,
-    census: &MetadataCaches,
+    metadata_caches: &MetadataCaches,
     questions: Vec<Query>,
-    answers: &mut Answers,
+    responses: &mut Answers,
 ) {
     let mut questions = questions.into_iter();
     loop {
         let mut under_way = JoinSet::new();
         for question in questions.by_ref().take(QUESTIONS_MAX) {
-            let (driver, census) = (Arc::clone(driver), census.clone());
+            let (driver, metadata_caches) = (Arc::clone(driver), metadata_caches.clone());
             under_way.spawn(async move {
-                let answer = census.ask(&driver.client, &question).await;
-                if let QueryResponse::Failed(why) = &answer {
-                    tracing::info!(controller = S::NAME, ?question, why, "query failed");
+                let response = metadata_caches.send_query(&driver.client, &question).await;
+                if let QueryResponse::Failed(reason) = &response {
+                    tracing::info!(controller = S::NAME, ?question, reason, "query failed");
                 }
-                (question, answer)
+                (question, response)
             });
         }
         if under_way.is_empty() {
             return;
         }
-        while let Some(answered) = under_way.join_next().await {
-            if let Ok((question, answer)) = answered {
-                answers.insert(question, answer);
+        while let Some(task_result) = under_way.join_next().await {
+            if let Ok((question, response)) = task_result {
+                responses.insert(question, response);
             }
         }
     }

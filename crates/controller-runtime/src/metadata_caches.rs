@@ -34,7 +34,7 @@ struct Inner {
     settings: cache::Settings,
     state: RwLock<State>,
     /// Whether discovery has succeeded once.
-    asked: watch::Sender<bool>,
+    discovered: watch::Sender<bool>,
     subscribers: Mutex<Vec<Subscriber>>,
 }
 
@@ -66,7 +66,7 @@ impl MetadataCaches {
             metadata: client.metadata_only(),
             settings,
             state: RwLock::default(),
-            asked: watch::Sender::default(),
+            discovered: watch::Sender::default(),
             subscribers: Mutex::default(),
         }))
     }
@@ -83,9 +83,9 @@ impl MetadataCaches {
         }
         let mut waits = self.0.settings.backoff.waits();
         loop {
-            for look in LOOKS {
-                tokio::time::sleep(look).await;
-                while let Err(error) = self.look(&mut watches).await {
+            for delay in LOOKS {
+                tokio::time::sleep(delay).await;
+                while let Err(error) = self.refresh_kinds(&mut watches).await {
                     tracing::warn!(error = %error, "discovery failed; retrying");
                     tokio::time::sleep(waits.next_wait()).await;
                 }
@@ -98,7 +98,7 @@ impl MetadataCaches {
     /// Waits until the items of all kinds are known, with a time limit for kinds that cannot be read.
     pub(crate) async fn known(&self) {
         // Cannot fail: the sender lives as long as `self`.
-        drop(self.0.asked.subscribe().wait_for(|asked| *asked).await);
+        drop(self.0.discovered.subscribe().wait_for(|discovered| *discovered).await);
         let readers: Vec<Reader<Item>> = {
             let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
             state.followed.iter().map(|followed| followed.reader.clone()).collect()
@@ -114,7 +114,7 @@ impl MetadataCaches {
         let subscriber = Subscriber { notices: notices.clone(), route: S::affected_keys };
         let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
         for followed in &state.followed {
-            tell(&followed.reader, &subscriber);
+            notify(&followed.reader, &subscriber);
         }
         self.0.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(subscriber);
     }
@@ -122,7 +122,7 @@ impl MetadataCaches {
     /// Returns the current snapshots of all kinds.
     pub(crate) fn everything(&self) -> Everything {
         let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
-        let mut whole = *self.0.asked.borrow();
+        let mut whole = *self.0.discovered.borrow();
         let mut items: Vec<(Arc<Resource>, Items)> = Vec::with_capacity(state.followed.len());
         for followed in &state.followed {
             let progress = followed.reader.progress();
@@ -134,7 +134,7 @@ impl MetadataCaches {
 
     /// Sends a question to the server with the controller's client, because its permissions to get objects differ from
     /// those of the shared watches.
-    pub(crate) async fn ask(&self, client: &Client, question: &Query) -> QueryResponse {
+    pub(crate) async fn send_query(&self, client: &Client, question: &Query) -> QueryResponse {
         let discovery = Arc::clone(&self.0.state.read().unwrap_or_else(PoisonError::into_inner).discovery);
         match question {
             Query::Object { api_version, kind, key } => {
@@ -211,7 +211,7 @@ impl MetadataCaches {
     }
 
     /// Runs discovery, watches new kinds, and stops the watches of removed kinds.
-    async fn look(&self, watches: &mut JoinSet<()>) -> Result<(), Error> {
+    async fn refresh_kinds(&self, watches: &mut JoinSet<()>) -> Result<(), Error> {
         let found = self.discover().await?;
         let shared = &self.0;
         let mut state = shared.state.write().unwrap_or_else(PoisonError::into_inner);
@@ -234,19 +234,19 @@ impl MetadataCaches {
             let of = Arc::clone(&resource);
             let digest = move |object: &Value| Item::of(&of, object);
             let (reflector, reader) = cache::digest(source, shared.settings.clone(), item_index_by(), digest);
-            subscribers.iter().for_each(|subscriber| tell(&reader, subscriber));
+            subscribers.iter().for_each(|subscriber| notify(&reader, subscriber));
             let watch = watches.spawn(reflector.run());
             state.followed.push(WatchedKind { resource, reader, since: Instant::now(), watch });
         }
         drop(subscribers);
         state.discovery = Arc::new(found);
         drop(state);
-        self.0.asked.send_replace(true);
+        self.0.discovered.send_replace(true);
         Ok(())
     }
 }
 
-fn tell(reader: &Reader<Item>, subscriber: &Subscriber) {
+fn notify(reader: &Reader<Item>, subscriber: &Subscriber) {
     let route = subscriber.route;
     reader.subscribe(&subscriber.notices, move |change, keys| route(change.key, change.old, change.new, keys));
 }

@@ -20,12 +20,12 @@ use tokio::time::Instant;
 use crate::caches::Caches;
 use crate::execute::Effect;
 use crate::queue::{Outcome, Queue};
-use crate::side_effects::perform;
+use crate::side_effects::execute_action;
 
 /// Maximum changed keys that are remembered. If there are more, all keys are processed.
 pub(crate) const NOTICES_MAX: usize = 100_000;
 /// Maximum rounds of requests for one decision.
-const ASK_ROUNDS_MAX: usize = 4;
+const QUERY_ROUNDS_MAX: usize = 4;
 /// Time to wait for a lagging cache before the server is queried instead. A change in transit arrives much earlier. A
 /// kind without changes sends no events for a minute or so.
 const LATE_MAX: Duration = Duration::from_millis(100);
@@ -59,7 +59,7 @@ pub(crate) struct ReconcileResult {
     /// The duration of the decision, for throttling.
     pub took: Duration,
     pub effects: Vec<Effect>,
-    pub refusal: Option<Rejection>,
+    pub rejection: Option<Rejection>,
     pub remember: Option<Value>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct ReconcileResult {
 #[derive(Default)]
 pub(crate) struct Memory {
     pub effects: Vec<Effect>,
-    pub refusal: Option<Rejection>,
+    pub rejection: Option<Rejection>,
     pub remember: Option<Value>,
 }
 
@@ -100,7 +100,7 @@ pub async fn run<C: Controller>(driver: Arc<Driver>, workers: usize) {
     }
     let mut work = Loop::new(C::NAME, workers);
     loop {
-        work.start_ready(|key, memory, limits| look::<C>(Arc::clone(&driver), limits, key, memory));
+        work.start_ready(|key, memory, limits| reconcile_key::<C>(Arc::clone(&driver), limits, key, memory));
         match work.turn(&notices).await {
             Some(ChangedKeys::Keys(keys)) => keys.into_iter().for_each(|key| work.add(key)),
             Some(ChangedKeys::Everything) => {
@@ -138,7 +138,7 @@ impl Loop {
     }
 
     /// Starts ready keys up to the concurrency limit.
-    pub fn start_ready<F>(&mut self, look: impl Fn(Key, Memory, Arc<Limits>) -> F)
+    pub fn start_ready<F>(&mut self, reconcile: impl Fn(Key, Memory, Arc<Limits>) -> F)
     where
         F: Future<Output = ReconcileResult> + Send + 'static,
     {
@@ -146,7 +146,7 @@ impl Loop {
             && let Some(key) = self.queue.take(Instant::now())
         {
             let memory = self.memories.remove(&key).unwrap_or_default();
-            let task = self.running.spawn(look(key.clone(), memory, Arc::clone(&self.limits)));
+            let task = self.running.spawn(reconcile(key.clone(), memory, Arc::clone(&self.limits)));
             self.keys.insert(task.id(), key);
         }
     }
@@ -176,7 +176,7 @@ impl Loop {
                     outcome: Outcome::Failed,
                     took: Duration::ZERO,
                     effects: Vec::new(),
-                    refusal: None,
+                    rejection: None,
                     remember: None,
                 };
                 (error.id(), nothing)
@@ -184,9 +184,9 @@ impl Loop {
         };
         let Some(key) = self.keys.remove(&id) else { return };
         let (outcome, took) = (finished.outcome, finished.took);
-        if !finished.effects.is_empty() || finished.refusal.is_some() || finished.remember.is_some() {
-            let ReconcileResult { effects, refusal, remember, .. } = finished;
-            let memory = Memory { effects, refusal, remember };
+        if !finished.effects.is_empty() || finished.rejection.is_some() || finished.remember.is_some() {
+            let ReconcileResult { effects, rejection, remember, .. } = finished;
+            let memory = Memory { effects, rejection, remember };
             self.memories.insert(key.clone(), memory);
         }
         self.queue.done(&key, outcome, rest(took), Instant::now(), client::backoff::random());
@@ -225,16 +225,26 @@ fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &
 }
 
 /// Processes one key after the caches contain its earlier writes, and executes the plan.
-async fn look<C: Controller>(driver: Arc<Driver>, limits: Arc<Limits>, key: Key, memory: Memory) -> ReconcileResult {
+async fn reconcile_key<C: Controller>(
+    driver: Arc<Driver>,
+    limits: Arc<Limits>,
+    key: Key,
+    memory: Memory,
+) -> ReconcileResult {
     for effect in &memory.effects {
         effect.seen(&driver.caches).await;
     }
-    let Memory { refusal, remember, .. } = memory;
-    let answers = ask::<C>(&driver, &key, remember.as_ref()).await;
+    let Memory { rejection, remember, .. } = memory;
+    let responses = send_queries::<C>(&driver, &key, remember.as_ref()).await;
     let worker = limits.worker().await;
-    let begun = Instant::now();
+    let started = Instant::now();
     let decided = catch_unwind(AssertUnwindSafe(|| {
-        let view = driver.caches.view(C::READS).refused(refusal.clone()).reminded(remember.clone()).answered(answers);
+        let view = driver
+            .caches
+            .view(C::READS)
+            .with_rejection(rejection.clone())
+            .reminded(remember.clone())
+            .with_responses(responses);
         decide::<C>(&view, &key, clock::now())
     }));
     drop(worker);
@@ -244,62 +254,62 @@ async fn look<C: Controller>(driver: Arc<Driver>, limits: Arc<Limits>, key: Key,
             outcome: Outcome::Failed,
             took: Duration::ZERO,
             effects: Vec::new(),
-            refusal,
+            rejection,
             remember,
         };
     };
     // A plan with work is not throttled. Only repeated decisions without work are.
-    let took = if plan.actions.iter().any(is_work) { Duration::ZERO } else { begun.elapsed() };
-    if let Some(why) = &plan.waiting {
-        tracing::debug!(controller = C::NAME, key = %key, why, "waiting");
+    let took = if plan.actions.iter().any(is_work) { Duration::ZERO } else { started.elapsed() };
+    if let Some(reason) = &plan.waiting {
+        tracing::debug!(controller = C::NAME, key = %key, reason, "waiting");
     }
     let (effects, failure) = execute_plan(C::NAME, &driver, &limits, &key, &plan).await;
     match failure {
         None => {
             let outcome = Outcome::Done(plan.wake_at.map(clock::instant));
-            ReconcileResult { outcome, took, effects, refusal: None, remember: plan.remember }
+            ReconcileResult { outcome, took, effects, rejection: None, remember: plan.remember }
         }
         Some(failure) => {
-            ReconcileResult { outcome: Outcome::Failed, took, effects, refusal: failure.or(refusal), remember }
+            ReconcileResult { outcome: Outcome::Failed, took, effects, rejection: failure.or(rejection), remember }
         }
     }
 }
 
 /// Sends the controller's requests for data that is not cached.
-async fn ask<C: Controller>(driver: &Driver, key: &Key, remember: Option<&Value>) -> Answers {
-    let mut answers = Answers::default();
-    for _ in 0..ASK_ROUNDS_MAX {
-        let view = || driver.caches.view(C::READS).reminded(remember.cloned()).answered(answers.clone());
-        let asks = catch_unwind(AssertUnwindSafe(|| C::asks(&view(), key, clock::now()))).unwrap_or_default();
-        let open: Vec<Ask> = asks.into_iter().filter(|ask| answers.of(ask).is_none()).collect();
+async fn send_queries<C: Controller>(driver: &Driver, key: &Key, remember: Option<&Value>) -> Answers {
+    let mut responses = Answers::default();
+    for _ in 0..QUERY_ROUNDS_MAX {
+        let view = || driver.caches.view(C::READS).reminded(remember.cloned()).with_responses(responses.clone());
+        let queries = catch_unwind(AssertUnwindSafe(|| C::queries(&view(), key, clock::now()))).unwrap_or_default();
+        let open: Vec<Ask> = queries.into_iter().filter(|query| responses.of(query).is_none()).collect();
         if open.is_empty() {
             break;
         }
-        for ask in open {
-            if let Some(revision) = ask.as_of
-                && has_caught_up(&driver.caches, &ask, revision).await
+        for query in open {
+            if let Some(revision) = query.as_of
+                && has_caught_up(&driver.caches, &query, revision).await
             {
                 continue;
             }
-            let answer = fetch(&driver.client, &ask).await;
-            answers.insert(&ask, answer.map_err(|error| error.to_string()));
+            let response = fetch(&driver.client, &query).await;
+            responses.insert(&query, response.map_err(|error| error.to_string()));
         }
     }
-    answers
+    responses
 }
 
 /// Waits up to [`LATE_MAX`] for the kind's cache to reach the revision, and returns whether it did.
-async fn has_caught_up(caches: &Caches, ask: &Ask, revision: u64) -> bool {
-    let Some(reader) = caches.reader(&ask.resource.to_string()) else { return false };
+async fn has_caught_up(caches: &Caches, query: &Ask, revision: u64) -> bool {
+    let Some(reader) = caches.reader(&query.resource.to_string()) else { return false };
     tokio::time::timeout(LATE_MAX, reader.reached(revision)).await.is_ok_and(|reached| reached.is_ok())
 }
 
-async fn fetch(client: &Client, ask: &Ask) -> Result<Value, Error> {
-    let target = Target::object(&ask.resource, &ask.key).subresource(ask.subresource.clone());
-    if let Some(body) = &ask.body {
+async fn fetch(client: &Client, query: &Ask) -> Result<Value, Error> {
+    let target = Target::object(&query.resource, &query.key).subresource(query.subresource.clone());
+    if let Some(body) = &query.body {
         return client.create(&target, body, &WriteOptions::default()).await;
     }
-    let Some(labels) = &ask.labels else { return client.get(&target).await };
+    let Some(labels) = &query.labels else { return client.get(&target).await };
     let options = ListOptions { label_selector: labels.clone(), ..ListOptions::default() };
     let list = client.list(&target, &options).await?;
     Ok(value!({"items": (list.items)}))
@@ -316,15 +326,16 @@ pub(crate) async fn execute_plan(
 ) -> (Vec<Effect>, Option<Option<Rejection>>) {
     let mut effects = Vec::new();
     let mut failure: Option<Option<Rejection>> = None;
-    let mut refused: BTreeSet<String> = BTreeSet::new();
+    let mut rejected_writes: BTreeSet<String> = BTreeSet::new();
     let mut silent = false;
     let mut actions = plan.actions.iter();
     let mut under_way = JoinSet::new();
     let mut at_once_max = 1;
     loop {
         while !silent && under_way.len() < at_once_max {
-            let Some(action) =
-                actions.by_ref().find(|action| refused.is_empty() || !refused.contains(&action.writes()))
+            let Some(action) = actions
+                .by_ref()
+                .find(|action| rejected_writes.is_empty() || !rejected_writes.contains(&action.writes()))
             else {
                 break;
             };
@@ -332,7 +343,7 @@ pub(crate) async fn execute_plan(
             let (driver, limits, action) = (Arc::clone(driver), Arc::clone(limits), action.clone());
             under_way.spawn(async move {
                 let _request = limits.requests.acquire().await.expect("it is never closed");
-                let done = perform(&driver, &action).await;
+                let done = execute_action(&driver, &action).await;
                 (action, done)
             });
         }
@@ -343,17 +354,17 @@ pub(crate) async fn execute_plan(
                 at_once_max = (at_once_max + 1).min(ACTIONS_MAX);
             }
             Ok((action, Err(error))) => {
-                let words = error.refused();
+                let client_error = error.client_error();
                 // A conflict is expected: the key is reconciled again with the object's newer version.
-                if words.is_some_and(|error| error.is_conflict() || error.is_already_exists()) {
+                if client_error.is_some_and(|error| error.is_conflict() || error.is_already_exists()) {
                     tracing::debug!(controller = name, key = %key, action = %action, %error, "action conflicted");
                 } else {
                     tracing::info!(controller = name, key = %key, action = %action, %error, "action failed");
                 }
-                silent |= words.is_none_or(|error| error.status().is_none());
-                refused.insert(action.writes());
-                let told = words.and_then(|error| refusal(&action, error));
-                failure = Some(failure.flatten().or(told));
+                silent |= client_error.is_none_or(|error| error.status().is_none());
+                rejected_writes.insert(action.writes());
+                let rejection = client_error.and_then(|error| to_rejection(&action, error));
+                failure = Some(failure.flatten().or(rejection));
             }
             Err(_) => (failure, silent) = (Some(failure.flatten()), true),
         }
@@ -361,7 +372,7 @@ pub(crate) async fn execute_plan(
 }
 
 /// Returns the rejection to report to the controller. Conflicts and transport errors are not reported.
-fn refusal(action: &Action, error: &Error) -> Option<Rejection> {
+fn to_rejection(action: &Action, error: &Error) -> Option<Rejection> {
     let status = error.status().filter(|_| !error.is_conflict() && !error.is_already_exists())?;
     Some(Rejection {
         writes: action.writes(),

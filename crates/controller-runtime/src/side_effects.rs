@@ -16,17 +16,17 @@ pub enum Failure {
     #[error(transparent)]
     Refused(#[from] Error),
     /// The side effect before the action failed.
-    #[error("{errand} failed: {why}")]
+    #[error("{side_effect} failed: {message}")]
     SideEffect {
         /// A description of the side effect.
-        errand: String,
-        why: String,
+        side_effect: String,
+        message: String,
     },
 }
 
 impl Failure {
     /// Returns the client's error, if a request was sent.
-    pub const fn refused(&self) -> Option<&Error> {
+    pub const fn client_error(&self) -> Option<&Error> {
         match self {
             Self::Refused(error) => Some(error),
             Self::SideEffect { .. } => None,
@@ -35,22 +35,24 @@ impl Failure {
 }
 
 /// Executes one action, its side effect first.
-pub async fn perform(driver: &Driver, action: &Action) -> Result<Option<Effect>, Failure> {
-    let Action::After { errand, into, then } = action else {
+pub async fn execute_action(driver: &Driver, action: &Action) -> Result<Option<Effect>, Failure> {
+    let Action::After { side_effect, into, then } = action else {
         return Ok(execute(&driver.client, &driver.events, &driver.manager, action).await?);
     };
-    let made = run(driver, errand).await.map_err(|why| Failure::SideEffect { errand: errand.to_string(), why })?;
+    let made = run(driver, side_effect)
+        .await
+        .map_err(|message| Failure::SideEffect { side_effect: side_effect.to_string(), message })?;
     let then = then.as_ref().clone().with(into, made);
     Ok(execute(&driver.client, &driver.events, &driver.manager, &then).await?)
 }
 
 /// Performs a side effect on a blocking thread, because it reads files and computes.
-async fn run(driver: &Driver, errand: &SideEffect) -> Result<Value, String> {
-    let Some(errands) = driver.caches.configs().of::<Arc<dyn SideEffects>>() else {
+async fn run(driver: &Driver, side_effect: &SideEffect) -> Result<Value, String> {
+    let Some(side_effects) = driver.caches.configs().of::<Arc<dyn SideEffects>>() else {
         return Err("this process cannot perform side effects".to_owned());
     };
-    let (errands, errand) = (Arc::clone(errands), errand.clone());
-    match tokio::task::spawn_blocking(move || errands.run(&errand)).await {
+    let (side_effects, side_effect) = (Arc::clone(side_effects), side_effect.clone());
+    match tokio::task::spawn_blocking(move || side_effects.run(&side_effect)).await {
         Ok(done) => done,
         Err(error) => Err(error.to_string()),
     }

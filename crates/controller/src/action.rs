@@ -18,14 +18,14 @@ pub enum Action {
         /// The object. Its metadata has the namespace and the name or `generateName`.
         object: Value,
         /// The events of the outcome.
-        told: Option<Box<EventOnResult>>,
+        result_event: Option<Box<EventOnResult>>,
     },
     /// Replaces an object, except its status. The metadata has the observed `uid` and `resourceVersion`.
     Update {
         resource: Resource,
         object: Value,
         /// The events of the outcome.
-        told: Option<Box<EventOnResult>>,
+        result_event: Option<Box<EventOnResult>>,
     },
     /// Replaces the status of an object. The metadata has the observed `uid` and `resourceVersion`.
     UpdateStatus {
@@ -68,7 +68,7 @@ pub enum Action {
         /// The grace period; the object's default if `None`.
         grace_seconds: Option<u32>,
         /// The events of the outcome.
-        told: Option<Box<EventOnResult>>,
+        result_event: Option<Box<EventOnResult>>,
     },
     /// Deletes all objects of a kind in a namespace.
     DeleteAll {
@@ -87,7 +87,7 @@ pub enum Action {
     /// Performs a side effect, then an action.
     After {
         /// The side effect, which must succeed first.
-        errand: SideEffect,
+        side_effect: SideEffect,
         /// The path in the written object for the result of the side effect; empty for none.
         into: &'static [&'static str],
         then: Box<Action>,
@@ -177,7 +177,7 @@ impl Action {
             only_if: Preconditions::same(object),
             propagation: None,
             grace_seconds: None,
-            told: None,
+            result_event: None,
         }
     }
 
@@ -270,12 +270,12 @@ impl Regarding {
 impl fmt::Display for Action {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Create { object, .. } => write!(out, "create {} {}", self.writes(), shown(object)),
+            Self::Create { object, .. } => write!(out, "create {} {}", self.writes(), display_key(object)),
             Self::Update { object, .. } | Self::UpdateStatus { object, .. } | Self::UpdatePart { object, .. } => {
-                write!(out, "update {} {}", self.writes(), shown(object))
+                write!(out, "update {} {}", self.writes(), display_key(object))
             }
             Self::Patch { key, patch, .. } => write!(out, "patch {} {key} {}", self.writes(), patch.value()),
-            Self::Apply { object, .. } => write!(out, "apply {} {}", self.writes(), shown(object)),
+            Self::Apply { object, .. } => write!(out, "apply {} {}", self.writes(), display_key(object)),
             Self::Post { key, .. } => write!(out, "post {} {key}", self.writes()),
             Self::Delete { key, propagation, grace_seconds, .. } => {
                 write!(out, "delete {} {key}", self.writes())?;
@@ -288,7 +288,7 @@ impl fmt::Display for Action {
                 Ok(())
             }
             Self::DeleteAll { namespace, .. } => write!(out, "delete all {} in {namespace}", self.writes()),
-            Self::After { errand, then, .. } => write!(out, "{errand}, then {then}"),
+            Self::After { side_effect, then, .. } => write!(out, "{side_effect}, then {then}"),
             Self::Event { regarding, kind, reason, message } => {
                 write!(out, "event {} {} {kind:?} {reason}: {message}", regarding.kind, regarding.key)
             }
@@ -297,7 +297,7 @@ impl fmt::Display for Action {
 }
 
 /// Formats the key, with `*` for a generated name suffix.
-fn shown(object: &Value) -> String {
+fn display_key(object: &Value) -> String {
     let key = Key::of(object);
     if key.name.is_empty() {
         format!("{}*", Key { name: Meta::of(object).generate_name().into(), ..key })
@@ -317,7 +317,10 @@ mod tests {
     fn an_action_is_formatted_as_one_line() {
         let check = |action: &Action, line: &str| assert_eq!(action.to_string(), line);
         let pod = value!({"metadata": {"namespace": "a", "generateName": "web-", "uid": "u", "resourceVersion": "7"}});
-        check(&Action::Create { resource: kinds::PODS.clone(), object: pod, told: None }, "create pods a/web-*");
+        check(
+            &Action::Create { resource: kinds::PODS.clone(), object: pod, result_event: None },
+            "create pods a/web-*",
+        );
         let set = value!({"kind": "ReplicaSet", "metadata": {"namespace": "a", "name": "web", "uid": "u"}});
         let status = Action::UpdateStatus { resource: kinds::REPLICA_SETS.clone(), object: set.clone() };
         check(&status, "update replicasets.apps/status a/web");
@@ -338,7 +341,7 @@ mod tests {
         };
         check(&event, "event ReplicaSet a/web Warning FailedCreate: no");
         let after = Action::After {
-            errand: SideEffect::RemoveDirectory("/data/x".into()),
+            side_effect: SideEffect::RemoveDirectory("/data/x".into()),
             into: &[],
             then: Box::new(Action::delete(&kinds::REPLICA_SETS, &set)),
         };

@@ -19,9 +19,9 @@ pub struct Cache<'s> {
     /// A short list. Most views read one or two kinds, and a view is created for every change.
     kinds: Vec<(&'static str, OnceCell<KindSnapshot>)>,
     snapshot: Box<dyn Fn(&str) -> KindSnapshot + 's>,
-    refusal: Option<Rejection>,
+    rejection: Option<Rejection>,
     configs: Configs,
-    answers: Answers,
+    responses: Answers,
     memory: Option<Value>,
 }
 
@@ -85,8 +85,8 @@ pub type ServerResponse = Result<Value, String>;
 pub struct Answers(BTreeMap<String, ServerResponse>);
 
 impl Answers {
-    pub fn insert(&mut self, ask: &Ask, answer: ServerResponse) {
-        self.0.insert(ask.to_string(), answer);
+    pub fn insert(&mut self, query: &Ask, response: ServerResponse) {
+        self.0.insert(query.to_string(), response);
     }
 
     pub fn len(&self) -> usize {
@@ -98,8 +98,8 @@ impl Answers {
     }
 
     /// Returns the response to a request; `None` if it was not sent yet.
-    pub fn of(&self, ask: &Ask) -> Option<&ServerResponse> {
-        self.0.get(&ask.to_string())
+    pub fn of(&self, query: &Ask) -> Option<&ServerResponse> {
+        self.0.get(&query.to_string())
     }
 }
 
@@ -124,17 +124,17 @@ impl<'s> Cache<'s> {
         Self {
             kinds,
             snapshot: Box::new(snapshot),
-            refusal: None,
+            rejection: None,
             configs: Configs::default(),
-            answers: Answers::default(),
+            responses: Answers::default(),
             memory: None,
         }
     }
 
     /// Adds the rejection of the last plan.
     #[must_use]
-    pub fn refused(self, refusal: Option<Rejection>) -> Self {
-        Self { refusal, ..self }
+    pub fn with_rejection(self, rejection: Option<Rejection>) -> Self {
+        Self { rejection, ..self }
     }
 
     /// Adds the controllers' configurations.
@@ -145,13 +145,13 @@ impl<'s> Cache<'s> {
 
     /// Adds the responses to [`crate::Controller::asks`].
     #[must_use]
-    pub fn answered(self, answers: Answers) -> Self {
-        Self { answers, ..self }
+    pub fn with_responses(self, responses: Answers) -> Self {
+        Self { responses, ..self }
     }
 
     /// Returns the response to a request; `None` if it was not sent yet.
-    pub fn answer(&self, ask: &Ask) -> Option<&ServerResponse> {
-        self.answers.of(ask)
+    pub fn response(&self, query: &Ask) -> Option<&ServerResponse> {
+        self.responses.of(query)
     }
 
     /// Adds the memory of the last plan for the key.
@@ -171,8 +171,8 @@ impl<'s> Cache<'s> {
     }
 
     /// Returns the rejection of an action of the last plan for the observed key.
-    pub const fn refusal(&self) -> Option<&Rejection> {
-        self.refusal.as_ref()
+    pub const fn rejection(&self) -> Option<&Rejection> {
+        self.rejection.as_ref()
     }
 
     /// Returns all objects of a kind.
@@ -180,7 +180,7 @@ impl<'s> Cache<'s> {
     /// # Panics
     /// If the controller does not declare that it reads the kind.
     pub fn of(&self, kind: &str) -> &Objects {
-        &self.shown(kind).objects
+        &self.kind_snapshot(kind).objects
     }
 
     /// Whether the kind's snapshot is at least as new as this version of `object`, so that it contains all writes
@@ -190,11 +190,11 @@ impl<'s> Cache<'s> {
     /// # Panics
     /// If the controller does not declare that it reads the kind.
     pub fn has_reached(&self, kind: &str, object: &Value) -> bool {
-        let revision = self.shown(kind).revision;
+        let revision = self.kind_snapshot(kind).revision;
         revision == 0 || revision >= version(object)
     }
 
-    fn shown(&self, kind: &str) -> &KindSnapshot {
+    fn kind_snapshot(&self, kind: &str) -> &KindSnapshot {
         let Some((_, cell)) = self.kinds.iter().find(|(have, _)| *have == kind) else {
             panic!("{kind} is read but not declared")
         };

@@ -52,7 +52,7 @@ pub trait Controller: 'static {
 
     /// Returns requests for data without a watch, such as metrics, that the decision needs. Called again with the
     /// responses until it returns no new request.
-    fn asks(_cache: &Cache, _key: &Key, _now: Time) -> Vec<Ask> {
+    fn queries(_cache: &Cache, _key: &Key, _now: Time) -> Vec<Ask> {
         Vec::new()
     }
 

@@ -18,7 +18,7 @@ use apimachinery::{Key, Resource, Str, Value};
 use crate::Plan;
 
 pub use item::{FOREGROUND, Item, ORPHAN, Owner};
-pub use model::{settle, step};
+pub use model::{run_until_stable, step};
 
 pub type Items = Collection<Item>;
 

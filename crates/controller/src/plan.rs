@@ -27,8 +27,8 @@ impl Plan {
     }
 
     /// Returns a plan without actions that waits for this reason.
-    pub fn waiting(why: impl Into<String>) -> Self {
-        Self { waiting: Some(why.into()), ..Self::default() }
+    pub fn waiting(reason: impl Into<String>) -> Self {
+        Self { waiting: Some(reason.into()), ..Self::default() }
     }
 
     pub fn push(&mut self, action: Action) {
@@ -55,8 +55,8 @@ impl fmt::Display for Plan {
         if let Some(time) = self.wake_at {
             writeln!(out, "wake at {time}")?;
         }
-        if let Some(why) = &self.waiting {
-            writeln!(out, "waiting: {why}")?;
+        if let Some(reason) = &self.waiting {
+            writeln!(out, "waiting: {reason}")?;
         }
         Ok(())
     }

@@ -3,5 +3,5 @@
 mod properties;
 mod world;
 
-pub use properties::{check_properties, settle};
+pub use properties::{check_properties, run_until_stable};
 pub use world::{FakeCluster, WriteError, kubelet};

@@ -35,7 +35,7 @@ pub struct AttachDetach;
 /// A node, the volumes that its pods want, and its VolumeAttachments.
 pub struct Observation<'a> {
     node: &'a Value,
-    wanted: BTreeMap<String, DesiredVolume<'a>>,
+    desired_volumes: BTreeMap<String, DesiredVolume<'a>>,
     /// VolumeAttachments of this node by name. The name is derived from driver, volume and node.
     attachments: BTreeMap<&'a str, &'a Value>,
 }
@@ -87,13 +87,13 @@ impl Controller for AttachDetach {
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let node = cache.get("nodes", key).filter(|node| Meta::of(node).annotation(MANAGED) == Some("true"))?;
-        let mut wanted: BTreeMap<String, DesiredVolume<'a>> = BTreeMap::new();
-        for pod in cache.on_node("pods", &key.name).filter(|found| !pod::is_ended(found)) {
+        let mut desired_volumes: BTreeMap<String, DesiredVolume<'a>> = BTreeMap::new();
+        for pod in cache.on_node("pods", &key.name).filter(|found| !pod::is_terminal(found)) {
             for claim in pvc_protection::claims_of(pod) {
                 let Some(volume) = Volume::of_claim(cache, &claim) else { continue };
                 let name = volume.attachment(&key.name);
                 let elsewhere = volume.is_exclusive() && is_elsewhere(cache, &volume, &key.name);
-                wanted
+                desired_volumes
                     .entry(name)
                     .or_insert_with(|| DesiredVolume { volume, pods: Vec::new(), elsewhere })
                     .pods
@@ -104,42 +104,46 @@ impl Controller for AttachDetach {
             text(attachment, &["spec", "nodeName"]) == key.name && volume::is_our_name(Meta::of(attachment).name())
         };
         let attachments = cache.of(ATTACHMENTS).iter().map(|it| &it.value).filter(of_node);
-        Some(Observation { node, wanted, attachments: attachments.map(|it| (Meta::of(it).name(), it)).collect() })
+        Some(Observation {
+            node,
+            desired_volumes,
+            attachments: attachments.map(|it| (Meta::of(it).name(), it)).collect(),
+        })
     }
 
     fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let mut plan = Plan::default();
-        for (name, wanted) in &observed.wanted {
+        for (name, desired) in &observed.desired_volumes {
             if observed.attachments.contains_key(name.as_str()) {
                 continue;
             }
-            if wanted.elsewhere {
-                plan.actions.extend(wanted.pods.iter().map(|pod| told_elsewhere(pod, &wanted.volume)));
+            if desired.elsewhere {
+                plan.actions.extend(desired.pods.iter().map(|pod| multi_attach_event(pod, &desired.volume)));
                 plan.waiting = Some("a volume is attached to another node".to_owned());
             } else {
-                plan.push(wanted.volume.attach(name, Meta::of(observed.node).name()));
+                plan.push(desired.volume.attach(name, Meta::of(observed.node).name()));
             }
         }
-        tell(observed, &mut plan);
+        report_attached(observed, &mut plan);
         detach(observed, now, &mut plan);
         plan
     }
 }
 
 /// Writes the attached and wanted volumes to `status.volumesAttached` and emits events for their pods.
-fn tell(observed: &Observation<'_>, plan: &mut Plan) {
+fn report_attached(observed: &Observation<'_>, plan: &mut Plan) {
     let attached = |name: &String| observed.attachments.get(name.as_str()).is_some_and(|it| is_attached(it));
     let there: Vec<&DesiredVolume<'_>> =
-        observed.wanted.iter().filter(|(name, _)| attached(name)).map(|(_, wanted)| wanted).collect();
-    let mut names: Vec<String> = there.iter().map(|wanted| wanted.volume.unique_name()).collect();
+        observed.desired_volumes.iter().filter(|(name, _)| attached(name)).map(|(_, desired)| desired).collect();
+    let mut names: Vec<String> = there.iter().map(|desired| desired.volume.unique_name()).collect();
     names.sort_unstable();
-    let told = told_names(observed.node);
-    if names == told {
+    let attached_names = attached_volume_names(observed.node);
+    if names == attached_names {
         return;
     }
-    for wanted in there.iter().filter(|wanted| !told.contains(&wanted.volume.unique_name().as_str())) {
-        let message = format!("AttachVolume.Attach succeeded for volume {:?} ", wanted.volume.name());
-        plan.actions.extend(wanted.pods.iter().map(|pod| Action::Event {
+    for desired in there.iter().filter(|desired| !attached_names.contains(&desired.volume.unique_name().as_str())) {
+        let message = format!("AttachVolume.Attach succeeded for volume {:?} ", desired.volume.name());
+        plan.actions.extend(desired.pods.iter().map(|pod| Action::Event {
             regarding: Regarding::object(pod),
             kind: EventType::Normal,
             reason: "SuccessfulAttachVolume",
@@ -161,24 +165,24 @@ fn tell(observed: &Observation<'_>, plan: &mut Plan) {
 // DEVIATION: all volumes in use are detached six minutes after the node became NotReady; upstream counts the six
 // minutes for each volume since it became unwanted.
 fn detach(observed: &Observation<'_>, now: Time, plan: &mut Plan) {
-    let told = told_names(observed.node);
+    let attached_names = attached_volume_names(observed.node);
     let in_use: Vec<&str> = list(observed.node, &["status", "volumesInUse"]).iter().filter_map(Value::as_str).collect();
     let off = list(observed.node, &["spec", "taints"]).iter().any(|taint| text(taint, &["key"]) == OUT_OF_SERVICE);
-    let patience = silent_since(observed.node).map(|since| since.plus(UNMOUNT_MAX));
+    let deadline = silent_since(observed.node).map(|since| since.plus(UNMOUNT_MAX));
     for (name, attachment) in &observed.attachments {
-        if observed.wanted.contains_key(*name) || Meta::of(attachment).is_deleting() {
+        if observed.desired_volumes.contains_key(*name) || Meta::of(attachment).is_deleting() {
             continue;
         }
         let is_of =
             |unique: &&str| volume::attachment_name(unique, Meta::of(observed.node).name()).as_deref() == Some(*name);
-        if told.iter().any(is_of) {
+        if attached_names.iter().any(is_of) {
             // This plan removes the volume from volumesAttached. The VolumeAttachment is deleted once that write is
             // observed.
             continue;
         }
-        let held = in_use.iter().any(is_of) && !off && patience.is_none_or(|until| until > now);
-        if held {
-            if let Some(until) = patience {
+        let mounted = in_use.iter().any(is_of) && !off && deadline.is_none_or(|until| until > now);
+        if mounted {
+            if let Some(until) = deadline {
                 plan.wake(until);
             }
             plan.waiting = Some("the node still uses an unwanted volume".to_owned());
@@ -193,7 +197,7 @@ fn is_attached(attachment: &Value) -> bool {
 }
 
 /// Returns the sorted names in `status.volumesAttached`.
-fn told_names(node: &Value) -> Vec<&str> {
+fn attached_volume_names(node: &Value) -> Vec<&str> {
     let attached = list(node, &["status", "volumesAttached"]).iter();
     let mut names: Vec<&str> = attached.map(|volume| text(volume, &["name"])).collect();
     names.sort_unstable();
@@ -206,7 +210,7 @@ fn silent_since(node: &Value) -> Option<Time> {
     Time::parse(text(ready, &["lastTransitionTime"])).ok()
 }
 
-fn told_elsewhere(pod: &Value, volume: &Volume<'_>) -> Action {
+fn multi_attach_event(pod: &Value, volume: &Volume<'_>) -> Action {
     Action::Event {
         regarding: Regarding::object(pod),
         kind: EventType::Warning,

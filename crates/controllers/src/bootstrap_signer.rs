@@ -68,7 +68,7 @@ impl Controller for BootstrapSigner {
         if data != before {
             let mut object = observed.map.clone();
             object.as_object_mut().expect("an object of a cache is one").insert("data", data);
-            plan.push(Action::Update { resource: kinds::CONFIG_MAPS.clone(), object, told: None });
+            plan.push(Action::Update { resource: kinds::CONFIG_MAPS.clone(), object, result_event: None });
         }
         plan
     }
@@ -100,38 +100,38 @@ fn data(secret: &Value, field: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
-    fn token(world: &mut FakeCluster, id: &str, signing: &str, expiration: &str) -> Key {
+    fn token(cluster: &mut FakeCluster, id: &str, signing: &str, expiration: &str) -> Key {
         let encode = |text: &str| BASE64.encode(text);
         let data = value!({"token-id": (encode(id)), "token-secret": (encode("0123456789abcdef")),
             "usage-bootstrap-signing": (encode(signing)), "expiration": (encode(expiration))});
         let name = format!("bootstrap-token-{id}");
         let secret = value!({"type": (bootstrap_token::SECRET_TYPE), "data": data,
             "metadata": {"namespace": "kube-system", "name": name}});
-        world.add(&kinds::SECRETS, secret)
+        cluster.add(&kinds::SECRETS, secret)
     }
 
-    fn signed(world: &FakeCluster) -> Vec<String> {
-        let map = world.get(&kinds::CONFIG_MAPS, &Key::new(NAMESPACE, NAME)).unwrap();
+    fn signed(cluster: &FakeCluster) -> Vec<String> {
+        let map = cluster.get(&kinds::CONFIG_MAPS, &Key::new(NAMESPACE, NAME)).unwrap();
         map["data"].as_object().unwrap().keys().map(str::to_owned).collect()
     }
 
     #[test]
     fn cluster_info_is_signed_by_every_signing_token_until_it_expires() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let map = value!({"metadata": {"namespace": NAMESPACE, "name": NAME},
             "data": {"kubeconfig": "content", "jws-kubeconfig-gone00": "x..y"}});
-        world.add(&kinds::CONFIG_MAPS, map);
-        let first = token(&mut world, "abcdef", "true", "");
-        token(&mut world, "ending", "true", "2023-11-14T22:14:20Z");
-        token(&mut world, "past00", "true", "2023-11-14T22:13:00Z");
-        token(&mut world, "other0", "false", "");
-        check_properties::<BootstrapSigner>(&world, |_| false);
-        let mut early = world.clone();
-        early.now = world.now;
+        cluster.add(&kinds::CONFIG_MAPS, map);
+        let first = token(&mut cluster, "abcdef", "true", "");
+        token(&mut cluster, "ending", "true", "2023-11-14T22:14:20Z");
+        token(&mut cluster, "past00", "true", "2023-11-14T22:13:00Z");
+        token(&mut cluster, "other0", "false", "");
+        check_properties::<BootstrapSigner>(&cluster, |_| false);
+        let mut early = cluster.clone();
+        early.now = cluster.now;
         let plan = controller::decide::<BootstrapSigner>(
             &early.cache::<BootstrapSigner>(),
             &Key::new(NAMESPACE, NAME),
@@ -139,10 +139,10 @@ mod tests {
         );
         plan.actions.iter().for_each(|action| early.execute(action).unwrap());
         assert_eq!(signed(&early), ["jws-kubeconfig-abcdef", "jws-kubeconfig-ending", "kubeconfig"]);
-        settle::<BootstrapSigner>(&mut world, |_| false);
-        assert_eq!(signed(&world), ["jws-kubeconfig-abcdef", "kubeconfig"], "a minute later");
-        world.remove(&kinds::SECRETS, &first);
-        settle::<BootstrapSigner>(&mut world, |_| false);
-        assert_eq!(signed(&world), ["kubeconfig"]);
+        run_until_stable::<BootstrapSigner>(&mut cluster, |_| false);
+        assert_eq!(signed(&cluster), ["jws-kubeconfig-abcdef", "kubeconfig"], "a minute later");
+        cluster.remove(&kinds::SECRETS, &first);
+        run_until_stable::<BootstrapSigner>(&mut cluster, |_| false);
+        assert_eq!(signed(&cluster), ["kubeconfig"]);
     }
 }

@@ -68,16 +68,16 @@ fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
 
 #[cfg(test)]
 mod tests {
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
     #[test]
     fn aggregated_rules_are_the_union_of_selected_roles_without_duplicates() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let rule = |verb: &str| value!({"verbs": [verb], "resources": ["pods"]});
         let mut add = |name: &str, label: &str, rules: Vec<Value>| {
-            world.add(
+            cluster.add(
                 &kinds::CLUSTER_ROLES,
                 value!({"metadata": {"name": name, "labels": {"to": label}}, "rules": rules}),
             );
@@ -86,15 +86,15 @@ mod tests {
         add("a", "view", vec![rule("list"), rule("watch")]);
         add("other", "edit", vec![rule("delete")]);
         let selectors = value!([{"matchLabels": {"to": "view"}}, {"matchLabels": {"to": "none"}}]);
-        world.add(
+        cluster.add(
             &kinds::CLUSTER_ROLES,
             value!({"metadata": {"name": "view", "labels": {"to": "view"}}, "aggregationRule": {"clusterRoleSelectors": selectors},
                 "rules": [(rule("stale"))]}),
         );
-        check_properties::<ClusterRoleAggregation>(&world, |_| false);
-        settle::<ClusterRoleAggregation>(&mut world, |_| false);
-        let role = world.get(&kinds::CLUSTER_ROLES, &Key::cluster("view")).unwrap();
+        check_properties::<ClusterRoleAggregation>(&cluster, |_| false);
+        run_until_stable::<ClusterRoleAggregation>(&mut cluster, |_| false);
+        let role = cluster.get(&kinds::CLUSTER_ROLES, &Key::cluster("view")).unwrap();
         assert_eq!(role["rules"], Value::Array(vec![rule("list"), rule("watch"), rule("get")]));
-        assert_eq!(world.log.len(), 1);
+        assert_eq!(cluster.log.len(), 1);
     }
 }

@@ -48,7 +48,7 @@ impl Controller for CronJob {
         let (cron, jobs) = (observed.cron, observed.jobs.as_slice());
         let mut plan = Plan { actions: beyond_history(cron, jobs), ..Plan::default() };
         let status = status(cron, jobs);
-        plan.actions.extend(gone_or_done(cron, jobs));
+        plan.actions.extend(finished_job_events(cron, jobs));
         if let Some(update) = status.update {
             // Due times are computed from the stored status: wait until this update is observed.
             plan.push(update);
@@ -61,11 +61,11 @@ impl Controller for CronJob {
         let text = |field| cron.str_at(&["spec", field]);
         match ZonedSchedule::parse(text("schedule").unwrap_or_default(), text("timeZone")) {
             Ok(due) => start(&mut plan, cron, jobs, &due, now),
-            Err(why) => {
+            Err(message) => {
                 let reason =
-                    if why.starts_with("invalid timeZone") { "UnknownTimeZone" } else { "UnparseableSchedule" };
-                plan.push(event(cron, EventType::Warning, reason, why.clone()));
-                plan.waiting = Some(why);
+                    if message.starts_with("invalid timeZone") { "UnknownTimeZone" } else { "UnparseableSchedule" };
+                plan.push(event(cron, EventType::Warning, reason, message.clone()));
+                plan.waiting = Some(message);
             }
         }
         plan
@@ -76,9 +76,10 @@ impl Controller for CronJob {
 fn start(plan: &mut Plan, cron: &Value, jobs: &[&Value], due: &ZonedSchedule, now: Time) {
     let Some(next) = due.after(now) else {
         let schedule = cron.str_at(&["spec", "schedule"]).unwrap_or_default();
-        let why = format!("invalid schedule: {schedule} : time difference between two schedules is less than 1 second");
-        plan.push(event(cron, EventType::Warning, "InvalidSchedule", why.clone()));
-        plan.waiting = Some(why);
+        let schedule_error =
+            format!("invalid schedule: {schedule} : time difference between two schedules is less than 1 second");
+        plan.push(event(cron, EventType::Warning, "InvalidSchedule", schedule_error.clone()));
+        plan.waiting = Some(schedule_error);
         return;
     };
     plan.wake(next);
@@ -134,20 +135,20 @@ fn create(cron: &Value, name: &str, due: &ZonedSchedule, at: Time) -> Action {
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.set_annotation(SCHEDULED, &due.written(at));
     }
-    let told = EventOnResult {
+    let result_event = EventOnResult {
         regarding: Regarding::object(cron),
         done_reason: "SuccessfulCreate",
         done_message: format!("Created job {name}"),
         failed: Some(("FailedCreate", "Error creating job".into())),
     };
-    Action::Create { resource: kinds::JOBS.clone(), object, told: Some(Box::new(told)) }
+    Action::Create { resource: kinds::JOBS.clone(), object, result_event: Some(Box::new(result_event)) }
 }
 
 fn delete(cron: &Value, job: &Value) -> Action {
     let mut action = Action::delete(&kinds::JOBS, job);
-    if let Action::Delete { told, propagation, .. } = &mut action {
+    if let Action::Delete { result_event, propagation, .. } = &mut action {
         *propagation = Some(Propagation::Background);
-        *told = Some(Box::new(EventOnResult {
+        *result_event = Some(Box::new(EventOnResult {
             regarding: Regarding::object(cron),
             done_reason: "SuccessfulDelete",
             done_message: format!("Deleted job {}", Meta::of(job).name()),
@@ -179,7 +180,7 @@ fn beyond_history(cron: &Value, jobs: &[&Value]) -> Vec<Action> {
 }
 
 /// Emits events about active Jobs that finished or were deleted.
-fn gone_or_done(cron: &Value, jobs: &[&Value]) -> Vec<Action> {
+fn finished_job_events(cron: &Value, jobs: &[&Value]) -> Vec<Action> {
     let mut events = Vec::new();
     for entry in active(cron) {
         let (uid, name) = (entry.str_at(&["uid"]), entry.str_at(&["name"]).unwrap_or_default());
@@ -219,13 +220,13 @@ fn status(cron: &Value, jobs: &[&Value]) -> Status {
     } else {
         status.insert("active", entries);
     }
-    let told = |field: &str| time(old.str_at(&[field]));
+    let recorded = |field: &str| time(old.str_at(&[field]));
     let scheduled = jobs.iter().filter_map(|job| time(Meta::of(job).annotation(SCHEDULED))).max();
     let is_success = |job: &&&Value| job::finished(job).and_then(|have| have.str_at(&["type"])) == Some("Complete");
     let success =
         jobs.iter().filter(is_success).filter_map(|job| time(job.str_at(&["status", "completionTime"]))).max();
     for (field, seen) in [("lastScheduleTime", scheduled), ("lastSuccessfulTime", success)] {
-        if let Some(time) = seen.filter(|seen| told(field).is_none_or(|told| told < *seen)) {
+        if let Some(time) = seen.filter(|seen| recorded(field).is_none_or(|recorded| recorded < *seen)) {
             status.insert(field, time.to_string());
         }
     }

@@ -112,10 +112,10 @@ const fn none_of<T>(names: &[T], kind: &'static str) -> Result<(), Objection> {
 }
 
 /// Requires exactly the three kubelet usages. Key encipherment may be missing, because only RSA keys need it.
-fn kubelet_usages(usages: &[&str], purpose: &str, wanted: &'static str) -> Result<(), Objection> {
+fn kubelet_usages(usages: &[&str], purpose: &str, required: &'static str) -> Result<(), Objection> {
     let has = |usage: &str| usages.contains(&usage);
     let known = usages.iter().all(|usage| ["key encipherment", "digital signature", purpose].contains(usage));
-    if known && has("digital signature") && has(purpose) { Ok(()) } else { Err(Objection::Usages(wanted)) }
+    if known && has("digital signature") && has(purpose) { Ok(()) } else { Err(Objection::Usages(required)) }
 }
 
 fn client_usages(usages: &[&str]) -> Result<(), Objection> {
@@ -157,12 +157,12 @@ pub(crate) mod tests {
     #[test]
     fn certificate_requests_are_parsed() {
         let check = |pem: &str, name: &str, organization: &str, names: (usize, usize)| {
-            let asked = parse(&request(pem, CLIENT, &[])).unwrap();
+            let parsed = parse(&request(pem, CLIENT, &[])).unwrap();
             assert_eq!(
-                (asked.common_name.as_str(), asked.organizations.as_slice()),
+                (parsed.common_name.as_str(), parsed.organizations.as_slice()),
                 (name, &[organization.into()][..])
             );
-            assert_eq!((asked.dns_names.len(), asked.addresses.len()), names);
+            assert_eq!((parsed.dns_names.len(), parsed.addresses.len()), names);
         };
         check(OF_NODE, "system:node:n", "system:nodes", (0, 0));
         check(OF_SERVER, "system:node:n", "system:nodes", (1, 1));
@@ -174,8 +174,12 @@ pub(crate) mod tests {
     #[test]
     fn signer_rules_are_applied() {
         let check = |pem: &str, signer: &str, usages: &[&str], expect: &str| {
-            let said = check(&parse(&request(pem, signer, usages)).unwrap(), signer, usages);
-            assert_eq!(said.map_or_else(|error| error.to_string(), |()| String::new()), expect, "{signer} {usages:?}");
+            let result = check(&parse(&request(pem, signer, usages)).unwrap(), signer, usages);
+            assert_eq!(
+                result.map_or_else(|error| error.to_string(), |()| String::new()),
+                expect,
+                "{signer} {usages:?}"
+            );
         };
         let (client, server) = (["digital signature", "client auth"], ["digital signature", "server auth"]);
         check(OF_NODE, KUBELET_CLIENT, &client, "");

@@ -59,7 +59,7 @@ pub struct CsrApprover;
 pub struct Observation<'a> {
     request: &'a Value,
     ground: Option<&'static Approval>,
-    refusals: i64,
+    denials: i64,
 }
 
 impl Controller for CsrApprover {
@@ -78,20 +78,20 @@ impl Controller for CsrApprover {
         keys.extend(serving.map(|it| it.key.clone()));
     }
 
-    fn asks(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
+    fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
         let Some(request) = waiting(cache, key) else { return Vec::new() };
         // The next review is requested only after the previous one was denied.
-        let mut asks = Vec::new();
+        let mut queries = Vec::new();
         for ground in grounds(cache, request) {
-            let ask = review(request, ground);
-            let answered = cache.answer(&ask).is_some();
-            let allowed = is_allowed(cache, &ask);
-            asks.push(ask);
-            if !answered || allowed {
+            let query = review(request, ground);
+            let has_response = cache.response(&query).is_some();
+            let allowed = is_allowed(cache, &query);
+            queries.push(query);
+            if !has_response || allowed {
                 break;
             }
         }
-        asks
+        queries
     }
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
@@ -101,17 +101,17 @@ impl Controller for CsrApprover {
             return None;
         }
         let ground = grounds.into_iter().find(|ground| is_allowed(cache, &review(request, ground)));
-        let refusals = cache.memory().and_then(Value::as_int).unwrap_or(0);
-        Some(Observation { request, ground, refusals })
+        let denials = cache.memory().and_then(Value::as_int).unwrap_or(0);
+        Some(Observation { request, ground, denials })
     }
 
     fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let Some(ground) = observed.ground else {
             // Permissions cannot be watched, so the review is repeated to detect permissions granted later.
-            let wait = RETRY.nanos().saturating_mul(1 << observed.refusals.clamp(0, 20)).min(RETRY_MAX.nanos());
+            let wait = RETRY.nanos().saturating_mul(1 << observed.denials.clamp(0, 20)).min(RETRY_MAX.nanos());
             return Plan {
                 wake_at: Some(now.plus(Duration::from_nanos(wait))),
-                remember: Some((observed.refusals + 1).into()),
+                remember: Some((observed.denials + 1).into()),
                 ..Plan::waiting("the requester is not authorized for automatic approval")
             };
         };
@@ -147,19 +147,21 @@ fn is_waiting(request: &Value) -> bool {
 /// Returns the grounds that could apply to a request, the narrowest first.
 fn grounds(cache: &Cache, request: &Value) -> Vec<&'static Approval> {
     let signer = text(request, &["spec", "signerName"]);
-    let Some(asked) = parse(request).filter(|asked| check(asked, signer, &usages(request)).is_ok()) else {
+    let Some(x509_request) =
+        parse(request).filter(|x509_request| check(x509_request, signer, &usages(request)).is_ok())
+    else {
         return Vec::new();
     };
-    let is_self = text(request, &["spec", "username"]) == asked.common_name;
+    let is_self = text(request, &["spec", "username"]) == x509_request.common_name;
     match signer {
         KUBELET_CLIENT if is_self => vec![&SELF, &NODE],
         KUBELET_CLIENT => vec![&NODE],
         KUBELET_SERVING => {
-            let is_own = requesting_node(request).is_some_and(|node| is_self && has_names(cache, &asked, node));
+            let is_own = requesting_node(request).is_some_and(|node| is_self && has_names(cache, &x509_request, node));
             if is_own { vec![&SERVING] } else { Vec::new() }
         }
         CLIENT => {
-            let is_own = requesting_node(request).is_some_and(|node| is_component(&asked, node));
+            let is_own = requesting_node(request).is_some_and(|node| is_component(&x509_request, node));
             if is_own { vec![&COMPONENT] } else { Vec::new() }
         }
         _ => Vec::new(),
@@ -176,11 +178,16 @@ fn requesting_node(request: &Value) -> Option<&str> {
 // `nodecomponentclient`. Only `knarr up` grants that permission.
 /// Whether the request is for a component of this node. Bootstrap tokens cannot request component certificates: their
 /// holder is not a node yet.
-fn is_component(asked: &CertificateRequest, node: &str) -> bool {
-    let [group] = asked.organizations.as_slice() else { return false };
-    let is_named = asked.dns_names.len() + asked.addresses.len() + asked.emails.len() + asked.uris.len() > 0;
-    let is_proxy = (asked.common_name.as_str(), group.as_str()) == PROXY;
-    let is_own = component::ALL.contains(&group.as_str()) && asked.common_name == component::user_name(group, node);
+fn is_component(x509_request: &CertificateRequest, node: &str) -> bool {
+    let [group] = x509_request.organizations.as_slice() else { return false };
+    let is_named = x509_request.dns_names.len()
+        + x509_request.addresses.len()
+        + x509_request.emails.len()
+        + x509_request.uris.len()
+        > 0;
+    let is_proxy = (x509_request.common_name.as_str(), group.as_str()) == PROXY;
+    let is_own =
+        component::ALL.contains(&group.as_str()) && x509_request.common_name == component::user_name(group, node);
     !is_named && (is_proxy || is_own)
 }
 
@@ -188,9 +195,9 @@ fn is_component(asked: &CertificateRequest, node: &str) -> bool {
 ///
 /// Nodes report their addresses themselves. A node that claims an address of another existing node gets no certificate
 /// for it. The request of the other node then needs an administrator.
-fn has_names(cache: &Cache, asked: &CertificateRequest, node: &str) -> bool {
+fn has_names(cache: &Cache, x509_request: &CertificateRequest, node: &str) -> bool {
     let names: Vec<String> =
-        asked.dns_names.iter().cloned().chain(asked.addresses.iter().map(ToString::to_string)).collect();
+        x509_request.dns_names.iter().cloned().chain(x509_request.addresses.iter().map(ToString::to_string)).collect();
     let Some(own) = cache.get("nodes", &Key::cluster(node)) else { return false };
     let is_of = |of: &Value, name: &str| {
         let addresses = list(of, &["status", "addresses"]).iter();
@@ -234,14 +241,14 @@ fn review(request: &Value, ground: &Approval) -> Ask {
     }
 }
 
-fn is_allowed(cache: &Cache, ask: &Ask) -> bool {
-    let answer = cache.answer(ask).and_then(|answer| answer.as_ref().ok());
-    answer.is_some_and(|review| crate::read::is_true(review, &["status", "allowed"]))
+fn is_allowed(cache: &Cache, query: &Ask) -> bool {
+    let response = cache.response(query).and_then(|response| response.as_ref().ok());
+    response.is_some_and(|review| crate::read::is_true(review, &["status", "allowed"]))
 }
 
 #[cfg(test)]
 mod tests {
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
     use proptest::prelude::*;
 
     use super::*;
@@ -256,20 +263,20 @@ mod tests {
 
     /// Like [`check`], in a cluster with these nodes.
     fn check_among(nodes: &[Value], request: &Value, rights: &[&str], expect: &str) {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-        let key = world.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, request.clone());
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        let key = cluster.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, request.clone());
         for node in nodes {
-            world.add(&kinds::NODES, node.clone());
+            cluster.add(&kinds::NODES, node.clone());
         }
         for ground in [&SELF, &NODE, &COMPONENT, &SERVING] {
             let allowed = rights.contains(&ground.right);
-            world.answer(&review(request, ground), Ok(value!({"status": {"allowed": allowed}})));
+            cluster.set_response(&review(request, ground), Ok(value!({"status": {"allowed": allowed}})));
         }
-        check_properties::<CsrApprover>(&world, |_| false);
-        settle::<CsrApprover>(&mut world, |_| false);
-        let settled = world.get(&kinds::CERTIFICATE_SIGNING_REQUESTS, &key).unwrap();
-        let said = crate::condition::find(settled, "Approved").map(|said| text(said, &["message"]).to_owned());
-        assert_eq!(said.unwrap_or_default(), expect);
+        check_properties::<CsrApprover>(&cluster, |_| false);
+        run_until_stable::<CsrApprover>(&mut cluster, |_| false);
+        let stored = cluster.get(&kinds::CERTIFICATE_SIGNING_REQUESTS, &key).unwrap();
+        let message = crate::condition::find(stored, "Approved").map(|message| text(message, &["message"]).to_owned());
+        assert_eq!(message.unwrap_or_default(), expect);
     }
 
     #[test]
@@ -305,9 +312,8 @@ mod tests {
     #[test]
     fn a_bootstrap_token_gets_no_component_certificate() {
         for pem in [OF_COMPONENT, OF_DNS] {
-            let asked =
-                by(request(pem, CLIENT, USAGES), "system:bootstrap:abcdef", "system:bootstrappers:knarr:agents");
-            check(&asked, &["nodecomponentclient", "nodeclient"], "");
+            let csr = by(request(pem, CLIENT, USAGES), "system:bootstrap:abcdef", "system:bootstrappers:knarr:agents");
+            check(&csr, &["nodecomponentclient", "nodeclient"], "");
         }
     }
 
@@ -321,18 +327,18 @@ mod tests {
             let addresses: Vec<Value> = addresses.iter().map(typed).collect();
             value!({"metadata": {"name": name}, "status": {"addresses": addresses}})
         };
-        let asked = request(OF_SERVER, KUBELET_SERVING, &["digital signature", "server auth"]);
+        let csr = request(OF_SERVER, KUBELET_SERVING, &["digital signature", "server auth"]);
         let all = &["selfnodeserver"];
         let own = node("n", &["n.example", "10.0.0.7"]);
-        check_among(std::slice::from_ref(&own), &asked, all, SERVING.message);
-        check_among(std::slice::from_ref(&own), &asked, &[], "");
-        check_among(&[], &asked, all, "");
-        check_among(&[node("n", &["n.example", "10.0.0.8"])], &asked, all, "");
-        check_among(&[node("n", &["10.0.0.7"])], &asked, all, "");
-        check_among(&[own.clone(), node("m", &["10.0.0.8"])], &asked, all, SERVING.message);
-        check_among(&[own.clone(), node("m", &["10.0.0.7"])], &asked, all, "");
-        check_among(&[own.clone(), node("n.example", &[])], &asked, all, "");
-        check_among(&[own], &by(asked, "system:node:m", NODES), all, "");
+        check_among(std::slice::from_ref(&own), &csr, all, SERVING.message);
+        check_among(std::slice::from_ref(&own), &csr, &[], "");
+        check_among(&[], &csr, all, "");
+        check_among(&[node("n", &["n.example", "10.0.0.8"])], &csr, all, "");
+        check_among(&[node("n", &["10.0.0.7"])], &csr, all, "");
+        check_among(&[own.clone(), node("m", &["10.0.0.8"])], &csr, all, SERVING.message);
+        check_among(&[own.clone(), node("m", &["10.0.0.7"])], &csr, all, "");
+        check_among(&[own.clone(), node("n.example", &[])], &csr, all, "");
+        check_among(&[own], &by(csr, "system:node:m", NODES), all, "");
     }
 
     #[test]
@@ -349,10 +355,10 @@ mod tests {
 
     #[test]
     fn denied_access_reviews_are_retried_with_back_off() {
-        let waits = |refusals: i64| {
+        let waits = |denials: i64| {
             let request = request(OF_NODE, KUBELET_CLIENT, USAGES);
             let now = Time::from_unix(1_700_000_000, 0);
-            let plan = CsrApprover::plan(&Observation { request: &request, ground: None, refusals }, now);
+            let plan = CsrApprover::plan(&Observation { request: &request, ground: None, denials }, now);
             plan.wake_at.unwrap().since(now).to_string()
         };
         assert_eq!([0, 1, 5, 60].map(waits), ["200ms", "400ms", "6.4s", "16m40s"]);

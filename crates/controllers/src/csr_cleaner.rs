@@ -42,10 +42,10 @@ impl Controller for CsrCleaner {
 fn ends_at(request: &Value) -> Time {
     let created = Meta::of(request).creation_timestamp().unwrap_or(Time::from_unix(0, 0));
     let decided = ["Approved", "Denied", "Failed"].iter().filter_map(|kind| {
-        let said = condition::find(request, kind)?;
+        let condition = condition::find(request, kind)?;
         // An approved request without a certificate is still pending.
         let waits = *kind == "Approved" && text(request, &["status", "certificate"]).is_empty();
-        let time = said.str_at(&["lastUpdateTime"]).and_then(|text| Time::parse(text).ok()).unwrap_or(created);
+        let time = condition.str_at(&["lastUpdateTime"]).and_then(|text| Time::parse(text).ok()).unwrap_or(created);
         Some(time.plus(if waits { PENDING } else { DECIDED }))
     });
     decided.min().unwrap_or_else(|| created.plus(PENDING))
@@ -54,25 +54,26 @@ fn ends_at(request: &Value) -> Time {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
     #[test]
     fn a_csr_is_deleted_an_hour_after_the_decision_or_a_day_after_creation() {
         let check = |status: Value, hours: i64| {
-            let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-            world.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, value!({"metadata": {"name": "x"}, "status": status}));
-            check_properties::<CsrCleaner>(&world, |_| false);
-            let start = world.now;
-            settle::<CsrCleaner>(&mut world, |_| false);
-            assert!(world.of("certificatesigningrequests.certificates.k8s.io").is_empty());
-            assert_eq!(world.now.since(start).whole_seconds(), hours * 3600);
+            let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+            cluster.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, value!({"metadata": {"name": "x"}, "status": status}));
+            check_properties::<CsrCleaner>(&cluster, |_| false);
+            let start = cluster.now;
+            run_until_stable::<CsrCleaner>(&mut cluster, |_| false);
+            assert!(cluster.of("certificatesigningrequests.certificates.k8s.io").is_empty());
+            assert_eq!(cluster.now.since(start).whole_seconds(), hours * 3600);
         };
-        let said = |kind: &str| value!([{"type": kind, "status": "True", "lastUpdateTime": "2023-11-14T22:13:20Z"}]);
+        let conditions =
+            |kind: &str| value!([{"type": kind, "status": "True", "lastUpdateTime": "2023-11-14T22:13:20Z"}]);
         check(value!({}), 24);
-        check(value!({"conditions": (said("Denied"))}), 1);
-        check(value!({"conditions": (said("Approved"))}), 24);
-        check(value!({"conditions": (said("Approved")), "certificate": "x"}), 1);
+        check(value!({"conditions": (conditions("Denied"))}), 1);
+        check(value!({"conditions": (conditions("Approved"))}), 24);
+        check(value!({"conditions": (conditions("Approved")), "certificate": "x"}), 1);
     }
 }

@@ -42,30 +42,32 @@ impl Controller for CsrSigner {
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let config = cache.config::<Config>()?;
         let request = cache.get(Self::READS[0], key)?;
-        let is_ours = config.signers.contains(text(request, &["spec", "signerName"]));
+        let is_own_signer = config.signers.contains(text(request, &["spec", "signerName"]));
         let is_open = is(request, "Approved") && !is(request, "Denied") && !is(request, "Failed");
         let is_signed = !text(request, &["status", "certificate"]).is_empty();
-        (is_ours && is_open && !is_signed).then_some(Observation { request, config })
+        (is_own_signer && is_open && !is_signed).then_some(Observation { request, config })
     }
 
     fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let request = observed.request;
         // Validation rejects unparseable requests, so this one comes from a newer API server. Another signer may sign
         // it.
-        let Some(asked) = parse(request) else { return Plan::waiting("the certificate request cannot be parsed") };
+        let Some(x509_request) = parse(request) else {
+            return Plan::waiting("the certificate request cannot be parsed");
+        };
         let signer = text(request, &["spec", "signerName"]);
-        if let Err(objection) = check(&asked, signer, &usages(request)) {
+        if let Err(objection) = check(&x509_request, signer, &usages(request)) {
             return Plan::of(failed(request, &objection.to_string(), now));
         }
         let order = Order {
             signer: signer.to_owned(),
-            request: asked.der,
+            request: x509_request.der,
             usages: usages(request).into_iter().map(str::to_owned).collect(),
             life: life(request, observed.config.life),
         };
         let resource = kinds::CERTIFICATE_SIGNING_REQUESTS.clone();
         Plan::of(Action::After {
-            errand: SideEffect::Sign(order),
+            side_effect: SideEffect::Sign(order),
             into: &["status", "certificate"],
             then: Box::new(Action::UpdateStatus { resource, object: request.clone() }),
         })
@@ -74,10 +76,10 @@ impl Controller for CsrSigner {
 
 /// Returns the requested lifetime, clamped to [`LIFE_MIN`] and `max`.
 fn life(request: &Value, max: Duration) -> Duration {
-    let asked = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int);
-    asked.map_or(max, |seconds| {
-        let asked = Duration::from_nanos(seconds.saturating_mul(1_000_000_000));
-        if asked > max { max } else { asked.max(LIFE_MIN) }
+    let requested = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int);
+    requested.map_or(max, |seconds| {
+        let requested = Duration::from_nanos(seconds.saturating_mul(1_000_000_000));
+        if requested > max { max } else { requested.max(LIFE_MIN) }
     })
 }
 
@@ -94,7 +96,7 @@ fn failed(request: &Value, message: &str, now: Time) -> Action {
 #[cfg(test)]
 mod tests {
     use apimachinery::patch::merge;
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
     use proptest::prelude::*;
 
     use super::*;
@@ -105,18 +107,18 @@ mod tests {
     /// Checks the outcome for a request with these conditions: the certificate of the test signer, or the failure
     /// message.
     fn check(request: Value, conditions: &[&str], expect: &str) {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let signers = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING].into();
-        world.configure(Config { signers, life: Duration::from_seconds(24 * 3600) });
-        let said = |kind: &&str| value!({"type": (*kind), "status": "True"});
-        let conditions: Vec<Value> = conditions.iter().map(said).collect();
+        cluster.configure(Config { signers, life: Duration::from_seconds(24 * 3600) });
+        let condition = |kind: &&str| value!({"type": (*kind), "status": "True"});
+        let conditions: Vec<Value> = conditions.iter().map(condition).collect();
         let request = merge::apply(request, value!({"status": {"conditions": conditions}}));
-        let key = world.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, request);
-        check_properties::<CsrSigner>(&world, |_| false);
-        settle::<CsrSigner>(&mut world, |_| false);
-        let settled = world.get(&kinds::CERTIFICATE_SIGNING_REQUESTS, &key).unwrap();
-        let certificate = text(settled, &["status", "certificate"]).to_owned();
-        let failed = condition::find(settled, "Failed").map(|said| text(said, &["message"]).to_owned());
+        let key = cluster.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, request);
+        check_properties::<CsrSigner>(&cluster, |_| false);
+        run_until_stable::<CsrSigner>(&mut cluster, |_| false);
+        let stored = cluster.get(&kinds::CERTIFICATE_SIGNING_REQUESTS, &key).unwrap();
+        let certificate = text(stored, &["status", "certificate"]).to_owned();
+        let failed = condition::find(stored, "Failed").map(|condition| text(condition, &["message"]).to_owned());
         assert_eq!(certificate + failed.as_deref().unwrap_or_default(), expect);
     }
 
@@ -160,21 +162,21 @@ mod tests {
 
         #[test]
         fn properties_hold_in_generated_clusters(all in prop::collection::vec((0..3usize, 0..4usize, 0..3usize, 0..4usize), 0..4)) {
-            let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+            let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
             let signers = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN];
-            world.configure(Config { signers: signers.into(), life: Duration::from_seconds(3600) });
+            cluster.configure(Config { signers: signers.into(), life: Duration::from_seconds(3600) });
             let usages: [&[&str]; 3] = [&["client auth", "digital signature"], &["server auth", "digital signature"], &["any"]];
             let conditions = [value!([]), value!([{"type": "Approved"}]), value!([{"type": "Denied"}]),
                 value!([{"type": "Approved"}, {"type": "Failed"}])];
-            for (number, (pem, signer, usage, said)) in all.iter().enumerate() {
+            for (number, (pem, signer, usage, index)) in all.iter().enumerate() {
                 let request = request([OF_NODE, OF_SERVER, OF_PERSON][*pem], signers[*signer], usages[*usage]);
-                let status = value!({"status": {"conditions": (conditions[*said].clone())},
+                let status = value!({"status": {"conditions": (conditions[*index].clone())},
                     "metadata": {"name": (format!("r{number}"))}});
-                world.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, merge::apply(request, status));
+                cluster.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, merge::apply(request, status));
             }
-            check_properties::<CsrSigner>(&world, |_| false);
-            settle::<CsrSigner>(&mut world, |_| false);
-            for entry in world.of(CsrSigner::READS[0]).iter() {
+            check_properties::<CsrSigner>(&cluster, |_| false);
+            run_until_stable::<CsrSigner>(&mut cluster, |_| false);
+            for entry in cluster.of(CsrSigner::READS[0]).iter() {
                 let signed = !text(&entry.value, &["status", "certificate"]).is_empty();
                 let decided = signed || is(&entry.value, "Failed");
                 prop_assert_eq!(decided, is(&entry.value, "Approved"));

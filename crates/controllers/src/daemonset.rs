@@ -43,7 +43,7 @@ impl Controller for DaemonSet {
     fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "daemonsets.apps" => keys.push(Key::of(object)),
-            "nodes" => keys.extend(node_concerns(cache, object)),
+            "nodes" => keys.extend(sets_for_node(cache, object)),
             _ => adoption::concerned(object, "DaemonSet", cache.of("daemonsets.apps"), keys),
         }
     }
@@ -120,7 +120,7 @@ struct Fleet<'a> {
 struct NodeState<'a> {
     name: &'a str,
     /// Whether the node should run a pod.
-    wanted: bool,
+    should_run: bool,
     /// Whether an existing pod may keep running (no untolerated NoExecute taint).
     may_stay: bool,
     /// The pods of the node, the oldest bound pod first.
@@ -131,7 +131,7 @@ impl<'a> Fleet<'a> {
     fn of(set: &'a Value, nodes: &[&'a Value], pods: &[&'a Value], hash: &'a str) -> Self {
         let mut by_node: BTreeMap<&str, Vec<&'a Value>> = BTreeMap::new();
         // A terminated pod that is being deleted counts as deleted.
-        for pod in pods.iter().filter(|pod| !(pod::is_ended(pod) && Meta::of(pod).is_deleting())) {
+        for pod in pods.iter().filter(|pod| !(pod::is_terminal(pod) && Meta::of(pod).is_deleting())) {
             by_node.entry(make::target(pod)).or_default().push(pod);
         }
         let spec = make::spec(set);
@@ -139,13 +139,13 @@ impl<'a> Fleet<'a> {
             .iter()
             .map(|node| {
                 let name = Meta::of(node).name();
-                let (wanted, may_stay) = belongs(set, &spec, node);
+                let (should_run, may_stay) = belongs(set, &spec, node);
                 let mut pods = by_node.remove(name).unwrap_or_default();
                 pods.sort_by_cached_key(|pod| {
                     let meta = Meta::of(pod);
                     (pod::node(pod).is_empty(), meta.creation_timestamp(), meta.name().to_owned())
                 });
-                NodeState { name, wanted, may_stay, pods }
+                NodeState { name, should_run, may_stay, pods }
             })
             .collect();
         let lost = by_node.into_values().flatten().filter(|pod| pod::node(pod).is_empty()).collect();
@@ -157,11 +157,11 @@ impl<'a> Fleet<'a> {
         let mut plan = Plan::default();
         let mut missing = Vec::new();
         let mut surplus: Vec<&Value> = self.lost.iter().copied().filter(|pod| !Meta::of(pod).is_deleting()).collect();
-        for place in &self.nodes {
-            if place.may_stay {
-                surplus.extend(self.at(place, &mut backoffs, &mut missing, &mut plan, now));
+        for node_state in &self.nodes {
+            if node_state.may_stay {
+                surplus.extend(self.at(node_state, &mut backoffs, &mut missing, &mut plan, now));
             } else {
-                surplus.extend(place.pods.iter().copied().filter(|pod| !Meta::of(pod).is_deleting()));
+                surplus.extend(node_state.pods.iter().copied().filter(|pod| !Meta::of(pod).is_deleting()));
             }
         }
         plan.actions.extend(surplus.into_iter().map(|pod| make::delete(self.set, pod)));
@@ -173,22 +173,22 @@ impl<'a> Fleet<'a> {
     /// Returns the surplus pods of a node where pods may run, and adds the node to `missing` if it needs a pod.
     fn at(
         &self,
-        place: &NodeState<'a>,
+        node_state: &NodeState<'a>,
         backoffs: &mut Backoffs<'_>,
         missing: &mut Vec<&'a str>,
         plan: &mut Plan,
         now: Time,
     ) -> Vec<&'a Value> {
-        if place.pods.is_empty() {
-            if place.wanted {
-                missing.push(place.name);
+        if node_state.pods.is_empty() {
+            if node_state.should_run {
+                missing.push(node_state.name);
             }
             return Vec::new();
         }
         let (mut surplus, mut running) = (Vec::new(), Vec::new());
-        let backing_off = backoffs.until(place.name, now);
+        let backing_off = backoffs.until(node_state.name, now);
         let (mut waits, mut replaces) = (false, false);
-        for pod in place.pods.iter().copied().filter(|pod| !Meta::of(pod).is_deleting()) {
+        for pod in node_state.pods.iter().copied().filter(|pod| !Meta::of(pod).is_deleting()) {
             match pod::phase(pod) {
                 "Failed" => match backing_off {
                     Some(until) => {
@@ -197,27 +197,27 @@ impl<'a> Fleet<'a> {
                     }
                     None => {
                         replaces = true;
-                        plan.push(self.ended(pod, place.name));
+                        plan.push(self.finished_pod_event(pod, node_state.name));
                         surplus.push(pod);
                     }
                 },
                 "Succeeded" => {
-                    plan.push(self.ended(pod, place.name));
+                    plan.push(self.finished_pod_event(pod, node_state.name));
                     surplus.push(pod);
                 }
                 _ => running.push(pod),
             }
         }
         if replaces {
-            backoffs.replace(place.name, now);
+            backoffs.replace(node_state.name, now);
         }
         if !rollout::surges(self.set) {
             surplus.extend(running.into_iter().skip(1));
             return surplus;
         }
         // Upstream creates a pod next to a failed one in back-off, and repeats that while pods fail.
-        if running.is_empty() && place.wanted && !waits {
-            missing.push(place.name);
+        if running.is_empty() && node_state.should_run && !waits {
+            missing.push(node_state.name);
         }
         surplus.extend(self.beyond_two(&running, now));
         surplus
@@ -256,7 +256,7 @@ impl<'a> Fleet<'a> {
         pod::available_at(pod, seconds)
     }
 
-    fn ended(&self, pod: &Value, node: &str) -> Action {
+    fn finished_pod_event(&self, pod: &Value, node: &str) -> Action {
         let meta = Meta::of(pod);
         let (kind, reason, how, what) = match pod::phase(pod) {
             "Failed" => (EventType::Warning, "FailedDaemonPod", "failed", "kill"),
@@ -284,7 +284,7 @@ fn belongs(set: &Value, spec: &Value, node: &Value) -> (bool, bool) {
 }
 
 /// Returns the DaemonSets whose pods may run on the node or already do.
-fn node_concerns(cache: &Cache, node: &Value) -> Vec<Key> {
+fn sets_for_node(cache: &Cache, node: &Value) -> Vec<Key> {
     let name = Meta::of(node).name();
     let mut keys: Vec<Key> = cache
         .of("daemonsets.apps")

@@ -32,7 +32,7 @@ pub struct Observation<'a> {
     namesake: Option<&'a Value>,
     /// The pods of its ReplicaSets. Collected only for strategy Recreate, which waits until old pods have terminated.
     pods: Vec<&'a Value>,
-    refusal: Option<&'a Rejection>,
+    rejection: Option<&'a Rejection>,
 }
 
 impl Controller for Deployment {
@@ -61,7 +61,7 @@ impl Controller for Deployment {
             orphans: cache.orphans("replicasets.apps", &key.namespace).collect(),
             namesake: cache.get("replicasets.apps", &name),
             pods,
-            refusal: cache.refusal(),
+            rejection: cache.rejection(),
         })
     }
 
@@ -87,7 +87,7 @@ impl Controller for Deployment {
         let complete = status::is_complete(deployment, &sets);
         let mut extra = if complete { sets.beyond_history() } else { Vec::new() };
         extra.extend(made.create);
-        finish(sets, extra, status::rollout(deployment, made.collision, observed.refusal), now)
+        finish(sets, extra, status::rollout(deployment, made.collision, observed.rejection), now)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::resource_claim::{CLAIMS, names_of};
 use crate::taint_eviction::{EvictionMessages, TolerationPeriod, evict, tolerated};
 
 const SLICES: &str = "resourceslices.resource.k8s.io";
-const WORDS: EvictionMessages = EvictionMessages {
+const MESSAGES: EvictionMessages = EvictionMessages {
     reason: "DeletionByDeviceTaintManager",
     message: "Device Taint manager: deleting due to NoExecute taint",
     event: "DeviceTaintManagerEviction",
@@ -78,7 +78,7 @@ impl Controller for DeviceTaintEviction {
         });
         match ends.min() {
             None => Plan::default(),
-            Some(time) if time <= now => evict(observed.pod, &WORDS, now),
+            Some(time) if time <= now => evict(observed.pod, &MESSAGES, now),
             Some(time) => Plan { wake_at: Some(time), ..Plan::default() },
         }
     }
@@ -113,24 +113,24 @@ fn taints(slice: &Value) -> impl Iterator<Item = (&str, &Value)> {
 mod tests {
     use apimachinery::value;
     use controller::kinds;
-    use controller::testing::{FakeCluster, check_properties, kubelet, settle};
+    use controller::testing::{FakeCluster, check_properties, kubelet, run_until_stable};
     use proptest::prelude::*;
 
     use super::*;
 
-    fn world(taints: &Value, tolerations: &Value) -> FakeCluster {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+    fn new_cluster(taints: &Value, tolerations: &Value) -> FakeCluster {
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         for name in ["p", "other"] {
             let spec = value!({"nodeName": "n", "resourceClaims": [{"name": "x", "resourceClaimName": name}]});
             let running = value!({"phase": "Running"});
-            world.add(
+            cluster.add(
                 &kinds::PODS,
                 value!({"metadata": {"namespace": "a", "name": name}, "spec": spec, "status": running}),
             );
         }
         for (claim, device, uid) in [("p", "d0", "uid-1"), ("other", "d1", "uid-2")] {
             let results = value!([{"driver": "gpu.example", "pool": "n", "device": device, "tolerations": (tolerations.clone())}]);
-            world.add(
+            cluster.add(
                 &kinds::RESOURCE_CLAIMS,
                 value!({"metadata": {"namespace": "a", "name": claim}, "status": {"allocation": {"devices": {"results": results}},
                     "reservedFor": [{"resource": "pods", "name": claim, "uid": uid}]}}),
@@ -138,18 +138,18 @@ mod tests {
         }
         let devices = value!([{"name": "d0", "taints": (taints.clone())}, {"name": "d1"}]);
         let spec = value!({"driver": "gpu.example", "pool": {"name": "n"}, "devices": devices});
-        world.add(&kinds::RESOURCE_SLICES, value!({"metadata": {"name": "s"}, "spec": spec}));
-        world
+        cluster.add(&kinds::RESOURCE_SLICES, value!({"metadata": {"name": "s"}, "spec": spec}));
+        cluster
     }
 
     fn check(taints: &Value, tolerations: &Value, seconds: Option<i64>) {
-        let mut world = world(taints, tolerations);
-        check_properties::<DeviceTaintEviction>(&world, kubelet);
-        let start = world.now;
-        settle::<DeviceTaintEviction>(&mut world, kubelet);
-        let gone = world.get(&kinds::PODS, &Key::new("a", "p")).is_none();
-        assert_eq!(gone.then(|| world.now.since(start).whole_seconds()), seconds, "{taints} {tolerations}");
-        assert!(world.get(&kinds::PODS, &Key::new("a", "other")).is_some());
+        let mut cluster = new_cluster(taints, tolerations);
+        check_properties::<DeviceTaintEviction>(&cluster, kubelet);
+        let start = cluster.now;
+        run_until_stable::<DeviceTaintEviction>(&mut cluster, kubelet);
+        let deleted = cluster.get(&kinds::PODS, &Key::new("a", "p")).is_none();
+        assert_eq!(deleted.then(|| cluster.now.since(start).whole_seconds()), seconds, "{taints} {tolerations}");
+        assert!(cluster.get(&kinds::PODS, &Key::new("a", "other")).is_some());
     }
 
     #[test]

@@ -56,19 +56,19 @@ impl Controller for Disruption {
     }
 
     /// Requests the scale subresource of custom workloads.
-    fn asks(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
+    fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
         let Some(budget) = cache.get("poddisruptionbudgets.policy", key) else { return Vec::new() };
-        let mut asks: Vec<Ask> = Vec::new();
+        let mut queries: Vec<Ask> = Vec::new();
         for pod in pods_of(cache, budget) {
             let Some(owner) = Meta::of(pod).controller() else { continue };
             if is_custom(owner.api_version()) {
-                let ask = scale_of(cache, pod, owner);
-                if !asks.contains(&ask) {
-                    asks.push(ask);
+                let query = scale_of(cache, pod, owner);
+                if !queries.contains(&query) {
+                    queries.push(query);
                 }
             }
         }
-        asks
+        queries
     }
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
@@ -84,7 +84,7 @@ impl Controller for Disruption {
         let disrupted = disrupted(budget, pods, now, &mut plan);
         let (expected, desired) = match needed(budget, pods, expected) {
             Ok(counts) => counts,
-            Err(why) => return failed(budget, &why, now),
+            Err(cause) => return failed(budget, &cause, now),
         };
         let is_healthy = |pod: &&&Value| {
             !Meta::of(pod).is_deleting() && !disrupted.contains_key(Meta::of(pod).name()) && pod::is_ready(pod)
@@ -137,7 +137,7 @@ fn scale_of(cache: &Cache, pod: &Value, owner: OwnerReference<'_>) -> Ask {
 /// Returns the replicas of the custom workload that controls the pod.
 fn scaled(cache: &Cache, pod: &Value, owner: OwnerReference<'_>) -> Result<i64, String> {
     let scale =
-        cache.answer(&scale_of(cache, pod, owner)).cloned().unwrap_or_else(|| Err("it was not asked for".into()))?;
+        cache.response(&scale_of(cache, pod, owner)).cloned().unwrap_or_else(|| Err("it was not asked for".into()))?;
     if Meta::of(&scale).uid() != owner.uid() {
         return Err(format!("found no controllers for pod {:?}", Meta::of(pod).name()));
     }
@@ -200,14 +200,14 @@ fn expected(cache: &Cache, pods: &[&Value]) -> Result<i64, String> {
 
 /// Returns the disruptedPods that are not being deleted yet and within the timeout.
 fn disrupted(budget: &Value, pods: &[&Value], now: Time, plan: &mut Plan) -> BTreeMap<String, Value> {
-    let mut kept = BTreeMap::new();
+    let mut disrupted_pods = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !Meta::of(pod).is_deleting()) {
         let name = Meta::of(pod).name();
         let Some(granted) = budget.at(&["status", "disruptedPods", name]) else { continue };
         let until = granted.as_str().and_then(|text| Time::parse(text).ok()).map(|at| at.plus(DELETION_TIMEOUT));
         if let Some(until) = until.filter(|until| *until > now) {
             plan.wake(until);
-            kept.insert(name.to_owned(), granted.clone());
+            disrupted_pods.insert(name.to_owned(), granted.clone());
         } else {
             let (namespace, budget_name) = (Meta::of(budget).namespace(), Meta::of(budget).name());
             let message = format!("Pod was expected by PDB {namespace}/{budget_name} to be deleted but it wasn't");
@@ -215,17 +215,17 @@ fn disrupted(budget: &Value, pods: &[&Value], now: Time, plan: &mut Plan) -> BTr
             plan.push(Action::Event { regarding, kind: EventType::Warning, reason: "NotDeleted", message });
         }
     }
-    kept
+    disrupted_pods
 }
 
 /// Allows no disruptions and sets the failure condition if the expected number of pods is unknown.
-fn failed(budget: &Value, why: &str, now: Time) -> Plan {
+fn failed(budget: &Value, cause: &str, now: Time) -> Plan {
     let mut status = budget.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
     status.insert("disruptionsAllowed", 0);
     status.insert("observedGeneration", Meta::of(budget).generation());
-    let mut plan = Plan::waiting(why);
-    if let Some(update) = write(budget, status, ("False", "SyncFailed"), why, now) {
-        let message = format!("Failed to calculate the number of expected pods: {why}");
+    let mut plan = Plan::waiting(cause);
+    if let Some(update) = write(budget, status, ("False", "SyncFailed"), cause, now) {
+        let message = format!("Failed to calculate the number of expected pods: {cause}");
         plan.push(event(budget, EventType::Warning, "CalculateExpectedPodCountFailed", message));
         plan.push(update);
     }
@@ -235,8 +235,8 @@ fn failed(budget: &Value, why: &str, now: Time) -> Plan {
 fn write(budget: &Value, mut status: Object, reason: (&str, &str), message: &str, now: Time) -> Option<Action> {
     let mut conditions = budget.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
     let old = condition::in_list(&conditions, "DisruptionAllowed").cloned();
-    let kept = old.filter(|old| old.str_at(&["status"]) == Some(reason.0));
-    let since = kept.and_then(|old| old.str_at(&["lastTransitionTime"]).map(str::to_owned));
+    let unchanged = old.filter(|old| old.str_at(&["status"]) == Some(reason.0));
+    let since = unchanged.and_then(|old| old.str_at(&["lastTransitionTime"]).map(str::to_owned));
     condition::remove(&mut conditions, "DisruptionAllowed");
     conditions.push(value!({"type": "DisruptionAllowed", "status": (reason.0), "reason": (reason.1), "message": message,
         "lastTransitionTime": (since.unwrap_or_else(|| now.to_string())), "observedGeneration": (Meta::of(budget).generation())}));
@@ -256,7 +256,7 @@ fn event(budget: &Value, kind: EventType, reason: &'static str, message: String)
 #[cfg(test)]
 mod tests {
     use apimachinery::patch::merge;
-    use controller::testing::{FakeCluster, check_properties, kubelet, settle};
+    use controller::testing::{FakeCluster, check_properties, kubelet, run_until_stable};
     use proptest::prelude::*;
 
     use super::*;
@@ -269,33 +269,34 @@ mod tests {
     }
 
     /// Adds a ReplicaSet with three replicas and `pods` pods, of which `ready` are ready.
-    fn world(spec: Value, pods: usize, ready: usize) -> FakeCluster {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+    fn new_cluster(spec: Value, pods: usize, ready: usize) -> FakeCluster {
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let set = value!({"metadata": {"namespace": "a", "name": "web"}, "spec": {"replicas": 3, "template": {"metadata": {"labels": {"app": "web"}}}}});
-        let key = world.add(&kinds::REPLICA_SETS, set);
-        let uid = Meta::of(world.get(&kinds::REPLICA_SETS, &key).unwrap()).uid().to_owned();
+        let key = cluster.add(&kinds::REPLICA_SETS, set);
+        let uid = Meta::of(cluster.get(&kinds::REPLICA_SETS, &key).unwrap()).uid().to_owned();
         for at in 0..pods {
-            world.add(&kinds::PODS, pod(&format!("p{at}"), Some(&uid), at < ready));
+            cluster.add(&kinds::PODS, pod(&format!("p{at}"), Some(&uid), at < ready));
         }
         let spec = merge::apply(value!({"selector": {"matchLabels": {"app": "web"}}}), spec);
-        world.add(&kinds::POD_DISRUPTION_BUDGETS, value!({"metadata": {"namespace": "a", "name": "b"}, "spec": spec}));
-        world
+        cluster
+            .add(&kinds::POD_DISRUPTION_BUDGETS, value!({"metadata": {"namespace": "a", "name": "b"}, "spec": spec}));
+        cluster
     }
 
-    fn status(world: &FakeCluster) -> Value {
-        world.get(&kinds::POD_DISRUPTION_BUDGETS, &Key::new("a", "b")).unwrap()["status"].clone()
+    fn status(cluster: &FakeCluster) -> Value {
+        cluster.get(&kinds::POD_DISRUPTION_BUDGETS, &Key::new("a", "b")).unwrap()["status"].clone()
     }
 
     #[test]
     fn disruptions_allowed_is_healthy_minus_desired_pods() {
         let check = |spec: Value, ready: usize, expect: [i64; 4]| {
-            let mut world = world(spec.clone(), 3, ready);
-            settle::<Disruption>(&mut world, |_| false);
-            let told = status(&world);
+            let mut cluster = new_cluster(spec.clone(), 3, ready);
+            run_until_stable::<Disruption>(&mut cluster, |_| false);
+            let reported_status = status(&cluster);
             let fields = ["currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"];
-            assert_eq!(fields.map(|field| told[field].as_int().unwrap()), expect, "{spec}");
+            assert_eq!(fields.map(|field| reported_status[field].as_int().unwrap()), expect, "{spec}");
             let reason = if expect[2] > 0 { "SufficientPods" } else { "InsufficientPods" };
-            assert_eq!(told["conditions"][0]["reason"], reason.into());
+            assert_eq!(reported_status["conditions"][0]["reason"], reason.into());
         };
         check(value!({"maxUnavailable": 1}), 3, [3, 2, 1, 3]);
         check(value!({"maxUnavailable": 1}), 2, [2, 2, 0, 3]);
@@ -307,26 +308,28 @@ mod tests {
 
     #[test]
     fn a_granted_eviction_counts_until_deletion_or_timeout() {
-        let mut world = world(value!({"maxUnavailable": 1}), 3, 3);
-        let granted = value!({"status": {"disruptedPods": {"p0": (world.now.to_string())}}});
-        world.change(&kinds::POD_DISRUPTION_BUDGETS, &Key::new("a", "b"), |budget| {
+        let mut cluster = new_cluster(value!({"maxUnavailable": 1}), 3, 3);
+        let granted = value!({"status": {"disruptedPods": {"p0": (cluster.now.to_string())}}});
+        cluster.change(&kinds::POD_DISRUPTION_BUDGETS, &Key::new("a", "b"), |budget| {
             *budget = merge::apply(budget.take(), granted);
         });
-        let plan = controller::decide::<Disruption>(&world.cache::<Disruption>(), &Key::new("a", "b"), world.now);
-        plan.actions.iter().for_each(|action| world.execute(action).unwrap());
-        assert_eq!(status(&world)["disruptionsAllowed"], 0.into());
-        settle::<Disruption>(&mut world, |_| false);
-        assert_eq!(status(&world)["disruptionsAllowed"], 1.into());
-        assert!(world.log.iter().any(|line| line.ends_with("Pod was expected by PDB a/b to be deleted but it wasn't")));
+        let plan = controller::decide::<Disruption>(&cluster.cache::<Disruption>(), &Key::new("a", "b"), cluster.now);
+        plan.actions.iter().for_each(|action| cluster.execute(action).unwrap());
+        assert_eq!(status(&cluster)["disruptionsAllowed"], 0.into());
+        run_until_stable::<Disruption>(&mut cluster, |_| false);
+        assert_eq!(status(&cluster)["disruptionsAllowed"], 1.into());
+        assert!(
+            cluster.log.iter().any(|line| line.ends_with("Pod was expected by PDB a/b to be deleted but it wasn't"))
+        );
     }
 
     #[test]
     fn an_unknown_pod_count_allows_no_disruption() {
-        let mut world = world(value!({"maxUnavailable": 1}), 1, 1);
-        world.add(&kinds::PODS, pod("stray", Some("nobody"), true));
-        settle::<Disruption>(&mut world, |_| false);
-        assert_eq!(status(&world)["disruptionsAllowed"], 0.into());
-        let condition = &status(&world)["conditions"][0];
+        let mut cluster = new_cluster(value!({"maxUnavailable": 1}), 1, 1);
+        cluster.add(&kinds::PODS, pod("stray", Some("nobody"), true));
+        run_until_stable::<Disruption>(&mut cluster, |_| false);
+        assert_eq!(status(&cluster)["disruptionsAllowed"], 0.into());
+        let condition = &status(&cluster)["conditions"][0];
         assert_eq!(
             (condition["reason"].as_str(), condition["message"].as_str()),
             (Some("SyncFailed"), Some("found no controllers for pod \"stray\""))
@@ -339,40 +342,40 @@ mod tests {
         #[test]
         fn properties_hold_in_generated_clusters(pods in 0..5usize, ready in 0..5usize, field in prop::sample::select(vec!["maxUnavailable", "minAvailable"]), number in 0..4i64, orphan in any::<bool>()) {
             let spec = Value::Object([(field, Value::from(number))].into_iter().collect());
-            let mut world = world(spec, pods, ready);
+            let mut cluster = new_cluster(spec, pods, ready);
             if orphan {
-                world.add(&kinds::PODS, pod("own", None, true));
+                cluster.add(&kinds::PODS, pod("own", None, true));
             }
-            check_properties::<Disruption>(&world, |_| false);
+            check_properties::<Disruption>(&cluster, |_| false);
         }
     }
 
     #[test]
     fn a_custom_workload_is_sized_by_its_scale_subresource() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let budget = value!({"maxUnavailable": "50%", "selector": {"matchLabels": {"app": "x"}}});
-        let key = world
+        let key = cluster
             .add(&kinds::POD_DISRUPTION_BUDGETS, value!({"metadata": {"namespace": "a", "name": "b"}, "spec": budget}));
         let owner =
             value!([{"apiVersion": "example.org/v1", "kind": "Octopus", "name": "o", "uid": "u", "controller": true}]);
         for name in ["p", "q"] {
             let metadata =
                 value!({"namespace": "a", "name": name, "labels": {"app": "x"}, "ownerReferences": (owner.clone())});
-            world.add(&kinds::PODS, value!({"metadata": metadata}));
+            cluster.add(&kinds::PODS, value!({"metadata": metadata}));
         }
-        let allowed = |world: &mut FakeCluster| {
-            let cache = world.cache::<Disruption>();
-            let asks = Disruption::asks(&cache, &key, world.now);
+        let allowed = |cluster: &mut FakeCluster| {
+            let cache = cluster.cache::<Disruption>();
+            let queries = Disruption::queries(&cache, &key, cluster.now);
             drop(cache);
-            assert_eq!(asks.len(), 1, "each is asked for once");
-            settle::<Disruption>(world, kubelet);
-            let status = world.get(&kinds::POD_DISRUPTION_BUDGETS, &key).unwrap()["status"].clone();
-            (asks[0].clone(), status["expectedPods"].as_int(), status["disruptionsAllowed"].as_int())
+            assert_eq!(queries.len(), 1, "each is asked for once");
+            run_until_stable::<Disruption>(cluster, kubelet);
+            let status = cluster.get(&kinds::POD_DISRUPTION_BUDGETS, &key).unwrap()["status"].clone();
+            (queries[0].clone(), status["expectedPods"].as_int(), status["disruptionsAllowed"].as_int())
         };
-        let (ask, _, unknown) = allowed(&mut world);
-        assert_eq!((ask.to_string().as_str(), unknown), ("octopuss.example.org/v1/a/o/scale?-", Some(0)));
-        world.answer(&ask, Ok(value!({"metadata": {"uid": "u"}, "spec": {"replicas": 3}})));
-        let (_, expected, allowed) = allowed(&mut world);
+        let (query, _, unknown) = allowed(&mut cluster);
+        assert_eq!((query.to_string().as_str(), unknown), ("octopuss.example.org/v1/a/o/scale?-", Some(0)));
+        cluster.set_response(&query, Ok(value!({"metadata": {"uid": "u"}, "spec": {"replicas": 3}})));
+        let (_, expected, allowed) = allowed(&mut cluster);
         assert_eq!((expected, allowed), (Some(3), Some(1)));
     }
 }

@@ -62,7 +62,7 @@ pub fn ports_key(ports: &[Value]) -> String {
 /// Computes the slices of one IP family. With `placeholder`, one slice without endpoints is kept if there would be
 /// none.
 pub fn pack(
-    wanted: &DesiredSlices<'_>,
+    desired: &DesiredSlices<'_>,
     family: &str,
     existing: &[&Value],
     groups: Groups,
@@ -75,20 +75,20 @@ pub fn pack(
     }
     for (key, group) in groups {
         let here = by_ports.remove(&key).unwrap_or_default();
-        pack_group(wanted, family, &here, group, &mut changes);
+        pack_group(desired, family, &here, group, &mut changes);
     }
     changes.delete.extend(by_ports.into_values().flatten().cloned());
     if placeholder && existing.len() == changes.delete.len() && changes.create.is_empty() {
-        let empty = fresh(wanted, family, &Group::default());
+        let empty = fresh(desired, family, &Group::default());
         let is_it = |slice: &Value| {
-            list(slice, &["endpoints"]).is_empty() && list(slice, &["ports"]).is_empty() && is_labelled(slice, wanted)
+            list(slice, &["endpoints"]).is_empty() && list(slice, &["ports"]).is_empty() && is_labelled(slice, desired)
         };
         match changes.delete.as_slice() {
             [only] if is_it(only) => changes.delete.clear(),
             _ => changes.create.push(empty),
         }
     }
-    changes.recycle(wanted);
+    changes.recycle(desired);
     changes
 }
 
@@ -96,20 +96,22 @@ impl Changes {
     /// Returns the writes, creations and updates before deletions, so that no endpoint is missing in between.
     pub fn actions(self) -> Vec<Action> {
         let resource = || kinds::ENDPOINT_SLICES.clone();
-        let create = self.create.into_iter().map(|object| Action::Create { resource: resource(), object, told: None });
-        let update = self.update.into_iter().map(|object| Action::Update { resource: resource(), object, told: None });
+        let create =
+            self.create.into_iter().map(|object| Action::Create { resource: resource(), object, result_event: None });
+        let update =
+            self.update.into_iter().map(|object| Action::Update { resource: resource(), object, result_event: None });
         let delete = self.delete.into_iter().map(|slice| delete(&kinds::ENDPOINT_SLICES, &slice));
         create.chain(update).chain(delete).collect()
     }
 
     /// Turns pairs of deletion and creation into updates.
-    fn recycle(&mut self, wanted: &DesiredSlices<'_>) {
-        let uid = Meta::of(wanted.owner).uid();
-        let (ours, others): (Vec<Value>, Vec<Value>) = std::mem::take(&mut self.delete)
+    fn recycle(&mut self, desired: &DesiredSlices<'_>) {
+        let uid = Meta::of(desired.owner).uid();
+        let (own_slices, others): (Vec<Value>, Vec<Value>) = std::mem::take(&mut self.delete)
             .into_iter()
             .partition(|slice| Meta::of(slice).owner_references().any(|owner| owner.uid() == uid));
         self.delete = others;
-        for slice in ours {
+        for slice in own_slices {
             match self.create.pop() {
                 Some(new) => self.update.push(replaced(slice, &new)),
                 None => self.delete.push(slice),
@@ -126,19 +128,20 @@ pub fn delete(resource: &Resource, slice: &Value) -> Action {
         only_if: Preconditions::same(slice),
         propagation: None,
         grace_seconds: None,
-        told: None,
+        result_event: None,
     }
 }
 
-fn pack_group(wanted: &DesiredSlices<'_>, family: &str, existing: &[&Value], mut group: Group, changes: &mut Changes) {
+fn pack_group(desired: &DesiredSlices<'_>, family: &str, existing: &[&Value], mut group: Group, changes: &mut Changes) {
     let (mut updated, mut unchanged): (Vec<Value>, Vec<&Value>) = (Vec::new(), Vec::new());
     for slice in existing {
         let have = list(slice, &["endpoints"]);
-        let kept: Vec<Value> = have.iter().filter_map(|endpoint| take_same(&mut group.endpoints, endpoint)).collect();
-        if kept.is_empty() && !have.is_empty() {
+        let retained: Vec<Value> =
+            have.iter().filter_map(|endpoint| take_same(&mut group.endpoints, endpoint)).collect();
+        if retained.is_empty() && !have.is_empty() {
             changes.delete.push((*slice).clone());
-        } else if kept != have || !is_labelled(slice, wanted) {
-            updated.push(filled(slice, wanted, kept));
+        } else if retained != have || !is_labelled(slice, desired) {
+            updated.push(filled(slice, desired, retained));
         } else {
             unchanged.push(slice);
         }
@@ -146,28 +149,28 @@ fn pack_group(wanted: &DesiredSlices<'_>, family: &str, existing: &[&Value], mut
     // Slices that must be written anyway are filled first, the fullest before the others.
     updated.sort_by_key(|slice| std::cmp::Reverse(list(slice, &["endpoints"]).len()));
     for slice in &mut updated {
-        fill(slice, &mut group.endpoints, wanted.slice_max);
+        fill(slice, &mut group.endpoints, desired.slice_max);
     }
     while !group.endpoints.is_empty() {
         let count = group.endpoints.len();
-        let room = |slice: &Value| list(slice, &["endpoints"]).len() + count <= wanted.slice_max;
+        let fits = |slice: &Value| list(slice, &["endpoints"]).len() + count <= desired.slice_max;
         // The fullest slice that has room for all remaining endpoints.
         let best = unchanged
             .iter()
             .enumerate()
-            .filter(|(_, slice)| room(slice))
+            .filter(|(_, slice)| fits(slice))
             .max_by_key(|(_, slice)| list(slice, &["endpoints"]).len())
             .map(|(at, _)| at);
         match best {
             Some(at) => {
                 let slice = unchanged.remove(at);
-                let mut slice = filled(slice, wanted, list(slice, &["endpoints"]).to_vec());
-                fill(&mut slice, &mut group.endpoints, wanted.slice_max);
+                let mut slice = filled(slice, desired, list(slice, &["endpoints"]).to_vec());
+                fill(&mut slice, &mut group.endpoints, desired.slice_max);
                 updated.push(slice);
             }
             None => {
-                let mut slice = fresh(wanted, family, &Group { ports: group.ports.clone(), endpoints: Vec::new() });
-                fill(&mut slice, &mut group.endpoints, wanted.slice_max);
+                let mut slice = fresh(desired, family, &Group { ports: group.ports.clone(), endpoints: Vec::new() });
+                fill(&mut slice, &mut group.endpoints, desired.slice_max);
                 changes.create.push(slice);
             }
         }
@@ -182,8 +185,8 @@ fn take_same(desired: &mut Vec<Value>, endpoint: &Value) -> Option<Value> {
         let target = |field| text(endpoint, &["targetRef", field]).to_owned();
         (endpoint.get("addresses").cloned(), target("namespace"), target("name"))
     };
-    let wanted = key(endpoint);
-    let at = desired.iter().position(|candidate| key(candidate) == wanted)?;
+    let endpoint_key = key(endpoint);
+    let at = desired.iter().position(|candidate| key(candidate) == endpoint_key)?;
     Some(desired.remove(at))
 }
 
@@ -193,35 +196,35 @@ fn fill(slice: &mut Value, endpoints: &mut Vec<Value>, slice_max: usize) {
     have.extend(endpoints.drain(..count));
 }
 
-fn is_labelled(slice: &Value, wanted: &DesiredSlices<'_>) -> bool {
-    Meta::of(slice).labels() == Some(&wanted.labels)
+fn is_labelled(slice: &Value, desired: &DesiredSlices<'_>) -> bool {
+    Meta::of(slice).labels() == Some(&desired.labels)
 }
 
-fn fresh(wanted: &DesiredSlices<'_>, family: &str, group: &Group) -> Value {
-    let meta = Meta::of(wanted.owner);
+fn fresh(desired: &DesiredSlices<'_>, family: &str, group: &Group) -> Value {
+    let meta = Meta::of(desired.owner);
     let mut slice = value!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
         "metadata": {"namespace": (meta.namespace()), "generateName": (format!("{}-", meta.name())),
-            "ownerReferences": [(wanted.reference.clone())], "labels": (wanted.labels.clone())},
+            "ownerReferences": [(desired.reference.clone())], "labels": (desired.labels.clone())},
         "addressType": family, "endpoints": (group.endpoints.clone()), "ports": (group.ports.clone())});
-    annotate(&mut slice, wanted);
+    annotate(&mut slice, desired);
     slice
 }
 
-fn filled(slice: &Value, wanted: &DesiredSlices<'_>, endpoints: Vec<Value>) -> Value {
+fn filled(slice: &Value, desired: &DesiredSlices<'_>, endpoints: Vec<Value>) -> Value {
     let mut slice = slice.clone();
     if let Some(object) = slice.as_object_mut() {
         object.insert("endpoints", endpoints);
     }
     if let Some(mut meta) = MetaMut::of(&mut slice) {
-        meta.set("labels", wanted.labels.clone());
+        meta.set("labels", desired.labels.clone());
     }
-    annotate(&mut slice, wanted);
+    annotate(&mut slice, desired);
     slice
 }
 
-fn annotate(slice: &mut Value, wanted: &DesiredSlices<'_>) {
+fn annotate(slice: &mut Value, desired: &DesiredSlices<'_>) {
     if let Some(mut meta) = MetaMut::of(slice) {
-        for (key, value) in wanted.annotations.iter() {
+        for (key, value) in desired.annotations.iter() {
             meta.set_annotation(key, value.as_str().unwrap_or_default());
         }
     }
@@ -236,8 +239,8 @@ fn replaced(mut old: Value, new: &Value) -> Value {
     }
     if let Some(mut meta) = MetaMut::of(&mut old) {
         for field in ["labels", "annotations"] {
-            if let Some(said) = Meta::of(new).value(field) {
-                meta.set(field, said.clone());
+            if let Some(value) = Meta::of(new).value(field) {
+                meta.set(field, value.clone());
             }
         }
     }

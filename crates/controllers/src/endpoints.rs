@@ -52,8 +52,8 @@ impl Controller for Endpoints {
         let Some(service) = observed.service else {
             // DEVIATION: Endpoints not managed by this controller are kept when the Service is deleted; upstream
             // deletes them.
-            let ours = observed.published.filter(|it| Meta::of(it).label(MANAGED_BY) == Some(MANAGER));
-            return ours.map(|it| Plan::of(Action::delete(&kinds::ENDPOINTS, it))).unwrap_or_default();
+            let managed = observed.published.filter(|it| Meta::of(it).label(MANAGED_BY) == Some(MANAGER));
+            return managed.map(|it| Plan::of(Action::delete(&kinds::ENDPOINTS, it))).unwrap_or_default();
         };
         if !service::has_selector(service)
             || text(service, &["spec", "type"]) == "ExternalName"
@@ -114,8 +114,8 @@ fn address_of(service: &Value, pod: &Value, address: &str) -> Value {
 fn port_of(port: &Value, number: i64) -> Value {
     let mut entry = Object::new();
     for field in ["name", "appProtocol"] {
-        if let Some(said) = port.str_at(&[field]).filter(|said| !said.is_empty()) {
-            entry.insert(field, said);
+        if let Some(value) = port.str_at(&[field]).filter(|value| !value.is_empty()) {
+            entry.insert(field, value);
         }
     }
     entry.insert("port", number);
@@ -159,8 +159,8 @@ fn write(observed: &Observation<'_>, service: &Value, subsets: &[Subset], labels
     }
     let resource = kinds::ENDPOINTS.clone();
     match observed.published {
-        Some(_) => Action::Update { resource, object, told: None },
-        None => Action::Create { resource, object, told: None },
+        Some(_) => Action::Update { resource, object, result_event: None },
+        None => Action::Create { resource, object, result_event: None },
     }
 }
 

@@ -85,7 +85,7 @@ impl Controller for EndpointSlice {
         }
         let published: Vec<(&Value, Option<&Value>)> =
             observed.pods.iter().copied().filter(|(pod, _)| service::is_published(pod, true)).collect();
-        let wanted = wanted(observed, &published);
+        let desired = desired_slices(observed, &published);
         let families = service::families(service);
         let mut plan = Plan::default();
         for family in &families {
@@ -93,7 +93,7 @@ impl Controller for EndpointSlice {
                 observed.slices.iter().copied().filter(|slice| text(slice, &["addressType"]) == *family).collect();
             let mut groups = groups(service, &published, family);
             hints::add(service, &mut groups, &observed.nodes);
-            plan.actions.extend(endpoint_slices::pack(&wanted, family, &existing, groups, true).actions());
+            plan.actions.extend(endpoint_slices::pack(&desired, family, &existing, groups, true).actions());
         }
         // The Service no longer has this IP family.
         let useless = observed.slices.iter().filter(|slice| !families.contains(&text(slice, &["addressType"])));
@@ -102,7 +102,7 @@ impl Controller for EndpointSlice {
     }
 }
 
-fn wanted<'a>(observed: &Observation<'a>, published: &[(&Value, Option<&Value>)]) -> DesiredSlices<'a> {
+fn desired_slices<'a>(observed: &Observation<'a>, published: &[(&Value, Option<&Value>)]) -> DesiredSlices<'a> {
     let service = observed.service;
     let mut labels: Object = texts(service, &["metadata", "labels"])
         .filter(|(key, _)| ![SERVICE_NAME, MANAGED_BY, service::HEADLESS].contains(key))

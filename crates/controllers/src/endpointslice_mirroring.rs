@@ -63,12 +63,12 @@ impl Controller for EndpointSliceMirroring {
             return Plan { actions: observed.slices.iter().map(delete).collect(), ..Plan::default() };
         };
         let subsets = subsets::read(endpoints);
-        let wanted = wanted(endpoints);
+        let desired = desired_slices(endpoints);
         let mut plan = Plan::default();
         for family in ["IPv4", "IPv6"] {
             let existing: Vec<&Value> =
                 observed.slices.iter().copied().filter(|slice| text(slice, &["addressType"]) == family).collect();
-            let changes = endpoint_slices::pack(&wanted, family, &existing, groups(&subsets, family), false);
+            let changes = endpoint_slices::pack(&desired, family, &existing, groups(&subsets, family), false);
             plan.actions.extend(changes.actions());
         }
         plan
@@ -80,7 +80,7 @@ fn is_mirrored(endpoints: &Value) -> bool {
     !meta.is_deleting() && meta.label(SKIP) != Some("true") && meta.annotation(LEADER).is_none()
 }
 
-fn wanted(endpoints: &Value) -> DesiredSlices<'_> {
+fn desired_slices(endpoints: &Value) -> DesiredSlices<'_> {
     let mut labels: Object = texts(endpoints, &["metadata", "labels"]).collect();
     labels.insert(SERVICE_NAME, Meta::of(endpoints).name());
     labels.insert(MANAGED_BY, MANAGER);
@@ -126,8 +126,8 @@ fn endpoint(address: &Value, ready: bool) -> Value {
     endpoint.insert("addresses", vec![Value::from(text(address, &["ip"]))]);
     endpoint.insert("conditions", apimachinery::value!({"ready": ready}));
     for field in ["hostname", "nodeName", "targetRef"] {
-        if let Some(said) = address.get(field) {
-            endpoint.insert(field, said.clone());
+        if let Some(value) = address.get(field) {
+            endpoint.insert(field, value.clone());
         }
     }
     Value::Object(endpoint)
@@ -136,58 +136,58 @@ fn endpoint(address: &Value, ready: bool) -> Value {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
-    fn world() -> FakeCluster {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-        world.add(
+    fn new_cluster() -> FakeCluster {
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        cluster.add(
             &kinds::SERVICES,
             value!({"metadata": {"namespace": "a", "name": "s"}, "spec": {"ports": [{"port": 80}]}}),
         );
-        world.add(
+        cluster.add(
             &kinds::ENDPOINTS,
             value!({"metadata": {"namespace": "a", "name": "s", "labels": {"x": "y"}}, "subsets": [
                 {"addresses": [{"ip": "192.0.2.1"}, {"ip": "2001:db8::1"}], "notReadyAddresses": [{"ip": "192.0.2.2"}],
                     "ports": [{"port": 8080, "protocol": "TCP"}]}]}),
         );
-        world
+        cluster
     }
 
     #[test]
     fn addresses_are_mirrored_by_ip_family_and_deleted_with_the_endpoints() {
-        let mut world = world();
-        check_properties::<EndpointSliceMirroring>(&world, |_| false);
-        settle::<EndpointSliceMirroring>(&mut world, |_| false);
-        let slices = world.of("endpointslices.discovery.k8s.io");
-        let mut shown: Vec<String> =
+        let mut cluster = new_cluster();
+        check_properties::<EndpointSliceMirroring>(&cluster, |_| false);
+        run_until_stable::<EndpointSliceMirroring>(&mut cluster, |_| false);
+        let slices = cluster.of("endpointslices.discovery.k8s.io");
+        let mut rendered: Vec<String> =
             slices.iter().map(|it| format!("{} {}", it.value["endpoints"], it.value["ports"])).collect();
-        shown.sort();
+        rendered.sort();
         assert_eq!(
-            shown,
+            rendered,
             [
                 r#"[{"addresses":["192.0.2.1"],"conditions":{"ready":true}},{"addresses":["192.0.2.2"],"conditions":{"ready":false}}] [{"name":"","port":8080,"protocol":"TCP"}]"#,
                 r#"[{"addresses":["2001:db8::1"],"conditions":{"ready":true}}] [{"name":"","port":8080,"protocol":"TCP"}]"#,
             ]
         );
-        world.remove(&kinds::ENDPOINTS, &Key::new("a", "s"));
+        cluster.remove(&kinds::ENDPOINTS, &Key::new("a", "s"));
         // After the deletion only the slices themselves trigger the key.
         let plan = controller::decide::<EndpointSliceMirroring>(
-            &world.cache::<EndpointSliceMirroring>(),
+            &cluster.cache::<EndpointSliceMirroring>(),
             &Key::new("a", "s"),
-            world.now,
+            cluster.now,
         );
         assert_eq!(plan.actions.len(), 2, "{plan}");
     }
 
     #[test]
     fn endpoints_with_skip_mirror_are_not_mirrored() {
-        let mut world = world();
-        world.change(&kinds::ENDPOINTS, &Key::new("a", "s"), |it| {
+        let mut cluster = new_cluster();
+        cluster.change(&kinds::ENDPOINTS, &Key::new("a", "s"), |it| {
             apimachinery::meta::MetaMut::of(it).unwrap().set_label(SKIP, "true");
         });
-        settle::<EndpointSliceMirroring>(&mut world, |_| false);
-        assert!(world.of("endpointslices.discovery.k8s.io").is_empty());
+        run_until_stable::<EndpointSliceMirroring>(&mut cluster, |_| false);
+        assert!(cluster.of("endpointslices.discovery.k8s.io").is_empty());
     }
 }

@@ -86,50 +86,50 @@ fn create(pod: &Value, volume: &Value) -> Action {
     metadata.insert("namespace", Meta::of(pod).namespace());
     metadata.insert("name", claim_name(pod, volume));
     for field in ["labels", "annotations"] {
-        if let Some(said) = template.at(&["metadata", field]) {
-            metadata.insert(field, said.clone());
+        if let Some(value) = template.at(&["metadata", field]) {
+            metadata.insert(field, value.clone());
         }
     }
     metadata.insert("ownerReferences", vec![adoption::reference(pod)]);
     let spec = template.get("spec").cloned().unwrap_or_else(Value::object);
     let object =
         apimachinery::value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec});
-    Action::Create { resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(), object, told: None }
+    Action::Create { resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(), object, result_event: None }
 }
 
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
     #[test]
     fn a_claim_owned_by_the_pod_is_created_for_each_ephemeral_volume() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let template = value!({"metadata": {"labels": {"l": "v"}}, "spec": {"accessModes": ["ReadWriteOnce"]}});
         let volumes =
             value!([{"name": "data", "ephemeral": {"volumeClaimTemplate": template}}, {"name": "x", "emptyDir": {}}]);
-        world.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
-        check_properties::<EphemeralVolume>(&world, |_| false);
-        settle::<EphemeralVolume>(&mut world, |_| false);
-        let claim = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &Key::new("a", "p-data")).unwrap();
+        cluster.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
+        check_properties::<EphemeralVolume>(&cluster, |_| false);
+        run_until_stable::<EphemeralVolume>(&mut cluster, |_| false);
+        let claim = cluster.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &Key::new("a", "p-data")).unwrap();
         assert_eq!((Meta::of(claim).label("l"), Meta::of(claim).controller().unwrap().name()), (Some("v"), "p"));
         assert_eq!(claim["spec"]["accessModes"][0], "ReadWriteOnce".into());
-        assert_eq!(world.of("persistentvolumeclaims").len(), 1);
+        assert_eq!(cluster.of("persistentvolumeclaims").len(), 1);
     }
 
     #[test]
     fn a_claim_of_another_owner_is_not_used() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-        world.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": {"namespace": "a", "name": "p-data"}}));
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        cluster.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": {"namespace": "a", "name": "p-data"}}));
         let volumes = value!([{"name": "data", "ephemeral": {"volumeClaimTemplate": {}}}]);
-        world.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
-        settle::<EphemeralVolume>(&mut world, |_| false);
+        cluster.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
+        run_until_stable::<EphemeralVolume>(&mut cluster, |_| false);
         assert!(
-            world.log[0].contains("PVC a/p-data was not created for pod a/p (pod is not owner)"),
+            cluster.log[0].contains("PVC a/p-data was not created for pod a/p (pod is not owner)"),
             "{:?}",
-            world.log
+            cluster.log
         );
     }
 }

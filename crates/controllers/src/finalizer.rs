@@ -22,5 +22,5 @@ pub fn guard(resource: &Resource, object: &Value, finalizer: &str, in_use: bool)
             meta.add_finalizer(finalizer);
         }
     }
-    Plan::of(Action::Update { resource: resource.clone(), object, told: None })
+    Plan::of(Action::Update { resource: resource.clone(), object, result_event: None })
 }

@@ -61,22 +61,22 @@ impl GlobalController for GarbageCollector {
         }
     }
 
-    fn decide(everything: &Everything, key: &Key, answers: &Answers, _: Time) -> Step {
-        let mut sweep = Sweep { everything, answers, asked: BTreeSet::new(), plan: Plan::default() };
+    fn decide(everything: &Everything, key: &Key, responses: &Answers, _: Time) -> Step {
+        let mut sweep = Sweep { everything, responses, queries: BTreeSet::new(), plan: Plan::default() };
         match everything.item(&key.name) {
             None => everything.dependents(&key.name).for_each(|dependent| sweep.see_to(dependent)),
-            Some(item) if item.value.deleting && item.value.is_held_by(ORPHAN) => sweep.orphan(item),
+            Some(item) if item.value.deleting && item.value.has_finalizer(ORPHAN) => sweep.orphan(item),
             Some(item) if item.value.waits_for_dependents() => sweep.wait_for_dependents(item),
             Some(item) => sweep.see_to(item),
         }
-        if sweep.asked.is_empty() { Step::Act(sweep.plan) } else { Step::Ask(sweep.asked.into_iter().collect()) }
+        if sweep.queries.is_empty() { Step::Act(sweep.plan) } else { Step::Ask(sweep.queries.into_iter().collect()) }
     }
 }
 
 struct Sweep<'a> {
     everything: &'a Everything,
-    answers: &'a Answers,
-    asked: BTreeSet<Query>,
+    responses: &'a Answers,
+    queries: BTreeSet<Query>,
     plan: Plan,
 }
 
@@ -128,7 +128,7 @@ impl Sweep<'_> {
         }
         let standings: Vec<(&Owner, Standing)> =
             item.owners.iter().map(|owner| (owner, self.standing(entry, owner))).collect();
-        let has = |wanted| standings.iter().any(|(_, standing)| *standing == wanted);
+        let has = |expected| standings.iter().any(|(_, standing)| *standing == expected);
         if has(Standing::Unknown) {
             return;
         }
@@ -147,9 +147,9 @@ impl Sweep<'_> {
             } else {
                 self.plan.push(delete(entry, Propagation::Foreground));
             }
-        } else if item.is_held_by(ORPHAN) {
+        } else if item.has_finalizer(ORPHAN) {
             self.plan.push(delete(entry, Propagation::Orphan));
-        } else if item.is_held_by(FOREGROUND) {
+        } else if item.has_finalizer(FOREGROUND) {
             self.plan.push(delete(entry, Propagation::Foreground));
         } else {
             self.plan.push(delete(entry, Propagation::Background));
@@ -174,9 +174,9 @@ impl Sweep<'_> {
             kind: owner.kind.clone(),
             key: Key::new(namespace, owner.name.clone()),
         };
-        match self.answers.get(&question) {
+        match self.responses.get(&question) {
             None => {
-                self.asked.insert(question);
+                self.queries.insert(question);
                 Standing::Unknown
             }
             Some(QueryResponse::Absent) => Standing::Dangling,
@@ -235,7 +235,7 @@ fn delete(entry: &Entry<Item>, propagation: Propagation) -> Action {
         only_if: unchanged(entry),
         propagation: Some(propagation),
         grace_seconds: None,
-        told: None,
+        result_event: None,
     }
 }
 

@@ -59,7 +59,7 @@ pub struct Observation<'a> {
     measured: Vec<Option<ServerResponse>>,
     config: Config,
     memory: Option<&'a Value>,
-    refusal: Option<&'a Rejection>,
+    rejection: Option<&'a Rejection>,
 }
 
 impl Controller for HorizontalPodAutoscaler {
@@ -81,27 +81,27 @@ impl Controller for HorizontalPodAutoscaler {
         }
     }
 
-    fn asks(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
+    fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
         let Some(hpa) = cache.get("horizontalpodautoscalers.autoscaling", key) else { return Vec::new() };
-        let ask = scale_of(cache, hpa);
-        let mut asks = vec![ask.clone()];
-        if let Some(Ok(scale)) = cache.answer(&ask) {
+        let query = scale_of(cache, hpa);
+        let mut queries = vec![query.clone()];
+        if let Some(Ok(scale)) = cache.response(&query) {
             let selector = scale.str_at(&["status", "selector"]).unwrap_or_default();
-            asks.extend(specs(hpa).iter().filter_map(|spec| metrics::ask(spec, &key.namespace, selector)));
+            queries.extend(specs(hpa).iter().filter_map(|spec| metrics::query(spec, &key.namespace, selector)));
         }
-        asks
+        queries
     }
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let hpa = cache.get("horizontalpodautoscalers.autoscaling", key)?;
         let target = scale_of(cache, hpa);
-        let scale = cache.answer(&target).cloned().unwrap_or_else(|| Err("it was not asked for".to_owned()));
+        let scale = cache.response(&target).cloned().unwrap_or_else(|| Err("it was not asked for".to_owned()));
         let selector = scale.as_ref().ok().and_then(|scale| scale.str_at(&["status", "selector"])).unwrap_or_default();
         let selects = Selector::parse(selector).ok().filter(|selector| !selector.is_everything());
         let pods = cache.in_namespace("pods", &key.namespace);
         let is_selected = |pod: &&Value| selects.as_ref().is_some_and(|selector| selector.matches_object(pod));
         let measured =
-            specs(hpa).iter().map(|spec| cache.answer(&metrics::ask(spec, &key.namespace, selector)?).cloned());
+            specs(hpa).iter().map(|spec| cache.response(&metrics::query(spec, &key.namespace, selector)?).cloned());
         Some(Observation {
             hpa,
             pods: pods.filter(is_selected).collect(),
@@ -110,7 +110,7 @@ impl Controller for HorizontalPodAutoscaler {
             scale,
             config: cache.config::<Config>().copied().unwrap_or_default(),
             memory: cache.memory(),
-            refusal: cache.refusal(),
+            rejection: cache.rejection(),
         })
     }
 
@@ -122,10 +122,10 @@ impl Controller for HorizontalPodAutoscaler {
         let mut memory = Memory::read(observed.memory);
         let mut plan = Plan::default();
         match &observed.scale {
-            Err(why) => {
-                let message = format!("the HPA controller was unable to get the target's current scale: {why}");
+            Err(cause) => {
+                let message = format!("the HPA controller was unable to get the target's current scale: {cause}");
                 report.set("AbleToScale", false, "FailedGetScale", &message);
-                report.tell(EventType::Warning, "FailedGetScale", why.clone());
+                report.add_event(EventType::Warning, "FailedGetScale", cause.clone());
             }
             Ok(scale) => size(observed, scale, &mut report, &mut memory, &mut plan),
         }
@@ -150,7 +150,7 @@ fn size(observed: &Observation<'_>, scale: &Value, report: &mut Report<'_>, memo
     if scale.str_at(&["status", "selector"]).unwrap_or_default().is_empty() {
         let message = "the HPA target's scale is missing a selector";
         report.set("ScalingActive", false, "InvalidSelector", message);
-        report.tell(EventType::Warning, "SelectorRequired", "selector is required".to_owned());
+        report.add_event(EventType::Warning, "SelectorRequired", "selector is required".to_owned());
         return;
     }
     let bounds = limits::Bounds::of(hpa);
@@ -164,13 +164,13 @@ fn size(observed: &Observation<'_>, scale: &Value, report: &mut Report<'_>, memo
         (bounds.min, "Current number of replicas below Spec.MinReplicas".to_owned())
     } else {
         let proposals = Proposals::of(hpa, &observed.measured, &observed.pods, scale, &observed.config, report.now);
-        report.metrics = Some(proposals.told.clone());
+        report.metrics = Some(proposals.current_metrics.clone());
         let proposed = match proposals.largest(current) {
             Ok(proposed) => proposed,
-            Err((reason, why)) => {
-                let message = format!("the HPA was unable to compute the replica count: {why}");
+            Err((reason, cause)) => {
+                let message = format!("the HPA was unable to compute the replica count: {cause}");
                 report.set("ScalingActive", false, reason, &message);
-                report.tell(EventType::Warning, reason, why);
+                report.add_event(EventType::Warning, reason, cause);
                 return;
             }
         };
@@ -188,8 +188,8 @@ fn size(observed: &Observation<'_>, scale: &Value, report: &mut Report<'_>, memo
     if desired == current {
         return;
     }
-    if let Some(refusal) = observed.refusal.filter(|refusal| refusal.writes.ends_with("/scale")) {
-        let message = format!("the HPA controller was unable to update the target scale: {}", refusal.message);
+    if let Some(rejection) = observed.rejection.filter(|rejection| rejection.writes.ends_with("/scale")) {
+        let message = format!("the HPA controller was unable to update the target scale: {}", rejection.message);
         report.set("AbleToScale", false, "FailedUpdateScale", &message);
     } else {
         let message = format!("the HPA controller was able to update the target scale to {desired}");
@@ -205,7 +205,7 @@ fn size(observed: &Observation<'_>, scale: &Value, report: &mut Report<'_>, memo
         spec.insert("replicas", desired);
     }
     plan.push(Action::UpdatePart { resource: observed.target.resource.clone(), subresource: "scale", object: resized });
-    report.tell(EventType::Normal, "SuccessfulRescale", format!("New size: {desired}; reason: {reason}"));
+    report.add_event(EventType::Normal, "SuccessfulRescale", format!("New size: {desired}; reason: {reason}"));
 }
 
 fn specs(hpa: &Value) -> &[Value] {
@@ -240,8 +240,8 @@ struct Report<'a> {
 
 impl<'a> Report<'a> {
     fn of(hpa: &'a Value, now: Time) -> Self {
-        let told = |field| hpa.at(&["status", field]);
-        let number = |field| told(field).and_then(Value::as_int).unwrap_or(0);
+        let status_field = |field| hpa.at(&["status", field]);
+        let number = |field| status_field(field).and_then(Value::as_int).unwrap_or(0);
         Self {
             hpa,
             now,
@@ -249,7 +249,7 @@ impl<'a> Report<'a> {
             desired: number("desiredReplicas"),
             metrics: None,
             scaled: false,
-            conditions: told("conditions").and_then(Value::as_array).unwrap_or_default().to_vec(),
+            conditions: status_field("conditions").and_then(Value::as_array).unwrap_or_default().to_vec(),
             events: Vec::new(),
         }
     }
@@ -269,7 +269,7 @@ impl<'a> Report<'a> {
     }
 
     /// Adds an event, which is emitted only if the status changes.
-    fn tell(&mut self, kind: EventType, reason: &'static str, message: String) {
+    fn add_event(&mut self, kind: EventType, reason: &'static str, message: String) {
         self.events.push(Action::Event { regarding: Regarding::object(self.hpa), kind, reason, message });
     }
 
@@ -287,11 +287,11 @@ impl<'a> Report<'a> {
         status.insert("conditions", self.conditions);
         let status = Value::Object(status);
         // Go serializes missing metrics as null, which is equivalent to absent.
-        let mut told = self.hpa.get("status").cloned().unwrap_or_default();
-        if let Some(told) = told.as_object_mut() {
-            told.retain(|_, value| !value.is_null());
+        let mut old_status = self.hpa.get("status").cloned().unwrap_or_default();
+        if let Some(old_status) = old_status.as_object_mut() {
+            old_status.retain(|_, value| !value.is_null());
         }
-        if told == status {
+        if old_status == status {
             return Vec::new();
         }
         let mut object = self.hpa.clone();

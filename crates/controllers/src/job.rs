@@ -111,20 +111,20 @@ pub fn finished(job: &Value) -> Option<&Value> {
 }
 
 fn run(job: &Value, owned: &[&Value], now: Time) -> Plan {
-    let tally = Tally::of(job, owned);
-    let finish = Finish::of(job, owned, &tally, now);
+    let counts = Tally::of(job, owned);
+    let finish = Finish::of(job, owned, &counts, now);
     if let Some(until) = finish.as_ref().and_then(|finish| finish.settles_at(job, owned)).filter(|until| *until > now) {
         let mut plan = Plan::waiting("waiting for pods that terminate at about the same time");
-        plan.actions = status::of(job, owned, &tally, None, now);
+        plan.actions = status::of(job, owned, &counts, None, now);
         plan.wake(until);
         return plan;
     }
-    let mut plan = Plan { actions: tally.uncounted_no_more(job, owned, finish.is_some()), ..Plan::default() };
+    let mut plan = Plan { actions: counts.uncounted_no_more(job, owned, finish.is_some()), ..Plan::default() };
     match &finish {
         Some(_) => plan.actions.extend(make::stop(job, owned)),
         None if Meta::of(job).is_deleting() => {}
         None => {
-            let managed = make::manage(job, owned, &tally, now);
+            let managed = make::manage(job, owned, &counts, now);
             plan.actions.extend(managed.actions);
             if let Some(time) = managed.wake_at {
                 plan.wake(time);
@@ -134,7 +134,7 @@ fn run(job: &Value, owned: &[&Value], now: Time) -> Plan {
     if let Some(deadline) = finish::deadline(job).filter(|deadline| *deadline > now) {
         plan.wake(deadline);
     }
-    plan.actions.extend(status::of(job, owned, &tally, finish, now));
+    plan.actions.extend(status::of(job, owned, &counts, finish, now));
     plan
 }
 

@@ -120,7 +120,7 @@ impl Controller for LegacyTokenCleaner {
             only_if: Preconditions::unchanged(secret),
             propagation: None,
             grace_seconds: None,
-            told: None,
+            result_event: None,
         })
     }
 }
@@ -141,42 +141,42 @@ fn uses(pod: &Value, secret: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
     use proptest::prelude::*;
 
     use super::*;
 
     const PERIOD: i64 = 365;
 
-    fn world(labels: &Value) -> FakeCluster {
-        let mut world = FakeCluster::new(Time::parse("2023-01-01T12:00:00Z").unwrap());
-        world.configure(Config { period: Duration::from_seconds(PERIOD * 24 * 3600) });
-        world.add(
+    fn new_cluster(labels: &Value) -> FakeCluster {
+        let mut cluster = FakeCluster::new(Time::parse("2023-01-01T12:00:00Z").unwrap());
+        cluster.configure(Config { period: Duration::from_seconds(PERIOD * 24 * 3600) });
+        cluster.add(
             &kinds::CONFIG_MAPS,
             value!({"metadata": {"namespace": (TRACKING.0), "name": (TRACKING.1)}, "data": {"since": "2022-01-01"}}),
         );
         for name in ["x", "y"] {
-            world.add(
+            cluster.add(
                 &kinds::SERVICE_ACCOUNTS,
                 value!({"metadata": {"namespace": "a", "name": name}, "secrets": [{"name": "made"}]}),
             );
         }
         for (name, account) in [("made", "x"), ("by-hand", "x")] {
-            world.add(
+            cluster.add(
                 &kinds::SECRETS,
                 value!({"type": TYPE, "metadata": {"namespace": "a", "name": name, "labels": (labels.clone()),
                     "annotations": {"kubernetes.io/service-account.name": account}}}),
             );
         }
-        world
+        cluster
     }
 
-    fn check(world: &mut FakeCluster, expect: &[&str], days: i64) {
-        check_properties::<LegacyTokenCleaner>(world, |_| false);
-        let start = world.now;
-        settle::<LegacyTokenCleaner>(world, |_| false);
-        assert_eq!(world.log, expect);
-        assert_eq!(world.now.since(start).whole_seconds() / (24 * 3600), days);
+    fn check(cluster: &mut FakeCluster, expect: &[&str], days: i64) {
+        check_properties::<LegacyTokenCleaner>(cluster, |_| false);
+        let start = cluster.now;
+        run_until_stable::<LegacyTokenCleaner>(cluster, |_| false);
+        assert_eq!(cluster.log, expect);
+        assert_eq!(cluster.now.since(start).whole_seconds() / (24 * 3600), days);
     }
 
     const MARK: &str =
@@ -186,24 +186,24 @@ mod tests {
     fn an_unused_token_is_invalidated_and_deleted_after_another_period() {
         let late =
             r#"patch secrets a/made {"metadata":{"labels":{"kubernetes.io/legacy-token-invalid-since":"2024-06-02"}}}"#;
-        check(&mut world(&value!({})), &[MARK, "delete secrets a/made"], 2 * PERIOD);
+        check(&mut new_cluster(&value!({})), &[MARK, "delete secrets a/made"], 2 * PERIOD);
         let used = value!({"kubernetes.io/legacy-token-last-used": "2023-06-02"});
-        check(&mut world(&used), &[late, "delete secrets a/made"], 2 * PERIOD + 153);
+        check(&mut new_cluster(&used), &[late, "delete secrets a/made"], 2 * PERIOD + 153);
     }
 
     #[test]
-    fn used_tokens_and_unparseable_dates_are_kept() {
-        let mut used = world(&value!({}));
+    fn used_tokens_and_unparseable_dates_are_not_deleted() {
+        let mut used = new_cluster(&value!({}));
         let volumes = value!([{"name": "v", "secret": {"secretName": "made"}}]);
         used.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
-        settle::<LegacyTokenCleaner>(&mut used, |_| false);
+        run_until_stable::<LegacyTokenCleaner>(&mut used, |_| false);
         assert_eq!(used.log, [""; 0]);
-        let mut odd = world(&value!({"kubernetes.io/legacy-token-last-used": "yesterday"}));
-        settle::<LegacyTokenCleaner>(&mut odd, |_| false);
+        let mut odd = new_cluster(&value!({"kubernetes.io/legacy-token-last-used": "yesterday"}));
+        run_until_stable::<LegacyTokenCleaner>(&mut odd, |_| false);
         assert_eq!(odd.log, [""; 0]);
-        let mut untracked = world(&value!({}));
+        let mut untracked = new_cluster(&value!({}));
         untracked.remove(&kinds::CONFIG_MAPS, &Key::new(TRACKING.0, TRACKING.1));
-        settle::<LegacyTokenCleaner>(&mut untracked, |_| false);
+        run_until_stable::<LegacyTokenCleaner>(&mut untracked, |_| false);
         assert_eq!(untracked.log, [""; 0]);
     }
 
@@ -213,16 +213,16 @@ mod tests {
         #[test]
         fn properties_hold_in_generated_clusters(used in prop::option::of("20(2[0-9])-0[1-9]-[01][1-9]|never"), mounted: bool) {
             let labels = used.as_ref().map_or_else(Value::object, |day| value!({"kubernetes.io/legacy-token-last-used": (day.as_str())}));
-            let mut world = world(&labels);
+            let mut cluster = new_cluster(&labels);
             if mounted {
                 let volumes = value!([{"name": "v", "secret": {"secretName": "made"}}]);
-                world.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
+                cluster.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
             }
-            check_properties::<LegacyTokenCleaner>(&world, |_| false);
-            settle::<LegacyTokenCleaner>(&mut world, |_| false);
+            check_properties::<LegacyTokenCleaner>(&cluster, |_| false);
+            run_until_stable::<LegacyTokenCleaner>(&mut cluster, |_| false);
             let stays = mounted || used.as_deref().is_some_and(|used| day(used).is_none());
-            prop_assert_eq!(world.get(&kinds::SECRETS, &Key::new("a", "made")).is_some(), stays);
-            prop_assert!(world.get(&kinds::SECRETS, &Key::new("a", "by-hand")).is_some());
+            prop_assert_eq!(cluster.get(&kinds::SECRETS, &Key::new("a", "made")).is_some(), stays);
+            prop_assert!(cluster.get(&kinds::SECRETS, &Key::new("a", "by-hand")).is_some());
         }
     }
 }

@@ -24,7 +24,7 @@ pub const PROVISIONER: &str = "knarr.dev/local-path";
 const FINALIZER: &str = PROVISIONER;
 
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-const WANTED_OF: &str = "volume.kubernetes.io/storage-provisioner";
+const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const HOST_NAME: &str = "kubernetes.io/hostname";
 
@@ -72,7 +72,7 @@ impl Controller for LocalPath {
             "persistentvolumes" => keys.push(Key::of(object)),
             _ => {
                 let claims = cache.of("persistentvolumeclaims").iter();
-                keys.extend(claims.filter(|it| is_wanted(&it.value)).map(|it| it.key.clone()));
+                keys.extend(claims.filter(|it| awaits_volume(&it.value)).map(|it| it.key.clone()));
             }
         }
     }
@@ -81,34 +81,34 @@ impl Controller for LocalPath {
         let config = cache.config::<Config>()?;
         if key.namespace.is_empty() {
             let volume = cache.get("persistentvolumes", key)?;
-            let ours = Meta::of(volume).annotation(PROVISIONED_BY) == Some(PROVISIONER);
+            let is_own = Meta::of(volume).annotation(PROVISIONED_BY) == Some(PROVISIONER);
             let here = nodes_of(volume) == [config.node.as_str()];
-            return (ours && here).then(|| Observation::Volume { volume, claimed: is_claimed(cache, volume) });
+            return (is_own && here).then(|| Observation::Volume { volume, claimed: is_claimed(cache, volume) });
         }
-        let claim = cache.get("persistentvolumeclaims", key).filter(|claim| is_wanted(claim))?;
+        let claim = cache.get("persistentvolumeclaims", key).filter(|claim| awaits_volume(claim))?;
         let class = Key::cluster(text(claim, &["spec", "storageClassName"]));
         let class = cache.get("storageclasses.storage.k8s.io", &class)?;
-        let ours = text(class, &["provisioner"]) == PROVISIONER;
+        let is_own = text(class, &["provisioner"]) == PROVISIONER;
         let here = Meta::of(claim).annotation(SELECTED_NODE) == Some(config.node.as_str());
         let made = cache.get("persistentvolumes", &Key::cluster(volume_name(claim))).is_some();
-        (ours && here && !made).then_some(Observation::Claim { claim, class, config })
+        (is_own && here && !made).then_some(Observation::Claim { claim, class, config })
     }
 
     fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         match observed {
             Observation::Claim { claim, class, config } => match objection(claim) {
                 None => Plan::of(provision(claim, class, config)),
-                Some(why) => Plan {
+                Some(cause) => Plan {
                     actions: vec![Action::Event {
                         regarding: Regarding::object(claim),
                         kind: EventType::Warning,
                         reason: "ProvisioningFailed",
                         message: format!(
-                            "failed to provision volume with StorageClass {:?}: {why}",
+                            "failed to provision volume with StorageClass {:?}: {cause}",
                             Meta::of(class).name()
                         ),
                     }],
-                    ..Plan::waiting(why)
+                    ..Plan::waiting(cause)
                 },
             },
             Observation::Volume { volume, claimed } => reclaim(volume, *claimed),
@@ -117,9 +117,9 @@ impl Controller for LocalPath {
 }
 
 /// Whether the claim waits for a volume of this provisioner.
-fn is_wanted(claim: &Value) -> bool {
+fn awaits_volume(claim: &Value) -> bool {
     let meta = Meta::of(claim);
-    meta.annotation(WANTED_OF) == Some(PROVISIONER)
+    meta.annotation(STORAGE_PROVISIONER) == Some(PROVISIONER)
         && text(claim, &["spec", "volumeName"]).is_empty()
         && !meta.is_deleting()
 }
@@ -180,14 +180,18 @@ fn provision(claim: &Value, class: &Value, config: &Config) -> Action {
             "volumeMode": "Filesystem",
         },
     });
-    let told = EventOnResult {
+    let result_event = EventOnResult {
         regarding: Regarding::object(claim),
         done_reason: "ProvisioningSucceeded",
         done_message: format!("Successfully provisioned volume {name}"),
         failed: Some(("ProvisioningFailed", "failed to create the volume".into())),
     };
-    let create = Action::Create { resource: kinds::PERSISTENT_VOLUMES.clone(), object, told: Some(Box::new(told)) };
-    Action::After { errand: SideEffect::CreateDirectory(path), into: &[], then: Box::new(create) }
+    let create = Action::Create {
+        resource: kinds::PERSISTENT_VOLUMES.clone(),
+        object,
+        result_event: Some(Box::new(result_event)),
+    };
+    Action::After { side_effect: SideEffect::CreateDirectory(path), into: &[], then: Box::new(create) }
 }
 
 /// Returns the next step for a released or deleted volume.
@@ -209,12 +213,12 @@ fn reclaim(volume: &Value, claimed: bool) -> Plan {
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.remove_finalizer(FINALIZER);
     }
-    let update = Action::Update { resource: kinds::PERSISTENT_VOLUMES.clone(), object, told: None };
+    let update = Action::Update { resource: kinds::PERSISTENT_VOLUMES.clone(), object, result_event: None };
     if !goes {
         return Plan::of(update);
     }
-    let errand = SideEffect::RemoveDirectory(text(volume, &["spec", "local", "path"]).to_owned());
-    Plan::of(Action::After { errand, into: &[], then: Box::new(update) })
+    let side_effect = SideEffect::RemoveDirectory(text(volume, &["spec", "local", "path"]).to_owned());
+    Plan::of(Action::After { side_effect, into: &[], then: Box::new(update) })
 }
 
 /// Returns the nodes in the volume's node affinity.

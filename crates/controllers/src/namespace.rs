@@ -41,12 +41,12 @@ impl GlobalController for Namespace {
         }
     }
 
-    fn decide(everything: &Everything, key: &Key, answers: &Answers, now: Time) -> Step {
+    fn decide(everything: &Everything, key: &Key, responses: &Answers, now: Time) -> Step {
         if !everything.get(&kinds::NAMESPACES, key).is_some_and(|namespace| namespace.value.deleting) {
             return Step::Act(Plan::default());
         }
         let itself = Query::Object { api_version: "v1".into(), kind: "Namespace".into(), key: key.clone() };
-        let namespace = match answers.get(&itself) {
+        let namespace = match responses.get(&itself) {
             None => return Step::Ask(vec![itself]),
             Some(QueryResponse::Object(namespace)) => namespace,
             Some(QueryResponse::Absent) => return Step::Act(Plan::default()),
@@ -56,7 +56,7 @@ impl GlobalController for Namespace {
             return Step::Act(Plan::default());
         }
         // A kind may have been added just now and already have objects, so discovery is queried again.
-        let discovery = match answers.get(&Query::Kinds) {
+        let discovery = match responses.get(&Query::Kinds) {
             None => return Step::Ask(vec![Query::Kinds]),
             Some(QueryResponse::Kinds(discovery)) => discovery,
             Some(_) => return Step::Act(Plan::waiting("discovery failed")),
@@ -69,7 +69,7 @@ impl GlobalController for Namespace {
             .partition(|kind| kind.resource.plural == "pods" && kind.resource.group.is_empty());
         let mut contents = Contents::default();
         for kinds in [pods, others] {
-            let unanswered = contents.look(&kinds, &key.name, answers);
+            let unanswered = contents.add_responses(&kinds, &key.name, responses);
             if !unanswered.is_empty() {
                 return Step::Ask(unanswered);
             }
@@ -83,11 +83,11 @@ impl GlobalController for Namespace {
 
 impl<'a> Contents<'a> {
     /// Adds the responses for `kinds` and returns the questions that are still unanswered.
-    fn look(&mut self, kinds: &[&'a Kind], namespace: &Str, answers: &'a Answers) -> Vec<Query> {
+    fn add_responses(&mut self, kinds: &[&'a Kind], namespace: &Str, responses: &'a Answers) -> Vec<Query> {
         let mut unanswered = Vec::new();
         for kind in kinds {
             let question = Query::Contents { kind: kind.resource.to_string().into(), namespace: namespace.clone() };
-            match answers.get(&question) {
+            match responses.get(&question) {
                 None => unanswered.push(question),
                 Some(QueryResponse::Items(items)) if !items.is_empty() => self.items.push((kind, items)),
                 Some(
@@ -96,7 +96,7 @@ impl<'a> Contents<'a> {
                     | QueryResponse::Object(_)
                     | QueryResponse::Kinds(_),
                 ) => {}
-                Some(QueryResponse::Failed(why)) => self.failures.push(why.clone()),
+                Some(QueryResponse::Failed(message)) => self.failures.push(message.clone()),
             }
         }
         unanswered
@@ -119,7 +119,7 @@ fn plan(discovery: &Discovery, namespace: &Value, contents: &Contents<'_>, now: 
                 only_if: Preconditions { uid: Some(item.uid.clone()), resource_version: None },
                 propagation: None,
                 grace_seconds: None,
-                told: None,
+                result_event: None,
             }));
         }
     }
@@ -164,10 +164,10 @@ fn status(namespace: &Value, contents: &Contents<'_>, stale: &[String], now: Tim
         {
             continue;
         }
-        let said = value!({"type": kind, "status": status, "reason": reason, "message": message,
+        let condition = value!({"type": kind, "status": status, "reason": reason, "message": message,
             "lastTransitionTime": (now.to_string())});
         condition::remove(&mut conditions, kind);
-        conditions.push(said);
+        conditions.push(condition);
     }
     let mut object = namespace.clone();
     let status = object.as_object_mut()?.get_or_insert_with("status", Value::object).as_object_mut()?;
@@ -245,59 +245,59 @@ fn is_namespace(item: &Item) -> bool {
 #[cfg(test)]
 mod tests {
     use apimachinery::meta::MetaMut;
-    use controller::object_graph::{settle, step};
+    use controller::object_graph::{run_until_stable, step};
     use controller::testing::{FakeCluster, kubelet};
 
     use super::*;
 
-    fn world() -> FakeCluster {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-        world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}, "spec": {"finalizers": ["kubernetes"]}}));
+    fn new_cluster() -> FakeCluster {
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        cluster.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}, "spec": {"finalizers": ["kubernetes"]}}));
         for (resource, name) in [(&kinds::PODS, "pod"), (&kinds::CONFIG_MAPS, "map"), (&kinds::SECRETS, "secret")] {
-            world.add(resource, value!({"metadata": {"namespace": "a", "name": name}}));
+            cluster.add(resource, value!({"metadata": {"namespace": "a", "name": name}}));
         }
-        world.add(&kinds::CONFIG_MAPS, value!({"metadata": {"namespace": "b", "name": "map"}}));
-        kubelet(&mut world);
-        world
+        cluster.add(&kinds::CONFIG_MAPS, value!({"metadata": {"namespace": "b", "name": "map"}}));
+        kubelet(&mut cluster);
+        cluster
     }
 
-    fn delete(world: &mut FakeCluster) {
-        world.delete(&kinds::NAMESPACES, &Key::cluster("a"), None, None);
+    fn delete(cluster: &mut FakeCluster) {
+        cluster.delete(&kinds::NAMESPACES, &Key::cluster("a"), None, None);
     }
 
     #[test]
     fn an_active_namespace_is_not_changed() {
-        assert!(step::<Namespace>(&world(), &Key::cluster("a")).is_done());
+        assert!(step::<Namespace>(&new_cluster(), &Key::cluster("a")).is_done());
     }
 
     #[test]
     fn pods_are_deleted_before_other_contents_and_the_namespace() {
-        let mut world = world();
-        delete(&mut world);
-        settle::<Namespace>(&mut world, kubelet, None);
+        let mut cluster = new_cluster();
+        delete(&mut cluster);
+        run_until_stable::<Namespace>(&mut cluster, kubelet, None);
         let expect = [
             "delete all pods in a",
             "delete all configmaps in a",
             "delete all secrets in a",
             "update namespaces/finalize a",
         ];
-        assert_eq!(world.log, expect);
-        assert!(world.get(&kinds::NAMESPACES, &Key::cluster("a")).is_none());
-        assert_eq!(world.of("configmaps").len(), 1, "another namespace is another matter");
+        assert_eq!(cluster.log, expect);
+        assert!(cluster.get(&kinds::NAMESPACES, &Key::cluster("a")).is_none());
+        assert_eq!(cluster.of("configmaps").len(), 1, "another namespace is another matter");
     }
 
     #[test]
     fn remaining_contents_are_reported_and_block_finalization() {
-        let mut world = world();
-        world.change(&kinds::CONFIG_MAPS, &Key::new("a", "map"), |map| {
+        let mut cluster = new_cluster();
+        cluster.change(&kinds::CONFIG_MAPS, &Key::new("a", "map"), |map| {
             MetaMut::of(map).unwrap().add_finalizer("example.com/x");
         });
-        delete(&mut world);
-        settle::<Namespace>(&mut world, kubelet, None);
-        let namespace = world.get(&kinds::NAMESPACES, &Key::cluster("a")).unwrap();
+        delete(&mut cluster);
+        run_until_stable::<Namespace>(&mut cluster, kubelet, None);
+        let namespace = cluster.get(&kinds::NAMESPACES, &Key::cluster("a")).unwrap();
         let check = |kind: &str, status: &str, message: &str| {
-            let said = condition::find(namespace, kind).unwrap();
-            assert_eq!((said["status"].as_str(), said["message"].as_str()), (Some(status), Some(message)));
+            let condition = condition::find(namespace, kind).unwrap();
+            assert_eq!((condition["status"].as_str(), condition["message"].as_str()), (Some(status), Some(message)));
         };
         check(
             "NamespaceContentRemaining",
@@ -315,20 +315,20 @@ mod tests {
             "All content successfully deleted, may be waiting on finalization",
         );
         assert_eq!(namespace["status"]["phase"], "Terminating".into());
-        world.change(&kinds::CONFIG_MAPS, &Key::new("a", "map"), |map| {
+        cluster.change(&kinds::CONFIG_MAPS, &Key::new("a", "map"), |map| {
             MetaMut::of(map).unwrap().remove_finalizer("example.com/x");
         });
-        settle::<Namespace>(&mut world, kubelet, None);
-        assert!(world.get(&kinds::NAMESPACES, &Key::cluster("a")).is_none());
+        run_until_stable::<Namespace>(&mut cluster, kubelet, None);
+        assert!(cluster.get(&kinds::NAMESPACES, &Key::cluster("a")).is_none());
     }
 
     #[test]
     fn a_namespace_is_finalized_despite_interrupted_plans() {
         for skip in 0..6 {
-            let mut world = world();
-            delete(&mut world);
-            settle::<Namespace>(&mut world, kubelet, Some(skip));
-            assert!(world.get(&kinds::NAMESPACES, &Key::cluster("a")).is_none(), "without action {skip}");
+            let mut cluster = new_cluster();
+            delete(&mut cluster);
+            run_until_stable::<Namespace>(&mut cluster, kubelet, Some(skip));
+            assert!(cluster.get(&kinds::NAMESPACES, &Key::cluster("a")).is_none(), "without action {skip}");
         }
     }
 }

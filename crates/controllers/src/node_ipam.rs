@@ -72,7 +72,7 @@ impl Controller for NodeIpam {
             match found {
                 Some(ranges) => {
                     used.extend(&ranges);
-                    plan.push(give(node, &ranges));
+                    plan.push(assign_cidrs(node, &ranges));
                 }
                 None => plan.push(Action::Event {
                     regarding: Regarding::object(node),
@@ -131,7 +131,7 @@ fn first_free(range: Range, bits: u8, next: &mut u128, used: &[Range]) -> Option
     None
 }
 
-fn give(node: &Value, ranges: &[Range]) -> Action {
+fn assign_cidrs(node: &Value, ranges: &[Range]) -> Action {
     let all: Vec<Value> = ranges.iter().map(|range| range.to_string().into()).collect();
     let first = all.first().cloned().unwrap_or_default();
     Action::Patch {
@@ -163,7 +163,7 @@ fn address(like: IpAddr, number: u128) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
     use proptest::prelude::*;
 
     use super::*;
@@ -172,53 +172,53 @@ mod tests {
         Range::parse(text).unwrap()
     }
 
-    fn world(nodes: usize) -> FakeCluster {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+    fn new_cluster(nodes: usize) -> FakeCluster {
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let ranges = vec![(range("10.244.0.0/16"), 24), (range("fd00::/48"), 64)];
-        world.configure(Config { ranges, taken: vec![range("10.244.1.0/25")] });
+        cluster.configure(Config { ranges, taken: vec![range("10.244.1.0/25")] });
         for at in 0..nodes {
-            world.add(&kinds::NODES, value!({"metadata": {"name": (format!("n{at}"))}}));
+            cluster.add(&kinds::NODES, value!({"metadata": {"name": (format!("n{at}"))}}));
         }
-        world
+        cluster
     }
 
-    fn given(world: &FakeCluster) -> Vec<String> {
-        world.of("nodes").iter().map(|it| it.value["spec"]["podCIDRs"].to_string()).collect()
+    fn given(cluster: &FakeCluster) -> Vec<String> {
+        cluster.of("nodes").iter().map(|it| it.value["spec"]["podCIDRs"].to_string()).collect()
     }
 
     #[test]
     fn every_node_gets_a_unique_cidr_of_each_ip_family() {
-        let mut world = world(2);
-        check_properties::<NodeIpam>(&world, |_| false);
-        settle::<NodeIpam>(&mut world, |_| false);
-        assert_eq!(given(&world), [r#"["10.244.0.0/24","fd00::/64"]"#, r#"["10.244.2.0/24","fd00:0:0:1::/64"]"#]);
-        world.remove(&kinds::NODES, &Key::cluster("n0"));
-        world.add(&kinds::NODES, value!({"metadata": {"name": "n9"}}));
-        settle::<NodeIpam>(&mut world, |_| false);
-        assert_eq!(given(&world)[1], r#"["10.244.0.0/24","fd00::/64"]"#, "what is free again is given again");
+        let mut cluster = new_cluster(2);
+        check_properties::<NodeIpam>(&cluster, |_| false);
+        run_until_stable::<NodeIpam>(&mut cluster, |_| false);
+        assert_eq!(given(&cluster), [r#"["10.244.0.0/24","fd00::/64"]"#, r#"["10.244.2.0/24","fd00:0:0:1::/64"]"#]);
+        cluster.remove(&kinds::NODES, &Key::cluster("n0"));
+        cluster.add(&kinds::NODES, value!({"metadata": {"name": "n9"}}));
+        run_until_stable::<NodeIpam>(&mut cluster, |_| false);
+        assert_eq!(given(&cluster)[1], r#"["10.244.0.0/24","fd00::/64"]"#, "what is free again is given again");
     }
 
     #[test]
     fn an_exhausted_cluster_cidr_is_reported() {
-        let mut world = world(3);
-        world.configure(Config { ranges: vec![(range("10.0.0.0/23"), 24)], taken: Vec::new() });
-        settle::<NodeIpam>(&mut world, |_| false);
-        assert!(world.log.last().unwrap().contains("CIDRNotAvailable"), "{:?}", world.log);
+        let mut cluster = new_cluster(3);
+        cluster.configure(Config { ranges: vec![(range("10.0.0.0/23"), 24)], taken: Vec::new() });
+        run_until_stable::<NodeIpam>(&mut cluster, |_| false);
+        assert!(cluster.log.last().unwrap().contains("CIDRNotAvailable"), "{:?}", cluster.log);
     }
 
     proptest! {
         #[test]
-        fn no_two_node_cidrs_overlap(before in 0..6usize, gone in prop::collection::btree_set(0..6usize, 0..4), more in 0..6usize) {
-            let mut world = world(before);
-            settle::<NodeIpam>(&mut world, |_| false);
-            for at in gone.iter().filter(|at| **at < before) {
-                world.remove(&kinds::NODES, &Key::cluster(format!("n{at}")));
+        fn no_two_node_cidrs_overlap(before in 0..6usize, removed_nodes in prop::collection::btree_set(0..6usize, 0..4), more in 0..6usize) {
+            let mut cluster = new_cluster(before);
+            run_until_stable::<NodeIpam>(&mut cluster, |_| false);
+            for at in removed_nodes.iter().filter(|at| **at < before) {
+                cluster.remove(&kinds::NODES, &Key::cluster(format!("n{at}")));
             }
             for at in 0..more {
-                world.add(&kinds::NODES, value!({"metadata": {"name": (format!("m{at}"))}}));
+                cluster.add(&kinds::NODES, value!({"metadata": {"name": (format!("m{at}"))}}));
             }
-            settle::<NodeIpam>(&mut world, |_| false);
-            let nodes = world.of("nodes");
+            run_until_stable::<NodeIpam>(&mut cluster, |_| false);
+            let nodes = cluster.of("nodes");
             let all: Vec<Range> = nodes.iter().flat_map(|it| list(&it.value, &["spec", "podCIDRs"]).iter().filter_map(|it| Range::parse(it.as_str()?)).collect::<Vec<_>>()).collect();
             prop_assert_eq!(all.len(), 2 * nodes.len());
             for (at, one) in all.iter().enumerate() {

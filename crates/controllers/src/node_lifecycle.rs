@@ -15,7 +15,7 @@ pub use zones::Rates;
 
 const LEASES: &str = "kube-node-lease";
 /// The conditions that the kubelet reports.
-const SAID_BY_KUBELET: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+const KUBELET_CONDITIONS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
 /// Grace periods and eviction rates.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +101,7 @@ impl Controller for NodeLifecycle {
         if ready != "True" {
             plan.actions.extend(observed.pods.iter().filter(|pod| pod::is_ready(pod)).map(|pod| not_ready(pod, now)));
         }
-        let zone = zones::judge(node, &observed.all, &observed.config.rates, now);
+        let zone = zones::evaluate(node, &observed.all, &observed.config.rates, now);
         if let Some(time) = zone.wake_at {
             plan.wake(time);
         }
@@ -120,12 +120,12 @@ fn ready(node: &Value) -> &str {
 // observed the heartbeat.
 fn silent_at(observed: &Observation<'_>) -> Time {
     let time = |object: Option<&Value>, path: &[&str]| Time::parse(object?.str_at(path)?).ok();
-    let said = condition::find(observed.node, "Ready");
+    let ready_condition = condition::find(observed.node, "Ready");
     let renewed = observed.lease.and_then(|lease| Time::parse_micro(lease.str_at(&["spec", "renewTime"])?).ok());
-    let last = time(said, &["lastHeartbeatTime"]).max(renewed);
+    let last = time(ready_condition, &["lastHeartbeatTime"]).max(renewed);
     let config = &observed.config;
     match last {
-        Some(last) if said.is_some() => last.plus(config.grace),
+        Some(last) if ready_condition.is_some() => last.plus(config.grace),
         _ => {
             let created = Meta::of(observed.node).creation_timestamp().unwrap_or(Time::from_unix(0, 0));
             created.max(last.unwrap_or(created)).plus(config.startup_grace)
@@ -136,16 +136,16 @@ fn silent_at(observed: &Observation<'_>) -> Time {
 /// Sets all conditions that the kubelet reports to Unknown.
 fn unknown(node: &Value, now: Time) -> Action {
     let mut conditions = list(node, &["status", "conditions"]).to_vec();
-    for kind in SAID_BY_KUBELET {
+    for kind in KUBELET_CONDITIONS {
         match conditions.iter_mut().find(|it| text(it, &["type"]) == kind) {
-            Some(said) => {
-                if text(said, &["status"]) != "Unknown"
-                    && let Some(said) = said.as_object_mut()
+            Some(condition) => {
+                if text(condition, &["status"]) != "Unknown"
+                    && let Some(condition) = condition.as_object_mut()
                 {
-                    said.insert("status", "Unknown");
-                    said.insert("reason", "NodeStatusUnknown");
-                    said.insert("message", "Kubelet stopped posting node status.");
-                    said.insert("lastTransitionTime", now.to_seconds().to_string());
+                    condition.insert("status", "Unknown");
+                    condition.insert("reason", "NodeStatusUnknown");
+                    condition.insert("message", "Kubelet stopped posting node status.");
+                    condition.insert("lastTransitionTime", now.to_seconds().to_string());
                 }
             }
             None => {
@@ -167,14 +167,14 @@ fn unknown(node: &Value, now: Time) -> Action {
 
 /// Sets the Ready condition of a pod on an unhealthy node to False.
 fn not_ready(pod: &Value, now: Time) -> Action {
-    let said = value!({"status": {"conditions": [
+    let status_patch = value!({"status": {"conditions": [
         {"type": "Ready", "status": "False", "lastTransitionTime": (now.to_seconds().to_string())}]}});
     Action::Patch {
         resource: kinds::PODS.clone(),
         key: Key::of(pod),
         subresource: "status",
         only_if: Preconditions::same(pod),
-        patch: Patch::Strategic(said),
+        patch: Patch::Strategic(status_patch),
     }
 }
 

@@ -47,9 +47,9 @@ impl Controller for NodeTtl {
 
     fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let node = observed.node;
-        let told = Meta::of(node).annotation(ANNOTATION);
-        let wanted = seconds(told, observed.count);
-        if told == Some(wanted) || Meta::of(node).is_deleting() {
+        let annotation = Meta::of(node).annotation(ANNOTATION);
+        let desired = seconds(annotation, observed.count);
+        if annotation == Some(desired) || Meta::of(node).is_deleting() {
             return Plan::default();
         }
         Plan::of(Action::Patch {
@@ -57,14 +57,14 @@ impl Controller for NodeTtl {
             key: Key::of(node),
             subresource: "",
             only_if: Preconditions::same(node),
-            patch: Patch::Merge(value!({"metadata": {"annotations": {"node.alpha.kubernetes.io/ttl": wanted}}})),
+            patch: Patch::Merge(value!({"metadata": {"annotations": {"node.alpha.kubernetes.io/ttl": desired}}})),
         })
     }
 }
 
 /// Returns the TTL for a number of nodes. The current TTL is kept while its range contains the number.
-fn seconds(told: Option<&str>, count: usize) -> &'static str {
-    let current = SIZES.iter().find(|(_, _, seconds)| Some(*seconds) == told);
+fn seconds(annotation: Option<&str>, count: usize) -> &'static str {
+    let current = SIZES.iter().find(|(_, _, seconds)| Some(*seconds) == annotation);
     let found = match current {
         Some((min, max, _)) if (*min..=*max).contains(&count) => current,
         Some((min, _, _)) if count < *min => SIZES.iter().rev().find(|(min, _, _)| count >= *min),
@@ -75,14 +75,14 @@ fn seconds(told: Option<&str>, count: usize) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
     #[test]
     fn ttl_grows_with_the_cluster_with_hysteresis() {
-        let check = |told: Option<&str>, count: usize, expect: &str| {
-            assert_eq!(seconds(told, count), expect, "{told:?} {count}");
+        let check = |annotation: Option<&str>, count: usize, expect: &str| {
+            assert_eq!(seconds(annotation, count), expect, "{annotation:?} {count}");
         };
         check(None, 100, "0");
         check(None, 101, "15");
@@ -96,14 +96,14 @@ mod tests {
 
     #[test]
     fn every_node_is_annotated() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         for number in 0..101 {
             let annotations = if number % 2 == 0 { value!({"node.alpha.kubernetes.io/ttl": "0"}) } else { value!({}) };
             let metadata = value!({"name": (format!("n{number}")), "annotations": annotations});
-            world.add(&kinds::NODES, value!({"metadata": metadata}));
+            cluster.add(&kinds::NODES, value!({"metadata": metadata}));
         }
-        check_properties::<NodeTtl>(&world, |_| false);
-        settle::<NodeTtl>(&mut world, |_| false);
-        assert!(world.of("nodes").iter().all(|it| Meta::of(&it.value).annotation(ANNOTATION) == Some("15")));
+        check_properties::<NodeTtl>(&cluster, |_| false);
+        run_until_stable::<NodeTtl>(&mut cluster, |_| false);
+        assert!(cluster.of("nodes").iter().all(|it| Meta::of(&it.value).annotation(ANNOTATION) == Some("15")));
     }
 }

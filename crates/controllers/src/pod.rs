@@ -13,17 +13,17 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// Whether a pod has not terminated and is not being deleted.
 pub fn is_active(pod: &Value) -> bool {
-    !is_ended(pod) && !Meta::of(pod).is_deleting()
+    !is_terminal(pod) && !Meta::of(pod).is_deleting()
 }
 
 /// Whether the phase is Succeeded or Failed.
-pub fn is_ended(pod: &Value) -> bool {
+pub fn is_terminal(pod: &Value) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
 /// Whether a pod is being deleted and has not terminated.
 pub fn is_terminating(pod: &Value) -> bool {
-    !is_ended(pod) && Meta::of(pod).is_deleting()
+    !is_terminal(pod) && Meta::of(pod).is_deleting()
 }
 
 /// Returns the phase, empty if unset.
@@ -43,7 +43,7 @@ pub fn is_ready(pod: &Value) -> bool {
 
 /// Returns the termination time as far as it is known: that of the last container, or the last transition of the Ready
 /// condition.
-pub fn ended_at(pod: &Value) -> Option<Time> {
+pub fn finish_time(pod: &Value) -> Option<Time> {
     let time = |text: Option<&str>| text.and_then(|text| Time::parse(text).ok());
     let lists = ["initContainerStatuses", "containerStatuses"].map(|field| pod.at(&["status", field]));
     let statuses = lists.into_iter().flatten().filter_map(Value::as_array).flatten();

@@ -13,12 +13,12 @@ const QUARANTINE: Duration = Duration::from_seconds(40);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// `--terminated-pod-gc-threshold`: maximum terminated pods; zero or less disables the limit.
-    pub ended_max: i64,
+    pub terminated_pods_max: i64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { ended_max: 12_500 }
+        Self { terminated_pods_max: 12_500 }
     }
 }
 
@@ -60,7 +60,7 @@ impl Controller for PodGc {
         if lost || Meta::of(object).is_deleting() {
             keys.push(Key::of(object));
         }
-        if pod::is_ended(object) {
+        if pod::is_terminal(object) {
             keys.push(everything());
         }
     }
@@ -73,10 +73,10 @@ impl Controller for PodGc {
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         if *key == everything() {
-            let max = cache.config::<Config>().copied().unwrap_or_default().ended_max;
+            let max = cache.config::<Config>().copied().unwrap_or_default().terminated_pods_max;
             let pods = cache.of("pods").iter().map(|entry| &entry.value);
-            let ended = pods.filter(|pod| pod::is_ended(pod) && !Meta::of(pod).is_deleting());
-            return Some(Observation::Ended { pods: ended.collect(), max });
+            let terminated_pods = pods.filter(|pod| pod::is_terminal(pod) && !Meta::of(pod).is_deleting());
+            return Some(Observation::Ended { pods: terminated_pods.collect(), max });
         }
         let pod = cache.get("pods", key)?;
         Some(Observation::Pod { pod, node: cache.get("nodes", &Key::cluster(pod::node(pod))) })
@@ -98,9 +98,9 @@ fn everything() -> Key {
 }
 
 /// Deletes the oldest pods beyond `max`.
-fn beyond(ended: &[&Value], max: i64) -> Plan {
+fn beyond(terminated_pods: &[&Value], max: i64) -> Plan {
     let Some(max) = usize::try_from(max).ok().filter(|max| *max > 0) else { return Plan::default() };
-    let mut all = ended.to_vec();
+    let mut all = terminated_pods.to_vec();
     all.sort_by_cached_key(|pod| (Meta::of(pod).creation_timestamp(), Meta::of(pod).name().to_owned()));
     let surplus = all.len().saturating_sub(max);
     Plan { actions: all.into_iter().take(surplus).map(at_once).collect(), ..Plan::default() }
@@ -130,11 +130,11 @@ fn out_of_service(pod: &Value, node: &Value) -> Plan {
 }
 
 /// Sets the DisruptionTarget condition first, so that controllers can evaluate the failure, then deletes the pod.
-fn marked_and_deleted(pod: &Value, why: &str, now: Time) -> Plan {
-    if pod::is_ended(pod) || condition::find(pod, "DisruptionTarget").is_some() {
+fn marked_and_deleted(pod: &Value, message: &str, now: Time) -> Plan {
+    if pod::is_terminal(pod) || condition::find(pod, "DisruptionTarget").is_some() {
         return Plan::of(at_once(pod));
     }
-    let mark = value!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": why,
+    let mark = value!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": message,
         "lastTransitionTime": (now.to_string())});
     Plan::of(Action::Patch {
         resource: kinds::PODS.clone(),
@@ -156,47 +156,47 @@ fn at_once(pod: &Value) -> Action {
 #[cfg(test)]
 mod tests {
     use controller::decide;
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
     use proptest::prelude::*;
 
     use super::*;
 
-    fn world() -> FakeCluster {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-        world.add(&kinds::NODES, value!({"metadata": {"name": "n"}}));
-        world
+    fn new_cluster() -> FakeCluster {
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        cluster.add(&kinds::NODES, value!({"metadata": {"name": "n"}}));
+        cluster
     }
 
-    fn add(world: &mut FakeCluster, name: &str, node: &str, phase: &str) -> Key {
+    fn add(cluster: &mut FakeCluster, name: &str, node: &str, phase: &str) -> Key {
         let pod = value!({"metadata": {"namespace": "a", "name": name}, "spec": {"nodeName": node}, "status": {"phase": phase}});
-        world.add(&kinds::PODS, pod)
+        cluster.add(&kinds::PODS, pod)
     }
 
     #[test]
     fn a_pod_of_a_deleted_node_fails_and_is_deleted_after_the_quarantine() {
-        let mut world = world();
-        add(&mut world, "kept", "n", "Running");
-        add(&mut world, "lost", "gone", "Running");
-        add(&mut world, "waits", "", "Pending");
-        check_properties::<PodGc>(&world, |_| false);
-        let start = world.now;
-        settle::<PodGc>(&mut world, |_| false);
-        assert_eq!(world.now.since(start).whole_seconds(), 40);
-        assert!(world.log[0].contains("DeletionByPodGC"), "{:?}", world.log);
-        assert_eq!(world.log[1], "delete pods a/lost within 0s");
-        assert_eq!(world.of("pods").len(), 2);
+        let mut cluster = new_cluster();
+        add(&mut cluster, "kept", "n", "Running");
+        add(&mut cluster, "lost", "gone", "Running");
+        add(&mut cluster, "waits", "", "Pending");
+        check_properties::<PodGc>(&cluster, |_| false);
+        let start = cluster.now;
+        run_until_stable::<PodGc>(&mut cluster, |_| false);
+        assert_eq!(cluster.now.since(start).whole_seconds(), 40);
+        assert!(cluster.log[0].contains("DeletionByPodGC"), "{:?}", cluster.log);
+        assert_eq!(cluster.log[1], "delete pods a/lost within 0s");
+        assert_eq!(cluster.of("pods").len(), 2);
     }
 
     #[test]
     fn the_oldest_terminated_pods_beyond_the_threshold_are_deleted() {
-        let mut world = world();
+        let mut cluster = new_cluster();
         for (at, phase) in ["Failed", "Succeeded", "Running", "Failed"].iter().enumerate() {
-            world.now = world.now.plus(Duration::from_seconds(1));
-            add(&mut world, &format!("p{at}"), "n", phase);
+            cluster.now = cluster.now.plus(Duration::from_seconds(1));
+            add(&mut cluster, &format!("p{at}"), "n", phase);
         }
         let plan = |max| {
-            let configs = controller::Configs::default().with(Config { ended_max: max });
-            decide::<PodGc>(&world.cache::<PodGc>().configured(configs), &everything(), world.now).to_string()
+            let configs = controller::Configs::default().with(Config { terminated_pods_max: max });
+            decide::<PodGc>(&cluster.cache::<PodGc>().configured(configs), &everything(), cluster.now).to_string()
         };
         assert_eq!(plan(1), "delete pods a/p0 within 0s\ndelete pods a/p1 within 0s\n");
         assert_eq!(plan(0), "");
@@ -205,17 +205,17 @@ mod tests {
 
     #[test]
     fn terminating_pods_of_an_out_of_service_node_are_force_deleted() {
-        let mut world = world();
-        world.change(&kinds::NODES, &Key::cluster("n"), |node| {
+        let mut cluster = new_cluster();
+        cluster.change(&kinds::NODES, &Key::cluster("n"), |node| {
             let off =
                 value!({"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]}});
             *node = apimachinery::patch::merge::apply(node.take(), off);
         });
-        let going = add(&mut world, "going", "n", "Running");
-        add(&mut world, "stays", "n", "Running");
-        world.delete(&kinds::PODS, &going, None, None);
-        settle::<PodGc>(&mut world, |_| false);
-        assert_eq!(world.log, ["delete pods a/going within 0s"]);
+        let going = add(&mut cluster, "going", "n", "Running");
+        add(&mut cluster, "stays", "n", "Running");
+        cluster.delete(&kinds::PODS, &going, None, None);
+        run_until_stable::<PodGc>(&mut cluster, |_| false);
+        assert_eq!(cluster.log, ["delete pods a/going within 0s"]);
     }
 
     proptest! {
@@ -224,14 +224,14 @@ mod tests {
         #[test]
         fn properties_hold_in_generated_clusters(pods in prop::collection::vec(
             (prop::sample::select(vec!["", "n", "gone"]), prop::sample::select(vec!["Pending", "Running", "Failed"]), any::<bool>()), 0..6)) {
-            let mut world = world();
+            let mut cluster = new_cluster();
             for (at, (node, phase, going)) in pods.iter().enumerate() {
-                let key = add(&mut world, &format!("p{at}"), node, phase);
+                let key = add(&mut cluster, &format!("p{at}"), node, phase);
                 if *going {
-                    world.delete(&kinds::PODS, &key, None, None);
+                    cluster.delete(&kinds::PODS, &key, None, None);
                 }
             }
-            check_properties::<PodGc>(&world, |_| false);
+            check_properties::<PodGc>(&cluster, |_| false);
         }
     }
 }

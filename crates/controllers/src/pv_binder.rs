@@ -64,9 +64,9 @@ impl Controller for PersistentVolumeBinder {
 
     fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         let unbound = |claim: &Value| Meta::of(claim).annotation(BIND_COMPLETED).is_none();
-        let mut waiting = |wanted: &dyn Fn(&Value) -> bool| {
+        let mut waiting = |predicate: &dyn Fn(&Value) -> bool| {
             let claims = cache.of("persistentvolumeclaims").iter();
-            keys.extend(claims.filter(|it| unbound(&it.value) && wanted(&it.value)).map(|it| it.key.clone()));
+            keys.extend(claims.filter(|it| unbound(&it.value) && predicate(&it.value)).map(|it| it.key.clone()));
         };
         match kind {
             "persistentvolumeclaims" => {

@@ -38,47 +38,47 @@ impl Controller for Expander {
         if text(volume, &["spec", "claimRef", "uid"]) != Meta::of(claim).uid() {
             return Plan::default();
         }
-        let told = Action::Event {
+        let event = Action::Event {
             regarding: Regarding::object(claim),
             kind: EventType::Normal,
             reason: "ExternalExpanding",
             message: "waiting for an external controller to expand this PVC".to_owned(),
         };
-        Plan { actions: vec![told], ..Plan::waiting("the external resizer expands the volume") }
+        Plan { actions: vec![event], ..Plan::waiting("the external resizer expands the volume") }
     }
 }
 
 /// Whether a bound claim requests more storage than its capacity.
 fn wants_more(claim: &Value) -> bool {
-    let asked = claim.at(&["spec", "resources", "requests", "storage"]).and_then(quantity);
+    let requested = claim.at(&["spec", "resources", "requests", "storage"]).and_then(quantity);
     let has = claim.at(&["status", "capacity", "storage"]).and_then(quantity);
-    text(claim, &["status", "phase"]) == "Bound" && asked.zip(has).is_some_and(|(asked, has)| asked > has)
+    text(claim, &["status", "phase"]) == "Bound" && requested.zip(has).is_some_and(|(requested, has)| requested > has)
 }
 
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
     use controller::kinds;
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
     #[test]
     fn a_claim_awaiting_expansion_gets_an_event() {
-        let check = |asked: &str, has: &str, phase: &str, expect: usize| {
-            let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-            world.add(
+        let check = |requested: &str, has: &str, phase: &str, expect: usize| {
+            let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+            cluster.add(
                 &kinds::PERSISTENT_VOLUME_CLAIMS,
                 value!({"metadata": {"namespace": "a", "name": "c"}, "status": {"phase": phase, "capacity": {"storage": has}},
-                    "spec": {"volumeName": "v", "resources": {"requests": {"storage": asked}}}}),
+                    "spec": {"volumeName": "v", "resources": {"requests": {"storage": requested}}}}),
             );
-            world.add(
+            cluster.add(
                 &kinds::PERSISTENT_VOLUMES,
                 value!({"metadata": {"name": "v"}, "spec": {"claimRef": {"uid": "uid-1"}}}),
             );
-            check_properties::<Expander>(&world, |_| false);
-            settle::<Expander>(&mut world, |_| false);
-            assert_eq!(world.log.len(), expect, "{asked} {has} {phase}: {:?}", world.log);
+            check_properties::<Expander>(&cluster, |_| false);
+            run_until_stable::<Expander>(&mut cluster, |_| false);
+            assert_eq!(cluster.log.len(), expect, "{requested} {has} {phase}: {:?}", cluster.log);
         };
         check("2Gi", "1Gi", "Bound", 1);
         check("1Gi", "1024Mi", "Bound", 0);

@@ -34,23 +34,23 @@ impl Controller for VolumeProtection {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
     #[test]
-    fn a_deleted_volume_is_kept_while_it_is_bound() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+    fn deleted_volume_is_retained_while_bound() {
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let bound = value!({"metadata": {"name": "v"}, "status": {"phase": "Bound"}});
-        let key = world.add(&kinds::PERSISTENT_VOLUMES, bound);
-        check_properties::<VolumeProtection>(&world, |_| false);
-        settle::<VolumeProtection>(&mut world, |_| false);
-        world.delete(&kinds::PERSISTENT_VOLUMES, &key, None, None);
-        settle::<VolumeProtection>(&mut world, |_| false);
-        world.change(&kinds::PERSISTENT_VOLUMES, &key, |volume| {
+        let key = cluster.add(&kinds::PERSISTENT_VOLUMES, bound);
+        check_properties::<VolumeProtection>(&cluster, |_| false);
+        run_until_stable::<VolumeProtection>(&mut cluster, |_| false);
+        cluster.delete(&kinds::PERSISTENT_VOLUMES, &key, None, None);
+        run_until_stable::<VolumeProtection>(&mut cluster, |_| false);
+        cluster.change(&kinds::PERSISTENT_VOLUMES, &key, |volume| {
             volume.as_object_mut().unwrap().insert("status", value!({"phase": "Released"}));
         });
-        settle::<VolumeProtection>(&mut world, |_| false);
-        assert!(world.get(&kinds::PERSISTENT_VOLUMES, &key).is_none());
+        run_until_stable::<VolumeProtection>(&mut cluster, |_| false);
+        assert!(cluster.get(&kinds::PERSISTENT_VOLUMES, &key).is_none());
     }
 }

@@ -73,26 +73,26 @@ fn uses(pod: &Value, claim: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
     #[test]
-    fn a_deleted_claim_is_kept_while_a_pod_uses_it() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-        let key = world.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": {"namespace": "a", "name": "c"}}));
+    fn deleted_claim_is_retained_while_a_pod_uses_it() {
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        let key = cluster.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": {"namespace": "a", "name": "c"}}));
         let volumes = value!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
-        let pod = world.add(
+        let pod = cluster.add(
             &kinds::PODS,
             value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"nodeName": "n", "volumes": volumes}}),
         );
-        check_properties::<ClaimProtection>(&world, |_| false);
-        settle::<ClaimProtection>(&mut world, |_| false);
-        world.delete(&kinds::PERSISTENT_VOLUME_CLAIMS, &key, None, None);
-        settle::<ClaimProtection>(&mut world, |_| false);
-        assert!(world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).is_some());
-        world.remove(&kinds::PODS, &pod);
-        settle::<ClaimProtection>(&mut world, |_| false);
-        assert!(world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).is_none());
+        check_properties::<ClaimProtection>(&cluster, |_| false);
+        run_until_stable::<ClaimProtection>(&mut cluster, |_| false);
+        cluster.delete(&kinds::PERSISTENT_VOLUME_CLAIMS, &key, None, None);
+        run_until_stable::<ClaimProtection>(&mut cluster, |_| false);
+        assert!(cluster.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).is_some());
+        cluster.remove(&kinds::PODS, &pod);
+        run_until_stable::<ClaimProtection>(&mut cluster, |_| false);
+        assert!(cluster.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).is_none());
     }
 }

@@ -30,7 +30,7 @@ pub trait Kind: 'static {
     const WRITES: &'static [&'static str];
     const RESOURCE: &'static Resource;
     /// Whether the status has terminatingReplicas.
-    const TELLS_TERMINATING: bool;
+    const REPORTS_TERMINATING: bool;
 }
 
 pub struct OfReplicaSets;
@@ -41,7 +41,7 @@ impl Kind for OfReplicaSets {
     const READS: &'static [&'static str] = &["replicasets.apps", "pods"];
     const WRITES: &'static [&'static str] = &["pods", "replicasets.apps/status", "events"];
     const RESOURCE: &'static Resource = &kinds::REPLICA_SETS;
-    const TELLS_TERMINATING: bool = true;
+    const REPORTS_TERMINATING: bool = true;
 }
 
 /// A ReplicaSet with the pods that its plan depends on.
@@ -53,7 +53,7 @@ pub struct Observation<'a> {
     /// Pods of all ReplicaSets of the same owner, collected only when scaling down: pods on shared nodes are deleted
     /// first.
     kin: Vec<&'a Value>,
-    refusal: Option<&'a Rejection>,
+    rejection: Option<&'a Rejection>,
 }
 
 impl<K: Kind> Controller for Replicas<K> {
@@ -73,7 +73,7 @@ impl<K: Kind> Controller for Replicas<K> {
         let set = cache.get(K::READS[0], key)?;
         let meta = Meta::of(set);
         let controlled: Vec<&Value> = cache.controlled_by("pods", meta.uid()).collect();
-        let may_go = usize::try_from(replicas(set)).is_ok_and(|wanted| controlled.len() > wanted);
+        let may_go = usize::try_from(replicas(set)).is_ok_and(|desired| controlled.len() > desired);
         let kin = meta.controller().filter(|_| may_go).into_iter().flat_map(|owner| {
             let siblings = cache.controlled_by(K::READS[0], owner.uid());
             siblings.flat_map(|set| cache.controlled_by("pods", Meta::of(set).uid()))
@@ -83,7 +83,7 @@ impl<K: Kind> Controller for Replicas<K> {
             controlled,
             orphans: cache.orphans("pods", &key.namespace).collect(),
             kin: kin.collect(),
-            refusal: cache.refusal(),
+            rejection: cache.rejection(),
         })
     }
 
@@ -100,7 +100,7 @@ impl<K: Kind> Controller for Replicas<K> {
         } else {
             plan.actions = claims.actions;
         }
-        let status = status::of::<K>(set, &claims.owned, observed.refusal, now);
+        let status = status::of::<K>(set, &claims.owned, observed.rejection, now);
         plan.actions.extend(status.update);
         if let Some(time) = status.wake_at {
             plan.wake(time);
@@ -120,12 +120,12 @@ fn scale(observed: &Observation<'_>, owned: &[&Value], now: Time) -> Vec<Action>
         return Vec::new();
     }
     let active: Vec<&Value> = owned.iter().copied().filter(|pod| pod::is_active(pod)).collect();
-    let wanted = usize::try_from(replicas(set)).unwrap_or(0);
-    if active.len() < wanted {
-        let missing = (wanted - active.len()).min(BURST_MAX);
+    let desired = usize::try_from(replicas(set)).unwrap_or(0);
+    if active.len() < desired {
+        let missing = (desired - active.len()).min(BURST_MAX);
         return names::fresh(set, &prefix(set), owned, missing).iter().map(|name| create(set, name)).collect();
     }
-    let surplus = (active.len() - wanted).min(BURST_MAX);
+    let surplus = (active.len() - desired).min(BURST_MAX);
     least_useful(&active, &observed.kin, surplus, now).into_iter().map(|pod| delete(set, pod)).collect()
 }
 
@@ -148,20 +148,21 @@ fn create(set: &Value, name: &str) -> Action {
     let template = set.at(&["spec", "template"]).unwrap_or(&Value::Null);
     let namespace = Meta::of(set).namespace();
     let object = pod::from_template(template, namespace, name, &prefix(set), adoption::reference(set));
-    let told = told(set, "SuccessfulCreate", format!("Created pod: {name}"), "FailedCreate", "Error creating");
-    Action::Create { resource: kinds::PODS.clone(), object, told }
+    let result_event =
+        new_result_event(set, "SuccessfulCreate", format!("Created pod: {name}"), "FailedCreate", "Error creating");
+    Action::Create { resource: kinds::PODS.clone(), object, result_event }
 }
 
 fn delete(set: &Value, pod: &Value) -> Action {
     let mut action = Action::delete(&kinds::PODS, pod);
-    if let Action::Delete { told: said, .. } = &mut action {
+    if let Action::Delete { result_event, .. } = &mut action {
         let message = format!("Deleted pod: {}", Meta::of(pod).name());
-        *said = told(set, "SuccessfulDelete", message, "FailedDelete", "Error deleting");
+        *result_event = new_result_event(set, "SuccessfulDelete", message, "FailedDelete", "Error deleting");
     }
     action
 }
 
-fn told(
+fn new_result_event(
     set: &Value,
     done_reason: &'static str,
     done_message: String,

@@ -15,32 +15,32 @@ impl Kind for OfReplicationControllers {
     const READS: &'static [&'static str] = &["replicationcontrollers", "pods"];
     const WRITES: &'static [&'static str] = &["pods", "replicationcontrollers/status", "events"];
     const RESOURCE: &'static Resource = &kinds::REPLICATION_CONTROLLERS;
-    const TELLS_TERMINATING: bool = false;
+    const REPORTS_TERMINATING: bool = false;
 }
 
 #[cfg(test)]
 mod tests {
     use apimachinery::time::Time;
     use apimachinery::{Key, value};
-    use controller::testing::{FakeCluster, check_properties, kubelet, settle};
+    use controller::testing::{FakeCluster, check_properties, kubelet, run_until_stable};
 
     use super::*;
 
     #[test]
     fn a_replicationcontroller_converges_to_its_replicas() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let template = value!({"metadata": {"labels": {"app": "rc"}}, "spec": {"containers": []}});
         let spec = value!({"replicas": 2, "selector": {"app": "rc"}, "template": template});
-        world.add(
+        cluster.add(
             &kinds::PODS,
             value!({"metadata": {"namespace": "a", "name": "x", "labels": {"app": "rc"}}, "spec": {}}),
         );
         let set = value!({"metadata": {"namespace": "a", "name": "rc"}, "spec": spec});
-        world.add(&kinds::REPLICATION_CONTROLLERS, set);
-        check_properties::<ReplicationController>(&world, kubelet);
-        settle::<ReplicationController>(&mut world, kubelet);
-        assert_eq!(world.of("pods").len(), 2, "one adopted and one made");
-        let status = &world.get(&kinds::REPLICATION_CONTROLLERS, &Key::new("a", "rc")).unwrap()["status"];
+        cluster.add(&kinds::REPLICATION_CONTROLLERS, set);
+        check_properties::<ReplicationController>(&cluster, kubelet);
+        run_until_stable::<ReplicationController>(&mut cluster, kubelet);
+        assert_eq!(cluster.of("pods").len(), 2, "one adopted and one made");
+        let status = &cluster.get(&kinds::REPLICATION_CONTROLLERS, &Key::new("a", "rc")).unwrap()["status"];
         let expect =
             r#"{"availableReplicas":2,"fullyLabeledReplicas":2,"observedGeneration":1,"readyReplicas":2,"replicas":2}"#;
         assert_eq!(status.to_string(), expect);

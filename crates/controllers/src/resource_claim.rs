@@ -26,7 +26,7 @@ pub enum Observation<'a> {
     Pod {
         pod: &'a Value,
         /// The claims that the pod requests.
-        wishes: Vec<ClaimRequest<'a>>,
+        claim_requests: Vec<ClaimRequest<'a>>,
     },
     /// A claim with the pods that may still use it.
     Claim {
@@ -80,7 +80,7 @@ impl Controller for ResourceClaim {
     }
 
     /// Requests all pods of the namespace if a reserved pod is not cached, because it may be newer than the cache.
-    fn asks(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
+    fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
         let Some(claim) = claim_of(cache, key) else { return Vec::new() };
         let unknown = list(claim, &["status", "reservedFor"]).iter().any(|user| known(cache, key, user).is_none());
         if unknown { vec![all_pods(key)] } else { Vec::new() }
@@ -94,12 +94,15 @@ impl Controller for ResourceClaim {
             return Some(Observation::Claim { claim, users: users(cache, key, claim), owner });
         }
         let pod = cache.get("pods", key)?;
-        Some(Observation::Pod { pod, wishes: wants(pod).map(|stated| wish(cache, pod, stated)).collect() })
+        Some(Observation::Pod {
+            pod,
+            claim_requests: wants(pod).map(|stated| find_claim_request(cache, pod, stated)).collect(),
+        })
     }
 
     fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         match observed {
-            Observation::Pod { pod, wishes } => pod::plan(pod, wishes, now),
+            Observation::Pod { pod, claim_requests } => pod::plan(pod, claim_requests, now),
             Observation::Claim { claim, users, owner } => claim::plan(claim, users.as_deref(), *owner),
         }
     }
@@ -107,7 +110,7 @@ impl Controller for ResourceClaim {
 
 /// Whether a pod needs none of its claims any more: terminated, or deleted before it was bound.
 pub(crate) fn is_done(pod: &Value) -> bool {
-    crate::pod::is_ended(pod) || Meta::of(pod).is_deleting() && crate::pod::node(pod).is_empty()
+    crate::pod::is_terminal(pod) || Meta::of(pod).is_deleting() && crate::pod::node(pod).is_empty()
 }
 
 /// Returns the names of all claims that a pod uses.
@@ -151,7 +154,7 @@ fn users<'a>(cache: &Cache, key: &Key, claim: &'a Value) -> Option<Vec<&'a Value
             _ if !is_pod => true,
             Some(pod) => !is_done(pod),
             None => {
-                let all = cache.answer(&all_pods(key))?.as_ref().ok()?;
+                let all = cache.response(&all_pods(key))?.as_ref().ok()?;
                 let same = |pod: &&Value| Meta::of(pod).uid() == text(user, &["uid"]);
                 list(all, &["items"]).iter().find(same).is_some_and(|pod| !is_done(pod))
             }
@@ -163,7 +166,7 @@ fn users<'a>(cache: &Cache, key: &Key, claim: &'a Value) -> Option<Vec<&'a Value
 
 /// Finds the claim and the template of an entry. The claim is the one that the pod names, or one that the pod controls
 /// with the entry's name.
-fn wish<'a>(cache: &'a Cache, pod: &'a Value, stated: &'a Value) -> ClaimRequest<'a> {
+fn find_claim_request<'a>(cache: &'a Cache, pod: &'a Value, stated: &'a Value) -> ClaimRequest<'a> {
     let meta = Meta::of(pod);
     let name = text(stated, &["name"]);
     let Some(template) = stated.str_at(&["resourceClaimTemplateName"]) else {

@@ -48,8 +48,8 @@ struct CountedKind<'a> {
 struct UnwatchedKind {
     /// The name in the quota.
     name: Str,
-    ask: Ask,
-    answered: bool,
+    query: Ask,
+    responded: bool,
 }
 
 /// The computed status, and the kinds whose caches are too old to write it.
@@ -102,34 +102,34 @@ impl Controller for ResourceQuota {
         }
     }
 
-    fn asks(cache: &Cache, key: &Key, now: Time) -> Vec<Ask> {
+    fn queries(cache: &Cache, key: &Key, now: Time) -> Vec<Ask> {
         let Some(observed) = Self::observe(cache, key) else { return Vec::new() };
-        let mut asks = Vec::new();
+        let mut queries = Vec::new();
         if observed.counted.iter().any(|counted| counted.late) {
-            asks.extend(count(&observed, now).late.iter().filter_map(|kind| ask(kind, observed.quota)));
+            queries.extend(count(&observed, now).late.iter().filter_map(|kind| list_query(kind, observed.quota)));
         }
         let used = amounts::read(observed.quota.at(&["status", "used"]));
         let is_due = observed.counted_at.is_none_or(|at| at.plus(COUNT_HOLDS) <= now);
         let due = observed.unwatched.into_iter().filter(|it| is_due || !used.contains_key(&it.name));
-        asks.extend(due.map(|it| it.ask));
-        asks
+        queries.extend(due.map(|it| it.query));
+        queries
     }
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let quota = cache.get("resourcequotas", key)?;
         let hard = hard(quota);
-        let answer = |ask: &Ask| Some(list(cache.answer(ask)?.as_ref().ok()?, &["items"]).iter().collect());
+        let listed = |query: &Ask| Some(list(cache.response(query)?.as_ref().ok()?, &["items"]).iter().collect());
         let mut counted = Vec::new();
         for kind in Self::READS.iter().filter(|kind| hard.keys().any(|name| counted_by(kind, name))) {
-            let answered = ask(kind, quota).and_then(|ask| answer(&ask));
-            let late = answered.is_none() && !cache.has_reached(kind, quota);
-            let objects = answered.unwrap_or_else(|| cache.in_namespace(kind, &key.namespace).collect());
+            let responded = list_query(kind, quota).and_then(|query| listed(&query));
+            let late = responded.is_none() && !cache.has_reached(kind, quota);
+            let objects = responded.unwrap_or_else(|| cache.in_namespace(kind, &key.namespace).collect());
             counted.push(CountedKind { kind: (*kind).into(), objects, late });
         }
         let mut unwatched = unwatched(cache, quota, &hard);
-        for UnwatchedKind { name, ask, answered } in &mut unwatched {
-            let Some(objects) = answer(ask) else { continue };
-            *answered = true;
+        for UnwatchedKind { name, query, responded } in &mut unwatched {
+            let Some(objects) = listed(query) else { continue };
+            *responded = true;
             counted.push(CountedKind { kind: name[COUNT.len()..].into(), objects, late: false });
         }
         let counted_at = cache.memory().and_then(Value::as_str).and_then(|time| Time::parse(time).ok());
@@ -140,12 +140,12 @@ impl Controller for ResourceQuota {
         let Count { hard, used, late } = count(observed, now);
         let mut plan = Plan::default();
         if !observed.unwatched.is_empty() {
-            let is_counted = observed.unwatched.iter().all(|it| it.answered);
+            let is_counted = observed.unwatched.iter().all(|it| it.responded);
             let counted_at = if is_counted { Some(now) } else { observed.counted_at };
             plan.remember = counted_at.map(|at| at.to_string().into());
             plan.wake(counted_at.map_or(now.plus(COUNT_HOLDS), |at| at.plus(COUNT_HOLDS)).max(now.plus(LATER)));
         }
-        if is_said(observed.quota, &hard, &used) {
+        if is_status_current(observed.quota, &hard, &used) {
             return plan;
         }
         if !late.is_empty() {
@@ -181,8 +181,8 @@ fn count(observed: &Observation<'_>, now: Time) -> Count {
         }
         amounts::add(&mut count.used, &used);
     }
-    for UnwatchedKind { name, .. } in observed.unwatched.iter().filter(|it| !it.answered) {
-        count.used.extend(before.get(name).map(|said| (name.clone(), *said)));
+    for UnwatchedKind { name, .. } in observed.unwatched.iter().filter(|it| !it.responded) {
+        count.used.extend(before.get(name).map(|stored| (name.clone(), *stored)));
     }
     count
 }
@@ -193,21 +193,21 @@ fn unwatched(cache: &Cache, quota: &Value, hard: &Amounts) -> Vec<UnwatchedKind>
     let found = hard.keys().filter(|name| !is_watched(name)).filter_map(|name| {
         let (plural, group) = split(name.strip_prefix(COUNT)?);
         let resource = scale_target::by_plural(cache, group, plural)?;
-        let ask = Ask::all(&resource, Meta::of(quota).namespace()).since(quota);
-        Some(UnwatchedKind { name: name.clone(), ask, answered: false })
+        let query = Ask::all(&resource, Meta::of(quota).namespace()).since(quota);
+        Some(UnwatchedKind { name: name.clone(), query, responded: false })
     });
     found.collect()
 }
 
-fn is_said(quota: &Value, hard: &Amounts, used: &Amounts) -> bool {
-    let says = |field: &str, amounts: &Amounts| {
-        quota.at(&["status", field]).is_some_and(|said| amounts::read(Some(said)) == *amounts)
+fn is_status_current(quota: &Value, hard: &Amounts, used: &Amounts) -> bool {
+    let has_amounts = |field: &str, amounts: &Amounts| {
+        quota.at(&["status", field]).is_some_and(|value| amounts::read(Some(value)) == *amounts)
     };
-    says("hard", hard) && says("used", used)
+    has_amounts("hard", hard) && has_amounts("used", used)
 }
 
 /// Returns the list request for a kind whose cache is older than the quota.
-fn ask(kind: &str, quota: &Value) -> Option<Ask> {
+fn list_query(kind: &str, quota: &Value) -> Option<Ask> {
     Some(Ask::all(kinds::by_name(kind)?, Meta::of(quota).namespace()).since(quota))
 }
 

@@ -75,8 +75,8 @@ pub fn drop_old(revisions: &[&Value], limit: Option<i64>, is_live: impl Fn(&Valu
     let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else { return Vec::new() };
     let idle: Vec<&Value> = revisions.iter().copied().filter(|one| !is_live(one)).collect();
     let surplus = idle.len().saturating_sub(limit);
-    let gone = idle.into_iter().take(surplus).filter(|one| !Meta::of(one).is_deleting());
-    gone.map(|one| Action::delete(&kinds::CONTROLLER_REVISIONS, one)).collect()
+    let to_delete = idle.into_iter().take(surplus).filter(|one| !Meta::of(one).is_deleting());
+    to_delete.map(|one| Action::delete(&kinds::CONTROLLER_REVISIONS, one)).collect()
 }
 
 /// Returns the newest revision with the data.
@@ -131,10 +131,10 @@ mod tests {
             .map(|at| value!({"metadata": {"name": (format!("r{at}")), "uid": (format!("u{at}"))}, "revision": at}))
             .collect();
         let check = |limit: Option<i64>, live: &[i64], expect: &[&str]| {
-            let gone = drop_old(&sorted(&all), limit, |one| live.contains(&number(one)));
-            let gone: Vec<String> = gone.iter().map(ToString::to_string).collect();
+            let deletions = drop_old(&sorted(&all), limit, |one| live.contains(&number(one)));
+            let deletions: Vec<String> = deletions.iter().map(ToString::to_string).collect();
             assert_eq!(
-                gone,
+                deletions,
                 expect.iter().map(|one| format!("delete controllerrevisions.apps {one}")).collect::<Vec<_>>()
             );
         };

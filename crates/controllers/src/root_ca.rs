@@ -59,7 +59,7 @@ impl Controller for RootCaPublisher {
             let object = value!({"apiVersion": "v1", "kind": "ConfigMap", "data": data,
                 "metadata": {"namespace": (Meta::of(observed.namespace).name()), "name": NAME,
                     "annotations": {"kubernetes.io/description": TEXT}}});
-            return Plan::of(Action::Create { resource, object, told: None });
+            return Plan::of(Action::Create { resource, object, result_event: None });
         };
         if published.get("data") == Some(&data) && Meta::of(published).annotation(DESCRIPTION).is_some() {
             return Plan::default();
@@ -71,27 +71,27 @@ impl Controller for RootCaPublisher {
         if let Some(mut meta) = MetaMut::of(&mut object) {
             meta.set_annotation(DESCRIPTION, TEXT);
         }
-        Plan::of(Action::Update { resource, object, told: None })
+        Plan::of(Action::Update { resource, object, result_event: None })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
     #[test]
     fn a_changed_config_map_is_restored() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-        world.configure(Config("PEM".into()));
-        world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}}));
-        world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "b"}}));
-        world.add(&kinds::CONFIG_MAPS, value!({"metadata": {"namespace": "b", "name": NAME}, "data": {"x": "y"}}));
-        check_properties::<RootCaPublisher>(&world, |_| false);
-        settle::<RootCaPublisher>(&mut world, |_| false);
-        assert_eq!(world.log, ["create configmaps a/kube-root-ca.crt", "update configmaps b/kube-root-ca.crt"]);
-        for entry in world.of("configmaps").iter() {
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        cluster.configure(Config("PEM".into()));
+        cluster.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}}));
+        cluster.add(&kinds::NAMESPACES, value!({"metadata": {"name": "b"}}));
+        cluster.add(&kinds::CONFIG_MAPS, value!({"metadata": {"namespace": "b", "name": NAME}, "data": {"x": "y"}}));
+        check_properties::<RootCaPublisher>(&cluster, |_| false);
+        run_until_stable::<RootCaPublisher>(&mut cluster, |_| false);
+        assert_eq!(cluster.log, ["create configmaps a/kube-root-ca.crt", "update configmaps b/kube-root-ca.crt"]);
+        for entry in cluster.of("configmaps").iter() {
             assert_eq!(entry.value["data"], value!({"ca.crt": "PEM"}));
         }
     }

@@ -42,9 +42,9 @@ pub fn families(service: &Value) -> Vec<&'static str> {
         Some("IPv6") => Some("IPv6"),
         _ => None,
     };
-    let said: Vec<&'static str> = list(service, &["spec", "ipFamilies"]).iter().filter_map(known).collect();
-    if !said.is_empty() {
-        return said;
+    let specified: Vec<&'static str> = list(service, &["spec", "ipFamilies"]).iter().filter_map(known).collect();
+    if !specified.is_empty() {
+        return specified;
     }
     match text(service, &["spec", "clusterIP"]).parse() {
         Ok(IpAddr::V4(_)) => vec!["IPv4"],
@@ -71,7 +71,7 @@ pub fn addresses<'a>(pod: &'a Value, of: &'a str) -> impl Iterator<Item = &'a st
 /// Whether a pod is published as an endpoint.
 pub fn is_published(pod: &Value, terminating_too: bool) -> bool {
     let has_address = !text(pod, &["status", "podIP"]).is_empty() || !list(pod, &["status", "podIPs"]).is_empty();
-    !pod::is_ended(pod) && has_address && (terminating_too || !Meta::of(pod).is_deleting())
+    !pod::is_terminal(pod) && has_address && (terminating_too || !Meta::of(pod).is_deleting())
 }
 
 /// Returns the pod's hostname if its subdomain is the Service.

@@ -57,15 +57,15 @@ impl Controller for ServiceCidr {
         let has_finalizer = meta.finalizers().any(|it| it == FINALIZER);
         if meta.is_deleting() && observed.is_needed {
             let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
-            let said = said(cidr, "False", "Terminating", message, now);
+            let condition_update = update_ready_condition(cidr, "False", "Terminating", message, now);
             return Plan {
-                actions: said.into_iter().collect(),
+                actions: condition_update.into_iter().collect(),
                 ..Plan::waiting("addresses of the ServiceCIDR are allocated")
             };
         }
         if meta.is_deleting() != has_finalizer {
             let message = "Kubernetes Service CIDR is ready";
-            let ready = (!meta.is_deleting()).then(|| said(cidr, "True", "", message, now)).flatten();
+            let ready = (!meta.is_deleting()).then(|| update_ready_condition(cidr, "True", "", message, now)).flatten();
             return Plan { actions: ready.into_iter().collect(), ..Plan::default() };
         }
         let mut object = cidr.clone();
@@ -76,7 +76,7 @@ impl Controller for ServiceCidr {
                 meta.add_finalizer(FINALIZER);
             }
         }
-        Plan::of(Action::Update { resource: kinds::SERVICE_CIDRS.clone(), object, told: None })
+        Plan::of(Action::Update { resource: kinds::SERVICE_CIDRS.clone(), object, result_event: None })
     }
 }
 
@@ -88,7 +88,7 @@ fn holds(cidr: &Value, address: &str) -> bool {
     ranges.into_iter().any(|range| range.overlaps(address))
 }
 
-fn said(cidr: &Value, status: &str, reason: &str, message: &str, now: Time) -> Option<Action> {
+fn update_ready_condition(cidr: &Value, status: &str, reason: &str, message: &str, now: Time) -> Option<Action> {
     if condition::find(cidr, "Ready").is_some_and(|it| it.str_at(&["status"]) == Some(status)) {
         return None;
     }
@@ -105,28 +105,28 @@ fn said(cidr: &Value, status: &str, reason: &str, message: &str, now: Time) -> O
 
 #[cfg(test)]
 mod tests {
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
     #[test]
-    fn a_deleted_service_cidr_is_kept_while_its_addresses_are_allocated() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+    fn deleted_service_cidr_is_retained_while_its_addresses_are_allocated() {
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let key =
-            world.add(&kinds::SERVICE_CIDRS, value!({"metadata": {"name": "x"}, "spec": {"cidrs": ["10.0.0.0/24"]}}));
-        let address = world.add(&kinds::IP_ADDRESSES, value!({"metadata": {"name": "10.0.0.7"}}));
-        world.add(&kinds::IP_ADDRESSES, value!({"metadata": {"name": "10.0.1.7"}}));
-        check_properties::<ServiceCidr>(&world, |_| false);
-        settle::<ServiceCidr>(&mut world, |_| false);
-        let ready = |world: &FakeCluster| {
-            condition::find(world.get(&kinds::SERVICE_CIDRS, &key).unwrap(), "Ready").unwrap()["status"].clone()
+            cluster.add(&kinds::SERVICE_CIDRS, value!({"metadata": {"name": "x"}, "spec": {"cidrs": ["10.0.0.0/24"]}}));
+        let address = cluster.add(&kinds::IP_ADDRESSES, value!({"metadata": {"name": "10.0.0.7"}}));
+        cluster.add(&kinds::IP_ADDRESSES, value!({"metadata": {"name": "10.0.1.7"}}));
+        check_properties::<ServiceCidr>(&cluster, |_| false);
+        run_until_stable::<ServiceCidr>(&mut cluster, |_| false);
+        let ready = |cluster: &FakeCluster| {
+            condition::find(cluster.get(&kinds::SERVICE_CIDRS, &key).unwrap(), "Ready").unwrap()["status"].clone()
         };
-        assert_eq!(ready(&world), "True".into());
-        world.delete(&kinds::SERVICE_CIDRS, &key, None, None);
-        settle::<ServiceCidr>(&mut world, |_| false);
-        assert_eq!(ready(&world), "False".into());
-        world.remove(&kinds::IP_ADDRESSES, &address);
-        settle::<ServiceCidr>(&mut world, |_| false);
-        assert!(world.get(&kinds::SERVICE_CIDRS, &key).is_none());
+        assert_eq!(ready(&cluster), "True".into());
+        cluster.delete(&kinds::SERVICE_CIDRS, &key, None, None);
+        run_until_stable::<ServiceCidr>(&mut cluster, |_| false);
+        assert_eq!(ready(&cluster), "False".into());
+        cluster.remove(&kinds::IP_ADDRESSES, &address);
+        run_until_stable::<ServiceCidr>(&mut cluster, |_| false);
+        assert!(cluster.get(&kinds::SERVICE_CIDRS, &key).is_none());
     }
 }

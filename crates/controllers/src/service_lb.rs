@@ -71,29 +71,35 @@ impl Controller for ServiceLb {
 
     fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let mut plan = Plan::default();
-        let (mut ours, others): (Vec<&Value>, Vec<&Value>) = observed.services.iter().partition(|it| is_ours(it));
+        let (mut own_services, others): (Vec<&Value>, Vec<&Value>) =
+            observed.services.iter().partition(|it| is_own_service(it));
         for service in others.into_iter().filter(|it| !is_balanced(it) && !given(it).is_empty()) {
             plan.push(set(service, &[]));
         }
         // The oldest Services come first, so that a new Service never takes an address or port from an existing one.
-        ours.sort_by_key(|service| (text(service, &["metadata", "creationTimestamp"]), Key::of(service)));
-        let wanted = match observed.config.pool.is_empty() {
-            true => of_nodes(&ours, &observed.nodes, &observed.config.reserved),
-            false => of_pool(&ours, &observed.config.pool),
+        own_services.sort_by_key(|service| (text(service, &["metadata", "creationTimestamp"]), Key::of(service)));
+        let desired = match observed.config.pool.is_empty() {
+            true => of_nodes(&own_services, &observed.nodes, &observed.config.reserved),
+            false => of_pool(&own_services, &observed.config.pool),
         };
-        for (service, wanted) in ours.iter().zip(wanted) {
-            match wanted {
+        for (service, desired) in own_services.iter().zip(desired) {
+            match desired {
                 Ok(addresses) if addresses == given(service) => {}
                 Ok(addresses) => {
                     plan.push(set(service, &addresses));
-                    plan.push(tell(service, EventType::Normal, "EnsuredLoadBalancer", "Ensured load balancer".into()));
+                    plan.push(service_event(
+                        service,
+                        EventType::Normal,
+                        "EnsuredLoadBalancer",
+                        "Ensured load balancer".into(),
+                    ));
                 }
-                Err(why) => {
+                Err(cause) => {
                     if !given(service).is_empty() {
                         plan.push(set(service, &[]));
                     }
-                    let message = format!("Error syncing load balancer: {why}");
-                    plan.push(tell(service, EventType::Warning, "SyncLoadBalancerFailed", message));
+                    let message = format!("Error syncing load balancer: {cause}");
+                    plan.push(service_event(service, EventType::Warning, "SyncLoadBalancerFailed", message));
                 }
             }
         }
@@ -138,15 +144,15 @@ fn of_nodes(services: &[&Value], nodes: &[&Value], reserved: &BTreeSet<i64>) -> 
     let takers = nodes.iter().filter(|node| takes_traffic(node)).take(NODES_MAX);
     let addresses: Vec<IpAddr> = takers.flat_map(|node| addresses_of(node)).collect();
     let mut taken: BTreeMap<(&str, i64), Key> = BTreeMap::new();
-    let mut wanted = DesiredAddresses::with_capacity(services.len());
+    let mut desired = DesiredAddresses::with_capacity(services.len());
     for service in services {
         let ports: Vec<(&str, i64)> = ports(service).collect();
         if let Some((_, port)) = ports.iter().find(|(_, port)| reserved.contains(port) || kubelets.contains(port)) {
-            wanted.push(Err(format!("port {port} of the nodes is the machines' own")));
+            desired.push(Err(format!("port {port} of the nodes is the machines' own")));
             continue;
         }
         if let Some((port, by)) = ports.iter().find_map(|port| Some((port, taken.get(port)?))) {
-            wanted.push(Err(format!("port {}/{} of the nodes belongs to {by}", port.1, port.0)));
+            desired.push(Err(format!("port {}/{} of the nodes belongs to {by}", port.1, port.0)));
             continue;
         }
         taken.extend(ports.into_iter().map(|port| (port, Key::of(service))));
@@ -154,33 +160,34 @@ fn of_nodes(services: &[&Value], nodes: &[&Value], reserved: &BTreeSet<i64>) -> 
         let mut own: Vec<IpAddr> = addresses.iter().filter(|ip| families.contains(&ip.is_ipv4())).copied().collect();
         own.sort_unstable();
         own.dedup();
-        wanted.push(Ok(own));
+        desired.push(Ok(own));
     }
-    wanted
+    desired
 }
 
 fn of_pool(services: &[&Value], pool: &[(IpAddr, IpAddr)]) -> DesiredAddresses {
     let within =
         |ip: &IpAddr| pool.iter().any(|(first, last)| first.is_ipv4() == ip.is_ipv4() && first <= ip && ip <= last);
     // Assigned addresses are kept, and requested addresses are not given to other Services.
-    let reserved: BTreeSet<IpAddr> = services.iter().filter_map(|service| asked(service)).collect();
+    let reserved: BTreeSet<IpAddr> = services.iter().filter_map(|service| requested_ip(service)).collect();
     let mut taken = BTreeSet::new();
-    let mut kept: Vec<Vec<IpAddr>> = Vec::with_capacity(services.len());
+    let mut retained: Vec<Vec<IpAddr>> = Vec::with_capacity(services.len());
     for service in services {
-        let (families, asked) = (families(service), asked(service));
-        let keeps =
-            |ip: &IpAddr| within(ip) && families.contains(&ip.is_ipv4()) && asked.is_none_or(|asked| asked == *ip);
-        kept.push(given(service).into_iter().filter(keeps).filter(|ip| taken.insert(*ip)).collect());
+        let (families, requested) = (families(service), requested_ip(service));
+        let keeps = |ip: &IpAddr| {
+            within(ip) && families.contains(&ip.is_ipv4()) && requested.is_none_or(|requested| requested == *ip)
+        };
+        retained.push(given(service).into_iter().filter(keeps).filter(|ip| taken.insert(*ip)).collect());
     }
-    let mut wanted = DesiredAddresses::with_capacity(services.len());
-    for (service, mut own) in services.iter().zip(kept) {
-        let asked = asked(service);
+    let mut desired = DesiredAddresses::with_capacity(services.len());
+    for (service, mut own) in services.iter().zip(retained) {
+        let requested = requested_ip(service);
         let mut missing = Vec::new();
         for ipv4 in families(service) {
             if own.iter().any(|ip| ip.is_ipv4() == ipv4) {
                 continue;
             }
-            let found = match asked {
+            let found = match requested {
                 Some(ip) if ip.is_ipv4() == ipv4 => Some(ip).filter(|ip| within(ip) && !taken.contains(ip)),
                 Some(_) => continue,
                 None => first_free(pool, ipv4, |ip| !taken.contains(ip) && !reserved.contains(ip)),
@@ -195,13 +202,13 @@ fn of_pool(services: &[&Value], pool: &[(IpAddr, IpAddr)]) -> DesiredAddresses {
         }
         own.sort_unstable();
         // A dual-stack Service gets one address if the other family has none left.
-        wanted.push(match (own.is_empty(), asked) {
+        desired.push(match (own.is_empty(), requested) {
             (false, _) => Ok(own),
             (true, Some(ip)) => Err(format!("the address {ip} is not in the pool, or is taken")),
             (true, None) => Err(format!("the pool has no free {} address", missing.join(" or "))),
         });
     }
-    wanted
+    desired
 }
 
 /// Returns the first free address. The search inspects at most one address more than are taken.
@@ -226,7 +233,7 @@ fn is_balanced(service: &Value) -> bool {
 }
 
 /// Whether this controller handles the Service.
-fn is_ours(service: &Value) -> bool {
+fn is_own_service(service: &Value) -> bool {
     let class = service.str_at(&["spec", "loadBalancerClass"]);
     is_balanced(service) && class.is_none_or(|class| class == CLASS) && !Meta::of(service).is_deleting()
 }
@@ -240,7 +247,7 @@ fn given(service: &Value) -> Vec<IpAddr> {
 }
 
 /// Returns `spec.loadBalancerIP`.
-fn asked(service: &Value) -> Option<IpAddr> {
+fn requested_ip(service: &Value) -> Option<IpAddr> {
     text(service, &["spec", "loadBalancerIP"]).parse().ok()
 }
 
@@ -295,7 +302,7 @@ fn set(service: &Value, addresses: &[IpAddr]) -> Action {
     }
 }
 
-fn tell(service: &Value, kind: EventType, reason: &'static str, message: String) -> Action {
+fn service_event(service: &Value, kind: EventType, reason: &'static str, message: String) -> Action {
     Action::Event { regarding: Regarding::object(service), kind, reason, message }
 }
 

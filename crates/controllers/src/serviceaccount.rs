@@ -44,7 +44,7 @@ impl Controller for ServiceAccount {
         let namespace = Meta::of(observed.namespace).name();
         let object = value!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"namespace": namespace, "name": NAME}});
-        Plan::of(Action::Create { resource: kinds::SERVICE_ACCOUNTS.clone(), object, told: None })
+        Plan::of(Action::Create { resource: kinds::SERVICE_ACCOUNTS.clone(), object, result_event: None })
     }
 }
 
@@ -55,21 +55,21 @@ pub fn is_active(namespace: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
     #[test]
     fn every_active_namespace_has_a_default_service_account() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-        world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}}));
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        cluster.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}}));
         let going = value!({"metadata": {"name": "b"}, "status": {"phase": "Terminating"}});
-        world.add(&kinds::NAMESPACES, going);
-        check_properties::<ServiceAccount>(&world, |_| false);
-        settle::<ServiceAccount>(&mut world, |_| false);
-        assert_eq!(world.log, ["create serviceaccounts a/default"]);
-        world.remove(&kinds::SERVICE_ACCOUNTS, &Key::new("a", NAME));
-        settle::<ServiceAccount>(&mut world, |_| false);
-        assert_eq!(world.of("serviceaccounts").len(), 1);
+        cluster.add(&kinds::NAMESPACES, going);
+        check_properties::<ServiceAccount>(&cluster, |_| false);
+        run_until_stable::<ServiceAccount>(&mut cluster, |_| false);
+        assert_eq!(cluster.log, ["create serviceaccounts a/default"]);
+        cluster.remove(&kinds::SERVICE_ACCOUNTS, &Key::new("a", NAME));
+        run_until_stable::<ServiceAccount>(&mut cluster, |_| false);
+        assert_eq!(cluster.of("serviceaccounts").len(), 1);
     }
 }

@@ -107,38 +107,38 @@ fn filled(secret: &Value, account: &Value, config: &Config) -> Plan {
         meta.set_annotation(UID, of_account.uid());
     }
     object.as_object_mut().expect("an object of a cache is one").insert("data", data);
-    Plan::of(Action::Update { resource: kinds::SECRETS.clone(), object, told: None })
+    Plan::of(Action::Update { resource: kinds::SECRETS.clone(), object, result_event: None })
 }
 
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
     #[test]
     fn a_token_secret_is_filled_and_deleted_with_its_service_account() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let sign: Sign = Arc::new(|namespace, name, _, secret| Some(format!("{namespace}/{name}/{secret}")));
-        world.configure(Config { sign, root_certificates: "PEM".into() });
-        let account = world.add(&kinds::SERVICE_ACCOUNTS, value!({"metadata": {"namespace": "a", "name": "x"}}));
+        cluster.configure(Config { sign, root_certificates: "PEM".into() });
+        let account = cluster.add(&kinds::SERVICE_ACCOUNTS, value!({"metadata": {"namespace": "a", "name": "x"}}));
         for (secret, account) in [("s", "x"), ("nobodys", "y")] {
-            world.add(
+            cluster.add(
                 &kinds::SECRETS,
                 value!({"type": TYPE, "metadata": {"namespace": "a", "name": secret,
                     "annotations": {"kubernetes.io/service-account.name": account}}}),
             );
         }
-        world.add(&kinds::SECRETS, value!({"type": "Opaque", "metadata": {"namespace": "a", "name": "other"}}));
-        check_properties::<ServiceAccountToken>(&world, |_| false);
-        settle::<ServiceAccountToken>(&mut world, |_| false);
-        let filled = world.get(&kinds::SECRETS, &Key::new("a", "s")).unwrap();
+        cluster.add(&kinds::SECRETS, value!({"type": "Opaque", "metadata": {"namespace": "a", "name": "other"}}));
+        check_properties::<ServiceAccountToken>(&cluster, |_| false);
+        run_until_stable::<ServiceAccountToken>(&mut cluster, |_| false);
+        let filled = cluster.get(&kinds::SECRETS, &Key::new("a", "s")).unwrap();
         let expect = r#"{"ca.crt":"UEVN","namespace":"YQ==","token":"YS94L3M="}"#;
         assert_eq!(filled["data"].to_string(), expect);
-        assert!(world.get(&kinds::SECRETS, &Key::new("a", "nobodys")).is_none());
-        world.remove(&kinds::SERVICE_ACCOUNTS, &account);
-        settle::<ServiceAccountToken>(&mut world, |_| false);
-        assert_eq!(world.of("secrets").len(), 1);
+        assert!(cluster.get(&kinds::SECRETS, &Key::new("a", "nobodys")).is_none());
+        cluster.remove(&kinds::SERVICE_ACCOUNTS, &account);
+        run_until_stable::<ServiceAccountToken>(&mut cluster, |_| false);
+        assert_eq!(cluster.of("secrets").len(), 1);
     }
 }

@@ -138,8 +138,8 @@ impl<'a> Slots<'a> {
         for slot in &self.row {
             let step = self.fill(*slot, observed, revisions, now);
             plan.actions.extend(step.actions);
-            if let Some(why) = step.waiting.filter(|_| in_order) {
-                plan.waiting = Some(why);
+            if let Some(reason) = step.waiting.filter(|_| in_order) {
+                plan.waiting = Some(reason);
                 return plan;
             }
         }
@@ -164,7 +164,7 @@ impl<'a> Slots<'a> {
             }
             return plan;
         };
-        if pod::is_ended(have) {
+        if pod::is_terminal(have) {
             let mut plan = Plan::waiting(format!("{name} terminated and is being replaced"));
             if !Meta::of(have).is_deleting() {
                 plan.actions = vec![self.replaces(have), self.delete(have)];
@@ -175,8 +175,8 @@ impl<'a> Slots<'a> {
         if pod::phase(have) == "Pending" {
             plan.actions = claims::missing(self.set, slot.ordinal, &observed.claims);
         }
-        if let Some(why) = self.not_available(have, now) {
-            plan.waiting = Some(format!("{name} {why}"));
+        if let Some(reason) = self.not_available(have, now) {
+            plan.waiting = Some(format!("{name} {reason}"));
             return plan;
         }
         plan.actions.extend(slot.identity(self.set));
@@ -259,19 +259,19 @@ impl<'a> Slots<'a> {
         let revision = revisions.for_new(set, slot.ordinal);
         let object = slot.make(set, revision);
         let name = slot.name(set);
-        let told = self.told("SuccessfulCreate", "create", &name, "FailedCreate");
-        Action::Create { resource: kinds::PODS.clone(), object, told }
+        let result_event = self.new_result_event("SuccessfulCreate", "create", &name, "FailedCreate");
+        Action::Create { resource: kinds::PODS.clone(), object, result_event }
     }
 
     fn delete(&self, pod: &Value) -> Action {
         let mut action = Action::delete(&kinds::PODS, pod);
-        if let Action::Delete { told, .. } = &mut action {
-            *told = self.told("SuccessfulDelete", "delete", Meta::of(pod).name(), "FailedDelete");
+        if let Action::Delete { result_event, .. } = &mut action {
+            *result_event = self.new_result_event("SuccessfulDelete", "delete", Meta::of(pod).name(), "FailedDelete");
         }
         action
     }
 
-    fn told(
+    fn new_result_event(
         &self,
         done_reason: &'static str,
         verb: &str,
@@ -288,13 +288,14 @@ impl<'a> Slots<'a> {
         }))
     }
 
-    fn replaces(&self, ended: &Value) -> Action {
+    fn replaces(&self, finished_pod: &Value) -> Action {
         let (namespace, name) = (Meta::of(self.set).namespace(), Meta::of(self.set).name());
-        let (kind, reason, ended_as) = match pod::phase(ended) {
+        let (kind, reason, outcome) = match pod::phase(finished_pod) {
             "Failed" => (EventType::Warning, "RecreatingFailedPod", "failed"),
             _ => (EventType::Normal, "RecreatingTerminatedPod", "terminated"),
         };
-        let message = format!("StatefulSet {namespace}/{name} is recreating {ended_as} Pod {}", Meta::of(ended).name());
+        let message =
+            format!("StatefulSet {namespace}/{name} is recreating {outcome} Pod {}", Meta::of(finished_pod).name());
         Action::Event { regarding: Regarding::object(self.set), kind, reason, message }
     }
 }

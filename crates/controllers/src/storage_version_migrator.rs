@@ -37,7 +37,7 @@ impl Controller for StorageVersionMigrator {
         keys.extend((kind == MIGRATIONS).then(|| Key::of(object)));
     }
 
-    fn asks(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
+    fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
         let migration = cache.get(MIGRATIONS, key).filter(|migration| is(migration, "Running") && !is_over(migration));
         migration.and_then(|migration| resource(cache, migration)).map(|resource| all(&resource)).into_iter().collect()
     }
@@ -45,8 +45,8 @@ impl Controller for StorageVersionMigrator {
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let migration = cache.get(MIGRATIONS, key).filter(|migration| !is_over(migration))?;
         let objects = resource(cache, migration).map(|resource| {
-            let answer = cache.answer(&all(&resource)).cloned();
-            (resource, answer.unwrap_or_else(|| Err("they were not asked for".to_owned())))
+            let response = cache.response(&all(&resource)).cloned();
+            (resource, response.unwrap_or_else(|| Err("they were not asked for".to_owned())))
         });
         Some(Observation { migration, objects, written: cache.memory().is_some() })
     }
@@ -55,16 +55,16 @@ impl Controller for StorageVersionMigrator {
         let migration = observed.migration;
         let Some((resource, objects)) = &observed.objects else {
             let message = "resource does not exist in the cluster";
-            return Plan::of(told(migration, "Failed", "StorageVersionMigrationFailed", message, now));
+            return Plan::of(update_condition(migration, "Failed", "StorageVersionMigrationFailed", message, now));
         };
         if !is(migration, "Running") {
-            return Plan::of(told(migration, "Running", "StorageVersionMigrationInProgress", "", now));
+            return Plan::of(update_condition(migration, "Running", "StorageVersionMigrationInProgress", "", now));
         }
         if observed.written {
-            return Plan::of(told(migration, "Succeeded", "StorageVersionMigrationSucceeded", "", now));
+            return Plan::of(update_condition(migration, "Succeeded", "StorageVersionMigrationSucceeded", "", now));
         }
         match objects {
-            Err(why) => Plan { wake_at: Some(now.plus(LATER)), ..Plan::waiting(why.clone()) },
+            Err(reason) => Plan { wake_at: Some(now.plus(LATER)), ..Plan::waiting(reason.clone()) },
             Ok(objects) => Plan {
                 actions: list(objects, &["items"]).iter().map(|object| write(resource, object)).collect(),
                 wake_at: Some(now.plus(SOON)),
@@ -76,7 +76,7 @@ impl Controller for StorageVersionMigrator {
 }
 
 fn is(migration: &Value, kind: &str) -> bool {
-    condition::find(migration, kind).is_some_and(|said| text(said, &["status"]) == "True")
+    condition::find(migration, kind).is_some_and(|condition| text(condition, &["status"]) == "True")
 }
 
 fn is_over(migration: &Value) -> bool {
@@ -85,8 +85,8 @@ fn is_over(migration: &Value) -> bool {
 
 /// Returns the resource to be migrated.
 fn resource(cache: &Cache, migration: &Value) -> Option<Resource> {
-    let wanted = |field| text(migration, &["spec", "resource", field]);
-    scale_target::by_plural(cache, wanted("group"), wanted("resource"))
+    let spec_field = |field| text(migration, &["spec", "resource", field]);
+    scale_target::by_plural(cache, spec_field("group"), spec_field("resource"))
 }
 
 fn all(resource: &Resource) -> Ask {
@@ -103,7 +103,7 @@ fn write(resource: &Resource, object: &Value) -> Action {
     }
 }
 
-fn told(migration: &Value, kind: &str, reason: &str, message: &str, now: Time) -> Action {
+fn update_condition(migration: &Value, kind: &str, reason: &str, message: &str, now: Time) -> Action {
     let mut conditions = list(migration, &["status", "conditions"]).to_vec();
     // A finished migration is no longer Running.
     for other in conditions.iter_mut().filter_map(Value::as_object_mut) {
@@ -121,46 +121,46 @@ fn told(migration: &Value, kind: &str, reason: &str, message: &str, now: Time) -
 
 #[cfg(test)]
 mod tests {
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
     use proptest::prelude::*;
 
     use super::*;
 
-    fn migration(world: &mut FakeCluster, group: &str, plural: &str) -> Key {
+    fn migration(cluster: &mut FakeCluster, group: &str, plural: &str) -> Key {
         let spec = value!({"resource": {"group": group, "resource": plural}});
-        world.add(&kinds::STORAGE_VERSION_MIGRATIONS, value!({"metadata": {"name": "m"}, "spec": spec}))
+        cluster.add(&kinds::STORAGE_VERSION_MIGRATIONS, value!({"metadata": {"name": "m"}, "spec": spec}))
     }
 
-    fn world() -> FakeCluster {
+    fn new_cluster() -> FakeCluster {
         FakeCluster::new(Time::from_unix(1_700_000_000, 0))
     }
 
     #[test]
     fn all_objects_are_written_before_success_is_reported() {
-        let mut world = world();
-        let key = migration(&mut world, "", "secrets");
+        let mut cluster = new_cluster();
+        let key = migration(&mut cluster, "", "secrets");
         for name in ["x", "y"] {
-            world.add(&kinds::SECRETS, value!({"metadata": {"namespace": "a", "name": name}}));
+            cluster.add(&kinds::SECRETS, value!({"metadata": {"namespace": "a", "name": name}}));
         }
-        settle::<StorageVersionMigrator>(&mut world, |_| false);
+        run_until_stable::<StorageVersionMigrator>(&mut cluster, |_| false);
         let status = "update storageversionmigrations.storagemigration.k8s.io/status m";
-        assert_eq!(world.log, [status, "patch secrets a/x {}", "patch secrets a/y {}", status]);
-        let settled = world.get(&kinds::STORAGE_VERSION_MIGRATIONS, &key).unwrap();
-        assert!(is(settled, "Succeeded") && !is(settled, "Running"));
+        assert_eq!(cluster.log, [status, "patch secrets a/x {}", "patch secrets a/y {}", status]);
+        let stored = cluster.get(&kinds::STORAGE_VERSION_MIGRATIONS, &key).unwrap();
+        assert!(is(stored, "Succeeded") && !is(stored, "Running"));
     }
 
     #[test]
     fn an_unknown_resource_fails_and_a_custom_resource_is_found() {
-        let mut world = world();
-        let key = migration(&mut world, "example.org", "octopodes");
+        let mut cluster = new_cluster();
+        let key = migration(&mut cluster, "example.org", "octopodes");
         let found = resource(
-            &world.cache::<StorageVersionMigrator>(),
-            world.get(&kinds::STORAGE_VERSION_MIGRATIONS, &key).unwrap(),
+            &cluster.cache::<StorageVersionMigrator>(),
+            cluster.get(&kinds::STORAGE_VERSION_MIGRATIONS, &key).unwrap(),
         );
         assert_eq!(found, None);
-        let mut custom = world.clone();
-        settle::<StorageVersionMigrator>(&mut world, |_| false);
-        assert!(is(world.get(&kinds::STORAGE_VERSION_MIGRATIONS, &key).unwrap(), "Failed"));
+        let mut custom = cluster.clone();
+        run_until_stable::<StorageVersionMigrator>(&mut cluster, |_| false);
+        assert!(is(cluster.get(&kinds::STORAGE_VERSION_MIGRATIONS, &key).unwrap(), "Failed"));
         let spec = value!({"group": "example.org", "scope": "Namespaced", "names": {"kind": "Octopus", "plural": "octopodes"},
             "versions": [{"name": "v0", "served": false}, {"name": "v1", "served": true}]});
         custom.add(
@@ -177,31 +177,31 @@ mod tests {
 
         #[test]
         fn properties_hold_in_generated_clusters(secrets in 0..6usize, maps in 0..4usize, which in 0..3usize, finalized: bool) {
-            let mut world = world();
-            let key = migration(&mut world, "", ["secrets", "configmaps", "octopodes"][which]);
+            let mut cluster = new_cluster();
+            let key = migration(&mut cluster, "", ["secrets", "configmaps", "octopodes"][which]);
             for number in 0..secrets {
-                world.add(&kinds::SECRETS, value!({"metadata": {"namespace": "a", "name": (format!("s{number}"))}}));
+                cluster.add(&kinds::SECRETS, value!({"metadata": {"namespace": "a", "name": (format!("s{number}"))}}));
             }
             for number in 0..maps {
                 let namespace = ["a", "b"][number % 2];
                 let finalizers = if finalized { value!(["example.org/x"]) } else { value!([]) };
                 let metadata = value!({"namespace": namespace, "name": (format!("m{number}")), "finalizers": finalizers});
-                let map = world.add(&kinds::CONFIG_MAPS, value!({"metadata": metadata}));
+                let map = cluster.add(&kinds::CONFIG_MAPS, value!({"metadata": metadata}));
                 // An object that is being deleted is written too.
-                world.delete(&kinds::CONFIG_MAPS, &map, None, None);
+                cluster.delete(&kinds::CONFIG_MAPS, &map, None, None);
             }
-            check_properties::<StorageVersionMigrator>(&world, |_| false);
-            let versions = |world: &FakeCluster, kind: &str| -> Vec<u64> { world.of(kind).iter().map(|it| it.revision).collect() };
-            let before = [versions(&world, "secrets"), versions(&world, "configmaps")];
-            settle::<StorageVersionMigrator>(&mut world, |_| false);
-            let written = [versions(&world, "secrets"), versions(&world, "configmaps")];
+            check_properties::<StorageVersionMigrator>(&cluster, |_| false);
+            let versions = |cluster: &FakeCluster, kind: &str| -> Vec<u64> { cluster.of(kind).iter().map(|it| it.revision).collect() };
+            let before = [versions(&cluster, "secrets"), versions(&cluster, "configmaps")];
+            run_until_stable::<StorageVersionMigrator>(&mut cluster, |_| false);
+            let written = [versions(&cluster, "secrets"), versions(&cluster, "configmaps")];
             for (at, (before, after)) in before.iter().zip(&written).enumerate() {
                 prop_assert_eq!(before.len(), after.len());
                 prop_assert!(before.iter().zip(after).all(|(before, after)| (before < after) == (at == which)));
             }
-            let settled = world.get(&kinds::STORAGE_VERSION_MIGRATIONS, &key).unwrap();
+            let stored = cluster.get(&kinds::STORAGE_VERSION_MIGRATIONS, &key).unwrap();
             let end = if which == 2 { "Failed" } else { "Succeeded" };
-            prop_assert!(is(settled, end));
+            prop_assert!(is(stored, end));
         }
     }
 }

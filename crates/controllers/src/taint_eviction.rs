@@ -63,7 +63,7 @@ impl Controller for TaintEviction {
         }
         match until {
             None => Plan::default(),
-            Some(time) if time <= now => evict(pod, &WORDS, now),
+            Some(time) if time <= now => evict(pod, &MESSAGES, now),
             Some(time) => Plan { wake_at: Some(time), ..Plan::default() },
         }
     }
@@ -79,7 +79,7 @@ pub(crate) struct EvictionMessages {
     pub event: &'static str,
 }
 
-const WORDS: EvictionMessages = EvictionMessages {
+const MESSAGES: EvictionMessages = EvictionMessages {
     reason: "DeletionByTaintManager",
     message: "Taint manager: deleting due to NoExecute taint",
     event: "TaintManagerEviction",
@@ -112,17 +112,17 @@ pub(crate) fn tolerated(tolerations: &[Value], taint: &Value) -> TolerationPerio
 }
 
 fn matches(toleration: &Value, taint: &Value) -> bool {
-    let said = |field| text(toleration, &[field]);
-    let (effect, key) = (said("effect"), said("key"));
+    let toleration_field = |field| text(toleration, &[field]);
+    let (effect, key) = (toleration_field("effect"), toleration_field("key"));
     if !effect.is_empty() && effect != text(taint, &["effect"]) || !key.is_empty() && key != text(taint, &["key"]) {
         return false;
     }
     let value = text(taint, &["value"]);
-    match said("operator") {
-        "" | "Equal" => said("value") == value,
+    match toleration_field("operator") {
+        "" | "Equal" => toleration_field("value") == value,
         "Exists" => true,
         // Gt and Lt match only if both values are integers.
-        operator => match (said("value").parse::<i64>(), value.parse::<i64>()) {
+        operator => match (toleration_field("value").parse::<i64>(), value.parse::<i64>()) {
             (Ok(bound), Ok(value)) => (operator == "Gt" && value > bound) || (operator == "Lt" && value < bound),
             _ => false,
         },
@@ -130,26 +130,26 @@ fn matches(toleration: &Value, taint: &Value) -> bool {
 }
 
 /// Sets the DisruptionTarget condition, emits an event and deletes the pod.
-pub(crate) fn evict(pod: &Value, words: &EvictionMessages, now: Time) -> Plan {
+pub(crate) fn evict(pod: &Value, messages: &EvictionMessages, now: Time) -> Plan {
     let mut plan = Plan::default();
     let meta = Meta::of(pod);
     if condition::find(pod, "DisruptionTarget").is_none_or(|it| it.str_at(&["status"]) != Some("True")) {
-        let said = value!({"status": {"conditions": [{"type": "DisruptionTarget", "status": "True",
-            "reason": (words.reason), "message": (words.message),
+        let status_patch = value!({"status": {"conditions": [{"type": "DisruptionTarget", "status": "True",
+            "reason": (messages.reason), "message": (messages.message),
             "lastTransitionTime": (now.to_seconds().to_string())}]}});
         plan.push(Action::Patch {
             resource: kinds::PODS.clone(),
             key: Key::of(pod),
             subresource: "status",
             only_if: Preconditions::same(pod),
-            patch: Patch::Strategic(said),
+            patch: Patch::Strategic(status_patch),
         });
     }
     plan.push(Action::delete(&kinds::PODS, pod));
     plan.push(Action::Event {
         regarding: Regarding::object(pod),
         kind: EventType::Normal,
-        reason: words.event,
+        reason: messages.event,
         message: format!("Marking for deletion Pod {}/{}", meta.namespace(), meta.name()),
     });
     plan
@@ -176,29 +176,29 @@ fn dated(node: &Value, now: Time) -> Action {
 
 #[cfg(test)]
 mod tests {
-    use controller::testing::{FakeCluster, check_properties, kubelet, settle};
+    use controller::testing::{FakeCluster, check_properties, kubelet, run_until_stable};
 
     use super::*;
 
-    fn world(taints: Value, tolerations: Value) -> FakeCluster {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-        world.add(&kinds::NODES, value!({"metadata": {"name": "n"}, "spec": {"taints": taints}}));
-        world.add(
+    fn new_cluster(taints: Value, tolerations: Value) -> FakeCluster {
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        cluster.add(&kinds::NODES, value!({"metadata": {"name": "n"}, "spec": {"taints": taints}}));
+        cluster.add(
             &kinds::PODS,
             value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"nodeName": "n", "tolerations": tolerations},
                 "status": {"phase": "Running"}}),
         );
-        world
+        cluster
     }
 
     /// Checks the seconds until the pod is deleted; -1 if it stays.
     fn check(taints: Value, tolerations: Value, expect: i64) {
-        let mut world = world(taints, tolerations);
-        check_properties::<TaintEviction>(&world, kubelet);
-        let start = world.now;
-        settle::<TaintEviction>(&mut world, kubelet);
-        let gone = world.of("pods").is_empty();
-        assert_eq!(if gone { world.now.since(start).whole_seconds() } else { -1 }, expect, "{:?}", world.log);
+        let mut cluster = new_cluster(taints, tolerations);
+        check_properties::<TaintEviction>(&cluster, kubelet);
+        let start = cluster.now;
+        run_until_stable::<TaintEviction>(&mut cluster, kubelet);
+        let deleted = cluster.of("pods").is_empty();
+        assert_eq!(if deleted { cluster.now.since(start).whole_seconds() } else { -1 }, expect, "{:?}", cluster.log);
     }
 
     #[test]
@@ -226,10 +226,10 @@ mod tests {
     #[test]
     fn only_pods_on_nodes_with_no_execute_taints_are_triggered() {
         let check = |taints: Value, expect: &[Key]| {
-            let world = world(taints, value!([]));
+            let cluster = new_cluster(taints, value!([]));
             let mut keys = Vec::new();
-            let pod = world.get(&kinds::PODS, &Key::new("a", "p")).unwrap();
-            TaintEviction::affected_keys(&world.cache::<TaintEviction>(), "pods", pod, &mut keys);
+            let pod = cluster.get(&kinds::PODS, &Key::new("a", "p")).unwrap();
+            TaintEviction::affected_keys(&cluster.cache::<TaintEviction>(), "pods", pod, &mut keys);
             assert_eq!(keys, expect);
         };
         check(value!([{"key": "x", "effect": "NoExecute"}]), &[Key::new("a", "p")]);
@@ -239,9 +239,9 @@ mod tests {
 
     #[test]
     fn the_disruption_target_condition_is_set_before_deletion() {
-        let mut world = world(value!([{"key": "x", "effect": "NoExecute"}]), value!([]));
-        settle::<TaintEviction>(&mut world, |_| false);
-        let pod = world.get(&kinds::PODS, &Key::new("a", "p")).unwrap();
+        let mut cluster = new_cluster(value!([{"key": "x", "effect": "NoExecute"}]), value!([]));
+        run_until_stable::<TaintEviction>(&mut cluster, |_| false);
+        let pod = cluster.get(&kinds::PODS, &Key::new("a", "p")).unwrap();
         assert_eq!(condition::find(pod, "DisruptionTarget").unwrap()["reason"], "DeletionByTaintManager".into());
         assert!(Meta::of(pod).is_deleting());
     }

@@ -52,25 +52,25 @@ fn expires_at(secret: &Value) -> Option<Time> {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
     #[test]
     fn an_expired_token_is_deleted() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         for (name, seconds) in [("old", -5i64), ("new", 60)] {
             let expiration = BASE64.encode(Time::from_unix(1_700_000_000 + seconds, 0).to_string());
-            world.add(
+            cluster.add(
                 &kinds::SECRETS,
                 value!({"type": TYPE, "metadata": {"namespace": NAMESPACE, "name": name}, "data": {"expiration": expiration}}),
             );
         }
-        world.add(&kinds::SECRETS, value!({"type": TYPE, "metadata": {"namespace": NAMESPACE, "name": "lasting"}}));
-        check_properties::<TokenCleaner>(&world, |_| false);
-        let start = world.now;
-        settle::<TokenCleaner>(&mut world, |_| false);
-        assert_eq!(world.log, ["delete secrets kube-system/old", "delete secrets kube-system/new"]);
-        assert_eq!(world.now.since(start).whole_seconds(), 60);
+        cluster.add(&kinds::SECRETS, value!({"type": TYPE, "metadata": {"namespace": NAMESPACE, "name": "lasting"}}));
+        check_properties::<TokenCleaner>(&cluster, |_| false);
+        let start = cluster.now;
+        run_until_stable::<TokenCleaner>(&mut cluster, |_| false);
+        assert_eq!(cluster.log, ["delete secrets kube-system/old", "delete secrets kube-system/new"]);
+        assert_eq!(cluster.now.since(start).whole_seconds(), 60);
     }
 }

@@ -32,13 +32,14 @@ impl Controller for TrustBundlePublisher {
     const WRITES: &'static [&'static str] = &["clustertrustbundles.certificates.k8s.io"];
 
     fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-        let affected_keys = if kind == "namespaces" { Meta::of(object).name() == KEY } else { is_ours(object) };
+        let affected_keys = if kind == "namespaces" { Meta::of(object).name() == KEY } else { is_own_bundle(object) };
         keys.extend(affected_keys.then(|| Key::cluster(KEY)));
     }
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let certificates = cache.config::<Config>().map(|config| config.0.as_str()).filter(|pem| !pem.is_empty())?;
-        let bundles = cache.of(Self::READS[1]).iter().map(|it| &it.value).filter(|bundle| is_ours(bundle)).collect();
+        let bundles =
+            cache.of(Self::READS[1]).iter().map(|it| &it.value).filter(|bundle| is_own_bundle(bundle)).collect();
         (key.name == KEY).then_some(Observation { bundles, certificates })
     }
 
@@ -51,11 +52,11 @@ impl Controller for TrustBundlePublisher {
             None => {
                 let object = value!({"apiVersion": (resource.api_version()), "kind": "ClusterTrustBundle",
                     "metadata": {"name": name}, "spec": spec});
-                plan.push(Action::Create { resource, object, told: None });
+                plan.push(Action::Create { resource, object, result_event: None });
             }
             Some(bundle) if bundle.get("spec") != Some(&spec) => {
                 let object = Value::clone(bundle);
-                plan.push(Action::Update { resource, object, told: None }.with(&["spec"], spec));
+                plan.push(Action::Update { resource, object, result_event: None }.with(&["spec"], spec));
             }
             // Old bundles are deleted only after the new one exists.
             Some(_) => {
@@ -67,7 +68,7 @@ impl Controller for TrustBundlePublisher {
     }
 }
 
-fn is_ours(bundle: &Value) -> bool {
+fn is_own_bundle(bundle: &Value) -> bool {
     text(bundle, &["spec", "signerName"]) == SIGNER
 }
 
@@ -81,32 +82,32 @@ fn name_of(certificates: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
     #[test]
     fn current_roots_are_published_and_old_bundles_deleted() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-        world.configure(Config("new".into()));
-        world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "kube-system"}}));
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        cluster.configure(Config("new".into()));
+        cluster.add(&kinds::NAMESPACES, value!({"metadata": {"name": "kube-system"}}));
         for (name, signer) in [("kubernetes.io:kube-apiserver-serving:old", SIGNER), ("other", "example.org/x")] {
-            world.add(
+            cluster.add(
                 &kinds::CLUSTER_TRUST_BUNDLES,
                 value!({"metadata": {"name": name}, "spec": {"signerName": signer, "trustBundle": "old"}}),
             );
         }
-        check_properties::<TrustBundlePublisher>(&world, |_| false);
-        settle::<TrustBundlePublisher>(&mut world, |_| false);
+        check_properties::<TrustBundlePublisher>(&cluster, |_| false);
+        run_until_stable::<TrustBundlePublisher>(&mut cluster, |_| false);
         let name = "kubernetes.io:kube-apiserver-serving:11507a0e2f5e69d5dfa40a62";
         let made = format!("create clustertrustbundles.certificates.k8s.io {name}");
-        let gone = "delete clustertrustbundles.certificates.k8s.io kubernetes.io:kube-apiserver-serving:old";
-        assert_eq!(world.log, [made.as_str(), gone]);
-        world.change(&kinds::CLUSTER_TRUST_BUNDLES, &Key::cluster(name), |bundle| {
+        let deletion = "delete clustertrustbundles.certificates.k8s.io kubernetes.io:kube-apiserver-serving:old";
+        assert_eq!(cluster.log, [made.as_str(), deletion]);
+        cluster.change(&kinds::CLUSTER_TRUST_BUNDLES, &Key::cluster(name), |bundle| {
             bundle.get_mut("spec").and_then(Value::as_object_mut).unwrap().insert("trustBundle", "evil");
         });
-        settle::<TrustBundlePublisher>(&mut world, |_| false);
-        let settled = world.get(&kinds::CLUSTER_TRUST_BUNDLES, &Key::cluster(name)).unwrap();
-        assert_eq!(text(settled, &["spec", "trustBundle"]), "new");
+        run_until_stable::<TrustBundlePublisher>(&mut cluster, |_| false);
+        let stored = cluster.get(&kinds::CLUSTER_TRUST_BUNDLES, &Key::cluster(name)).unwrap();
+        assert_eq!(text(stored, &["spec", "trustBundle"]), "new");
     }
 }

@@ -50,28 +50,28 @@ fn ends(job: &Value) -> Option<Time> {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
     #[test]
     fn a_finished_job_is_deleted_after_its_ttl() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-        let done = value!({"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": (world.now.to_string())}]});
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        let done = value!({"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": (cluster.now.to_string())}]});
         for (name, spec, status) in [
             ("soon", value!({"ttlSecondsAfterFinished": 30}), done.clone()),
             ("never", value!({}), done),
             ("runs", value!({"ttlSecondsAfterFinished": 30}), value!({})),
         ] {
-            world.add(
+            cluster.add(
                 &kinds::JOBS,
                 value!({"metadata": {"namespace": "a", "name": name}, "spec": spec, "status": status}),
             );
         }
-        check_properties::<TtlAfterFinished>(&world, |_| false);
-        let start = world.now;
-        settle::<TtlAfterFinished>(&mut world, |_| false);
-        assert_eq!(world.log, ["delete jobs.batch a/soon Foreground"]);
-        assert_eq!(world.now.since(start).whole_seconds(), 30);
+        check_properties::<TtlAfterFinished>(&cluster, |_| false);
+        let start = cluster.now;
+        run_until_stable::<TtlAfterFinished>(&mut cluster, |_| false);
+        assert_eq!(cluster.log, ["delete jobs.batch a/soon Foreground"]);
+        assert_eq!(cluster.now.since(start).whole_seconds(), 30);
     }
 }

@@ -58,25 +58,25 @@ fn classes(object: &Value) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
     #[test]
-    fn a_deleted_class_is_kept_while_a_claim_uses_it() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-        let key = world.add(&kinds::VOLUME_ATTRIBUTES_CLASSES, value!({"metadata": {"name": "fast"}}));
-        let claim = world.add(
+    fn deleted_class_is_retained_while_a_claim_uses_it() {
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        let key = cluster.add(&kinds::VOLUME_ATTRIBUTES_CLASSES, value!({"metadata": {"name": "fast"}}));
+        let claim = cluster.add(
             &kinds::PERSISTENT_VOLUME_CLAIMS,
             value!({"metadata": {"namespace": "a", "name": "c"}, "spec": {"volumeAttributesClassName": "fast"}}),
         );
-        check_properties::<AttributesClassProtection>(&world, |_| false);
-        settle::<AttributesClassProtection>(&mut world, |_| false);
-        world.delete(&kinds::VOLUME_ATTRIBUTES_CLASSES, &key, None, None);
-        settle::<AttributesClassProtection>(&mut world, |_| false);
-        assert!(world.get(&kinds::VOLUME_ATTRIBUTES_CLASSES, &key).is_some());
-        world.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &claim);
-        settle::<AttributesClassProtection>(&mut world, |_| false);
-        assert!(world.get(&kinds::VOLUME_ATTRIBUTES_CLASSES, &key).is_none());
+        check_properties::<AttributesClassProtection>(&cluster, |_| false);
+        run_until_stable::<AttributesClassProtection>(&mut cluster, |_| false);
+        cluster.delete(&kinds::VOLUME_ATTRIBUTES_CLASSES, &key, None, None);
+        run_until_stable::<AttributesClassProtection>(&mut cluster, |_| false);
+        assert!(cluster.get(&kinds::VOLUME_ATTRIBUTES_CLASSES, &key).is_some());
+        cluster.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &claim);
+        run_until_stable::<AttributesClassProtection>(&mut cluster, |_| false);
+        assert!(cluster.get(&kinds::VOLUME_ATTRIBUTES_CLASSES, &key).is_none());
     }
 }

@@ -54,8 +54,9 @@ impl Controller for ValidatingAdmissionPolicyStatus {
             type_check::warnings(observed.policy, &|group, called| find(&observed.definitions, group, called));
         let checked = if warnings.is_empty() { Value::object() } else { value!({"expressionWarnings": warnings}) };
         let status = value!({"observedGeneration": (policy.generation()), "typeChecking": checked});
-        let said = |field: &str| observed.policy.at(&["status", field]).cloned().unwrap_or_default();
-        if said("observedGeneration") == status["observedGeneration"] && said("typeChecking") == status["typeChecking"]
+        let stored_field = |field: &str| observed.policy.at(&["status", field]).cloned().unwrap_or_default();
+        if stored_field("observedGeneration") == status["observedGeneration"]
+            && stored_field("typeChecking") == status["typeChecking"]
         {
             return Plan::default();
         }
@@ -82,7 +83,7 @@ fn find(definitions: &[&Value], group: &str, called: KindRef<'_>) -> Option<Arc<
 
 #[cfg(test)]
 mod tests {
-    use controller::testing::{FakeCluster, check_properties, settle};
+    use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
     use super::*;
 
@@ -102,30 +103,30 @@ mod tests {
 
     #[test]
     fn type_checking_warnings_and_observed_generation_are_reported() {
-        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+        let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let resource = &kinds::VALIDATING_ADMISSION_POLICIES;
-        world.add(resource, policy("good", "apps", "deployments", "object.spec.replicas <= 5"));
-        world.add(resource, policy("bad", "apps", "deployments", "object.replicas <= 5"));
-        world.add(resource, policy("custom", "example.com", "widgets", "object.size <= 5"));
-        check_properties::<ValidatingAdmissionPolicyStatus>(&world, |_| false);
-        settle::<ValidatingAdmissionPolicyStatus>(&mut world, |_| false);
+        cluster.add(resource, policy("good", "apps", "deployments", "object.spec.replicas <= 5"));
+        cluster.add(resource, policy("bad", "apps", "deployments", "object.replicas <= 5"));
+        cluster.add(resource, policy("custom", "example.com", "widgets", "object.size <= 5"));
+        check_properties::<ValidatingAdmissionPolicyStatus>(&cluster, |_| false);
+        run_until_stable::<ValidatingAdmissionPolicyStatus>(&mut cluster, |_| false);
         let status =
-            |world: &FakeCluster, name: &str| world.get(resource, &Key::cluster(name)).unwrap()["status"].clone();
+            |cluster: &FakeCluster, name: &str| cluster.get(resource, &Key::cluster(name)).unwrap()["status"].clone();
         let fine = value!({"observedGeneration": 1, "typeChecking": {}});
-        assert_eq!(status(&world, "good"), fine);
-        assert_eq!(status(&world, "custom"), fine);
+        assert_eq!(status(&cluster, "good"), fine);
+        assert_eq!(status(&cluster, "custom"), fine);
         let warning = "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas <= 5\n | ......^\n";
         let expected = value!([{"fieldRef": "spec.validations[0].expression", "warning": warning}]);
-        assert_eq!(status(&world, "bad")["typeChecking"]["expressionWarnings"], expected);
+        assert_eq!(status(&cluster, "bad")["typeChecking"]["expressionWarnings"], expected);
 
-        world.add(&kinds::CUSTOM_RESOURCE_DEFINITIONS, widgets(value!({"weight": {"type": "integer"}})));
-        settle::<ValidatingAdmissionPolicyStatus>(&mut world, |_| false);
-        let warned = status(&world, "custom");
+        cluster.add(&kinds::CUSTOM_RESOURCE_DEFINITIONS, widgets(value!({"weight": {"type": "integer"}})));
+        run_until_stable::<ValidatingAdmissionPolicyStatus>(&mut cluster, |_| false);
+        let warned = status(&cluster, "custom");
         let warned = warned["typeChecking"]["expressionWarnings"][0].str_at(&["warning"]).unwrap();
         assert!(
             warned.starts_with("example.com/v1, Kind=Widget: ERROR: <input>:1:7: undefined field 'size'"),
             "{warned}"
         );
-        assert_eq!(status(&world, "good"), fine);
+        assert_eq!(status(&cluster, "good"), fine);
     }
 }

@@ -41,23 +41,23 @@ pub struct TraceEvent {
 /// `objects` may contain unrelated objects, which are ignored.
 pub fn chain(root: &Value, objects: &[Value], events: &[Value], records: &[Record]) -> Vec<TraceEvent> {
     let related = related::of(root, objects);
-    let mut said: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    let mut events_by_uid: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for event in events {
-        said.entry(event.str_at(&["regarding", "uid"]).unwrap_or_default()).or_default().push(event);
+        events_by_uid.entry(event.str_at(&["regarding", "uid"]).unwrap_or_default()).or_default().push(event);
     }
     let mut floors: BTreeMap<&str, Floors> = BTreeMap::new();
     let mut placed: Vec<(Time, TraceEvent)> = Vec::new();
     for one in &related.objects {
         let meta = Meta::of(one.object);
         let mut found = steps::of_object(one.object, related.first_made(meta.uid()));
-        found.extend(steps::of_events(said.get(meta.uid()).into_iter().flatten().copied()));
+        found.extend(steps::of_events(events_by_uid.get(meta.uid()).into_iter().flatten().copied()));
         if let Some(addresses) = related.addresses(one.object) {
             found.extend(steps::of_records(records, &addresses, meta.creation_timestamp()));
         }
         let name = format!("{}/{}", one.object.str_at(&["kind"]).unwrap_or("Object"), meta.name());
         let start = one.causes.iter().filter_map(|cause| floors.get(cause.uid)).map(|floors| floors.written).max();
         let ready = one.causes.iter().filter_map(|cause| floors.get(cause.uid)).filter_map(|floors| floors.ready).max();
-        let floor = place(steps::distinct(found), &name, start, ready, &mut placed);
+        let floor = assign_times(steps::distinct(found), &name, start, ready, &mut placed);
         floors.insert(meta.uid(), floor);
     }
     // The sort is stable: equal times keep the causal order.
@@ -100,7 +100,7 @@ struct Floors {
 }
 
 /// Assigns a sort time to each step of an object: no earlier than its cause and the preceding stage.
-fn place(
+fn assign_times(
     mut found: Vec<StageEvent>,
     name: &str,
     start: Option<Time>,
@@ -108,14 +108,14 @@ fn place(
     placed: &mut Vec<(Time, TraceEvent)>,
 ) -> Floors {
     found.sort_by_key(|found| (found.stage, found.at));
-    let begin = start.unwrap_or(Time::from_unix(0, 0));
-    let mut floors = Floors { written: begin, ready: None };
-    let mut floor = begin;
+    let start_time = start.unwrap_or(Time::from_unix(0, 0));
+    let mut floors = Floors { written: start_time, ready: None };
+    let mut floor = start_time;
     for StageEvent { stage, at, precise, what, by, .. } in found {
         if stage == Stage::Published {
             floor = floor.max(ready.unwrap_or(floor));
         }
-        let least = if stage.is_ordered() { floor } else { begin };
+        let least = if stage.is_ordered() { floor } else { start_time };
         let fits = !precise && least > at && least <= at.plus(WITHIN_SECOND);
         let sorted_by = if fits { least } else { at };
         if stage.is_ordered() {

@@ -110,7 +110,7 @@ pub enum PortUser {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// The data directory.
-    pub folder: String,
+    pub dir: String,
     pub free_bytes: u64,
     pub total_bytes: u64,
     /// Free inodes; `None` if the file system has no limit.
@@ -193,10 +193,10 @@ pub struct Row {
 }
 
 /// Evaluates a host and its cluster, if one is running.
-pub fn judge(machine: &Machine, cluster: Option<&Cluster>) -> Vec<Row> {
-    let mut rows = machine::judge(machine);
+pub fn evaluate(machine: &Machine, cluster: Option<&Cluster>) -> Vec<Row> {
+    let mut rows = machine::evaluate(machine);
     if let Some(cluster) = cluster {
-        rows.extend(cluster::judge(cluster));
+        rows.extend(cluster::evaluate(cluster));
     }
     rows
 }

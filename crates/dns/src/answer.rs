@@ -56,23 +56,23 @@ pub fn answer(zone: &Zone, name: &Name, kind: RecordType) -> Answer {
     if !zone.complete {
         return Answer::NotYet;
     }
-    let Some(found) = found else { return Answer::NoName(authority(zone)) };
-    let wanted = |data: &RData| match (data, kind) {
+    let Some(found) = found else { return Answer::NoName(soa_record(zone)) };
+    let is_requested = |data: &RData| match (data, kind) {
         // An address query gets the CNAME, whose address is resolved elsewhere.
         (_, RecordType::ANY) | (RData::CNAME(_), RecordType::A | RecordType::AAAA) => true,
         (data, kind) => data.record_type() == kind,
     };
     let record = |name: &Name, data: RData| Record::from_rdata(name.clone(), TTL, data);
-    let answers: Vec<Record> = found.data.into_iter().filter(wanted).map(|data| record(name, data)).collect();
+    let answers: Vec<Record> = found.data.into_iter().filter(is_requested).map(|data| record(name, data)).collect();
     if answers.is_empty() {
-        return Answer::Nothing(authority(zone));
+        return Answer::Nothing(soa_record(zone));
     }
     let next = if kind == RecordType::SRV { found.next } else { Vec::new() };
     Answer::Records { answers, additionals: next.into_iter().map(|(name, ip)| record(&name, address(ip))).collect() }
 }
 
 /// Returns the SOA record, which specifies how long negative answers are valid.
-pub fn authority(zone: &Zone) -> Record {
+pub fn soa_record(zone: &Zone) -> Record {
     let name = |text: &str| zone.domain().prepend_label(text).unwrap_or_else(|_| zone.domain().clone());
     let server = name("dns").prepend_label("ns").unwrap_or_else(|_| zone.domain().clone());
     // The serial number is constant: it matters only for zone transfers, which are not supported.
@@ -104,7 +104,7 @@ fn find(zone: &Zone, name: &Name, labels: &[&str]) -> Option<NameRecords> {
     match labels {
         [] => {
             let server = zone.domain().prepend_label("dns").ok()?.prepend_label("ns").ok()?;
-            Some(vec![authority(zone).data, RData::NS(NS(server))].into())
+            Some(vec![soa_record(zone).data, RData::NS(NS(server))].into())
         }
         ["dns-version"] => Some(vec![RData::TXT(TXT::new(vec![VERSION.to_owned()]))].into()),
         ["ns", "dns"] => Some(zone.servers.iter().map(|ip| address(*ip)).collect::<Vec<_>>().into()),
@@ -133,10 +133,10 @@ fn find(zone: &Zone, name: &Name, labels: &[&str]) -> Option<NameRecords> {
             (!ips.is_empty()).then(|| ips.into())
         }
         [port, protocol, service, namespace, "svc"] => {
-            let wanted = (port.strip_prefix('_')?, protocol.strip_prefix('_')?);
+            let port_and_protocol = (port.strip_prefix('_')?, protocol.strip_prefix('_')?);
             let found = named(zone, namespace, service)?;
             let base = zone_name(zone, &[service, namespace, "svc"])?;
-            let srv = srv(zone, &base, (namespace, service), found, Some(wanted));
+            let srv = srv(zone, &base, (namespace, service), found, Some(port_and_protocol));
             (!srv.data.is_empty()).then_some(srv)
         }
         _ => None,
@@ -168,8 +168,14 @@ fn of_service(zone: &Zone, namespace: &str, name: &str, service: &Service) -> Na
 
 /// Returns the SRV records of a service's ports, or of the `wanted` port and protocol: for the service itself, or for
 /// each endpoint.
-fn srv(zone: &Zone, base: &Name, of: (&str, &str), service: &Service, wanted: Option<(&str, &str)>) -> NameRecords {
-    let matches = |port: &crate::zone::Port| match wanted {
+fn srv(
+    zone: &Zone,
+    base: &Name,
+    of: (&str, &str),
+    service: &Service,
+    port_and_protocol: Option<(&str, &str)>,
+) -> NameRecords {
+    let matches = |port: &crate::zone::Port| match port_and_protocol {
         Some((name, protocol)) => port.name == name && port.protocol == protocol,
         None => true,
     };

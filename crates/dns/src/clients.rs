@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pods_nodes_and_this_host_are_answered() {
+    fn only_pods_nodes_and_this_host_are_served() {
         let (clients, now) = (cluster(), Instant::now());
         clients.set_node("two", vec![ip("192.0.2.2")]);
         // The addresses of the host that runs the test are not queried.
@@ -224,9 +224,9 @@ mod tests {
 
     #[test]
     fn client_rate_limit_does_not_affect_other_clients() {
-        let (clients, begun) = (cluster(), Instant::now());
+        let (clients, started) = (cluster(), Instant::now());
         let spent = |from: &str, after_ms: u64| {
-            let now = begun + Duration::from_millis(after_ms);
+            let now = started + Duration::from_millis(after_ms);
             std::iter::repeat_with(|| clients.spend(ip(from), FORWARD_COST, now)).take_while(|may| *may).count()
         };
         let all = (UNITS_MAX / FORWARD_COST) as usize;
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(spent("10.244.0.3", 0), all, "another pod");
         assert_eq!(spent("10.244.0.2", 100), all / 20, "a tenth of a second's worth");
         assert_eq!(spent("10.244.0.2", 60_000), all);
-        assert!((0..2 * all).all(|_| clients.spend(ip("192.0.2.1"), FORWARD_COST, begun)), "this machine");
+        assert!((0..2 * all).all(|_| clients.spend(ip("192.0.2.1"), FORWARD_COST, started)), "this machine");
     }
 
     #[test]

@@ -18,11 +18,11 @@ use crate::metrics::Metrics;
 /// Timeout per server.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time in the cache, as in CoreDNS' default configuration.
-const KEPT_MAX: Duration = Duration::from_secs(30);
+const CACHE_TTL_MAX: Duration = Duration::from_secs(30);
 /// Maximum cached answers; each has a few hundred bytes.
 const ENTRIES_MAX: usize = 10_000;
 /// Maximum concurrent forwarded queries; further ones fail with SERVFAIL.
-const ASKED_MAX: usize = 1_000;
+const FORWARDS_MAX: usize = 1_000;
 
 /// Forwards queries to upstream resolvers.
 pub struct Forwarder {
@@ -57,25 +57,25 @@ struct Entry {
 impl Forwarder {
     /// Creates a forwarder that tries these servers in order.
     pub fn new(servers: Vec<SocketAddr>) -> Self {
-        Self { servers, cache: Mutex::new(Cache::default()), asking: Semaphore::new(ASKED_MAX) }
+        Self { servers, cache: Mutex::new(Cache::default()), asking: Semaphore::new(FORWARDS_MAX) }
     }
 
     /// Returns the cached or forwarded answer to a query.
-    pub async fn ask(&self, request: &Message, metrics: &Metrics) -> Message {
-        let Some(asked) = CacheKey::of(request) else { return reply(request, ResponseCode::FormErr) };
+    pub async fn resolve(&self, request: &Message, metrics: &Metrics) -> Message {
+        let Some(cache_key) = CacheKey::of(request) else { return reply(request, ResponseCode::FormErr) };
         let now = Instant::now();
-        if let Some(known) = self.cache().find(&asked, now) {
+        if let Some(known) = self.cache().find(&cache_key, now) {
             metrics.known();
             return addressed(known, request);
         }
-        metrics.asked();
+        metrics.count_cache_miss();
         let Ok(_permit) = self.asking.try_acquire() else { return reply(request, ResponseCode::ServFail) };
         for server in &self.servers {
-            let answer = timeout(TIMEOUT, exchange(*server, request)).await;
-            match answer {
-                Ok(Ok(answer)) if answer.metadata.response_code != ResponseCode::ServFail => {
-                    self.cache().keep(asked, &answer, Instant::now());
-                    return addressed(answer, request);
+            let response = timeout(TIMEOUT, exchange(*server, request)).await;
+            match response {
+                Ok(Ok(response)) if response.metadata.response_code != ResponseCode::ServFail => {
+                    self.cache().keep(cache_key, &response, Instant::now());
+                    return addressed(response, request);
                 }
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => tracing::debug!(%server, %error, "failed to query the upstream resolver"),
@@ -115,9 +115,9 @@ async fn exchange(server: SocketAddr, request: &Message) -> std::io::Result<Mess
     let mut buffer = vec![0; 4096];
     loop {
         let length = socket.recv(&mut buffer).await?;
-        let Ok(answer) = Message::from_vec(&buffer[..length]) else { continue };
-        if answer.metadata.id == question.metadata.id && answer.queries == question.queries {
-            return if answer.metadata.truncation { over_tcp(server, &question, &bytes).await } else { Ok(answer) };
+        let Ok(response) = Message::from_vec(&buffer[..length]) else { continue };
+        if response.metadata.id == question.metadata.id && response.queries == question.queries {
+            return if response.metadata.truncation { over_tcp(server, &question, &bytes).await } else { Ok(response) };
         }
     }
 }
@@ -127,25 +127,25 @@ async fn over_tcp(server: SocketAddr, question: &Message, bytes: &[u8]) -> std::
     let length = u16::try_from(bytes.len()).map_err(std::io::Error::other)?;
     stream.write_all(&[&length.to_be_bytes(), bytes].concat()).await?;
     let length = stream.read_u16().await?;
-    let mut answer = vec![0; usize::from(length)];
-    stream.read_exact(&mut answer).await?;
-    let answer = Message::from_vec(&answer).map_err(std::io::Error::other)?;
-    if answer.metadata.id != question.metadata.id {
+    let mut response = vec![0; usize::from(length)];
+    stream.read_exact(&mut response).await?;
+    let response = Message::from_vec(&response).map_err(std::io::Error::other)?;
+    if response.metadata.id != question.metadata.id {
         return Err(std::io::Error::other("an answer to another question"));
     }
-    Ok(answer)
+    Ok(response)
 }
 
 /// Adapts an answer to another request with the same question.
-fn addressed(mut answer: Message, request: &Message) -> Message {
-    let shape = reply(request, answer.metadata.response_code);
-    answer.metadata.id = shape.metadata.id;
-    answer.metadata.recursion_desired = shape.metadata.recursion_desired;
-    answer.metadata.recursion_available = true;
-    answer.metadata.authoritative = false;
-    answer.queries = shape.queries;
-    answer.edns = shape.edns;
-    answer
+fn addressed(mut response: Message, request: &Message) -> Message {
+    let shape = reply(request, response.metadata.response_code);
+    response.metadata.id = shape.metadata.id;
+    response.metadata.recursion_desired = shape.metadata.recursion_desired;
+    response.metadata.recursion_available = true;
+    response.metadata.authoritative = false;
+    response.queries = shape.queries;
+    response.edns = shape.edns;
+    response
 }
 
 impl CacheKey {
@@ -162,8 +162,8 @@ impl CacheKey {
 }
 
 impl Cache {
-    fn find(&self, asked: &CacheKey, now: Instant) -> Option<Message> {
-        let entry = self.entries.get(asked).filter(|entry| entry.until > now)?;
+    fn find(&self, cache_key: &CacheKey, now: Instant) -> Option<Message> {
+        let entry = self.entries.get(cache_key).filter(|entry| entry.until > now)?;
         let mut message = entry.message.clone();
         let age = u32::try_from(now.duration_since(entry.since).as_secs()).unwrap_or(u32::MAX);
         for record in message.answers.iter_mut().chain(&mut message.authorities).chain(&mut message.additionals) {
@@ -172,21 +172,21 @@ impl Cache {
         Some(message)
     }
 
-    fn keep(&mut self, asked: CacheKey, message: &Message, now: Instant) {
-        let Some(kept) = kept_for(message) else { return };
+    fn keep(&mut self, cache_key: CacheKey, message: &Message, now: Instant) {
+        let Some(ttl) = cache_ttl(message) else { return };
         while self.entries.len() >= ENTRIES_MAX {
             let Some(oldest) = self.order.pop_front() else { break };
             self.entries.remove(&oldest);
         }
-        let entry = Entry { message: message.clone(), since: now, until: now + kept };
-        if self.entries.insert(asked.clone(), entry).is_none() {
-            self.order.push_back(asked);
+        let entry = Entry { message: message.clone(), since: now, until: now + ttl };
+        if self.entries.insert(cache_key.clone(), entry).is_none() {
+            self.order.push_back(cache_key);
         }
     }
 }
 
 /// Returns how long an answer may be cached; `None` for errors.
-fn kept_for(message: &Message) -> Option<Duration> {
+fn cache_ttl(message: &Message) -> Option<Duration> {
     let seconds = match message.metadata.response_code {
         ResponseCode::NoError if !message.answers.is_empty() => message.answers.iter().map(|record| record.ttl).min(),
         // The SOA record determines how long a negative answer is valid.
@@ -200,7 +200,7 @@ fn kept_for(message: &Message) -> Option<Duration> {
         }
         _ => None,
     };
-    seconds.filter(|seconds| *seconds > 0).map(|seconds| Duration::from_secs(seconds.into()).min(KEPT_MAX))
+    seconds.filter(|seconds| *seconds > 0).map(|seconds| Duration::from_secs(seconds.into()).min(CACHE_TTL_MAX))
 }
 
 #[cfg(test)]
@@ -225,10 +225,10 @@ mod tests {
                 let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
                 counted.fetch_add(1, Ordering::SeqCst);
                 let request = Message::from_vec(&buffer[..length]).unwrap();
-                let mut answer = reply(&request, code);
+                let mut response = reply(&request, code);
                 let name = request.queries[0].name().clone();
-                answer.add_answer(Record::from_rdata(name, ttl, RData::A(A([192, 0, 2, 7].into()))));
-                socket.send_to(&answer.to_vec().unwrap(), from).await.unwrap();
+                response.add_answer(Record::from_rdata(name, ttl, RData::A(A([192, 0, 2, 7].into()))));
+                socket.send_to(&response.to_vec().unwrap(), from).await.unwrap();
             }
         });
         (address, count)
@@ -245,14 +245,14 @@ mod tests {
         let metrics = Metrics::default();
         let (address, count) = server(10, ResponseCode::NoError).await;
         let forwarder = Forwarder::new(vec![address]);
-        let first = forwarder.ask(&request("example.org."), &metrics).await;
+        let first = forwarder.resolve(&request("example.org."), &metrics).await;
         assert_eq!(first.answers[0].data.to_string(), "192.0.2.7");
         let again = request("EXAMPLE.org.");
-        let second = forwarder.ask(&again, &metrics).await;
+        let second = forwarder.resolve(&again, &metrics).await;
         assert_eq!(second.metadata.id, again.metadata.id);
         assert_eq!(second.queries, again.queries, "in the case in which it was asked");
         assert_eq!(count.load(Ordering::SeqCst), 1);
-        forwarder.ask(&request("other.org."), &metrics).await;
+        forwarder.resolve(&request("other.org."), &metrics).await;
         assert_eq!(count.load(Ordering::SeqCst), 2);
     }
 
@@ -261,9 +261,10 @@ mod tests {
         let mut cache = Cache::default();
         let mut message = reply(&request("a."), ResponseCode::NoError);
         message.add_answer(Record::from_rdata(Name::root(), 10, RData::A(A([0; 4].into()))));
-        let (asked, now) = (CacheKey::of(&request("a.")).unwrap(), Instant::now());
-        cache.keep(asked.clone(), &message, now);
-        let after = |seconds| cache.find(&asked, now + Duration::from_secs(seconds)).map(|found| found.answers[0].ttl);
+        let (cache_key, now) = (CacheKey::of(&request("a.")).unwrap(), Instant::now());
+        cache.keep(cache_key.clone(), &message, now);
+        let after =
+            |seconds| cache.find(&cache_key, now + Duration::from_secs(seconds)).map(|found| found.answers[0].ttl);
         assert_eq!([after(0), after(4), after(10)], [Some(10), Some(6), None]);
     }
 
@@ -271,9 +272,9 @@ mod tests {
     async fn failing_server_is_skipped() {
         let (bad, _) = server(1, ResponseCode::ServFail).await;
         let (good, _) = server(1, ResponseCode::NoError).await;
-        let answer = Forwarder::new(vec![bad, good]).ask(&request("a.b."), &Metrics::default()).await;
-        assert_eq!(answer.metadata.response_code, ResponseCode::NoError);
-        let none = Forwarder::new(vec![bad]).ask(&request("a.b."), &Metrics::default()).await;
+        let response = Forwarder::new(vec![bad, good]).resolve(&request("a.b."), &Metrics::default()).await;
+        assert_eq!(response.metadata.response_code, ResponseCode::NoError);
+        let none = Forwarder::new(vec![bad]).resolve(&request("a.b."), &Metrics::default()).await;
         assert_eq!(none.metadata.response_code, ResponseCode::ServFail);
     }
 
@@ -284,8 +285,8 @@ mod tests {
         message.add_answer(Record::from_rdata(Name::root(), 60, RData::A(A([0; 4].into()))));
         let now = Instant::now();
         for number in 0..ENTRIES_MAX + 500 {
-            let asked = CacheKey::of(&request(&format!("n{number}."))).unwrap();
-            cache.keep(asked, &message, now);
+            let cache_key = CacheKey::of(&request(&format!("n{number}."))).unwrap();
+            cache.keep(cache_key, &message, now);
         }
         assert_eq!((cache.entries.len(), cache.order.len()), (ENTRIES_MAX, ENTRIES_MAX));
     }

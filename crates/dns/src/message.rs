@@ -50,7 +50,7 @@ pub struct PartialAnswer {
 /// Decides the next step for a received message. `turn` is any number that rotates the order of records, so that not
 /// all clients use the first.
 pub fn respond(zone: &Zone, bytes: &[u8], transport: Transport, turn: usize) -> Next {
-    let Ok(request) = Message::from_vec(bytes) else { return refuse_unreadable(bytes) };
+    let Ok(request) = Message::from_vec(bytes) else { return reject_unreadable(bytes) };
     if request.metadata.message_type != MessageType::Query {
         return Next::Ignore;
     }
@@ -120,13 +120,13 @@ pub fn reply(request: &Message, code: ResponseCode) -> Message {
 /// Encodes a reply. If it exceeds the client's size limit, records are omitted and the TC flag tells the client to
 /// retry over TCP.
 pub fn encode(message: &Message, request: &Message, transport: Transport) -> Vec<u8> {
-    let told = request.edns.as_ref().map_or(UDP_BYTES_MIN, |edns| usize::from(edns.max_payload()));
-    let room = match transport {
-        Transport::Udp => told.clamp(UDP_BYTES_MIN, BYTES_MAX),
+    let advertised_size = request.edns.as_ref().map_or(UDP_BYTES_MIN, |edns| usize::from(edns.max_payload()));
+    let size_limit = match transport {
+        Transport::Udp => advertised_size.clamp(UDP_BYTES_MIN, BYTES_MAX),
         Transport::Tcp => BYTES_MAX,
     };
     let whole = message.to_vec().unwrap_or_default();
-    if !whole.is_empty() && whole.len() <= room {
+    if !whole.is_empty() && whole.len() <= size_limit {
         return whole;
     }
     let mut shorter = message.clone();
@@ -134,7 +134,7 @@ pub fn encode(message: &Message, request: &Message, transport: Transport) -> Vec
     shorter.additionals.clear();
     loop {
         let bytes = shorter.to_vec().unwrap_or_default();
-        if (!bytes.is_empty() && bytes.len() <= room) || shorter.answers.is_empty() {
+        if (!bytes.is_empty() && bytes.len() <= size_limit) || shorter.answers.is_empty() {
             return bytes;
         }
         shorter.metadata.truncation = true;
@@ -165,7 +165,7 @@ fn decided_reply(request: &Message, decided: Answer, turn: usize) -> Message {
 }
 
 /// Answers an undecodable query with FORMERR, if its header is readable.
-fn refuse_unreadable(bytes: &[u8]) -> Next {
+fn reject_unreadable(bytes: &[u8]) -> Next {
     let (Some(id), Some(flags)) = (bytes.get(..2), bytes.get(2)) else { return Next::Ignore };
     let is_reply = flags & 0x80 != 0;
     if bytes.len() < 12 || is_reply {
@@ -211,7 +211,7 @@ mod tests {
         message
     }
 
-    fn ask(zone: &Zone, message: &Message, transport: Transport, turn: usize) -> Message {
+    fn resolve(zone: &Zone, message: &Message, transport: Transport, turn: usize) -> Message {
         match respond(zone, &message.to_vec().unwrap(), transport, turn) {
             Next::Reply(bytes) => Message::from_vec(&bytes).unwrap(),
             other => panic!("{other:?}"),
@@ -222,21 +222,21 @@ mod tests {
     fn oversized_reply_is_truncated_with_tc_flag() {
         let zone = zone(100);
         let name = "b.a.svc.cluster.local.";
-        let small = ask(&zone, &request(name, None), Transport::Udp, 0);
+        let small = resolve(&zone, &request(name, None), Transport::Udp, 0);
         assert!(small.metadata.truncation && !small.answers.is_empty() && small.to_vec().unwrap().len() <= 512);
-        let large = ask(&zone, &request(name, Some(4096)), Transport::Udp, 0);
+        let large = resolve(&zone, &request(name, Some(4096)), Transport::Udp, 0);
         assert!(!large.metadata.truncation && large.edns.is_some());
         assert_eq!(large.answers.len(), 100);
-        assert_eq!(ask(&zone, &request(name, None), Transport::Tcp, 0).answers.len(), 100);
+        assert_eq!(resolve(&zone, &request(name, None), Transport::Tcp, 0).answers.len(), 100);
     }
 
     #[test]
     fn answers_rotate_and_are_authoritative() {
         let zone = zone(3);
         let message = request("B.a.svc.cluster.local.", None);
-        let first = |turn| ask(&zone, &message, Transport::Udp, turn).answers[0].data.to_string();
+        let first = |turn| resolve(&zone, &message, Transport::Udp, turn).answers[0].data.to_string();
         assert_eq!([first(0), first(1), first(5)], ["10.0.0.0", "10.0.0.1", "10.0.0.2"]);
-        let reply = ask(&zone, &message, Transport::Udp, 0);
+        let reply = resolve(&zone, &message, Transport::Udp, 0);
         assert!(reply.metadata.authoritative && reply.metadata.recursion_desired);
         assert_eq!(reply.queries, message.queries, "in the case in which it was asked");
         assert_eq!(reply.metadata.id, message.metadata.id);
@@ -252,22 +252,22 @@ mod tests {
         external("inside", "b.a.svc.cluster.local");
         external("outside", "example.org");
         external("round", "round.a.svc.cluster.local");
-        let inside = ask(&zone, &request("inside.a.svc.cluster.local.", None), Transport::Udp, 0);
-        let shown: Vec<String> = inside.answers.iter().map(|record| record.data.to_string()).collect();
-        assert_eq!(shown, ["b.a.svc.cluster.local.", "10.0.0.0"]);
-        let asked = request("outside.a.svc.cluster.local.", None).to_vec().unwrap();
-        let Next::Complete(unfinished) = respond(&zone, &asked, Transport::Udp, 0) else {
+        let internal = resolve(&zone, &request("inside.a.svc.cluster.local.", None), Transport::Udp, 0);
+        let records: Vec<String> = internal.answers.iter().map(|record| record.data.to_string()).collect();
+        assert_eq!(records, ["b.a.svc.cluster.local.", "10.0.0.0"]);
+        let query_bytes = request("outside.a.svc.cluster.local.", None).to_vec().unwrap();
+        let Next::Complete(unfinished) = respond(&zone, &query_bytes, Transport::Udp, 0) else {
             panic!("it goes on elsewhere")
         };
         assert_eq!(unfinished.question.queries[0].name().to_string(), "example.org.");
         assert_eq!(unfinished.reply.answers.len(), 1);
-        let round = ask(&zone, &request("round.a.svc.cluster.local.", None), Transport::Tcp, 0);
+        let round = resolve(&zone, &request("round.a.svc.cluster.local.", None), Transport::Tcp, 0);
         assert_eq!(round.answers.len(), ALIASES_MAX + 1);
     }
 
     #[test]
     fn negative_answers_have_an_soa_record() {
-        let reply = ask(&zone(1), &request("c.a.svc.cluster.local.", None), Transport::Udp, 0);
+        let reply = resolve(&zone(1), &request("c.a.svc.cluster.local.", None), Transport::Udp, 0);
         assert_eq!(reply.metadata.response_code, ResponseCode::NXDomain);
         assert_eq!((reply.authorities.len(), reply.authorities[0].ttl), (1, 5));
     }
@@ -277,11 +277,11 @@ mod tests {
         let zone = zone(1);
         let mut message = request("b.a.svc.cluster.local.", None);
         message.metadata.op_code = OpCode::Notify;
-        assert_eq!(ask(&zone, &message, Transport::Udp, 0).metadata.response_code, ResponseCode::NotImp);
+        assert_eq!(resolve(&zone, &message, Transport::Udp, 0).metadata.response_code, ResponseCode::NotImp);
         message = request("b.a.svc.cluster.local.", Some(512));
         message.edns.as_mut().unwrap().set_version(1);
         // Code 16 is BADVERS or, for signatures, BADSIG.
-        let code = ask(&zone, &message, Transport::Udp, 0).metadata.response_code;
+        let code = resolve(&zone, &message, Transport::Udp, 0).metadata.response_code;
         assert_eq!(u16::from(code), u16::from(ResponseCode::BADVERS));
         message.metadata.message_type = MessageType::Response;
         assert!(matches!(respond(&zone, &message.to_vec().unwrap(), Transport::Udp, 0), Next::Ignore));

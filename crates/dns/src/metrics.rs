@@ -34,12 +34,12 @@ pub struct Metrics {
     sum_micros: AtomicU64,
     cache_hits: AtomicU64,
     cache_misses: AtomicU64,
-    refused: AtomicU64,
+    dropped: AtomicU64,
 }
 
 impl Metrics {
     /// Counts an answered query.
-    pub fn answered(&self, request: &[u8], reply: &[u8], transport: Transport, took: Duration) {
+    pub fn count_response(&self, request: &[u8], reply: &[u8], transport: Transport, took: Duration) {
         let kind = question_type(request).and_then(|kind| TYPES.iter().position(|(number, _)| *number == kind));
         let over = usize::from(transport == Transport::Tcp);
         count(&self.requests[over][kind.unwrap_or(TYPES.len())]);
@@ -57,13 +57,13 @@ impl Metrics {
     }
 
     /// Counts a cache miss.
-    pub fn asked(&self) {
+    pub fn count_cache_miss(&self) {
         count(&self.cache_misses);
     }
 
     /// Counts an ignored packet: its client is outside the cluster or exceeds its rate limit.
-    pub fn refused(&self) {
-        count(&self.refused);
+    pub fn count_dropped(&self) {
+        count(&self.dropped);
     }
 
     /// Formats all metrics in the Prometheus text format.
@@ -88,7 +88,7 @@ impl Metrics {
         for (name, help, value) in [
             ("coredns_cache_hits_total", "The count of cache hits.", &self.cache_hits),
             ("coredns_cache_misses_total", "The count of cache misses.", &self.cache_misses),
-            ("coredns_acl_dropped_requests_total", "Counter of DNS requests being dropped.", &self.refused),
+            ("coredns_acl_dropped_requests_total", "Counter of DNS requests being dropped.", &self.dropped),
         ] {
             head(&mut out, name, help, "counter");
             let _ = writeln!(out, "{name} {}", value.load(Ordering::Relaxed));
@@ -125,13 +125,13 @@ pub async fn serve(listener: TcpListener, text: impl Fn() -> String + Send + Syn
         let text = Arc::clone(&text);
         tokio::spawn(async move {
             // The client may disconnect early; there is nothing left to do.
-            let _ = timeout(TIMEOUT, tell(stream, &*text)).await;
+            let _ = timeout(TIMEOUT, serve_text(stream, &*text)).await;
             drop(permit);
         });
     }
 }
 
-async fn tell(mut stream: TcpStream, text: impl Fn() -> String) -> std::io::Result<()> {
+async fn serve_text(mut stream: TcpStream, text: impl Fn() -> String) -> std::io::Result<()> {
     let mut request = Vec::new();
     let mut buffer = [0; 1024];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST_BYTES_MAX {
@@ -183,8 +183,8 @@ mod tests {
     fn metrics_have_coredns_names() {
         let metrics = Metrics::default();
         let question = b"\0\x01\x01\0\0\x01\0\0\0\0\0\0\x01a\x01b\0\0\x1c\0\x01";
-        metrics.answered(question, b"\0\x01\x81\x83", Transport::Udp, Duration::from_micros(300));
-        metrics.answered(b"short", b"", Transport::Tcp, Duration::from_secs(60));
+        metrics.count_response(question, b"\0\x01\x81\x83", Transport::Udp, Duration::from_micros(300));
+        metrics.count_response(b"short", b"", Transport::Tcp, Duration::from_secs(60));
         let text = metrics.text();
         for expect in [
             "coredns_dns_requests_total{proto=\"udp\",type=\"AAAA\"} 1\n",

@@ -49,7 +49,7 @@ impl Knowledge {
         let now = Instant::now();
         let admitted = self.clients.includes(from.ip(), now) && self.clients.spend(from.ip(), cost, now);
         if !admitted {
-            self.metrics.refused();
+            self.metrics.count_dropped();
         }
         admitted
     }
@@ -62,12 +62,12 @@ impl Knowledge {
     /// Completes an answer that leads to an external name.
     async fn complete(&self, unfinished: PartialAnswer, transport: Transport) -> Vec<u8> {
         let PartialAnswer { request, mut reply, question } = unfinished;
-        reply.answers.extend(self.forwarder.ask(&question, &self.metrics).await.answers);
+        reply.answers.extend(self.forwarder.resolve(&question, &self.metrics).await.answers);
         encode(&reply, &request, transport)
     }
 
     async fn forward(&self, request: &Message, transport: Transport) -> Vec<u8> {
-        encode(&self.forwarder.ask(request, &self.metrics).await, request, transport)
+        encode(&self.forwarder.resolve(request, &self.metrics).await, request, transport)
     }
 }
 
@@ -115,12 +115,12 @@ async fn packets(socket: Arc<UdpSocket>, knowledge: Arc<Knowledge>) {
         if !knowledge.admits(from, ANSWER_COST) {
             continue;
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         match knowledge.respond(&buffer[..length], Transport::Udp) {
             Next::Ignore => {}
             Next::Reply(bytes) => {
                 send(&socket, &bytes, from).await;
-                knowledge.metrics.answered(&buffer[..length], &bytes, Transport::Udp, begun.elapsed());
+                knowledge.metrics.count_response(&buffer[..length], &bytes, Transport::Udp, started.elapsed());
             }
             next @ (Next::Forward(_) | Next::Complete(_)) => {
                 if !knowledge.admits(from, FORWARD_COST) {
@@ -128,7 +128,7 @@ async fn packets(socket: Arc<UdpSocket>, knowledge: Arc<Knowledge>) {
                 }
                 let Ok(permit) = Arc::clone(&waiting).try_acquire_owned() else { continue };
                 let (socket, knowledge) = (Arc::clone(&socket), Arc::clone(&knowledge));
-                let asked = buffer[..length].to_vec();
+                let query_bytes = buffer[..length].to_vec();
                 tokio::spawn(async move {
                     let reply = match next {
                         Next::Complete(unfinished) => knowledge.complete(*unfinished, Transport::Udp).await,
@@ -136,7 +136,7 @@ async fn packets(socket: Arc<UdpSocket>, knowledge: Arc<Knowledge>) {
                         Next::Reply(_) | Next::Ignore => return,
                     };
                     send(&socket, &reply, from).await;
-                    knowledge.metrics.answered(&asked, &reply, Transport::Udp, begun.elapsed());
+                    knowledge.metrics.count_response(&query_bytes, &reply, Transport::Udp, started.elapsed());
                     drop(permit);
                 });
             }
@@ -160,7 +160,7 @@ async fn connections(listener: TcpListener, knowledge: Arc<Knowledge>) {
                     if !knowledge.admits(from, ANSWER_COST) {
                         return;
                     }
-                    if let Some(_place) = knowledge.clients.connect(from.ip(), Instant::now()) {
+                    if let Some(_slot) = knowledge.clients.connect(from.ip(), Instant::now()) {
                         // A broken connection only affects its client.
                         let _ = converse(stream, from, &knowledge).await;
                     }
@@ -181,7 +181,7 @@ async fn converse(mut stream: TcpStream, from: SocketAddr, knowledge: &Knowledge
         let length = timeout(IDLE, stream.read_u16()).await??;
         let mut bytes = vec![0; usize::from(length)];
         timeout(IDLE, stream.read_exact(&mut bytes)).await??;
-        let begun = Instant::now();
+        let started = Instant::now();
         let reply = match knowledge.respond(&bytes, Transport::Tcp) {
             Next::Ignore => return Ok(()),
             Next::Reply(reply) => {
@@ -194,7 +194,7 @@ async fn converse(mut stream: TcpStream, from: SocketAddr, knowledge: &Knowledge
             Next::Forward(request) => knowledge.forward(&request, Transport::Tcp).await,
             Next::Complete(unfinished) => knowledge.complete(*unfinished, Transport::Tcp).await,
         };
-        knowledge.metrics.answered(&bytes, &reply, Transport::Tcp, begun.elapsed());
+        knowledge.metrics.count_response(&bytes, &reply, Transport::Tcp, started.elapsed());
         let length = u16::try_from(reply.len()).map_err(io::Error::other)?;
         timeout(IDLE, stream.write_all(&[&length.to_be_bytes(), reply.as_slice()].concat())).await??;
     }

@@ -44,7 +44,7 @@ impl Cbc {
     }
 
     /// Appends the initialization vector and the encrypted value to `out`.
-    pub fn seal(&self, value: &[u8], first: [u8; BLOCK], out: &mut Vec<u8>) -> Result<(), Error> {
+    pub fn encrypt(&self, value: &[u8], first: [u8; BLOCK], out: &mut Vec<u8>) -> Result<(), Error> {
         out.extend(first);
         let start = out.len();
         out.extend(value);
@@ -93,7 +93,7 @@ impl Gcm {
     }
 
     /// Appends the nonce and the encrypted value to `out`.
-    pub fn seal(&self, value: &[u8], path: &[u8], nonce: [u8; NONCE], out: &mut Vec<u8>) -> Result<(), Error> {
+    pub fn encrypt(&self, value: &[u8], path: &[u8], nonce: [u8; NONCE], out: &mut Vec<u8>) -> Result<(), Error> {
         out.extend(nonce);
         let start = out.len();
         out.extend(value);
@@ -121,7 +121,7 @@ impl DerivedGcm {
     }
 
     /// Appends the HKDF info, the nonce and the encrypted value to `out`.
-    pub fn seal(
+    pub fn encrypt(
         &self,
         value: &[u8],
         path: &[u8],
@@ -129,7 +129,7 @@ impl DerivedGcm {
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         out.extend(info);
-        self.derive(&info)?.seal(value, path, nonce, out)
+        self.derive(&info)?.encrypt(value, path, nonce, out)
     }
 
     /// Decrypts a value.
@@ -175,7 +175,7 @@ mod tests {
         let check = |key: &str, sealed: &str| {
             let cbc = Cbc::new(&bytes(key)).unwrap();
             let mut out = Vec::new();
-            cbc.seal(&plain, first, &mut out).unwrap();
+            cbc.encrypt(&plain, first, &mut out).unwrap();
             assert_eq!(out[BLOCK..2 * BLOCK], bytes(sealed), "{key}");
             assert_eq!(cbc.open(&out).unwrap(), plain);
         };
@@ -195,7 +195,7 @@ mod tests {
         let check = |key: &str, tag: &str| {
             let gcm = Gcm::new(&bytes(key)).unwrap();
             let mut out = Vec::new();
-            gcm.seal(&plain, &path, nonce, &mut out).unwrap();
+            gcm.encrypt(&plain, &path, nonce, &mut out).unwrap();
             assert_eq!(out[out.len() - 16..], bytes(tag), "{key}");
             assert_eq!(gcm.open(&out, &path).unwrap(), plain);
         };
@@ -227,25 +227,25 @@ mod tests {
         let prk = aws_lc_rs::hkdf::Prk::new_less_safe(aws_lc_rs::hkdf::HKDF_SHA256, &seed);
         let mut derived = [0; 32];
         prk.expand(&[&info], Bytes32).unwrap().fill(&mut derived).unwrap();
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        DerivedGcm::new(&seed).unwrap().seal(b"value", b"path", (info, [1; NONCE]), &mut ours).unwrap();
-        Gcm::new(&derived).unwrap().seal(b"value", b"path", [1; NONCE], &mut theirs).unwrap();
-        assert_eq!(ours[INFO..], theirs);
+        let (mut actual, mut expected) = (Vec::new(), Vec::new());
+        DerivedGcm::new(&seed).unwrap().encrypt(b"value", b"path", (info, [1; NONCE]), &mut actual).unwrap();
+        Gcm::new(&derived).unwrap().encrypt(b"value", b"path", [1; NONCE], &mut expected).unwrap();
+        assert_eq!(actual[INFO..], expected);
     }
 
     #[test]
     fn invalid_padding_is_an_error() {
         let cbc = Cbc::new(&[1; 32]).unwrap();
-        let seal = |padded: &[u8]| {
+        let encrypt = |padded: &[u8]| {
             let mut out = vec![0; BLOCK];
             out.extend(padded);
             let context = EncryptionContext::Iv128(FixedLength::from([0; BLOCK]));
             cbc.encrypting.less_safe_encrypt(&mut out[BLOCK..], context).unwrap();
             out
         };
-        assert!(matches!(cbc.open(&seal(&[0; 16])), Err(Error::NotPadded)));
-        assert!(matches!(cbc.open(&seal(&[17; 16])), Err(Error::NotPadded)));
-        assert!(matches!(cbc.open(&seal(&[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 3])), Err(Error::Padding)));
+        assert!(matches!(cbc.open(&encrypt(&[0; 16])), Err(Error::NotPadded)));
+        assert!(matches!(cbc.open(&encrypt(&[17; 16])), Err(Error::NotPadded)));
+        assert!(matches!(cbc.open(&encrypt(&[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 3])), Err(Error::Padding)));
         assert!(matches!(cbc.open(&[0; 16]), Err(Error::NotPadded)));
         assert!(matches!(cbc.open(&[0; 15]), Err(Error::TooShort)));
         assert!(matches!(cbc.open(&[0; 33]), Err(Error::BlockSize)));

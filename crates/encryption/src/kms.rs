@@ -273,7 +273,7 @@ impl KeyRequest {
 
 impl NewSeed {
     /// Generates a seed.
-    pub fn draw(random: &mut impl Random) -> Self {
+    pub fn generate(random: &mut impl Random) -> Self {
         let mut secret = Zeroizing::new([0; SEED]);
         random.fill(secret.as_mut_slice());
         Self { secret }

@@ -21,7 +21,7 @@ impl Secretbox {
     }
 
     /// Appends the nonce and the encrypted value to `out`.
-    pub fn seal(&self, value: &[u8], nonce: [u8; NONCE], out: &mut Vec<u8>) -> Result<(), Error> {
+    pub fn encrypt(&self, value: &[u8], nonce: [u8; NONCE], out: &mut Vec<u8>) -> Result<(), Error> {
         out.extend(nonce);
         out.extend(self.0.encrypt(&nonce.into(), value).map_err(|_| Error::Cipher)?);
         Ok(())
@@ -68,7 +68,7 @@ mod tests {
         ));
         let secretbox = Secretbox::new(&key).unwrap();
         let mut out = Vec::new();
-        secretbox.seal(&plain, nonce, &mut out).unwrap();
+        secretbox.encrypt(&plain, nonce, &mut out).unwrap();
         assert_eq!(out[NONCE..], sealed);
         assert_eq!(secretbox.open(&out).unwrap(), plain);
     }

@@ -99,7 +99,7 @@ impl Transformers {
     }
 
     /// Encrypts a value for `path` with the first provider's first key.
-    pub fn seal<'a>(
+    pub fn encrypt<'a>(
         &self,
         value: &'a [u8],
         path: &[u8],
@@ -115,23 +115,23 @@ impl Transformers {
             Cipher::AesGcm(keys) => {
                 let (name, key) = keys.first().ok_or(Error::NoKey("AES"))?;
                 out.extend(name);
-                key.seal(value, path, draw::<{ aes::NONCE }>(random), &mut out)?;
+                key.encrypt(value, path, random_bytes::<{ aes::NONCE }>(random), &mut out)?;
             }
             Cipher::AesCbc(keys) => {
                 let (name, key) = keys.first().ok_or(Error::NoKey("AES"))?;
                 out.extend(name);
-                key.seal(value, draw::<{ aes::BLOCK }>(random), &mut out)?;
+                key.encrypt(value, random_bytes::<{ aes::BLOCK }>(random), &mut out)?;
             }
             Cipher::Secretbox(keys) => {
                 let (name, key) = keys.first().ok_or(Error::NoKey("Secretbox"))?;
                 out.extend(name);
-                key.seal(value, draw::<{ secretbox::NONCE }>(random), &mut out)?;
+                key.encrypt(value, random_bytes::<{ secretbox::NONCE }>(random), &mut out)?;
             }
             Cipher::Kms(name) => {
                 let seed = keyring.writer(name, now)?;
                 let mut data = Vec::with_capacity(value.len() + 64);
-                let draws = (draw::<{ aes::INFO }>(random), draw::<{ aes::NONCE }>(random));
-                seed.cipher.seal(value, path, draws, &mut data)?;
+                let draws = (random_bytes::<{ aes::INFO }>(random), random_bytes::<{ aes::NONCE }>(random));
+                seed.cipher.encrypt(value, path, draws, &mut data)?;
                 out.extend(seed.envelope(data).encode());
             }
         }
@@ -215,7 +215,7 @@ fn named<K>(keys: &[Key], make: impl Fn(&[u8]) -> Option<K>) -> Vec<(Vec<u8>, K)
     keys.iter().filter_map(one).collect()
 }
 
-fn draw<const N: usize>(random: &mut impl Random) -> [u8; N] {
+fn random_bytes<const N: usize>(random: &mut impl Random) -> [u8; N] {
     let mut bytes = [0; N];
     random.fill(&mut bytes);
     bytes

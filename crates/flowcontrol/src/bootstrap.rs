@@ -53,20 +53,20 @@ pub fn objects() -> Vec<Value> {
 
 /// Returns the writes needed for `current`, which are all existing flow schemas and priority levels.
 pub fn ensure(current: &[Value]) -> Vec<Write> {
-    let wanted = objects();
+    let desired = objects();
     let mut writes = Vec::new();
     // Suggested objects come before mandatory ones, as upstream.
     for mandatory in [false, true] {
-        for object in wanted.iter().filter(|object| is_mandatory(object) == mandatory) {
+        for object in desired.iter().filter(|object| is_mandatory(object) == mandatory) {
             match current.iter().find(|have| identity(have) == identity(object)) {
                 None => writes.push(Write::Create(object.clone())),
                 Some(have) => writes.extend(update(have, object).map(Write::Update)),
             }
         }
     }
-    let known: BTreeSet<_> = wanted.iter().map(identity).collect();
-    let gone = |object: &&Value| auto_update(object) == Some(true) && !known.contains(&identity(object));
-    writes.extend(current.iter().filter(gone).cloned().map(Write::Delete));
+    let known: BTreeSet<_> = desired.iter().map(identity).collect();
+    let is_obsolete = |object: &&Value| auto_update(object) == Some(true) && !known.contains(&identity(object));
+    writes.extend(current.iter().filter(is_obsolete).cloned().map(Write::Delete));
     writes
 }
 
@@ -92,24 +92,24 @@ fn identity(object: &Value) -> (&str, &str) {
     (object.str_at(&["kind"]).unwrap_or_default(), Meta::of(object).name())
 }
 
-fn update(have: &Value, wanted: &Value) -> Option<Value> {
+fn update(have: &Value, desired: &Value) -> Option<Value> {
     // An object without the annotation is maintained if it was never changed.
-    let ours = is_mandatory(wanted) || auto_update(have).unwrap_or(Meta::of(have).generation() == 1);
+    let is_managed = is_mandatory(desired) || auto_update(have).unwrap_or(Meta::of(have).generation() == 1);
     let mut updated = have.clone();
-    if auto_update(have) != Some(ours) {
-        let mark = if ours { "true" } else { "false" };
+    if auto_update(have) != Some(is_managed) {
+        let mark = if is_managed { "true" } else { "false" };
         MetaMut::of(&mut updated)?.set_annotation(AUTO_UPDATE, mark);
     }
-    if ours && !is_same_spec(have, wanted) {
-        updated.as_object_mut()?.insert("spec", wanted["spec"].clone());
+    if is_managed && !is_same_spec(have, desired) {
+        updated.as_object_mut()?.insert("spec", desired["spec"].clone());
     }
     (updated != *have).then_some(updated)
 }
 
 /// Whether the specs are equal, except the exempt level's shares and lendable percentage, which the operator may
 /// choose.
-fn is_same_spec(have: &Value, wanted: &Value) -> bool {
-    let mut expected = wanted["spec"].clone();
+fn is_same_spec(have: &Value, desired: &Value) -> bool {
+    let mut expected = desired["spec"].clone();
     if let Some(exempt) = expected.get_mut("exempt").and_then(Value::as_object_mut) {
         let Some(chosen) = have.at(&["spec", "exempt"]).and_then(Value::as_object) else { return false };
         for field in ["nominalConcurrencyShares", "lendablePercent"] {
@@ -132,18 +132,19 @@ fn auto_update(object: &Value) -> Option<bool> {
 }
 
 fn level(name: &str, shares: i64, lendable: i64, response: &[&str]) -> Value {
-    let mut part: Object = [("nominalConcurrencyShares", shares), ("lendablePercent", lendable)].into_iter().collect();
+    let mut config: Object =
+        [("nominalConcurrencyShares", shares), ("lendablePercent", lendable)].into_iter().collect();
     let spec = match response {
-        ["exempt"] => value!({"type": "Exempt", "exempt": part}),
+        ["exempt"] => value!({"type": "Exempt", "exempt": config}),
         ["reject"] => {
-            part.insert("limitResponse", value!({"type": "Reject"}));
-            value!({"type": "Limited", "limited": part})
+            config.insert("limitResponse", value!({"type": "Reject"}));
+            value!({"type": "Limited", "limited": config})
         }
         ["queue", queues, hand, length] => {
             let (queues, hand, length) = (number(queues), number(hand), number(length));
             let queuing = value!({"queues": queues, "handSize": hand, "queueLengthLimit": length});
-            part.insert("limitResponse", value!({"type": "Queue", "queuing": queuing}));
-            value!({"type": "Limited", "limited": part})
+            config.insert("limitResponse", value!({"type": "Queue", "queuing": queuing}));
+            value!({"type": "Limited", "limited": config})
         }
         _ => panic!("{BROKEN}: {response:?}"),
     };
@@ -175,18 +176,18 @@ fn add_to_rules(schema: &mut Value, line: &str) {
         return;
     }
     let rule = rules.last_mut().and_then(Value::as_object_mut).expect(BROKEN);
-    let (field, part) = match line.split(' ').collect::<Vec<_>>().as_slice() {
+    let (field, entry) = match line.split(' ').collect::<Vec<_>>().as_slice() {
         [verbs, paths] => ("nonResourceRules", value!({"verbs": (list(verbs)), "nonResourceURLs": (list(paths))})),
         [verbs, groups, resources, places] => ("resourceRules", resource_rule(verbs, groups, resources, places)),
         _ => panic!("{BROKEN}: {line}"),
     };
-    rule.get_or_insert_with(field, || Value::Array(Vec::new())).as_array_mut().expect(BROKEN).push(part);
+    rule.get_or_insert_with(field, || Value::Array(Vec::new())).as_array_mut().expect(BROKEN).push(entry);
 }
 
 fn resource_rule(verbs: &str, groups: &str, resources: &str, places: &str) -> Value {
     let mut rule = value!({"verbs": (list(verbs)), "apiGroups": (list(groups)), "resources": (list(resources))});
     let fields = rule.as_object_mut().expect(BROKEN);
-    let (cluster, namespaces): (Vec<&str>, Vec<&str>) = places.split(',').partition(|place| *place == "/");
+    let (cluster, namespaces): (Vec<&str>, Vec<&str>) = places.split(',').partition(|scope| *scope == "/");
     if !cluster.is_empty() {
         fields.insert("clusterScope", true);
     }
@@ -207,8 +208,8 @@ fn subject(text: &str) -> Value {
     }
 }
 
-fn list(words: &str) -> Value {
-    Value::Array(words.split(',').map(|word| Value::from(if word == "-" { "" } else { word })).collect())
+fn list(names: &str) -> Value {
+    Value::Array(names.split(',').map(|word| Value::from(if word == "-" { "" } else { word })).collect())
 }
 
 fn number(text: &str) -> i64 {

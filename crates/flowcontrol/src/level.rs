@@ -85,8 +85,8 @@ impl LevelSpec {
     pub fn from_object(object: &Value) -> Result<Self, Error> {
         let meta = Meta::of(object);
         let spec = object.get("spec").unwrap_or(&Value::Null);
-        let part = |name: &str| spec.get(name).filter(|part| !part.is_null());
-        let (kind, limited, exempt) = (spec.str_at(&["type"]), part("limited"), part("exempt"));
+        let section = |name: &str| spec.get(name).filter(|section| !section.is_null());
+        let (kind, limited, exempt) = (spec.str_at(&["type"]), section("limited"), section("exempt"));
         if (kind == Some("Limited")) != limited.is_some() {
             return Err(Error::Union("Limited"));
         }
@@ -112,8 +112,8 @@ impl LevelSpec {
 
     /// Returns the limits of this level on a server with `total` seats and `shares_sum` shares.
     pub fn limits(&self, total: u32, shares_sum: f64) -> Limits {
-        let part = f64::from(total) * f64::from(self.shares) / shares_sum;
-        let nominal = if part.is_finite() { part.ceil() as u32 } else { 0 };
+        let share = f64::from(total) * f64::from(self.shares) / shares_sum;
+        let nominal = if share.is_finite() { share.ceil() as u32 } else { 0 };
         let percent = |percent: u32| (f64::from(nominal) * f64::from(percent) / 100.0).round() as u32;
         Limits {
             nominal,
@@ -125,8 +125,8 @@ impl LevelSpec {
     /// Returns the maximum seats of one request for a nominal limit; `None` for the estimators' own limit.
     pub fn seats_max(&self, nominal: u32) -> Option<u32> {
         let Discipline::Queue(queuing) = self.discipline else { return None };
-        let part = (f64::from(nominal) * SEATS_MAX_FRACTION).ceil() as u32;
-        Some(part.min(nominal / queuing.hand_size.max(1)).max(1))
+        let limit = (f64::from(nominal) * SEATS_MAX_FRACTION).ceil() as u32;
+        Some(limit.min(nominal / queuing.hand_size.max(1)).max(1))
     }
 }
 
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn one_request_takes_at_most_fifteen_percent_or_what_leaves_room_for_a_hand() {
+    fn one_request_takes_at_most_fifteen_percent_or_what_leaves_seats_for_a_hand() {
         let check = |nominal: u32, hand_size: u32, expect: u32| {
             let dealer = Dealer::new(64, i64::from(hand_size.min(8))).unwrap();
             let queuing = Queuing { dealer, queues: 64, hand_size, length_max: 50 };

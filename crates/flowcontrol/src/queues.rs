@@ -234,7 +234,7 @@ impl Queues {
             let work = self.reshape(record.work);
             let progress = self.progress;
             self.change(index, |queue| {
-                queue.begin(progress);
+                queue.activate(progress);
                 queue.catch_up_with(progress);
                 queue.start(work);
             });
@@ -253,7 +253,7 @@ impl Queues {
         let (arrival, work) = (self.progress, total_work(record.work));
         let slot = self.slots.insert(Record { queue: Some(index), phase: Phase::Waiting, ..record });
         self.change(index, |queue| {
-            queue.begin(arrival);
+            queue.activate(arrival);
             queue.push(Waiting { slot, work, arrival });
         });
         self.counts.waiting += 1;
@@ -365,8 +365,8 @@ impl Queues {
         let elapsed = now.since(self.at).as_nanos() as SeatTime;
         self.at = self.at.max(now);
         if self.active_queues > 0 && elapsed > 0 {
-            let wanted = self.queued_seats_in_use + self.counts.seats_waiting;
-            self.progress += elapsed * SeatTime::from(wanted.min(self.limit)) / SeatTime::from(self.active_queues);
+            let demand = self.queued_seats_in_use + self.counts.seats_waiting;
+            self.progress += elapsed * SeatTime::from(demand.min(self.limit)) / SeatTime::from(self.active_queues);
         }
     }
 

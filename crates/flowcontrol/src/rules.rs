@@ -166,7 +166,7 @@ impl ResourceRule {
     fn matches(&self, digest: &Digest<'_>) -> bool {
         let Target::Resource { group, resource, subresource, namespace } = digest.target else { return false };
         self.verbs.has(digest.verb)
-            && self.resources.has_part(resource, subresource)
+            && self.resources.has_subresource(resource, subresource)
             && self.groups.has(group)
             && if namespace.is_empty() { self.cluster_scope } else { self.namespaces.has(namespace) }
     }
@@ -207,7 +207,7 @@ impl Names {
     }
 
     /// Whether the list contains `resource/subresource`.
-    fn has_part(&self, resource: &str, subresource: &str) -> bool {
+    fn has_subresource(&self, resource: &str, subresource: &str) -> bool {
         if subresource.is_empty() {
             return self.has(resource);
         }

@@ -139,9 +139,9 @@ fn write(watchers: u32, seats_max: u32) -> Work {
     if watchers < WATCHERS_PER_SEAT {
         return Work::seats(SEATS_MIN);
     }
-    let wanted = watchers.div_ceil(WATCHERS_PER_SEAT);
-    let final_seats = wanted.min(seats_max.max(SEATS_MIN));
-    Work { initial_seats: SEATS_MIN, final_seats, additional_latency: EVENT_DURATION * wanted / final_seats }
+    let seats = watchers.div_ceil(WATCHERS_PER_SEAT);
+    let final_seats = seats.min(seats_max.max(SEATS_MIN));
+    Work { initial_seats: SEATS_MIN, final_seats, additional_latency: EVENT_DURATION * seats / final_seats }
 }
 
 /// Returns the source of a list with these options: only exact and continued lists need the store.

@@ -50,25 +50,25 @@ pub fn does(pod: &Value) -> LifecycleStep {
 pub fn step(pod: &Value, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Option<PodWrite> {
     let meta = Meta::of(pod);
     let phase = pod.str_at(&["status", "phase"]).unwrap_or_default();
-    let ended = matches!(phase, "Succeeded" | "Failed");
+    let is_terminal = matches!(phase, "Succeeded" | "Failed");
     if meta.is_deleting() {
         // The holder of a finalizer needs the final status.
-        let is_held = meta.finalizers().next().is_some();
-        return Some(if is_held && !ended {
+        let has_finalizers = meta.finalizers().next().is_some();
+        return Some(if has_finalizers && !is_terminal {
             PodWrite::Status(status(pod, LifecycleStep::End(KILLED), host, address, now))
         } else {
             PodWrite::Gone
         })
-        .filter(|step| !(is_held && *step == PodWrite::Gone));
+        .filter(|step| !(has_finalizers && *step == PodWrite::Gone));
     }
     let does = does(pod);
-    let is_said = match does {
-        LifecycleStep::End(_) => ended,
+    let is_current = match does {
+        LifecycleStep::End(_) => is_terminal,
         LifecycleStep::Run | LifecycleStep::NotReady => {
-            ended || (phase == "Running" && is_ready(pod) == (does == LifecycleStep::Run && gates_are_open(pod)))
+            is_terminal || (phase == "Running" && is_ready(pod) == (does == LifecycleStep::Run && gates_are_open(pod)))
         }
     };
-    (!is_said).then(|| PodWrite::Status(status(pod, does, host, address, now)))
+    (!is_current).then(|| PodWrite::Status(status(pod, does, host, address, now)))
 }
 
 fn read(text: &str) -> Option<LifecycleStep> {
@@ -134,7 +134,7 @@ fn status(pod: &Value, does: LifecycleStep, host: Ipv4Addr, address: Ipv4Addr, n
 
 fn containers(pod: &Value, field: &str, does: LifecycleStep, now: &str) -> Vec<Value> {
     let containers = pod.at(&["spec", field]).and_then(Value::as_array).unwrap_or_default();
-    let tell = |container: &Value| {
+    let to_status = |container: &Value| {
         let text = |field| container.str_at(&[field]).unwrap_or_default();
         let state = match does {
             LifecycleStep::Run | LifecycleStep::NotReady => value!({"running": {"startedAt": now}}),
@@ -148,7 +148,7 @@ fn containers(pod: &Value, field: &str, does: LifecycleStep, now: &str) -> Vec<V
         value!({"name": (text("name")), "image": (text("image")), "imageID": "", "restartCount": 0, "state": state,
             "ready": (does == LifecycleStep::Run || done), "started": running})
     };
-    containers.iter().map(tell).collect()
+    containers.iter().map(to_status).collect()
 }
 
 #[cfg(test)]
@@ -166,26 +166,26 @@ mod tests {
     }
 
     /// Returns all writes for a pod in order: `Running ready`, `Failed 3`, `gone`.
-    fn story(mut pod: Value) -> Vec<String> {
-        let mut told = Vec::new();
+    fn writes(mut pod: Value) -> Vec<String> {
+        let mut writes = Vec::new();
         while let Some(step) = step(&pod, HOST, POD, NOW) {
             let PodWrite::Status(status) = step else {
-                told.push("gone".to_owned());
+                writes.push("gone".to_owned());
                 break;
             };
             pod = merge::apply(pod, value!({"status": status}));
             let state = &pod["status"]["containerStatuses"][0]["state"];
             let code = state.at(&["terminated", "exitCode"]).map(ToString::to_string);
             let more = code.unwrap_or_else(|| if is_ready(&pod) { "ready".to_owned() } else { "unready".to_owned() });
-            told.push(format!("{} {more}", pod["status"]["phase"].as_str().unwrap()));
-            assert!(told.len() < 5, "{told:?}");
+            writes.push(format!("{} {more}", pod["status"]["phase"].as_str().unwrap()));
+            assert!(writes.len() < 5, "{writes:?}");
         }
-        told
+        writes
     }
 
     #[test]
     fn pod_follows_its_configured_behaviour_and_status_is_written_once() {
-        let check = |more: Value, expect: &[&str]| assert_eq!(story(pod(more.clone())), expect, "{more}");
+        let check = |more: Value, expect: &[&str]| assert_eq!(writes(pod(more.clone())), expect, "{more}");
         let annotated = |does: &str| value!({"metadata": {"annotations": {"hollow.knarr.dev/does": does}}});
         check(value!({}), &["Running ready"]);
         check(value!({"spec": {"restartPolicy": "Never"}}), &["Succeeded 0"]);
@@ -200,8 +200,8 @@ mod tests {
         );
         check(value!({"spec": {"readinessGates": [{"conditionType": "x"}]}}), &["Running unready"]);
         check(value!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), &["gone"]);
-        let held = value!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}});
-        check(held, &["Failed 137"]);
+        let with_finalizer = value!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}});
+        check(with_finalizer, &["Failed 137"]);
     }
 
     #[test]

@@ -44,7 +44,7 @@ struct Inner {
     /// Nodes by name: index, and number of assigned addresses.
     nodes: BTreeMap<String, (u32, AtomicU32)>,
     settings: Settings,
-    room: Semaphore,
+    permits: Semaphore,
 }
 
 impl Nodes {
@@ -52,10 +52,10 @@ impl Nodes {
     pub async fn start(client: Client, settings: Settings) -> Result<Self, Error> {
         let names = (0..settings.nodes).map(|index| (format!("{}{index}", settings.prefix), index));
         let nodes = names.map(|(name, index)| (name, (index, AtomicU32::new(0)))).collect();
-        let shared = Arc::new(Inner { client, nodes, settings, room: Semaphore::new(REQUESTS_MAX) });
+        let shared = Arc::new(Inner { client, nodes, settings, permits: Semaphore::new(REQUESTS_MAX) });
         register_all(&shared).await?;
         let source = Source::all(shared.client.clone(), kinds::PODS.clone());
-        let (reflector, pods) = cache::lean(source, cache::Settings::default(), Vec::new());
+        let (reflector, pods) = cache::new_shared(source, cache::Settings::default(), Vec::new());
         let notices = ChangeQueue::new(NOTICES_MAX);
         pods.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
         let mut tasks = JoinSet::new();
@@ -77,7 +77,7 @@ async fn register_all(shared: &Arc<Inner>) -> Result<(), Error> {
     for (name, (index, _)) in &shared.nodes {
         let (shared, name, index) = (Arc::clone(shared), name.clone(), *index);
         under_way.spawn(async move {
-            let _permit = shared.room.acquire().await;
+            let _permit = shared.permits.acquire().await;
             register(&shared, &name, index).await
         });
     }
@@ -151,16 +151,16 @@ async fn play(shared: Arc<Inner>, pods: Reader<Value>, notices: ChangeQueue) {
             let Some((index, given)) = shared.nodes.get(node) else { continue };
             let address = node::pod_address(*index, given.fetch_add(1, Ordering::Relaxed));
             let Some(step) = step(pod, node::address(*index), address, now()) else { continue };
-            under_way.spawn(say(Arc::clone(&shared), key, Meta::of(pod).uid().to_owned(), step, notices.clone()));
+            under_way.spawn(write_pod(Arc::clone(&shared), key, Meta::of(pod).uid().to_owned(), step, notices.clone()));
         }
     }
 }
 
 /// Executes one write for a pod. On failure the pod is queued again, unless it changed or was deleted, which queues it
 /// anyway.
-async fn say(shared: Arc<Inner>, key: Key, uid: String, step: PodWrite, notices: ChangeQueue) {
-    let said = {
-        let _permit = shared.room.acquire().await;
+async fn write_pod(shared: Arc<Inner>, key: Key, uid: String, step: PodWrite, notices: ChangeQueue) {
+    let result = {
+        let _permit = shared.permits.acquire().await;
         match step {
             PodWrite::Gone => {
                 let options = DeleteOptions { grace_seconds: Some(0), uid: Some(uid), ..DeleteOptions::default() };
@@ -173,7 +173,7 @@ async fn say(shared: Arc<Inner>, key: Key, uid: String, step: PodWrite, notices:
             }
         }
     };
-    match said {
+    match result {
         Ok(_) => {}
         Err(error) if error.is_not_found() || error.is_conflict() => {}
         Err(error) => {

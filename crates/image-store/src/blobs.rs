@@ -113,7 +113,7 @@ impl Blobs {
             hasher.update(&buffer[..count]);
             arrived += count as u64;
         }
-        Ok(Ingest { digest: digest.clone(), size, path, place: self.path(digest), file, hasher, arrived })
+        Ok(Ingest { digest: digest.clone(), size, path, target: self.path(digest), file, hasher, arrived })
     }
 
     /// Copies content from another store: by a hard link on the same filesystem, otherwise with verification.
@@ -159,7 +159,7 @@ pub struct Ingest {
     digest: Digest,
     size: u64,
     path: PathBuf,
-    place: PathBuf,
+    target: PathBuf,
     file: File,
     hasher: Hasher,
     arrived: u64,
@@ -203,7 +203,7 @@ impl Ingest {
             return Err(error);
         }
         self.file.sync_all().map_err(io)?;
-        durable::publish(&path, &self.place).map_err(io)
+        durable::publish(&path, &self.target).map_err(io)
     }
 
     /// Removes content that must not be resumed because it can never become valid.

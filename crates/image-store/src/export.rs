@@ -51,9 +51,9 @@ impl Store {
                 });
             }
             docker.push(json!({
-                "Config": place(&parsed.config.digest),
+                "Config": blob_path(&parsed.config.digest),
                 "RepoTags": image.names,
-                "Layers": layers.map(place).collect::<Vec<_>>(),
+                "Layers": layers.map(blob_path).collect::<Vec<_>>(),
             }));
         }
         small(&mut tar, "index.json", &serde_json::to_vec(&index).expect("an index is JSON"))?;
@@ -72,7 +72,7 @@ impl Store {
         };
         let file = file.map_err(io(path.clone()))?;
         let size = file.metadata().map_err(io(path))?.len();
-        tar.append_data(&mut header(size), place(digest), file).map_err(ExportError::Write)
+        tar.append_data(&mut header(size), blob_path(digest), file).map_err(ExportError::Write)
     }
 }
 
@@ -87,6 +87,6 @@ fn header(size: u64) -> Header {
     header
 }
 
-fn place(digest: &Digest) -> String {
+fn blob_path(digest: &Digest) -> String {
     format!("blobs/{}/{}", digest.algorithm(), digest.hex())
 }

@@ -227,7 +227,7 @@ impl Files {
         let spool = tempfile::Builder::new().prefix(".tmp-import-").tempdir_in(spool_in).map_err(io)?;
         let raw = File::open(path).map_err(io)?;
         let packed = raw.metadata().map_err(io)?.len();
-        let room = ArchiveLimits::of(packed, spool.path()).map_err(io)?;
+        let limits = ArchiveLimits::of(packed, spool.path()).map_err(io)?;
         let mut spooled = 0u64;
         let mut archive = Archive::new(archive::decompress(raw).map_err(io)?);
         let mut names = BTreeMap::new();
@@ -239,13 +239,13 @@ impl Files {
                 _ if n > ENTRIES_MAX => return Err(ImportError::Unknown(path.to_owned())),
                 EntryType::Regular | EntryType::Continuous => {
                     spooled = spooled.saturating_add(entry.size());
-                    if spooled > room.bytes {
-                        return Err(io(io::Error::other(format!("the archive is larger than {}", room.bound))));
+                    if spooled > limits.bytes {
+                        return Err(io(io::Error::other(format!("the archive is larger than {}", limits.bound))));
                     }
                     // Spooled files have generated names, so that no name of the archive can lead out of the directory.
-                    let place = spool.path().join(n.to_string());
-                    io::copy(&mut entry, &mut File::create(&place).map_err(io)?).map_err(io)?;
-                    names.insert(name, place);
+                    let spool_path = spool.path().join(n.to_string());
+                    io::copy(&mut entry, &mut File::create(&spool_path).map_err(io)?).map_err(io)?;
+                    names.insert(name, spool_path);
                 }
                 EntryType::Symlink | EntryType::Link => {
                     if let Some(target) = entry.link_name().map_err(io)? {
@@ -257,8 +257,8 @@ impl Files {
             }
         }
         for (name, beside, whole) in links {
-            if let Some(place) = names.get(&beside).or_else(|| names.get(&whole)).cloned() {
-                names.insert(name, place);
+            if let Some(spool_path) = names.get(&beside).or_else(|| names.get(&whole)).cloned() {
+                names.insert(name, spool_path);
             }
         }
         Ok(Files { names, _spool: Some(spool) })

@@ -107,10 +107,10 @@ impl Layers {
         let bad = |source| LayerError::Unpack { diff_id: diff_id.clone(), source };
         let raw = File::open(blob).map_err(io(blob))?;
         let packed = raw.metadata().map_err(io(blob))?.len();
-        let room = ArchiveLimits::of(packed, &files).map_err(io(&files))?;
+        let limits = ArchiveLimits::of(packed, &files).map_err(io(&files))?;
         let tar = archive::decompress(raw).map_err(io(blob))?;
         let mut tar = Hashing::new(tar, Hasher::like(diff_id));
-        let unpacked = unpack(&mut tar, &files, &room).map_err(bad)?;
+        let unpacked = unpack(&mut tar, &files, &limits).map_err(bad)?;
         // The end of an archive may be padded, and the padding is part of its digest.
         let padding = io::copy(&mut (&mut tar).take(PADDING_BYTES_MAX + 1), &mut io::sink()).map_err(io(blob))?;
         if padding > PADDING_BYTES_MAX {
@@ -139,7 +139,7 @@ impl Layers {
         let dir = tempfile::Builder::new().prefix(".tmp-").tempdir_in(&self.root).map_err(io(&self.root))?;
         let root = dir.path().join("fs");
         fs::create_dir(&root).map_err(io(&root))?;
-        let linked = tree::place(files, &root)?;
+        let linked = tree::install_files(files, &root)?;
         let (diff_id, length) = tree::digest(&root).map_err(io(&root))?;
         let layer = Layer { diff_id, bytes: linked.bytes, inodes: linked.inodes, assumed: Vec::new() };
         Ok((UnpackedLayer { dir, layer }, length))
@@ -149,11 +149,11 @@ impl Layers {
     pub fn publish(&self, prepared: UnpackedLayer, chain: &[Digest]) -> Result<Digest, LayerError> {
         let UnpackedLayer { dir, layer } = prepared;
         let key = if layer.assumed.is_empty() { layer.diff_id.clone() } else { chain_id(chain) };
-        let place = self.dir(&key);
-        if place.exists() {
+        let target = self.dir(&key);
+        if target.exists() {
             return Ok(key);
         }
-        let io = |source| LayerError::Io { path: place.clone(), source };
+        let io = |source| LayerError::Io { path: target.clone(), source };
         if !layer.assumed.is_empty() {
             let below = self.below(chain)?;
             adopt_attributes(&dir.path().join("fs"), &below, &layer.assumed).map_err(io)?;
@@ -163,7 +163,7 @@ impl Layers {
         rustix::fs::syncfs(File::open(dir.path()).map_err(io)?).map_err(|error| io(error.into()))?;
         let dir = dir.keep();
         fs::set_permissions(&dir, Permissions::from_mode(DIR_MODE)).map_err(io)?;
-        durable::publish(&dir, &place).map_err(io)?;
+        durable::publish(&dir, &target).map_err(io)?;
         Ok(key)
     }
 

@@ -188,13 +188,13 @@ impl Store {
         name: &Name,
         credentials: &Credentials,
         registries: &Registries,
-        tell: Tell,
+        on_progress: Tell,
     ) -> Result<Arc<Image>, PullError> {
         let _arriving = self.arriving().await?;
         let mut last = None;
         for host in registries.hosts(name.registry()) {
             let mut source = Source::new(name, &host, credentials, registries);
-            source.tell = Arc::clone(&tell);
+            source.on_progress = Arc::clone(&on_progress);
             match self.pull_from(&source, name).await {
                 Ok(image) => return Ok(image),
                 Err(error) => {
@@ -241,7 +241,7 @@ impl Store {
         let lock = self.lock_of(&content.digest);
         let _alone = lock.lock().await;
         if self.blobs.has(&content.digest) {
-            source.tell(content, content.size);
+            source.report_progress(content, content.size);
             return Ok(());
         }
         let mut attempts = 0;
@@ -276,7 +276,7 @@ struct Source {
     reference: oci_client::Reference,
     auth: RegistryAuth,
     client: Client,
-    tell: Tell,
+    on_progress: Tell,
 }
 
 impl Source {
@@ -296,12 +296,12 @@ impl Source {
             reference,
             auth,
             client: registries.client(host),
-            tell: Arc::new(|_: PullProgress| {}),
+            on_progress: Arc::new(|_: PullProgress| {}),
         }
     }
 
-    fn tell(&self, content: &Descriptor, arrived: u64) {
-        (self.tell)(PullProgress { digest: content.digest.clone(), arrived, size: content.size });
+    fn report_progress(&self, content: &Descriptor, arrived: u64) {
+        (self.on_progress)(PullProgress { digest: content.digest.clone(), arrived, size: content.size });
     }
 
     async fn manifest(&self, digest: Option<Digest>) -> Result<(Digest, Vec<u8>), PullError> {
@@ -310,14 +310,15 @@ impl Source {
             Some(digest) => self.reference.clone_with_digest(digest.to_string()),
             None => self.reference.clone(),
         };
-        let refused = |source| self.refused(source);
-        let (bytes, claimed) = self.client.pull_manifest_raw(&reference, &self.auth, &kinds).await.map_err(refused)?;
+        let registry_error = |source| self.registry_error(source);
+        let (bytes, claimed) =
+            self.client.pull_manifest_raw(&reference, &self.auth, &kinds).await.map_err(registry_error)?;
         let digest = digest.or_else(|| Digest::parse(&claimed).ok()).unwrap_or_else(|| Digest::of(&bytes));
         Ok((digest, bytes.to_vec()))
     }
 
     async fn transfer(&self, content: &Descriptor, ingest: &mut Ingest) -> Result<(), Transfer> {
-        let refused = |error: BlobError| Transfer::Refused(error.into());
+        let transfer_error = |error: BlobError| Transfer::Refused(error.into());
         if ingest.arrived() == content.size && content.size > 0 {
             return Ok(());
         }
@@ -328,23 +329,23 @@ impl Source {
             offset => match self.resumed(&descriptor, offset).await? {
                 BlobResponse::Partial(rest) => rest,
                 BlobResponse::Full(whole) => {
-                    ingest.restart().map_err(refused)?;
+                    ingest.restart().map_err(transfer_error)?;
                     whole
                 }
             },
         };
-        self.tell(content, ingest.arrived());
+        self.report_progress(content, ingest.arrived());
         while let Some(piece) = bytes.next().await {
             let piece = piece.map_err(|error| Transfer::Broken(Box::new(error)))?;
             ingest.write(&piece).map_err(|error| Transfer::Refused(error.into()))?;
-            self.tell(content, ingest.arrived());
+            self.report_progress(content, ingest.arrived());
         }
         Ok(())
     }
 
     async fn resumed(&self, descriptor: &OciDescriptor, offset: u64) -> Result<BlobResponse, Transfer> {
-        let answer = self.client.pull_blob_stream_partial(&self.reference, descriptor, offset, None).await;
-        answer.map_err(|error| self.failed(error))
+        let response = self.client.pull_blob_stream_partial(&self.reference, descriptor, offset, None).await;
+        response.map_err(|error| self.failed(error))
     }
 
     /// Classifies an error: a rejection by the registry is final, a failed connection is retried.
@@ -353,11 +354,11 @@ impl Source {
             OciDistributionError::RequestError(_) | OciDistributionError::IoError(_) => {
                 Transfer::Broken(Box::new(error))
             }
-            other => Transfer::Refused(self.refused(other)),
+            other => Transfer::Refused(self.registry_error(other)),
         }
     }
 
-    fn refused(&self, source: OciDistributionError) -> PullError {
+    fn registry_error(&self, source: OciDistributionError) -> PullError {
         PullError::Registry { name: self.name.clone(), host: self.host.clone(), source }
     }
 }

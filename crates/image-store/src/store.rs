@@ -122,7 +122,7 @@ impl Store {
     /// Copies an image with its names from another store of this host.
     pub async fn take_from(&self, other: &Store, image: &Image) -> Result<Arc<Image>, StoreError> {
         let _arriving = self.arriving().await?;
-        let _kept = other.arriving().await?;
+        let _guard = other.arriving().await?;
         for digest in &image.blobs {
             self.blobs.take_from(&other.blobs, digest)?;
         }

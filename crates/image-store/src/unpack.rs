@@ -57,7 +57,7 @@ pub struct UnpackResult {
 }
 
 /// Unpacks a tar archive into an empty directory.
-pub fn unpack(archive: impl Read, into: &Path, room: &ArchiveLimits) -> Result<UnpackResult, UnpackError> {
+pub fn unpack(archive: impl Read, into: &Path, limits: &ArchiveLimits) -> Result<UnpackResult, UnpackError> {
     let at = |source: io::Error| UnpackError::Io { path: PathBuf::from("/"), source };
     let mut tree = Tree::open(into).map_err(at)?;
     let mut unpacked = UnpackResult::default();
@@ -65,17 +65,17 @@ pub fn unpack(archive: impl Read, into: &Path, room: &ArchiveLimits) -> Result<U
     let mut archive = Archive::new(MeteredReader::new(archive, &allowance));
     let mut entries = archive.entries().map_err(UnpackError::Archive)?;
     loop {
-        allowance.begin();
+        allowance.start();
         let Some(entry) = entries.next() else { break };
         let mut entry = entry.map_err(UnpackError::Archive)?;
         allowance.end();
         unpacked.inodes += 1;
-        if unpacked.inodes > room.entries {
-            return Err(UnpackError::TooLarge(format!("{} entries", room.entries)));
+        if unpacked.inodes > limits.entries {
+            return Err(UnpackError::TooLarge(format!("{} entries", limits.entries)));
         }
         unpacked.bytes = unpacked.bytes.saturating_add(entry.size());
-        if unpacked.bytes > room.bytes {
-            return Err(UnpackError::TooLarge(room.bound.clone()));
+        if unpacked.bytes > limits.bytes {
+            return Err(UnpackError::TooLarge(limits.bound.clone()));
         }
         let (read, offset) = allowance.header();
         let records = pax::records(&read, offset).map_err(UnpackError::Archive)?;
@@ -93,7 +93,7 @@ fn one<R: Read>(tree: &mut Tree, entry: &mut Entry<'_, R>, records: &[(&str, &[u
     if matches!(kind, EntryType::XGlobalHeader | EntryType::XHeader) {
         return Ok(());
     }
-    let path = inside(&entry.path_bytes())?;
+    let path = relative_path(&entry.path_bytes())?;
     let io = |source: io::Error| UnpackError::Io { path: path.clone(), source };
     let attributes = attributes(entry.header(), records).map_err(io)?;
     let Some(name) = path.file_name() else {
@@ -115,7 +115,7 @@ fn one<R: Read>(tree: &mut Tree, entry: &mut Entry<'_, R>, records: &[(&str, &[u
             tree.symlink(&path, &target, &attributes).map_err(io)
         }
         EntryType::Link => {
-            let target = inside(link_target(entry, &path)?.as_os_str().as_bytes())?;
+            let target = relative_path(link_target(entry, &path)?.as_os_str().as_bytes())?;
             match tree.hard_link(&path, &target) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Err(UnpackError::Link { path, target }),
                 done => done.map_err(io),
@@ -133,7 +133,7 @@ fn one<R: Read>(tree: &mut Tree, entry: &mut Entry<'_, R>, records: &[(&str, &[u
 }
 
 /// Returns a path relative to the root; rejects a path that leaves it.
-fn inside(raw: &[u8]) -> Result<PathBuf, UnpackError> {
+fn relative_path(raw: &[u8]) -> Result<PathBuf, UnpackError> {
     let given = Path::new(OsStr::from_bytes(raw));
     let mut path = PathBuf::new();
     for component in given.components() {

@@ -139,9 +139,9 @@ async fn built_in_image_links_its_files_and_is_rebuilt_after_changes() {
     };
     assert!(builtin.is_called("knarr.local/program:latest") && !builtin.is_called("knarr.local/program:1"));
     let first = store.provide(&builtin).await.unwrap();
-    let inside = store.lower_dirs(&first)[0].join("usr/bin/program");
+    let layer_file = store.lower_dirs(&first)[0].join("usr/bin/program");
     let inode = |path: &Path| MetadataExt::ino(&fs::metadata(path).unwrap());
-    assert_eq!(inode(&inside), inode(&program));
+    assert_eq!(inode(&layer_file), inode(&program));
     assert_eq!(store.provide(&builtin).await.unwrap(), first);
     assert!(first.pinned && store.find("knarr.local/program").is_some());
 
@@ -157,7 +157,7 @@ async fn built_in_image_links_its_files_and_is_rebuilt_after_changes() {
     assert_ne!(second.id, first.id);
     assert_eq!(store.list().len(), 1);
     store.collect(&BTreeSet::new()).await.unwrap();
-    assert!(!inside.exists());
+    assert!(!layer_file.exists());
     assert_eq!(fs::read_to_string(store.lower_dirs(&second)[0].join("usr/bin/program")).unwrap(), "the second");
 }
 
@@ -224,8 +224,8 @@ async fn built_image_keeps_modes_owners_links_and_capabilities() {
     filetime(&root.join("bin/su"));
     assert_eq!(again.build(&name, &recipe).await.unwrap().id, image.id, "times do not matter");
     fs::write(root.join("bin/.wh.x"), "").unwrap();
-    let refused = again.build(&name, &recipe).await.unwrap_err();
-    assert!(refused.to_string().contains(".wh.x"), "{refused}");
+    let error = again.build(&name, &recipe).await.unwrap_err();
+    assert!(error.to_string().contains(".wh.x"), "{error}");
 }
 
 fn filetime(path: &Path) {

@@ -61,9 +61,9 @@ async fn pull_reports_progress() {
     let store = Store::open(&dir.path().join("store")).unwrap();
     let name = Name::parse(&format!("{}/test/tool:1", server.address)).unwrap();
     let steps = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let told = std::sync::Arc::clone(&steps);
-    let tell = std::sync::Arc::new(move |step: image_store::PullProgress| told.lock().unwrap().push(step));
-    store.pull_telling(&name, &Credentials::Anonymous, &Registries::default(), tell).await.unwrap();
+    let recorded = std::sync::Arc::clone(&steps);
+    let on_progress = std::sync::Arc::new(move |step: image_store::PullProgress| recorded.lock().unwrap().push(step));
+    store.pull_telling(&name, &Credentials::Anonymous, &Registries::default(), on_progress).await.unwrap();
     let steps = steps.lock().unwrap();
     let parts: BTreeSet<String> = steps.iter().map(|step| step.digest.to_string()).collect();
     assert_eq!(parts.len(), 2, "a layer and a configuration");
@@ -148,7 +148,7 @@ async fn mirror_replaces_an_unreachable_registry() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unreferenced_content_is_collected_and_layers_in_use_are_kept() {
+async fn unreferenced_content_is_collected_and_layers_in_use_are_retained() {
     let (_dir, store, _server) = pulled(Manners::default(), Credentials::Anonymous).await.unwrap();
     let image = store.list().remove(0);
     assert_eq!(store.collect(&BTreeSet::new()).await.unwrap().bytes, 0);

@@ -58,13 +58,13 @@ async fn main() {
 /// Creates a sandbox, then creates and starts one container in it.
 async fn one(m: &mut Machine, handler: &str, round: usize) -> (Duration, Duration) {
     let config = m.sandbox_config(&format!("bench{round}"));
-    let begin = Instant::now();
+    let start = Instant::now();
     let request = v1::RunPodSandboxRequest { config: Some(config), runtime_handler: handler.into() };
     let sandbox = m.runtime.run_pod_sandbox(request).await.unwrap().into_inner().pod_sandbox_id;
-    let made = begin.elapsed();
-    let begin = Instant::now();
+    let made = start.elapsed();
+    let start = Instant::now();
     m.run(&sandbox, script("c", "sleep 1000")).await;
-    let started = begin.elapsed();
+    let started = start.elapsed();
     m.runtime.remove_pod_sandbox(v1::RemovePodSandboxRequest { pod_sandbox_id: sandbox }).await.unwrap();
     (made, started)
 }

@@ -83,7 +83,7 @@ struct Agent {
 }
 
 pub fn arguments(command: clap::Command) -> clap::Command {
-    Agent::augment_args(command).args(plan::ROWS.iter().filter(|row| row.place == Placement::Node).map(|row| {
+    Agent::augment_args(command).args(plan::ROWS.iter().filter(|row| row.role == Placement::Node).map(|row| {
         Arg::new(row.own_flags)
             .long(row.own_flags)
             .value_name("NAME=VALUE")
@@ -99,7 +99,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         return background::print_unit(&agent.data_dir);
     }
     token_args::conceal()?;
-    preflight::room(&agent.data_dir)?;
+    preflight::check_free_space(&agent.data_dir)?;
     if agent.background {
         return background::start(&agent.data_dir);
     }
@@ -117,12 +117,12 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         })?;
     }
     let mut own_flags = BTreeMap::new();
-    for row in plan::ROWS.iter().filter(|row| row.place == Placement::Node) {
+    for row in plan::ROWS.iter().filter(|row| row.role == Placement::Node) {
         let flags: Vec<String> = matches.get_many::<String>(row.own_flags).into_iter().flatten().cloned().collect();
         own_flags.insert(row.name, flags);
     }
     let instance = Instance::claim(&agent.data_dir)?;
-    agent.data_dir = instance.folder().to_owned();
+    agent.data_dir = instance.dir().to_owned();
     let options = options(&agent, own_flags);
     preflight::node(&options)?;
     crate::log::to_file(tracing::Level::INFO, instance.log()?);
@@ -130,7 +130,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<()> {
-    let mut steps = Steps::begin();
+    let mut steps = Steps::start();
     // A node that has joined needs no token, and its token file may have been deleted.
     let token = if has_joined(&agent.data_dir) { None } else { agent.token.read()? };
     let cluster = cluster(agent, token.as_ref()).await?;
@@ -161,11 +161,11 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
     }
     tokio::spawn(follow_servers(client(&layout, "proxy")?, servers));
     up::until(&mut running, ready::node_as(client(&layout, "kubelet")?, layout.node_name.clone())).await?;
-    for ClientCertificate { purpose, folder, .. } in
-        wanted(&layout).into_iter().filter(|it| it.purpose != Purpose::Client)
+    for ClientCertificate { purpose, dir, .. } in
+        required_certificates(&layout).into_iter().filter(|it| it.purpose != Purpose::Client)
     {
         let client = client(&layout, "kubelet")?;
-        tokio::spawn(bootstrap::keep(client, layout.node_name.clone(), folder, purpose, || {}));
+        tokio::spawn(bootstrap::keep(client, layout.node_name.clone(), dir, purpose, || {}));
     }
     if ready::expects_signed(&options) {
         up::until(&mut running, async {
@@ -187,25 +187,25 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
         // The components receive the signal too. Their exit is then not an error.
         biased;
         signal = crate::etcd::signal() => signal,
-        ended = up::first_end(&mut running) => ended,
-        moved = address::changed(&options, &layout.addresses) => moved.and_then(|()| address::begin_anew()),
+        result = up::first_end(&mut running) => result,
+        moved = address::changed(&options, &layout.addresses) => moved.and_then(|()| address::re_execute()),
     }
 }
 
 /// Returns the cluster's CA and network configuration from the data directory, or from a server with the token.
 async fn cluster(agent: &Agent, token: Option<&JoinToken>) -> Result<Cluster> {
-    let authority = agent.data_dir.join("pki").join("ca.crt");
-    if let (Some(network), Ok(authority)) = (Network::kept(&agent.data_dir)?, std::fs::read_to_string(&authority)) {
-        return Ok(Cluster { authority, network });
+    let ca = agent.data_dir.join("pki").join("ca.crt");
+    if let (Some(network), Ok(ca)) = (Network::load(&agent.data_dir)?, std::fs::read_to_string(&ca)) {
+        return Ok(Cluster { ca, network });
     }
     let Some(token) = token else {
         bail!(
             "this node has not joined yet: give a join token with --token-file; create one with `knarr token create` on a server"
         )
     };
-    let cluster = join::ask(&agent.server, token).await?;
+    let cluster = join::fetch_cluster(&agent.server, token).await?;
     std::fs::create_dir_all(agent.data_dir.join("pki"))?;
-    pki::write(&authority, &cluster.authority, 0o644)?;
+    pki::write(&ca, &cluster.ca, 0o644)?;
     cluster.network.keep(&agent.data_dir)?;
     Ok(cluster)
 }
@@ -228,20 +228,20 @@ fn options(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>) -> Opt
 struct ClientCertificate {
     kubeconfig: &'static str,
     purpose: Purpose,
-    folder: PathBuf,
+    dir: PathBuf,
 }
 
-fn wanted(layout: &Layout) -> Vec<ClientCertificate> {
-    let wanted = |row: &plan::Row| {
+fn required_certificates(layout: &Layout) -> Vec<ClientCertificate> {
+    let certificate = |row: &plan::Row| {
         if row.name == "kubelet" {
-            let folder = kubelet_certificates(&layout.data_dir);
-            return Some(ClientCertificate { kubeconfig: row.kubeconfig, purpose: Purpose::Client, folder });
+            let dir = kubelet_certificates(&layout.data_dir);
+            return Some(ClientCertificate { kubeconfig: row.kubeconfig, purpose: Purpose::Client, dir });
         }
         let (user, group) = layout.subject(row.kubeconfig)?;
         let purpose = Purpose::Component { name: row.kubeconfig.to_owned(), user, group };
-        Some(ClientCertificate { kubeconfig: row.kubeconfig, purpose, folder: layout.pki() })
+        Some(ClientCertificate { kubeconfig: row.kubeconfig, purpose, dir: layout.pki() })
     };
-    plan::ROWS.iter().filter(|row| row.place == Placement::Node).filter_map(wanted).collect()
+    plan::ROWS.iter().filter(|row| row.role == Placement::Node).filter_map(certificate).collect()
 }
 
 /// Makes sure that every component has a kubeconfig and a client certificate.
@@ -249,25 +249,25 @@ fn wanted(layout: &Layout) -> Vec<ClientCertificate> {
 /// The kubelet's certificate is requested first, with the token. The certificates of the other components are requested
 /// with the kubelet's.
 async fn credentials(token: Option<JoinToken>, layout: &Layout) -> Result<()> {
-    let authority = layout.pki().join("ca.crt");
+    let ca = layout.pki().join("ca.crt");
     let server = layout.server();
     if let Some(token) = token {
-        let text = join::bootstrap_kubeconfig(&server, &authority, &token);
+        let text = join::bootstrap_kubeconfig(&server, &ca, &token);
         pki::write(&layout.kubeconfig("bootstrap"), &text, 0o600)?;
     }
-    for ClientCertificate { kubeconfig, purpose, folder } in wanted(layout) {
-        let pem = purpose.file(&folder);
+    for ClientCertificate { kubeconfig, purpose, dir } in required_certificates(layout) {
+        let pem = purpose.file(&dir);
         if !is_usable(&pem, &purpose) {
             let by = if purpose == Purpose::Client { "bootstrap" } else { "kubelet" };
             let client =
                 client(layout, by).context("this node has not joined yet: give a join token with --token-file")?;
-            let asked = bootstrap::obtain(&client, &layout.node_name, &folder, &purpose).await;
-            asked.with_context(|| format!("failed to obtain the certificate of {kubeconfig}"))?;
+            let obtained = bootstrap::obtain(&client, &layout.node_name, &dir, &purpose).await;
+            obtained.with_context(|| format!("failed to obtain the certificate of {kubeconfig}"))?;
         }
-        pki::write(&layout.kubeconfig(kubeconfig), &join::certificate_kubeconfig(&server, &authority, &pem), 0o600)?;
+        pki::write(&layout.kubeconfig(kubeconfig), &join::certificate_kubeconfig(&server, &ca, &pem), 0o600)?;
     }
     // The node has joined and the token is not needed any more.
-    token_args::forget(&layout.data_dir)?;
+    token_args::delete_token(&layout.data_dir)?;
     match std::fs::remove_file(layout.kubeconfig("bootstrap")) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).context("failed to remove bootstrap.kubeconfig")

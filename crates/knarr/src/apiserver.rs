@@ -28,16 +28,16 @@ use crate::component::{self, InProcessServer};
 /// Unix socket in the data directory that serves snapshots of the embedded store.
 pub const STORE_SOCKET: &str = "store.sock";
 /// Time limit for the store's first response, and the interval of the attempts.
-const STORE_PATIENCE: Duration = Duration::from_secs(20);
-const STORE_LOOK: Duration = Duration::from_millis(100);
+const STORE_TIMEOUT: Duration = Duration::from_secs(20);
+const STORE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub fn arguments(command: clap::Command) -> clap::Command {
     ignored::arguments(flags::arguments(command))
 }
 
 /// Runs the server in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> Result<()> {
-    serve(&Flags::from_arg_matches(matches)?, inside).await
+pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
+    serve(&Flags::from_arg_matches(matches)?, in_process).await
 }
 
 /// Runs the server until SIGTERM or SIGINT.
@@ -49,7 +49,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         6.. => Level::TRACE,
     };
     crate::log::to_stderr(level);
-    ignored::say(matches);
+    ignored::warn_ignored_flags(matches);
     for gate in &flags.feature_gates {
         check_gate(gate)?;
         tracing::warn!("--feature-gates {gate} has no effect: implemented features are always on");
@@ -63,18 +63,18 @@ fn check_gate(gate: &str) -> Result<()> {
     Ok(())
 }
 
-async fn serve(flags: &Flags, inside: Option<&InProcessServer>) -> Result<()> {
+async fn serve(flags: &Flags, in_process: Option<&InProcessServer>) -> Result<()> {
     let (store, node) = store(flags).await?;
-    let keeping = keep_store(flags, &store);
+    let store_task = keep_store(flags, &store);
     let server = Server::start(config(flags)?, store).await?;
     tracing::info!(address = %server.address(), "serving");
-    if let Some(inside) = inside {
-        inside.started(server.state());
+    if let Some(in_process) = in_process {
+        in_process.started(server.state());
     }
     tokio::select! {
         signal = crate::etcd::signal() => signal?,
         reason = stopped(node.as_ref()) => bail!("the embedded store stopped: {reason:?}"),
-        () = keeping => {}
+        () = store_task => {}
     }
     server.stop().await;
     if let Some(node) = node {
@@ -120,7 +120,7 @@ fn config(flags: &Flags) -> Result<Config> {
         kubelets: Kubelets {
             preferred: flags.behind.kubelet_preferred_address_types.clone(),
             client: flags.behind.kubelet_client_certificate.clone().zip(flags.behind.kubelet_client_key.clone()),
-            authority: flags.behind.kubelet_certificate_authority.clone(),
+            ca: flags.behind.kubelet_certificate_authority.clone(),
         },
         aggregation: aggregation::Config {
             client: flags.behind.proxy_client_cert_file.clone().zip(flags.behind.proxy_client_key_file.clone()),
@@ -153,7 +153,7 @@ fn admission(flags: &Flags) -> Result<admission::Flags> {
         enable.clone_from(only);
         disable.extend(admission::names().filter(|name| only.iter().all(|only| only != name)).map(str::to_owned));
     }
-    Ok(admission::Flags { enable, disable, refuse_privileged: !flags.allow_privileged, config })
+    Ok(admission::Flags { enable, disable, reject_privileged: !flags.allow_privileged, config })
 }
 
 /// Returns the address for the endpoints of the `kubernetes` Service: one that other hosts can reach.
@@ -301,12 +301,12 @@ fn keep_store(flags: &Flags, store: &Client) -> impl Future<Output = ()> + use<>
 /// Waits up to [`STORE_PATIENCE`] for a store that is started at the same time. An immediate failure would cost a
 /// restart delay.
 async fn reached(client: &Client) {
-    let answers = async {
+    let ready = async {
         while client.revision().await.is_err() {
-            tokio::time::sleep(STORE_LOOK).await;
+            tokio::time::sleep(STORE_POLL_INTERVAL).await;
         }
     };
-    if tokio::time::timeout(STORE_PATIENCE, answers).await.is_err() {
+    if tokio::time::timeout(STORE_TIMEOUT, ready).await.is_err() {
         tracing::warn!("the store does not respond");
     }
 }

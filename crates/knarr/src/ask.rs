@@ -11,7 +11,7 @@ use http::Request;
 use http_body_util::BodyExt;
 
 /// Maximum size of a response body that is not an API object, in bytes.
-const ANSWER_MAX: usize = 4 << 20;
+const RESPONSE_BYTES_MAX: usize = 4 << 20;
 
 /// Reads the admin kubeconfig of a data directory.
 pub fn config(data_dir: &Path) -> Result<Config> {
@@ -28,8 +28,9 @@ pub fn admin(config: &Config) -> Result<Client> {
 
 /// Returns the response body of a GET, whatever the status code.
 pub async fn text(client: &Client, path: &str) -> Result<Bytes> {
-    let answer = client.raw(Request::get(path).body(Bytes::new())?).await.context("the API server does not respond")?;
-    let body = http_body_util::Limited::new(answer.into_body(), ANSWER_MAX);
+    let response =
+        client.raw(Request::get(path).body(Bytes::new())?).await.context("the API server does not respond")?;
+    let body = http_body_util::Limited::new(response.into_body(), RESPONSE_BYTES_MAX);
     Ok(body.collect().await.map_err(anyhow::Error::from_boxed)?.to_bytes())
 }
 

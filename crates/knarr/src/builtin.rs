@@ -15,7 +15,7 @@ pub fn images() -> anyhow::Result<Vec<Builtin>> {
     files.extend(libraries.iter().map(|path| (path.clone(), path.clone())));
     // The host's loader may search directories of an ld.so.conf that the image does not contain.
     let places: BTreeSet<&Path> = libraries.iter().filter_map(|path| path.parent()).collect();
-    let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+    let places: Vec<String> = places.iter().map(|dir| dir.display().to_string()).collect();
     let mut env = Vec::new();
     if !places.is_empty() {
         env.push(format!("LD_LIBRARY_PATH={}", places.join(":")));

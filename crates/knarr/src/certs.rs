@@ -14,7 +14,7 @@ use crate::up::Instance;
 /// Time limit for a running cluster to write new certificates, and the polling interval. Another process's files cannot
 /// be waited for otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// List and rotate the certificates of the cluster on this host.
 #[derive(Args, Debug)]
@@ -40,9 +40,9 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Certs { data_dir, what } = Certs::from_arg_matches(matches)?;
-    let folder = data_dir.join("pki");
-    ensure!(folder.is_dir(), "no cluster in {}", data_dir.display());
-    let pki = Pki::at(&folder);
+    let dir = data_dir.join("pki");
+    ensure!(dir.is_dir(), "no cluster in {}", data_dir.display());
+    let pki = Pki::at(&dir);
     match what {
         CertsCommand::Ls => {
             let now = SystemTime::now();
@@ -59,7 +59,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 
 fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
     ensure!(
-        pki.authority_pair(Authority::Cluster).key.is_file(),
+        pki.ca_pair(Authority::Cluster).key.is_file(),
         "this host is not a server: its certificates are issued by the cluster and renewed automatically"
     );
     let before = pki.list()?;
@@ -68,7 +68,7 @@ fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
     let holder = Instance::holder(data_dir)?;
     // SIGHUP terminates a process that has not installed its signal handler yet.
     ensure!(holder.is_none() || Instance::is_ready(data_dir), "the cluster is starting; try again when it is ready");
-    pki.forget()?;
+    pki.remove_certificates()?;
     let Some(process) = holder else {
         outln!("new certificates will be created at the next start of the cluster; the CAs are kept");
         return Ok(());
@@ -79,7 +79,7 @@ fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
     // admin.kubeconfig is written last, after all certificates.
     while pki.list().map_or(0, |now| now.len()) < before.len() || (admin_before.is_some() && admin() == admin_before) {
         ensure!(Instant::now() < deadline, "process {process} has not renewed its certificates; see knarr.log");
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     outln!("process {process} renewed {} certificates; the CAs are kept", before.len() - Authority::ALL.len());
     outln!("admin.kubeconfig was replaced; copies of the old one work until it expires");

@@ -20,8 +20,8 @@ pub fn run(_matches: &ArgMatches) -> anyhow::Result<()> {
     std::io::stdin().read_to_end(&mut input).context("failed to read the configuration from standard input")?;
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    match pod_network::plugin::answer(&environment.collect(), &input) {
-        Ok(Some(answer)) => outln!("{answer}"),
+    match pod_network::plugin::handle_call(&environment.collect(), &input) {
+        Ok(Some(result)) => outln!("{result}"),
         Ok(None) => {}
         Err(error) => {
             // Runtimes read CNI errors from standard output.

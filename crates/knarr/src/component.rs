@@ -32,7 +32,7 @@ pub struct InProcessServer {
 /// Values that the components of one process share.
 #[derive(Clone, Default)]
 pub struct ProcessContext {
-    pub inside: Option<InProcessServer>,
+    pub in_process: Option<InProcessServer>,
     /// Delays pods until the network policies of the node are known.
     pub gate: Arc<kube_proxy::policy::gate::Gate>,
 }
@@ -48,7 +48,7 @@ pub fn expect_policies(gate: &kube_proxy::policy::gate::Gate, components: &[&str
 #[derive(Clone)]
 pub struct ApiEndpoint {
     pub config: Config,
-    inside: Option<InProcessServer>,
+    in_process: Option<InProcessServer>,
 }
 
 impl InProcessServer {
@@ -58,7 +58,7 @@ impl InProcessServer {
     }
 
     /// Returns a handle to the same server for requests of `user`.
-    pub fn asked_by(&self, user: User) -> Self {
+    pub fn with_user(&self, user: User) -> Self {
         Self { server: Arc::clone(&self.server), user }
     }
 
@@ -77,13 +77,13 @@ impl InProcessServer {
 impl ApiEndpoint {
     /// Uses the kubeconfig, or the service account of the pod; `master` overrides the server address. A server in the
     /// same process is preferred.
-    pub fn new(kubeconfig: Option<&Path>, master: Option<&str>, inside: Option<&InProcessServer>) -> Result<Self> {
-        Ok(Self { config: client_config(kubeconfig, master)?, inside: inside.cloned() })
+    pub fn new(kubeconfig: Option<&Path>, master: Option<&str>, in_process: Option<&InProcessServer>) -> Result<Self> {
+        Ok(Self { config: client_config(kubeconfig, master)?, in_process: in_process.cloned() })
     }
 
     pub fn client(&self, settings: Settings) -> Result<Client> {
-        Ok(match &self.inside {
-            Some(inside) => Client::new(inside.transport(Some(inside.user.clone()))?, settings)?,
+        Ok(match &self.in_process {
+            Some(in_process) => Client::new(in_process.transport(Some(in_process.user.clone()))?, settings)?,
             None => Client::connect(&self.config, settings)
                 .with_context(|| format!("failed to connect to {}", self.config.server))?,
         })
@@ -91,8 +91,8 @@ impl ApiEndpoint {
 
     /// Returns a transport without credentials, for requests that carry a bearer token.
     pub fn anonymous(&self) -> Result<Arc<dyn Transport>> {
-        if let Some(inside) = &self.inside {
-            return inside.transport(None);
+        if let Some(in_process) = &self.in_process {
+            return in_process.transport(None);
         }
         let anonymous = Config {
             tls: Tls { client: None, ..self.config.tls.clone() },
@@ -107,9 +107,9 @@ impl ApiEndpoint {
 
 /// Runs a component on a new Tokio runtime until it returns.
 pub fn run(component: impl Future<Output = Result<()>>) -> Result<()> {
-    sys::make_room();
+    sys::reserve_arena();
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
-        tokio::spawn(settle());
+        tokio::spawn(release_startup_code());
         component.await
     })
 }
@@ -117,17 +117,17 @@ pub fn run(component: impl Future<Output = Result<()>>) -> Result<()> {
 /// Runs a component without state on disk. The process exits within [`STOP_GRACE`] of SIGTERM or SIGINT, or immediately
 /// at a second signal.
 pub fn run_stateless(component: impl Future<Output = Result<()>>) -> Result<()> {
-    sys::make_room();
+    sys::reserve_arena();
     let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let ended = executor.block_on(async {
-        tokio::spawn(settle());
+    let result = executor.block_on(async {
+        tokio::spawn(release_startup_code());
         // A separate task, because the component may block its thread.
         tokio::spawn(exit_after_grace());
         component.await
     });
     // Dropping the runtime would wait for blocking calls, such as a name lookup without a responding resolver.
     executor.shutdown_background();
-    ended
+    result
 }
 
 async fn exit_after_grace() {
@@ -142,7 +142,7 @@ async fn exit_after_grace() {
 }
 
 /// Releases the code pages that only the start needed.
-async fn settle() {
+async fn release_startup_code() {
     tokio::time::sleep(START).await;
     if let Err(error) = sys::release_code() {
         tracing::debug!("failed to release the code pages of the start: {error}");

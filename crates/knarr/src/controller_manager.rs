@@ -34,20 +34,20 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 }
 
 /// Runs the controllers in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> Result<()> {
-    manage(&Flags::from_arg_matches(matches)?, matches, inside).await
+pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
+    manage(&Flags::from_arg_matches(matches)?, matches, in_process).await
 }
 
 /// Runs the controllers until SIGTERM or SIGINT, or until the leader lease is lost.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     crate::log::to_stderr(flags.level());
-    flags::say_without_meaning(matches);
+    flags::warn_ignored_flags(matches);
     component::run_stateless(manage(&flags, matches, None))
 }
 
-async fn manage(flags: &Flags, matches: &ArgMatches, inside: Option<&InProcessServer>) -> Result<()> {
-    let reach = ApiEndpoint::new(flags.kubeconfig.as_deref(), flags.master.as_deref(), inside)?;
+async fn manage(flags: &Flags, matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
+    let reach = ApiEndpoint::new(flags.kubeconfig.as_deref(), flags.master.as_deref(), in_process)?;
     let clients = Clients::new(&reach, flags)?;
     let chosen = chosen(flags, matches)?;
     let reads = chosen.iter().flat_map(|one| one.reads.iter().copied());
@@ -70,7 +70,7 @@ async fn manage(flags: &Flags, matches: &ArgMatches, inside: Option<&InProcessSe
     };
     if !flags.leader_elect {
         tokio::select! {
-            ended = work() => return ended,
+            result = work() => return result,
             signal = crate::etcd::signal() => return signal,
         }
     }
@@ -78,9 +78,9 @@ async fn manage(flags: &Flags, matches: &ArgMatches, inside: Option<&InProcessSe
     let status = election.status();
     health.add("leaderElection", &Endpoint::ALL, move || status.check());
     let mut failure = Ok(());
-    let ended = election.lead(|| async { failure = work().await }, crate::etcd::signal()).await;
+    let result = election.lead(|| async { failure = work().await }, crate::etcd::signal()).await;
     failure?;
-    match ended {
+    match result {
         LeadershipEnd::Released => Ok(()),
         LeadershipEnd::Lost => Err(component::LeadershipLost.into()),
     }
@@ -139,8 +139,8 @@ fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<SelectedController>
             start: Box::new(move |driver| Box::pin(member.run(driver, workers))),
         });
     }
-    for (name, why) in registry::ABSENT.iter().filter(|(name, _)| choice.names(name)) {
-        tracing::warn!(controller = name, why, "this controller is not implemented and does not run");
+    for (name, reason) in registry::ABSENT.iter().filter(|(name, _)| choice.names(name)) {
+        tracing::warn!(controller = name, reason, "this controller is not implemented and does not run");
     }
     Ok(chosen)
 }

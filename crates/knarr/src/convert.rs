@@ -25,8 +25,8 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 }
 
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
-    let asked = matches.get_one::<String>("output").expect("clap requires it");
-    let (_, encoding) = ENCODINGS.into_iter().find(|(name, _)| name == asked).expect("clap knows only these");
+    let requested = matches.get_one::<String>("output").expect("clap requires it");
+    let (_, encoding) = ENCODINGS.into_iter().find(|(name, _)| name == requested).expect("clap knows only these");
     let files: Vec<PathBuf> =
         matches.get_many("filename").map_or_else(|| vec!["-".into()], |files| files.cloned().collect());
     let mut objects = Vec::new();

@@ -76,8 +76,8 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 /// Serves in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> anyhow::Result<()> {
-    let reach = ApiEndpoint::new(matches.get_one::<PathBuf>("kubeconfig").map(PathBuf::as_path), None, inside)?;
+pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> anyhow::Result<()> {
+    let reach = ApiEndpoint::new(matches.get_one::<PathBuf>("kubeconfig").map(PathBuf::as_path), None, in_process)?;
     let domain = matches.get_one::<String>("cluster-domain").expect("it has a default");
     let mut zone = Zone::of(domain).with_context(|| format!("invalid --cluster-domain {domain}"))?;
     zone.servers = matches.get_many::<IpAddr>("service-ip").into_iter().flatten().copied().collect();
@@ -85,22 +85,22 @@ pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> an
     let resolv_conf = matches.get_one::<PathBuf>("resolv-conf").expect("it has a default");
     let resolvers = resolvers(resolv_conf)?;
     let listeners = Listeners::bind(&addresses).await.context("failed to listen")?;
-    let ours = listeners.addresses()?;
+    let listen_addresses = listeners.addresses()?;
     let clients = match matches.get_one::<Vec<netlink::Cidr>>("cluster-cidr") {
-        Some(pods) => Clients::of_cluster(pods.clone(), &ours),
+        Some(pods) => Clients::of_cluster(pods.clone(), &listen_addresses),
         None => Clients::everybody(),
     };
-    let knowledge = Arc::new(Knowledge::new(zone, Forwarder::new(nameservers(&resolvers, &ours)), clients));
+    let knowledge = Arc::new(Knowledge::new(zone, Forwarder::new(nameservers(&resolvers, &listen_addresses)), clients));
     if let Some(address) = matches.get_one::<SocketAddr>("metrics-listen") {
         let listener =
             tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;
-        let asked = Arc::clone(&knowledge);
-        tokio::spawn(dns::metrics::serve(listener, move || asked.metrics.text()));
+        let metrics_source = Arc::clone(&knowledge);
+        tokio::spawn(dns::metrics::serve(listener, move || metrics_source.metrics.text()));
     }
     let settings = client::Settings { user_agent: "knarr-dns".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
-    if inside.is_none() {
-        outln!("ready: {}", ours.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+    if in_process.is_none() {
+        outln!("ready: {}", listen_addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
     }
     tokio::select! {
         () = listeners.serve(Arc::clone(&knowledge)) => anyhow::bail!("the listeners stopped"),
@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn missing_resolv_conf_means_no_resolvers() {
-        let folder = tempfile::tempdir().unwrap();
-        assert_eq!(resolvers(&folder.path().join("resolv.conf")).unwrap(), "");
-        let unreadable = resolvers(folder.path()).unwrap_err();
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(resolvers(&dir.path().join("resolv.conf")).unwrap(), "");
+        let unreadable = resolvers(dir.path()).unwrap_err();
         assert!(unreadable.to_string().starts_with("failed to read "), "{unreadable}");
     }
 }

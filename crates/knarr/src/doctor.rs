@@ -59,7 +59,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             Some(executor.block_on(cluster::observe(&doctor.data_dir, process)))
         }
     };
-    let rows = checkup::judge(&machine, cluster.as_ref());
+    let rows = checkup::evaluate(&machine, cluster.as_ref());
     match doctor.output {
         Output::Json => outln!("{}", json::to_string_pretty(&checkup::json(&rows))),
         Output::Table => out!("{}", checkup::table(&rows)),

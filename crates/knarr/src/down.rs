@@ -43,15 +43,15 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     ensure!(data_dir.is_dir(), "no cluster in {}", data_dir.display());
     // Without symbolic links, because the kernel lists mounts by their resolved paths.
     let data_dir = data_dir.canonicalize().with_context(|| format!("failed to resolve {}", data_dir.display()))?;
-    let shown = data_dir.display();
+    let dir = data_dir.display();
     ensure!(
         data_dir.join("knarr.lock").is_file(),
-        "{shown} has never been the data directory of a cluster; nothing was changed"
+        "{dir} has never been the data directory of a cluster; nothing was changed"
     );
     let prefix = node.as_ref().map(|name| format!("node {name}: ")).unwrap_or_default();
     match (stop_process(&data_dir)?, &node) {
         (Some(process), None) => outln!("stopped process {process}"),
-        (None, None) => outln!("no process runs the cluster in {shown}"),
+        (None, None) => outln!("no process runs the cluster in {dir}"),
         // The agent of a node exits with the cluster's process.
         (_, Some(_)) => {}
     }
@@ -79,7 +79,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     }
     if purge {
         remove_everything(&nodes, &data_dir)?;
-        outln!("removed {shown}");
+        outln!("removed {dir}");
     }
     Ok(())
 }
@@ -97,9 +97,9 @@ fn stop_process(data_dir: &Path) -> Result<Option<u32>> {
 fn stop_nodes(nodes: &Nodes, manner: Manner) -> Result<Vec<(String, Child)>> {
     let mut stopping = Vec::new();
     for name in nodes.names()? {
-        let folder = nodes.folder_of(&name);
-        if folder.join("knarr.lock").is_file() {
-            stopping.push((name.clone(), stop_node(&name, &folder, manner)?));
+        let dir = nodes.node_dir(&name);
+        if dir.join("knarr.lock").is_file() {
+            stopping.push((name.clone(), stop_node(&name, &dir, manner)?));
         }
     }
     Ok(stopping)
@@ -127,8 +127,8 @@ fn clean_up(data_dir: &Path) -> Result<()> {
     pod_network::mesh::apply(&[], &[], None).context("failed to remove the routes to other nodes")?;
     kube_proxy::run::clean_up().context("failed to remove the rules of Services")?;
     kube_proxy::policy::follow::clean_up().context("failed to remove the rules of network policies")?;
-    leftovers::unmount_inside(&data_dir.join("kubelet"))?;
-    leftovers::unmount_inside(&data_dir.join("runtime"))?;
+    leftovers::unmount_below(&data_dir.join("kubelet"))?;
+    leftovers::unmount_below(&data_dir.join("runtime"))?;
     leftovers::remove_cgroup_root(&nodes::group(data_dir));
     let uids = leftovers::pod_uids(&[data_dir.to_owned()]);
     leftovers::remove_pod_cgroups(&uids);
@@ -138,7 +138,7 @@ fn clean_up(data_dir: &Path) -> Result<()> {
 
 /// Deletes the data directory and the logs of its pods.
 fn remove_everything(nodes: &Nodes, data_dir: &Path) -> Result<()> {
-    let mut data_dirs: Vec<PathBuf> = nodes.names()?.iter().map(|name| nodes.folder_of(name)).collect();
+    let mut data_dirs: Vec<PathBuf> = nodes.names()?.iter().map(|name| nodes.node_dir(name)).collect();
     data_dirs.push(data_dir.to_owned());
     leftovers::remove_logs(&leftovers::pod_uids(&data_dirs));
     leftovers::remove_data(data_dir).with_context(|| format!("failed to remove {}", data_dir.display()))

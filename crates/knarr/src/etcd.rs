@@ -166,10 +166,10 @@ pub async fn start(matches: &ArgMatches) -> Result<()> {
 /// Returns the settings of the flags or of the configuration file, and warnings about ignored flags.
 fn flags(matches: &ArgMatches) -> Result<(Etcd, Vec<String>)> {
     let flags = Etcd::from_arg_matches(matches)?;
-    let Some(path) = &flags.config_file else { return Ok((flags, accepted::judge(matches)?)) };
+    let Some(path) = &flags.config_file else { return Ok((flags, accepted::check_flags(matches)?)) };
     let command = arguments(clap::Command::new("etcd")).mut_args(|flag| flag.env(None::<&'static str>));
     let matches = command.no_binary_name(true).try_get_matches_from(file::flags(path)?)?;
-    Ok((Etcd::from_arg_matches(&matches)?, accepted::judge(&matches)?))
+    Ok((Etcd::from_arg_matches(&matches)?, accepted::check_flags(&matches)?))
 }
 
 async fn serve(flags: &Etcd) -> Result<()> {
@@ -428,8 +428,8 @@ mod tests {
 
     #[test]
     fn config_file_replaces_flags() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("etcd.yaml");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("etcd.yaml");
         let file = format!("--config-file={}", path.display());
         let text = "name: m1\nheartbeat-interval: 50\nenable-v2: true\nlisten-client-urls: http://a:1,http://b:2\n\
                     client-transport-security: {client-cert-auth: true}\n";
@@ -442,10 +442,11 @@ mod tests {
         assert_eq!(flags.listen_client_urls, ["http://a:1", "http://b:2"]);
         assert!(flags.security.client_cert_auth);
         assert_eq!(warnings, ["--enable-v2 has no effect: the v2 API is not implemented"]);
-        for (text, why) in [("no-such: 1", "unexpected argument"), ("force-new-cluster: true", "is not supported")] {
+        for (text, message) in [("no-such: 1", "unexpected argument"), ("force-new-cluster: true", "is not supported")]
+        {
             std::fs::write(&path, text).unwrap();
             let error = format!("{:#}", read(&[&file]).unwrap_err());
-            assert!(error.contains(why), "{text}: {error}");
+            assert!(error.contains(message), "{text}: {error}");
         }
     }
 

@@ -141,8 +141,8 @@ impl Health {
         let service = service_fn(move |request| {
             let health = health.clone();
             async move {
-                let answer = health.answer(&request).await;
-                Ok::<_, Infallible>(without_head_body(request.method(), answer, Full::default))
+                let response = health.respond(&request).await;
+                Ok::<_, Infallible>(without_head_body(request.method(), response, Full::default))
             }
         });
         let server = auto::Builder::new(TokioExecutor::new());
@@ -151,7 +151,7 @@ impl Health {
         }
     }
 
-    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
         if !self.is_open(path) {
             match self.may(request).await {
@@ -164,7 +164,7 @@ impl Health {
             "/metrics" => text(StatusCode::OK, self.metrics()),
             SLIS_PATH => text(StatusCode::OK, self.0.slis.text()),
             _ => match self.check(path, request.uri().query().unwrap_or_default()) {
-                Some((code, answer)) => text(code, answer),
+                Some((code, body)) => text(code, body),
                 None => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
             },
         }
@@ -198,7 +198,7 @@ impl Health {
         let Some(token) = header.and_then(|header| header.strip_prefix("Bearer ")) else { return Ok(false) };
         let Some(user) = self.0.reviews.who(token).await else { bail!("Unauthorized") };
         let verb = request.method().as_str().to_ascii_lowercase();
-        Ok(self.0.reviews.may_ask(&user, &verb, request.uri().path()).await?)
+        Ok(self.0.reviews.may_access_path(&user, &verb, request.uri().path()).await?)
     }
 
     fn metrics(&self) -> String {
@@ -277,9 +277,9 @@ impl Tls {
 
 fn given(certificate: &Path, key: &Path) -> Result<ServerConfig, component_base::TlsError> {
     let settings = TlsSettings::default();
-    let shown = read_certificate(certificate, key, &*settings.provider()?)?;
+    let certified_key = read_certificate(certificate, key, &*settings.provider()?)?;
     let builder = settings.server_without_client_certificates()?;
-    Ok(with_protocols(builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)))))
+    Ok(with_protocols(builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified_key)))))
 }
 
 fn made() -> Result<ServerConfig> {

@@ -78,7 +78,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(async {
         if let Some(url) = matches.get_one::<String>("ask") {
-            out!("{}", ask::ask(url).await?);
+            out!("{}", ask::get(url).await?);
             return Ok(());
         }
         let listener = listen(port).await.with_context(|| format!("failed to listen on port {port}"))?;
@@ -107,9 +107,9 @@ async fn listen(port: u16) -> std::io::Result<TcpListener> {
 
 async fn serve(listener: TcpListener, behaviour: Behaviour) {
     let behaviour = Arc::new(Mutex::new(behaviour));
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let behaviour = Arc::clone(&behaviour);
@@ -128,13 +128,13 @@ async fn connection(stream: TcpStream, behaviour: Arc<Mutex<Behaviour>>) {
     let local = stream.local_addr().ok();
     let service = service_fn(move |request| {
         let behaviour = Arc::clone(&behaviour);
-        async move { Ok::<_, Infallible>(answer(&request, local, &behaviour).await) }
+        async move { Ok::<_, Infallible>(respond(&request, local, &behaviour).await) }
     });
     // A client that disconnects does not affect other connections.
     let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn answer(
+async fn respond(
     request: &Request<Incoming>,
     local: Option<SocketAddr>,
     behaviour: &Mutex<Behaviour>,
@@ -144,27 +144,27 @@ async fn answer(
         .iter()
         .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect();
-    let asked = HelloRequest {
+    let parsed_request = HelloRequest {
         method: request.method().as_str(),
         path: request.uri().path(),
         query: request.uri().query().unwrap_or_default(),
         headers: &headers,
     };
-    let answer = behaviour.lock().unwrap_or_else(PoisonError::into_inner).answer(&asked, &place(local));
-    outln!("{} {} {}", asked.method, request.uri(), answer.status);
-    tokio::time::sleep(answer.after).await;
-    if let Some(code) = answer.exit {
+    let reply = behaviour.lock().unwrap_or_else(PoisonError::into_inner).respond(&parsed_request, &pod_info(local));
+    outln!("{} {} {}", parsed_request.method, request.uri(), reply.status);
+    tokio::time::sleep(reply.after).await;
+    if let Some(code) = reply.exit {
         std::process::exit(code);
     }
-    let mut response = Response::new(Full::new(Bytes::from(answer.body)));
-    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = Response::new(Full::new(Bytes::from(reply.body)));
+    *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let plain = http::HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, plain);
     response
 }
 
 /// Returns pod, namespace, node and address from the environment variables of the pod spec and from the host.
-fn place(local: Option<SocketAddr>) -> PodInfo {
+fn pod_info(local: Option<SocketAddr>) -> PodInfo {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let hostname = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     PodInfo {

@@ -179,9 +179,9 @@ async fn pull(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
         }
         let image = {
             let meter = Arc::new(Meter::new(name));
-            let tell = Arc::clone(&meter);
-            let tell = Arc::new(move |step: image_store::PullProgress| tell.told(&step));
-            let pulled = store.pull_telling(&Name::parse(name)?, &credentials, &registries, tell).await;
+            let on_progress = Arc::clone(&meter);
+            let on_progress = Arc::new(move |step: image_store::PullProgress| on_progress.update(&step));
+            let pulled = store.pull_telling(&Name::parse(name)?, &credentials, &registries, on_progress).await;
             meter.finish();
             pulled?
         };
@@ -218,10 +218,10 @@ async fn export(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 async fn build(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
-    let words = |name: &str| matches.get_many::<String>(name).into_iter().flatten().cloned().collect::<Vec<_>>();
+    let values = |name: &str| matches.get_many::<String>(name).into_iter().flatten().cloned().collect::<Vec<_>>();
     let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
     let from = matches.get_one::<PathBuf>("from").expect("clap requires it");
-    let mut entrypoint = words("entrypoint");
+    let mut entrypoint = values("entrypoint");
     let to = if from.is_dir() {
         PathBuf::from("/")
     } else {
@@ -232,8 +232,13 @@ async fn build(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
         }
         to
     };
-    let config =
-        Config { entrypoint, env: words("env"), user: text("user"), working_dir: text("workdir"), ..Config::default() };
+    let config = Config {
+        entrypoint,
+        env: values("env"),
+        user: text("user"),
+        working_dir: text("workdir"),
+        ..Config::default()
+    };
     let recipe = Recipe { copies: vec![(from.clone(), to)], config, ..Recipe::default() };
     let image = nodes[0].store.build(&Name::parse(&text("name"))?, &recipe).await?;
     nodes::spread(nodes, &image).await?;

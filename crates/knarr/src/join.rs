@@ -33,13 +33,13 @@ pub static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret
 pub static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
 
 /// File in the data directory with the last known network settings.
-const KEPT: &str = "cluster.json";
+const NETWORK_FILE: &str = "cluster.json";
 /// Timeout of each request to a server.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between checks for the signature of cluster-info.
 const SIGNATURE_RETRY: Duration = Duration::from_millis(200);
 /// Maximum time that a start waits for current network settings.
-const REFRESH_PATIENCE: Duration = Duration::from_secs(2);
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// `ID.SECRET.PIN`: a bootstrap token and the hash of the cluster's CA certificate. A token for servers has a fourth
 /// part, the key of the files that servers share.
@@ -57,7 +57,7 @@ pub struct JoinToken {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     /// The CA certificate as PEM, re-encoded from the DER that the token pins.
-    pub authority: String,
+    pub ca: String,
     pub network: Network,
 }
 
@@ -106,22 +106,22 @@ impl Network {
     }
 
     /// Reads the settings stored in a data directory.
-    pub fn kept(data_dir: &Path) -> Result<Option<Self>> {
-        let file = data_dir.join(KEPT);
+    pub fn load(data_dir: &Path) -> Result<Option<Self>> {
+        let file = data_dir.join(NETWORK_FILE);
         let Ok(text) = std::fs::read(&file) else { return Ok(None) };
-        let kept = json::parse(&text).map_err(anyhow::Error::from).and_then(|data| Self::parse(&data));
-        kept.map(Some).with_context(|| format!("{} is damaged; delete it and join again", file.display()))
+        let parsed = json::parse(&text).map_err(anyhow::Error::from).and_then(|data| Self::parse(&data));
+        parsed.map(Some).with_context(|| format!("{} is damaged; delete it and join again", file.display()))
     }
 
     /// Stores the settings in a data directory.
     pub fn keep(&self, data_dir: &Path) -> Result<()> {
-        Ok(pki::write(&data_dir.join(KEPT), &json::to_string(&self.data()), 0o644)?)
+        Ok(pki::write(&data_dir.join(NETWORK_FILE), &json::to_string(&self.data()), 0o644)?)
     }
 
     /// Returns the cluster's current settings and stores them, or the stored ones if no server responds.
     pub async fn refreshed(self, client: Result<Client>, data_dir: &Path) -> Result<Self> {
-        let asked = async { Self::asked(&client?).await };
-        match tokio::time::timeout(REFRESH_PATIENCE, asked).await.context("no response").flatten() {
+        let fetching = async { Self::fetch(&client?).await };
+        match tokio::time::timeout(REFRESH_TIMEOUT, fetching).await.context("no response").flatten() {
             Ok(now) if now != self => {
                 now.keep(data_dir)?;
                 Ok(now)
@@ -137,7 +137,7 @@ impl Network {
         }
     }
 
-    async fn asked(client: &Client) -> Result<Self> {
+    async fn fetch(client: &Client) -> Result<Self> {
         Self::parse(&get(client, "kube-system", SETTINGS).await?["data"])
     }
 }
@@ -173,8 +173,8 @@ impl fmt::Display for JoinToken {
 }
 
 /// Returns the pin of a CA given as PEM: the SHA-256 of the DER of exactly one certificate.
-pub fn pin(authority: &str) -> Result<String> {
-    let der = pem::single_certificate(authority.as_bytes());
+pub fn pin(ca: &str) -> Result<String> {
+    let der = pem::single_certificate(ca.as_bytes());
     Ok(pin_of(&der.context("the CA must be exactly one PEM certificate without surrounding text")?))
 }
 
@@ -189,16 +189,16 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// Requests the cluster's CA and network from a server. The token is sent only after its pin and its signature have
 /// proved the CA.
-pub async fn ask(server: &str, token: &JoinToken) -> Result<Cluster> {
+pub async fn fetch_cluster(server: &str, token: &JoinToken) -> Result<Cluster> {
     let anybody = Tls { insecure_skip_verify: true, ..Tls::default() };
     let stranger = connect(server, anybody, Credential::None)?;
     let found = signed_info(&stranger, token.id()).await.with_context(|| {
         format!("failed to get cluster-info from {server}; is it a Knarr server, and reachable from this host?")
     })?;
-    let authority = trusted_authority(&found, token).with_context(|| format!("refusing to trust {server}"))?;
-    let bearer = bearer(server, &authority, token)?;
-    let network = Network::asked(&bearer).await.context("the server rejected the token")?;
-    Ok(Cluster { authority, network })
+    let ca = trusted_ca(&found, token).with_context(|| format!("refusing to trust {server}"))?;
+    let bearer = bearer(server, &ca, token)?;
+    let network = Network::fetch(&bearer).await.context("the server rejected the token")?;
+    Ok(Cluster { ca, network })
 }
 
 /// Returns the ConfigMap cluster-info. Waits until the bootstrap signer has signed it with a token that was just
@@ -218,7 +218,7 @@ async fn signed_info(client: &Client, token_id: &str) -> Result<Value> {
 /// Returns the CA certificate of cluster-info as PEM, if the token signed the kubeconfig and pins the certificate.
 ///
 /// The PEM is encoded from the DER that was hashed, so that every later reader finds that certificate and no other.
-fn trusted_authority(info: &Value, token: &JoinToken) -> Result<String> {
+fn trusted_ca(info: &Value, token: &JoinToken) -> Result<String> {
     let content = info.str_at(&["data", "kubeconfig"]).context("its cluster-info has no kubeconfig")?;
     let signature = info.str_at(&["data", &signature_key(token.id())]).with_context(|| {
         let id = token.id();
@@ -226,7 +226,7 @@ fn trusted_authority(info: &Value, token: &JoinToken) -> Result<String> {
     })?;
     let signer = Token::parse(&token.token).context("the token is malformed")?;
     ensure!(signer.verifies(content, signature), "its cluster-info was not signed by a holder of the token");
-    let pem = authority(content).context("its cluster-info names no CA")?;
+    let pem = kubeconfig_ca(content).context("its cluster-info names no CA")?;
     let der = pem::single_certificate(pem.as_bytes()).context("its CA is not exactly one certificate")?;
     ensure!(pin_of(&der) == token.pin, "it is not a server of the cluster that the token is for: it has another CA");
     Ok(pem::certificate(&der))
@@ -237,28 +237,28 @@ fn signature_key(token_id: &str) -> String {
 }
 
 /// Returns a client that authenticates with the token and trusts only this CA.
-pub fn bearer(server: &str, authority: &str, token: &JoinToken) -> Result<Client> {
-    let sure = Tls { certificate_authority: Some(Pem::Inline(authority.to_owned().into())), ..Tls::default() };
+pub fn bearer(server: &str, ca: &str, token: &JoinToken) -> Result<Client> {
+    let sure = Tls { certificate_authority: Some(Pem::Inline(ca.to_owned().into())), ..Tls::default() };
     connect(server, sure, Credential::Token(Secret::new(token.token.clone())))
 }
 
 /// Returns a kubeconfig that authenticates with the token.
-pub fn bootstrap_kubeconfig(server: &str, authority: &Path, token: &JoinToken) -> String {
-    kubeconfig(server, authority, &format!("{{token: {}}}", token.token))
+pub fn bootstrap_kubeconfig(server: &str, ca: &Path, token: &JoinToken) -> String {
+    kubeconfig(server, ca, &format!("{{token: {}}}", token.token))
 }
 
 /// Returns a kubeconfig that authenticates with the certificate and key of a file.
-pub fn certificate_kubeconfig(server: &str, authority: &Path, pem: &Path) -> String {
+pub fn certificate_kubeconfig(server: &str, ca: &Path, pem: &Path) -> String {
     let pem = pem.display();
-    kubeconfig(server, authority, &format!("{{client-certificate: {pem}, client-key: {pem}}}"))
+    kubeconfig(server, ca, &format!("{{client-certificate: {pem}, client-key: {pem}}}"))
 }
 
-fn kubeconfig(server: &str, authority: &Path, user: &str) -> String {
-    let authority = authority.display();
+fn kubeconfig(server: &str, ca: &Path, user: &str) -> String {
+    let ca = ca.display();
     format!(
         "apiVersion: v1
 kind: Config
-clusters: [{{name: knarr, cluster: {{server: '{server}', certificate-authority: {authority}}}}}]
+clusters: [{{name: knarr, cluster: {{server: '{server}', certificate-authority: {ca}}}}}]
 users: [{{name: knarr, user: {user}}}]
 contexts: [{{name: knarr, context: {{cluster: knarr, user: knarr}}}}]
 current-context: knarr
@@ -274,7 +274,7 @@ fn connect(server: &str, tls: Tls, credential: Credential) -> Result<Client> {
 
 /// Returns the files that servers share, still encrypted.
 pub async fn shared(server: &str, cluster: &Cluster, token: &JoinToken) -> Result<String> {
-    let client = bearer(server, &cluster.authority, token)?;
+    let client = bearer(server, &cluster.ca, token)?;
     let target = Target::named(&SECRETS, "kube-system", SHARED);
     let secret = tokio::time::timeout(TIMEOUT, client.get(&target)).await.context("no response")?;
     let secret = secret.context("the token is not a server token; create one with `knarr token create --server`")?;
@@ -288,14 +288,14 @@ async fn get(client: &Client, namespace: &str, name: &str) -> Result<Value> {
 }
 
 /// Returns the CA of a kubeconfig.
-fn authority(kubeconfig: &str) -> Option<String> {
+fn kubeconfig_ca(kubeconfig: &str) -> Option<String> {
     let config = yaml::parse(kubeconfig).ok()?;
     let data = config["clusters"][0]["cluster"]["certificate-authority-data"].as_str()?.to_owned();
     String::from_utf8(BASE64.decode(data).ok()?).ok()
 }
 
 /// Returns the cluster-info ConfigMap.
-pub fn cluster_info(server: &str, authority: &[u8]) -> Value {
+pub fn cluster_info(server: &str, ca: &[u8]) -> Value {
     let config = format!(
         "apiVersion: v1
 kind: Config
@@ -305,7 +305,7 @@ clusters:
     certificate-authority-data: {}
     server: {server}
 ",
-        BASE64.encode(Bytes::copy_from_slice(authority))
+        BASE64.encode(Bytes::copy_from_slice(ca))
     );
     apimachinery::value!({
         "apiVersion": "v1",
@@ -336,17 +336,17 @@ mod tests {
 
     #[test]
     fn joined_node_stores_the_network_settings() {
-        let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Network::kept(folder.path()).unwrap(), None);
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Network::load(dir.path()).unwrap(), None);
         let options = Options { load_balancer: "192.0.2.10-192.0.2.20".to_owned(), ..Options::default() };
         let network = Network::of(&options);
-        network.keep(folder.path()).unwrap();
-        assert_eq!(Network::kept(folder.path()).unwrap(), Some(network.clone()));
+        network.keep(dir.path()).unwrap();
+        assert_eq!(Network::load(dir.path()).unwrap(), Some(network.clone()));
         assert_eq!(network.given(Options::default()).load_balancer, options.load_balancer);
         let of_before = r#"{"podCIDR": "10.0.0.0/16", "serviceCIDR": "10.1.0.0/16"}"#;
-        std::fs::write(folder.path().join(KEPT), of_before).unwrap();
-        assert_eq!(Network::kept(folder.path()).unwrap().unwrap().load_balancer, "nodes");
-        std::fs::write(folder.path().join(KEPT), "{}").unwrap();
-        assert!(Network::kept(folder.path()).unwrap_err().to_string().contains("join again"));
+        std::fs::write(dir.path().join(NETWORK_FILE), of_before).unwrap();
+        assert_eq!(Network::load(dir.path()).unwrap().unwrap().load_balancer, "nodes");
+        std::fs::write(dir.path().join(NETWORK_FILE), "{}").unwrap();
+        assert!(Network::load(dir.path()).unwrap_err().to_string().contains("join again"));
     }
 }

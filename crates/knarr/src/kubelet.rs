@@ -170,11 +170,11 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 async fn serve(matches: &ArgMatches, mut config: Config, shared: &ProcessContext) -> Result<()> {
-    let inside = shared.inside.as_ref();
+    let in_process = shared.in_process.as_ref();
     crate::oom::set_score(config.oom_score_adj);
     bootstrap(matches, &config).await?;
     config.standalone = text(matches, "kubeconfig").is_none_or(str::is_empty);
-    let client = if config.standalone { alone(&config)? } else { client(matches, "kubeconfig", inside)? };
+    let client = if config.standalone { alone(&config)? } else { client(matches, "kubeconfig", in_process)? };
     let endpoint = match text(matches, "container-runtime-endpoint").filter(|endpoint| !endpoint.is_empty()) {
         Some(endpoint) => endpoint.to_owned(),
         None => embedded(matches).await?,
@@ -188,7 +188,7 @@ async fn serve(matches: &ArgMatches, mut config: Config, shared: &ProcessContext
     let mut kubelet = Kubelet::start(config, client, Runtime::new(&channel), Some(gate(shared))).await?;
     let announce = async {
         kubelet.registered().await;
-        if inside.is_none() {
+        if in_process.is_none() {
             outln!("ready: node {name} on {}", kubelet.address());
         }
     };
@@ -220,14 +220,14 @@ async fn embedded(matches: &ArgMatches) -> Result<String> {
     let config = crate::cri::config(matches)?;
     let socket = config.root.with_file_name("cri.sock");
     let runtime = container_runtime::Runtime::open(config).await?;
-    let (told, ready) = tokio::sync::oneshot::channel();
-    let place = socket.clone();
+    let (ready_sender, ready) = tokio::sync::oneshot::channel();
+    let socket_path = socket.clone();
     tokio::spawn(async move {
         let ready = || {
             // Sending fails only if the receiver was dropped.
-            let _ = told.send(());
+            let _ = ready_sender.send(());
         };
-        if let Err(error) = container_runtime::serve(runtime, &place, ready, std::future::pending()).await {
+        if let Err(error) = container_runtime::serve(runtime, &socket_path, ready, std::future::pending()).await {
             tracing::error!(%error, "the built-in runtime stopped");
         }
     });
@@ -272,10 +272,10 @@ fn settings() -> client::Settings {
     client::Settings { user_agent: format!("kubelet/{}", ::kubelet::node::VERSION), ..Default::default() }
 }
 
-fn client(matches: &ArgMatches, flag: &str, inside: Option<&InProcessServer>) -> Result<Client> {
+fn client(matches: &ArgMatches, flag: &str, in_process: Option<&InProcessServer>) -> Result<Client> {
     let Some(file) = text(matches, flag) else { bail!("--{flag} is required") };
     let settings = settings();
-    ApiEndpoint::new(Some(Path::new(file)), None, inside)?.client(settings)
+    ApiEndpoint::new(Some(Path::new(file)), None, in_process)?.client(settings)
 }
 
 fn config(matches: &ArgMatches) -> Result<Config> {

@@ -45,14 +45,14 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 /// Runs in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> Result<()> {
+pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
-    let reach = ApiEndpoint::new(flags.kubeconfig.as_deref(), None, inside)?;
-    let folders = Folders::new(&flags.root).with_context(|| format!("invalid --root {}", flags.root.display()))?;
-    let root = folders.0.to_str().context("--root must be UTF-8")?.to_owned();
+    let reach = ApiEndpoint::new(flags.kubeconfig.as_deref(), None, in_process)?;
+    let dirs = Folders::new(&flags.root).with_context(|| format!("invalid --root {}", flags.root.display()))?;
+    let root = dirs.0.to_str().context("--root must be UTF-8")?.to_owned();
     let node = flags.hostname_override.unwrap_or_else(host);
-    let errands: Arc<dyn SideEffects> = Arc::new(folders);
-    let configs = Configs::default().with(local_path::Config { node, root }).with(errands);
+    let side_effects: Arc<dyn SideEffects> = Arc::new(dirs);
+    let configs = Configs::default().with(local_path::Config { node, root }).with(side_effects);
     let settings = client::Settings { user_agent: "knarr-local-path".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
     let caches =
@@ -88,8 +88,8 @@ impl Folders {
 }
 
 impl SideEffects for Folders {
-    fn run(&self, errand: &SideEffect) -> Result<Value, String> {
-        let done = match errand {
+    fn run(&self, side_effect: &SideEffect) -> Result<Value, String> {
+        let done = match side_effect {
             SideEffect::CreateDirectory(path) => make(&self.child(path)?),
             SideEffect::RemoveDirectory(path) => sys::remove_tree(&self.child(path)?),
             SideEffect::Sign(_) => return Err("there is no authority here".to_owned()),
@@ -117,22 +117,22 @@ mod tests {
         let outside = dir.path().join("outside");
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("precious"), "x").unwrap();
-        let folders = Folders::new(&dir.path().join("root")).unwrap();
-        let path = |name: &str| format!("{}/{name}", folders.0.display());
+        let dirs = Folders::new(&dir.path().join("root")).unwrap();
+        let path = |name: &str| format!("{}/{name}", dirs.0.display());
         for _ in 0..2 {
-            folders.run(&SideEffect::CreateDirectory(path("pvc-1_a_c"))).unwrap();
+            dirs.run(&SideEffect::CreateDirectory(path("pvc-1_a_c"))).unwrap();
         }
-        let folder = PathBuf::from(path("pvc-1_a_c"));
-        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o777);
-        std::os::unix::fs::symlink(&outside, folder.join("link")).unwrap();
+        let volume_dir = PathBuf::from(path("pvc-1_a_c"));
+        assert_eq!(fs::metadata(&volume_dir).unwrap().permissions().mode() & 0o777, 0o777);
+        std::os::unix::fs::symlink(&outside, volume_dir.join("link")).unwrap();
         for _ in 0..2 {
-            folders.run(&SideEffect::RemoveDirectory(path("pvc-1_a_c"))).unwrap();
+            dirs.run(&SideEffect::RemoveDirectory(path("pvc-1_a_c"))).unwrap();
         }
-        assert!(!folder.exists() && outside.join("precious").exists());
+        assert!(!volume_dir.exists() && outside.join("precious").exists());
         for bad in ["pvc-1/../../outside", "../outside", "other", "", "pvc-1/x"] {
-            folders.run(&SideEffect::RemoveDirectory(path(bad))).unwrap_err();
+            dirs.run(&SideEffect::RemoveDirectory(path(bad))).unwrap_err();
         }
-        folders.run(&SideEffect::RemoveDirectory(outside.display().to_string())).unwrap_err();
+        dirs.run(&SideEffect::RemoveDirectory(outside.display().to_string())).unwrap_err();
         assert!(outside.join("precious").exists());
     }
 }

@@ -158,11 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn help_shows_the_description_of_every_command() {
+    fn help_contains_the_description_of_every_command() {
         let cli = cli();
         for command in COMMANDS {
-            let shown = cli.find_subcommand(command.name).and_then(clap::Command::get_about).map(ToString::to_string);
-            assert_eq!(shown.as_deref(), Some(command.about), "{}", command.name);
+            let about = cli.find_subcommand(command.name).and_then(clap::Command::get_about).map(ToString::to_string);
+            assert_eq!(about.as_deref(), Some(command.about), "{}", command.name);
         }
     }
 

@@ -40,8 +40,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(async {
         let members = of(&data_dir)?.with_context(|| {
-            let folder = data_dir.display();
-            format!("the cluster in {folder} has no replicated store: only `knarr server` has one, not `knarr up`")
+            let dir = data_dir.display();
+            format!("the cluster in {dir} has no replicated store: only `knarr server` has one, not `knarr up`")
         })?;
         let known = rows(&members).await?;
         let Some(MembersCommand::Rm { name }) = what else {

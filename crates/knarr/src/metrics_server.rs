@@ -85,7 +85,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 /// Serves in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> Result<()> {
+pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     ensure!(flags.metric_resolution >= RESOLUTION_MIN, "--metric-resolution must be at least 10s");
     let vain = WITHOUT_MEANING.split_whitespace().filter(|name| matches.contains_id(name));
@@ -93,14 +93,14 @@ pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> Re
     if !vain.is_empty() {
         tracing::warn!(flags = vain.join("these flags have no effect"), "these flags have no effect here");
     }
-    let reach = ApiEndpoint::new(flags.kubeconfig.as_deref(), None, inside)?;
+    let reach = ApiEndpoint::new(flags.kubeconfig.as_deref(), None, in_process)?;
     let settings = client::Settings { user_agent: "metrics-server".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
     let listener = health::listen(flags.bind_address, flags.secure_port).await?;
     let address = listener.local_addr()?;
     let (scraper, scraping) = Scraper::start(client.clone(), kubelets(&flags, &reach), flags.metric_resolution);
     let (server, following) = Server::new(client, scraper, certificate(&flags)?)?;
-    if inside.is_none() {
+    if in_process.is_none() {
         outln!("ready: {address}");
     }
     tokio::select! {
@@ -122,10 +122,10 @@ fn certificate(flags: &Flags) -> Result<Certificate> {
 /// Returns the kubelet client. It authenticates with the same credentials as to the API server.
 fn kubelets(flags: &Flags, reach: &ApiEndpoint) -> Kubelets {
     let mut config = reach.config.clone();
-    let authority = flags.kubelet_certificate_authority.clone().map(Pem::File);
+    let ca = flags.kubelet_certificate_authority.clone().map(Pem::File);
     config.tls = Tls {
         insecure_skip_verify: flags.kubelet_insecure_tls,
-        certificate_authority: authority.or(config.tls.certificate_authority).filter(|_| !flags.kubelet_insecure_tls),
+        certificate_authority: ca.or(config.tls.certificate_authority).filter(|_| !flags.kubelet_insecure_tls),
         server_name: None,
         client: config.tls.client,
     };

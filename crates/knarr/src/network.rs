@@ -54,7 +54,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 /// Runs in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, shared: &ProcessContext) -> Result<()> {
     let kubeconfig = matches.get_one::<String>("kubeconfig").map(Path::new);
-    let reach = ApiEndpoint::new(kubeconfig, None, shared.inside.as_ref())?;
+    let reach = ApiEndpoint::new(kubeconfig, None, shared.in_process.as_ref())?;
     let node = matches.get_one::<String>("hostname-override").expect("it is required");
     let mtu = matches.get_one::<u32>("mtu").copied();
     let settings = client::Settings { user_agent: "knarr-network".to_owned(), ..client::Settings::default() };
@@ -70,21 +70,21 @@ pub async fn start(matches: &ArgMatches, shared: &ProcessContext) -> Result<()> 
             Some(kube_proxy::announce::Config { node: node.clone(), pool })
         }
     };
-    let answer = async {
+    let serving = async {
         match &answering {
             Some(config) => kube_proxy::announce::run(client.clone(), config.clone()).await,
             None => std::future::pending().await,
         }
     };
-    let ended = tokio::select! {
-        ended = answer => ended.map_err(Into::into),
-        ended = kube_proxy::mesh::run(client.clone(), node, mtu) => ended.map_err(Into::into),
-        ended = kube_proxy::policy::follow::run(client.clone(), node, &dns, &shared.gate) => ended.map_err(Into::into),
+    let result = tokio::select! {
+        result = serving => result.map_err(Into::into),
+        result = kube_proxy::mesh::run(client.clone(), node, mtu) => result.map_err(Into::into),
+        result = kube_proxy::policy::follow::run(client.clone(), node, &dns, &shared.gate) => result.map_err(Into::into),
         signal = crate::etcd::signal() => signal,
     };
     if let Some(config) = &answering {
         // An API server in this process may have stopped already.
         let _ = tokio::time::timeout(LEAVING, kube_proxy::announce::leave(&client, config)).await;
     }
-    ended
+    result
 }

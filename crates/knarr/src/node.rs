@@ -68,14 +68,14 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         }
         NodeCommand::Rm { name } => {
             nodes.remove(&name)?;
-            let folder = nodes.folder_of(&name);
-            if folder.join("knarr.lock").is_file() {
+            let dir = nodes.node_dir(&name);
+            if dir.join("knarr.lock").is_file() {
                 // The agent of a node that is not listed any more exits.
-                Instance::wait_for_end(&folder)?;
-                down::kill_node(&name, &folder)?;
+                Instance::wait_for_end(&dir)?;
+                down::kill_node(&name, &dir)?;
             }
             nodes.disconnect(&name)?;
-            sys::remove_tree(&folder).with_context(|| format!("failed to remove {}", folder.display()))?;
+            sys::remove_tree(&dir).with_context(|| format!("failed to remove {}", dir.display()))?;
             executor.block_on(async {
                 let client = token::admin(&data_dir)?;
                 match client.delete(&Target::named(&NODES, "", &name), &DeleteOptions::default()).await {

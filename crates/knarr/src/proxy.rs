@@ -104,7 +104,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 /// Runs in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> Result<()> {
+pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
     if is_on(matches, "cleanup") {
         return kube_proxy::run::clean_up().context("failed to remove the rules");
     }
@@ -117,15 +117,15 @@ pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> Re
         tracing::warn!(?flags, "these flags have no effect");
     }
     let config = config(matches)?;
-    for said in &config.unheeded {
-        tracing::warn!("--config: {said}");
+    for warning in &config.unheeded {
+        tracing::warn!("--config: {warning}");
     }
     crate::oom::set_score(config.oom_score_adj);
     if config.mode == Mode::Iptables {
         kube_proxy::iptables::check().context("failed to set up iptables mode")?;
     }
     let kubeconfig = text(matches, "kubeconfig").map(str::to_owned).or_else(|| config.kubeconfig.clone());
-    let reach = ApiEndpoint::new(kubeconfig.as_deref().map(Path::new), text(matches, "master"), inside)?;
+    let reach = ApiEndpoint::new(kubeconfig.as_deref().map(Path::new), text(matches, "master"), in_process)?;
     let settings = client::Settings { user_agent: "kube-proxy".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
     let well = Arc::new(RwLock::new(HealthReport::default()));
@@ -141,7 +141,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> Re
         tokio::spawn(kube_proxy::health::serve_metrics(listener, Arc::clone(&metrics)));
     }
     tokio::select! {
-        ended = kube_proxy::run::run(client, config, well, metrics) => Ok(ended?),
+        result = kube_proxy::run::run(client, config, well, metrics) => Ok(result?),
         signal = crate::etcd::signal() => signal,
     }
 }

@@ -28,25 +28,25 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 }
 
 /// Runs the scheduler in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, inside: Option<&InProcessServer>) -> Result<()> {
+pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     let configuration = flags.configuration(matches)?;
-    serve(&flags, configuration, inside).await
+    serve(&flags, configuration, in_process).await
 }
 
 /// Runs the scheduler until SIGTERM or SIGINT, or until the leader lease is lost.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     crate::log::to_stderr(flags.level());
-    flags::say_without_meaning(matches);
+    flags::warn_ignored_flags(matches);
     let configuration = flags.configuration(matches)?;
     component::run_stateless(serve(&flags, configuration, None))
 }
 
-async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&InProcessServer>) -> Result<()> {
+async fn serve(flags: &Flags, configuration: Configuration, in_process: Option<&InProcessServer>) -> Result<()> {
     let kubeconfig = Path::new(&configuration.client.kubeconfig);
     let kubeconfig = (!kubeconfig.as_os_str().is_empty()).then_some(kubeconfig);
-    let reach = ApiEndpoint::new(kubeconfig, flags.master.as_deref(), inside)?;
+    let reach = ApiEndpoint::new(kubeconfig, flags.master.as_deref(), in_process)?;
     let settings = client::Settings {
         user_agent: "kube-scheduler".to_owned(),
         qps: configuration.client.qps as f32,
@@ -59,8 +59,8 @@ async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&InPr
     // A watch is one request that lasts minutes, and must not wait behind bindings.
     let watches = reach.client(client::Settings { qps: 0.0, ..settings.clone() })?;
     let metrics = Arc::new(Metrics::default());
-    let told = Arc::clone(&metrics);
-    let health = Health::new(&client, flags.health(), move || told.text())?;
+    let metrics_source = Arc::clone(&metrics);
+    let health = Health::new(&client, flags.health(), move || metrics_source.text())?;
     let mut serving = JoinSet::new();
     if flags.secure_port != 0 {
         serving.spawn(health.clone().serve(health::listen(flags.bind_address, flags.secure_port).await?));
@@ -72,11 +72,11 @@ async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&InPr
     let election = configuration.election.clone();
     let work = || async {
         health.elected();
-        place(configuration, client, events, caches, metrics).await
+        schedule_pods(configuration, client, events, caches, metrics).await
     };
     if !election.enabled {
         tokio::select! {
-            ended = work() => return ended,
+            result = work() => return result,
             signal = crate::etcd::signal() => return signal,
         }
     }
@@ -84,16 +84,16 @@ async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&InPr
     let status = election.status();
     health.add("leaderElection", &[Endpoint::Healthz, Endpoint::Readyz], move || status.check());
     let mut failure = Ok(());
-    let ended = election.lead(|| async { failure = work().await }, crate::etcd::signal()).await;
+    let result = election.lead(|| async { failure = work().await }, crate::etcd::signal()).await;
     failure?;
-    match ended {
+    match result {
         LeadershipEnd::Released => Ok(()),
         LeadershipEnd::Lost => Err(component::LeadershipLost.into()),
     }
 }
 
 /// Schedules and binds pods. Returns only on an error.
-async fn place(
+async fn schedule_pods(
     configuration: Configuration,
     client: Client,
     events: Client,

@@ -64,10 +64,12 @@ impl Server {
     /// files.
     async fn complete(&self, mut options: Options) -> Result<Options> {
         let is_new = !options.data_dir.join("pki").join("ca.crt").is_file();
-        let network = match (self.join.as_deref(), Network::kept(&options.data_dir)?) {
+        let network = match (self.join.as_deref(), Network::load(&options.data_dir)?) {
             (Some(server), _) if is_new => Some(self.come_to_know(server, &options).await?),
-            (Some(server), Some(kept)) => Some(kept.refreshed(as_admin(server, &options), &options.data_dir).await?),
-            (_, kept) => kept,
+            (Some(server), Some(stored)) => {
+                Some(stored.refreshed(as_admin(server, &options), &options.data_dir).await?)
+            }
+            (_, stored) => stored,
         };
         if let Some(network) = network {
             options = Options { joined: true, ..network.given(options) };
@@ -90,12 +92,12 @@ impl Server {
         )?;
         let key = token.key.as_deref();
         let key = key.context("this token is for agents; create one for servers with `knarr token create --server`")?;
-        let cluster = join::ask(server, &token).await?;
+        let cluster = join::fetch_cluster(server, &token).await?;
         let shared = join::shared(server, &cluster, &token).await?;
         // Stored before the CA certificate, whose existence tells the next start that this server has joined.
         cluster.network.keep(&options.data_dir)?;
         bundle::unlock(&shared, key, &options.data_dir.join("pki"))?;
-        token_args::forget(&options.data_dir)?;
+        token_args::delete_token(&options.data_dir)?;
         Ok(cluster.network)
     }
 

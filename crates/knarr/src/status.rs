@@ -33,10 +33,16 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let Some(process) = Instance::holder(&data_dir)? else {
         anyhow::bail!("no cluster runs in {}; start it with `knarr up`", data_dir.display());
     };
-    say("cluster", &format!("process {process}, {}", if Instance::is_ready(&data_dir) { "ready" } else { "starting" }));
-    say("memory", &memory(process));
+    print_field(
+        "cluster",
+        &format!("process {process}, {}", if Instance::is_ready(&data_dir) { "ready" } else { "starting" }),
+    );
+    print_field("memory", &memory(process));
     if let Some(disk) = Disk::of(&data_dir) {
-        say("disk", &[disk.describe().as_str()].into_iter().chain(disk.warning()).collect::<Vec<_>>().join("; "));
+        print_field(
+            "disk",
+            &[disk.describe().as_str()].into_iter().chain(disk.warning()).collect::<Vec<_>>().join("; "),
+        );
     }
     certificates(&data_dir)?;
     if !data_dir.join("admin.kubeconfig").is_file() {
@@ -44,25 +50,31 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         return Ok(());
     }
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    executor.block_on(ask(&data_dir))
+    executor.block_on(print_status(&data_dir))
 }
 
 /// Prints the state of a host without a server: its components, and the servers that it uses.
 fn node(data_dir: &Path) {
     for name in Instance::components(data_dir) {
-        say("component", &format!("{name} running"));
+        print_field("component", &format!("{name} running"));
     }
     let servers = std::fs::read_to_string(data_dir.join("servers")).unwrap_or_default();
     let servers: Vec<&str> = servers.lines().collect();
-    say("servers", &format!("{}; run `knarr status` on one of them for the state of the cluster", servers.join(", ")));
+    print_field(
+        "servers",
+        &format!("{}; run `knarr status` on one of them for the state of the cluster", servers.join(", ")),
+    );
 }
 
-async fn ask(data_dir: &Path) -> Result<()> {
+async fn print_status(data_dir: &Path) -> Result<()> {
     let config = ask::config(data_dir)?;
     let client = ask::admin(&config)?;
     let version = json::parse(&ask::text(&client, "/version").await?)?;
     let kubernetes = version.str_at(&["gitVersion"]).unwrap_or("unknown");
-    say("version", &format!("knarr {}, Kubernetes {kubernetes} at {}", env!("CARGO_PKG_VERSION"), config.server));
+    print_field(
+        "version",
+        &format!("knarr {}, Kubernetes {kubernetes} at {}", env!("CARGO_PKG_VERSION"), config.server),
+    );
     components(data_dir, &client).await?;
     store(data_dir).await?;
     let nodes = Resource::cluster("", "v1", "nodes", "Node");
@@ -74,12 +86,12 @@ async fn ask(data_dir: &Path) -> Result<()> {
         };
         let version = node.str_at(&["status", "nodeInfo", "kubeletVersion"]).unwrap_or_default();
         let runtime = node.str_at(&["status", "nodeInfo", "containerRuntimeVersion"]).unwrap_or_default();
-        say("node", &format!("{} is {readiness}, {version}, {runtime}", Meta::of(&node).name()));
+        print_field("node", &format!("{} is {readiness}, {version}, {runtime}", Meta::of(&node).name()));
     }
     let leases = Resource::namespaced("coordination.k8s.io", "v1", "leases", "Lease");
     let all = client.list_all(&Target::within(&leases, "kube-system"), &ListOptions::default()).await?;
     for lease in all.items {
-        say("leader", &leader(&lease));
+        print_field("leader", &leader(&lease));
     }
     Ok(())
 }
@@ -94,27 +106,30 @@ async fn components(data_dir: &Path, client: &Client) -> Result<()> {
             ("kube-apiserver", false) => format!("not ready: {}", failed.join(", ")),
             _ => "running".to_owned(),
         };
-        say("component", &format!("{name} {health}"));
+        print_field("component", &format!("{name} {health}"));
     }
     let pods = Resource::namespaced("", "v1", "pods", "Pod");
     let control_plane = ListOptions { label_selector: "tier=control-plane".to_owned(), ..ListOptions::default() };
     for pod in client.list_all(&Target::within(&pods, "kube-system"), &control_plane).await?.items {
         let phase = pod.str_at(&["status", "phase"]).unwrap_or_default();
-        say("component", &format!("{} {phase} (pod)", Meta::of(&pod).name()));
+        print_field("component", &format!("{} {phase} (pod)", Meta::of(&pod).name()));
     }
     Ok(())
 }
 
 /// Prints the size of the embedded store, or all members of a replicated one.
 async fn store(data_dir: &Path) -> Result<()> {
-    let folder = data_dir.join("store");
-    if let Ok(files) = std::fs::read_dir(&folder) {
+    let dir = data_dir.join("store");
+    if let Ok(files) = std::fs::read_dir(&dir) {
         let bytes: u64 = files.flatten().filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
-        say("store", &format!("embedded, {} MiB in {}", bytes >> 20, folder.display()));
+        print_field("store", &format!("embedded, {} MiB in {}", bytes >> 20, dir.display()));
     }
     let Some(members) = members::of(data_dir)? else { return Ok(()) };
     for members::Row { member, role, alarm } in members::rows(&members).await? {
-        say("store", &format!("member {} is {role}, alarm: {alarm}, at {}", member.name, member.peer_urls.join(",")));
+        print_field(
+            "store",
+            &format!("member {} is {role}, alarm: {alarm}, at {}", member.name, member.peer_urls.join(",")),
+        );
     }
     Ok(())
 }
@@ -130,7 +145,7 @@ fn certificates(data_dir: &Path) -> Result<()> {
     // Most certificates were issued on the same day, so those with the same expiry are printed in one line.
     for group in all.chunk_by(|one, other| one.1 == other.1) {
         let names: Vec<&str> = group.iter().map(|(name, _)| name.as_str()).collect();
-        say("certificates", &format!("{} days left: {}", group[0].1, names.join(", ")));
+        print_field("certificates", &format!("{} days left: {}", group[0].1, names.join(", ")));
     }
     Ok(())
 }
@@ -159,6 +174,6 @@ fn memory(process: u32) -> String {
     }
 }
 
-fn say(what: &str, text: &str) {
+fn print_field(what: &str, text: &str) {
     outln!("{what:<16} {text}");
 }

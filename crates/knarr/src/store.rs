@@ -104,7 +104,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         Command::Snapshot(Snapshot::Save { file, data_dir, endpoints, cacert, cert, key }) => {
             let identity = cert.clone().zip(key.clone());
             let given = RemoteConfig { servers: endpoints.clone(), ca_file: cacert.clone(), identity };
-            let cluster = asked(data_dir.as_deref(), given)?;
+            let cluster = remote_config(data_dir.as_deref(), given)?;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let size = runtime.block_on(snapshot::save(&cluster, file))?;
             outln!("Snapshot saved at {} ({size} bytes)", file.display());
@@ -166,23 +166,23 @@ impl Snapshot {
 
 /// Returns the connection to the store: the given endpoints, the store of the data directory, or the default one of
 /// this host.
-fn asked(data_dir: Option<&Path>, given: RemoteConfig) -> Result<RemoteConfig> {
+fn remote_config(data_dir: Option<&Path>, given: RemoteConfig) -> Result<RemoteConfig> {
     if !given.servers.is_empty() {
         return Ok(given);
     }
-    let folder = data_dir.unwrap_or(Path::new("/var/lib/knarr"));
-    match (of_folder(folder)?, data_dir) {
+    let dir = data_dir.unwrap_or(Path::new("/var/lib/knarr"));
+    match (local_config(dir)?, data_dir) {
         (Some(found), _) => Ok(found),
-        (None, Some(folder)) => {
-            bail!("no store runs in {}; start its cluster, or give store members with --endpoints", folder.display())
+        (None, Some(dir)) => {
+            bail!("no store runs in {}; start its cluster, or give store members with --endpoints", dir.display())
         }
         (None, None) => Ok(RemoteConfig { servers: vec!["http://127.0.0.1:2379".to_owned()], ..given }),
     }
 }
 
 /// Returns the connection to the store of a cluster on this host, embedded or replicated. `None` if it does not run.
-fn of_folder(folder: &Path) -> Result<Option<RemoteConfig>> {
-    let socket = folder.join(STORE_SOCKET);
+fn local_config(dir: &Path) -> Result<Option<RemoteConfig>> {
+    let socket = dir.join(STORE_SOCKET);
     // Connecting fails on a stale socket of a killed process.
     if UnixStream::connect(&socket).is_ok() {
         return Ok(Some(RemoteConfig {
@@ -190,7 +190,7 @@ fn of_folder(folder: &Path) -> Result<Option<RemoteConfig>> {
             ..RemoteConfig::default()
         }));
     }
-    members::config(folder)
+    members::config(dir)
 }
 
 fn check(data_dir: &Path) -> Result<()> {

@@ -90,8 +90,8 @@ pub fn admin(data_dir: &Path) -> Result<Client> {
 
 /// Creates a bootstrap token that expires after `ttl` and has the given groups.
 pub async fn create(client: &Client, data_dir: &Path, ttl: Duration, groups: &[&str]) -> Result<JoinToken> {
-    let authority = data_dir.join("pki").join("ca.crt");
-    let authority = std::fs::read_to_string(&authority).with_context(|| format!("{}", authority.display()))?;
+    let ca = data_dir.join("pki").join("ca.crt");
+    let ca = std::fs::read_to_string(&ca).with_context(|| format!("{}", ca.display()))?;
     let (id, secret) = (random(6)?, random(16)?);
     let ends = clock::now().plus(apimachinery::time::Duration::from_nanos(i64::try_from(ttl.as_nanos())?));
     let object = value!({
@@ -110,7 +110,7 @@ pub async fn create(client: &Client, data_dir: &Path, ttl: Duration, groups: &[&
     });
     let target = Target::within(&SECRETS, NAMESPACE);
     client.create(&target, &object, &WriteOptions::default()).await.context("failed to store the token")?;
-    Ok(JoinToken { token: format!("{id}.{secret}"), pin: pin(&authority)?, key: None })
+    Ok(JoinToken { token: format!("{id}.{secret}"), pin: pin(&ca)?, key: None })
 }
 
 /// Creates a token for servers and stores the encrypted shared files for it. Removes those of tokens that no longer

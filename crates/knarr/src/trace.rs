@@ -140,10 +140,10 @@ fn with_kind(mut object: Value, resource: &Resource) -> Value {
 fn records(data_dir: &Path) -> Result<Vec<chain::Record>> {
     let nodes = Nodes::open(data_dir);
     // A node that has not started yet has no log.
-    let of = |folder: &Path, by: &str| chain::records(&log(&folder.join("knarr.log")).unwrap_or_default(), by);
+    let of = |dir: &Path, by: &str| chain::records(&log(&dir.join("knarr.log")).unwrap_or_default(), by);
     let mut records = of(data_dir, "kube-proxy");
     for name in nodes.names()? {
-        records.extend(of(&nodes.folder_of(&name), &format!("kube-proxy on {name}")));
+        records.extend(of(&nodes.node_dir(&name), &format!("kube-proxy on {name}")));
     }
     Ok(records)
 }

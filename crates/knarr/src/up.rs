@@ -149,12 +149,12 @@ pub fn launch(mut options: Options, complete: impl AsyncFnOnce(Options) -> Resul
         sudo::run_as_root()?;
     }
     // Checked before anything is written, and also in the foreground process of `--background`.
-    preflight::room(&options.data_dir)?;
+    preflight::check_free_space(&options.data_dir)?;
     if options.background {
         return background::start(&options.data_dir);
     }
     let instance = Instance::claim(&options.data_dir)?;
-    options.data_dir = instance.folder().to_owned();
+    options.data_dir = instance.dir().to_owned();
     preflight::check(&options)?;
     static_pods::check(&options)?;
     crate::log::to_file(tracing::Level::INFO, instance.log()?);
@@ -162,15 +162,15 @@ pub fn launch(mut options: Options, complete: impl AsyncFnOnce(Options) -> Resul
 }
 
 async fn serve(options: &Options, instance: &Instance) -> Result<()> {
-    let mut steps = Steps::begin();
-    let nodes = Nodes::settle(options)?;
+    let mut steps = Steps::start();
+    let nodes = Nodes::open_for_start(options)?;
     let found = preflight::addresses_or(&options.node_ip, &options.service_cidr)?;
     let layout = Layout::of(options, nodes.addresses(found, options)?)?;
     let names = nodes.ensure(&layout.node_name, options.nodes)?;
     let pki = Pki::open(&layout.pki())?;
     certificates(&pki, &layout)?;
     steps.done("certificates");
-    let (mut running, inside, gate) = (JoinSet::new(), InProcessServer::new(), Arc::default());
+    let (mut running, in_process, gate) = (JoinSet::new(), InProcessServer::new(), Arc::default());
     if options.static_pods {
         static_pods::write(options, &layout, &pki)?;
     }
@@ -181,10 +181,10 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     // The component that starts the API server comes first: all others need the API server.
     let bringer = if options.static_pods { "kubelet" } else { "kube-apiserver" };
     for (row, flags) in rows {
-        let asked_by = layout.user(row.kubeconfig).context("every component has a user")?;
-        let inside = (!options.static_pods).then(|| inside.asked_by(asked_by));
-        start(row, flags, ProcessContext { inside, gate: Arc::clone(&gate) }, &mut running)?;
-        if row.place == Placement::Store {
+        let user = layout.user(row.kubeconfig).context("every component has a user")?;
+        let in_process = (!options.static_pods).then(|| in_process.with_user(user));
+        start(row, flags, ProcessContext { in_process, gate: Arc::clone(&gate) }, &mut running)?;
+        if row.role == Placement::Store {
             until(&mut running, ready::member(options, &layout)).await?;
             steps.done("store");
         }
@@ -199,16 +199,16 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
         until(&mut running, wait).await?;
         steps.done(what);
     }
-    let asked = renewal::asked()?;
+    let hangup = renewal::install_hangup_handler()?;
     steps.finish(&layout);
     instance.ready(&parts)?;
     tokio::select! {
         // The components receive the signal too. Their exit is then not an error.
         biased;
         signal = crate::etcd::signal() => signal,
-        ended = first_end(&mut running) => ended,
-        renewal = renewal::keep(&pki, &layout, asked) => renewal,
-        moved = address::changed(options, &layout.addresses) => moved.and_then(|()| address::begin_anew()),
+        result = first_end(&mut running) => result,
+        renewal = renewal::keep(&pki, &layout, hangup) => renewal,
+        moved = address::changed(options, &layout.addresses) => moved.and_then(|()| address::re_execute()),
     }
 }
 
@@ -236,12 +236,12 @@ pub fn start(row: &'static Row, flags: Vec<String>, shared: ProcessContext, runn
     let matches = command.try_get_matches_from(flags).with_context(|| format!("invalid flags of {}", row.name))?;
     running.spawn(async move {
         loop {
-            let ended = (row.run)(matches.clone(), shared.clone()).await;
-            match &ended {
+            let result = (row.run)(matches.clone(), shared.clone()).await;
+            match &result {
                 Err(error) if error.is::<component::LeadershipLost>() => {
                     tracing::warn!(component = row.name, "lost its leader lease; restarting as a candidate");
                 }
-                _ => return (row.name, ended),
+                _ => return (row.name, result),
             }
         }
     });
@@ -257,7 +257,7 @@ pub async fn until(running: &mut Parts, wait: impl Future<Output = Result<()>>) 
             bail!("stopped before the cluster was ready")
         }
         done = wait => done,
-        ended = first_end(running) => ended,
+        result = first_end(running) => result,
     }
 }
 

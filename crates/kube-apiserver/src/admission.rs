@@ -32,7 +32,7 @@ use crate::backend::Destination;
 use crate::conversion;
 use crate::metrics::{HookCall, Metrics, Turn};
 use crate::response;
-use crate::state::{State, draw};
+use crate::state::{State, generate_ids};
 
 pub use credentials::{Credentials, CredentialsError};
 pub use images::{Images, ImagesError};
@@ -93,14 +93,14 @@ impl CachedWebhooks {
         let table = state.table();
         let kind = table.kind(GROUP, self.plural).filter(|_| self.on && !is_exempt(attributes));
         let Some(kind) = kind else { return Arc::default() };
-        let shelf = state.cache.shelf(kind);
-        let revision = shelf.revision();
+        let kind_cache = state.cache.kind_cache(kind);
+        let revision = kind_cache.revision();
         if let Some((read, hooks)) = &*self.read.read().expect("no holder panics")
             && *read == revision
         {
             return hooks.clone();
         }
-        let (entries, revision) = shelf.snapshot("", |_| true);
+        let (entries, revision) = kind_cache.snapshot("", |_| true);
         let hooks = entries.iter().flat_map(|entry| Hook::all(&entry.object()));
         let callable = |hook: Hook| Callable { to: self.destination(&hook), hook };
         let hooks = Arc::new(hooks.map(callable).collect::<Vec<_>>());
@@ -129,13 +129,13 @@ pub async fn admit(
     if !policies.has_changed() && !again.has_changed() {
         return Ok(());
     }
-    policies.begin_second();
+    policies.start_second_round();
     plug_in(state, attributes, object, notes, &mut policies)?;
-    again.begin_second();
+    again.start_second_round();
     mutate(state, &hooks, attributes, object, notes, &mut again).await?;
     // Warnings of plugins that ran twice are deduplicated.
-    let mut told = std::collections::BTreeSet::new();
-    notes.warnings.retain(|warning| told.insert(warning.clone()));
+    let mut seen_warnings = std::collections::BTreeSet::new();
+    notes.warnings.retain(|warning| seen_warnings.insert(warning.clone()));
     Ok(())
 }
 
@@ -154,7 +154,7 @@ pub async fn validate(
         images.validate(attributes, object, notes).await?;
     }
     let hooks = state.webhooks.validating.hooks(state, attributes);
-    judge(state, &hooks, attributes, object, notes).await
+    call_validating_hooks(state, &hooks, attributes, object, notes).await
 }
 
 /// Runs all mutating plugins. The first rejection fails the request.
@@ -192,7 +192,7 @@ impl<'a> Stopwatch<'a> {
         let took = now.duration_since(std::mem::replace(&mut self.last, now));
         if let Some(name) = name {
             let Self { operation, validates, .. } = *self;
-            let turn = Turn { name, operation, validates, is_refused: outcome.is_err() };
+            let turn = Turn { name, operation, validates, is_rejected: outcome.is_err() };
             self.metrics.admission.plugged(self.at, &turn, took);
             self.at += 1;
         }
@@ -219,15 +219,15 @@ async fn mutate(
         if !again.wants(hook.id()) {
             continue;
         }
-        let place = (usize::from(again.is_second()), at);
+        let position = (usize::from(again.is_second()), at);
         let began = Instant::now();
-        let asked = match callable.ask(state, Phase::Mutating, attributes, &review, notes).await {
+        let result = match callable.call(state, Phase::Mutating, attributes, &review, notes).await {
             Ok(None) => Ok(None),
             Ok(Some(patch)) => hook.patched(&review.object, patch).map(Some),
             Err(failure) => Err(failure),
         };
-        called(state, hook, "admit", attributes, asked.as_ref().err(), began);
-        let changed = match asked {
+        called(state, hook, "admit", attributes, result.as_ref().err(), began);
+        let changed = match result {
             Ok(None) => false,
             Ok(Some(patched)) => {
                 let fit = fit(attributes, patched, seen)?;
@@ -236,48 +236,49 @@ async fn mutate(
                 changed
             }
             Err(failure) => {
-                hook.settle(failure, Phase::Mutating, place, notes)?;
+                hook.apply_failure_policy(failure, Phase::Mutating, position, notes)?;
                 false
             }
         };
-        hook.note_mutation(place, changed, notes);
-        again.asked(hook.id(), hook.again(), changed);
+        hook.note_mutation(position, changed, notes);
+        again.record_call(hook.id(), hook.again(), changed);
     }
     again.finish(object);
     Ok(())
 }
 
 /// Calls the validating webhooks concurrently. Of several rejections the first in configuration order is returned.
-async fn judge(
+async fn call_validating_hooks(
     state: &State,
     hooks: &[Callable],
     attributes: &Attributes<'_>,
     object: &Value,
     notes: &mut Notes,
 ) -> Result<(), Status> {
-    let mut asked = Vec::new();
+    let mut calls = Vec::new();
     for (at, callable) in hooks.iter().enumerate() {
         if let Some((_, review)) = concerned(state, &callable.hook, attributes, object).await? {
-            asked.push((at, callable, review));
+            calls.push((at, callable, review));
         }
     }
-    let answers = asked.iter().map(async |(at, callable, review)| {
+    let results = calls.iter().map(async |(at, callable, review)| {
         let mut notes = Notes::default();
         let began = Instant::now();
-        let asked = callable.ask(state, Phase::Validating, attributes, review, &mut notes).await;
-        called(state, &callable.hook, "validating", attributes, asked.as_ref().err(), began);
-        let settled =
-            asked.map(drop).or_else(|failure| callable.hook.settle(failure, Phase::Validating, (0, *at), &mut notes));
-        (notes, settled)
+        let calls = callable.call(state, Phase::Validating, attributes, review, &mut notes).await;
+        called(state, &callable.hook, "validating", attributes, calls.as_ref().err(), began);
+        let outcome = calls
+            .map(drop)
+            .or_else(|failure| callable.hook.apply_failure_policy(failure, Phase::Validating, (0, *at), &mut notes));
+        (notes, outcome)
     });
-    let answers = join_all(answers).await;
-    let mut refusal = Ok(());
-    for (told, settled) in answers {
-        notes.warnings.extend(told.warnings);
-        notes.audit.extend(told.audit);
-        refusal = refusal.and(settled);
+    let results = join_all(results).await;
+    let mut verdict = Ok(());
+    for (call_notes, outcome) in results {
+        notes.warnings.extend(call_notes.warnings);
+        notes.audit.extend(call_notes.audit);
+        verdict = verdict.and(outcome);
     }
-    refusal
+    verdict
 }
 
 /// Records a call and its result in upstream's metrics.
@@ -314,22 +315,22 @@ async fn concerned<'a>(
 ) -> Result<Option<(VersionedKind<'a>, Review)>, Status> {
     let Some(seen) = hook.selects(attributes, object, state)? else { return Ok(None) };
     let old = match attributes.old {
-        Some(old) => shown(state, attributes, old, seen).await?,
+        Some(old) => convert_object(state, attributes, old, seen).await?,
         None => Value::Null,
     };
-    let shown = shown(state, attributes, object, seen).await?;
-    let review = Review::of(attributes, seen, &draw().uid, shown, old);
+    let converted = convert_object(state, attributes, object, seen).await?;
+    let review = Review::of(attributes, seen, &generate_ids().uid, converted, old);
     Ok(hook.conditions_hold(attributes, &review, state)?.then_some((seen, review)))
 }
 
 /// Converts an object to the version that a webhook matches.
-async fn shown(
+async fn convert_object(
     state: &State,
     attributes: &Attributes<'_>,
     object: &Value,
     seen: VersionedKind<'_>,
 ) -> Result<Value, Status> {
-    if object.is_null() || attributes.part().is_some() {
+    if object.is_null() || attributes.subresource_kind().is_some() {
         return Ok(object.clone());
     }
     conversion::served(state, seen.kind, seen.version, object.clone()).await
@@ -337,7 +338,7 @@ async fn shown(
 
 /// Decodes a patched object as its kind does: unknown fields are dropped, defaults applied.
 fn fit(attributes: &Attributes<'_>, patched: Value, seen: VersionedKind<'_>) -> Result<Value, Status> {
-    let fit = match attributes.part() {
+    let fit = match attributes.subresource_kind() {
         Some(gvk) => decode::plain_again(patched, gvk),
         None => decode::again(patched, seen.kind, seen.version, FieldValidation::Ignore),
     };
@@ -351,7 +352,7 @@ async fn taken_back(
     mut object: Value,
     seen: VersionedKind<'_>,
 ) -> Result<Value, Status> {
-    if attributes.part().is_some() {
+    if attributes.subresource_kind().is_some() {
         return Ok(object);
     }
     if attributes.kind.is_custom() {
@@ -363,7 +364,7 @@ async fn taken_back(
 
 impl Callable {
     /// Sends a review and returns the patch in the response.
-    async fn ask(
+    async fn call(
         &self,
         state: &State,
         phase: Phase,
@@ -378,11 +379,11 @@ impl Callable {
         let body = Bytes::from(response::as_json(&review.to_value(version)));
         let query = format!("timeout={seconds}s");
         let sent = state.backends.post(state, to, &query, body, Duration::from_secs(seconds)).await;
-        let answer = sent
+        let reply = sent
             .map_err(|error| error.to_string())
             .and_then(|(code, body)| read(code.as_u16(), &body))
-            .map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
-        AdmissionResponse::read(phase, version, review, &answer)?.take(&self.hook, notes)
+            .map_err(|message| Failure::Call(format!("failed to call webhook: {message}")))?;
+        AdmissionResponse::read(phase, version, review, &reply)?.take(&self.hook, notes)
     }
 }
 
@@ -394,6 +395,6 @@ pub fn read(code: u16, body: &[u8]) -> Result<Value, String> {
     if let Some(status) = json::parse(body).ok().and_then(|value| Status::from_value(&value)) {
         return Err(status.message);
     }
-    let said = String::from_utf8_lossy(body);
-    Err(Status::generic(code, "POST", GroupName::default(), "", said.trim()).message)
+    let text = String::from_utf8_lossy(body);
+    Err(Status::generic(code, "POST", GroupName::default(), "", text.trim()).message)
 }

@@ -77,17 +77,17 @@ mod tests {
 
     #[test]
     fn referenced_files_are_read_and_errors_name_the_file_and_plugin() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("admission.yaml");
-        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("admission.yaml");
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
         let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n";
         write("image.yaml", "imagePolicy: {kubeConfigFile: kube.yaml}");
         write("admission.yaml", &format!("{head}plugins: [{{name: ImagePolicyWebhook, path: image.yaml}}]"));
         let found = read(&file).unwrap();
-        let expect = folder.path().join("kube.yaml");
+        let expect = dir.path().join("kube.yaml");
         assert_eq!(found["ImagePolicyWebhook"]["imagePolicy"]["kubeConfigFile"], expect.to_str().unwrap().into());
         write("admission.yaml", &format!("{head}plugins: [{{name: PodSecurity, path: none.yaml}}]"));
-        let missing = folder.path().join("none.yaml");
+        let missing = dir.path().join("none.yaml");
         assert_eq!(read(&file).unwrap_err().to_string(), format!("failed to read {}", missing.display()));
         write("admission.yaml", &format!("{head}plugins: [{{name: PodSecurity, configuration: {{kind: Nope}}}}]"));
         let error = read(&file).unwrap_err();

@@ -68,10 +68,10 @@ impl Behind {
     /// listed with both scopes.
     pub fn is_namespaced(&self, resource: &Resource) -> Option<bool> {
         let listed = self.resources.as_ref()?.get("resources")?.as_array()?;
-        let part = format!("{}/{}", resource.plural, resource.subresource);
+        let subresource_name = format!("{}/{}", resource.plural, resource.subresource);
         let mut scopes = listed
             .iter()
-            .filter(|one| one.str_at(&["name"]).is_some_and(|name| name == resource.plural || name == part))
+            .filter(|one| one.str_at(&["name"]).is_some_and(|name| name == resource.plural || name == subresource_name))
             .map(|one| one.get("namespaced").and_then(Value::as_bool) == Some(true));
         let first = scopes.next()?;
         scopes.all(|scope| scope == first).then_some(first)
@@ -126,50 +126,50 @@ impl Aggregation {
     /// Returns the TLS configuration for an extension API server: its CA bundle and this server's client certificate.
     fn tls(&self, remote: &Remote) -> Tls {
         let bundle = (!remote.bundle.is_empty()).then(|| Pem::Inline(remote.bundle.clone().into()));
-        Tls { certificate_authority: bundle, insecure_skip_verify: remote.insecure, ..self.shown() }
+        Tls { certificate_authority: bundle, insecure_skip_verify: remote.insecure, ..self.client_tls() }
     }
 
     /// Returns a TLS configuration with only this server's proxy client certificate.
-    fn shown(&self) -> Tls {
+    fn client_tls(&self) -> Tls {
         let client = self.config.client.clone().map(|(certificate, key)| (Pem::File(certificate), Pem::File(key)));
         Tls { client, ..Tls::default() }
     }
 }
 
 /// Proxies a request to the extension API server that serves it.
-pub async fn serve(state: &State, behind: &Behind, asked: &RequestInfo, user: &User, stream: Stream) -> HttpResponse {
+pub async fn serve(state: &State, behind: &Behind, request: &RequestInfo, user: &User, stream: Stream) -> HttpResponse {
     if !behind.remote.available {
         return unavailable();
     }
     let tls = state.aggregation.tls(&behind.remote);
-    let path = asked.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let path = request.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
     let Ok(target) = target(state, &behind.remote, tls, path) else { return unavailable() };
-    match pass(&target, asked, user, stream).await {
-        Ok(answer) => answer,
+    match pass(&target, request, user, stream).await {
+        Ok(response) => response,
         Err(error) => response::text(503, format!("error trying to reach service: {}\n", reached(&error))),
     }
 }
 
 async fn pass(
     target: &Target,
-    asked: &RequestInfo,
+    incoming: &RequestInfo,
     user: &User,
     mut stream: Stream,
 ) -> Result<HttpResponse, ProxyError> {
-    let mut passed = headers::forwarded(&asked.headers, asked.from);
+    let mut passed = headers::forwarded(&incoming.headers, incoming.from);
     identity::show(&mut passed, user)?;
-    let client = stream.upgrade.take().filter(|_| headers::is_upgrade(&asked.headers));
-    let request = target.request(asked.method.clone(), passed, stream.body)?;
-    let answer = match client {
+    let client = stream.upgrade.take().filter(|_| headers::is_upgrade(&incoming.headers));
+    let request = target.request(incoming.method.clone(), passed, stream.body)?;
+    let response = match client {
         Some(client) => target.switch(request, client).await?,
         None => target.pass(request).await?,
     };
     // Following a redirect would make clients send their credentials to another server.
-    if answer.status().is_redirection() && answer.headers().contains_key(LOCATION) {
+    if response.status().is_redirection() && response.headers().contains_key(LOCATION) {
         let message = "the backend attempted to redirect this request, which is not permitted";
         return Ok(response::text(502, message));
     }
-    Ok(answer)
+    Ok(response)
 }
 
 /// Resolves the connection target of an extension API server.

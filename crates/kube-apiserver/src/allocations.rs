@@ -16,26 +16,26 @@ use apimachinery::{GroupVersion, Str, Value, value};
 use bytes::Bytes;
 use mvcc::{Delete, Operation, Span, Txn};
 
-use crate::state::{State, draw, now};
+use crate::state::{State, generate_ids, now};
 use crate::storage;
 
 /// Returns the internal kind of node port claims, which no client sees.
 pub fn port_kind() -> Kind {
     let version = GroupVersion { group: "".into(), version: "v1".into() };
-    let keeping = Persistence::Stored { prefix: "ranges/servicenodeports".into(), version, expires: false };
+    let persistence = Persistence::Stored { prefix: "ranges/servicenodeports".into(), version, expires: false };
     let scope = apimachinery::meta::Scope::Cluster;
-    Kind { keeping, scope, ..Kind::stored("", "v1", "RangeAllocation", "servicenodeports") }
+    Kind { persistence, scope, ..Kind::stored("", "v1", "RangeAllocation", "servicenodeports") }
 }
 
 /// Returns the random source for the allocations of a write.
-pub fn chance(options: &WriteOptions) -> RandomSource {
+pub fn random_source(options: &WriteOptions) -> RandomSource {
     let seed = seed();
     if options.dry_run { RandomSource::Rehearsal(seed) } else { RandomSource::Seed(seed) }
 }
 
 /// Returns a random seed for allocations whose result is stored.
 pub fn seed() -> u64 {
-    u64::from_str_radix(&draw().uid[..8], 16).unwrap_or_default()
+    u64::from_str_radix(&generate_ids().uid[..8], 16).unwrap_or_default()
 }
 
 /// Plans the allocations of an object and sets them in the object. The plan is empty for kinds without allocations.
@@ -44,19 +44,19 @@ pub fn plan(
     kind: &Kind,
     object: &mut Value,
     old: Option<&Value>,
-    chance: RandomSource,
+    random: RandomSource,
 ) -> Result<Plan, Status> {
     let Some(allocates) = &kind.allocates else { return Ok(Plan::default()) };
-    (allocates.plan)(object, old, &state.ranges, state, chance).map_err(|refusal| match refusal {
+    (allocates.plan)(object, old, &state.ranges, state, random).map_err(|rejection| match rejection {
         AllocationError::Invalid(errors) => Status::invalid(kind_name(kind), Meta::of(object).name(), &errors),
-        AllocationError::Internal(why) => Status::internal_error(why),
+        AllocationError::Internal(message) => Status::internal_error(message),
     })
 }
 
 /// Returns the plan that releases the allocations of a deleted object.
 pub fn releases(kind: &Kind, object: &Value) -> Plan {
-    let held = kind.allocates.as_ref().map(|allocates| (allocates.held)(object));
-    Plan { claims: Vec::new(), releases: held.unwrap_or_default() }
+    let allocated = kind.allocates.as_ref().map(|allocates| (allocates.allocated_claims)(object));
+    Plan { claims: Vec::new(), releases: allocated.unwrap_or_default() }
 }
 
 /// Adds the claims and releases to the transaction of the object.
@@ -94,7 +94,7 @@ fn object(claim: Claim, owner: &Value) -> Value {
                 "kind": "IPAddress",
                 "metadata": {
                     "name": (ip.to_string()),
-                    "uid": (draw().uid),
+                    "uid": (generate_ids().uid),
                     "creationTimestamp": created,
                     "labels": {
                         "ipaddress.kubernetes.io/ip-family": family,
@@ -107,7 +107,7 @@ fn object(claim: Claim, owner: &Value) -> Value {
         Claim::Port(port) => value!({
             "apiVersion": "v1",
             "kind": "RangeAllocation",
-            "metadata": {"name": (port.to_string()), "uid": (draw().uid), "creationTimestamp": created},
+            "metadata": {"name": (port.to_string()), "uid": (generate_ids().uid), "creationTimestamp": created},
             "range": (format!("{namespace}/{name}")),
             "data": "",
         }),
@@ -123,7 +123,7 @@ impl AllocationLookup for State {
     }
 
     fn port(&self, port: u16) -> Option<Str> {
-        let entry = self.cache.shelf(&self.ports).get(&port.to_string())?;
+        let entry = self.cache.kind_cache(&self.ports).get(&port.to_string())?;
         entry.object().str_at(&["range"]).map(Str::from)
     }
 }

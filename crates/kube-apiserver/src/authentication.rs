@@ -93,24 +93,24 @@ const UNKNOWN_TOKEN: &str = "invalid bearer token";
 impl Authenticators {
     /// Authenticates a request. Invalid credentials are rejected; missing ones are anonymous where allowed. The
     /// credentials are removed from the request.
-    pub async fn identify(&self, asked: &mut RequestInfo, peer: &Peer, state: &State) -> Result<User, Status> {
+    pub async fn identify(&self, request: &mut RequestInfo, peer: &Peer, state: &State) -> Result<User, Status> {
         let peer = &*peer.current(now());
         if let (Some(config), Some(proxy)) = (&self.request_header, &peer.proxy)
-            && let Ok(Some(user)) = config.authenticate(proxy, &pairs(&asked.headers))
+            && let Ok(Some(user)) = config.authenticate(proxy, &pairs(&request.headers))
         {
-            asked.forget(|header| config.owns(header));
+            request.remove_headers(|header| config.owns(header));
             return Ok(user);
         }
-        let shown = shown_token(&mut asked.headers);
+        let bearer_token = bearer_token(&mut request.headers);
         if let Some(user) = &peer.user {
             return Ok(user.clone());
         }
-        match shown.map_err(|_| unauthorized())? {
+        match bearer_token.map_err(|_| unauthorized())? {
             Some(token) => {
                 let found = self.by_token(&token, self.audiences(), state).await;
-                found.map(|answer| answer.user).map_err(|_| unauthorized())
+                found.map(|response| response.user).map_err(|_| unauthorized())
             }
-            None if !peer.is_unproved && self.lets_anybody(&asked.info.path) => Ok(User::anonymous()),
+            None if !peer.is_unproved && self.lets_anybody(&request.info.path) => Ok(User::anonymous()),
             None => Err(unauthorized()),
         }
     }
@@ -146,7 +146,8 @@ impl Authenticators {
                 .check(token, audiences, now())
                 .map_err(|error| format!("[{UNKNOWN_TOKEN}, {error}]"))?
         {
-            let verdict = judge(&checked.bound, state).map_err(|refusal| format!("[{UNKNOWN_TOKEN}, {refusal}]"))?;
+            let verdict =
+                check_bound_objects(&checked.bound, state).map_err(|error| format!("[{UNKNOWN_TOKEN}, {error}]"))?;
             return Ok(AuthenticationResponse { user: known(verdict.user), audiences: checked.audiences });
         }
         if self.bootstrap_tokens
@@ -162,12 +163,12 @@ impl Authenticators {
             return Ok(AuthenticationResponse { user: known(user), audiences: audiences.to_vec() });
         }
         if let Some(webhook) = &self.webhook
-            && let Some(answer) = webhook
+            && let Some(response) = webhook
                 .check(token, audiences, self.audiences())
                 .await
                 .map_err(|error| format!("[{UNKNOWN_TOKEN}, {error}]"))?
         {
-            return Ok(AuthenticationResponse { user: known(answer.user), audiences: answer.audiences });
+            return Ok(AuthenticationResponse { user: known(response.user), audiences: response.audiences });
         }
         Err(UNKNOWN_TOKEN.to_owned())
     }
@@ -177,16 +178,17 @@ impl Authenticators {
 ///
 /// # Errors
 /// The Authorization header is not text, or the WebSocket protocol header contains an invalid token.
-fn shown_token(headers: &mut HeaderMap) -> Result<Option<String>, NoToken> {
+fn bearer_token(headers: &mut HeaderMap) -> Result<Option<String>, NoToken> {
     if let Some(value) = headers.remove(AUTHORIZATION) {
         // Other authentication schemes are ignored.
         return Ok(bearer::from_header(text(&value).ok_or(NoToken)?).map(str::to_owned));
     }
-    let shown = |name: &HeaderName| headers.get(name).and_then(text).unwrap_or_default();
-    if !shown(&UPGRADE).eq_ignore_ascii_case("websocket") {
+    let header_text = |name: &HeaderName| headers.get(name).and_then(text).unwrap_or_default();
+    if !header_text(&UPGRADE).eq_ignore_ascii_case("websocket") {
         return Ok(None);
     }
-    let Some((token, others)) = bearer::from_protocols(shown(&SEC_WEBSOCKET_PROTOCOL)).map_err(|_| NoToken)? else {
+    let Some((token, others)) = bearer::from_protocols(header_text(&SEC_WEBSOCKET_PROTOCOL)).map_err(|_| NoToken)?
+    else {
         return Ok(None);
     };
     let others = others.join(", ").parse().map_err(|_| NoToken)?;
@@ -199,7 +201,7 @@ fn shown_token(headers: &mut HeaderMap) -> Result<Option<String>, NoToken> {
 struct NoToken;
 
 /// Checks that the objects a service account token is bound to still exist.
-fn judge(bound: &bound::Bound, view: &dyn View) -> Result<bound::ValidationResult, bound::Rejection> {
+fn check_bound_objects(bound: &bound::Bound, view: &dyn View) -> Result<bound::ValidationResult, bound::Rejection> {
     let mut objects: [Option<CachedObject>; 4] = [None, None, None, None];
     for lookup in bound.lookups() {
         let (slot, found) = match lookup {
@@ -217,7 +219,7 @@ fn judge(bound: &bound::Bound, view: &dyn View) -> Result<bound::ValidationResul
         secret: secret.as_deref(),
         node: node.as_deref(),
     };
-    bound::judge(bound, &found, now())
+    bound::validate(bound, &found, now())
 }
 
 fn known(mut user: User) -> User {
@@ -235,8 +237,8 @@ pub fn pairs(headers: &HeaderMap) -> Vec<(&str, &str)> {
 /// # Errors
 /// 400 with the name of the header.
 pub fn check_readable(headers: &HeaderMap, proxies: Option<&request_header::Config>) -> Result<(), Status> {
-    let says_who = |name: &str| impersonation::owns(name) || proxies.is_some_and(|config| config.owns(name));
-    headers::check(bytes(headers), says_who).map_err(|error| Status::bad_request(error.to_string()))
+    let is_identity_header = |name: &str| impersonation::owns(name) || proxies.is_some_and(|config| config.owns(name));
+    headers::check(bytes(headers), is_identity_header).map_err(|error| Status::bad_request(error.to_string()))
 }
 
 fn bytes(headers: &HeaderMap) -> impl Iterator<Item = (&str, &[u8])> {

@@ -140,7 +140,7 @@ impl Learner for RwLock<Node> {
 /// A kind that is followed.
 struct FollowedKind {
     kind: Arc<Kind>,
-    shelf: Arc<KindCache>,
+    kind_cache: Arc<KindCache>,
     /// The revision up to which changes were applied; `None` before the first pass.
     at: Option<Revision>,
     known: BTreeSet<Str>,
@@ -148,7 +148,8 @@ struct FollowedKind {
 
 /// Keeps `learner` up to date with the cached objects of `kinds` until the process exits.
 pub async fn follow(cache: Arc<Cache>, kinds: Vec<Arc<Kind>>, learner: Arc<dyn Learner>) {
-    let follow = |kind: Arc<Kind>| FollowedKind { shelf: cache.shelf(&kind), kind, at: None, known: BTreeSet::new() };
+    let follow =
+        |kind: Arc<Kind>| FollowedKind { kind_cache: cache.kind_cache(&kind), kind, at: None, known: BTreeSet::new() };
     let mut followed: Vec<FollowedKind> = kinds.into_iter().map(follow).collect();
     let mut reached = cache.follow();
     cache.hold();
@@ -167,16 +168,16 @@ impl FollowedKind {
     /// Applies the changes up to `now`, or all objects if the changes are no longer kept.
     fn bring_up(&mut self, now: Revision, learner: &dyn Learner) {
         while let Some(at) = self.at {
-            let Ok(changes) = self.shelf.changes_after(at) else { break };
+            let Ok(changes) = self.kind_cache.changes_after(at) else { break };
             let Some(last) = changes.last().map(|change| change.revision) else {
                 self.at = Some(at.max(now));
                 return;
             };
             for change in &changes {
-                let entry = change.shown();
+                let entry = change.latest();
                 if let Some(entry) = &change.after {
                     self.known.insert(entry.key.clone());
-                    learner.set(&self.kind, &entry.held().value);
+                    learner.set(&self.kind, &entry.shared_object().value);
                 } else {
                     self.known.remove(&entry.key);
                     learner.remove(&self.kind, entry.namespace(), entry.name());
@@ -184,14 +185,14 @@ impl FollowedKind {
             }
             self.at = Some(last);
         }
-        let (entries, revision) = self.shelf.snapshot("", |_| true);
-        let mut gone = std::mem::take(&mut self.known);
+        let (entries, revision) = self.kind_cache.snapshot("", |_| true);
+        let mut deleted = std::mem::take(&mut self.known);
         for entry in entries {
-            gone.remove(&entry.key);
+            deleted.remove(&entry.key);
             self.known.insert(entry.key.clone());
-            learner.set(&self.kind, &entry.held().value);
+            learner.set(&self.kind, &entry.shared_object().value);
         }
-        for key in gone {
+        for key in deleted {
             let (namespace, name) = key.rsplit_once('/').unwrap_or(("", &key));
             learner.remove(&self.kind, namespace, name);
         }

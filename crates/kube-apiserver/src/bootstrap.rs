@@ -14,7 +14,7 @@ use apimachinery::status::Status;
 use apimachinery::{GroupVersionKind, Object, Value, value};
 
 use crate::startup::Step;
-use crate::state::{State, draw, now};
+use crate::state::{State, generate_ids, now};
 use crate::{allocations, endpoint_lease, storage};
 
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
@@ -49,7 +49,7 @@ async fn make_all(state: &State) -> Result<(), Status> {
     state.startup.complete(Step::ServiceCidr);
     make(state, own_service(state)).await?;
     if let Some(own) = state.advertised {
-        endpoint_lease::begin(state, own).await?;
+        endpoint_lease::start(state, own).await?;
     }
     state.startup.complete(Step::OwnService);
     Ok(())
@@ -65,7 +65,7 @@ pub async fn make(state: &State, object: Value) -> Result<(), Status> {
     let meta = Meta::of(&object);
     let (namespace, name) = (meta.namespace().to_owned(), meta.name().to_owned());
     let key = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
-    if state.cache.shelf(kind).get(&key).is_some() {
+    if state.cache.kind_cache(kind).get(&key).is_some() {
         return Ok(());
     }
     let mut object = decode::again(object, kind, version, FieldValidation::Ignore)?.object;
@@ -81,7 +81,7 @@ pub async fn make(state: &State, object: Value) -> Result<(), Status> {
     };
     object = strategy::own(&target, None, object, context.now);
     let claims = allocations::plan(state, kind, &mut object, None, RandomSource::Seed(allocations::seed()))?;
-    strategy::create(kind, &mut object, &draw(), &context)?;
+    strategy::create(kind, &mut object, &generate_ids(), &context)?;
     let key = state.layout.key(kind, &namespace, &name);
     let mut txn = storage::create(key, storage::encode(&object));
     allocations::join(state, &mut txn, &claims, &object);

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::admission;
 use crate::backend::Destination;
 use crate::response;
-use crate::state::{State, draw};
+use crate::state::{State, generate_ids};
 use crate::watch_cache::Entry;
 
 /// Timeout of a conversion webhook.
@@ -60,7 +60,7 @@ pub async fn served(state: &State, kind: &Kind, version: &Version, object: Value
 }
 
 /// Converts an object to the storage version.
-pub async fn kept<'o>(state: &State, kind: &Kind, object: &'o Value) -> Result<Cow<'o, Value>, Status> {
+pub async fn to_storage_version<'o>(state: &State, kind: &Kind, object: &'o Value) -> Result<Cow<'o, Value>, Status> {
     match stored_version(kind) {
         Some(version) if kind.is_custom() => served(state, kind, version, object.clone()).await.map(Cow::Owned),
         _ => Ok(Cow::Borrowed(object)),
@@ -109,27 +109,27 @@ async fn convert(
     if foreign.is_empty() {
         return Ok(foreign);
     }
-    let uid = draw().uid;
+    let uid = generate_ids().uid;
     let conversion = Conversion { webhook, desired, uid: &uid, many };
     let sent: Vec<Value> = foreign.iter().map(|at| objects[*at].clone()).collect();
-    let answer = ask(state, webhook, conversion.request(&sent).map_err(failed)?).await;
-    let answer = answer.map_err(|why| failed(conversion.failed(&sent, &why)))?;
-    let converted = conversion.answer(&sent, &answer).map_err(failed)?;
+    let reply = call_webhook(state, webhook, conversion.request(&sent).map_err(failed)?).await;
+    let reply = reply.map_err(|error| failed(conversion.failed(&sent, &error)))?;
+    let converted = conversion.converted_objects(&sent, &reply).map_err(failed)?;
     for (at, object) in foreign.iter().zip(converted) {
         objects[*at] = object;
     }
     Ok(foreign)
 }
 
-async fn ask(state: &State, webhook: &Value, review: Value) -> Result<Value, String> {
+async fn call_webhook(state: &State, webhook: &Value, review: Value) -> Result<Value, String> {
     let to = Destination::of(&webhook["clientConfig"]).map_err(|wrong| wrong.to_string())?;
     let began = Instant::now();
     let body = Bytes::from(response::as_json(&review));
     drop(review);
     let sent = state.backends.post(state, &to, "timeout=30s", body, TIMEOUT).await;
-    let answer = sent.map_err(|error| error.to_string()).and_then(|(code, body)| admission::read(code.as_u16(), &body));
-    state.metrics.admission.converted(answer.is_ok(), began.elapsed());
-    answer
+    let reply = sent.map_err(|error| error.to_string()).and_then(|(code, body)| admission::read(code.as_u16(), &body));
+    state.metrics.admission.converted(reply.is_ok(), began.elapsed());
+    reply
 }
 
 /// Returns an internal error without a reason, as upstream does.

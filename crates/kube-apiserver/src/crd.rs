@@ -35,19 +35,19 @@ pub async fn run(state: Arc<State>) {
         return state.startup.complete(Step::CustomResources);
     };
     let built_in = table.kinds.clone();
-    let shelf = state.cache.shelf(&kind);
+    let kind_cache = state.cache.kind_cache(&kind);
     let mut reached = state.cache.follow();
     let (mut seen, mut rows) = (None, Rows::new());
-    shelf.filled().await;
-    let settled = state.followers.add(&kind);
+    kind_cache.filled().await;
+    let processed = state.followers.add(&kind);
     loop {
         let revision = *reached.borrow_and_update();
-        if seen != Some(shelf.revision()) || rows.values().any(|(_, kind)| is_emptying(kind)) {
-            seen = Some(shelf.revision());
-            settle(&state, &kind, &shelf, &built_in, &mut rows).await;
+        if seen != Some(kind_cache.revision()) || rows.values().any(|(_, kind)| is_emptying(kind)) {
+            seen = Some(kind_cache.revision());
+            reconcile(&state, &kind, &kind_cache, &built_in, &mut rows).await;
             state.startup.complete(Step::CustomResources);
         }
-        settled.send_replace(revision);
+        processed.send_replace(revision);
         if reached.changed().await.is_err() {
             return;
         }
@@ -59,8 +59,8 @@ fn is_emptying(kind: &Kind) -> bool {
     !kind.verbs.contains(&api::kind::Verb::Create)
 }
 
-async fn settle(state: &State, kind: &Kind, shelf: &KindCache, built_in: &[Arc<Kind>], rows: &mut Rows) {
-    let entries = shelf.list("", |_| true);
+async fn reconcile(state: &State, kind: &Kind, kind_cache: &KindCache, built_in: &[Arc<Kind>], rows: &mut Rows) {
+    let entries = kind_cache.list("", |_| true);
     let definitions: Vec<Value> = entries.iter().map(|entry| entry.object()).collect();
     let mut served = Rows::new();
     for (entry, definition) in entries.iter().zip(&definitions) {
@@ -76,7 +76,7 @@ async fn settle(state: &State, kind: &Kind, shelf: &KindCache, built_in: &[Arc<K
     }
     for (name, (_, kind)) in &*rows {
         if !served.contains_key(name) {
-            state.cache.forget(kind);
+            state.cache.remove(kind);
         }
     }
     *rows = served;
@@ -105,9 +105,9 @@ async fn row(state: &State, entry: &Entry, definition: &Value, rows: &Rows) -> O
         let names = |kind: &Kind| kind.selectable.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
         names(kind) == names(&made)
     });
-    let shelf = if same { state.cache.shelf(&made) } else { state.cache.renew(&made) };
-    shelf.filled().await;
-    shelf.pass_to(made.edition);
+    let kind_cache = if same { state.cache.kind_cache(&made) } else { state.cache.renew(&made) };
+    kind_cache.filled().await;
+    kind_cache.pass_to(made.edition);
     Some(Arc::new(made))
 }
 
@@ -142,7 +142,7 @@ async fn finish(state: &State, kind: &Kind, entry: &Entry, definition: &Value, r
         return Ok(());
     }
     if let Some((_, custom)) = rows.get(entry.name()) {
-        let instances = state.cache.shelf(custom).list("", |_| true);
+        let instances = state.cache.kind_cache(custom).list("", |_| true);
         for instance in &instances {
             delete(state, custom, instance).await?;
         }

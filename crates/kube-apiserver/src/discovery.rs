@@ -40,14 +40,14 @@ const AGGREGATED: [(&str, AggregatedVersion, &str); 2] = [
 ];
 
 /// Serves a non-resource path. Returns `None` if the path does not exist.
-pub async fn serve(state: &State, asked: &RequestInfo) -> Option<HttpResponse> {
-    let path = asked.info.path.trim_end_matches('/');
-    if let Some(answer) = health::serve(state, path, asked.uri.query().unwrap_or_default()).await {
-        return Some(answer);
+pub async fn serve(state: &State, request: &RequestInfo) -> Option<HttpResponse> {
+    let path = request.info.path.trim_end_matches('/');
+    if let Some(response) = health::serve(state, path, request.uri.query().unwrap_or_default()).await {
+        return Some(response);
     }
     match path {
         "/version" => Some(indented(&version())),
-        "/openapi/v2" => Some(swagger(state, asked)),
+        "/openapi/v2" => Some(swagger(state, request)),
         "/openapi/v3" => {
             let own = with_table(state, v3::index);
             Some(plain(&state.aggregation.with_foreign(|foreign| merged::index(own, foreign))))
@@ -57,8 +57,8 @@ pub async fn serve(state: &State, asked: &RequestInfo) -> Option<HttpResponse> {
         openid::DISCOVERY_PATH | openid::KEYS_PATH => issuer(state, path),
         "" => Some(with_table(state, |table| indented(&json::to_vec(&paths(table))))),
         _ => match path.strip_prefix("/openapi/v3/") {
-            Some(document) => with_table(state, |table| openapi3(state, asked, table, document)),
-            None => with_table(state, |table| described(state, asked, table, path)),
+            Some(document) => with_table(state, |table| openapi3(state, request, table, document)),
+            None => with_table(state, |table| described(state, request, table, path)),
         },
     }
 }
@@ -70,19 +70,19 @@ fn with_table<R>(state: &State, make: impl FnOnce(&openapi::Table<'_>) -> R) -> 
 }
 
 /// Serves discovery: groups, versions and resources.
-fn described(state: &State, asked: &RequestInfo, table: &openapi::Table<'_>, path: &str) -> Option<HttpResponse> {
-    let aggregated = aggregated(asked);
-    let accepted = negotiate(header(asked, &ACCEPT), asked.is_pretty(), FORMS);
-    let accepted = accepted.unwrap_or(ResponseFormat { pretty: asked.is_pretty(), ..PLAIN });
+fn described(state: &State, request: &RequestInfo, table: &openapi::Table<'_>, path: &str) -> Option<HttpResponse> {
+    let aggregated = aggregated(request);
+    let accepted = negotiate(header(request, &ACCEPT), request.is_pretty(), FORMS);
+    let accepted = accepted.unwrap_or(ResponseFormat { pretty: request.is_pretty(), ..PLAIN });
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let document = match (parts.as_slice(), aggregated) {
         (["api"], Some((form, media))) => {
-            return Some(tagged(asked, &discovery::legacy_aggregated(table, form), accepted, media));
+            return Some(tagged(request, &discovery::legacy_aggregated(table, form), accepted, media));
         }
         (["apis"], Some((form, media))) => {
             let own = discovery::aggregated(table, form);
             let all = state.aggregation.with_foreign(|foreign| merged::aggregated(table, own, foreign));
-            return Some(tagged(asked, &all, accepted, media));
+            return Some(tagged(request, &all, accepted, media));
         }
         (["api"], None) => discovery::legacy_versions(table, &state.external_address),
         (["apis"], None) => {
@@ -101,41 +101,41 @@ fn described(state: &State, asked: &RequestInfo, table: &openapi::Table<'_>, pat
 }
 
 /// Returns the aggregated discovery form if the client prefers one.
-fn aggregated(asked: &RequestInfo) -> Option<(AggregatedVersion, &'static str)> {
-    let compact: String = header(asked, &ACCEPT).chars().filter(|letter| !letter.is_whitespace()).collect();
+fn aggregated(request: &RequestInfo) -> Option<(AggregatedVersion, &'static str)> {
+    let compact: String = header(request, &ACCEPT).chars().filter(|letter| !letter.is_whitespace()).collect();
     compact.split(',').find_map(|clause| {
         let (_, parameters) = clause.split_once(';')?;
-        let found = AGGREGATED.iter().find(|(words, ..)| words.split(';').all(|word| parameters.contains(word)));
+        let found = AGGREGATED.iter().find(|(required, ..)| required.split(';').all(|word| parameters.contains(word)));
         found.map(|(_, form, media)| (*form, *media))
     })
 }
 
 /// Serves a document with an ETag; returns 304 if the client has the document already.
-fn tagged(asked: &RequestInfo, document: &Value, accepted: ResponseFormat, media: &'static str) -> HttpResponse {
+fn tagged(request: &RequestInfo, document: &Value, accepted: ResponseFormat, media: &'static str) -> HttpResponse {
     let line = response::as_json(document);
     let tag = format!("\"{}\"", openapi::etag(&line));
-    if header(asked, &IF_NONE_MATCH) == tag {
+    if header(request, &IF_NONE_MATCH) == tag {
         return stamped(response::bytes(304, media, Vec::new()), &tag);
     }
-    let mut answer = response::json(200, line, accepted);
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
-    stamped(answer, &tag)
+    let mut response = response::json(200, line, accepted);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    stamped(response, &tag)
 }
 
-fn stamped(mut answer: HttpResponse, tag: &str) -> HttpResponse {
-    let headers = answer.headers_mut();
+fn stamped(mut response: HttpResponse, tag: &str) -> HttpResponse {
+    let headers = response.headers_mut();
     headers.insert(VARY, HeaderValue::from_static("Accept"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
     if let Ok(tag) = HeaderValue::from_str(tag) {
         headers.insert(ETAG, tag);
     }
-    answer
+    response
 }
 
 /// Serves OpenAPI v2 as JSON or protobuf.
-fn swagger(state: &State, asked: &RequestInfo) -> HttpResponse {
+fn swagger(state: &State, request: &RequestInfo) -> HttpResponse {
     with_table(state, |table| {
-        let protobuf = header(asked, &ACCEPT).contains("com.github.proto-openapi.spec.v2");
+        let protobuf = header(request, &ACCEPT).contains("com.github.proto-openapi.spec.v2");
         let (key, media) = if protobuf { ("v2.pb", v2::PROTOBUF) } else { ("v2", "application/json") };
         let packed = state.aggregation.with_foreign(|foreign| {
             state.documents.get(key, merged::swagger_hash(v2::document_hash(table), foreign), || {
@@ -147,34 +147,34 @@ fn swagger(state: &State, asked: &RequestInfo) -> HttpResponse {
                 }
             })
         });
-        packed_answer(asked, &packed, media)
+        packed_response(request, &packed, media)
     })
 }
 
 /// Serves an OpenAPI v3 document. With the current hash in the URL the response can be cached forever.
-fn openapi3(state: &State, asked: &RequestInfo, table: &openapi::Table<'_>, document: &str) -> Option<HttpResponse> {
+fn openapi3(state: &State, request: &RequestInfo, table: &openapi::Table<'_>, document: &str) -> Option<HttpResponse> {
     let hash = v3::document_hash(table, document)?;
     let key = format!("v3/{document}");
     let packed = state.documents.get(&key, hash.clone(), || {
         let document = v3::document(table, document).expect("what has a hash has a document");
         CompressedDocument::json(&document)
     });
-    let mut answer = packed_answer(asked, &packed, "application/json");
-    if asked.query.get("hash") == Some(hash.as_str()) {
-        answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+    let mut response = packed_response(request, &packed, "application/json");
+    if request.query.get("hash") == Some(hash.as_str()) {
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
     }
-    Some(answer)
+    Some(response)
 }
 
-fn packed_answer(asked: &RequestInfo, packed: &CompressedDocument, media: &'static str) -> HttpResponse {
+fn packed_response(request: &RequestInfo, packed: &CompressedDocument, media: &'static str) -> HttpResponse {
     let tag = format!("\"{}\"", packed.etag());
-    if header(asked, &IF_NONE_MATCH) == tag {
+    if header(request, &IF_NONE_MATCH) == tag {
         return stamped(response::bytes(304, media, Vec::new()), &tag);
     }
-    if header(asked, &ACCEPT_ENCODING).contains("gzip") {
-        let mut answer = stamped(response::bytes(200, media, packed.gzip().to_vec()), &tag);
-        answer.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        return answer;
+    if header(request, &ACCEPT_ENCODING).contains("gzip") {
+        let mut response = stamped(response::bytes(200, media, packed.gzip().to_vec()), &tag);
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        return response;
     }
     stamped(response::bytes(200, media, packed.bytes()), &tag)
 }
@@ -207,12 +207,12 @@ fn issuer(state: &State, path: &str) -> Option<HttpResponse> {
     Some(cached(plain(&document)))
 }
 
-fn cached(mut answer: HttpResponse) -> HttpResponse {
+fn cached(mut response: HttpResponse) -> HttpResponse {
     let seconds = openid::MAX_AGE_SECONDS;
     if let Ok(value) = HeaderValue::from_str(&format!("public, max-age={seconds}")) {
-        answer.headers_mut().insert(CACHE_CONTROL, value);
+        response.headers_mut().insert(CACHE_CONTROL, value);
     }
-    answer
+    response
 }
 
 /// Returns JSON that upstream always indents.
@@ -224,8 +224,8 @@ fn plain(document: &Value) -> HttpResponse {
     response::bytes(200, "application/json", json::to_vec(document))
 }
 
-fn header<'a>(asked: &'a RequestInfo, name: &http::HeaderName) -> &'a str {
-    asked.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+fn header<'a>(request: &'a RequestInfo, name: &http::HeaderName) -> &'a str {
+    request.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 /// Returns the list of paths that `/` serves.

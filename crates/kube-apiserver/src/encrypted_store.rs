@@ -12,7 +12,7 @@ use crate::encryptor::{self, Encryptor};
 
 /// Objects created within a twentieth of their TTL, and at most a minute, share a lease: one lease per object would
 /// overload the store. Upstream's figures.
-const SHARED_PART: u32 = 20;
+const SHARED_DIVISOR: u32 = 20;
 const SHARED_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of objects per lease, because all of them expire at the same time.
 const SHARED_OBJECTS_MAX: u32 = 1000;
@@ -20,7 +20,7 @@ const SHARED_OBJECTS_MAX: u32 = 1000;
 /// A store client that encrypts values.
 pub struct Store {
     client: Client,
-    vault: Option<Arc<Encryptor>>,
+    encryptor: Option<Arc<Encryptor>>,
     leases: Leases,
 }
 
@@ -70,8 +70,8 @@ struct SharedLease {
 
 impl Store {
     /// Creates a store client. Objects with a TTL expire after `life`.
-    pub fn new(client: Client, vault: Option<Arc<Encryptor>>, life: Duration) -> Self {
-        Self { client, vault, leases: Leases { life, current: Mutex::new(None) } }
+    pub fn new(client: Client, encryptor: Option<Arc<Encryptor>>, life: Duration) -> Self {
+        Self { client, encryptor, leases: Leases { life, current: Mutex::new(None) } }
     }
 
     /// Returns the current value, its revision, and whether the value is encrypted with an old key. The read is
@@ -98,11 +98,11 @@ impl Store {
 
     /// Executes a transaction.
     pub async fn txn(&self, mut txn: Txn) -> Result<TxnOutcome, Error> {
-        if let Some(vault) = &self.vault {
+        if let Some(encryptor) = &self.encryptor {
             for operation in &mut txn.success {
                 let Operation::Put(put) = operation else { continue };
                 let Some(value) = put.value.take() else { continue };
-                let sealed = vault.seal(&put.key, value);
+                let sealed = encryptor.encrypt(&put.key, value);
                 put.value = Some(sealed.map_err(|source| Error::Encryptor { key: text(&put.key), source })?);
             }
         }
@@ -137,7 +137,7 @@ impl Store {
     /// Returns the shared lease for a new object with a TTL.
     pub async fn lease(&self) -> Result<LeaseId, ClientError> {
         let mut current = self.leases.current.lock().await;
-        let shared_for = (self.leases.life / SHARED_PART).min(SHARED_MAX);
+        let shared_for = (self.leases.life / SHARED_DIVISOR).min(SHARED_MAX);
         if let Some(shared) = &mut *current
             && shared.granted.elapsed() < shared_for
             && shared.objects < SHARED_OBJECTS_MAX
@@ -156,10 +156,10 @@ impl Store {
         if record.is_tombstone() {
             return StoredValue { key, value: Ok(None), revision, stale: false };
         }
-        let Some(vault) = &self.vault else {
+        let Some(encryptor) = &self.encryptor else {
             return StoredValue { key, value: Ok(Some(record.value_bytes())), revision, stale: false };
         };
-        match vault.open(&key, record.value_bytes()).await {
+        match encryptor.open(&key, record.value_bytes()).await {
             Ok((value, stale)) => StoredValue { key, value: Ok(Some(value)), revision, stale },
             Err(error) => StoredValue { key, value: Err(error), revision, stale: false },
         }

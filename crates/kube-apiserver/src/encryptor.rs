@@ -99,8 +99,9 @@ impl Encryptor {
         for service in rules.services.values() {
             service.refresh(&keyring).await?;
         }
-        let place = |kind: &Arc<Kind>| (storage::prefix(kind).to_owned(), (kind.group.clone(), kind.plural.clone()));
-        let places = kinds.iter().map(place).collect();
+        let prefix_entry =
+            |kind: &Arc<Kind>| (storage::prefix(kind).to_owned(), (kind.group.clone(), kind.plural.clone()));
+        let places = kinds.iter().map(prefix_entry).collect();
         Ok(Self { file, layout, places, rules: RwLock::new(Arc::new(rules)), keyring })
     }
 
@@ -145,11 +146,11 @@ impl Encryptor {
     }
 
     /// Encrypts the value of a store key.
-    pub fn seal(&self, key: &[u8], value: Bytes) -> Result<Bytes, Error> {
+    pub fn encrypt(&self, key: &[u8], value: Bytes) -> Result<Bytes, Error> {
         let rules = self.rules();
         let transformers = rules.transformers(self.resource(key));
         let keyring = self.keyring.read().expect("no holder panics");
-        let sealed = transformers.seal(&value, key, &keyring, &mut Draws, now())?;
+        let sealed = transformers.encrypt(&value, key, &keyring, &mut Draws, now())?;
         Ok(match sealed {
             Cow::Borrowed(_) => value,
             Cow::Owned(sealed) => sealed.into(),

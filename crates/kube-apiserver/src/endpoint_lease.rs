@@ -37,7 +37,7 @@ pub async fn run(state: &State, own: SocketAddr) {
 }
 
 /// Writes this server's key once. The endpoints contain the server when this returns.
-pub async fn begin(state: &State, own: SocketAddr) -> Result<(), Status> {
+pub async fn start(state: &State, own: SocketAddr) -> Result<(), Status> {
     renew(state, own.ip()).await?;
     state.catch_up().await?;
     let (present, _) = present(state).await?;
@@ -46,8 +46,8 @@ pub async fn begin(state: &State, own: SocketAddr) -> Result<(), Status> {
 
 /// Removes this server from the endpoints.
 pub async fn end(state: &State, own: SocketAddr) -> Result<(), Status> {
-    let gone = Delete { span: Span::key(key(state, own.ip())), want_previous: false };
-    state.submit(Txn { success: vec![Operation::Delete(gone)], ..Txn::default() }).await?;
+    let delete = Delete { span: Span::key(key(state, own.ip())), want_previous: false };
+    state.submit(Txn { success: vec![Operation::Delete(delete)], ..Txn::default() }).await?;
     state.catch_up().await?;
     let (present, _) = present(state).await?;
     publish(state, &present, own.port()).await
@@ -77,13 +77,13 @@ async fn follow(state: &State, own: SocketAddr) -> Result<(), Status> {
 async fn renew(state: &State, own: IpAddr) -> Result<(), Status> {
     let lease = state.store.lease_of(LIFE).await.map_err(|error| unavailable(&error.into()))?;
     // The format that upstream's servers read and write at this key.
-    let shown = value!({
+    let object = value!({
         "apiVersion": "v1",
         "kind": "Endpoints",
         "metadata": {},
         "subsets": [{"addresses": [{"ip": (own.to_string())}]}],
     });
-    let value = Some(storage::encode(&shown));
+    let value = Some(storage::encode(&object));
     let put = Put { key: key(state, own), value, lease: Some(lease), want_previous: false };
     state.submit(Txn { success: vec![Operation::Put(put)], ..Txn::default() }).await.map(drop)
 }
@@ -129,12 +129,12 @@ async fn show(state: &State, object: Value) -> Result<bool, Status> {
     let kind = table.kinds.iter().find(|kind| kind.group == gvk.group && kind.kind == gvk.kind);
     let kind = kind.ok_or_else(|| Status::internal_error(format!("{gvk} is not served")))?;
     let meta = Meta::of(&object);
-    let Some(entry) = state.cache.shelf(kind).get(&format!("{}/{}", meta.namespace(), meta.name())) else {
+    let Some(entry) = state.cache.kind_cache(kind).get(&format!("{}/{}", meta.namespace(), meta.name())) else {
         return bootstrap::make(state, object).await.map(|()| true);
     };
     let mut next = entry.object();
-    let (Value::Object(fields), Value::Object(wanted)) = (&mut next, object) else { return Ok(true) };
-    for (key, value) in wanted.iter().filter(|(key, _)| *key != "metadata") {
+    let (Value::Object(fields), Value::Object(desired)) = (&mut next, object) else { return Ok(true) };
+    for (key, value) in desired.iter().filter(|(key, _)| *key != "metadata") {
         fields.insert(key, value.clone());
     }
     if next == entry.object() {

@@ -73,7 +73,7 @@ pub struct TooManyRequests {
 /// Permission to execute a request; released on drop.
 pub struct Seat {
     fairness: Arc<Fairness>,
-    held: Option<SeatGrant>,
+    reservation: Option<SeatGrant>,
 }
 
 enum SeatGrant {
@@ -114,14 +114,14 @@ impl Fairness {
     pub async fn admit(
         self: &Arc<Self>,
         state: &State,
-        asked: &RequestInfo,
+        request: &RequestInfo,
         user: &User,
         deadline: Option<Instant>,
     ) -> Admission {
         if let Control::Plain(limits) = &mut self.lock().control {
-            return self.plain(limits, asked, user);
+            return self.plain(limits, request, user);
         }
-        self.seat_for(&digest(asked, user), &self.estimate(state, asked), deadline).await
+        self.seat_for(&digest(request, user), &self.estimate(state, request), deadline).await
     }
 
     async fn seat_for(
@@ -204,11 +204,11 @@ impl Fairness {
         }
     }
 
-    fn plain(self: &Arc<Self>, limits: &mut InFlight, asked: &RequestInfo, user: &User) -> Admission {
-        let seat = if asked.info.is_long_running() {
-            Ok(Seat { fairness: self.clone(), held: None })
+    fn plain(self: &Arc<Self>, limits: &mut InFlight, request: &RequestInfo, user: &User) -> Admission {
+        let seat = if request.info.is_long_running() {
+            Ok(Seat { fairness: self.clone(), reservation: None })
         } else {
-            let pass = limits.arrive(asked.info.verb, &user.groups);
+            let pass = limits.arrive(request.info.verb, &user.groups);
             let rejected = TooManyRequests { retry_after_seconds: inflight::RETRY_AFTER_SECONDS };
             pass.map(|pass| self.seat(SeatGrant::Pass(pass))).ok_or(rejected)
         };
@@ -221,10 +221,10 @@ impl Fairness {
         bell: oneshot::Receiver<()>,
         until: Moment,
     ) -> Result<Seat, TooManyRequests> {
-        let mut place = QueuePosition { fairness: self, ticket: Some(ticket) };
+        let mut waiter = QueuePosition { fairness: self, ticket: Some(ticket) };
         let until = self.origin + Duration::from_nanos(until.nanos());
         let called = tokio::time::timeout_at(until, bell).await;
-        place.ticket = None;
+        waiter.ticket = None;
         if matches!(called, Ok(Ok(()))) {
             return Ok(self.seat(SeatGrant::Ticket(ticket)));
         }
@@ -243,14 +243,14 @@ impl Fairness {
         }
     }
 
-    fn seat(self: &Arc<Self>, held: SeatGrant) -> Seat {
-        Seat { fairness: self.clone(), held: Some(held) }
+    fn seat(self: &Arc<Self>, reservation: SeatGrant) -> Seat {
+        Seat { fairness: self.clone(), reservation: Some(reservation) }
     }
 
-    fn give_back(&self, held: SeatGrant) {
+    fn release(&self, reservation: SeatGrant) {
         let now = self.now();
         let mut inner = self.lock();
-        match (&mut inner.control, held) {
+        match (&mut inner.control, reservation) {
             (Control::Fair(control), SeatGrant::Ticket(ticket)) => {
                 let admitted = control.finish(ticket, now);
                 // The seats of a write stay occupied while its watchers are notified.
@@ -268,7 +268,7 @@ impl Fairness {
         }
     }
 
-    fn give_up(&self, ticket: Ticket) {
+    fn cancel(&self, ticket: Ticket) {
         let now = self.now();
         let mut inner = self.lock();
         inner.waiting.remove(&ticket);
@@ -283,11 +283,11 @@ impl Fairness {
     }
 
     /// Estimates the work of a request in seats.
-    fn estimate(&self, state: &State, asked: &RequestInfo) -> Estimate {
-        let Some(resource) = &asked.info.resource else { return Estimate::One };
-        match asked.info.verb {
-            "list" => Estimate::List(list(state, asked)),
-            "watch" if asked.query.flag("sendInitialEvents") => Estimate::List(list(state, asked)),
+    fn estimate(&self, state: &State, request: &RequestInfo) -> Estimate {
+        let Some(resource) = &request.info.resource else { return Estimate::One };
+        match request.info.verb {
+            "list" => Estimate::List(list(state, request)),
+            "watch" if request.query.flag("sendInitialEvents") => Estimate::List(list(state, request)),
             "create" if resource.subresource == "token" => Estimate::One,
             "create" | "update" | "patch" | "delete" | "deletecollection" => {
                 Estimate::Write { watchers: self.watchers.interested(resource) }
@@ -321,9 +321,9 @@ impl Inner {
     }
 }
 
-fn digest<'a>(asked: &'a RequestInfo, user: &'a User) -> Digest<'a> {
-    let target = match &asked.info.resource {
-        None => Target::Path(&asked.info.path),
+fn digest<'a>(request: &'a RequestInfo, user: &'a User) -> Digest<'a> {
+    let target = match &request.info.resource {
+        None => Target::Path(&request.info.path),
         Some(resource) => Target::Resource {
             group: &resource.group,
             resource: &resource.plural,
@@ -331,32 +331,32 @@ fn digest<'a>(asked: &'a RequestInfo, user: &'a User) -> Digest<'a> {
             namespace: &resource.namespace,
         },
     };
-    Digest { user: &user.name, groups: &user.groups, verb: asked.info.verb, target }
+    Digest { user: &user.name, groups: &user.groups, verb: request.info.verb, target }
 }
 
-fn list(state: &State, asked: &RequestInfo) -> List {
-    let resource = asked.info.resource.as_ref();
+fn list(state: &State, request: &RequestInfo) -> List {
+    let resource = request.info.resource.as_ref();
     let table = state.table();
     let kind = resource.and_then(|resource| table.kind(&resource.group, &resource.plural));
     let stored = kind.map_or(StoredObjects::Unknown, |kind| {
-        let (objects, bytes) = state.cache.shelf(kind).weight();
+        let (objects, bytes) = state.cache.kind_cache(kind).weight();
         StoredObjects::Known { objects: objects as u64, average_bytes: (bytes / objects.max(1)) as u64 }
     });
-    let selected = asked.query.has("labelSelector") || asked.query.has("fieldSelector");
+    let selected = request.query.has("labelSelector") || request.query.has("fieldSelector");
     let named = resource.is_some_and(|resource| !resource.name.is_empty());
     let selection = match (named, selected) {
         (true, _) => Selection::One,
         (false, true) => Selection::Selected,
         (false, false) => Selection::All,
     };
-    let limit = asked.query.get("limit").and_then(|limit| limit.parse().ok());
+    let limit = request.query.get("limit").and_then(|limit| limit.parse().ok());
     List { stored, limit, source: Source::Cache, selection }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.fairness.give_back(held);
+        if let Some(reservation) = self.reservation.take() {
+            self.fairness.release(reservation);
         }
     }
 }
@@ -364,7 +364,7 @@ impl Drop for Seat {
 impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.fairness.give_up(ticket);
+            self.fairness.cancel(ticket);
         }
     }
 }
@@ -387,7 +387,7 @@ mod tests {
 
     const TARGET: Target<'_> = Target::Resource { group: "", resource: "pods", subresource: "", namespace: "a" };
 
-    async fn ask(fairness: &Arc<Fairness>, deadline: Option<Instant>) -> Admission {
+    async fn request_seat(fairness: &Arc<Fairness>, deadline: Option<Instant>) -> Admission {
         let groups = ["system:authenticated".into()];
         let digest = Digest { user: "ann", groups: &groups, verb: "get", target: TARGET };
         fairness.seat_for(&digest, &Estimate::One, deadline).await
@@ -402,13 +402,13 @@ mod tests {
         let fairness = fairness();
         let mut seats = Vec::new();
         let mut first = loop {
-            let mut asking = Box::pin(ask(&fairness, None));
+            let mut asking = Box::pin(request_seat(&fairness, None));
             match asking.as_mut().now_or_never() {
                 Some(admission) => seats.push(admission.seat.expect("nobody is sent away yet")),
                 None => break asking,
             }
         };
-        let mut second = Box::pin(ask(&fairness, None));
+        let mut second = Box::pin(request_seat(&fairness, None));
         assert!(second.as_mut().now_or_never().is_none());
         assert_eq!(waiting(&fairness), 2);
         drop(second);
@@ -425,7 +425,7 @@ mod tests {
         let mut seats = Vec::new();
         let deadline = || Some(Instant::now() + Duration::from_millis(40));
         let rejected = loop {
-            match ask(&fairness, deadline()).await.seat {
+            match request_seat(&fairness, deadline()).await.seat {
                 Ok(seat) => seats.push(seat),
                 Err(rejected) => break rejected,
             }

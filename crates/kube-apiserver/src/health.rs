@@ -17,7 +17,7 @@ use crate::state::State;
 /// Timeout of the store check; upstream's value.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for which a store check is cached, so that anonymous health requests do not become requests to the store.
-const STORE_ANSWER_LIFE: Duration = Duration::from_millis(500);
+const STORE_CHECK_TTL: Duration = Duration::from_millis(500);
 
 /// The state of the health checks.
 #[derive(Default)]
@@ -101,7 +101,7 @@ impl Of {
     }
 
     async fn run(self, state: &State) -> Result<(), String> {
-        let (is_well, why) = match self {
+        let (is_well, message) = match self {
             Self::Answers => return Ok(()),
             Self::Log => return state.health.log.check(),
             Self::Store | Self::StoreForReadiness => return store(state).await,
@@ -109,23 +109,23 @@ impl Of {
             Self::Step(step) => (state.startup.has(step), "not finished"),
             Self::NotShuttingDown => (!*state.ending.borrow(), "process is shutting down"),
         };
-        if is_well { Ok(()) } else { Err(why.to_owned()) }
+        if is_well { Ok(()) } else { Err(message.to_owned()) }
     }
 }
 
 /// Checks that the store serves linearizable reads, which require a quorum.
 async fn store(state: &State) -> Result<(), String> {
     let mut last = state.health.store.lock().await;
-    if let Some((_, answer)) = last.as_ref().filter(|(at, _)| at.elapsed() < STORE_ANSWER_LIFE) {
-        return answer.clone();
+    if let Some((_, result)) = last.as_ref().filter(|(at, _)| at.elapsed() < STORE_CHECK_TTL) {
+        return result.clone();
     }
-    let answer = match tokio::time::timeout(STORE_TIMEOUT, state.store.revision()).await {
+    let result = match tokio::time::timeout(STORE_TIMEOUT, state.store.revision()).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(format!("the store is not available: {error}")),
         Err(_) => Err(format!("the store did not answer within {STORE_TIMEOUT:?}")),
     };
-    *last = Some((Instant::now(), answer.clone()));
-    answer
+    *last = Some((Instant::now(), result.clone()));
+    result
 }
 
 /// Serves a health path. Returns `None` for other paths.

@@ -18,8 +18,8 @@ pub fn transport(state: Arc<State>, user: Option<User>) -> Arc<dyn Transport> {
     let peer = Peer { user, ..Peer::default() };
     Arc::new(InProcess::new(peer, move |mut request: Request<Bytes>| {
         let peer = request.extensions_mut().remove::<Peer>().unwrap_or_default();
-        let answer = request::serve(Arc::clone(&state), peer, request.map(Full::new));
-        answer.map(|answer| answer.map(transport::body))
+        let response = request::serve(Arc::clone(&state), peer, request.map(Full::new));
+        response.map(|response| response.map(transport::body))
     }))
 }
 

@@ -26,10 +26,10 @@ pub enum KindLookup {
 impl Table {
     pub fn new(kinds: Vec<Arc<Kind>>) -> Self {
         let mut by_plural = kinds.clone();
-        by_plural.sort_by(|a, b| place(a).cmp(&place(b)));
+        by_plural.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
         // Later entries override earlier ones with the same name.
         by_plural.reverse();
-        by_plural.dedup_by(|a, b| place(a) == place(b));
+        by_plural.dedup_by(|a, b| sort_key(a) == sort_key(b));
         by_plural.reverse();
         Self { by_plural, kinds }
     }
@@ -44,7 +44,7 @@ impl Table {
 
     /// Returns the kind of a resource, regardless of version.
     pub fn kind(&self, group: &str, plural: &str) -> Option<&Arc<Kind>> {
-        let found = self.by_plural.binary_search_by(|kind| place(kind).cmp(&(plural, group)));
+        let found = self.by_plural.binary_search_by(|kind| sort_key(kind).cmp(&(plural, group)));
         found.ok().map(|at| &self.by_plural[at])
     }
 
@@ -54,6 +54,6 @@ impl Table {
 }
 
 /// Returns the sort key of a kind. The plural name comes first because it is more selective than the group.
-fn place(kind: &Kind) -> (&str, &str) {
+fn sort_key(kind: &Kind) -> (&str, &str) {
     (&kind.plural, &kind.group)
 }

@@ -27,7 +27,7 @@ const STORE_SECONDS: [f64; 13] = [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1
 /// Histogram bounds that double from one millisecond.
 const SHORT_SECONDS: [f64; 15] =
     [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
-const ANSWER_BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+const RESPONSE_BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 const EVENT_BYTES: [f64; 8] = [1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0];
 /// Non-resource paths that get their own series. Other paths do not, so that clients cannot create series.
 const COUNTED_PATHS: [&str; 10] = [
@@ -106,7 +106,7 @@ impl Default for Metrics {
                 Histogram::new(&SECONDS)
             }),
             sizes: spread("apiserver_response_sizes", "How large answers to reads were.", &PLAIN, || {
-                Histogram::new(&ANSWER_BYTES)
+                Histogram::new(&RESPONSE_BYTES)
             }),
             long_running: gauge("apiserver_longrunning_requests", "Requests that are open and stay so.", &PLAIN),
             deprecated: gauge("apiserver_requested_deprecated_apis", "Versions that go away.", &DEPRECATED),
@@ -206,7 +206,7 @@ impl Metrics {
     }
 
     /// Counts a request for a deprecated API version.
-    pub fn asked_for_deprecated(&self, labels: &Labels, removed_release: &str) {
+    pub fn count_deprecated_request(&self, labels: &Labels, removed_release: &str) {
         let Labels { group, resource, subresource, version, .. } = labels;
         self.deprecated.with(&[group, removed_release, resource, subresource, version]).set(1);
     }
@@ -250,28 +250,28 @@ impl Events {
 
 impl Labels {
     /// Returns the labels that are known before the request is routed.
-    pub fn of(asked: &RequestInfo) -> Self {
-        let dry_run = if asked.query.all("dryRun").contains(&"All") { "All" } else { "" };
-        Self { verb: verb(asked), dry_run, ..Self::default() }
+    pub fn of(request: &RequestInfo) -> Self {
+        let dry_run = if request.query.all("dryRun").contains(&"All") { "All" } else { "" };
+        Self { verb: verb(request), dry_run, ..Self::default() }
     }
 
     /// Sets the labels of a request for a kind.
-    pub fn found(&mut self, asked: &RequestInfo, kind: &Kind, resource: &Resource) {
+    pub fn found(&mut self, request: &RequestInfo, kind: &Kind, resource: &Resource) {
         let known = kind.subresource(&resource.version, &resource.subresource).is_some();
         self.group = kind.group.clone();
         self.version = resource.version.as_str().into();
         self.resource = kind.plural.clone();
         self.subresource = if known { resource.subresource.as_str().into() } else { Str::default() };
         self.scope = match resource {
-            resource if !resource.name.is_empty() || asked.info.verb == "create" => "resource",
+            resource if !resource.name.is_empty() || request.info.verb == "create" => "resource",
             resource if !resource.namespace.is_empty() => "namespace",
             _ => "cluster",
         };
     }
 
     /// Sets the labels of a request for a non-resource path.
-    pub fn found_document(&mut self, asked: &RequestInfo) {
-        let path = asked.info.path.trim_end_matches('/');
+    pub fn found_document(&mut self, request: &RequestInfo) {
+        let path = request.info.path.trim_end_matches('/');
         if let Some(counted) = COUNTED_PATHS.iter().find(|counted| **counted == path) {
             self.subresource = Str::from(*counted);
         }
@@ -283,12 +283,12 @@ impl Labels {
 }
 
 /// Returns the verb label, as upstream spells it.
-fn verb(asked: &RequestInfo) -> &'static str {
-    match (asked.info.verb, &asked.method) {
+fn verb(request: &RequestInfo) -> &'static str {
+    match (request.info.verb, &request.method) {
         ("list", _) => "LIST",
         ("watch", _) => "WATCH",
         ("deletecollection", _) => "DELETECOLLECTION",
-        ("patch", _) if asked.content_type().starts_with("application/apply-patch") => "APPLY",
+        ("patch", _) if request.content_type().starts_with("application/apply-patch") => "APPLY",
         (_, &Method::GET | &Method::HEAD) => "GET",
         (_, &Method::POST) => "POST",
         (_, &Method::PUT) => "PUT",
@@ -315,18 +315,18 @@ fn counted_user(user: &User) -> &str {
 
 fn stored(state: &State, out: &mut String) {
     let table = state.table();
-    let kinds = || table.kinds.iter().filter(|kind| matches!(kind.keeping, Persistence::Stored { .. }));
+    let kinds = || table.kinds.iter().filter(|kind| matches!(kind.persistence, Persistence::Stored { .. }));
     let help = "Objects that are stored.";
     head("apiserver_storage_objects", help, "gauge", out);
     for kind in kinds() {
         let resource = kind.qualified_resource();
         let labels = FormattedLabels::of([("resource", resource.as_str())]);
-        sample("apiserver_storage_objects", &labels, state.cache.shelf(kind).len(), out);
+        sample("apiserver_storage_objects", &labels, state.cache.kind_cache(kind).len(), out);
     }
     head("apiserver_resource_objects", help, "gauge", out);
     for kind in kinds() {
         let labels = FormattedLabels::of([("group", kind.group.as_str()), ("resource", kind.plural.as_str())]);
-        sample("apiserver_resource_objects", &labels, state.cache.shelf(kind).len(), out);
+        sample("apiserver_resource_objects", &labels, state.cache.kind_cache(kind).len(), out);
     }
     head("apiserver_watch_cache_resource_version", "The revision that the watch cache has reached.", "gauge", out);
     sample("apiserver_watch_cache_resource_version", &FormattedLabels::of([]), state.cache.reached(), out);

@@ -137,21 +137,21 @@ impl Target {
     /// Proxies an upgrade request. After 101, bytes are copied in both directions until both sides have closed. An
     /// error response of the backend is returned to the client.
     pub async fn switch(&self, request: Request<Outgoing>, client: OnUpgrade) -> Result<HttpResponse, ProxyError> {
-        let answer = self.send(request).await?;
-        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return refused(answer);
+        let response = self.send(request).await?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return upgrade_error(response);
         }
         let mut switched = Response::new(Body::Whole(Bytes::new()));
         *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        *switched.headers_mut() = answer.headers().clone();
-        tokio::spawn(carry(client, hyper::upgrade::on(answer)));
+        *switched.headers_mut() = response.headers().clone();
+        tokio::spawn(carry(client, hyper::upgrade::on(response)));
         Ok(switched)
     }
 }
 
 /// Converts a backend's response to a response for the client.
-pub fn returned(answer: Response<Incoming>) -> HttpResponse {
-    let (head, body) = answer.into_parts();
+pub fn returned(response: Response<Incoming>) -> HttpResponse {
+    let (head, body) = response.into_parts();
     let mut returned = Response::new(Body::Foreign(body));
     *returned.status_mut() = head.status;
     *returned.headers_mut() = head.headers;
@@ -160,8 +160,12 @@ pub fn returned(answer: Response<Incoming>) -> HttpResponse {
 }
 
 /// Returns the error response of a backend that does not upgrade. A success response is an error.
-fn refused(answer: Response<Incoming>) -> Result<HttpResponse, ProxyError> {
-    if answer.status().as_u16() < 400 { Err(ProxyError::NotSwitched(answer.status())) } else { Ok(returned(answer)) }
+fn upgrade_error(response: Response<Incoming>) -> Result<HttpResponse, ProxyError> {
+    if response.status().as_u16() < 400 {
+        Err(ProxyError::NotSwitched(response.status()))
+    } else {
+        Ok(returned(response))
+    }
 }
 
 /// Copies bytes in both directions. When one side closes its writing half, the other one is closed and can still

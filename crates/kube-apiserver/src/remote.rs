@@ -19,7 +19,7 @@ use crate::{admission, response};
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_millis(750), Duration::from_millis(1125), Duration::from_millis(1687)];
 /// Maximum size of a response.
-const ANSWER_BYTES_MAX: usize = 10 << 20;
+const RESPONSE_BYTES_MAX: usize = 10 << 20;
 
 /// A webhook server.
 pub struct Remote {
@@ -39,7 +39,7 @@ pub enum Error {
 
 /// A failed attempt.
 struct AttemptError {
-    why: String,
+    message: String,
     /// Whether a retry may succeed.
     passing: bool,
 }
@@ -67,13 +67,13 @@ impl Remote {
         let mut pauses = PAUSES.iter();
         loop {
             let failed = match tokio::time::timeout_at(end, self.once(body.clone())).await {
-                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Ok(response)) => return Ok(response),
                 Ok(Err(failed)) => failed,
                 Err(_) => return Err(format!("no answer within {within:?}: context deadline exceeded")),
             };
             match pauses.next() {
                 Some(pause) if failed.passing && Instant::now() + *pause < end => tokio::time::sleep(*pause).await,
-                _ => return Err(failed.why),
+                _ => return Err(failed.message),
             }
         }
     }
@@ -81,25 +81,25 @@ impl Remote {
     async fn once(&self, body: Bytes) -> Result<Value, AttemptError> {
         let lost = |error: &dyn std::error::Error| {
             let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-            AttemptError { why: format!("{error}{cause}"), passing: false }
+            AttemptError { message: format!("{error}{cause}"), passing: false }
         };
         let request = Request::post(&self.path)
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json")
             .body(body)
             .map_err(|error| lost(&error))?;
-        let answer = self.transport.send(request).await.map_err(|error| lost(&error))?;
-        let code = answer.status().as_u16();
-        let (mut body, mut whole) = (answer.into_body(), BytesMut::new());
+        let response = self.transport.send(request).await.map_err(|error| lost(&error))?;
+        let code = response.status().as_u16();
+        let (mut body, mut whole) = (response.into_body(), BytesMut::new());
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| AttemptError { why: error.to_string(), passing: true })?;
+            let frame = frame.map_err(|error| AttemptError { message: error.to_string(), passing: true })?;
             let Ok(data) = frame.into_data() else { continue };
-            if whole.len() + data.len() > ANSWER_BYTES_MAX {
-                return Err(AttemptError { why: "the answer is too long".to_owned(), passing: false });
+            if whole.len() + data.len() > RESPONSE_BYTES_MAX {
+                return Err(AttemptError { message: "the answer is too long".to_owned(), passing: false });
             }
             whole.extend_from_slice(&data);
         }
         let passing = matches!(code, 429 | 500 | 504);
-        admission::read(code, &whole).map_err(|why| AttemptError { why, passing })
+        admission::read(code, &whole).map_err(|message| AttemptError { message, passing })
     }
 }

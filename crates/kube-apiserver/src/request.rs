@@ -55,7 +55,7 @@ pub struct RequestInfo {
     /// The client's IP address, if the request came over the network.
     pub from: Option<IpAddr>,
     /// Set if the client is in this process and can receive decoded objects.
-    pub lean: Option<WantShared>,
+    pub want_shared: Option<WantShared>,
 }
 
 /// Reasons to reject a request.
@@ -76,16 +76,16 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let upgrade = request.extensions_mut().remove();
-    let (mut asked, body) = RequestInfo::of(request);
-    asked.from = peer.address.map(|address| address.ip());
+    let (mut request, body) = RequestInfo::of(request);
+    request.from = peer.address.map(|address| address.ip());
     let mut stream = Some(Stream::new(body, upgrade));
-    let mut course = RequestTrace::begin(&state, &asked);
-    let guarded = AssertUnwindSafe(in_time(&state, &peer, &mut asked, &mut stream, &mut course)).catch_unwind().await;
-    let answer = match guarded {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(refusal)) => refusal.answer(&asked),
+    let mut trace = RequestTrace::start(&state, &request);
+    let guarded = AssertUnwindSafe(in_time(&state, &peer, &mut request, &mut stream, &mut trace)).catch_unwind().await;
+    let response = match guarded {
+        Ok(Ok(response)) => response,
+        Ok(Err(rejection)) => rejection.into_response(&request),
         Err(panic) => {
-            course.panicked(&*panic);
+            trace.panicked(&*panic);
             let message = "This request caused apiserver to panic. Look in the logs for details.";
             response::status(&Status::internal_error(message), PLAIN)
         }
@@ -93,7 +93,7 @@ where
     if let Some(stream) = &mut stream {
         let _ = tokio::time::timeout(DRAINED_TIME, drain(&mut stream.body)).await;
     }
-    course.sends(without_head_body(&asked.method, answer, || Body::Whole(Bytes::new())), stream)
+    trace.sends(without_head_body(&request.method, response, || Body::Whole(Bytes::new())), stream)
 }
 
 /// Reads the unread rest of a body, up to limits. A client that is still sending when its request is rejected may
@@ -111,16 +111,16 @@ async fn drain(body: &mut Outgoing) {
 async fn in_time(
     state: &Arc<State>,
     peer: &Peer,
-    asked: &mut RequestInfo,
+    request: &mut RequestInfo,
     stream: &mut Option<Stream>,
-    course: &mut RequestTrace,
+    trace: &mut RequestTrace,
 ) -> Result<HttpResponse, Rejection> {
-    if asked.info.is_long_running() {
-        return live(state, peer, asked, stream, course).await;
+    if request.info.is_long_running() {
+        return live(state, peer, request, stream, trace).await;
     }
-    course.deadline = Some(course.arrived + time_allowed(asked, state.request_timeout)?);
-    let deadline = course.deadline.expect("just set");
-    match tokio::time::timeout_at(deadline, live(state, peer, asked, stream, course)).await {
+    trace.deadline = Some(trace.arrived + time_allowed(request, state.request_timeout)?);
+    let deadline = trace.deadline.expect("just set");
+    match tokio::time::timeout_at(deadline, live(state, peer, request, stream, trace)).await {
         Ok(lived) => lived,
         Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", 0).into()),
     }
@@ -130,24 +130,24 @@ async fn in_time(
 async fn live(
     state: &Arc<State>,
     peer: &Peer,
-    asked: &mut RequestInfo,
+    request: &mut RequestInfo,
     stream: &mut Option<Stream>,
-    course: &mut RequestTrace,
+    trace: &mut RequestTrace,
 ) -> Result<HttpResponse, Rejection> {
-    let user = match authenticate(state, asked, peer).await {
+    let user = match authenticate(state, request, peer).await {
         Ok(user) => user,
-        Err(status) => return Err(course.unauthenticated(asked, status)),
+        Err(status) => return Err(trace.unauthenticated(request, status)),
     };
     // From here on the request is audited under the authenticated name, even if it is rejected.
-    course.audit(asked, &user)?;
+    trace.audit(request, &user)?;
     // Authorizers decide by the URL, so the URL must mean the same to them and to the handlers.
-    check_url(state, &asked.info)?;
+    check_url(state, &request.info)?;
     // The impersonated user applies to all following steps.
-    let user = impersonate(state, asked, user, course)?;
+    let user = impersonate(state, request, user, trace)?;
     // The seat is taken before authorization, because rejecting a request is work too.
-    course.take_seat(asked, &user).await?;
-    authorize(state, asked, &user, course)?;
-    verb(state, asked, user, stream, course).await
+    trace.take_seat(request, &user).await?;
+    authorize(state, request, &user, trace)?;
+    verb(state, request, user, stream, trace).await
 }
 
 /// Rejects a URL whose scope does not match its kind, or whose method is not supported, before any authorizer runs.
@@ -178,28 +178,28 @@ fn is_cluster_wide(resource: &Resource) -> bool {
 /// Executes the verb of the request.
 async fn verb(
     state: &Arc<State>,
-    asked: &RequestInfo,
+    request: &RequestInfo,
     user: User,
     stream: &mut Option<Stream>,
-    course: &mut RequestTrace,
+    trace: &mut RequestTrace,
 ) -> Result<HttpResponse, Rejection> {
-    if let Some(remote) = state.aggregation.remote(&asked.info) {
+    if let Some(remote) = state.aggregation.remote(&request.info) {
         let stream = stream.take().expect("nobody took it before");
-        return Ok(aggregation::serve(state, &remote, asked, &user, stream).await);
+        return Ok(aggregation::serve(state, &remote, request, &user, stream).await);
     }
-    let Some(resource) = &asked.info.resource else {
-        let answer = discovery::serve(state, asked).await.ok_or(Rejection::NotFound)?;
-        course.found_document(asked);
-        return Ok(answer);
+    let Some(resource) = &request.info.resource else {
+        let response = discovery::serve(state, request).await.ok_or(Rejection::NotFound)?;
+        trace.found_document(request);
+        return Ok(response);
     };
     let kind = match state.table().find(&resource.group, &resource.version, &resource.plural) {
         KindLookup::Kind(kind) => kind,
         KindLookup::NotServed => return Err(not_served().into()),
         KindLookup::NoGroup => return Err(Rejection::NotFound),
     };
-    course.found(asked, &kind, resource);
+    trace.found(request, &kind, resource);
     let streams = verbs::is_stream(&kind, resource);
-    let accepted = match accept(asked, verbs::forms(&kind, resource)) {
+    let accepted = match accept(request, verbs::forms(&kind, resource)) {
         // Content negotiation does not apply to streams.
         Err(_) if streams => PLAIN,
         accepted => accepted?,
@@ -212,17 +212,17 @@ async fn verb(
             Err(status) => return Ok(response::status(&status, accepted)),
         }
     };
-    course.received(asked, &kind, resource, &body);
+    trace.received(request, &kind, resource, &body);
     let deprecation = kind.version(&resource.version).and_then(|version| version.deprecation.as_ref());
     let notes = Notes { warnings: deprecation.map(ToString::to_string).into_iter().collect(), audit: Vec::new() };
     let (stream, notes) = (Mutex::new(stream), Mutex::new(notes));
-    let call = Call { state: state.clone(), asked, resource, kind, accepted, user, body, stream, notes };
+    let call = Call { state: state.clone(), request, resource, kind, accepted, user, body, stream, notes };
     let served = verbs::serve(&call).await;
-    let mut answer = served.unwrap_or_else(|status| response::status(&status, accepted));
+    let mut response = served.unwrap_or_else(|status| response::status(&status, accepted));
     let notes = call.notes.into_inner().expect("no holder panics");
-    response::warn(&mut answer, &notes.warnings);
-    course.annotate(notes.audit);
-    Ok(compress(asked, answer).await)
+    response::warn(&mut response, &notes.warnings);
+    trace.annotate(notes.audit);
+    Ok(compress(request, response).await)
 }
 
 /// Executes a write on behalf of the server itself, without the filters.
@@ -235,49 +235,50 @@ pub async fn own(
 ) -> Result<HttpResponse, Status> {
     let request = Request::builder().method(method).uri(uri).header(CONTENT_TYPE, content_type);
     let request = request.body(()).map_err(Status::internal_error)?;
-    let (asked, ()) = RequestInfo::of(request);
-    check_url(state, &asked.info)?;
-    let resource = asked.info.resource.as_ref().ok_or_else(not_served)?;
+    let (request, ()) = RequestInfo::of(request);
+    check_url(state, &request.info)?;
+    let resource = request.info.resource.as_ref().ok_or_else(not_served)?;
     let KindLookup::Kind(kind) = state.table().find(&resource.group, &resource.version, &resource.plural) else {
         return Err(not_served());
     };
     let user = User::authenticated("system:apiserver", [auth::user::MASTERS.into()]);
     let body = Bytes::from(apimachinery::json::to_vec(object));
     let (stream, notes) = (Mutex::default(), Mutex::default());
-    let call = Call { state: state.clone(), asked: &asked, resource, kind, accepted: PLAIN, user, body, stream, notes };
+    let call =
+        Call { state: state.clone(), request: &request, resource, kind, accepted: PLAIN, user, body, stream, notes };
     verbs::serve(&call).await
 }
 
 /// Returns the timeout of the request: the client's `timeout` parameter, capped by the server's limit.
-fn time_allowed(asked: &RequestInfo, most: Duration) -> Result<Duration, Status> {
-    let Some(text) = asked.query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(most) };
-    let wanted: apimachinery::time::Duration = text
+fn time_allowed(request: &RequestInfo, most: Duration) -> Result<Duration, Status> {
+    let Some(text) = request.query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(most) };
+    let requested: apimachinery::time::Duration = text
         .parse()
         .map_err(|error| Status::bad_request(format!("invalid timeout specified in the request URL: {error}")))?;
-    let wanted = u64::try_from(wanted.nanos()).map_or(Duration::ZERO, Duration::from_nanos);
-    Ok(if wanted.is_zero() { most } else { wanted.min(most) })
+    let requested = u64::try_from(requested.nanos()).map_or(Duration::ZERO, Duration::from_nanos);
+    Ok(if requested.is_zero() { most } else { requested.min(most) })
 }
 
 /// Authenticates the request.
-async fn authenticate(state: &State, asked: &mut RequestInfo, peer: &Peer) -> Result<User, Status> {
-    check_readable(&asked.headers, state.authenticators.request_header.as_ref())?;
+async fn authenticate(state: &State, request: &mut RequestInfo, peer: &Peer) -> Result<User, Status> {
+    check_readable(&request.headers, state.authenticators.request_header.as_ref())?;
     let began = Instant::now();
-    let found = state.authenticators.identify(asked, peer, state).await;
+    let found = state.authenticators.identify(request, peer, state).await;
     state.metrics.authenticated(found.as_ref().ok(), began.elapsed());
     found
 }
 
 /// Returns the impersonated user, or `user` if the request does not impersonate.
-fn impersonate(state: &State, asked: &mut RequestInfo, user: User, course: &mut RequestTrace) -> Result<User, Status> {
-    let Some(wanted) = impersonation::wanted(&pairs(&asked.headers)).map_err(|status| *status)? else {
+fn impersonate(state: &State, request: &mut RequestInfo, user: User, trace: &mut RequestTrace) -> Result<User, Status> {
+    let Some(target_user) = impersonation::target_user(&pairs(&request.headers)).map_err(|status| *status)? else {
         return Ok(user);
     };
-    let selectors = Selectors::of(&asked.info, &asked.query);
-    let attributes = attributes(&asked.info, &user, &selectors);
-    let trial = Trial::new(&wanted, &attributes, Gate::default());
+    let selectors = Selectors::of(&request.info, &request.query);
+    let attributes = attributes(&request.info, &user, &selectors);
+    let trial = Trial::new(&target_user, &attributes, Gate::default());
     let acted = trial.run(|attributes| state.authorization.authorize(attributes)).map_err(|status| *status)?;
-    course.impersonates(&acted);
-    asked.forget(impersonation::owns);
+    trace.impersonates(&acted);
+    request.remove_headers(impersonation::owns);
     Ok(acted.user)
 }
 
@@ -326,13 +327,13 @@ pub fn target<'a>(
 }
 
 /// Rejects the request unless an authorizer allows it.
-fn authorize(state: &State, asked: &RequestInfo, user: &User, course: &mut RequestTrace) -> Result<(), Status> {
-    let selectors = Selectors::of(&asked.info, &asked.query);
-    let attributes = attributes(&asked.info, user, &selectors);
+fn authorize(state: &State, request: &RequestInfo, user: &User, trace: &mut RequestTrace) -> Result<(), Status> {
+    let selectors = Selectors::of(&request.info, &request.query);
+    let attributes = attributes(&request.info, user, &selectors);
     let began = Instant::now();
     let decision = state.authorization.authorize(&attributes);
     state.metrics.authorized(&decision, began.elapsed());
-    course.authorized(&decision);
+    trace.authorized(&decision);
     match decision {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(attributes.forbidden(&reason)),
@@ -340,11 +341,11 @@ fn authorize(state: &State, asked: &RequestInfo, user: &User, course: &mut Reque
 }
 
 /// Negotiates the response's content type.
-fn accept(asked: &RequestInfo, forms: &[Form]) -> Result<ResponseFormat, Status> {
+fn accept(request: &RequestInfo, forms: &[Form]) -> Result<ResponseFormat, Status> {
     const REPRESENTATIONS: &str = "406: Not Acceptable\n\nAvailable representations: application/json, \
         application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, \
         application/vnd.kubernetes.protobuf;stream=watch";
-    negotiate(asked.header(ACCEPT), asked.is_pretty(), forms).map_err(|refused| match refused {
+    negotiate(request.header(ACCEPT), request.is_pretty(), forms).map_err(|rejection| match rejection {
         NegotiationError::Form => Status::not_acceptable(&api_registry::decode::MEDIA_TYPES),
         NegotiationError::Encoding => {
             Status::failure(Reason::NotAcceptable, REPRESENTATIONS).with_details(Default::default())
@@ -374,12 +375,12 @@ async fn read(body: &mut Outgoing) -> Result<Bytes, Status> {
 }
 
 /// Compresses a large response if the client accepts gzip.
-async fn compress(asked: &RequestInfo, answer: HttpResponse) -> HttpResponse {
-    let gzip = asked
+async fn compress(request: &RequestInfo, response: HttpResponse) -> HttpResponse {
+    let gzip = request
         .header(ACCEPT_ENCODING)
         .split(',')
         .any(|coding| coding.split(';').next().unwrap_or_default().trim() == "gzip");
-    if gzip { response::compressed(answer).await } else { answer }
+    if gzip { response::compressed(response).await } else { response }
 }
 
 /// Returns the 404 for an unknown resource or version in a known group.
@@ -389,12 +390,12 @@ pub fn not_served() -> Status {
 }
 
 impl Rejection {
-    fn answer(self, asked: &RequestInfo) -> HttpResponse {
+    fn into_response(self, request: &RequestInfo) -> HttpResponse {
         match self {
-            Self::Status(status) => response::status(&status, ResponseFormat { pretty: asked.is_pretty(), ..PLAIN }),
+            Self::Status(status) => response::status(&status, ResponseFormat { pretty: request.is_pretty(), ..PLAIN }),
             Self::TooMany(seconds) => response::too_many(seconds),
             Self::Unwritten => {
-                let path = apimachinery::go::quote(&asked.uri.to_string());
+                let path = apimachinery::go::quote(&request.uri.to_string());
                 response::text(500, format!("Internal Server Error: {path}: failed to store audit event\n"))
             }
             Self::NotFound => response::text(404, "404 page not found\n"),
@@ -414,12 +415,15 @@ impl RequestInfo {
         let (parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let info = Info::of(parts.method.as_str(), parts.uri.path(), &query);
-        let lean = parts.extensions.get().copied();
-        (Self { method: parts.method, uri: parts.uri, headers: parts.headers, query, info, from: None, lean }, body)
+        let want_shared = parts.extensions.get().copied();
+        (
+            Self { method: parts.method, uri: parts.uri, headers: parts.headers, query, info, from: None, want_shared },
+            body,
+        )
     }
 
     /// Removes credential headers that were read and must not be passed on.
-    pub fn forget(&mut self, owned: impl Fn(&str) -> bool) {
+    pub fn remove_headers(&mut self, owned: impl Fn(&str) -> bool) {
         let names: Vec<HeaderName> = self.headers.keys().filter(|name| owned(name.as_str())).cloned().collect();
         for name in names {
             self.headers.remove(name);

@@ -75,12 +75,12 @@ impl http_body::Body for Body {
 }
 
 pub fn bytes(code: u16, media_type: &'static str, body: impl Into<Bytes>) -> HttpResponse {
-    let mut answer = Response::new(Body::Whole(body.into()));
-    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    let mut response = Response::new(Body::Whole(body.into()));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     // Upstream forbids caching of responses that depend on authorization.
-    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    answer
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
 }
 
 pub fn text(code: u16, body: impl Into<String>) -> HttpResponse {
@@ -94,11 +94,11 @@ pub fn status(status: &Status, accepted: ResponseFormat) -> HttpResponse {
     if let (Value::Object(fields), true) = (&mut value, !status.success) {
         fields.insert("code", i64::from(code));
     }
-    let mut answer = encoded(code, &value, accepted, None);
+    let mut response = encoded(code, &value, accepted, None);
     if let Some(seconds) = status.retry_after_seconds() {
-        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    answer
+    response
 }
 
 /// Returns an object in the negotiated encoding. Custom resources have no protobuf form and are returned as JSON.
@@ -132,10 +132,10 @@ pub fn json(code: u16, mut line: Vec<u8>, accepted: ResponseFormat) -> HttpRespo
 }
 
 /// Returns a response that carries the decoded object, for clients in this process.
-pub fn held(code: u16, object: Value) -> HttpResponse {
-    let mut answer = bytes(code, Encoding::Json.media_type(), Bytes::new());
-    answer.extensions_mut().insert(ResponseObject(object));
-    answer
+pub fn shared_object(code: u16, object: Value) -> HttpResponse {
+    let mut response = bytes(code, Encoding::Json.media_type(), Bytes::new());
+    response.extensions_mut().insert(ResponseObject(object));
+    response
 }
 
 /// Returns an object in its protobuf envelope, or `None` if its kind has no protobuf form.
@@ -151,19 +151,19 @@ pub fn as_protobuf(value: &Value, schema: Option<Schema<'_>>) -> Option<Vec<u8>>
 
 /// Returns 429 with a Retry-After header.
 pub fn too_many(retry_after_seconds: u32) -> HttpResponse {
-    let mut answer = text(429, "Too many requests, please try again later.\n");
-    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after_seconds));
-    answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    answer
+    let mut response = text(429, "Too many requests, please try again later.\n");
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after_seconds));
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 /// Compresses a large response with gzip. The caller checks that the client accepts gzip.
-pub async fn compressed(answer: HttpResponse) -> HttpResponse {
-    let is_whole = matches!(answer.body(), Body::Whole(bytes) if bytes.len() > COMPRESSED_FROM);
-    if !is_whole || answer.headers().contains_key(CONTENT_ENCODING) {
-        return answer;
+pub async fn compressed(response: HttpResponse) -> HttpResponse {
+    let is_whole = matches!(response.body(), Body::Whole(bytes) if bytes.len() > COMPRESSED_FROM);
+    if !is_whole || response.headers().contains_key(CONTENT_ENCODING) {
+        return response;
     }
-    let (mut parts, body) = answer.into_parts();
+    let (mut parts, body) = response.into_parts();
     let Body::Whole(bytes) = body else { unreachable!("just looked") };
     // Compression is CPU-bound and must not block the other tasks of this thread.
     let packed = tokio::task::spawn_blocking(move || gzip(&bytes).map_or(Err(bytes), Ok)).await;
@@ -186,11 +186,11 @@ fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
 }
 
 /// Adds warnings as `Warning` headers, which kubectl prints.
-pub fn warn(answer: &mut HttpResponse, warnings: &[String]) {
+pub fn warn(response: &mut HttpResponse, warnings: &[String]) {
     for warning in warnings {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
-            answer.headers_mut().append(http::header::WARNING, value);
+            response.headers_mut().append(http::header::WARNING, value);
         }
     }
 }

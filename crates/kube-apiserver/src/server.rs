@@ -187,15 +187,15 @@ impl Server {
         let layout = Layout { root: config.etcd_prefix };
         let mut tasks = JoinSet::new();
         let authorization = authorize(config.modes, &config.kinds, &cache, &mut tasks);
-        let vault = match config.encryption {
+        let encryptor = match config.encryption {
             Some(file) => Some(Arc::new(Encryptor::open_file(file, layout.clone(), &config.kinds).await?)),
             None => None,
         };
-        tasks.extend(vault.iter().map(|vault| vault.clone().run()));
+        tasks.extend(encryptor.iter().map(|encryptor| encryptor.clone().run()));
         if let Some(interval) = config.compaction_interval {
             tasks.spawn(compaction::run(store.clone(), interval));
         }
-        let store = Arc::new(Store::new(store, vault, config.event_life));
+        let store = Arc::new(Store::new(store, encryptor, config.event_life));
         tasks.spawn(watch_cache::run(cache.clone(), store.clone(), layout.clone()));
         let metrics = Arc::new(Metrics::default());
         let (audit, audits) = Audit::start(config.filters.audit, metrics.clone());
@@ -316,6 +316,6 @@ fn own(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-fn rows(kinds: &[Arc<Kind>], wanted: impl Fn(&Kind) -> bool) -> Vec<Arc<Kind>> {
-    kinds.iter().filter(|kind| wanted(kind)).cloned().collect()
+fn rows(kinds: &[Arc<Kind>], predicate: impl Fn(&Kind) -> bool) -> Vec<Arc<Kind>> {
+    kinds.iter().filter(|kind| predicate(kind)).cloned().collect()
 }

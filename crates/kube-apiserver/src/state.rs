@@ -34,7 +34,7 @@ use crate::storage::{self, Layout};
 use crate::watch_cache::Cache;
 
 /// Maximum time that a request waits for the watch cache to catch up with the store.
-pub const CACHE_PATIENCE: Duration = Duration::from_secs(3);
+pub const CACHE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The shared state of all requests.
 pub struct State {
@@ -126,7 +126,7 @@ impl State {
 
     /// Waits until the watch cache contains all writes of this server, since admission reads from the cache.
     pub async fn see_own_writes(&self) -> Result<(), Status> {
-        let caught_up = self.cache.wait(self.written.load(Ordering::Relaxed), CACHE_PATIENCE).await;
+        let caught_up = self.cache.wait(self.written.load(Ordering::Relaxed), CACHE_TIMEOUT).await;
         caught_up.map_err(|behind| Status::timeout(&behind.to_string(), 1))
     }
 
@@ -135,7 +135,7 @@ impl State {
     pub async fn see_namespace(&self, name: &str) -> Result<(), Status> {
         let table = self.table();
         let Some(kind) = table.kind("", "namespaces").filter(|_| !name.is_empty()) else { return Ok(()) };
-        if self.cache.shelf(kind).get(name).is_none() {
+        if self.cache.kind_cache(kind).get(name).is_none() {
             self.catch_up().await?;
         }
         Ok(())
@@ -144,7 +144,7 @@ impl State {
     /// Waits until the cache contains everything that was committed before the call.
     pub async fn catch_up(&self) -> Result<Revision, Status> {
         let revision = self.store.revision().await.map_err(|error| unavailable(&error.into()))?;
-        let caught_up = self.cache.wait(revision, CACHE_PATIENCE).await;
+        let caught_up = self.cache.wait(revision, CACHE_TIMEOUT).await;
         caught_up.map_err(|behind| Status::timeout(&behind.to_string(), 1))?;
         Ok(revision)
     }
@@ -171,12 +171,12 @@ pub fn now() -> Time {
 }
 
 /// Returns random values for a new object: its UID and its name suffix.
-pub fn draw() -> GeneratedIds {
-    GeneratedIds { uid: draw_uid(), suffix: apimachinery::meta::name_suffix(u64::from_le_bytes(random())) }
+pub fn generate_ids() -> GeneratedIds {
+    GeneratedIds { uid: generate_uid(), suffix: apimachinery::meta::name_suffix(u64::from_le_bytes(random())) }
 }
 
 /// Returns a random version 4 UUID.
-pub fn draw_uid() -> String {
+pub fn generate_uid() -> String {
     uuid(random())
 }
 
@@ -223,7 +223,7 @@ mod tests {
     fn uids_are_unique_version_4_uuids() {
         assert_eq!(uuid([0xff; 16]), "ffffffff-ffff-4fff-bfff-ffffffffffff");
         assert_eq!(uuid([0; 16]), "00000000-0000-4000-8000-000000000000");
-        let drawn: std::collections::BTreeSet<String> = (0..1000).map(|_| draw_uid()).collect();
+        let drawn: std::collections::BTreeSet<String> = (0..1000).map(|_| generate_uid()).collect();
         assert_eq!(drawn.len(), 1000);
     }
 }

@@ -83,7 +83,7 @@ impl Layout {
 
 /// Returns the key segment that all objects of a kind share.
 pub fn prefix(kind: &Kind) -> &str {
-    match &kind.keeping {
+    match &kind.persistence {
         Persistence::Stored { prefix, .. } => prefix,
         Persistence::Answered(_) => "",
     }
@@ -91,7 +91,7 @@ pub fn prefix(kind: &Kind) -> &str {
 
 /// Whether objects of the kind have a TTL.
 pub fn expires(kind: &Kind) -> bool {
-    matches!(kind.keeping, Persistence::Stored { expires: true, .. })
+    matches!(kind.persistence, Persistence::Stored { expires: true, .. })
 }
 
 /// Encodes an object for the store.

@@ -108,13 +108,12 @@ impl Offer {
     fn read(files: &Files, (certificate, key): &(PathBuf, PathBuf)) -> Result<Self, Error> {
         let settings = TlsSettings { min_version: files.min_version, cipher_suites: files.cipher_suites.clone() };
         let provider = settings.provider()?;
-        let mut shown = ServingCertificates::new(read_certificate(certificate, key, &provider)?);
+        let mut resolver = ServingCertificates::new(read_certificate(certificate, key, &provider)?);
         for sni in &files.sni {
-            shown.add(read_certificate(&sni.certificate, &sni.key, &provider)?, &sni.names);
+            resolver.add(read_certificate(&sni.certificate, &sni.key, &provider)?, &sni.names);
         }
-        let authority =
-            |file: &Option<PathBuf>| file.as_deref().map(|file| Authority::read(file, &provider)).transpose();
-        let (clients, proxies) = (authority(&files.client_ca)?, authority(&files.request_header_ca)?);
+        let read_ca = |file: &Option<PathBuf>| file.as_deref().map(|file| Authority::read(file, &provider)).transpose();
+        let (clients, proxies) = (read_ca(&files.client_ca)?, read_ca(&files.request_header_ca)?);
         let builder = settings.server()?;
         let builder = if clients.is_none() && proxies.is_none() {
             builder.with_no_client_auth()
@@ -122,7 +121,7 @@ impl Offer {
             builder
                 .with_client_cert_verifier(Arc::new(peers::AnyCertificateVerifier::new([&clients, &proxies], provider)))
         };
-        let mut config = builder.with_cert_resolver(Arc::new(shown));
+        let mut config = builder.with_cert_resolver(Arc::new(resolver));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self { config: Arc::new(config), clients, proxies })
     }
@@ -131,8 +130,7 @@ impl Offer {
     pub fn peer(&self, chain: &[CertificateDer<'_>]) -> Peer {
         let Some((own, between)) = chain.split_first() else { return Peer::default() };
         let subject = || Subject::read(own, now()).ok();
-        let trusts =
-            |authority: &Option<Authority>| authority.as_ref().is_some_and(|one| one.vouches_for(own, between));
+        let trusts = |ca: &Option<Authority>| ca.as_ref().is_some_and(|one| one.vouches_for(own, between));
         let user = if trusts(&self.clients) { subject().and_then(Subject::user) } else { None };
         let proxy = if trusts(&self.proxies) { subject().map(|subject| subject.common_name) } else { None };
         let expires = expiry(own);
@@ -147,8 +145,8 @@ fn expiry(certificate: &CertificateDer<'_>) -> Option<Time> {
 }
 
 /// Returns the paths of the self-signed certificate and key; creates them on first use.
-fn own_certificate(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Result<(PathBuf, PathBuf), Error> {
-    let (certificate, key) = (folder.join("apiserver.crt"), folder.join("apiserver.key"));
+fn own_certificate(dir: &Path, names: &[String], addresses: &[IpAddr]) -> Result<(PathBuf, PathBuf), Error> {
+    let (certificate, key) = (dir.join("apiserver.crt"), dir.join("apiserver.key"));
     if certificate.is_file() && key.is_file() {
         return Ok((certificate, key));
     }
@@ -156,7 +154,7 @@ fn own_certificate(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Res
         let path = path.to_owned();
         move |error| Error::File(path, error)
     };
-    fs::create_dir_all(folder).map_err(file(folder))?;
+    fs::create_dir_all(dir).map_err(file(dir))?;
     let mut all: Vec<String> = names.to_vec();
     all.extend(addresses.iter().map(ToString::to_string));
     let made = rcgen::generate_simple_self_signed(all)?;

@@ -44,7 +44,7 @@ use crate::{admission, storage};
 /// An authorized request.
 pub struct Call<'a> {
     pub state: Arc<State>,
-    pub asked: &'a RequestInfo,
+    pub request: &'a RequestInfo,
     /// The resource in the URL.
     pub resource: &'a Resource,
     pub kind: Arc<Kind>,
@@ -79,14 +79,14 @@ impl Current {
 
 /// Executes the request.
 pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
-    if let Persistence::Answered(question) = call.kind.keeping {
+    if let Persistence::Answered(question) = call.kind.persistence {
         return review::serve(call, question).await;
     }
     match call.resource.subresource.as_str() {
         "" => object(call).await,
         name => {
             let subresource = call.kind.subresource(&call.resource.version, name).ok_or_else(not_served)?;
-            part(call, subresource).await
+            serve_subresource(call, subresource).await
         }
     }
 }
@@ -94,18 +94,18 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
 /// Whether the subresource is a stream (exec, attach, port-forward, log, proxy), whose body is forwarded unread.
 pub fn is_stream(kind: &Kind, resource: &Resource) -> bool {
     kind.subresource(&resource.version, &resource.subresource)
-        .is_some_and(|part| matches!(part.does, SubresourceAction::Connect(_)))
+        .is_some_and(|subresource| matches!(subresource.does, SubresourceAction::Connect(_)))
 }
 
 /// Returns the response forms (object, Table, PartialObjectMetadata) that the resource supports.
 pub fn forms(kind: &Kind, resource: &Resource) -> &'static [Form] {
-    let part = kind.subresource(&resource.version, &resource.subresource).map(|part| &part.does);
-    let is_review = match kind.keeping {
+    let subresource = kind.subresource(&resource.version, &resource.subresource).map(|subresource| &subresource.does);
+    let is_review = match kind.persistence {
         Persistence::Answered(question) => question != VirtualKind::ComponentStatus,
         Persistence::Stored { .. } => false,
     };
     let is_made_up =
-        matches!(part, Some(SubresourceAction::Bind | SubresourceAction::Token | SubresourceAction::Evict));
+        matches!(subresource, Some(SubresourceAction::Bind | SubresourceAction::Token | SubresourceAction::Evict));
     if is_review || is_made_up { FORMS_WITHOUT_TABLE } else { FORMS }
 }
 
@@ -137,7 +137,7 @@ async fn object(call: &Call<'_>) -> Result<HttpResponse, Status> {
 }
 
 /// Executes a verb on a subresource.
-async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<HttpResponse, Status> {
+async fn serve_subresource(call: &Call<'_>, subresource: &Subresource) -> Result<HttpResponse, Status> {
     let is_proxy = subresource.does == SubresourceAction::Connect(Connect::Proxy);
     if !call.resource.rest.is_empty() && !is_proxy {
         return Err(not_served());
@@ -145,7 +145,7 @@ async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<HttpResponse
     let verb = match authorized_verb(call) {
         Some(verb) => verb,
         // OPTIONS is authorized as a separate verb and forwarded to the backend.
-        None if is_proxy && call.asked.info.verb == "options" => Verb::Get,
+        None if is_proxy && call.request.info.verb == "options" => Verb::Get,
         None => return Err(method_not_allowed()),
     };
     if !subresource.verbs.contains(&verb) {
@@ -156,7 +156,7 @@ async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<HttpResponse
         (SubresourceAction::Part, Verb::Update) => update::serve(call).await,
         (SubresourceAction::Part, Verb::Patch) => patch::serve(call).await,
         (SubresourceAction::Scale(paths), verb) => scale::serve(call, paths, verb).await,
-        (SubresourceAction::Bind, _) => bind::serve_part(call).await,
+        (SubresourceAction::Bind, _) => bind::serve_binding(call).await,
         (SubresourceAction::Token, _) => token::serve(call).await,
         (SubresourceAction::Evict, _) => evict::serve(call).await,
         (SubresourceAction::Connect(stream), _) => connect::serve(call, *stream).await,
@@ -167,7 +167,7 @@ async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<HttpResponse
 /// Returns the verb that was authorized. Only this verb selects the code that runs: interpreting the HTTP method a
 /// second time could give a different result.
 fn authorized_verb(call: &Call<'_>) -> Option<Verb> {
-    Verb::of(call.asked.info.verb)
+    Verb::of(call.request.info.verb)
 }
 
 /// Returns the 405 for a known URL with an unsupported method.
@@ -191,7 +191,7 @@ impl Call<'_> {
     /// Authorizes a second verb on the same resource, for requests that do more than their verb: a PUT or apply that
     /// creates, or a GET that opens a stream.
     fn authorize(&self, verb: &str) -> Result<(), Status> {
-        if self.asked.info.verb == verb {
+        if self.request.info.verb == verb {
             return Ok(());
         }
         let target = crate::request::target(self.resource, &[], &[]);
@@ -229,32 +229,36 @@ impl Call<'_> {
     async fn admit(&self, attributes: &Attributes<'_>, object: &mut Value) -> Result<(), Status> {
         let (began, mut notes) = (Instant::now(), Notes::default());
         let admitted = admission::admit(&self.state, attributes, object, &mut notes).await;
-        self.judged(attributes, "admit", began, admitted, notes)
+        self.record_admission(attributes, "admit", began, admitted, notes)
     }
 
     /// Runs validating admission and collects its warnings and annotations.
     async fn validate(&self, attributes: &Attributes<'_>, object: &Value) -> Result<(), Status> {
         let (began, mut notes) = (Instant::now(), Notes::default());
         let admitted = admission::validate(&self.state, attributes, object, &mut notes).await;
-        self.judged(attributes, "validate", began, admitted, notes)
+        self.record_admission(attributes, "validate", began, admitted, notes)
     }
 
-    fn judged(
+    fn record_admission(
         &self,
         attributes: &Attributes<'_>,
         step: &str,
         began: Instant,
-        judged: Result<(), Status>,
+        result: Result<(), Status>,
         notes: Notes,
     ) -> Result<(), Status> {
-        self.state.metrics.admission.stepped(step, attributes.operation.word(), judged.is_err(), began.elapsed());
+        self.state.metrics.admission.stepped(step, attributes.operation.word(), result.is_err(), began.elapsed());
         self.note(notes);
-        judged
+        result
     }
 
     /// Returns the subresource for the kind's rules: a scale update is an update of the object itself.
-    fn part(&self) -> &str {
-        match self.kind.subresource(&self.resource.version, &self.resource.subresource).map(|part| &part.does) {
+    fn rules_subresource(&self) -> &str {
+        match self
+            .kind
+            .subresource(&self.resource.version, &self.resource.subresource)
+            .map(|subresource| &subresource.does)
+        {
             Some(SubresourceAction::Scale(_)) => "",
             _ => &self.resource.subresource,
         }
@@ -270,7 +274,7 @@ impl Call<'_> {
     }
 
     fn media(&self) -> Result<Media, Status> {
-        Media::of(self.asked.content_type()).ok_or_else(api_registry::decode::unsupported_media)
+        Media::of(self.request.content_type()).ok_or_else(api_registry::decode::unsupported_media)
     }
 
     /// Reads the object in the URL from the store.

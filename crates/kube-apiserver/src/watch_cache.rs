@@ -47,7 +47,7 @@ pub struct Cache {
     /// Notified when a reader waits for a revision that no event has brought: the feed requests the store's progress.
     nudge: Notify,
     /// Whether a client in this process receives decoded objects.
-    is_held: AtomicBool,
+    shares_objects: AtomicBool,
     /// The most recently decoded objects, so that the next reader need not decode them again.
     recent: Mutex<VecDeque<SharedObject>>,
 }
@@ -67,11 +67,11 @@ impl Cache {
             unfilled: Mutex::default(),
             made: Notify::new(),
             nudge: Notify::new(),
-            is_held: AtomicBool::new(false),
+            shares_objects: AtomicBool::new(false),
             recent: Mutex::default(),
         };
         for kind in kinds.iter().map(|kind| &**kind).chain(internal) {
-            cache.shelf(kind);
+            cache.kind_cache(kind);
         }
         // The initial fill covers all of these shelves.
         cache.unfilled.lock().expect("no holder panics").clear();
@@ -84,47 +84,47 @@ impl Cache {
     }
 
     /// Returns the shelf of a kind with its current selectable fields; creates the shelf if there is none.
-    pub fn shelf(&self, kind: &Kind) -> Arc<KindCache> {
+    pub fn kind_cache(&self, kind: &Kind) -> Arc<KindCache> {
         let prefix = storage::prefix(kind);
-        if let Some(shelf) = self.shelves.read().expect("no holder panics").get(prefix) {
-            return shelf.clone();
+        if let Some(kind_cache) = self.shelves.read().expect("no holder panics").get(prefix) {
+            return kind_cache.clone();
         }
         let mut shelves = self.shelves.write().expect("no holder panics");
-        let shelf = shelves.entry(prefix.to_owned()).or_insert_with(|| {
+        let kind_cache = shelves.entry(prefix.to_owned()).or_insert_with(|| {
             self.unfilled.lock().expect("no holder panics").push(prefix.to_owned());
             self.made.notify_one();
             Arc::new(KindCache::new(kind))
         });
-        shelf.clone()
+        kind_cache.clone()
     }
 
     /// Re-creates the shelf of a custom resource, whose selectable fields may have changed.
     pub fn renew(&self, kind: &Kind) -> Arc<KindCache> {
-        self.forget(kind);
-        self.shelf(kind)
+        self.remove(kind);
+        self.kind_cache(kind)
     }
 
     /// Drops the shelf of a kind that is no longer served and closes its watches.
-    pub fn forget(&self, kind: &Kind) {
+    pub fn remove(&self, kind: &Kind) {
         let dropped = self.shelves.write().expect("no holder panics").remove(storage::prefix(kind));
-        if let Some(shelf) = dropped {
-            shelf.pass_to(0);
+        if let Some(kind_cache) = dropped {
+            kind_cache.pass_to(0);
         }
     }
 
     /// Declares that a client in this process receives decoded objects.
     pub fn hold(&self) {
-        self.is_held.store(true, Ordering::Relaxed);
+        self.shares_objects.store(true, Ordering::Relaxed);
     }
 
     /// Returns the decoded object of an entry and keeps it among the recent objects.
     pub fn known(&self, entry: &Entry) -> SharedObject {
-        entry.held_or(|object| self.keep(object.clone()))
+        entry.shared_object_or(|object| self.keep(object.clone()))
     }
 
     /// Keeps a changed object if a client in this process receives decoded objects.
     fn changed(&self, object: SharedObject) {
-        if self.is_held.load(Ordering::Relaxed) {
+        if self.shares_objects.load(Ordering::Relaxed) {
             self.keep(object);
         }
     }

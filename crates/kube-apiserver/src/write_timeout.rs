@@ -13,25 +13,25 @@ use tokio::time::Sleep;
 pub struct Patient<S> {
     stream: S,
     /// Maximum time that a write may block.
-    patience: Duration,
+    timeout: Duration,
     /// The deadline of the pending write; set while a write blocks.
     end: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Patient<S> {
     /// Wraps a stream whose writes may block for at most `patience`.
-    pub const fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, end: None }
+    pub const fn new(stream: S, timeout: Duration) -> Self {
+        Self { stream, timeout, end: None }
     }
 
     /// Fails a write that is pending for longer than the timeout.
-    fn judge<T>(&mut self, context: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn enforce_timeout<T>(&mut self, context: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if outcome.is_ready() {
             self.end = None;
             return outcome;
         }
-        let patience = self.patience;
-        let end = self.end.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        let timeout = self.timeout;
+        let end = self.end.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         match end.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
@@ -52,7 +52,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.judge(context, outcome)
+        self.enforce_timeout(context, outcome)
     }
 
     fn poll_write_vectored(
@@ -61,7 +61,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.judge(context, outcome)
+        self.enforce_timeout(context, outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -70,12 +70,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.stream).poll_flush(context);
-        self.judge(context, outcome)
+        self.enforce_timeout(context, outcome)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.judge(context, outcome)
+        self.enforce_timeout(context, outcome)
     }
 }
 
@@ -87,15 +87,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_does_not_read_is_disconnected_and_one_that_reads_is_not() {
-        let (ours, mut theirs) = tokio::io::duplex(16);
-        let mut ours = Patient::new(ours, Duration::from_millis(20));
+        let (server, mut client) = tokio::io::duplex(16);
+        let mut server = Patient::new(server, Duration::from_millis(20));
         let reads = tokio::spawn(async move {
-            theirs.read_exact(&mut [0; 64]).await.unwrap();
-            theirs
+            client.read_exact(&mut [0; 64]).await.unwrap();
+            client
         });
-        ours.write_all(&[1; 64]).await.unwrap();
-        let _theirs = reads.await.unwrap();
-        let failed = ours.write_all(&[1; 64]).await.unwrap_err();
+        server.write_all(&[1; 64]).await.unwrap();
+        let _client = reads.await.unwrap();
+        let failed = server.write_all(&[1; 64]).await.unwrap_err();
         assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
     }
 }

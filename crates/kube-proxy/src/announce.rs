@@ -31,7 +31,7 @@ use crate::policy::follow::watch;
 use crate::run::Error;
 use crate::service::{Service, Slice};
 
-pub use hold::{Holding, give_back, networks};
+pub use hold::{Holding, networks, release};
 
 /// Namespace of the Leases: the one of node heartbeats, whose writes are cheap.
 const NAMESPACE: &str = "kube-node-lease";
@@ -113,18 +113,18 @@ impl Members {
 
 /// Returns the node that answers for an address, preferably one attached to its network. Rendezvous hashing: addresses
 /// are spread over nodes, and a node that joins or leaves moves only its own addresses.
-pub fn holder<'a>(wanted: &AnnouncedAddress, alive: &[&'a Present]) -> Option<&'a str> {
-    let near = |node: &Present| node.networks.iter().any(|network| network.contains(wanted.ip));
+pub fn holder<'a>(address: &AnnouncedAddress, alive: &[&'a Present]) -> Option<&'a str> {
+    let near = |node: &Present| node.networks.iter().any(|network| network.contains(address.ip));
     let is_near = alive.iter().any(|node| near(node));
     let may = |node: &&&Present| {
-        (near(node) || !is_near) && wanted.only.as_ref().is_none_or(|only| only.contains(&node.node))
+        (near(node) || !is_near) && address.only.as_ref().is_none_or(|only| only.contains(&node.node))
     };
     let nodes = alive.iter().filter(may).map(|node| node.node.as_str());
-    nodes.max_by_key(|node| (rank(node, wanted.ip), *node))
+    nodes.max_by_key(|node| (rank(node, address.ip), *node))
 }
 
 /// Returns the addresses of the pool that services use.
-pub fn wanted<'a>(
+pub fn announced_addresses<'a>(
     services: impl Iterator<Item = (&'a Key, &'a Service)>,
     slices: &[Slice],
     pool: &[Range],
@@ -180,10 +180,10 @@ pub async fn run(client: Client, config: Config) -> Result<(), Error> {
             slices_now.extend(slices.snapshot().objects.iter().filter_map(|it| it.value.clone()));
         }
         let known = services_now.iter().filter_map(|it| Some((&it.key, it.value.as_ref()?)));
-        let wanted = wanted(known, &slices_now, &config.pool);
+        let announced = announced_addresses(known, &slices_now, &config.pool);
         let now = Instant::now();
         // Without addresses to announce no Lease is needed.
-        if !wanted.is_empty() && renew_at <= now {
+        if !announced.is_empty() && renew_at <= now {
             match timeout(RENEWAL, renew(&client, &config.node, &networks())).await {
                 Ok(Ok(_)) => valid_until = now + DURATION,
                 failed => tracing::warn!(?failed, "failed to renew the Lease for load balancer addresses"),
@@ -193,11 +193,11 @@ pub async fn run(client: Client, config: Config) -> Result<(), Error> {
         let now = Instant::now();
         members.see(leases.snapshot().objects.iter().filter_map(|it| it.value.clone()), now);
         let alive = members.alive(now);
-        let ours = wanted.iter().filter(|wanted| holder(wanted, &alive) == Some(config.node.as_str()));
+        let own = announced.iter().filter(|announced| holder(announced, &alive) == Some(config.node.as_str()));
         let left = valid_until.saturating_duration_since(now);
-        let ours: BTreeSet<IpAddr> = ours.map(|wanted| wanted.ip).filter(|_| left.as_secs() > 0).collect();
-        holding = holding.set(ours, left).await;
-        let wake = if wanted.is_empty() { None } else { members.next_end(now).into_iter().chain([renew_at]).min() };
+        let own: BTreeSet<IpAddr> = own.map(|announced| announced.ip).filter(|_| left.as_secs() > 0).collect();
+        holding = holding.set(own, left).await;
+        let wake = if announced.is_empty() { None } else { members.next_end(now).into_iter().chain([renew_at]).min() };
         match wake {
             Some(at) => drop(tokio::time::timeout_at(at, notices.take()).await),
             None => drop(notices.take().await),
@@ -208,13 +208,13 @@ pub async fn run(client: Client, config: Config) -> Result<(), Error> {
 /// Releases the addresses of this node immediately, so that other nodes can take over.
 pub async fn leave(client: &Client, config: &Config) {
     let name = lease_name(&config.node);
-    let gone = client.delete(&Target::named(&kinds::LEASES, NAMESPACE, &name), &DeleteOptions::default()).await;
-    if let Err(error) = gone
+    let result = client.delete(&Target::named(&kinds::LEASES, NAMESPACE, &name), &DeleteOptions::default()).await;
+    if let Err(error) = result
         && !error.is_not_found()
     {
         tracing::warn!(%error, "failed to release the Lease; it will expire");
     }
-    if let Err(error) = give_back(&config.pool) {
+    if let Err(error) = release(&config.pool) {
         tracing::warn!(%error, "failed to remove the load balancer addresses; they will expire");
     }
 }
@@ -283,10 +283,10 @@ mod tests {
         let far = present("far", "1", "198.51.100.0/24");
         let (four, three) = ([&a, &b, &c, &far], [&a, &c, &far]);
         let mut shares = BTreeMap::<&str, usize>::new();
-        for wanted in &all {
-            let (before, after) = (holder(wanted, &four).unwrap(), holder(wanted, &three).unwrap());
+        for address in &all {
+            let (before, after) = (holder(address, &four).unwrap(), holder(address, &three).unwrap());
             *shares.entry(before).or_default() += 1;
-            assert!(before == after || before == "b", "{wanted:?} moved from {before}");
+            assert!(before == after || before == "b", "{address:?} moved from {before}");
         }
         assert!(shares.len() == 3 && shares.values().all(|share| *share > 15), "{shares:?}");
         assert_eq!(holder(&all[0], &[]), None);
@@ -326,7 +326,7 @@ mod tests {
         let slices = [Slice::read(&slice).unwrap()];
         let pool = [(ip("192.0.2.0"), ip("192.0.2.255"))];
         let key = Key::new("x", "web");
-        let one = |policy: &str| wanted([(&key, &service(policy))].into_iter(), &slices, &pool);
+        let one = |policy: &str| announced_addresses([(&key, &service(policy))].into_iter(), &slices, &pool);
         assert_eq!(one("Cluster"), [AnnouncedAddress { ip: ip("192.0.2.9"), only: None }]);
         assert_eq!(
             one("Local"),

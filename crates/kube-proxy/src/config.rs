@@ -182,13 +182,13 @@ impl Config {
 
     /// Sets the listen address of `/healthz`; the port is optional.
     pub fn set_healthz(&mut self, text: &str, field: &str) -> Result<(), ConfigError> {
-        self.healthz = place(text, 10256, field)?;
+        self.healthz = parse_listen_address(text, 10256, field)?;
         Ok(())
     }
 
     /// Sets the listen address of `/metrics`; the port is optional.
     pub fn set_metrics(&mut self, text: &str, field: &str) -> Result<(), ConfigError> {
-        self.metrics = place(text, 10249, field)?;
+        self.metrics = parse_listen_address(text, 10249, field)?;
         Ok(())
     }
 
@@ -210,7 +210,7 @@ impl Config {
 }
 
 /// Parses a listen address; port 0 disables it.
-fn place(text: &str, port: u16, field: &str) -> Result<Option<SocketAddr>, ConfigError> {
+fn parse_listen_address(text: &str, port: u16, field: &str) -> Result<Option<SocketAddr>, ConfigError> {
     let address = text.parse().or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, port)));
     let address = address.map_err(|_| error(field, format!("{text:?} is not an IP address or IP:port")))?;
     Ok(Some(address).filter(|address| address.port() != 0))

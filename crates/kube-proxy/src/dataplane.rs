@@ -58,7 +58,7 @@ impl Engine {
     pub async fn everything(&mut self, settings: Settings, changes: Changes) -> Result<(), Error> {
         match self {
             Self::Nftables(writer) => {
-                let found = tokio::task::spawn_blocking(nftables::ExistingTable::look).await??;
+                let found = tokio::task::spawn_blocking(nftables::ExistingTable::detect).await??;
                 match commit(writer.everything(&found, settings.clone(), &changes)).await {
                     Ok(()) => Ok(()),
                     Err(_) => commit(writer.everything(&nftables::ExistingTable::New, settings, &changes)).await,

@@ -49,11 +49,12 @@ fn preferred<'a>(all: &[(&'a Endpoint, u16)], node: &Node) -> Vec<(&'a Endpoint,
     let choices: [(Hints, &str); 2] =
         [(|it| it.for_nodes.as_deref(), &node.name), (|it| it.for_zones.as_deref(), &node.zone)];
     let ready: Vec<_> = all.iter().filter(|(it, _)| it.ready).copied().collect();
-    for (hints, ours) in choices {
-        let hinted = !ours.is_empty() && ready.iter().all(|(it, _)| hints(it).is_some_and(|hints| !hints.is_empty()));
+    for (hints, own_name) in choices {
+        let hinted =
+            !own_name.is_empty() && ready.iter().all(|(it, _)| hints(it).is_some_and(|hints| !hints.is_empty()));
         let meant: Vec<_> = ready
             .iter()
-            .filter(|(it, _)| hints(it).is_some_and(|hints| hints.iter().any(|name| name == ours)))
+            .filter(|(it, _)| hints(it).is_some_and(|hints| hints.iter().any(|name| name == own_name)))
             .copied()
             .collect();
         if hinted && !meant.is_empty() {
@@ -83,17 +84,17 @@ mod tests {
 
     /// Parses `1 ready a` or `2 going b zone=x`: last part of the address, state, node, hints.
     fn endpoint(text: &str) -> Endpoint {
-        let words: Vec<&str> = text.split_whitespace().collect();
+        let fields: Vec<&str> = text.split_whitespace().collect();
         let hint = |name: &str| {
-            let text = words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))?;
+            let text = fields.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))?;
             Some(text.split(',').map(str::to_owned).collect())
         };
         Endpoint {
-            ip: IpAddr::from([10, 0, 0, words[0].parse().unwrap()]),
-            ready: words[1] == "ready",
-            serving: words[1] != "failing",
-            terminating: words[1] == "going",
-            node: words[2].to_owned(),
+            ip: IpAddr::from([10, 0, 0, fields[0].parse().unwrap()]),
+            ready: fields[1] == "ready",
+            serving: fields[1] != "failing",
+            terminating: fields[1] == "going",
+            node: fields[2].to_owned(),
             for_zones: hint("zone"),
             for_nodes: hint("node"),
         }

@@ -28,7 +28,7 @@ pub struct Ports {
 }
 
 struct Server {
-    told: Arc<RwLock<HealthReport>>,
+    report: Arc<RwLock<HealthReport>>,
     task: JoinHandle<()>,
 }
 
@@ -44,17 +44,17 @@ pub struct HealthReport {
 
 impl Ports {
     /// Listens on exactly these ports.
-    pub async fn set(&mut self, wanted: &BTreeMap<u16, Health>) {
-        let unwanted: Vec<u16> = self.servers.keys().filter(|port| !wanted.contains_key(port)).copied().collect();
+    pub async fn set(&mut self, desired: &BTreeMap<u16, Health>) {
+        let unwanted: Vec<u16> = self.servers.keys().filter(|port| !desired.contains_key(port)).copied().collect();
         for server in unwanted.iter().filter_map(|port| self.servers.remove(port)) {
             server.task.abort();
             // The port is free once the task has exited: another service may get it immediately.
             let _ = server.task.await;
         }
-        for (port, health) in wanted {
-            let told = HealthReport::of_service(health);
+        for (port, health) in desired {
+            let report = HealthReport::of_service(health);
             if let Some(server) = self.servers.get(port) {
-                *server.told.write().unwrap_or_else(PoisonError::into_inner) = told;
+                *server.report.write().unwrap_or_else(PoisonError::into_inner) = report;
                 continue;
             }
             // Listens on both address families where IPv6 is available.
@@ -65,9 +65,9 @@ impl Ports {
             };
             match listener {
                 Ok(listener) => {
-                    let told = Arc::new(RwLock::new(told));
-                    let task = tokio::spawn(serve(listener, Arc::clone(&told)));
-                    self.servers.insert(*port, Server { told, task });
+                    let report = Arc::new(RwLock::new(report));
+                    let task = tokio::spawn(serve(listener, Arc::clone(&report)));
+                    self.servers.insert(*port, Server { report, task });
                 }
                 Err(error) => {
                     tracing::warn!(port, %error, service = ?health.service, "failed to listen for health checks");
@@ -97,20 +97,20 @@ impl HealthReport {
 }
 
 /// Answers every request with the current response, for as long as the future is polled.
-pub async fn serve(listener: TcpListener, told: Arc<RwLock<HealthReport>>) {
-    let answer = move |_: &str| {
-        let told = told.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let status = if told.ok { "200 OK" } else { "503 Service Unavailable" };
-        let more = format!("X-Load-Balancing-Endpoint-Weight: {}\r\n", told.weight);
-        Reply { status, kind: "application/json", more, body: told.body }
+pub async fn serve(listener: TcpListener, report: Arc<RwLock<HealthReport>>) {
+    let respond = move |_: &str| {
+        let report = report.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let status = if report.ok { "200 OK" } else { "503 Service Unavailable" };
+        let more = format!("X-Load-Balancing-Endpoint-Weight: {}\r\n", report.weight);
+        Reply { status, kind: "application/json", more, body: report.body }
     };
-    serve_by(listener, Arc::new(answer)).await;
+    serve_by(listener, Arc::new(respond)).await;
 }
 
 /// Serves `/metrics` and `/proxyMode`, for as long as the future is polled.
 pub async fn serve_metrics(listener: TcpListener, metrics: Arc<Metrics>) {
     let slis = Slis::default();
-    let answer = move |target: &str| {
+    let respond = move |target: &str| {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let (status, body) = match path {
             "/metrics" => ("200 OK", metrics.text()),
@@ -126,7 +126,7 @@ pub async fn serve_metrics(listener: TcpListener, metrics: Arc<Metrics>) {
         };
         Reply { status, kind: "text/plain; version=0.0.4; charset=utf-8", more: String::new(), body }
     };
-    serve_by(listener, Arc::new(answer)).await;
+    serve_by(listener, Arc::new(respond)).await;
 }
 
 /// An HTTP response.
@@ -138,23 +138,23 @@ struct Reply {
     body: String,
 }
 
-async fn serve_by(listener: TcpListener, answer: Arc<impl Fn(&str) -> Reply + Send + Sync + 'static>) {
+async fn serve_by(listener: TcpListener, respond: Arc<impl Fn(&str) -> Reply + Send + Sync + 'static>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     while let Ok(permit) = Arc::clone(&places).acquire_owned().await {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let answer = Arc::clone(&answer);
+        let respond = Arc::clone(&respond);
         tokio::spawn(async move {
             // A client that disconnects early needs no response.
-            let _ = timeout(TIMEOUT, converse(stream, &*answer)).await;
+            let _ = timeout(TIMEOUT, converse(stream, &*respond)).await;
             drop(permit);
         });
     }
 }
 
-async fn converse(mut stream: TcpStream, answer: impl Fn(&str) -> Reply) -> std::io::Result<()> {
+async fn converse(mut stream: TcpStream, respond: impl Fn(&str) -> Reply) -> std::io::Result<()> {
     let mut request = Vec::new();
     let mut buffer = [0; 1024];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST_BYTES_MAX {
@@ -165,7 +165,7 @@ async fn converse(mut stream: TcpStream, answer: impl Fn(&str) -> Reply) -> std:
         request.extend_from_slice(&buffer[..length]);
     }
     let path = request.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
-    let Reply { status, kind, more, body } = answer(&String::from_utf8_lossy(path));
+    let Reply { status, kind, more, body } = respond(&String::from_utf8_lossy(path));
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nX-Content-Type-Options: nosniff\r\n\
          {more}Content-Length: {}\r\nConnection: close\r\n\r\n",
@@ -182,12 +182,12 @@ mod tests {
 
     use super::*;
 
-    async fn ask(port: u16, path: &str) -> String {
+    async fn send_get(port: u16, path: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
-        let mut said = String::new();
-        stream.read_to_string(&mut said).await.unwrap();
-        said
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        response
     }
 
     #[tokio::test]
@@ -197,17 +197,17 @@ mod tests {
         let mut ports = Ports::default();
         let health = |local| BTreeMap::from([(free, Health { service: Key::new("a", "web"), local })]);
         ports.set(&health(2)).await;
-        let said = ask(free, "/healthz").await;
-        assert!(said.starts_with("HTTP/1.1 200 OK"), "{said}");
-        assert!(said.contains("X-Load-Balancing-Endpoint-Weight: 2"), "{said}");
+        let response = send_get(free, "/healthz").await;
+        assert!(response.starts_with("HTTP/1.1 200 OK"), "{response}");
+        assert!(response.contains("X-Load-Balancing-Endpoint-Weight: 2"), "{response}");
         ports.set(&health(0)).await;
-        let said = ask(free, "/healthz").await;
-        assert!(said.starts_with("HTTP/1.1 503"), "{said}");
+        let response = send_get(free, "/healthz").await;
+        assert!(response.starts_with("HTTP/1.1 503"), "{response}");
         assert!(
-            said.ends_with(
+            response.ends_with(
                 r#"{"localEndpoints":0,"service":{"name":"web","namespace":"a"},"serviceProxyHealthy":true}"#
             ),
-            "{said}"
+            "{response}"
         );
     }
 
@@ -216,8 +216,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(serve_metrics(listener, Arc::new(Metrics::new(crate::config::Mode::Userspace))));
-        assert!(ask(port, "/metrics").await.contains("\nkubeproxy_sync_proxy_rules_duration_seconds_count 0\n"));
-        assert!(ask(port, "/proxyMode").await.ends_with("\r\n\r\nuserspace"));
-        assert!(ask(port, "/nothing").await.starts_with("HTTP/1.1 404 Not Found\r\n"));
+        assert!(send_get(port, "/metrics").await.contains("\nkubeproxy_sync_proxy_rules_duration_seconds_count 0\n"));
+        assert!(send_get(port, "/proxyMode").await.ends_with("\r\n\r\nuserspace"));
+        assert!(send_get(port, "/nothing").await.starts_with("HTTP/1.1 404 Not Found\r\n"));
     }
 }

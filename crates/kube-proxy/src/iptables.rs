@@ -26,7 +26,7 @@ use netlink::nft::Family;
 use crate::dataplane::Settings;
 use crate::service_state::{Backend, Changes, Frontend};
 
-use chains::{Chains, FILTER_BASE, FIREWALL, JUMPS, NAT_BASE, PortFrontends, is_ours};
+use chains::{Chains, FILTER_BASE, FIREWALL, JUMPS, NAT_BASE, PortFrontends, is_own_chain};
 pub use program::Error;
 use program::{is_there, restore, save};
 
@@ -61,9 +61,10 @@ impl Writer {
     pub fn everything(&mut self, settings: Settings, changes: &Changes) -> Result<(), Error> {
         *self = Self { settings, ..Self::default() };
         for family in FAMILIES.into_iter().filter(|family| is_there(*family)) {
-            let found = ExistingRules::look(family)?;
-            let (chains, gone) = self.take(family, changes);
-            let stale = found.chains.iter().filter(|name| !chains.contains_key(*name)).cloned().chain(gone).collect();
+            let found = ExistingRules::read(family)?;
+            let (chains, removed) = self.take(family, changes);
+            let stale =
+                found.chains.iter().filter(|name| !chains.contains_key(*name)).cloned().chain(removed).collect();
             let text = self.nat(family, &chains, &stale, &found.missing_jumps("nat"));
             let filter = self.filter(family);
             let jumps = found.missing_jumps("filter");
@@ -84,8 +85,8 @@ impl Writer {
             if !changes.frontends.keys().any(|frontend| Family::of(frontend.address) == family) {
                 continue;
             }
-            let (chains, gone) = self.take(family, changes);
-            let mut text = self.nat(family, &chains, &gone, "");
+            let (chains, removed) = self.take(family, changes);
+            let mut text = self.nat(family, &chains, &removed, "");
             let filter = self.filter(family);
             if self.filter.get(&family) != Some(&filter) {
                 text.push_str(&table("filter", &filter, ""));
@@ -100,9 +101,9 @@ impl Writer {
     fn take(&mut self, family: Family, changes: &Changes) -> (Chains, BTreeSet<String>) {
         let ports = self.ports.entry(family).or_default();
         let settings = &self.settings;
-        let ours = || changes.frontends.iter().filter(|(frontend, _)| Family::of(frontend.address) == family);
+        let of_family = || changes.frontends.iter().filter(|(frontend, _)| Family::of(frontend.address) == family);
         let port = |frontend: &Frontend, backend: &Backend| (Arc::clone(&backend.name), frontend.protocol);
-        let touched: BTreeSet<(Arc<str>, Protocol)> = ours()
+        let touched: BTreeSet<(Arc<str>, Protocol)> = of_family()
             .flat_map(|(frontend, (old, new))| [old, new].into_iter().flatten().map(|it| port(frontend, it)))
             .collect();
         let chains = |ports: &Ports| -> Chains {
@@ -110,7 +111,7 @@ impl Writer {
             known.flat_map(|(port, frontends)| chains::of_port(port, frontends, family, settings)).collect()
         };
         let before = chains(ports);
-        for (frontend, (old, new)) in ours() {
+        for (frontend, (old, new)) in of_family() {
             if let Some(frontends) = old.as_ref().and_then(|old| ports.get_mut(&port(frontend, old))) {
                 frontends.remove(frontend);
             }
@@ -120,17 +121,17 @@ impl Writer {
         }
         ports.retain(|_, frontends| !frontends.is_empty());
         let now = chains(ports);
-        let gone = before.into_keys().filter(|name| !now.contains_key(name)).collect();
-        (now, gone)
+        let removed = before.into_keys().filter(|name| !now.contains_key(name)).collect();
+        (now, removed)
     }
 
     /// Formats the table `nat`: rewrites the base chains and these service chains, deletes the chains in `gone`.
-    fn nat(&self, family: Family, chains: &Chains, gone: &BTreeSet<String>, jumps: &str) -> String {
+    fn nat(&self, family: Family, chains: &Chains, removed: &BTreeSet<String>, jumps: &str) -> String {
         let mut text = String::from("*nat\n");
         for name in NAT_BASE.iter().copied().chain(chains.keys().map(String::as_str)) {
             declare(&mut text, name);
         }
-        for name in gone {
+        for name in removed {
             declare(&mut text, name);
         }
         text.push_str(jumps);
@@ -145,7 +146,7 @@ impl Writer {
                 let _ = writeln!(text, "-A {name} {rule}");
             }
         }
-        for name in gone {
+        for name in removed {
             let _ = writeln!(text, "-X {name}");
         }
         text.push_str("COMMIT\n");
@@ -196,15 +197,15 @@ pub fn clean_up() -> Result<(), Error> {
 fn removal(table: &str, saved: &str) -> String {
     // Upstream's kubelet uses the same firewall chain; its canary chain shows that it is running.
     let kubelets = declared(saved).any(|name| name == "KUBE-KUBELET-CANARY");
-    let is_ours = |name: &str| is_ours(name) && !(kubelets && name == FIREWALL);
-    let chains: Vec<&str> = declared(saved).filter(|name| is_ours(name)).collect();
+    let is_removable = |name: &str| is_own_chain(name) && !(kubelets && name == FIREWALL);
+    let chains: Vec<&str> = declared(saved).filter(|name| is_removable(name)).collect();
     if chains.is_empty() {
         return String::new();
     }
     let mut text = format!("*{table}\n");
     chains.iter().for_each(|name| declare(&mut text, name));
     let jumps = saved.lines().filter_map(|line| line.strip_prefix("-A "));
-    for jump in jumps.filter(|line| leads_to(line).is_some_and(is_ours) && !line.starts_with("KUBE-")) {
+    for jump in jumps.filter(|line| leads_to(line).is_some_and(is_removable) && !line.starts_with("KUBE-")) {
         let _ = writeln!(text, "-D {jump}");
     }
     for name in chains {
@@ -235,10 +236,10 @@ fn table(name: &str, rules: &str, jumps: &str) -> String {
 }
 
 impl ExistingRules {
-    fn look(family: Family) -> Result<Self, Error> {
+    fn read(family: Family) -> Result<Self, Error> {
         let (nat, filter) = (save(family, "nat")?, save(family, "filter")?);
         let base = |name: &&str| NAT_BASE.contains(name);
-        let chains = declared(&nat).filter(|name| is_ours(name) && !base(name)).map(str::to_owned).collect();
+        let chains = declared(&nat).filter(|name| is_own_chain(name) && !base(name)).map(str::to_owned).collect();
         Ok(Self { chains, nat, filter })
     }
 

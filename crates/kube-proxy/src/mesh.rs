@@ -99,9 +99,9 @@ fn listen(used: &Arc<TrackedLinks>) {
         while let Ok(changed) = changes.wait() {
             let Some(used) = used.upgrade() else { return };
             let known = used.links.lock().unwrap_or_else(PoisonError::into_inner);
-            let matters = changed.is_none_or(|changed| changed.iter().any(|index| known.contains(index)));
+            let is_relevant = changed.is_none_or(|changed| changed.iter().any(|index| known.contains(index)));
             drop(known);
-            if matters {
+            if is_relevant {
                 used.changed.notify_one();
             }
         }

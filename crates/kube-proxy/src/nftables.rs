@@ -35,15 +35,15 @@ use chains::{Picking, View, mark_rule, picking_rules};
 pub const TABLE: &str = "kube-proxy";
 
 const SERVICES: &str = "services";
-const SERVICES_INSIDE: &str = "services-inside";
+const SERVICES_INTERNAL: &str = "services-inside";
 const ENDPOINTS: &str = "endpoints";
 /// For services with session affinity: endpoint IDs by number, and endpoints by ID.
 const ENDPOINT_IDS: &str = "endpoint-ids";
 const AFFINITY: &str = "affinity";
 const STICKY: &str = "sticky";
-const REFUSED: &str = "refused";
+const REJECTED: &str = "refused";
 /// Frontends rejected for connections from this node, which may use endpoints that external clients may not.
-const REFUSED_OUTPUT: &str = "refused-output";
+const REJECTED_OUTPUT: &str = "refused-output";
 const GUARDED: &str = "guarded";
 const ALLOWED: &str = "allowed";
 const ITSELF: &str = "itself";
@@ -121,9 +121,9 @@ impl Writer {
         for family in [Family::Ip, Family::Ip6] {
             let (mut before, mut now) = (Elements::new(), Elements::new());
             let mut counts = Counts::<isize>::new();
-            let ours = changes.frontends.iter().filter(|(frontend, _)| Family::of(frontend.address) == family);
+            let of_family = changes.frontends.iter().filter(|(frontend, _)| Family::of(frontend.address) == family);
             let mut table = batch.table(family, TABLE);
-            for (frontend, (old, new)) in ours {
+            for (frontend, (old, new)) in of_family {
                 if let Some(old) = old {
                     add_elements(&mut before, frontend, old);
                     shared(frontend, old).for_each(|address| *counts.entry(address).or_default() -= 1);
@@ -178,7 +178,7 @@ fn shared(frontend: &Frontend, backend: &Backend) -> impl Iterator<Item = (&'sta
 
 impl ExistingTable {
     /// Detects the table of an earlier run.
-    pub fn look() -> Result<Self, netlink::Error> {
+    pub fn detect() -> Result<Self, netlink::Error> {
         let mut chains = BTreeSet::new();
         for family in [Family::Ip, Family::Ip6] {
             chains.extend(netlink::nft::chains(family, TABLE)?.into_iter().map(|name| (family, name)));
@@ -206,7 +206,7 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
     let mut add = |set, element| {
         elements.entry(set).or_default().insert(element);
     };
-    let views = [(View::Outside, Some(&backend.outside)), (View::Inside, backend.inside.as_ref())];
+    let views = [(View::Outside, Some(&backend.outside)), (View::Inside, backend.internal.as_ref())];
     let ids = endpoint_ids(views.iter().filter_map(|(_, way)| *way));
     for (view, way) in views.into_iter().filter_map(|(view, way)| Some((view, way?))) {
         match way {
@@ -214,18 +214,18 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
                 let picking = Picking::new(frontend, view, places.len(), *masquerade, *affinity_seconds);
                 let into = match view {
                     View::Outside => SERVICES,
-                    View::Inside => SERVICES_INSIDE,
+                    View::Inside => SERVICES_INTERNAL,
                 };
                 add(into, Element::entry(key(frontend), MapValue::Verdict(Verdict::Goto(picking.name()))));
                 for (number, (ip, port)) in (view.first()..).zip(places) {
-                    let place = MapValue::Value(Key::new().ip(*ip).port(*port).done());
+                    let endpoint = MapValue::Value(Key::new().ip(*ip).port(*port).done());
                     if affinity_seconds.is_some() {
                         let id = ids[&(*ip, *port)];
-                        let held = MapValue::Value(Key::new().number(id).done());
-                        add(ENDPOINT_IDS, Element::entry(key(frontend).number(number), held));
-                        add(STICKY, Element::entry(key(frontend).number(id), place));
+                        let value = MapValue::Value(Key::new().number(id).done());
+                        add(ENDPOINT_IDS, Element::entry(key(frontend).number(number), value));
+                        add(STICKY, Element::entry(key(frontend).number(id), endpoint));
                     } else {
-                        add(ENDPOINTS, Element::entry(key(frontend).number(number), place));
+                        add(ENDPOINTS, Element::entry(key(frontend).number(number), endpoint));
                     }
                 }
                 needed.push(picking);
@@ -234,8 +234,8 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
             Forwarding::Refuse | Forwarding::Drop if view == View::Inside => {}
             Forwarding::Refuse | Forwarding::Drop => {
                 let verdict = if *way == Forwarding::Drop { Verdict::Drop } else { Verdict::Goto(REJECT.to_owned()) };
-                let inside = matches!(backend.inside, Some(Forwarding::To { .. }));
-                for set in [Some(REFUSED), Some(REFUSED_OUTPUT).filter(|_| !inside)].into_iter().flatten() {
+                let has_internal = matches!(backend.internal, Some(Forwarding::To { .. }));
+                for set in [Some(REJECTED), Some(REJECTED_OUTPUT).filter(|_| !has_internal)].into_iter().flatten() {
                     add(set, Element::entry(key(frontend), MapValue::Verdict(verdict.clone())));
                 }
             }
@@ -263,12 +263,12 @@ fn endpoint_ids<'a>(ways: impl Iterator<Item = &'a Forwarding>) -> BTreeMap<(IpA
         .copied()
         .collect();
     let (mut ids, mut taken) = (BTreeMap::new(), BTreeSet::new());
-    for place in places {
-        let mut id = hash(place);
+    for endpoint in places {
+        let mut id = hash(endpoint);
         while !taken.insert(id) {
             id = id.wrapping_add(1);
         }
-        ids.insert(place, id);
+        ids.insert(endpoint, id);
     }
     ids
 }
@@ -286,9 +286,9 @@ fn base(table: &mut Table<'_>, family: Family, ground: &ExistingTable, settings:
             for set in [
                 LAYOUT,
                 SERVICES,
-                SERVICES_INSIDE,
-                REFUSED,
-                REFUSED_OUTPUT,
+                SERVICES_INTERNAL,
+                REJECTED,
+                REJECTED_OUTPUT,
                 ENDPOINTS,
                 ENDPOINT_IDS,
                 STICKY,
@@ -313,19 +313,19 @@ fn base(table: &mut Table<'_>, family: Family, ground: &ExistingTable, settings:
 
 fn sets(table: &mut Table<'_>, family: Family) {
     let front = || vec![Field::Protocol, family.address(), Field::Port];
-    let place = || vec![family.address(), Field::Port];
+    let endpoint_fields = || vec![family.address(), Field::Port];
     let plus = |more: &[Field]| [front().as_slice(), more].concat();
     let set = |name, key, holds| Set { name, key, holds, ranges: false, dynamic: false };
     table.set(&set(LAYOUT, vec![Field::Port], ValueType::Nothing));
     table.set(&set(SERVICES, front(), ValueType::Verdicts));
-    table.set(&set(SERVICES_INSIDE, front(), ValueType::Verdicts));
-    table.set(&set(REFUSED, front(), ValueType::Verdicts));
-    table.set(&set(REFUSED_OUTPUT, front(), ValueType::Verdicts));
-    table.set(&set(ENDPOINTS, plus(&[Field::Number]), ValueType::Values(place())));
+    table.set(&set(SERVICES_INTERNAL, front(), ValueType::Verdicts));
+    table.set(&set(REJECTED, front(), ValueType::Verdicts));
+    table.set(&set(REJECTED_OUTPUT, front(), ValueType::Verdicts));
+    table.set(&set(ENDPOINTS, plus(&[Field::Number]), ValueType::Values(endpoint_fields())));
     let id = || vec![Field::Number];
     table.set(&set(ENDPOINT_IDS, plus(&id()), ValueType::Values(id())));
     table.set(&Set { dynamic: true, ..set(AFFINITY, plus(&[family.address()]), ValueType::Values(id())) });
-    table.set(&set(STICKY, plus(&id()), ValueType::Values(place())));
+    table.set(&set(STICKY, plus(&id()), ValueType::Values(endpoint_fields())));
     table.set(&set(GUARDED, front(), ValueType::Nothing));
     table.set(&Set { ranges: true, ..set(ALLOWED, plus(&[family.address()]), ValueType::Nothing) });
     table.set(&set(ITSELF, vec![family.address(), family.address()], ValueType::Nothing));
@@ -335,12 +335,12 @@ fn sets(table: &mut Table<'_>, family: Family) {
 
 /// Loads the key of a frontend into the first registers.
 fn load_key(family: Family, node_port: bool) -> [Expression; 3] {
-    let (offset, length, words) = destination(family);
+    let (offset, length, registers) = destination(family);
     let address = match node_port {
         true => Expression::Load(Reg(1), vec![0; length as usize]),
         false => Expression::Network(offset, length, Reg(1)),
     };
-    [Expression::Meta(netlink::nft::META_L4PROTO, Reg(0)), address, Expression::Transport(2, 2, Reg(1 + words))]
+    [Expression::Meta(netlink::nft::META_L4PROTO, Reg(0)), address, Expression::Transport(2, 2, Reg(1 + registers))]
 }
 
 /// Looks up a map, first with the destination address, then as node port.
@@ -365,9 +365,9 @@ fn translate(table: &mut Table<'_>, family: Family, settings: &Settings) {
     }
     for pods in settings.pods.iter().filter(|pods| Family::of(pods.base()) == family) {
         let from_pods = within(family, Side::Source, pods, Compare::Equal);
-        decide(table, "nat-prerouting", family, SERVICES_INSIDE, &from_pods);
+        decide(table, "nat-prerouting", family, SERVICES_INTERNAL, &from_pods);
     }
-    decide(table, "nat-output", family, SERVICES_INSIDE, &[]);
+    decide(table, "nat-output", family, SERVICES_INTERNAL, &[]);
     for chain in ["nat-prerouting", "nat-output"] {
         decide(table, chain, family, SERVICES, &[]);
     }
@@ -386,8 +386,8 @@ fn filter(table: &mut Table<'_>, family: Family) {
         [("filter-input", Hook::Input), ("filter-forward", Hook::Forward), ("filter-output", Hook::Output)]
     {
         table.base_chain(chain, ChainKind::Filter, hook, PRIORITY_FILTER).flush_chain(chain);
-        let refused = if hook == Hook::Output { REFUSED_OUTPUT } else { REFUSED };
-        decide(table, chain, family, refused, &first);
+        let rejected_set = if hook == Hook::Output { REJECTED_OUTPUT } else { REJECTED };
+        decide(table, chain, family, rejected_set, &first);
     }
     // After translation, packets to a cluster IP are for a port that the service does not have.
     let (to, length, _) = destination(family);
@@ -402,12 +402,12 @@ fn filter(table: &mut Table<'_>, family: Family) {
         table.rule(chain, &[first.as_slice(), &unknown].concat());
     }
     let chain = "filter-prerouting";
-    let (offset, length, words) = source(family);
+    let (offset, length, registers) = source(family);
     table.base_chain(chain, ChainKind::Filter, Hook::Prerouting, PRIORITY_FILTER).flush_chain(chain);
     let mut rule = first.to_vec();
     rule.extend(load_key(family, false));
     rule.push(Expression::Member { set: GUARDED, key: Reg(0), present: true });
-    rule.push(Expression::Network(offset, length, Reg(2 + words)));
+    rule.push(Expression::Network(offset, length, Reg(2 + registers)));
     rule.push(Expression::Member { set: ALLOWED, key: Reg(0), present: false });
     rule.push(Expression::Verdict(Verdict::Drop));
     table.rule(chain, &rule);
@@ -415,7 +415,7 @@ fn filter(table: &mut Table<'_>, family: Family) {
 
 fn postrouting(table: &mut Table<'_>, family: Family, mark: u32) {
     let chain = "nat-postrouting";
-    let (from, length, words) = source(family);
+    let (from, length, registers) = source(family);
     let (to, ..) = destination(family);
     table.base_chain(chain, ChainKind::Nat, Hook::Postrouting, PRIORITY_SNAT).flush_chain(chain);
     // Hairpin: an endpoint that connects to itself would not accept replies from its own address.
@@ -423,7 +423,7 @@ fn postrouting(table: &mut Table<'_>, family: Family, mark: u32) {
         chain,
         &[
             Expression::Network(from, length, Reg(0)),
-            Expression::Network(to, length, Reg(words)),
+            Expression::Network(to, length, Reg(registers)),
             Expression::Member { set: ITSELF, key: Reg(0), present: true },
             Expression::Masquerade,
         ],

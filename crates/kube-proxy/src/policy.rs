@@ -158,8 +158,8 @@ impl Deciding<'_> {
     fn who_comes(&mut self, id: &PeersId, rule: &Rule, pod: &Pod) -> Option<Allow> {
         let ports = match &rule.ports {
             None => None,
-            Some(wishes) => {
-                let numbers = wishes.iter().flat_map(|wish| match wish {
+            Some(port_rules) => {
+                let numbers = port_rules.iter().flat_map(|port_rule| match port_rule {
                     PortWish::Numbers(ports) => vec![*ports],
                     PortWish::Name(protocol, name) => pod.named(*protocol, name),
                 });
@@ -182,8 +182,8 @@ impl Deciding<'_> {
         let mut allows = Vec::new();
         let mut by_number: BTreeMap<Ports, Vec<Range>> = BTreeMap::new();
         let mut numbers = Vec::new();
-        for wish in rule.ports.iter().flatten() {
-            match wish {
+        for port_rule in rule.ports.iter().flatten() {
+            match port_rule {
                 PortWish::Numbers(ports) => numbers.push(*ports),
                 PortWish::Name(protocol, name) => {
                     let meant =

@@ -155,27 +155,27 @@ impl Proxy {
 
     /// Applies the rules to the kernel; on failure, returns when to retry.
     async fn sync(&mut self) -> Option<Duration> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let changes = self.rules.changes();
         if self.in_step && changes.is_empty() {
             return None;
         }
         let done = self.write(&changes).await;
         self.ports.set(self.rules.health()).await;
-        self.tell(done.is_ok());
+        self.report_health(done.is_ok());
         match done {
             Ok(extent) => {
-                self.metrics.synced(extent, begun.elapsed(), self.rules.len());
+                self.metrics.synced(extent, start.elapsed(), self.rules.len());
                 if self.config.mode != Mode::Userspace {
                     match extent {
-                        Extent::Changes => forget_stale(&changes, &self.settings),
+                        Extent::Changes => delete_stale_flows(&changes, &self.settings),
                         // Endpoints may have been deleted while the proxy was not running.
-                        Extent::Everything => forget_stale(&self.rules.everything(), &self.settings),
+                        Extent::Everything => delete_stale_flows(&self.rules.everything(), &self.settings),
                     }
                 }
                 // `knarr trace` reads this line: no API object records when a service's rules were applied.
                 let services = named(&changes);
-                tracing::info!(services, took = ?begun.elapsed(), "the rules are in place");
+                tracing::info!(services, took = ?start.elapsed(), "the rules are in place");
                 None
             }
             Err(error) => {
@@ -214,7 +214,7 @@ impl Proxy {
         Ok(Extent::Everything)
     }
 
-    fn tell(&self, ok: bool) {
+    fn report_health(&self, ok: bool) {
         let body = json::to_string(&value!({"nodeEligible": true, "healthy": ok}));
         *self.well.write().unwrap_or_else(PoisonError::into_inner) = HealthReport { ok, body, weight: 0 };
     }
@@ -246,18 +246,18 @@ fn each(watched: &WatchedResource, changed: ChangedKeys, known: &[Key], mut set:
 }
 
 /// Deletes conntrack entries of UDP flows to endpoints that no longer exist, so that the flows are routed again.
-pub fn forget_stale(changes: &Changes, settings: &Settings) {
+pub fn delete_stale_flows(changes: &Changes, settings: &Settings) {
     let moved = changes.moved_datagrams();
     if moved.is_empty() {
         return;
     }
-    let forgotten = conntrack::forget(netlink::Protocol::Udp, |flow| {
+    let forgotten = conntrack::delete_flows(netlink::Protocol::Udp, |flow| {
         let (ip, port) = flow.to;
         let own = settings.every_address || settings.node_addresses.contains(&ip);
         let nobody: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let of_node = || moved.get(&(nobody, port)).filter(|_| own);
         let places = moved.get(&flow.to).or_else(of_node);
-        places.is_some_and(|places| !places.contains(&flow.answered_by))
+        places.is_some_and(|places| !places.contains(&flow.reply_source))
     });
     if let Err(error) = forgotten {
         tracing::warn!(error = chain(&error), "failed to delete stale conntrack entries");
@@ -278,15 +278,15 @@ fn pods(config: &Config, node: Option<&Value>) -> Vec<Cidr> {
 
 /// Returns the node addresses that serve NodePorts.
 fn node_addresses(config: &Config, node: Option<&Value>) -> Vec<IpAddr> {
-    let wanted = &config.node_port_addresses;
+    let configured = &config.node_port_addresses;
     let listed = node.and_then(|node| node.at(&["status", "addresses"])).and_then(Value::as_array).unwrap_or_default();
     let internal = listed.iter().filter(|address| address.str_at(&["type"]) == Some("InternalIP"));
     let primary: Vec<IpAddr> = internal.filter_map(|address| address.str_at(&["address"])?.parse().ok()).collect();
     let mut addresses: Vec<IpAddr> = Vec::new();
-    if wanted.is_empty() || wanted.contains(&NodePortAddresses::Primary) {
+    if configured.is_empty() || configured.contains(&NodePortAddresses::Primary) {
         addresses.extend(&primary);
     }
-    let blocks: Vec<Cidr> = wanted
+    let blocks: Vec<Cidr> = configured
         .iter()
         .filter_map(|one| match one {
             NodePortAddresses::Within(block) => Some(*block),

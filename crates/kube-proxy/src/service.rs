@@ -180,6 +180,6 @@ fn port(value: Option<&Value>) -> Option<u16> {
 /// itself.
 fn load_balancer_ips(object: &Value) -> Vec<IpAddr> {
     let ingress = list(object.at(&["status", "loadBalancer", "ingress"]));
-    let ours = ingress.iter().filter(|one| one.str_at(&["ipMode"]) != Some("Proxy"));
-    ours.filter_map(|one| one.str_at(&["ip"])?.parse().ok()).collect()
+    let vips = ingress.iter().filter(|one| one.str_at(&["ipMode"]) != Some("Proxy"));
+    vips.filter_map(|one| one.str_at(&["ip"])?.parse().ok()).collect()
 }

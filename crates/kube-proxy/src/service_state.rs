@@ -32,7 +32,7 @@ pub struct Backend {
     /// For external clients, or all clients if `inside` is `None`.
     pub outside: Forwarding,
     /// For this node and its pods, if different.
-    pub inside: Option<Forwarding>,
+    pub internal: Option<Forwarding>,
     /// Allowed source ranges; empty for all.
     pub allowed: Vec<Cidr>,
     /// Local endpoints, which may connect to themselves through the service.
@@ -113,7 +113,7 @@ pub struct Rules {
     slices: BTreeMap<Key, Slice>,
     slices_of: BTreeMap<Key, BTreeSet<Key>>,
     /// Backends by service: if several services claim a frontend, the first by name gets it.
-    wanted: BTreeMap<Frontend, BTreeMap<Key, Backend>>,
+    desired: BTreeMap<Frontend, BTreeMap<Key, Backend>>,
     frontends_of: BTreeMap<Key, BTreeSet<Frontend>>,
     health: BTreeMap<u16, Health>,
     dirty: BTreeSet<Key>,
@@ -191,11 +191,11 @@ impl Rules {
 
     /// Returns the number of frontends.
     pub fn len(&self) -> usize {
-        self.wanted.len()
+        self.desired.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.wanted.is_empty()
+        self.desired.is_empty()
     }
 
     /// Returns the health check node ports.
@@ -205,12 +205,12 @@ impl Rules {
 
     /// Returns all rules as a change from an empty state.
     pub fn everything(&self) -> Changes {
-        let active = self.wanted.iter().filter_map(|(frontend, by)| Some((*frontend, by.values().next()?.clone())));
+        let active = self.desired.iter().filter_map(|(frontend, by)| Some((*frontend, by.values().next()?.clone())));
         Changes { frontends: active.map(|(frontend, backend)| (frontend, (None, Some(backend)))).collect() }
     }
 
     fn want(&mut self, changes: &mut Changes, frontend: Frontend, key: &Key, backend: Option<Backend>) {
-        let by = self.wanted.entry(frontend).or_default();
+        let by = self.desired.entry(frontend).or_default();
         let before = by.values().next().cloned();
         match backend {
             Some(backend) => by.insert(key.clone(), backend),
@@ -218,7 +218,7 @@ impl Rules {
         };
         let now = by.values().next().cloned();
         if by.is_empty() {
-            self.wanted.remove(&frontend);
+            self.desired.remove(&frontend);
         }
         changes.frontends.entry(frontend).or_insert((before, None)).1 = now;
     }
@@ -300,8 +300,8 @@ impl Rules {
             return shape.backend(entrance, shape.way(Scope::Anywhere, Masquerade::Always), None);
         }
         // Internal clients use an external address like the cluster IP.
-        let inside = shape.way(Scope::Anywhere, Masquerade::Node);
-        shape.backend(entrance, shape.way(Scope::Here, Masquerade::Never), Some(inside))
+        let internal = shape.way(Scope::Anywhere, Masquerade::Node);
+        shape.backend(entrance, shape.way(Scope::Here, Masquerade::Never), Some(internal))
     }
 }
 
@@ -314,14 +314,14 @@ struct Shape<'a> {
 }
 
 impl Shape<'_> {
-    fn backend(&self, entrance: FrontendKind, outside: Forwarding, inside: Option<Forwarding>) -> Backend {
+    fn backend(&self, entrance: FrontendKind, outside: Forwarding, internal: Option<Forwarding>) -> Backend {
         let here = addresses(&self.chosen.here);
         let health_check_port = self.service.health_check_port;
         Backend {
             name: Arc::clone(&self.name),
             entrance,
             outside,
-            inside,
+            internal,
             allowed: Vec::new(),
             here,
             health_check_port,
@@ -355,7 +355,7 @@ impl Frontend {
 impl Backend {
     /// Returns all endpoints that the backend may use.
     pub fn places(&self) -> BTreeSet<EndpointAddr> {
-        let ways = [Some(&self.outside), self.inside.as_ref()];
+        let ways = [Some(&self.outside), self.internal.as_ref()];
         let lists = ways.into_iter().flatten().map(|way| match way {
             Forwarding::To { places, .. } => places.as_slice(),
             Forwarding::Refuse | Forwarding::Drop => &[],

@@ -78,35 +78,36 @@ impl Proxy {
     /// Makes the link have exactly the cluster IPs.
     async fn hold_addresses(&mut self) -> Result<(), netlink::Error> {
         let own = self.fronts.iter().filter(|(_, front)| front.entrance() == FrontendKind::ClusterIp);
-        let wanted: BTreeSet<IpAddr> = own.map(|(frontend, _)| frontend.address).collect();
-        if wanted == self.addresses && !wanted.is_empty() {
+        let desired: BTreeSet<IpAddr> = own.map(|(frontend, _)| frontend.address).collect();
+        if desired == self.addresses && !desired.is_empty() {
             return Ok(());
         }
-        let next = wanted.clone();
-        let held = tokio::task::spawn_blocking(move || hold(&next)).await;
-        held.unwrap_or_else(|error| Err(netlink::Error::Socket(std::io::Error::other(error))))?;
-        self.addresses = wanted;
+        let next = desired.clone();
+        let result = tokio::task::spawn_blocking(move || hold(&next)).await;
+        result.unwrap_or_else(|error| Err(netlink::Error::Socket(std::io::Error::other(error))))?;
+        self.addresses = desired;
         Ok(())
     }
 
     /// Listens for exactly the frontends that have endpoints.
     async fn listen(&mut self) {
-        let mut wanted: BTreeMap<(Frontend, IpAddr), Arc<Front>> = BTreeMap::new();
+        let mut desired: BTreeMap<(Frontend, IpAddr), Arc<Front>> = BTreeMap::new();
         for (frontend, front) in self.fronts.iter().filter(|(_, front)| front.leads_somewhere()) {
             let node = self.settings.node_addresses.iter();
             let node = node.filter(|ip| frontend.is_node_port() && ip.is_ipv4() == frontend.address.is_ipv4()).copied();
             let own = (!frontend.is_node_port()).then_some(frontend.address);
-            wanted.extend(node.chain(own).map(|ip| ((*frontend, ip), Arc::clone(front))));
+            desired.extend(node.chain(own).map(|ip| ((*frontend, ip), Arc::clone(front))));
         }
-        let ends =
-            |place: &(Frontend, IpAddr), task: &JoinHandle<()>| !wanted.contains_key(place) || task.is_finished();
-        let ended: Vec<_> = self.listening.extract_if(.., |place, task| ends(place, task)).collect();
-        for (_, task) in ended {
+        let ends = |listener_key: &(Frontend, IpAddr), task: &JoinHandle<()>| {
+            !desired.contains_key(listener_key) || task.is_finished()
+        };
+        let finished: Vec<_> = self.listening.extract_if(.., |listener_key, task| ends(listener_key, task)).collect();
+        for (_, task) in finished {
             task.abort();
             // The kernel rejects new connections from now on.
             let _ = task.await;
         }
-        for ((frontend, ip), front) in wanted {
+        for ((frontend, ip), front) in desired {
             if self.listening.contains_key(&(frontend, ip)) {
                 continue;
             }
@@ -142,7 +143,7 @@ pub fn clean_up() -> Result<(), netlink::Error> {
 }
 
 /// Makes the link have exactly these addresses, except those that another link has.
-fn hold(wanted: &BTreeSet<IpAddr>) -> Result<(), netlink::Error> {
+fn hold(desired: &BTreeSet<IpAddr>) -> Result<(), netlink::Error> {
     let mut links = Links::open()?;
     let index = links.ensure_dummy(LINK)?.index;
     links.set_up(index)?;
@@ -150,13 +151,13 @@ fn hold(wanted: &BTreeSet<IpAddr>) -> Result<(), netlink::Error> {
     for (path, value) in [("ipv4/conf/all/arp_ignore", "1"), ("ipv4/conf/all/arp_announce", "2")] {
         set_sysctl(path, value).map_err(netlink::Error::Socket)?;
     }
-    let (ours, others): (Vec<Address>, Vec<Address>) =
+    let (own, others): (Vec<Address>, Vec<Address>) =
         links.addresses()?.into_iter().partition(|address| address.index == index);
-    for ip in wanted.iter().filter(|ip| !ours.iter().chain(&others).any(|have| have.ip == **ip)) {
+    for ip in desired.iter().filter(|ip| !own.iter().chain(&others).any(|have| have.ip == **ip)) {
         links.add_address(&Address { index, ip: *ip, prefix: if ip.is_ipv4() { 32 } else { 128 } })?;
     }
     let link_local = |ip: IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
-    for old in ours.iter().filter(|have| !wanted.contains(&have.ip) && !link_local(have.ip)) {
+    for old in own.iter().filter(|have| !desired.contains(&have.ip) && !link_local(have.ip)) {
         links.delete_address(old)?;
     }
     Ok(())

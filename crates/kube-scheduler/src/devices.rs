@@ -41,7 +41,7 @@ impl Claims {
     pub async fn reserve(&mut self, plan: Plan) -> Result<Vec<Key>, String> {
         let mut claims = Vec::with_capacity(plan.reserve.len());
         for reserve in &plan.reserve {
-            if !reserve.held || reserve.allocation.is_some() {
+            if !reserve.reserved || reserve.allocation.is_some() {
                 self.write(reserve).await?;
             }
             claims.push(reserve.key.clone());
@@ -65,9 +65,9 @@ impl Claims {
     }
 
     /// Waits until the devices are ready. After the timeout `patience`, deallocates the claims and fails.
-    pub async fn ready(&self, claims: &[Key], patience: Duration) -> Result<(), String> {
+    pub async fn ready(&self, claims: &[Key], timeout: Duration) -> Result<(), String> {
         let Some(mut reader) = self.caches.reader(Kind::ResourceClaims.name()).cloned() else { return Ok(()) };
-        let deadline = tokio::time::Instant::now() + patience;
+        let deadline = tokio::time::Instant::now() + timeout;
         while !self.are_ready(claims)? {
             match tokio::time::timeout_at(deadline, reader.advanced()).await {
                 Ok(advanced) => advanced.map_err(|error| error.to_string())?,
@@ -185,8 +185,8 @@ impl Claims {
         let claim = value!({"resourceClaimName": (key.name.as_str()), "requestMappings": (create.mappings.clone())});
         let patch = value!({"metadata": {"uid": uid}, "status": {"extendedResourceClaimStatus": claim}});
         let target = Target::named(&kinds::PODS, self.pod.class.namespace.clone(), name).subresource("status");
-        let told = self.client.patch(&target, &Patch::Strategic(patch), &WriteOptions::default()).await;
-        told.map_err(|error| {
+        let result = self.client.patch(&target, &Patch::Strategic(patch), &WriteOptions::default()).await;
+        result.map_err(|error| {
             format!("update pod {}/{name} ExtendedResourceClaimStatus: {error}", self.pod.class.namespace)
         })?;
         Ok(key)

@@ -52,7 +52,7 @@ pub struct Recorder {
 struct Sender {
     client: Client,
     instance: String,
-    told: BTreeMap<String, RecordedEvent>,
+    recorded_events: BTreeMap<String, RecordedEvent>,
     /// Time of the next check for ended series.
     sweep_at: Option<Instant>,
     requests: JoinSet<()>,
@@ -72,7 +72,7 @@ impl Recorder {
     pub fn new(client: Client, host: &str) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (occurrences, waiting) = mpsc::channel(WAITING_MAX);
         let (instance, requests) = (host.to_owned(), JoinSet::new());
-        let sender = Sender { client, instance, told: BTreeMap::new(), sweep_at: None, requests };
+        let sender = Sender { client, instance, recorded_events: BTreeMap::new(), sweep_at: None, requests };
         (Self { occurrences }, sender.run(waiting))
     }
 
@@ -98,7 +98,7 @@ impl Sender {
         loop {
             tokio::select! {
                 occurrence = waiting.recv() => match occurrence {
-                    Some(occurrence) => self.tell(&occurrence).await,
+                    Some(occurrence) => self.record_occurrence(&occurrence).await,
                     None => break,
                 },
                 () = until(self.sweep_at) => self.sweep().await,
@@ -107,24 +107,26 @@ impl Sender {
         while self.requests.join_next().await.is_some() {}
     }
 
-    async fn tell(&mut self, occurrence: &Occurrence) {
+    async fn record_occurrence(&mut self, occurrence: &Occurrence) {
         let key = key(occurrence);
         let now = clock::now();
-        let (event, again) = match self.told.get_mut(&key) {
-            Some(told) => {
-                (told.last, told.count, told.written) = (Instant::now(), told.count + 1, told.count == 1);
-                if told.count > 2 {
+        let (event, again) = match self.recorded_events.get_mut(&key) {
+            Some(recorded) => {
+                (recorded.last, recorded.count, recorded.written) =
+                    (Instant::now(), recorded.count + 1, recorded.count == 1);
+                if recorded.count > 2 {
                     return;
                 }
-                (told.event.clone(), Some(patch(told.count, &now.micro().to_string())))
+                (recorded.event.clone(), Some(patch(recorded.count, &now.micro().to_string())))
             }
             None => {
                 let event = event(occurrence, &self.instance, now);
                 // A pod is bound once, so this event, the most frequent one, has no repetitions to track.
-                if occurrence.reason != SCHEDULED && self.told.len() < REMEMBERED_MAX {
-                    let told = RecordedEvent { event: event.clone(), last: Instant::now(), count: 1, written: true };
-                    self.sweep_at.get_or_insert(told.last + SERIES_ENDS);
-                    self.told.insert(key, told);
+                if occurrence.reason != SCHEDULED && self.recorded_events.len() < REMEMBERED_MAX {
+                    let recorded =
+                        RecordedEvent { event: event.clone(), last: Instant::now(), count: 1, written: true };
+                    self.sweep_at.get_or_insert(recorded.last + SERIES_ENDS);
+                    self.recorded_events.insert(key, recorded);
                 }
                 (event, None)
             }
@@ -135,12 +137,16 @@ impl Sender {
     /// Ends series without recent repetitions and writes those whose count the server does not have.
     async fn sweep(&mut self) {
         let now = Instant::now();
-        let ended: Vec<_> =
-            self.told.extract_if(.., |_, told| told.last + SERIES_ENDS <= now).map(|(_, told)| told).collect();
-        self.sweep_at = self.told.values().map(|told| told.last).min().map(|oldest| oldest + SERIES_ENDS);
-        for told in ended.into_iter().filter(|told| !told.written) {
+        let expired_series: Vec<_> = self
+            .recorded_events
+            .extract_if(.., |_, recorded| recorded.last + SERIES_ENDS <= now)
+            .map(|(_, recorded)| recorded)
+            .collect();
+        self.sweep_at =
+            self.recorded_events.values().map(|recorded| recorded.last).min().map(|oldest| oldest + SERIES_ENDS);
+        for recorded in expired_series.into_iter().filter(|recorded| !recorded.written) {
             let at = clock::now().micro().to_string();
-            self.send(told.event, Some(patch(told.count, &at))).await;
+            self.send(recorded.event, Some(patch(recorded.count, &at))).await;
         }
     }
 

@@ -33,7 +33,7 @@ pub struct Executor {
     pub events: Recorder,
     pub extenders: Extenders,
     /// Timeouts by profile name.
-    pub patience: BTreeMap<Str, Patience>,
+    pub timeouts: BTreeMap<Str, Patience>,
 }
 
 /// A boxed `Send` future: the compiler can prove `Send` for each request, but not for their combination.
@@ -59,10 +59,10 @@ impl Executor {
         let announced = if quick {
             None
         } else {
-            let told: Sending<'_, Option<Value>> = Box::pin(self.announce(&pod, &node));
-            told.await
+            let announcement: Sending<'_, Option<Value>> = Box::pin(self.announce(&pod, &node));
+            announcement.await
         };
-        let done = self.give(pod, node, plan, devices).await;
+        let done = self.pre_bind(pod, node, plan, devices).await;
         if let (StepResult::Unbound(..), Some(object)) = (&done, announced)
             && let Err(error) = patch_status(&self.client, &object, None, &Nomination::Set(Str::default())).await
         {
@@ -74,14 +74,14 @@ impl Executor {
     async fn announce(&self, pod: &Pod, node: &Str) -> Option<Value> {
         let key = Key::new(pod.class.namespace.clone(), pod.name.clone());
         let entry = self.entry(&key).filter(|entry| Meta::of(&entry.value).uid() == pod.uid)?;
-        let told = write(&self.client, &entry.value, None, &Nomination::Set(node.clone())).await;
-        told.inspect_err(|error| tracing::debug!(pod = %key, %error, "failed to set nominatedNodeName")).ok()
+        let result = write(&self.client, &entry.value, None, &Nomination::Set(node.clone())).await;
+        result.inspect_err(|error| tracing::debug!(pod = %key, %error, "failed to set nominatedNodeName")).ok()
     }
 
-    async fn give(&self, pod: Arc<Pod>, node: Str, plan: Plan, devices: scheduler::devices::Plan) -> StepResult {
+    async fn pre_bind(&self, pod: Arc<Pod>, node: Str, plan: Plan, devices: scheduler::devices::Plan) -> StepResult {
         if plan != Plan::default() {
             let given: Sending<'_, Result<(), String>> =
-                Box::pin(volumes::bind(&self.client, &self.caches, &plan, &node, self.patience(&pod).volumes));
+                Box::pin(volumes::bind(&self.client, &self.caches, &plan, &node, self.timeouts_for(&pod).volumes));
             if let Err(message) = given.await {
                 return StepResult::Unbound(pod, message, BTreeSet::new());
             }
@@ -122,35 +122,35 @@ impl Executor {
             return Ok(());
         }
         let note = format!("waiting for binding conditions for device on node {node}");
-        self.tell(pod, "Normal", "BindingConditionsPending", "Scheduling", note);
-        claims.ready(&keys, self.patience(pod).devices).await
+        self.record_event(pod, "Normal", "BindingConditionsPending", "Scheduling", note);
+        claims.ready(&keys, self.timeouts_for(pod).devices).await
     }
 
-    fn patience(&self, pod: &Pod) -> Patience {
-        self.patience.get(&pod.scheduler_name).copied().unwrap_or_default()
+    fn timeouts_for(&self, pod: &Pod) -> Patience {
+        self.timeouts.get(&pod.scheduler_name).copied().unwrap_or_default()
     }
 
     async fn bind_to(&self, pod: &Pod, node: &str) -> Result<(), String> {
         let by_extender: Sending<'_, Option<Result<(), String>>> = Box::pin(self.extenders.bind(pod, node));
         if let Some(bound) = by_extender.await {
             bound?;
-            self.tell_bound(pod, node);
+            self.record_scheduled(pod, node);
             return Ok(());
         }
         let target = Target::named(&kinds::PODS, pod.class.namespace.clone(), pod.name.clone()).subresource("binding");
         let binding = status::binding(pod, node);
         match self.client.create(&target, &binding, &WriteOptions::default()).await {
             Ok(_) => {
-                self.tell_bound(pod, node);
+                self.record_scheduled(pod, node);
                 Ok(())
             }
             Err(error) => Err(format!("running Bind plugin \"DefaultBinder\": {error}")),
         }
     }
 
-    fn tell_bound(&self, pod: &Pod, node: &str) {
+    fn record_scheduled(&self, pod: &Pod, node: &str) {
         let note = format!("Successfully assigned {}/{} to {node}", pod.class.namespace, pod.name);
-        self.tell(pod, "Normal", SCHEDULED, "Binding", note);
+        self.record_event(pod, "Normal", SCHEDULED, "Binding", note);
     }
 
     /// Reports an unschedulable pod and evicts its victims.
@@ -159,15 +159,15 @@ impl Executor {
         if let Some(release) = release {
             devices::release(self.client.clone(), Arc::clone(&self.caches), release).await;
         }
-        self.tell(&pod, "Warning", "FailedScheduling", "Scheduling", status::note(&message));
+        self.record_event(&pod, "Warning", "FailedScheduling", "Scheduling", status::note(&message));
         let condition = Condition::waits(reason, &message);
         let key = Key::new(pod.class.namespace.clone(), pod.name.clone());
-        let told = self.write_status(&key, &pod.uid, Some(&condition), &nomination);
+        let status_write = self.write_status(&key, &pod.uid, Some(&condition), &nomination);
         let Some(preemption) = preemption else {
-            told.await;
+            status_write.await;
             return StepResult::Told;
         };
-        let (_, preempted) = tokio::join!(told, self.preempt(&pod, &preemption));
+        let (_, preempted) = tokio::join!(status_write, self.preempt(&pod, &preemption));
         match preempted {
             Ok(()) => StepResult::Told,
             Err(error) => {
@@ -180,7 +180,7 @@ impl Executor {
     /// Reports that a terminating pod is skipped.
     pub fn skip(&self, pod: &Pod) {
         let note = format!("skip schedule deleting pod: {}/{}", pod.class.namespace, pod.name);
-        self.tell(pod, "Warning", "FailedScheduling", "Scheduling", note);
+        self.record_event(pod, "Warning", "FailedScheduling", "Scheduling", note);
     }
 
     /// Clears the nominations of outbid pods and evicts the victims concurrently.
@@ -232,7 +232,7 @@ impl Executor {
         }
     }
 
-    fn tell(&self, pod: &Pod, kind: &'static str, reason: &'static str, action: &'static str, note: String) {
+    fn record_event(&self, pod: &Pod, kind: &'static str, reason: &'static str, action: &'static str, note: String) {
         let (regarding, controller) = (self.reference(pod), pod.scheduler_name.clone());
         self.events.record(Occurrence { regarding, related: None, kind, reason, action, note, controller });
     }
@@ -258,7 +258,7 @@ async fn evict(client: &Client, object: &Value, condition: &Condition) -> Result
     patch_status(client, object, Some(condition), &Nomination::Keep).await?;
     let options = DeleteOptions::of(Meta::of(object).uid());
     let deleted = client.delete(&Target::object(&kinds::PODS, &Key::of(object)), &options).await;
-    deleted.map(drop).or_else(gone)
+    deleted.map(drop).or_else(ignore_deleted)
 }
 
 async fn patch_status(
@@ -267,7 +267,7 @@ async fn patch_status(
     condition: Option<&Condition>,
     nomination: &Nomination,
 ) -> Result<(), Error> {
-    write(client, object, condition, nomination).await.map(drop).or_else(gone)
+    write(client, object, condition, nomination).await.map(drop).or_else(ignore_deleted)
 }
 
 /// Updates the status of a pod and returns the updated pod.
@@ -283,6 +283,6 @@ async fn write(
 }
 
 /// Ignores errors that mean that the pod was deleted or re-created.
-fn gone(error: Error) -> Result<(), Error> {
+fn ignore_deleted(error: Error) -> Result<(), Error> {
     if error.is_not_found() || error.is_conflict() { Ok(()) } else { Err(error) }
 }

@@ -22,7 +22,7 @@ use scheduler::extender::{Answers, Eviction, Extender, ExtenderRequest, SCALE, T
 use scheduler::plugins::default_preemption::Victim;
 
 /// Maximum response size in bytes.
-const ANSWER_MAX: usize = 64 * 1024 * 1024;
+const RESPONSE_MAX: usize = 64 * 1024 * 1024;
 
 /// All extenders with their HTTP clients.
 pub struct Extenders {
@@ -62,25 +62,25 @@ impl Extenders {
     }
 
     /// Sends a request about a pod to the extenders and adds their results to `answers`.
-    pub async fn ask(
+    pub async fn call(
         &self,
         caches: &Arc<Caches>,
         pod: &Pod,
         question: &ExtenderRequest,
-        mut answers: Answers,
+        mut responses: Answers,
     ) -> Answers {
         let key = Key::new(pod.class.namespace.clone(), pod.name.clone());
         let Some(object) = cached(caches, Kind::Pods, &key) else {
-            answers.error = Some(format!("pod {key} is gone"));
-            return answers;
+            responses.error = Some(format!("pod {key} is gone"));
+            return responses;
         };
         let subject = Subject { caches, pod, object: &object };
         let outcome = match question {
-            ExtenderRequest::Nodes(nodes) => self.judge(&subject, nodes, &mut answers).await,
-            ExtenderRequest::Victims(evictions) => self.weigh(&subject, evictions, &mut answers).await,
+            ExtenderRequest::Nodes(nodes) => self.filter_nodes(&subject, nodes, &mut responses).await,
+            ExtenderRequest::Victims(evictions) => self.weigh(&subject, evictions, &mut responses).await,
         };
-        answers.error = outcome.err();
-        answers
+        responses.error = outcome.err();
+        responses
     }
 
     /// Binds a pod by an extender; `None` if no extender binds it, or if all that do fail and are ignorable.
@@ -91,8 +91,8 @@ impl Extenders {
             "PodUID": (pod.uid.as_str()), "Node": node,
         });
         for (extender, client) in self.all.iter().filter(binds) {
-            let answer = send(client, extender, &extender.bind_verb, "bind", &args).await;
-            match answer.and_then(|answer| failure(&answer)) {
+            let response = send(client, extender, &extender.bind_verb, "bind", &args).await;
+            match response.and_then(|response| failure(&response)) {
                 Err(error) if extender.ignorable => tracing::warn!(error, "ignoring the failed extender"),
                 bound => return Some(bound),
             }
@@ -100,7 +100,7 @@ impl Extenders {
         None
     }
 
-    async fn judge(&self, subject: &Subject<'_>, nodes: &[Str], answers: &mut Answers) -> Result<(), String> {
+    async fn filter_nodes(&self, subject: &Subject<'_>, nodes: &[Str], responses: &mut Answers) -> Result<(), String> {
         let mut passed = nodes.to_vec();
         for (extender, client) in &self.all {
             if passed.is_empty() {
@@ -110,22 +110,22 @@ impl Extenders {
                 continue;
             }
             let args = subject.about_nodes(extender, &passed);
-            let answer = send(client, extender, &extender.filter_verb, "filter", &args).await;
-            match answer.and_then(|answer| filtered(extender, &passed, &answer, answers)) {
+            let response = send(client, extender, &extender.filter_verb, "filter", &args).await;
+            match response.and_then(|response| filtered(extender, &passed, &response, responses)) {
                 Ok(left) => passed = left,
                 Err(error) if extender.ignorable => tracing::warn!(error, "ignoring the failed extender"),
                 Err(error) => return Err(error),
             }
         }
         if passed.len() > 1 {
-            self.rank(subject, &passed, answers).await;
+            self.rank(subject, &passed, responses).await;
         }
-        answers.passed = Some(passed);
+        responses.passed = Some(passed);
         Ok(())
     }
 
     /// Adds scores. Failed calls are ignored.
-    async fn rank(&self, subject: &Subject<'_>, nodes: &[Str], answers: &mut Answers) {
+    async fn rank(&self, subject: &Subject<'_>, nodes: &[Str], responses: &mut Answers) {
         for (extender, client) in &self.all {
             if extender.prioritize_verb.is_empty() || !extender.is_interested(subject.pod) {
                 continue;
@@ -137,7 +137,7 @@ impl Extenders {
                         let host = field(entry, "Host").and_then(Value::as_str).unwrap_or_default();
                         let score = field(entry, "Score").and_then(Value::as_int).unwrap_or_default();
                         let weighted = score.saturating_mul(extender.weight).saturating_mul(SCALE);
-                        let sum = answers.scores.entry(host.into()).or_default();
+                        let sum = responses.scores.entry(host.into()).or_default();
                         *sum = sum.saturating_add(weighted);
                     }
                 }
@@ -146,7 +146,7 @@ impl Extenders {
         }
     }
 
-    async fn weigh(&self, subject: &Subject<'_>, all: &[Eviction], answers: &mut Answers) -> Result<(), String> {
+    async fn weigh(&self, subject: &Subject<'_>, all: &[Eviction], responses: &mut Answers) -> Result<(), String> {
         let mut left = all.to_vec();
         for (extender, client) in &self.all {
             if left.is_empty() {
@@ -156,14 +156,14 @@ impl Extenders {
                 continue;
             }
             let (args, pods) = subject.about_victims(extender, &left);
-            let answer = send(client, extender, &extender.preempt_verb, "preempt", &args).await;
-            match answer.and_then(|answer| evictions(extender, &answer, &pods)) {
+            let response = send(client, extender, &extender.preempt_verb, "preempt", &args).await;
+            match response.and_then(|response| evictions(extender, &response, &pods)) {
                 Ok(some) => left = some,
                 Err(error) if extender.ignorable => tracing::warn!(error, "ignoring the failed extender"),
                 Err(error) => return Err(error),
             }
         }
-        answers.evictions = Some(left);
+        responses.evictions = Some(left);
         Ok(())
     }
 }
@@ -206,25 +206,30 @@ impl Subject<'_> {
 }
 
 /// Returns the nodes that passed, in the extender's order, and adds the reasons of the others to `answers`.
-fn filtered(extender: &Extender, asked: &[Str], answer: &Value, answers: &mut Answers) -> Result<Vec<Str>, String> {
-    failure(answer)?;
-    let names: Vec<Str> = match field(answer, "NodeNames").and_then(Value::as_array) {
+fn filtered(
+    extender: &Extender,
+    sent_nodes: &[Str],
+    response: &Value,
+    responses: &mut Answers,
+) -> Result<Vec<Str>, String> {
+    failure(response)?;
+    let names: Vec<Str> = match field(response, "NodeNames").and_then(Value::as_array) {
         Some(names) if extender.knows_nodes => names.iter().filter_map(Value::as_str).map(Str::from).collect(),
         _ => {
-            let list = field(answer, "Nodes").and_then(|nodes| field(nodes, "items")).and_then(Value::as_array);
+            let list = field(response, "Nodes").and_then(|nodes| field(nodes, "items")).and_then(Value::as_array);
             list.unwrap_or_default().iter().map(|node| Meta::of(node).name().into()).collect()
         }
     };
-    if let Some(unknown) = names.iter().find(|name| !asked.contains(name)) {
+    if let Some(unknown) = names.iter().find(|name| !sent_nodes.contains(name)) {
         let url = &extender.url_prefix;
         return Err(format!(
             "extender {url:?} claims a filtered node {unknown:?} which is not found in the input node list"
         ));
     }
     for (map, resolvable) in [("FailedNodes", true), ("FailedAndUnresolvableNodes", false)] {
-        let entries = field(answer, map).and_then(Value::as_object);
+        let entries = field(response, map).and_then(Value::as_object);
         for (node, reason) in entries.into_iter().flat_map(apimachinery::Object::iter) {
-            answers.failed.insert(node.into(), (reason.as_str().unwrap_or_default().to_owned(), resolvable));
+            responses.failed.insert(node.into(), (reason.as_str().unwrap_or_default().to_owned(), resolvable));
         }
     }
     Ok(names)
@@ -232,9 +237,9 @@ fn filtered(extender: &Extender, asked: &[Str], answer: &Value, answers: &mut An
 
 /// Returns the candidates that the extender accepts. A node without victims is an error, unless the extender is
 /// ignorable.
-fn evictions(extender: &Extender, answer: &Value, pods: &BTreeMap<String, Victim>) -> Result<Vec<Eviction>, String> {
+fn evictions(extender: &Extender, response: &Value, pods: &BTreeMap<String, Victim>) -> Result<Vec<Eviction>, String> {
     let mut all = Vec::new();
-    let entries = field(answer, "NodeNameToMetaVictims").and_then(Value::as_object);
+    let entries = field(response, "NodeNameToMetaVictims").and_then(Value::as_object);
     for (node, victims) in entries.into_iter().flat_map(apimachinery::Object::iter) {
         let list = field(victims, "Pods").and_then(Value::as_array).unwrap_or_default();
         let known = |pod: &Value| {
@@ -260,8 +265,8 @@ fn evictions(extender: &Extender, answer: &Value, pods: &BTreeMap<String, Victim
     Ok(all)
 }
 
-fn failure(answer: &Value) -> Result<(), String> {
-    match field(answer, "Error").and_then(Value::as_str) {
+fn failure(response: &Value) -> Result<(), String> {
+    match field(response, "Error").and_then(Value::as_str) {
         None | Some("") => Ok(()),
         Some(error) => Err(error.to_owned()),
     }
@@ -290,14 +295,14 @@ async fn send(client: &Client, extender: &Extender, verb: &str, what: &str, args
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| format!("Post {url:?}: {error}"))?;
             bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
-            if bytes.len() > ANSWER_MAX {
-                return Err(format!("Post {url:?}: the answer is longer than {ANSWER_MAX} bytes"));
+            if bytes.len() > RESPONSE_MAX {
+                return Err(format!("Post {url:?}: the answer is longer than {RESPONSE_MAX} bytes"));
             }
         }
         json::parse(&bytes).map_err(|error| format!("Post {url:?}: {error}"))
     };
     match tokio::time::timeout(extender.timeout, exchange).await {
-        Ok(answer) => answer,
+        Ok(received) => received,
         Err(_) => Err(format!("Post {url:?}: context deadline exceeded")),
     }
 }
@@ -329,10 +334,10 @@ fn tls(config: &TlsConfig) -> Result<Tls, base64::DecodeError> {
             (true, true) => None,
         })
     };
-    let authority = pem(&config.ca)?;
+    let ca = pem(&config.ca)?;
     Ok(Tls {
-        insecure_skip_verify: config.insecure || authority.is_none(),
-        certificate_authority: authority,
+        insecure_skip_verify: config.insecure || ca.is_none(),
+        certificate_authority: ca,
         server_name: (!config.server_name.is_empty()).then(|| config.server_name.to_string()),
         client: pem(&config.cert)?.zip(pem(&config.key)?),
     })
@@ -349,16 +354,16 @@ mod tests {
     #[test]
     fn response_fields_are_case_insensitive() {
         let extender = Extender { knows_nodes: true, ..Extender::default() };
-        let asked = ["n1".into(), "n2".into(), "n3".into()];
-        let mut answers = Answers::default();
-        let answer = value!({"nodenames": ["n2"], "failedNodes": {"n1": "full"},
+        let sent_nodes = ["n1".into(), "n2".into(), "n3".into()];
+        let mut responses = Answers::default();
+        let response = value!({"nodenames": ["n2"], "failedNodes": {"n1": "full"},
             "FailedAndUnresolvableNodes": {"n3": "never"}, "error": ""});
-        assert_eq!(filtered(&extender, &asked, &answer, &mut answers), Ok(vec!["n2".into()]));
-        assert_eq!(answers.failed["n1"], ("full".to_owned(), true));
-        assert_eq!(answers.failed["n3"], ("never".to_owned(), false));
-        let refused = value!({"Error": "no"});
-        assert_eq!(filtered(&extender, &asked, &refused, &mut answers), Err("no".to_owned()));
-        let foreign = filtered(&extender, &asked, &value!({"NodeNames": ["n9"]}), &mut answers);
+        assert_eq!(filtered(&extender, &sent_nodes, &response, &mut responses), Ok(vec!["n2".into()]));
+        assert_eq!(responses.failed["n1"], ("full".to_owned(), true));
+        assert_eq!(responses.failed["n3"], ("never".to_owned(), false));
+        let error_response = value!({"Error": "no"});
+        assert_eq!(filtered(&extender, &sent_nodes, &error_response, &mut responses), Err("no".to_owned()));
+        let foreign = filtered(&extender, &sent_nodes, &value!({"NodeNames": ["n9"]}), &mut responses);
         assert!(foreign.unwrap_err().contains("not found in the input node list"));
     }
 
@@ -372,13 +377,13 @@ mod tests {
         let expect = Eviction { node: "n1".into(), victims: vec![victim], violations: 1 };
         assert_eq!(evictions(&strict, &one, &pods), Ok(vec![expect]));
         let nobody = value!({"NodeNameToMetaVictims": {"n1": {"Pods": []}}});
-        let refused = "expected at least one victim pod on node \"n1\"";
-        assert_eq!(evictions(&strict, &nobody, &pods), Err(refused.to_owned()));
+        let expected = "expected at least one victim pod on node \"n1\"";
+        assert_eq!(evictions(&strict, &nobody, &pods), Err(expected.to_owned()));
         assert_eq!(evictions(&lenient, &nobody, &pods), Ok(Vec::new()));
         let stranger = value!({"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "v"}]}}});
-        let refused =
+        let expected =
             "extender: http://x claims to preempt pod (UID: v) on node: n1, but the pod is not found on that node";
-        assert_eq!(evictions(&lenient, &stranger, &pods), Err(refused.to_owned()));
+        assert_eq!(evictions(&lenient, &stranger, &pods), Err(expected.to_owned()));
     }
 
     #[test]

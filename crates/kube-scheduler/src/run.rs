@@ -49,7 +49,7 @@ pub struct Runner {
     claims: JoinSet<StepResult>,
     requests_max: usize,
     metrics: Arc<Metrics>,
-    begun: Instant,
+    started: Instant,
 }
 
 impl Runner {
@@ -68,7 +68,7 @@ impl Runner {
     ) -> Option<Self> {
         Self::reads().all(|kind| caches.reader(kind).is_some()).then_some(())?;
         let pods = caches.reader(Kind::Pods.name())?.clone();
-        let patience = config.profiles.iter().map(|it| (it.scheduler_name.clone(), it.patience)).collect();
+        let timeouts = config.profiles.iter().map(|it| (it.scheduler_name.clone(), it.timeouts)).collect();
         Some(Self {
             engine: Engine::new(config.profiles, config.queue).with_extenders(Arc::new(config.extenders.list())),
             executor: Arc::new(Executor {
@@ -77,14 +77,14 @@ impl Runner {
                 pods,
                 events,
                 extenders: config.extenders,
-                patience,
+                timeouts,
             }),
             caches,
             requests: JoinSet::new(),
             claims: JoinSet::new(),
             requests_max: config.requests_max.max(1),
             metrics,
-            begun: Instant::now(),
+            started: Instant::now(),
         })
     }
 
@@ -106,7 +106,7 @@ impl Runner {
             }
             let free = self.requests.len() < self.requests_max;
             if free && let Some(step) = self.engine.step(self.now()) {
-                let step = self.ask(step).await;
+                let step = self.call_extenders(step).await;
                 step.into_iter().for_each(|step| self.start(step));
                 // Lets other tasks run between two cycles, above all requests.
                 tokio::task::yield_now().await;
@@ -121,17 +121,17 @@ impl Runner {
                 },
                 Some(done) = self.requests.join_next() => self.done(done),
                 Some(done) = self.claims.join_next() => self.done(done),
-                () = until(wake.map(|wake| self.begun + Duration::from_millis(wake))) => {}
+                () = until(wake.map(|wake| self.started + Duration::from_millis(wake))) => {}
             }
         }
     }
 
     /// Calls extenders as long as the cycle needs it. The loop waits meanwhile, as upstream does: the results apply to
     /// the cluster state of the call.
-    async fn ask(&mut self, mut step: Step) -> Option<Step> {
-        while let Step::Ask { pod, question, answers } = step {
-            let answers = self.executor.extenders.ask(&self.caches, &pod, &question, answers).await;
-            step = self.engine.answered(pod, answers, self.now())?;
+    async fn call_extenders(&mut self, mut step: Step) -> Option<Step> {
+        while let Step::Ask { pod, question, responses } = step {
+            let responses = self.executor.extenders.call(&self.caches, &pod, &question, responses).await;
+            step = self.engine.resume(pod, responses, self.now())?;
         }
         Some(step)
     }
@@ -194,14 +194,14 @@ impl Runner {
                     Reason::Unschedulable => Attempt::Unschedulable,
                     Reason::SchedulerError => Attempt::Error,
                 });
-                self.tell(wait);
+                self.report_wait(wait);
             }
             Step::Skip { pod } => executor.skip(&pod),
             Step::Ask { .. } => unreachable!("extenders were asked before"),
         }
     }
 
-    fn tell(&mut self, wait: Wait) {
+    fn report_wait(&mut self, wait: Wait) {
         let executor = Arc::clone(&self.executor);
         let broken =
             if wait.preemption.is_some() { StepResult::NotPreempted(Arc::clone(&wait.pod)) } else { StepResult::Told };
@@ -221,7 +221,7 @@ impl Runner {
                 tracing::warn!(namespace = %pod.class.namespace, pod = %pod.name, message, "failed to bind the pod");
                 self.metrics.attempted(Attempt::Error);
                 if let Some(Step::Wait(wait)) = self.engine.unbound(&pod, message, now) {
-                    self.tell(wait);
+                    self.report_wait(wait);
                 }
             }
             Ok(StepResult::Told) => {}
@@ -231,7 +231,7 @@ impl Runner {
     }
 
     fn now(&self) -> Millis {
-        self.begun.elapsed().as_millis().try_into().unwrap_or(Millis::MAX)
+        self.started.elapsed().as_millis().try_into().unwrap_or(Millis::MAX)
     }
 }
 

@@ -19,19 +19,19 @@ pub async fn bind(
     caches: &Arc<Caches>,
     plan: &Plan,
     node: &Str,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), String> {
     let failed = |error: Error| format!("running PreBind plugin \"VolumeBinding\": binding volumes: {error}");
     for (volume, claim) in &plan.bind {
-        give(client, caches, volume, claim).await.map_err(failed)?;
+        set_claim_ref(client, caches, volume, claim).await.map_err(failed)?;
     }
     for claim in &plan.provision {
         select(client, caches, claim, node).await.map_err(failed)?;
     }
     let claims: Vec<&Key> = plan.bind.iter().map(|(_, claim)| claim).chain(&plan.provision).collect();
-    match tokio::time::timeout(patience, wait(caches, &claims, node)).await {
+    match tokio::time::timeout(timeout, wait(caches, &claims, node)).await {
         Ok(outcome) => {
-            outcome.map_err(|why| format!("running PreBind plugin \"VolumeBinding\": binding volumes: {why}"))
+            outcome.map_err(|cause| format!("running PreBind plugin \"VolumeBinding\": binding volumes: {cause}"))
         }
         Err(_) => {
             Err("running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded".to_owned())
@@ -40,7 +40,7 @@ pub async fn bind(
 }
 
 /// Sets `claimRef` of a volume, unless it is set already.
-async fn give(client: &Client, caches: &Arc<Caches>, volume: &Str, claim: &Key) -> Result<(), Error> {
+async fn set_claim_ref(client: &Client, caches: &Arc<Caches>, volume: &Str, claim: &Key) -> Result<(), Error> {
     let (Some(object), Some(claim)) = (
         cached(caches, "persistentvolumes", &Key::cluster(volume.clone())),
         cached(caches, "persistentvolumeclaims", claim),

@@ -38,20 +38,20 @@ const SAFE_SYSCTLS: &[&str] = &[
 ];
 
 /// Rejects pods during node shutdown, and most pods under node pressure.
-pub fn situation(pod: Pod<'_>, situation: &NodeConditions) -> Result<(), Rejection> {
-    if situation.shutting_down {
+pub fn check_conditions(pod: Pod<'_>, node_conditions: &NodeConditions) -> Result<(), Rejection> {
+    if node_conditions.shutting_down {
         let message = "Pod was rejected as the node is shutting down.".to_owned();
         return Err(Rejection { reason: "NodeShutdown".to_owned(), message });
     }
-    let pressure = &situation.pressure;
-    let held = [("MemoryPressure", pressure.memory), ("DiskPressure", pressure.disk), ("PIDPressure", pressure.pids)];
-    let held: Vec<&str> = held.into_iter().filter(|(_, held)| *held).map(|(name, _)| name).collect();
-    let modest = held == ["MemoryPressure"]
+    let pressure = &node_conditions.pressure;
+    let active = [("MemoryPressure", pressure.memory), ("DiskPressure", pressure.disk), ("PIDPressure", pressure.pids)];
+    let active: Vec<&str> = active.into_iter().filter(|(_, active)| *active).map(|(name, _)| name).collect();
+    let modest = active == ["MemoryPressure"]
         && (resources::qos_class(pod.spec()) != "BestEffort" || tolerates(pod, "node.kubernetes.io/memory-pressure"));
-    if held.is_empty() || is_critical(pod) || modest {
+    if active.is_empty() || is_critical(pod) || modest {
         return Ok(());
     }
-    let message = format!("The node had condition: [{}]. ", held.join(" "));
+    let message = format!("The node had condition: [{}]. ", active.join(" "));
     Err(Rejection { reason: "Evicted".to_owned(), message })
 }
 
@@ -66,8 +66,8 @@ fn tolerates(pod: Pod<'_>, taint: &str) -> bool {
 /// Rejects a pod whose node selector or affinity does not match this node. A pod that already started is kept, even if
 /// the node's labels changed.
 pub fn node(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Rejection> {
-    let has_begun = pod.0.at(&["status", "startTime"]).is_some();
-    if has_begun || node.is_none_or(|node| placement::fits_node(pod.spec(), node)) {
+    let has_started = pod.0.at(&["status", "startTime"]).is_some();
+    if has_started || node.is_none_or(|node| placement::fits_node(pod.spec(), node)) {
         return Ok(());
     }
     let message = "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
@@ -76,13 +76,13 @@ pub fn node(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Rejection> {
 
 /// Rejects a pod for another operating system, by its `kubernetes.io/os` label and by `spec.os`.
 pub fn os(pod: Pod<'_>) -> Result<(), Rejection> {
-    let refusal = |reason: &str, message: &str| Rejection { reason: reason.to_owned(), message: message.to_owned() };
+    let rejection = |reason: &str, message: &str| Rejection { reason: reason.to_owned(), message: message.to_owned() };
     if pod.meta().label("kubernetes.io/os").is_some_and(|os| os != OS) {
         let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
-        return Err(refusal("PodOSSelectorNodeLabelDoesNotMatch", message));
+        return Err(rejection("PodOSSelectorNodeLabelDoesNotMatch", message));
     }
     if pod.spec().str_at(&["os", "name"]).is_some_and(|os| os != OS) {
-        return Err(refusal("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"));
+        return Err(rejection("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"));
     }
     Ok(())
 }
@@ -109,13 +109,13 @@ pub fn sysctls(pod: Pod<'_>, allowed: &[String]) -> Result<(), Rejection> {
 
 /// Rejects pods with an AppArmor profile if the host does not support AppArmor.
 pub fn app_armor(pod: Pod<'_>, is_enabled: bool) -> Result<(), Rejection> {
-    let asks = |context: &Value| {
+    let requests_profile = |context: &Value| {
         let kind = context.str_at(&["appArmorProfile", "type"]);
         kind.is_some_and(|kind| kind != "Unconfined")
     };
     let containers = ["initContainers", "containers", "ephemeralContainers"];
     let mut contexts = containers.into_iter().flat_map(|list| pod.list(list)).map(|one| &one["securityContext"]);
-    if is_enabled || !(asks(&pod.spec()["securityContext"]) || contexts.any(asks)) {
+    if is_enabled || !(requests_profile(&pod.spec()["securityContext"]) || contexts.any(requests_profile)) {
         return Ok(());
     }
     let message = "Pod was rejected: Cannot enforce AppArmor: AppArmor is not enabled on the host";
@@ -140,8 +140,8 @@ pub fn admit(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts) -> Result<
     for other in others {
         resources::add(&mut used, &resources::pod_requests(*other));
     }
-    let asked = resources::pod_requests(pod);
-    for (name, amount) in &asked {
+    let requested = resources::pod_requests(pod);
+    for (name, amount) in &requested {
         // Extended resources unknown to the node are not counted here. Huge pages belong to the host, so an unknown
         // size has zero capacity.
         let none = name.starts_with("hugepages-").then_some(&Quantity::ZERO);
@@ -169,12 +169,12 @@ pub fn admit(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts) -> Result<
 /// Returns the pods to terminate so that a critical pod fits: as few as possible, lowest QoS class and priority first.
 /// Returns none if preemption would not make the pod fit.
 pub fn preempted<'a>(pod: Pod<'_>, others: &[Pod<'a>], allocatable: &Amounts) -> Vec<Pod<'a>> {
-    let short = admit(pod, others, allocatable).is_err_and(|refusal| refusal.reason.starts_with("OutOf"));
+    let short = admit(pod, others, allocatable).is_err_and(|rejection| rejection.reason.starts_with("OutOf"));
     if !short || !is_critical(pod) {
         return Vec::new();
     }
-    let fits = |gone: &[Pod<'a>]| {
-        let stays = |other: &&Pod<'a>| !gone.iter().any(|gone| gone.uid() == other.uid());
+    let fits = |victims: &[Pod<'a>]| {
+        let stays = |other: &&Pod<'a>| !victims.iter().any(|victims| victims.uid() == other.uid());
         let left: Vec<Pod<'a>> = others.iter().filter(stays).copied().collect();
         admit(pod, &left, allocatable).is_ok()
     };
@@ -183,19 +183,19 @@ pub fn preempted<'a>(pod: Pod<'_>, others: &[Pod<'a>], allocatable: &Amounts) ->
         "Burstable" => 1,
         _ => 2,
     };
-    let mut gone: Vec<Pod<'a>> = others.iter().filter(|other| !is_critical(**other)).copied().collect();
-    gone.sort_by_key(|pod| (class(pod), priority(*pod)));
-    if !fits(&gone) {
+    let mut victims: Vec<Pod<'a>> = others.iter().filter(|other| !is_critical(**other)).copied().collect();
+    victims.sort_by_key(|pod| (class(pod), priority(*pod)));
+    if !fits(&victims) {
         return Vec::new();
     }
     // Pods that need not be preempted are kept, the most important first.
-    for at in (0..gone.len()).rev() {
-        let spared = gone.remove(at);
-        if !fits(&gone) {
-            gone.insert(at, spared);
+    for at in (0..victims.len()).rev() {
+        let spared = victims.remove(at);
+        if !fits(&victims) {
+            victims.insert(at, spared);
         }
     }
-    gone
+    victims
 }
 
 fn priority(pod: Pod<'_>) -> i64 {
@@ -206,9 +206,9 @@ fn is_critical(pod: Pod<'_>) -> bool {
     pod.is_static() || pod.is_mirror() || priority(pod) >= SYSTEM_CRITICAL
 }
 
-fn out_of(name: &str, asked: i64, used: i64, capacity: i64) -> Rejection {
+fn out_of(name: &str, requested: i64, used: i64, capacity: i64) -> Rejection {
     let message = format!(
-        "Pod was rejected: Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {capacity}"
+        "Pod was rejected: Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
     );
     Rejection { reason: format!("OutOf{name}"), message }
 }
@@ -256,31 +256,33 @@ mod tests {
     fn node_under_pressure_or_shutting_down_admits_only_exempt_pods() {
         let check = |spec: Value, memory: bool, disk: bool, expect: &str| {
             let pod = value!({"spec": (spec.clone())});
-            let mut held = NodeConditions::default();
-            (held.pressure.memory, held.pressure.disk) = (memory, disk);
-            let found = situation(Pod(&pod), &held).map_or_else(|refusal| refusal.message, |()| String::new());
+            let mut node_conditions = NodeConditions::default();
+            (node_conditions.pressure.memory, node_conditions.pressure.disk) = (memory, disk);
+            let found = check_conditions(Pod(&pod), &node_conditions)
+                .map_or_else(|rejection| rejection.message, |()| String::new());
             assert_eq!(found, expect, "{spec:?}");
         };
         let idle = value!({"containers": [{"name": "c"}]});
-        let asks = value!({"containers": [{"name": "c", "resources": {"requests": {"memory": "1Mi"}}}]});
+        let with_requests = value!({"containers": [{"name": "c", "resources": {"requests": {"memory": "1Mi"}}}]});
         let tolerant = value!({"tolerations": [{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"}]});
         check(idle.clone(), false, false, "");
         check(idle.clone(), true, false, "The node had condition: [MemoryPressure]. ");
-        check(asks.clone(), true, false, "");
+        check(with_requests.clone(), true, false, "");
         check(tolerant, true, false, "");
-        check(asks, true, true, "The node had condition: [MemoryPressure DiskPressure]. ");
+        check(with_requests, true, true, "The node had condition: [MemoryPressure DiskPressure]. ");
         check(value!({"priority": 2_000_000_000_i64}), true, true, "");
         let pod = value!({"spec": idle});
         let down = NodeConditions { shutting_down: true, ..NodeConditions::default() };
-        assert_eq!(situation(Pod(&pod), &down).unwrap_err().reason, "NodeShutdown");
+        assert_eq!(check_conditions(Pod(&pod), &down).unwrap_err().reason, "NodeShutdown");
     }
 
     #[test]
     fn unavailable_huge_pages_are_rejected_and_unknown_extended_resources_are_not() {
-        let asks = |name: &str| value!({"spec": {"containers": [{"name": "c", "resources": {"requests": (apimachinery::Object::from_iter([(name, Value::from("2Mi"))]))}}]}});
-        let judged = |name: &str| admit(Pod(&asks(name)), &[], &Amounts::new()).map_err(|refusal| refusal.reason);
-        assert_eq!(judged("hugepages-2Mi"), Err("OutOfhugepages-2Mi".to_owned()));
-        assert_eq!(judged("example.com/thing"), Ok(()));
+        let pod_requesting = |name: &str| value!({"spec": {"containers": [{"name": "c", "resources": {"requests": (apimachinery::Object::from_iter([(name, Value::from("2Mi"))]))}}]}});
+        let admitted =
+            |name: &str| admit(Pod(&pod_requesting(name)), &[], &Amounts::new()).map_err(|rejection| rejection.reason);
+        assert_eq!(admitted("hugepages-2Mi"), Err("OutOfhugepages-2Mi".to_owned()));
+        assert_eq!(admitted("example.com/thing"), Ok(()));
     }
 
     #[test]
@@ -324,7 +326,7 @@ mod tests {
             if let Some(os) = os {
                 set("spec", "os", value!({"name": os}));
             }
-            let found = super::os(Pod(&pod)).err().map(|refusal| refusal.reason);
+            let found = super::os(Pod(&pod)).err().map(|rejection| rejection.reason);
             assert_eq!(found.as_deref(), expect, "{label:?} {os:?}");
         };
         check(None, None, None);
@@ -364,10 +366,10 @@ mod tests {
             pod("vital", "0", 2_000_000_000),
         ];
         let others: Vec<Pod<'_>> = here.iter().map(Pod).collect();
-        let check = |wanted: Value, expect: &[&str]| {
-            let found = preempted(Pod(&wanted), &others, &allocatable);
+        let check = |critical_pod: Value, expect: &[&str]| {
+            let found = preempted(Pod(&critical_pod), &others, &allocatable);
             let found: Vec<&str> = found.iter().map(|pod| pod.uid()).collect();
-            assert_eq!(found, expect, "{wanted:?}");
+            assert_eq!(found, expect, "{critical_pod:?}");
         };
         check(pod("new", "1", 0), &[]);
         check(pod("new", "0", 2_000_000_000), &[]);
@@ -383,7 +385,7 @@ mod tests {
             Amounts::from([("cpu".to_owned(), "2".parse().unwrap()), ("pods".to_owned(), "2".parse().unwrap())]);
         let check = |pods: &[Value], expect: Option<&str>| {
             let others: Vec<Pod<'_>> = pods[1..].iter().map(Pod).collect();
-            let found = admit(Pod(&pods[0]), &others, &allocatable).err().map(|refusal| refusal.reason);
+            let found = admit(Pod(&pods[0]), &others, &allocatable).err().map(|rejection| rejection.reason);
             assert_eq!(found.as_deref(), expect);
         };
         check(&[pod("2", 0)], None);

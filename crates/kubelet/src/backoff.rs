@@ -58,7 +58,7 @@ impl Backoffs {
     }
 
     /// Resets the backoff of a key after a success.
-    pub fn forget(&mut self, key: &str) {
+    pub fn reset(&mut self, key: &str) {
         self.entries.remove(key);
     }
 

@@ -59,8 +59,8 @@ mod tests {
 
     #[tokio::test]
     async fn blocking_work_fails_after_the_deadline() {
-        let (end, ended) = std::sync::mpsc::channel::<()>();
-        let given_up = within(Duration::from_millis(20), move || Ok(ended.recv().is_ok())).await;
+        let (end, receiver) = std::sync::mpsc::channel::<()>();
+        let given_up = within(Duration::from_millis(20), move || Ok(receiver.recv().is_ok())).await;
         assert_eq!(given_up.unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(end);
         assert_eq!(within_deadline(|| Ok(1)).await.unwrap(), 1);

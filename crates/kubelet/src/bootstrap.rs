@@ -196,11 +196,11 @@ fn names_all(file: &Path, node: &str, purpose: &Purpose) -> bool {
     let Ok(certificate) = pem.parse_x509() else { return false };
     let names = certificate.subject_alternative_name().ok().flatten();
     let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
-    let is_named = |wanted: &str| {
-        names.iter().any(|name| match (name, wanted.parse::<IpAddr>()) {
-            (GeneralName::IPAddress(bytes), Ok(IpAddr::V4(wanted))) => *bytes == wanted.octets(),
-            (GeneralName::IPAddress(bytes), Ok(IpAddr::V6(wanted))) => *bytes == wanted.octets(),
-            (GeneralName::DNSName(name), Err(_)) => *name == wanted,
+    let is_named = |expected: &str| {
+        names.iter().any(|name| match (name, expected.parse::<IpAddr>()) {
+            (GeneralName::IPAddress(bytes), Ok(IpAddr::V4(expected))) => *bytes == expected.octets(),
+            (GeneralName::IPAddress(bytes), Ok(IpAddr::V6(expected))) => *bytes == expected.octets(),
+            (GeneralName::DNSName(name), Err(_)) => *name == expected,
             _ => false,
         })
     };
@@ -227,7 +227,7 @@ async fn sign(client: &Client, request: &str, purpose: &Purpose) -> Result<Strin
         match event.map_err(Box::new)? {
             Event::Added(object) | Event::Modified(object) => match verdict(&object) {
                 Some(Ok(certificate)) => return Ok(certificate),
-                Some(Err(why)) => return Err(unsigned(why)),
+                Some(Err(cause)) => return Err(unsigned(cause)),
                 None => {}
             },
             Event::Deleted(_) => return Err(unsigned("was deleted".to_owned())),

@@ -93,7 +93,7 @@ impl Groups {
     }
 
     /// Returns the cgroup parent for the runtime: a path, or the name of a slice.
-    pub fn told(&self, pod: Pod<'_>) -> String {
+    pub fn cgroup_parent(&self, pod: Pod<'_>) -> String {
         let path = resources::cgroup(&self.root, pod);
         if self.are_slices { systemd::slice_of(&path) } else { path }
     }
@@ -154,12 +154,12 @@ mod tests {
         let mut config = Config::new("n");
         let pod = value!({"metadata": {"uid": "a-b"}, "spec": {"containers": [{"name": "c"}]}});
         let groups = Groups::new(&config).unwrap();
-        assert_eq!(groups.told(Pod(&pod)), "/kubepods/besteffort/poda-b");
+        assert_eq!(groups.cgroup_parent(Pod(&pod)), "/kubepods/besteffort/poda-b");
         assert_eq!(groups.of(Pod(&pod)).path(), Path::new("/kubepods/besteffort/poda-b"));
         config.systemd_groups = true;
         match Groups::new(&config) {
             Err(error) => assert!(matches!(error, SystemdError::Absent(_) | SystemdError::CgroupV1), "{error}"),
-            Ok(groups) => assert_eq!(groups.told(Pod(&pod)), "kubepods-besteffort-poda_b.slice"),
+            Ok(groups) => assert_eq!(groups.cgroup_parent(Pod(&pod)), "kubepods-besteffort-poda_b.slice"),
         }
     }
 
@@ -171,11 +171,11 @@ mod tests {
         let check = |cpu_quotas: bool, of_pod: serde_json::Value, of_container: (i64, i64, i64)| {
             let groups = Groups::new(&Config { cpu_quotas, ..Config::new("n") }).unwrap();
             assert_eq!(groups.limits(Pod(&pod)), of_pod);
-            let wanted = resources::of_container(Pod(&pod), container, 1 << 30);
-            let mut given = wanted.clone();
+            let desired = resources::of_container(Pod(&pod), container, 1 << 30);
+            let mut given = desired.clone();
             groups.keep_enforced(&mut given);
             assert_eq!((given.cpu_quota, given.cpu_period, given.memory_limit_in_bytes), of_container);
-            assert_eq!(resources::differences(&wanted, &given), [""; 0], "it has what it gets here");
+            assert_eq!(resources::differences(&desired, &given), [""; 0], "it has what it gets here");
             assert_eq!(resources::actual(&container.spec["resources"], &given), container.spec["resources"]);
         };
         let memory = serde_json::json!({"limit": 64 << 20});

@@ -389,7 +389,7 @@ impl Config {
             "" if policy.value.is_null() => return Ok(()),
             "NeverVerify" => Verification::Never,
             "NeverVerifyPreloadedImages" => Verification::UnlessPreloaded,
-            "NeverVerifyAllowlistedImages" => Verification::UnlessListed(listed.map_err(|why| list.bad(why))?),
+            "NeverVerifyAllowlistedImages" => Verification::UnlessListed(listed.map_err(|cause| list.bad(cause))?),
             "AlwaysVerify" => Verification::Always,
             _ => {
                 return Err(policy.bad(

@@ -27,12 +27,12 @@ pub fn config(pod: Pod<'_>, container: Container<'_>, inputs: Inputs) -> v1::Con
     let variables: HashMap<&str, &str> =
         inputs.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let known = |name: &str| variables.get(name).map(|value| (*value).to_owned());
-    let words = |field: &str| {
+    let strings = |field: &str| {
         let list = spec[field].as_array().unwrap_or_default();
         list.iter().filter_map(Value::as_str).map(|word| expand(word, known)).collect::<Vec<_>>()
     };
     let flag = |field: &str| spec[field].as_bool().unwrap_or(false);
-    let (command, args) = (words("command"), words("args"));
+    let (command, args) = (strings("command"), strings("args"));
     v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata { name: container.name().to_owned(), attempt: inputs.attempt }),
         image: Some(v1::ImageSpec {
@@ -67,11 +67,11 @@ pub fn config(pod: Pod<'_>, container: Container<'_>, inputs: Inputs) -> v1::Con
 /// Adds the devices, mounts and environment variables of device plugins; values of the pod take precedence.
 pub fn add_devices(config: &mut v1::ContainerConfig, needs: Vec<node_api::devices::ContainerAllocateResponse>) {
     for need in needs {
-        let said = |name: &String| config.envs.iter().any(|known| known.key == *name);
+        let is_set = |name: &String| config.envs.iter().any(|known| known.key == *name);
         let envs: Vec<v1::KeyValue> = need
             .envs
             .into_iter()
-            .filter(|(name, _)| !said(name))
+            .filter(|(name, _)| !is_set(name))
             .map(|(key, value)| v1::KeyValue { key, value: value.into_bytes() })
             .collect();
         config.envs.extend(envs);

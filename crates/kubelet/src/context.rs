@@ -79,15 +79,15 @@ pub struct Context {
 
 impl Context {
     /// Returns an event recorder for a pod.
-    pub fn teller(&self, pod: Pod<'_>) -> EventSink {
+    pub fn event_sink(&self, pod: Pod<'_>) -> EventSink {
         EventSink::new(self.recorder.clone(), pod)
     }
 
     /// Allocates devices, CPUs and memory to a pod, all of them or none.
-    pub fn give(&self, pod: Pod<'_>) -> Result<(), Rejection> {
-        self.devices.giving(|ledger| {
-            self.cpus.giving(|pool| {
-                self.memory.giving(|bank| {
+    pub fn allocate(&self, pod: Pod<'_>) -> Result<(), Rejection> {
+        self.devices.with_allocation(|ledger| {
+            self.cpus.with_allocation(|pool| {
+                self.memory.with_allocation(|bank| {
                     let mut providers: Vec<&mut dyn Provider> = vec![ledger];
                     providers.extend(pool.map(|pool| pool as &mut dyn Provider));
                     providers.extend(bank.map(|bank| bank as &mut dyn Provider));
@@ -98,7 +98,7 @@ impl Context {
     }
 
     /// Releases the devices, CPUs and memory of deleted pods.
-    pub fn take_back(&self, is_here: impl Fn(&str) -> bool) {
+    pub fn release_deleted(&self, is_here: impl Fn(&str) -> bool) {
         self.devices.keep_only(&is_here);
         self.cpus.keep_only(&is_here);
         self.memory.keep_only(&is_here);

@@ -55,18 +55,18 @@ impl Probes {
     }
 
     /// Removes the counters of a deleted pod.
-    pub fn forget(&self, uid: &str) {
+    pub fn remove(&self, uid: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|probe, _| probe.uid != uid);
     }
 
     /// Returns all counters that are not zero.
     pub fn all(&self) -> Vec<(Probe, &'static str, u64)> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = all.iter().flat_map(|(probe, answers)| {
-            let counts = RESULTS.into_iter().zip(&answers.0);
+        let samples = all.iter().flat_map(|(probe, results)| {
+            let counts = RESULTS.into_iter().zip(&results.0);
             counts.map(move |(result, count)| (probe.clone(), result, count.load(Ordering::Relaxed)))
         });
-        told.filter(|(_, _, count)| *count > 0).collect()
+        samples.filter(|(_, _, count)| *count > 0).collect()
     }
 }
 
@@ -80,21 +80,21 @@ mod tests {
     fn probe_results_are_counted_per_container_and_removed_with_the_pod() {
         let pods = ["u", "v"].map(|uid| value!({"metadata": {"name": "p", "namespace": "n", "uid": uid}}));
         let probes = Probes::default();
-        let answers = probes.of(Pod(&pods[0]), "c", Kind::Readiness);
-        answers.count(None);
+        let results = probes.of(Pod(&pods[0]), "c", Kind::Readiness);
+        results.count(None);
         probes.of(Pod(&pods[0]), "c", Kind::Readiness).count(None);
-        answers.count(Some(&Problem::Failed(String::new())));
+        results.count(Some(&Problem::Failed(String::new())));
         probes.of(Pod(&pods[1]), "c", Kind::Liveness).count(Some(&Problem::Unasked(String::new())));
-        let told = || -> Vec<String> {
+        let samples = || -> Vec<String> {
             let line = |(probe, result, count): (Probe, &str, u64)| {
                 format!("{} {} {} {result} {count}", probe.uid, probe.container, probe.kind.word())
             };
             probes.all().into_iter().map(line).collect()
         };
-        assert_eq!(told(), ["u c Readiness successful 2", "u c Readiness failed 1", "v c Liveness unknown 1"]);
-        probes.forget("u");
+        assert_eq!(samples(), ["u c Readiness successful 2", "u c Readiness failed 1", "v c Liveness unknown 1"]);
+        probes.remove("u");
         // The result of a probe that was in flight when its pod was removed is discarded.
-        answers.count(None);
-        assert_eq!(told(), ["v c Liveness unknown 1"]);
+        results.count(None);
+        assert_eq!(samples(), ["v c Liveness unknown 1"]);
     }
 }

@@ -54,14 +54,17 @@ impl Cpus {
     }
 
     /// Runs `then`, which allocates CPUs to a pod, and checkpoints the result. Rolls everything back on failure.
-    pub fn giving<T, E: From<io::Error>>(&self, then: impl FnOnce(Option<&mut Pool>) -> Result<T, E>) -> Result<T, E> {
+    pub fn with_allocation<T, E: From<io::Error>>(
+        &self,
+        then: impl FnOnce(Option<&mut Pool>) -> Result<T, E>,
+    ) -> Result<T, E> {
         let Some(shared) = &self.0 else { return then(None) };
         let mut pool = shared.pool();
         let before = pool.clone();
         let outcome = then(Some(&mut *pool)).and_then(|given| {
             if pool.given() != before.given() {
                 write(&shared.dir, &pool)?;
-                shared.tell(&pool);
+                shared.publish(&pool);
             }
             Ok(given)
         });
@@ -80,7 +83,7 @@ impl Cpus {
             if let Err(error) = write(&shared.dir, &pool) {
                 tracing::error!(%error, "failed to write the checkpoint of CPUs");
             }
-            shared.tell(&pool);
+            shared.publish(&pool);
         }
     }
 
@@ -121,7 +124,7 @@ impl Inner {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, pool: &Pool) {
+    fn publish(&self, pool: &Pool) {
         let common = pool.common();
         self.common.send_if_modified(|known| std::mem::replace(known, common.clone()) != common);
     }
@@ -131,8 +134,8 @@ impl Inner {
         let Ok(found) = client.list_containers(v1::ListContainersRequest::default()).await else { return };
         for container in found.into_inner().containers {
             let label = |key: &str| container.labels.get(key).map(String::as_str).unwrap_or_default();
-            let ended = container.state() == v1::ContainerState::ContainerExited;
-            if ended || self.pool().of(label(labels::POD_UID), label(labels::CONTAINER_NAME)).is_some() {
+            let exited = container.state() == v1::ContainerState::ContainerExited;
+            if exited || self.pool().of(label(labels::POD_UID), label(labels::CONTAINER_NAME)).is_some() {
                 continue;
             }
             let linux = Some(v1::LinuxContainerResources { cpuset_cpus: listed(common), ..Default::default() });
@@ -158,12 +161,12 @@ fn machine() -> BTreeMap<u32, Core> {
         text.trim().parse().unwrap_or(0)
     };
     let numa = numa::of_processors();
-    let place = |cpu: u32| Core {
+    let core_of = |cpu: u32| Core {
         socket: number(cpu, "physical_package_id"),
         core: number(cpu, "core_id"),
         numa: numa.get(&cpu).copied().unwrap_or(0),
     };
-    parse_list(&online).unwrap_or_default().into_iter().map(|cpu| (cpu, place(cpu))).collect()
+    parse_list(&online).unwrap_or_default().into_iter().map(|cpu| (cpu, core_of(cpu))).collect()
 }
 
 /// Reads the checkpoint; an unreadable checkpoint contains no allocations.
@@ -222,7 +225,7 @@ mod tests {
         let pool = Pool::new(cores, &BTreeSet::from([0]), 0);
         let common = watch::Sender::new(pool.common());
         let cpus = Cpus(Some(Arc::new(Inner { dir: not_a_dir, pool: Mutex::new(pool), common })));
-        let given: Result<(), crate::admission::Rejection> = cpus.giving(|pool| {
+        let given: Result<(), crate::admission::Rejection> = cpus.with_allocation(|pool| {
             pool.unwrap().restore(vec![("u".to_owned(), "c".to_owned(), BTreeSet::from([1]))]);
             Ok(())
         });

@@ -61,20 +61,20 @@ struct Inner {
     dir: PathBuf,
     ledger: Mutex<DeviceAllocator>,
     plugins: Mutex<BTreeMap<String, Plugin>>,
-    situation: Arc<watch::Sender<NodeConditions>>,
+    node_conditions: Arc<watch::Sender<NodeConditions>>,
 }
 
 impl Devices {
     /// Creates a manager for plugins whose sockets are in `device-plugins` below the kubelet's directory. Restores the
     /// allocations of its checkpoint.
-    pub fn new(root: &Path, situation: Arc<watch::Sender<NodeConditions>>) -> Self {
+    pub fn new(root: &Path, node_conditions: Arc<watch::Sender<NodeConditions>>) -> Self {
         let dir = root.join("device-plugins");
         let ledger = DeviceAllocator::new(checkpoint::read(&dir));
-        Self(Arc::new(Inner { dir, ledger: Mutex::new(ledger), plugins: Mutex::default(), situation }))
+        Self(Arc::new(Inner { dir, ledger: Mutex::new(ledger), plugins: Mutex::default(), node_conditions }))
     }
 
     /// Runs `then`, which allocates devices to a pod, and checkpoints the result. Rolls everything back on failure.
-    pub fn giving<T, E: From<io::Error>>(
+    pub fn with_allocation<T, E: From<io::Error>>(
         &self,
         then: impl FnOnce(&mut DeviceAllocator) -> Result<T, E>,
     ) -> Result<T, E> {
@@ -126,14 +126,14 @@ impl Devices {
             self.given().into_iter().filter(|given| given.uid == uid && given.container == container).collect();
         for given in own {
             let plugin = self.plugin(&given.resource);
-            let need = match &given.answer {
+            let need = match &given.response {
                 Some(known) => known.clone(),
                 None => self.allocate(&given, plugin.clone()).await?,
             };
             if let Some(mut plugin) = plugin.filter(|plugin| plugin.options.pre_start_required) {
                 let request = v1beta1::PreStartContainerRequest { devices_ids: given.ids.iter().cloned().collect() };
                 let started = tokio::time::timeout(PLUGIN_TIMEOUT, plugin.client.pre_start_container(request)).await;
-                answered(&given.resource, started)?;
+                unwrap_response(&given.resource, started)?;
             }
             needs.push(need);
         }
@@ -149,13 +149,14 @@ impl Devices {
         let one = v1beta1::ContainerAllocateRequest { devices_ids: given.ids.iter().cloned().collect() };
         let request = v1beta1::AllocateRequest { container_requests: vec![one] };
         let allocated = tokio::time::timeout(PLUGIN_TIMEOUT, plugin.client.allocate(request)).await;
-        let answer = answered(&given.resource, allocated)?.container_responses.into_iter().next().unwrap_or_default();
+        let response =
+            unwrap_response(&given.resource, allocated)?.container_responses.into_iter().next().unwrap_or_default();
         blocking::in_place(|| {
             let mut ledger = self.ledger();
-            ledger.answered(given, answer.clone());
+            ledger.set_response(given, response.clone());
             checkpoint::write(&self.0.dir, ledger.given())
         })?;
-        Ok(answer)
+        Ok(response)
     }
 
     fn plugin(&self, resource: &str) -> Option<Plugin> {
@@ -167,19 +168,21 @@ impl Devices {
     }
 
     /// Publishes the device counts for the node status.
-    fn tell(&self) {
+    fn publish(&self) {
         let counts = self.ledger().counts();
-        self.0.situation.send_if_modified(|known| std::mem::replace(&mut known.devices, counts.clone()) != counts);
+        self.0
+            .node_conditions
+            .send_if_modified(|known| std::mem::replace(&mut known.devices, counts.clone()) != counts);
     }
 }
 
-fn answered<T>(
+fn unwrap_response<T>(
     resource: &str,
-    answer: Result<Result<tonic::Response<T>, tonic::Status>, tokio::time::error::Elapsed>,
+    response: Result<Result<tonic::Response<T>, tonic::Status>, tokio::time::error::Elapsed>,
 ) -> Result<T, DeviceError> {
     let failed = |problem: String| DeviceError::Plugin { resource: resource.to_owned(), problem };
-    match answer {
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
+    match response {
+        Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(failed(status.message().to_owned())),
         Err(_) => Err(failed(format!("no answer in {} seconds", PLUGIN_TIMEOUT.as_secs()))),
     }

@@ -32,12 +32,12 @@ impl Resolver {
     pub fn read(text: &str) -> Self {
         let mut resolver = Self::default();
         for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
-            let mut words = line.split_whitespace().map(str::to_owned);
-            match words.next().as_deref() {
-                Some("nameserver") => resolver.servers.extend(words.next()),
+            let mut tokens = line.split_whitespace().map(str::to_owned);
+            match tokens.next().as_deref() {
+                Some("nameserver") => resolver.servers.extend(tokens.next()),
                 // Later entries override earlier ones.
-                Some("search") => resolver.searches = words.collect(),
-                Some("options") => resolver.options = words.collect(),
+                Some("search") => resolver.searches = tokens.collect(),
+                Some("options") => resolver.options = tokens.collect(),
                 _ => {}
             }
         }

@@ -185,7 +185,7 @@ fn value_from(
         ("configMapKeyRef", "configmap", "ConfigMap", sources.config_maps),
         ("secretKeyRef", "secret", "Secret", sources.secrets),
     ];
-    for (name_of_field, kind, shown, objects) in kinds {
+    for (name_of_field, kind, kind_name, objects) in kinds {
         let Some(reference) = from.get(name_of_field) else { continue };
         let text = |field: &str| reference.str_at(&[field]).unwrap_or_default().to_owned();
         let (name, key, optional) = (text("name"), text("key"), reference["optional"].as_bool() == Some(true));
@@ -195,7 +195,7 @@ fn value_from(
         return match texts(kind, object).remove(&key) {
             Some(value) => Ok(Some(value)),
             None if optional => Ok(None),
-            None => Err(EnvironmentError::Key { key, kind: shown, namespace: pod.namespace().to_owned(), name }),
+            None => Err(EnvironmentError::Key { key, kind: kind_name, namespace: pod.namespace().to_owned(), name }),
         };
     }
     match from.get("fileKeyRef").filter(|reference| !reference.is_null()) {

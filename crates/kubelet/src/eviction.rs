@@ -110,11 +110,11 @@ pub fn thresholds(config: &Config) -> Vec<Threshold> {
 impl Memory {
     /// Compares signals with thresholds. An exceeded threshold stays exceeded until its minimum reclaim is also
     /// available.
-    pub fn look(&mut self, thresholds: &[Threshold], signals: &Signals, now: Time) -> Evaluation {
+    pub fn evaluate(&mut self, thresholds: &[Threshold], signals: &Signals, now: Time) -> Evaluation {
         let (mut below, mut due) = (Vec::new(), Vec::new());
         for one in thresholds {
             let key = (one.signal.clone(), one.grace.is_some());
-            let Some(short) = one.judge(signals, self.0.contains_key(&key)) else {
+            let Some(short) = one.check_signal(signals, self.0.contains_key(&key)) else {
                 self.0.remove(&key);
                 continue;
             };
@@ -131,7 +131,7 @@ impl Memory {
 }
 
 impl Threshold {
-    fn judge(&self, signals: &Signals, was_below: bool) -> Option<Short> {
+    fn check_signal(&self, signals: &Signals, was_below: bool) -> Option<Short> {
         let left = signals.get(self.signal.as_str())?;
         let number = |value: u64| Quantity::new(i64::try_from(value).unwrap_or(i64::MAX), format_of(&self.signal));
         let (all, available) = (number(left.capacity), number(left.available));
@@ -177,8 +177,9 @@ pub struct Rank {
 impl Rank {
     /// Ranks a pod by its usage of a resource.
     fn of(resource: &str, candidate: &Candidate<'_>) -> Self {
-        let asked = resources::pod_requests(candidate.pod).get(resource).map_or(0, |amount| i128::from(amount.value()));
-        let excess = i128::from(candidate.used(resource)) - asked;
+        let requested =
+            resources::pod_requests(candidate.pod).get(resource).map_or(0, |amount| i128::from(amount.value()));
+        let excess = i128::from(candidate.used(resource)) - requested;
         // Pods cannot request PIDs, so no pod exceeds its request for them.
         let within_request = excess <= 0 || resource == "pids";
         Self {
@@ -189,11 +190,11 @@ impl Rank {
     }
 
     /// Parses the output of `Display`.
-    fn parse<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
+    fn parse<'a>(mut tokens: impl Iterator<Item = &'a str>) -> Option<Self> {
         Some(Self {
-            within_request: words.next()?.parse().ok()?,
-            priority: words.next()?.parse().ok()?,
-            excess: Reverse(words.next()?.parse().ok()?),
+            within_request: tokens.next()?.parse().ok()?,
+            priority: tokens.next()?.parse().ok()?,
+            excess: Reverse(tokens.next()?.parse().ok()?),
         })
     }
 }
@@ -212,7 +213,7 @@ pub fn victim<'a>(short: &Short, candidates: &[Candidate<'a>]) -> Option<(Candid
         let pod = candidate.pod;
         let critical = pod.spec()["priority"].as_int().unwrap_or(0) >= 2_000_000_000;
         let frees = !is_of_disk(&short.signal) || candidate.used(resource) > 0;
-        frees && !critical && !pod.is_static() && !pod.is_mirror() && !pod.is_ended() && !pod.meta().is_deleting()
+        frees && !critical && !pod.is_static() && !pod.is_mirror() && !pod.is_terminal() && !pod.meta().is_deleting()
     };
     let ranked = candidates.iter().filter(evictable).map(|candidate| (*candidate, Rank::of(resource, candidate)));
     ranked.min_by_key(|(_, rank)| *rank)
@@ -250,9 +251,9 @@ pub fn message(short: &Short, candidate: &Candidate<'_>) -> String {
         return text;
     }
     let used = Quantity::new(i64::try_from(candidate.used(resource)).unwrap_or(i64::MAX), Format::BinarySI);
-    let asked = resources::pod_requests(candidate.pod).get(resource).copied().unwrap_or(Quantity::ZERO);
-    if used > asked {
-        text.push_str(&format!("Pod was using {used}, request is {asked}, has larger consumption of {resource}. "));
+    let requested = resources::pod_requests(candidate.pod).get(resource).copied().unwrap_or(Quantity::ZERO);
+    if used > requested {
+        text.push_str(&format!("Pod was using {used}, request is {requested}, has larger consumption of {resource}. "));
     }
     text
 }
@@ -263,11 +264,11 @@ mod tests {
 
     use super::*;
 
-    fn look(memory: &mut Memory, thresholds: &[Threshold], mib: [u64; 2], seconds: i64) -> (Pressure, Vec<String>) {
+    fn evaluate(memory: &mut Memory, thresholds: &[Threshold], mib: [u64; 2], seconds: i64) -> (Pressure, Vec<String>) {
         let left = |mib: u64| SignalObservation { available: mib << 20, capacity: 1 << 30 };
         let signals = Signals::from([("memory.available", left(mib[0])), ("nodefs.available", left(mib[1]))]);
-        let look = memory.look(thresholds, &signals, Time::from_unix(seconds, 0));
-        (look.pressure, look.due.into_iter().map(|short| short.signal).collect())
+        let evaluation = memory.evaluate(thresholds, &signals, Time::from_unix(seconds, 0));
+        (evaluation.pressure, evaluation.due.into_iter().map(|short| short.signal).collect())
     }
 
     #[test]
@@ -278,7 +279,7 @@ mod tests {
             ("nodefs.available".to_owned(), "10%".to_owned()),
         ]);
         let check = |memory: u64, disk: u64, expect: &[&str]| {
-            let (_, due) = look(&mut Memory::default(), &thresholds(&config), [memory, disk], 0);
+            let (_, due) = evaluate(&mut Memory::default(), &thresholds(&config), [memory, disk], 0);
             assert_eq!(due, expect, "{memory} {disk}");
         };
         check(500, 500, &[]);
@@ -294,7 +295,7 @@ mod tests {
         config.eviction_soft_grace.insert("memory.available".to_owned(), Duration::from_secs(30));
         let (thresholds, mut memory) = (thresholds(&config), Memory::default());
         let mut check = |mib: u64, seconds: i64, pressing: bool, due: bool| {
-            let (pressure, found) = look(&mut memory, &thresholds, [mib, 500], seconds);
+            let (pressure, found) = evaluate(&mut memory, &thresholds, [mib, 500], seconds);
             assert_eq!((pressure.memory, !found.is_empty()), (pressing, due), "{mib} at {seconds}");
         };
         check(50, 0, true, false);
@@ -312,7 +313,7 @@ mod tests {
         config.eviction_minimum_reclaim.insert("nodefs.available".to_owned(), "50Mi".to_owned());
         let (thresholds, mut memory) = (thresholds(&config), Memory::default());
         let mut check = |mib: u64, expect: bool| {
-            let (pressure, due) = look(&mut memory, &thresholds, [500, mib], 0);
+            let (pressure, due) = evaluate(&mut memory, &thresholds, [500, mib], 0);
             assert_eq!((pressure.disk, !due.is_empty()), (expect, expect), "{mib}");
         };
         check(120, false);
@@ -343,9 +344,9 @@ mod tests {
 
     #[test]
     fn pods_above_request_with_lowest_priority_are_evicted_first() {
-        let pod = |name: &str, asks: &str, priority: i64| {
+        let pod = |name: &str, request: &str, priority: i64| {
             value!({"metadata": {"name": name}, "spec": {"priority": priority,
-            "containers": [{"name": "c", "resources": {"requests": {"memory": asks}}}]}})
+            "containers": [{"name": "c", "resources": {"requests": {"memory": request}}}]}})
         };
         let pods = [
             pod("modest", "1Gi", 0),
@@ -400,7 +401,7 @@ mod tests {
         };
         assert!(victim(&short("nodefs.available"), &candidates[2..]).is_none(), "they would free nothing");
         check("pid.available", &candidates[..3], "busy");
-        let said = check("pid.available", &candidates, "cheap");
-        assert_eq!(said, "The node was low on resource: pids. Threshold quantity: 0, available: 0. ");
+        let eviction_message = check("pid.available", &candidates, "cheap");
+        assert_eq!(eviction_message, "The node was low on resource: pids. Threshold quantity: 0, available: 0. ");
     }
 }

@@ -28,13 +28,13 @@ pub async fn end_container(
     pod_ip: &str,
     grace_seconds: i64,
 ) -> StopResult {
-    let begun = Instant::now();
+    let started = Instant::now();
     let (mut left, mut hook_failure) = (grace_seconds, None);
     if let Some((hook, container)) = hook.filter(|_| grace_seconds > 0) {
         let time = Duration::from_secs(grace_seconds.unsigned_abs());
         let outcome = tokio::time::timeout(time, run(runtime, hook, container, id, pod_ip, time)).await;
         hook_failure = outcome.ok().and_then(Result::err);
-        let spent = i64::try_from(begun.elapsed().as_secs()).unwrap_or(i64::MAX);
+        let spent = i64::try_from(started.elapsed().as_secs()).unwrap_or(i64::MAX);
         left = (grace_seconds - spent).max(AFTER_HOOK_SECONDS);
     }
     StopResult { hook_failure, stopped: runtime.stop_container(id, left).await }
@@ -50,13 +50,13 @@ pub async fn run(
     timeout: Duration,
 ) -> Result<(), String> {
     if let Some(exec) = handler.get("exec") {
-        let words = exec["command"].as_array().unwrap_or_default();
-        let command: Vec<String> = words.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect();
-        let shown = command.join(" ");
+        let args = exec["command"].as_array().unwrap_or_default();
+        let command: Vec<String> = args.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect();
+        let command_line = command.join(" ");
         return match runtime.exec(id, command, timeout).await {
             Ok((0, _)) => Ok(()),
             Ok((code, output)) => Err(format!(
-                "Exec lifecycle hook ([{shown}]) for Container \"{}\" failed - error: command '{shown}' exited with {code}: {}",
+                "Exec lifecycle hook ([{command_line}]) for Container \"{}\" failed - error: command '{command_line}' exited with {code}: {}",
                 container.name(),
                 String::from_utf8_lossy(&output)
             )),

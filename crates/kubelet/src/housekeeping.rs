@@ -48,7 +48,7 @@ pub struct Housekeeping {
     /// Receives evictions.
     pub evictions: mpsc::Sender<Eviction>,
     /// Receives the node's pressure conditions.
-    pub situation: Arc<watch::Sender<NodeConditions>>,
+    pub node_conditions: Arc<watch::Sender<NodeConditions>>,
 }
 
 /// Runs housekeeping forever.
@@ -61,13 +61,13 @@ pub async fn run(it: Housekeeping) {
     let mut turns = join_turns(&it.context);
     loop {
         tokio::time::sleep(EVERY).await;
-        let mut look = memory.look(&thresholds, &signals(&it.context), component_base::clock::now());
-        let now = look.pressure.clone();
+        let mut evaluation = memory.evaluate(&thresholds, &signals(&it.context), component_base::clock::now());
+        let now = evaluation.pressure.clone();
         if now != Pressure::default() {
             relieved_at = Some(Instant::now() + it.context.config.eviction_pressure_transition);
-            it.tell(&now);
+            it.publish_pressure(&now);
         } else if relieved_at.is_none_or(|at| Instant::now() >= at) {
-            it.tell(&now);
+            it.publish_pressure(&now);
         }
         if now.disk {
             dead::collect(&it.context, &it.known.all()).await;
@@ -76,9 +76,9 @@ pub async fn run(it: Housekeeping) {
             images_at = Instant::now() + IMAGES_EVERY;
             images::collect(&it.context, &mut unused, now.disk).await;
             // The signals are measured again, so that no pod is evicted for space that is now available.
-            look = memory.look(&thresholds, &signals(&it.context), component_base::clock::now());
+            evaluation = memory.evaluate(&thresholds, &signals(&it.context), component_base::clock::now());
         }
-        evict(&it, look.due.first(), turns.as_mut()).await;
+        evict(&it, evaluation.due.first(), turns.as_mut()).await;
         hold_to_limits(&it).await;
         rotate_logs(&it.context).await;
     }
@@ -96,20 +96,26 @@ fn join_turns(context: &Context) -> Option<Turns> {
 }
 
 impl Housekeeping {
-    fn tell(&self, pressure: &Pressure) {
-        self.situation.send_if_modified(|known| {
-            let news = known.pressure != *pressure;
+    fn publish_pressure(&self, pressure: &Pressure) {
+        self.node_conditions.send_if_modified(|known| {
+            let changed = known.pressure != *pressure;
             known.pressure = pressure.clone();
-            news
+            changed
         });
     }
 
     /// Evicts a pod. `ended` receives a message when its containers and volumes are removed.
-    async fn evict(&self, pod: Pod<'_>, message: String, grace_seconds: i64, ended: Option<mpsc::Sender<String>>) {
+    async fn evict(
+        &self,
+        pod: Pod<'_>,
+        message: String,
+        grace_seconds: i64,
+        exit_sender: Option<mpsc::Sender<String>>,
+    ) {
         tracing::warn!(pod = pod.described(), message, "evicting a pod");
-        self.context.teller(pod).pod(EventType::Warning, "Evicted", &message);
+        self.context.event_sink(pod).pod(EventType::Warning, "Evicted", &message);
         let cause = Cause::Failed { reason: "Evicted".to_owned(), message };
-        let eviction = Eviction { uid: pod.uid().to_owned(), cause, grace_seconds, ended };
+        let eviction = Eviction { uid: pod.uid().to_owned(), cause, grace_seconds, exit_sender };
         // A closed channel means that the kubelet is stopping.
         let _ = self.evictions.send(eviction).await;
     }
@@ -117,7 +123,7 @@ impl Housekeeping {
     /// Returns the pods that may still use resources.
     fn active(&self) -> Vec<Arc<Value>> {
         let mut pods = self.known.all();
-        pods.retain(|pod| !Pod(pod).is_ended() && !Pod(pod).meta().is_deleting());
+        pods.retain(|pod| !Pod(pod).is_terminal() && !Pod(pod).meta().is_deleting());
         pods
     }
 }
@@ -160,8 +166,8 @@ async fn evict(it: &Housekeeping, short: Option<&Short>, turns: Option<&mut Turn
     });
     let Some((short, (victim, _))) = victim.filter(|_| turn) else { return };
     let grace_seconds = eviction::grace_seconds(short, victim.pod, &it.context.config);
-    let (ended, mut ends) = mpsc::channel(1);
-    it.evict(victim.pod, eviction::message(short, &victim), grace_seconds, Some(ended)).await;
+    let (exit_sender, mut ends) = mpsc::channel(1);
+    it.evict(victim.pod, eviction::message(short, &victim), grace_seconds, Some(exit_sender)).await;
     let timeout = Duration::from_secs(grace_seconds.max(0).unsigned_abs()) + CLEANUP_TIMEOUT;
     if tokio::time::timeout(timeout, ends.recv()).await.is_err() {
         tracing::warn!(pod = victim.pod.described(), ?timeout, "an evicted pod is not cleaned up yet");
@@ -231,8 +237,9 @@ fn measure(context: &Context, pod: Pod<'_>, stats: Option<&v1::PodSandboxStats>)
 
 /// Returns the runtime's pod statistics by pod UID.
 async fn pod_stats(context: &Context) -> Option<BTreeMap<String, v1::PodSandboxStats>> {
-    let asked = context.runtime.runtime.clone().list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest::default()).await;
-    let stats = asked.ok()?.into_inner().stats.into_iter();
+    let response =
+        context.runtime.runtime.clone().list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest::default()).await;
+    let stats = response.ok()?.into_inner().stats.into_iter();
     let uid = |stats: &v1::PodSandboxStats| Some(stats.attributes.as_ref()?.metadata.as_ref()?.uid.clone());
     Some(stats.filter_map(|stats| Some((uid(&stats)?, stats))).collect())
 }
@@ -250,7 +257,7 @@ async fn rotate_logs(context: &Context) {
     for container in listed.into_inner().containers {
         let log = log_of(context, &container);
         let (bytes_max, files_max) = (context.config.log_bytes_max, context.config.log_files_max);
-        let shown = log.display().to_string();
+        let log_path = log.display().to_string();
         match blocking::run(move || rotate(&log, bytes_max, files_max)).await {
             Ok(false) => {}
             Ok(true) => {
@@ -259,7 +266,7 @@ async fn rotate_logs(context: &Context) {
                     tracing::warn!(id = container.id, status = status.message(), "failed to reopen a container log");
                 }
             }
-            Err(error) => tracing::warn!(log = shown, %error, "failed to rotate a container log"),
+            Err(error) => tracing::warn!(log = log_path, %error, "failed to rotate a container log"),
         }
     }
 }
@@ -303,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rotated_logs_are_kept_up_to_the_maximum() {
+    fn rotated_logs_are_retained_up_to_the_maximum() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("0.log");
         for n in 0..4 {

@@ -94,8 +94,8 @@ pub fn port(value: &Value, container: Container<'_>) -> Option<u16> {
 /// Sends a request and follows redirects to the same host.
 pub async fn get(get: &Get, timeout: Duration) -> Result<(StatusCode, String), WebError> {
     let url = get.url();
-    let asked = tokio::time::timeout(timeout, follow(get.clone())).await;
-    asked.map_err(|_| {
+    let result = tokio::time::timeout(timeout, follow(get.clone())).await;
+    result.map_err(|_| {
         WebError(format!("Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"))
     })?
 }
@@ -132,7 +132,7 @@ async fn follow(mut get: Get) -> Result<(StatusCode, String), WebError> {
 }
 
 async fn once(get: &Get) -> Result<(StatusCode, Option<String>, String), WebError> {
-    let failed = |why: &str| WebError(format!("Get \"{}\": {why}", get.url()));
+    let failed = |cause: &str| WebError(format!("Get \"{}\": {cause}", get.url()));
     let connecting = TcpStream::connect((get.host.as_str(), get.port)).await;
     let tcp = connecting.map_err(|error| failed(&format!("dial tcp {}: connect: {}", get.address(), plain(&error))))?;
     if !get.https {
@@ -148,7 +148,7 @@ async fn exchange(
     get: &Get,
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<(StatusCode, Option<String>, String), WebError> {
-    let failed = |why: String| WebError(format!("Get \"{}\": {why}", get.url()));
+    let failed = |cause: String| WebError(format!("Get \"{}\": {cause}", get.url()));
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(io)).await.map_err(|error| failed(error.to_string()))?;
     let driving = tokio::spawn(connection);
@@ -160,10 +160,10 @@ async fn exchange(
         request = request.header(name, value);
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(|error| failed(error.to_string()))?;
-    let answer = sender.send_request(request).await.map_err(|error| failed(error.to_string()))?;
-    let status = answer.status();
-    let location = answer.headers().get(header::LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let mut body = answer.into_body();
+    let response = sender.send_request(request).await.map_err(|error| failed(error.to_string()))?;
+    let status = response.status();
+    let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let mut body = response.into_body();
     let mut text = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
         if let Ok(data) = frame.into_data() {

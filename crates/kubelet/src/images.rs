@@ -24,7 +24,7 @@ pub struct Images {
     runtime: Runtime,
     turns: Semaphore,
     pulls: Pulls,
-    settled: OnceCell<()>,
+    reconciled: OnceCell<()>,
 }
 
 /// An image that is present.
@@ -74,7 +74,7 @@ impl Images {
             runtime,
             turns: Semaphore::new(config.parallel_pulls.clamp(1, Semaphore::MAX_PERMITS)),
             pulls: Pulls::new(&config.root_dir, config.image_verification.clone()),
-            settled: OnceCell::new(),
+            reconciled: OnceCell::new(),
         }
     }
 
@@ -84,9 +84,9 @@ impl Images {
         image: &str,
         policy: &str,
         secrets: &[Value],
-        tell: impl Fn(EventType, &str, &str),
+        record_event: impl Fn(EventType, &str, &str),
     ) -> Result<PresentImage, ImageError> {
-        self.settled.get_or_try_init(|| self.settle(image)).await?;
+        self.reconciled.get_or_try_init(|| self.reconcile_records(image)).await?;
         let credentials = credentials::of(secrets, image);
         let present = self.find(image).await?;
         let allowed = match &present {
@@ -100,27 +100,27 @@ impl Images {
             (Some(found), _) if allowed => {
                 let message =
                     format!("Container image \"{image}\" already present on machine and can be accessed by the pod");
-                tell(EventType::Normal, "Pulled", &message);
+                record_event(EventType::Normal, "Pulled", &message);
                 Ok(found)
             }
             (present, "Never") => {
                 let name = image.to_owned();
                 let error = if present.is_some() { ImageError::NotAllowed(name) } else { ImageError::NeverPull(name) };
-                tell(EventType::Warning, "ErrImageNeverPull", &error.to_string());
+                record_event(EventType::Warning, "ErrImageNeverPull", &error.to_string());
                 Err(error)
             }
-            _ => self.pull(image, credentials, tell).await,
+            _ => self.pull(image, credentials, record_event).await,
         }
     }
 
     /// Reconciles the pull records with the images of the runtime.
-    async fn settle(&self, image: &str) -> Result<(), ImageError> {
+    async fn reconcile_records(&self, image: &str) -> Result<(), ImageError> {
         let listed = async {
             let request = v1::ListImagesRequest { filter: None };
             Ok::<_, tonic::Status>(self.runtime.images.clone().list_images(request).await?.into_inner().images)
         };
-        let settled = self.pulls.settle(listed).await;
-        settled.map_err(|status: tonic::Status| ImageError::Inspect {
+        let result = self.pulls.reconcile(listed).await;
+        result.map_err(|status: tonic::Status| ImageError::Inspect {
             image: image.to_owned(),
             problem: status.message().to_owned(),
         })
@@ -130,13 +130,13 @@ impl Images {
         &self,
         image: &str,
         credentials: Vec<Credential>,
-        tell: impl Fn(EventType, &str, &str),
+        record_event: impl Fn(EventType, &str, &str),
     ) -> Result<PresentImage, ImageError> {
-        tell(EventType::Normal, "Pulling", &format!("Pulling image \"{image}\""));
-        let asked = Instant::now();
+        record_event(EventType::Normal, "Pulling", &format!("Pulling image \"{image}\""));
+        let queued_at = Instant::now();
         let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
-        let begun = Instant::now();
-        let noted = self.pulls.begin(image).await;
+        let started_at = Instant::now();
+        let noted = self.pulls.record_start(image).await;
         noted.map_err(|error| ImageError::Pull(format!("failed to record image pull intent: {error}")))?;
         let pulled = self.fetch(image, credentials).await;
         let note = pulled.as_ref().ok().map(|(status, by)| (status.id.as_str(), by.as_ref()));
@@ -145,19 +145,19 @@ impl Images {
             Ok((status, _)) => status,
             Err(error) => {
                 if let ImageError::Pull(failure) = &error {
-                    tell(EventType::Warning, "Failed", &format!("Failed to pull image \"{image}\": {failure}"));
+                    record_event(EventType::Warning, "Failed", &format!("Failed to pull image \"{image}\": {failure}"));
                 }
                 return Err(error);
             }
         };
         // Failures are ignored: the next pull reconciles the records again.
-        let _ = self.settle(image).await;
-        let (took, waited) = (shown(begun.elapsed()), shown(asked.elapsed()));
+        let _ = self.reconcile_records(image).await;
+        let (took, waited) = (format_duration(started_at.elapsed()), format_duration(queued_at.elapsed()));
         let message = format!(
             "Successfully pulled image \"{image}\" in {took} ({waited} including waiting). Image size: {} bytes.",
             status.size
         );
-        tell(EventType::Normal, "Pulled", &message);
+        record_event(EventType::Normal, "Pulled", &message);
         Ok(read(status))
     }
 
@@ -179,8 +179,8 @@ impl Images {
             let request = v1::PullImageRequest { image: Some(spec), auth, sandbox_config: None };
             match self.runtime.images.clone().pull_image(request).await {
                 Ok(_) => {
-                    let gone = || ImageError::Pull(format!("image \"{image}\" was pulled and is gone"));
-                    return Ok((self.status(image).await?.ok_or_else(gone)?, secret));
+                    let missing = || ImageError::Pull(format!("image \"{image}\" was pulled and is gone"));
+                    return Ok((self.status(image).await?.ok_or_else(missing)?, secret));
                 }
                 Err(status) if status.code() == tonic::Code::InvalidArgument => {
                     return Err(ImageError::Name { image: image.to_owned(), problem: status.message().to_owned() });
@@ -208,7 +208,7 @@ impl Images {
         let spec = v1::ImageSpec { image: image.to_owned(), ..Default::default() };
         let request = v1::ImageStatusRequest { image: Some(spec), verbose: false };
         match self.runtime.images.clone().image_status(request).await {
-            Ok(answer) => Ok(answer.into_inner().image),
+            Ok(response) => Ok(response.into_inner().image),
             Err(status) if status.code() == tonic::Code::InvalidArgument => {
                 Err(ImageError::Name { image: image.to_owned(), problem: status.message().to_owned() })
             }
@@ -218,7 +218,7 @@ impl Images {
 }
 
 /// Formats a duration as upstream's messages do: milliseconds below one second.
-fn shown(duration: std::time::Duration) -> String {
+fn format_duration(duration: std::time::Duration) -> String {
     if duration.as_secs() == 0 {
         format!("{}ms", duration.as_millis())
     } else {

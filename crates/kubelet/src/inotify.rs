@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn watch_reports_a_change_only_when_one_happened() {
+    async fn watch_reports_only_actual_changes() {
         let dir = tempfile::tempdir().unwrap();
         let changes = Changes::of(dir.path()).unwrap();
         let none = tokio::time::timeout(std::time::Duration::from_millis(10), changes.next()).await;

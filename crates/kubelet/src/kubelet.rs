@@ -68,13 +68,13 @@ pub enum StartError {
     Serve(#[from] ServeError),
     /// The sum of `reservedMemory` differs from the memory reserved by Node Allocatable.
     #[error(
-        "the total amount \"{given}\" of type \"memory\" is not equal to the value \"{wanted}\" determined by Node Allocatable feature"
+        "the total amount \"{given}\" of type \"memory\" is not equal to the value \"{required}\" determined by Node Allocatable feature"
     )]
     ReservedMemory {
         /// The sum of `reservedMemory`.
         given: Quantity,
         /// The sum of `kubeReserved`, `systemReserved` and `evictionHard`.
-        wanted: Quantity,
+        required: Quantity,
     },
     /// The systemd cgroup driver is configured and systemd is unavailable.
     #[error("cgroupDriver: systemd is not available")]
@@ -116,8 +116,8 @@ impl Kubelet {
         let itself = format!("metadata.name={}", config.node_name);
         let own_node = watched(&mut tasks, &client, &kinds::NODES, itself, |value| value);
         let notices = ChangeQueue::new(NOTICES_MAX);
-        let (situation, situated) = watch::channel(NodeConditions::default());
-        let situation = Arc::new(situation);
+        let (node_conditions, situated) = watch::channel(NodeConditions::default());
+        let node_conditions = Arc::new(node_conditions);
         let found = Drivers::default();
         let parts = Parts {
             config: config.clone(),
@@ -128,7 +128,7 @@ impl Kubelet {
             facts,
             notices: notices.clone(),
             drivers: found.clone(),
-            situation: Arc::clone(&situation),
+            node_conditions: Arc::clone(&node_conditions),
             groups,
             gate,
         };
@@ -140,10 +140,16 @@ impl Kubelet {
             known: known.clone(),
             pods: pods.clone(),
             evictions: evict.clone(),
-            situation: Arc::clone(&situation),
+            node_conditions: Arc::clone(&node_conditions),
         };
-        let feeds =
-            Feeds { pods, objects: notices, statics, evictions, situation: situated.clone(), node: own_node.clone() };
+        let feeds = Feeds {
+            pods,
+            objects: notices,
+            statics,
+            evictions,
+            node_conditions: situated.clone(),
+            node: own_node.clone(),
+        };
         let (address, serving, sync_loop) = server::open(Arc::clone(&context), known.clone()).await?;
         tasks.spawn(serving);
         if config.healthz_port > 0 {
@@ -156,8 +162,8 @@ impl Kubelet {
         sync_loop.set(tasks.spawn(pods::run(Arc::clone(&context), feeds, known.clone()))).expect("it is set once");
         let registered = Arc::new(Notify::new());
         let addresses = context.facts.host_ips.clone();
-        let keeping = Housekeeping { context, known, evictions: evict, situation };
-        tasks.spawn(housekeeping::run(keeping));
+        let housekeeping = Housekeeping { context, known, evictions: evict, node_conditions };
+        tasks.spawn(housekeeping::run(housekeeping));
         let connected = Arc::new(Notify::new());
         tasks.spawn(node::keep_network(own_node.clone(), runtime.clone(), Arc::clone(&connected)));
         let registration = node::Registration {
@@ -166,7 +172,7 @@ impl Kubelet {
             node: own_node,
             runtime,
             addresses,
-            situation: situated,
+            node_conditions: situated,
             events,
             connected,
             registered: Arc::clone(&registered),
@@ -178,7 +184,7 @@ impl Kubelet {
             tasks.spawn(node::keep_registered(registration));
             tasks.spawn(node::keep_lease(client, config.node_name.clone(), config.lease_seconds));
         }
-        let shutdown = shutdown::is_wanted(&config).then_some((shutdown, config));
+        let shutdown = shutdown::is_enabled(&config).then_some((shutdown, config));
         Ok(Self { tasks, registered, address, shutdown })
     }
 
@@ -203,8 +209,8 @@ impl Kubelet {
 
     /// Runs until one of its tasks ends, which indicates a failure.
     pub async fn run(&mut self) {
-        while let Some(ended) = self.tasks.join_next().await {
-            if let Err(error) = ended {
+        while let Some(result) = self.tasks.join_next().await {
+            if let Err(error) = result {
                 tracing::error!(%error, "a task of the kubelet failed");
                 return;
             }
@@ -271,7 +277,7 @@ struct Parts {
     facts: Facts,
     notices: ChangeQueue,
     drivers: Drivers,
-    situation: Arc<watch::Sender<NodeConditions>>,
+    node_conditions: Arc<watch::Sender<NodeConditions>>,
     groups: Groups,
     gate: Option<Gate>,
 }
@@ -280,8 +286,8 @@ impl Parts {
     fn assemble(self) -> Context {
         let (config, client) = (self.config, self.client);
         let machine = Machine::read(&config.root_dir);
-        let situation = Arc::clone(&self.situation);
-        let csi = Csi::new(client.clone(), self.drivers.clone(), &config.root_dir, &config.node_name, situation);
+        let node_conditions = Arc::clone(&self.node_conditions);
+        let csi = Csi::new(client.clone(), self.drivers.clone(), &config.root_dir, &config.node_name, node_conditions);
         Context {
             images: Images::new(self.runtime.clone(), &config),
             logs: Logs::new(&config.pod_logs_dir),
@@ -298,7 +304,7 @@ impl Parts {
                 host: Resolver::read(&std::fs::read_to_string(&config.resolv_conf).unwrap_or_default()),
             },
             memory_capacity: machine.memory_bytes,
-            devices: Devices::new(&config.root_dir, self.situation),
+            devices: Devices::new(&config.root_dir, self.node_conditions),
             cpus: cpus(&config),
             memory: memory(&config, &machine),
             topology: Topology { nodes: Nodes::of(numa::memory(0).into_keys()), ..config.topology },
@@ -392,10 +398,10 @@ fn check_reserved_memory(config: &Config) -> Result<(), StartError> {
     }
     let machine = Machine::read(&config.root_dir);
     let of = |amounts: Amounts| amounts.get("memory").copied().unwrap_or(Quantity::ZERO);
-    let wanted = of(node::capacity(config, &machine)).sub(of(node::allocatable(config, &machine)));
-    let kept = config.reserved_memory.values().filter_map(|kinds| kinds.get("memory")).sum::<u64>();
-    let given = Quantity::new(i64::try_from(kept).unwrap_or(i64::MAX), Format::BinarySI);
-    if given == wanted { Ok(()) } else { Err(StartError::ReservedMemory { given, wanted }) }
+    let required = of(node::capacity(config, &machine)).sub(of(node::allocatable(config, &machine)));
+    let reserved_bytes = config.reserved_memory.values().filter_map(|kinds| kinds.get("memory")).sum::<u64>();
+    let given = Quantity::new(i64::try_from(reserved_bytes).unwrap_or(i64::MAX), Format::BinarySI);
+    if given == required { Ok(()) } else { Err(StartError::ReservedMemory { given, required }) }
 }
 
 fn memory(config: &Config, machine: &Machine) -> Memory {
@@ -433,7 +439,7 @@ mod tests {
             check_kernel(&Config { protect_kernel_defaults, ..Config::new("n") }, sys.path())
         };
         check(false).unwrap();
-        let refused = check(true).unwrap_err().to_string();
-        assert!(refused.contains("overcommit_memory"), "{refused}");
+        let error = check(true).unwrap_err().to_string();
+        assert!(error.contains("overcommit_memory"), "{error}");
     }
 }

@@ -83,10 +83,10 @@ impl Logs {
     }
 
     /// Removes the logs of deleted pods, which a kubelet that was killed during cleanup leaves behind.
-    pub fn remove_strangers(&self, gone: &BTreeSet<String>) {
+    pub fn remove_strangers(&self, deleted_uids: &BTreeSet<String>) {
         for entry in std::fs::read_dir(&self.pods).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            let Some(uid) = name.to_str().and_then(owner).filter(|uid| gone.contains(*uid)) else { continue };
+            let Some(uid) = name.to_str().and_then(owner).filter(|uid| deleted_uids.contains(*uid)) else { continue };
             tracing::info!(uid, "removing the logs of a deleted pod");
             self.unlink(&entry.path());
             if let Err(error) = sys::remove_tree(&entry.path()) {
@@ -138,10 +138,10 @@ mod tests {
             std::fs::create_dir_all(dir.path().join(name).join("c")).unwrap();
         }
         std::fs::write(dir.path().join("default_b_gone/c/0.log"), "words").unwrap();
-        let gone = BTreeSet::from(["gone".to_owned()]);
-        Logs::new(dir.path()).remove_strangers(&gone);
+        let deleted_uids = BTreeSet::from(["gone".to_owned()]);
+        Logs::new(dir.path()).remove_strangers(&deleted_uids);
         assert_eq!(names(dir.path()), ["__gone", "a_b_gone_d", "b_gone", "default_a_here", "gone"]);
-        Logs::new(&dir.path().join("absent")).remove_strangers(&gone);
+        Logs::new(&dir.path().join("absent")).remove_strangers(&deleted_uids);
     }
 
     #[test]

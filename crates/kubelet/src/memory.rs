@@ -42,7 +42,7 @@ impl Memory {
     }
 
     /// Runs `then`, which allocates memory to a pod, and checkpoints the result. Rolls everything back on failure.
-    pub fn giving<T, E: From<io::Error>>(
+    pub fn with_allocation<T, E: From<io::Error>>(
         &self,
         then: impl FnOnce(Option<&mut MemoryAllocator>) -> Result<T, E>,
     ) -> Result<T, E> {
@@ -137,10 +137,10 @@ fn write(dir: &Path, bank: &MemoryAllocator) -> io::Result<()> {
         let kinds: Object = state
             .kinds
             .iter()
-            .map(|(kind, room)| {
-                let value = value!({"total": (number(room.total)), "systemReserved": (number(room.reserved)),
-                    "allocatable": (number(room.total - room.reserved)), "reserved": (number(room.given)),
-                    "free": (number((room.total - room.reserved).saturating_sub(room.given)))});
+            .map(|(kind, table)| {
+                let value = value!({"total": (number(table.total)), "systemReserved": (number(table.reserved)),
+                    "allocatable": (number(table.total - table.reserved)), "reserved": (number(table.given)),
+                    "free": (number((table.total - table.reserved).saturating_sub(table.given)))});
                 (kind.as_str(), value)
             })
             .collect();
@@ -168,12 +168,12 @@ mod tests {
         let container = Pod(&pod).app_containers().next().unwrap();
         let open = || Memory::given_away(dir.path(), MemoryAllocator::new(amounts.clone(), &BTreeMap::new()));
         let memory = open();
-        let failed: Result<(), io::Error> = memory.giving(|bank| {
+        let failed: Result<(), io::Error> = memory.with_allocation(|bank| {
             bank.unwrap().allocate(Pod(&pod), container, None).unwrap();
             Err(io::Error::other("another one has nothing left"))
         });
         assert!(failed.is_err() && memory.blocks("u", "c").is_empty());
-        memory.giving(|bank| bank.unwrap().allocate(Pod(&pod), container, None)).unwrap();
+        memory.with_allocation(|bank| bank.unwrap().allocate(Pod(&pod), container, None)).unwrap();
         let again = open();
         assert_eq!(again.blocks("u", "c"), [Block { nodes: Nodes::of([0]), kind: "memory".to_owned(), bytes: 40 }]);
         assert_eq!(again.of(Pod(&pod), container), "0");

@@ -17,7 +17,7 @@ use machine::Machine;
 pub use events::NodeEvents;
 pub use lease::keep as keep_lease;
 pub use oom::watch as watch_oom;
-pub use register::{NodeConditions, Pressure, Registration, ask_runtime, keep as keep_registered, keep_network};
+pub use register::{NodeConditions, Pressure, Registration, keep as keep_registered, keep_network, query_runtime};
 
 /// The Kubernetes version of this kubelet.
 pub const VERSION: &str = "v1.36.4";
@@ -58,16 +58,16 @@ pub fn allocatable(config: &Config, machine: &Machine) -> Amounts {
     let capacity = capacity(config, machine);
     let mut all = capacity.clone();
     for (name, amount) in &mut all {
-        let mut kept = config.reserved.get(name).copied().unwrap_or(Quantity::ZERO);
+        let mut reserved = config.reserved.get(name).copied().unwrap_or(Quantity::ZERO);
         let signal = match name.as_str() {
             "memory" => "memory.available",
             "ephemeral-storage" => "nodefs.available",
             _ => "",
         };
         if let Some(limit) = config.eviction_hard.get(signal) {
-            kept = kept.add(threshold(limit, *amount));
+            reserved = reserved.add(threshold(limit, *amount));
         }
-        let left = amount.sub(kept);
+        let left = amount.sub(reserved);
         *amount = if left.is_negative() { Quantity::ZERO.with_format(amount.format()) } else { left };
     }
     all
@@ -116,7 +116,7 @@ pub struct Observation<'a> {
     pub config: &'a Config,
     pub machine: &'a Machine,
     pub runtime: &'a RuntimeFacts,
-    pub situation: &'a NodeConditions,
+    pub node_conditions: &'a NodeConditions,
     pub addresses: &'a [String],
     /// Port of the kubelet's server.
     pub port: u16,
@@ -136,7 +136,7 @@ pub fn status(observed: &Observation<'_>) -> Value {
     addresses.push(value!({"type": "Hostname", "address": (config.node_name.as_str())}));
     let mut status = known.as_object().cloned().unwrap_or_default();
     let (mut all, mut free) = (capacity(config, machine), allocatable(config, machine));
-    for (resource, counts) in &observed.situation.devices {
+    for (resource, counts) in &observed.node_conditions.devices {
         all.insert(resource.clone(), Quantity::new(counts.capacity, Format::DecimalSI));
         free.insert(resource.clone(), Quantity::new(counts.allocatable, Format::DecimalSI));
     }
@@ -157,7 +157,7 @@ pub fn status(observed: &Observation<'_>) -> Value {
         "containerRuntimeVersion": (format!("{}://{}", runtime.name, runtime.version)),
         "kubeletVersion": VERSION, "kubeProxyVersion": "", "swap": {"capacity": (machine.swap_bytes)}}),
     );
-    let in_use: Vec<Value> = observed.situation.volumes_in_use.iter().map(|name| name.as_str().into()).collect();
+    let in_use: Vec<Value> = observed.node_conditions.volumes_in_use.iter().map(|name| name.as_str().into()).collect();
     match in_use.is_empty() {
         true => drop(status.remove("volumesInUse")),
         false => drop(status.insert("volumesInUse", in_use)),
@@ -205,38 +205,38 @@ fn images(config: &Config, runtime: &RuntimeFacts) -> Vec<Value> {
     if let Ok(most) = usize::try_from(config.status_images_max) {
         images.truncate(most);
     }
-    let shown = |(names, size): &(Vec<String>, i64)| {
+    let to_value = |(names, size): &(Vec<String>, i64)| {
         let names: Vec<Value> = names.iter().take(5).map(|name| Value::from(name.as_str())).collect();
         value!({"names": names, "sizeBytes": (*size)})
     };
-    images.iter().map(shown).collect()
+    images.iter().map(to_value).collect()
 }
 
 fn conditions(observed: &Observation<'_>) -> Vec<Value> {
-    let pressure = &observed.situation.pressure;
-    let held = |kind: &'static str, short: bool, yes: [&'static str; 2], no: [&'static str; 2]| {
+    let pressure = &observed.node_conditions.pressure;
+    let pressure_condition = |kind: &'static str, short: bool, yes: [&'static str; 2], no: [&'static str; 2]| {
         let [reason, message] = if short { yes } else { no };
         (kind, short, reason, message.to_owned())
     };
-    let shutting_down = observed.situation.shutting_down.then(|| "node is shutting down".to_owned());
+    let shutting_down = observed.node_conditions.shutting_down.then(|| "node is shutting down".to_owned());
     let ready = match &shutting_down.or_else(|| observed.runtime.not_ready.clone()) {
         None => ("Ready", true, "KubeletReady", "kubelet is posting ready status".to_owned()),
-        Some(why) => ("Ready", false, "KubeletNotReady", why.clone()),
+        Some(cause) => ("Ready", false, "KubeletNotReady", cause.clone()),
     };
     let own = [
-        held(
+        pressure_condition(
             "MemoryPressure",
             pressure.memory,
             ["KubeletHasInsufficientMemory", "kubelet has insufficient memory available"],
             ["KubeletHasSufficientMemory", "kubelet has sufficient memory available"],
         ),
-        held(
+        pressure_condition(
             "DiskPressure",
             pressure.disk,
             ["KubeletHasDiskPressure", "kubelet has disk pressure"],
             ["KubeletHasNoDiskPressure", "kubelet has no disk pressure"],
         ),
-        held(
+        pressure_condition(
             "PIDPressure",
             pressure.pids,
             ["KubeletHasInsufficientPID", "kubelet has insufficient PID available"],
@@ -264,7 +264,7 @@ fn conditions(observed: &Observation<'_>) -> Vec<Value> {
 }
 
 /// Whether a status differs from the known one in anything except heartbeat times.
-pub fn is_news(known: &Value, status: &Value) -> bool {
+pub fn has_changed(known: &Value, status: &Value) -> bool {
     without_heartbeats(known) != without_heartbeats(status)
 }
 
@@ -289,27 +289,27 @@ mod tests {
     fn reserved_resources_and_eviction_thresholds_are_not_allocatable() {
         let mut config = Config::new("n");
         config.reserved = Amounts::from([("cpu".to_owned(), "500m".parse().unwrap())]);
-        let shown = |amounts: &Amounts, name: &str| amounts[name].to_string();
+        let amount = |amounts: &Amounts, name: &str| amounts[name].to_string();
         let (all, free) = (capacity(&config, &machine()), allocatable(&config, &machine()));
-        assert_eq!((shown(&all, "cpu"), shown(&free, "cpu")), ("4".into(), "3500m".into()));
-        assert_eq!((shown(&all, "memory"), shown(&free, "memory")), ("8Gi".into(), "8092Mi".into()));
+        assert_eq!((amount(&all, "cpu"), amount(&free, "cpu")), ("4".into(), "3500m".into()));
+        assert_eq!((amount(&all, "memory"), amount(&free, "memory")), ("8Gi".into(), "8092Mi".into()));
         assert_eq!(free["ephemeral-storage"].value(), 90 << 30);
-        assert_eq!(shown(&free, "pods"), "110");
+        assert_eq!(amount(&free, "pods"), "110");
     }
 
     #[test]
     fn extended_resources_stay_until_removed_or_kubelet_restarts() {
         let (config, machine, runtime) = (Config::new("n"), machine(), RuntimeFacts::default());
         let devices = [("example.com/device".to_owned(), crate::devices::Counts { capacity: 2, allocatable: 1 })];
-        let situation = NodeConditions { devices: devices.into(), ..NodeConditions::default() };
-        let shown = |known: &Value| {
+        let node_conditions = NodeConditions { devices: devices.into(), ..NodeConditions::default() };
+        let describe = |known: &Value| {
             let now = Time::from_unix(1, 0);
             let (addresses, port) = (&[][..], 10250);
             let observed = Observation {
                 config: &config,
                 machine: &machine,
                 runtime: &runtime,
-                situation: &situation,
+                node_conditions: &node_conditions,
                 addresses,
                 port,
                 known,
@@ -324,7 +324,7 @@ mod tests {
             (of("capacity"), of("allocatable"))
         };
         let check = |known: &Value, capacity: &str, allocatable: &str| {
-            assert_eq!(shown(known), (capacity.to_owned(), allocatable.to_owned()), "{known:?}");
+            assert_eq!(describe(known), (capacity.to_owned(), allocatable.to_owned()), "{known:?}");
         };
         let known = value!({"capacity": {"example.com/foo": "5", "example.com/device": "9", "cpu": "77", "hugepages-3Mi": "3Mi",
             "kubernetes.io/own": "1"}, "allocatable": {"example.com/foo": "1", "example.com/gone": "4"}});
@@ -341,13 +341,13 @@ mod tests {
     fn heartbeats_alone_do_not_count_as_a_status_change() {
         let (config, machine) = (Config::new("n"), machine());
         let make = |known: &Value, runtime: &RuntimeFacts, now: i64| {
-            let (situation, addresses) = (NodeConditions::default(), ["192.0.2.1".to_owned()]);
+            let (node_conditions, addresses) = (NodeConditions::default(), ["192.0.2.1".to_owned()]);
             let now = Time::from_unix(now, 0);
             status(&Observation {
                 config: &config,
                 machine: &machine,
                 runtime,
-                situation: &situation,
+                node_conditions: &node_conditions,
                 addresses: &addresses,
                 port: 10250,
                 known,
@@ -357,11 +357,11 @@ mod tests {
         let mut runtime = RuntimeFacts { name: "knarr".into(), version: "0.1".into(), ..RuntimeFacts::default() };
         let first = make(&Value::Null, &runtime, 1);
         let later = make(&first, &runtime, 100);
-        assert!(!is_news(&first, &later));
+        assert!(!has_changed(&first, &later));
         assert_ne!(first, later);
         runtime.not_ready = Some("no network".into());
         let broken = make(&later, &runtime, 200);
-        assert!(is_news(&later, &broken));
+        assert!(has_changed(&later, &broken));
         let ready = &broken["conditions"][3];
         assert_eq!(ready["lastTransitionTime"], Value::from("1970-01-01T00:03:20Z"));
         assert_eq!((&ready["status"], &ready["reason"]), (&Value::from("False"), &Value::from("KubeletNotReady")));

@@ -21,7 +21,7 @@ use crate::resources;
 use crate::runtime_status::{self, RuntimePod, State};
 
 /// Number of containers kept per name.
-const KEPT: usize = 2;
+const RETAINED_PER_NAME: usize = 2;
 /// Grace period of containers that restart because another one requested RestartAllContainers. The pod is not
 /// terminating, so its own grace period does not apply.
 const RESTART_GRACE_SECONDS: i64 = 1;
@@ -52,8 +52,8 @@ impl<'a> Observation<'a> {
 
     /// Whether the runtime has lost a container that, according to the API server, exited and must not restart.
     pub fn is_over(&self, container: Container<'_>) -> bool {
-        let ended = self.pod.known_status(container).at(&["state", "terminated", "exitCode"]);
-        let code = ended.and_then(Value::as_int).filter(|_| self.runtime.latest(container.name()).is_none());
+        let exit_code = self.pod.known_status(container).at(&["state", "terminated", "exitCode"]);
+        let code = exit_code.and_then(Value::as_int).filter(|_| self.runtime.latest(container.name()).is_none());
         // A static pod starts again after a reboot of its host.
         code.is_some_and(|code| !container.restarts_after(self.pod, code)) && !self.pod.is_static()
     }
@@ -67,7 +67,7 @@ impl<'a> Observation<'a> {
     }
 
     fn is_past(&self, container: Container<'_>, known: &runtime_status::Container) -> bool {
-        let Some(at) = self.all_ended_at().filter(|_| container.role != Role::Ephemeral) else { return false };
+        let Some(at) = self.restart_all_time().filter(|_| container.role != Role::Ephemeral) else { return false };
         // A container that was being started at that time is created later, but not after the first init container of
         // the next run.
         let first = self.pod.init_containers().next().and_then(|first| self.runtime.latest(first.name()));
@@ -75,7 +75,7 @@ impl<'a> Observation<'a> {
     }
 
     /// Returns the latest exit that triggers RestartAllContainers, in Unix nanoseconds.
-    fn all_ended_at(&self) -> Option<i64> {
+    fn restart_all_time(&self) -> Option<i64> {
         let ends = self.runtime.containers.iter().filter_map(|known| {
             let (exit, container) = (known.exit()?, self.pod.container(&known.name)?);
             let at = exit.finished_at.since(Time::from_unix(0, 0)).nanos();
@@ -228,15 +228,15 @@ pub fn plan(observed: &Observation<'_>) -> PodPlan {
         Some(sandbox) => containers(observed, &sandbox.id, &mut plan),
         None => replace_sandbox(observed, &mut plan),
     }
-    forget(observed, &mut plan);
+    prune_exited(observed, &mut plan);
     plan
 }
 
 /// Removes exited containers except the two newest per name, whose status and logs are available to users.
-fn forget(observed: &Observation<'_>, plan: &mut PodPlan) {
+fn prune_exited(observed: &Observation<'_>, plan: &mut PodPlan) {
     let names: BTreeSet<&str> = observed.runtime.containers.iter().map(|one| one.name.as_str()).collect();
     for name in names {
-        let old = observed.runtime.of(name).skip(KEPT).filter(|container| container.exit().is_some());
+        let old = observed.runtime.of(name).skip(RETAINED_PER_NAME).filter(|container| container.exit().is_some());
         plan.actions.extend(old.map(|container| Action::Remove { id: container.id.clone() }));
     }
 }
@@ -381,12 +381,14 @@ fn keep(observed: &Observation<'_>, container: Container<'_>, known: &runtime_st
         State::Running { .. } => {
             let restarts = container.restart_policy(pod) != RestartPolicy::Never;
             let probe = local.probes.get(&known.id).and_then(|verdicts| verdicts.failed);
-            let why = if known.hash != container.hash() && !known.hash.is_empty() {
+            let trigger = if known.hash != container.hash() && !known.hash.is_empty() {
                 Some((format!("Container {} definition changed", container.name()), true))
             } else {
                 probe.map(|probe| (format!("Container {} failed {probe} probe", container.name()), restarts))
             };
-            let Some((mut message, restart)) = why.or_else(|| resize(observed, container, known, plan)) else { return };
+            let Some((mut message, restart)) = trigger.or_else(|| resize(observed, container, known, plan)) else {
+                return;
+            };
             if local.killing.contains_key(&known.id) {
                 return;
             }
@@ -430,8 +432,8 @@ fn resize(
 ) -> Option<(String, bool)> {
     let actual = known.resources.as_ref().filter(|_| container.role != Role::Ephemeral)?;
     // The OOM score is not changed in place, so the node's memory does not matter here.
-    let wanted = resources::of_container(observed.pod, container, 1);
-    let names = resources::differences(&wanted, actual);
+    let desired = resources::of_container(observed.pod, container, 1);
+    let names = resources::differences(&desired, actual);
     if names.is_empty() {
         return None;
     }

@@ -92,7 +92,7 @@ pub async fn run(registry: Registry) {
     let mut busy: Vec<PathBuf> = Vec::new();
     loop {
         let sockets = blocking::in_place(|| sockets(&registry.dir));
-        registry.forget_all_but(&sockets).await;
+        registry.unregister_all_except(&sockets).await;
         let known: Vec<PathBuf> = registry.drivers.change(|all| all.values().map(|one| one.socket.clone()).collect());
         let fresh: Vec<PathBuf> =
             sockets.into_iter().filter(|socket| !known.contains(socket) && !busy.contains(socket)).collect();
@@ -162,16 +162,16 @@ impl Registry {
     }
 
     /// Unregisters drivers whose socket was removed.
-    async fn forget_all_but(&self, sockets: &[PathBuf]) {
-        let gone: Vec<(Kind, String)> = self.drivers.change(|all| {
-            let gone = all.iter().filter(|(_, driver)| !sockets.contains(&driver.socket));
-            let gone: Vec<_> = gone.map(|(key, _)| key.clone()).collect();
-            for key in &gone {
+    async fn unregister_all_except(&self, sockets: &[PathBuf]) {
+        let removed: Vec<(Kind, String)> = self.drivers.change(|all| {
+            let removed = all.iter().filter(|(_, driver)| !sockets.contains(&driver.socket));
+            let removed: Vec<_> = removed.map(|(key, _)| key.clone()).collect();
+            for key in &removed {
                 all.remove(key);
             }
-            gone
+            removed
         });
-        for (kind, name) in gone {
+        for (kind, name) in removed {
             tracing::info!(name, "a driver was unregistered");
             if kind == Kind::Csi
                 && let Err(error) = csi_node::remove(&self.client, &self.node_name, &name).await
@@ -186,9 +186,11 @@ async fn connect(path: &str) -> Result<Channel, RegisterError> {
     node_api::cri::connect(path).await.map_err(|source| RegisterError::Connect { path: path.to_owned(), source })
 }
 
-async fn timely<T>(asked: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>) -> Result<T, RegisterError> {
-    match tokio::time::timeout(TIMEOUT, asked).await {
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
+async fn timely<T>(
+    future: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, RegisterError> {
+    match tokio::time::timeout(TIMEOUT, future).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(RegisterError::Silent(status)),
         Err(_) => Err(RegisterError::Slow),
     }

@@ -128,7 +128,7 @@ impl<'a> Pod<'a> {
     }
 
     /// Whether the API server reports the pod as terminated.
-    pub fn is_ended(self) -> bool {
+    pub fn is_terminal(self) -> bool {
         matches!(self.phase(), "Succeeded" | "Failed")
     }
 

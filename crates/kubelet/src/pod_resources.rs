@@ -51,7 +51,7 @@ impl PodResourcesLister for Service {
         _request: Request<v1::ListPodResourcesRequest>,
     ) -> Result<Response<v1::ListPodResourcesResponse>, Status> {
         let pods = self.known.all();
-        let active = pods.iter().filter(|pod| !Pod(pod).is_ended());
+        let active = pods.iter().filter(|pod| !Pod(pod).is_terminal());
         let pod_resources = active.map(|pod| self.of(Pod(pod))).collect();
         Ok(Response::new(v1::ListPodResourcesResponse { pod_resources }))
     }

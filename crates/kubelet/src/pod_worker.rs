@@ -40,7 +40,7 @@ pub struct DesiredPod {
     /// The mirror pod of a static pod.
     pub mirror: Option<Arc<Value>>,
     /// The pod no longer exists in the API server: its containers terminate without a status report.
-    pub gone: bool,
+    pub deleted: bool,
     /// Cause and grace period if the node terminates the pod.
     pub end: Option<(Cause, i64)>,
     /// The pending resize, if any.
@@ -63,7 +63,7 @@ struct Worker {
     uid: String,
     pod: Arc<Value>,
     mirror: Option<Arc<Value>>,
-    gone: bool,
+    deleted: bool,
     runtime: RuntimePod,
     local: Local,
     image_backoffs: Backoffs,
@@ -79,7 +79,7 @@ struct Worker {
     /// The pod has terminated and none of its containers run.
     quiet: bool,
     /// The status that was reported last.
-    told: Value,
+    reported_status: Value,
     tasks: JoinSet<TaskResult>,
     messages: (mpsc::Sender<Message>, mpsc::Receiver<Message>),
     verdicts: (mpsc::Sender<ProbeResult>, mpsc::Receiver<ProbeResult>),
@@ -124,7 +124,7 @@ pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<DesiredPod>
         uid,
         pod: Arc::clone(&first.pod),
         mirror: None,
-        gone: false,
+        deleted: false,
         runtime: RuntimePod::default(),
         local: Local { backoffs, ..Local::default() },
         image_backoffs: Backoffs::default(),
@@ -136,7 +136,7 @@ pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<DesiredPod>
         refreshing: false,
         cleaned: false,
         quiet: false,
-        told: Value::Null,
+        reported_status: Value::Null,
         tasks: JoinSet::new(),
         messages: mpsc::channel(VERDICTS_MAX),
         verdicts: mpsc::channel(VERDICTS_MAX),
@@ -145,11 +145,11 @@ pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<DesiredPod>
         ending: watch::Sender::new(false),
         context,
     };
-    worker.wanted(first);
+    worker.apply_desired(first);
     loop {
         let wake_at = worker.step().await;
         wakers.quiet.send_if_modified(|known| std::mem::replace(known, worker.quiet) != worker.quiet);
-        if worker.gone && worker.cleaned {
+        if worker.deleted && worker.cleaned {
             break;
         }
         worker.wait(&mut desired, &wakers, wake_at).await;
@@ -157,8 +157,8 @@ pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<DesiredPod>
     for prober in worker.probers.values() {
         prober.abort();
     }
-    worker.context.objects.forget(&worker.uid);
-    worker.context.probes.forget(&worker.uid);
+    worker.context.objects.remove_pod(&worker.uid);
+    worker.context.probes.remove(&worker.uid);
     writing.abort();
 }
 
@@ -168,10 +168,10 @@ impl Worker {
     }
 
     /// Applies a new desired state.
-    fn wanted(&mut self, desired: DesiredPod) {
+    fn apply_desired(&mut self, desired: DesiredPod) {
         let now = clock::now();
-        let known = desired.mirror.as_ref().filter(|mirror| !Pod(mirror).is_ended() || self.local.ending.is_some());
-        if shows_otherwise(Pod(&self.pod), Pod(&desired.pod)) {
+        let known = desired.mirror.as_ref().filter(|mirror| !Pod(mirror).is_terminal() || self.local.ending.is_some());
+        if downward_api_changed(Pod(&self.pod), Pod(&desired.pod)) {
             self.refresh_at = Some(now);
         }
         self.pod = match known {
@@ -188,17 +188,17 @@ impl Worker {
         };
         self.mirror = desired.mirror;
         self.local.resize = desired.resize;
-        self.gone |= desired.gone;
+        self.deleted |= desired.deleted;
         let pod = Pod(&self.pod);
         let meta = pod.meta();
-        let ending = if self.gone || meta.is_deleting() {
-            let asked = meta.deletion_grace_period_seconds().unwrap_or(pod.grace_seconds());
+        let ending = if self.deleted || meta.is_deleting() {
+            let requested = meta.deletion_grace_period_seconds().unwrap_or(pod.grace_seconds());
             let since = self.local.ending.as_ref().map_or(now, |ending| ending.since);
             // Containers always get at least one second.
-            Some(Ending { cause: Cause::Deleted, since, grace_seconds: asked.max(1) })
+            Some(Ending { cause: Cause::Deleted, since, grace_seconds: requested.max(1) })
         } else if let Some((cause, grace_seconds)) = desired.end {
             Some(Ending { cause, since: now, grace_seconds })
-        } else if pod.is_ended() {
+        } else if pod.is_terminal() {
             Some(Ending { cause: Cause::Completed, since: now, grace_seconds: pod.grace_seconds() })
         } else {
             None
@@ -218,7 +218,7 @@ impl Worker {
 
     /// Whether the pod must be removed, not only terminated.
     fn is_leaving(&self) -> bool {
-        self.gone || self.pod().meta().is_deleting()
+        self.deleted || self.pod().meta().is_deleting()
     }
 
     /// Runs one iteration. Returns the time of the next one.
@@ -230,13 +230,13 @@ impl Worker {
                 return Some(clock::now().plus(RETRY));
             }
         }
-        self.forget_the_past();
+        self.prune_memory();
         if self.local.ending.is_none() {
             self.context.objects.follow(Pod(&self.pod));
         }
         self.probe();
-        let mut wake_at = earliest(self.notice_images().await, self.tell_of_waiting_images());
-        self.tell_of_crashes();
+        let mut wake_at = earliest(self.notice_images().await, self.report_waiting_images());
+        self.record_crash_events();
         let (plan, status) = self.decide();
         if self.local.ending.is_some() {
             self.ending.send_replace(true);
@@ -264,9 +264,9 @@ impl Worker {
                 Observation { pod: Pod(&self.pod), runtime: &self.runtime, local: &self.local, now: clock::now() };
             let plan = plan::plan(&observed);
             let mut status = status::status(&observed, &self.context.facts);
-            status::keep_times(&mut status, &self.told);
-            for told in [&self.pod["status"], &self.told] {
-                status::keep_ends(&mut status, observed.pod, told);
+            status::keep_times(&mut status, &self.reported_status);
+            for reported_status in [&self.pod["status"], &self.reported_status] {
+                status::keep_ends(&mut status, observed.pod, reported_status);
             }
             let (now, grace_seconds) = (observed.now, observed.pod.grace_seconds());
             let cause = match &plan.end {
@@ -275,19 +275,19 @@ impl Worker {
                     Cause::Completed
                 }
                 None => {
-                    self.told = status.clone();
+                    self.reported_status = status.clone();
                     return (plan, status);
                 }
             };
             if let Cause::Failed { reason, message } = &cause {
-                self.context.teller(Pod(&self.pod)).pod(EventType::Normal, reason, message);
+                self.context.event_sink(Pod(&self.pod)).pod(EventType::Normal, reason, message);
             }
             self.local.ending = Some(Ending { cause, since: now, grace_seconds });
         }
     }
 
     /// Drops memory of containers that no longer exist.
-    fn forget_the_past(&mut self) {
+    fn prune_memory(&mut self) {
         let runtime = &self.runtime;
         let runs = |id: &String| runtime.running().any(|container| container.id == *id);
         let exists = |id: &String| runtime.containers.iter().any(|container| container.id == *id);
@@ -340,8 +340,8 @@ impl Worker {
                         age: age(known, now),
                         pod_ip: pod_ip.clone().unwrap_or_default(),
                         runtime: self.context.runtime.clone(),
-                        answers: self.context.probes.of(Pod(&self.pod), &known.name, kind),
-                        teller: self.context.teller(Pod(&self.pod)),
+                        results: self.context.probes.of(Pod(&self.pod), &known.name, kind),
+                        event_sink: self.context.event_sink(Pod(&self.pod)),
                         verdicts: self.verdicts.0.clone(),
                     };
                     started.push(((known.id.clone(), kind), tokio::spawn(prober.run()).abort_handle()));
@@ -351,7 +351,7 @@ impl Worker {
         self.probers.extend(started);
     }
 
-    fn judged(&mut self, verdict: &ProbeResult) {
+    fn apply_probe_result(&mut self, verdict: &ProbeResult) {
         let Some(known) = self.runtime.running().find(|container| container.id == verdict.id) else { return };
         let verdicts = self.local.probes.entry(known.id.clone()).or_default();
         match (verdict.kind, verdict.success) {
@@ -422,16 +422,16 @@ impl Worker {
             (None, true) => return,
             (None, false) => Arc::clone(&self.pod),
         };
-        if self.gone {
+        if self.deleted {
             return;
         }
         let report = Report { pod, status, delete: false };
         self.reports.send_if_modified(|known| {
-            let news = known.as_ref().is_none_or(|known| known.is_older_than(&report));
-            if news {
+            let is_newer = known.as_ref().is_none_or(|known| known.is_older_than(&report));
+            if is_newer {
                 *known = Some(report);
             }
-            news
+            is_newer
         });
     }
 
@@ -440,7 +440,7 @@ impl Worker {
         if !self.cleaned || self.is_leaving() {
             self.cleaned = self.clean_up().await;
         }
-        if self.cleaned && self.is_leaving() && !self.gone && !self.pod().is_static() {
+        if self.cleaned && self.is_leaving() && !self.deleted && !self.pod().is_static() {
             self.reports.send_if_modified(|report| match report {
                 Some(report) if !report.delete => {
                     report.delete = true;
@@ -486,7 +486,7 @@ impl Worker {
     }
 
     /// Records one BackOff event per exit of a crash-looping container.
-    fn tell_of_crashes(&mut self) {
+    fn record_crash_events(&mut self) {
         if self.local.ending.is_some() {
             return;
         }
@@ -499,7 +499,7 @@ impl Worker {
                 self.crashes.insert(container.name().to_owned(), exit.finished_at);
                 let message =
                     format!("Back-off restarting failed container {} in pod {}", container.name(), pod.described());
-                self.context.teller(pod).container(container, EventType::Warning, "BackOff", &message);
+                self.context.event_sink(pod).container(container, EventType::Warning, "BackOff", &message);
             }
         }
     }
@@ -556,8 +556,8 @@ impl Worker {
         tokio::select! {
             changed = desired.changed() => match changed {
                 Ok(()) => {
-                    let wanted = desired.borrow_and_update().clone();
-                    self.wanted(wanted);
+                    let update = desired.borrow_and_update().clone();
+                    self.apply_desired(update);
                 }
                 // The kubelet is stopping; pods keep running.
                 Err(_) => std::future::pending().await,
@@ -570,7 +570,7 @@ impl Worker {
                 self.refresh_at = Some(clock::now());
             }
             Some(message) = self.messages.1.recv() => self.heard(message),
-            Some(verdict) = self.verdicts.1.recv() => self.judged(&verdict),
+            Some(verdict) = self.verdicts.1.recv() => self.apply_probe_result(&verdict),
             Some(done) = self.tasks.join_next() => match done {
                 Ok(done) => self.done(done),
                 Err(error) => {
@@ -585,7 +585,7 @@ impl Worker {
 }
 
 /// Whether downward API volumes may have new content, because metadata or the spec changed.
-fn shows_otherwise(before: Pod<'_>, now: Pod<'_>) -> bool {
+fn downward_api_changed(before: Pod<'_>, now: Pod<'_>) -> bool {
     let (before, now) = (before.meta(), now.meta());
     before.labels() != now.labels()
         || before.annotations() != now.annotations()
@@ -612,7 +612,7 @@ mod tests {
     fn downward_api_volumes_change_with_metadata_and_spec_but_not_status() {
         let before = value!({"metadata": {"labels": {"a": "1"}, "resourceVersion": "1"}, "status": {}});
         let check = |now: Value, expect: bool| {
-            assert_eq!(shows_otherwise(Pod(&before), Pod(&now)), expect, "{now:?}");
+            assert_eq!(downward_api_changed(Pod(&before), Pod(&now)), expect, "{now:?}");
         };
         check(
             value!({"metadata": {"labels": {"a": "1"}, "resourceVersion": "2"}, "status": {"phase": "Running"}}),

@@ -34,7 +34,7 @@ pub struct Eviction {
     pub cause: Cause,
     pub grace_seconds: i64,
     /// Receives the UID when no container of the pod runs any more.
-    pub ended: Option<mpsc::Sender<String>>,
+    pub exit_sender: Option<mpsc::Sender<String>>,
 }
 
 /// The pods of this node, shared with the server and other tasks.
@@ -63,7 +63,7 @@ pub struct Feeds {
     pub objects: ChangeQueue,
     pub statics: StaticPods,
     pub evictions: mpsc::Receiver<Eviction>,
-    pub situation: watch::Receiver<NodeConditions>,
+    pub node_conditions: watch::Receiver<NodeConditions>,
     /// Cache of the Node object.
     pub node: Reader<Value>,
 }
@@ -134,12 +134,12 @@ pub async fn run(context: Arc<Context>, feeds: Feeds, known: PodTable) {
             objects = pods.feeds.objects.take() => pods.objects_changed(&objects),
             () = pods.feeds.statics.changed() => {}
             Some(eviction) = pods.feeds.evictions.recv() => pods.evict(eviction),
-            Some(ended) = pods.workers.join_next(), if !pods.workers.is_empty() => pods.ended(ended),
+            Some(result) = pods.workers.join_next(), if !pods.workers.is_empty() => pods.worker_finished(result),
             Some(Ok(key)) = pods.mirrors.join_next(), if !pods.mirrors.is_empty() => {
                 pods.mirroring.remove(&key);
             }
             event = event => match event {
-                Ok(Some(event)) => pods.happened(&event),
+                Ok(Some(event)) => pods.on_container_event(&event),
                 Ok(None) | Err(_) => events = None,
             },
         }
@@ -151,48 +151,48 @@ impl Pods {
     fn arrange(&mut self, synced: bool) {
         let snapshot = self.feeds.pods.snapshot();
         let mut mirrors: BTreeMap<Key, Arc<Value>> = BTreeMap::new();
-        let mut wanted: BTreeMap<String, Arc<Value>> = BTreeMap::new();
+        let mut desired_pods: BTreeMap<String, Arc<Value>> = BTreeMap::new();
         for entry in snapshot.objects.iter() {
             let pod = Pod(&entry.value);
             if pod.is_mirror() {
                 mirrors.insert(entry.key.clone(), Arc::clone(&entry.value));
             } else {
-                wanted.insert(pod.uid().to_owned(), Arc::clone(&entry.value));
+                desired_pods.insert(pod.uid().to_owned(), Arc::clone(&entry.value));
             }
         }
         for pod in self.feeds.statics.pods() {
-            wanted.insert(Pod(&pod).uid().to_owned(), pod);
+            desired_pods.insert(Pod(&pod).uid().to_owned(), pod);
         }
         if synced {
             self.mirror(&mirrors);
             // Resources are released before other pods are admitted, which may need them.
             let is_here = |uid: &str| match self.handles.get(uid) {
                 Some(handle) => !*handle.wakers.quiet.borrow(),
-                None => wanted.contains_key(uid),
+                None => desired_pods.contains_key(uid),
             };
-            self.context.take_back(is_here);
+            self.context.release_deleted(is_here);
         }
-        let mut order: Vec<(&String, &Arc<Value>)> = wanted.iter().collect();
+        let mut order: Vec<(&String, &Arc<Value>)> = desired_pods.iter().collect();
         // Older pods are admitted first.
         order.sort_by_key(|(uid, pod)| (Pod(pod).meta().creation_timestamp(), (*uid).clone()));
         for (uid, pod) in order {
             let mirror =
                 Some(Pod(pod).key()).filter(|_| Pod(pod).is_static()).and_then(|key| mirrors.get(&key).cloned());
-            self.want(uid, pod, mirror, &wanted);
+            self.want(uid, pod, mirror, &desired_pods);
         }
         // Before the initial sync, a missing pod is not known to be deleted.
         for handle in
-            self.handles.iter().filter(|(uid, _)| synced && !wanted.contains_key(*uid)).map(|(_, handle)| handle)
+            self.handles.iter().filter(|(uid, _)| synced && !desired_pods.contains_key(*uid)).map(|(_, handle)| handle)
         {
-            handle.desired.send_if_modified(|desired| !std::mem::replace(&mut desired.gone, true));
+            handle.desired.send_if_modified(|desired| !std::mem::replace(&mut desired.deleted, true));
         }
         if synced && self.context.config.cgroups_per_qos {
-            let asked = crate::resources::burstable_milli(wanted.values().map(|pod| Pod(pod)));
-            if let Err(error) = self.context.groups.weigh(asked) {
+            let requested_milli = crate::resources::burstable_milli(desired_pods.values().map(|pod| Pod(pod)));
+            if let Err(error) = self.context.groups.weigh(requested_milli) {
                 tracing::warn!(%error, "failed to set the CPU shares of the QoS classes");
             }
         }
-        self.known.set(wanted);
+        self.known.set(desired_pods);
     }
 
     /// Reconciles mirror pods with static pods; one change per mirror pod at a time.
@@ -208,7 +208,13 @@ impl Pods {
         }
     }
 
-    fn want(&mut self, uid: &str, pod: &Arc<Value>, mirror: Option<Arc<Value>>, wanted: &BTreeMap<String, Arc<Value>>) {
+    fn want(
+        &mut self,
+        uid: &str,
+        pod: &Arc<Value>,
+        mirror: Option<Arc<Value>>,
+        desired_pods: &BTreeMap<String, Arc<Value>>,
+    ) {
         let same = |a: &Value, b: &Value| Meta::of(a).resource_version() == Meta::of(b).resource_version();
         if let Some(handle) = self.handles.get(uid) {
             let known = handle.desired.borrow().clone();
@@ -221,7 +227,8 @@ impl Pods {
             if unchanged && known.resize.is_none() {
                 return;
             }
-            let (pod, resize) = self.in_force(pod, &Allocation::of(Pod(&known.pod)), known.resize.as_ref(), wanted);
+            let (pod, resize) =
+                self.in_force(pod, &Allocation::of(Pod(&known.pod)), known.resize.as_ref(), desired_pods);
             if !unchanged || resize != known.resize {
                 handle.desired.send_modify(|desired| {
                     (desired.pod, desired.mirror, desired.resize) = (pod, mirror, resize);
@@ -231,16 +238,16 @@ impl Pods {
         }
         let given = resize::read(&self.context.volumes.pod_dir(uid));
         let (pod, resize) = match &given {
-            Some(given) => self.in_force(pod, given, None, wanted),
+            Some(given) => self.in_force(pod, given, None, desired_pods),
             None => (Arc::clone(pod), None),
         };
-        let mut end = self.refusal(&pod);
+        let mut end = self.check_admission(&pod);
         let allocation = Allocation::of(Pod(&pod));
         if given.is_none() && end.is_none() && !allocation.is_empty() && is_active(&pod) {
             let written = resize::write(&self.context.volumes.pod_dir(uid), &allocation);
-            end = written.err().map(|error| self.refused(&pod, error.into()));
+            end = written.err().map(|error| self.reject(&pod, error.into()));
         }
-        let (desired, wants) = watch::channel(DesiredPod { pod, mirror, gone: false, end, resize });
+        let (desired, wants) = watch::channel(DesiredPod { pod, mirror, deleted: false, end, resize });
         let wakers = Arc::new(Wakers::default());
         let work = pod_worker::run(Arc::clone(&self.context), wants, Arc::clone(&wakers));
         let name = uid.to_owned();
@@ -264,7 +271,7 @@ impl Pods {
         pod: &Arc<Value>,
         given: &Allocation,
         known: Option<&Pending>,
-        wanted: &BTreeMap<String, Arc<Value>>,
+        desired_pods: &BTreeMap<String, Arc<Value>>,
     ) -> (Arc<Value>, Option<Pending>) {
         let should = Allocation::of(Pod(pod));
         if should == *given || Pod(pod).is_static() {
@@ -274,22 +281,22 @@ impl Pods {
         if !is_active(pod) {
             return (as_given, None);
         }
-        let mut others = self.held(Pod(pod).uid());
+        let mut others = self.active_pods(Pod(pod).uid());
         // At kubelet start some pods have no worker yet.
-        let unheard = wanted.iter().filter(|(uid, other)| !self.handles.contains_key(*uid) && is_active(other));
+        let unheard = desired_pods.iter().filter(|(uid, other)| !self.handles.contains_key(*uid) && is_active(other));
         others.extend(unheard.filter(|(uid, _)| *uid != Pod(pod).uid()).map(|(_, other)| Arc::clone(other)));
         let others: Vec<Pod<'_>> = others.iter().map(|pod| Pod(pod)).collect();
         let exclusive_cpus = self.context.config.exclusive_cpus;
-        let judged = resize::judge(Pod(pod), &others, &self.context.allocatable, exclusive_cpus).and_then(|()| {
+        let result = resize::evaluate(Pod(pod), &others, &self.context.allocatable, exclusive_cpus).and_then(|()| {
             let written = resize::write(&self.context.volumes.pod_dir(Pod(pod).uid()), &should);
             written.map_err(|error| Pending { reason: "Deferred", message: error.to_string() })
         });
-        match judged {
+        match result {
             Ok(()) => (Arc::clone(pod), None),
             Err(pending) => {
                 if known.is_none_or(|known| known.reason != pending.reason) {
                     let reason = format!("Resize{}", pending.reason);
-                    self.context.teller(Pod(pod)).pod(controller::EventType::Warning, &reason, &pending.message);
+                    self.context.event_sink(Pod(pod)).pod(controller::EventType::Warning, &reason, &pending.message);
                 }
                 (as_given, Some(pending))
             }
@@ -297,24 +304,24 @@ impl Pods {
     }
 
     /// Returns the pods that use resources of the node, without the pod `but`.
-    fn held(&self, but: &str) -> Vec<Arc<Value>> {
+    fn active_pods(&self, but: &str) -> Vec<Arc<Value>> {
         self.handles
             .iter()
             .filter(|(uid, _)| *uid != but)
             .map(|(_, handle)| handle.desired.borrow().clone())
-            .filter(|desired| !desired.gone && desired.end.is_none() && !Pod(&desired.pod).is_ended())
+            .filter(|desired| !desired.deleted && desired.end.is_none() && !Pod(&desired.pod).is_terminal())
             .map(|desired| desired.pod)
             .collect()
     }
 
     /// Runs admission for a new pod. Returns the cause and grace period if the pod is rejected.
-    fn refusal(&self, pod: &Value) -> Option<(Cause, i64)> {
+    fn check_admission(&self, pod: &Value) -> Option<(Cause, i64)> {
         if Pod(pod).is_static() || !is_active(pod) {
             return None;
         }
         let node = self.feeds.node.snapshot();
         let node = node.objects.iter().next().map(|entry| &entry.value);
-        let judged = admission::situation(Pod(pod), &self.feeds.situation.borrow())
+        let outcome = admission::check_conditions(Pod(pod), &self.feeds.node_conditions.borrow())
             .and_then(|()| admission::os(Pod(pod)))
             .and_then(|()| admission::node(Pod(pod), node))
             .and_then(|()| admission::groups(Pod(pod), node))
@@ -326,37 +333,37 @@ impl Pods {
                 let others: Vec<Pod<'_>> = others.iter().map(|pod| Pod(pod)).collect();
                 admission::admit(Pod(pod), &others, &self.context.allocatable)
             })
-            .and_then(|()| self.context.give(Pod(pod)));
-        judged.err().map(|refusal| self.refused(pod, refusal))
+            .and_then(|()| self.context.allocate(Pod(pod)));
+        outcome.err().map(|rejection| self.reject(pod, rejection))
     }
 
     /// Evicts the pods that must make room for a critical pod, and returns the others.
     fn preempt(&self, pod: &Value) -> Vec<Arc<Value>> {
-        let mut held = self.held(Pod(pod).uid());
-        let others: Vec<Pod<'_>> = held.iter().map(|pod| Pod(pod)).collect();
+        let mut active_pods = self.active_pods(Pod(pod).uid());
+        let others: Vec<Pod<'_>> = active_pods.iter().map(|pod| Pod(pod)).collect();
         let victims = admission::preempted(Pod(pod), &others, &self.context.allocatable);
-        let mut gone = BTreeSet::new();
+        let mut preempted_uids = BTreeSet::new();
         for victim in victims {
             let message = "Preempted in order to admit critical pod".to_owned();
-            self.context.teller(victim).pod(controller::EventType::Warning, "Preempting", &message);
+            self.context.event_sink(victim).pod(controller::EventType::Warning, "Preempting", &message);
             let cause = Cause::Failed { reason: "Preempting".to_owned(), message };
             let (uid, grace_seconds) = (victim.uid().to_owned(), victim.grace_seconds());
-            gone.insert(uid.clone());
-            self.evict(Eviction { uid, cause, grace_seconds, ended: None });
+            preempted_uids.insert(uid.clone());
+            self.evict(Eviction { uid, cause, grace_seconds, exit_sender: None });
         }
-        held.retain(|other| !gone.contains(Pod(other).uid()));
-        held
+        active_pods.retain(|other| !preempted_uids.contains(Pod(other).uid()));
+        active_pods
     }
 
     /// Reports the rejection of a pod and terminates it without a grace period.
-    fn refused(&self, pod: &Value, refusal: Rejection) -> (Cause, i64) {
-        let teller = self.context.teller(Pod(pod));
-        teller.pod(controller::EventType::Warning, &refusal.reason, &refusal.message);
-        (Cause::Failed { reason: refusal.reason, message: refusal.message }, 0)
+    fn reject(&self, pod: &Value, rejection: Rejection) -> (Cause, i64) {
+        let events = self.context.event_sink(Pod(pod));
+        events.pod(controller::EventType::Warning, &rejection.reason, &rejection.message);
+        (Cause::Failed { reason: rejection.reason, message: rejection.message }, 0)
     }
 
-    fn ended(&mut self, ended: Result<String, tokio::task::JoinError>) {
-        if let Ok(uid) = ended {
+    fn worker_finished(&mut self, result: Result<String, tokio::task::JoinError>) {
+        if let Ok(uid) = result {
             self.handles.remove(&uid);
         }
     }
@@ -364,12 +371,12 @@ impl Pods {
     fn evict(&self, eviction: Eviction) {
         let Some(handle) = self.handles.get(&eviction.uid) else { return };
         handle.desired.send_modify(|desired| desired.end = Some((eviction.cause, eviction.grace_seconds)));
-        if let Some(ended) = eviction.ended {
+        if let Some(exit_sender) = eviction.exit_sender {
             let mut quiet = handle.wakers.quiet.subscribe();
             tokio::spawn(async move {
                 // A stopped worker has no running containers. The requester may also have stopped.
                 let _ = quiet.wait_for(|quiet| *quiet).await;
-                let _ = ended.send(eviction.uid).await;
+                let _ = exit_sender.send(eviction.uid).await;
             });
         }
     }
@@ -385,7 +392,7 @@ impl Pods {
         }
     }
 
-    fn happened(&self, event: &v1::ContainerEventResponse) {
+    fn on_container_event(&self, event: &v1::ContainerEventResponse) {
         let labels = event.pod_sandbox_status.as_ref().map(|status| &status.labels);
         let uid = labels.and_then(|labels| labels.get(labels::POD_UID));
         if let Some(handle) = uid.and_then(|uid| self.handles.get(uid)) {
@@ -396,7 +403,7 @@ impl Pods {
     async fn listen(&self) -> Option<tonic::Streaming<v1::ContainerEventResponse>> {
         let mut runtime = self.context.runtime.runtime.clone();
         match runtime.get_container_events(v1::GetEventsRequest {}).await {
-            Ok(answer) => Some(answer.into_inner()),
+            Ok(response) => Some(response.into_inner()),
             Err(status) => {
                 tracing::debug!(status = status.message(), "the runtime has no event stream");
                 None
@@ -408,7 +415,7 @@ impl Pods {
     async fn remove_strangers(&mut self) {
         let mut runtime = self.context.runtime.runtime.clone();
         let listed = match runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await {
-            Ok(answer) => answer.into_inner().items,
+            Ok(response) => response.into_inner().items,
             Err(status) => {
                 tracing::warn!(status = status.message(), "failed to list sandboxes");
                 return;
@@ -437,7 +444,7 @@ impl Pods {
 
 /// Whether a pod should run.
 fn is_active(pod: &Value) -> bool {
-    !Pod(pod).is_ended() && !Pod(pod).meta().is_deleting()
+    !Pod(pod).is_terminal() && !Pod(pod).meta().is_deleting()
 }
 
 /// Undoes everything that was done for a deleted pod. Retries, since its drivers may not be registered yet.

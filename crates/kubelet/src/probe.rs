@@ -136,9 +136,9 @@ pub struct Prober {
     pub pod_ip: String,
     /// Runs exec probes.
     pub runtime: Runtime,
-    pub answers: Arc<Answers>,
+    pub results: Arc<Answers>,
     /// Records failure events.
-    pub teller: EventSink,
+    pub event_sink: EventSink,
     pub verdicts: mpsc::Sender<ProbeResult>,
 }
 
@@ -147,21 +147,21 @@ impl Prober {
     pub async fn run(self) {
         let probe = self.spec[self.kind.field()].clone();
         let settings = Settings::read(&probe);
-        let mut tally = Tally::default();
+        let mut counts = Tally::default();
         // The initial delay counts from the start of the container, not of this task.
         tokio::time::sleep(settings.initial_delay.saturating_sub(self.age)).await;
         let mut period = tokio::time::interval(settings.period);
         period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             period.tick().await;
-            let answer = self.ask(&probe, settings.timeout).await;
-            let problem = answer.as_ref().err();
-            self.answers.count(problem);
+            let outcome = self.run_probe(&probe, settings.timeout).await;
+            let problem = outcome.as_ref().err();
+            self.results.count(problem);
             if let Some(problem) = problem {
                 let message = format!("{} probe {problem}", self.kind.word());
-                self.teller.container(self.container(), EventType::Warning, "Unhealthy", &message);
+                self.event_sink.container(self.container(), EventType::Warning, "Unhealthy", &message);
             }
-            let Some(success) = tally.push(problem, &settings) else { continue };
+            let Some(success) = counts.push(problem, &settings) else { continue };
             let verdict = ProbeResult { id: self.id.clone(), kind: self.kind, success };
             if self.verdicts.send(verdict).await.is_err() || self.kind == Kind::Startup && success {
                 return;
@@ -173,18 +173,18 @@ impl Prober {
         Container { spec: &self.spec, role: self.role }
     }
 
-    async fn ask(&self, probe: &Value, timeout: Duration) -> Result<(), Problem> {
-        let unasked = |why: &str| Problem::Unasked(why.to_owned());
+    async fn run_probe(&self, probe: &Value, timeout: Duration) -> Result<(), Problem> {
+        let unasked = |cause: &str| Problem::Unasked(cause.to_owned());
         if let Some(exec) = probe.get("exec") {
-            let words = exec["command"].as_array().unwrap_or_default();
-            let command = words.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect();
+            let args = exec["command"].as_array().unwrap_or_default();
+            let command = args.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect();
             return executed(self.runtime.exec(&self.id, command, timeout).await);
         }
         if let Some(action) = probe.get("httpGet") {
             let get = http_client::Get::read(action, self.container(), &self.pod_ip, "kube-probe/1.36");
             let get = get.map_err(|error| unasked(&error.to_string()))?;
-            let answer = http_client::get(&get, timeout).await;
-            let (status, _) = answer.map_err(|error| Problem::Failed(error.to_string()))?;
+            let response = http_client::get(&get, timeout).await;
+            let (status, _) = response.map_err(|error| Problem::Failed(error.to_string()))?;
             if (200..400).contains(&status.as_u16()) {
                 return Ok(());
             }
@@ -225,19 +225,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threshold_results_in_a_row_give_one_verdict() {
+    fn probe_result_changes_after_threshold_consecutive_results() {
         let settings = Settings::read(&value!({"successThreshold": 2, "failureThreshold": 3}));
-        let mut tally = Tally::default();
+        let mut counts = Tally::default();
         let (failed, unasked) = (Problem::Failed(String::new()), Problem::Unasked(String::new()));
-        let answers = "++-++-?-?-+---++";
+        let signs = "++-++-?-?-+---++";
         let problem = |sign: char| match sign {
             '-' => Some(&failed),
             '?' => Some(&unasked),
             _ => None,
         };
-        let verdicts: String = answers
+        let verdicts: String = signs
             .chars()
-            .map(|sign| match tally.push(problem(sign), &settings) {
+            .map(|sign| match counts.push(problem(sign), &settings) {
                 Some(true) => 'Y',
                 Some(false) => 'N',
                 None => '.',
@@ -248,8 +248,8 @@ mod tests {
     #[test]
     fn exec_probe_that_could_not_run_has_unknown_result() {
         let check = |outcome: Result<(i32, Vec<u8>), tonic::Status>, expect: &str| {
-            let said = executed(outcome).err().map(|problem| problem.to_string());
-            assert_eq!(said.unwrap_or_default(), expect);
+            let message = executed(outcome).err().map(|problem| problem.to_string());
+            assert_eq!(message.unwrap_or_default(), expect);
         };
         check(Ok((0, b"fine".to_vec())), "");
         check(Ok((1, b"broken".to_vec())), "failed: broken");

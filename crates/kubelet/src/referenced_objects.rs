@@ -100,18 +100,18 @@ impl Objects {
 
     /// Watches the objects that a pod refers to, and stops watches that only its previous version needed.
     pub fn follow(&self, pod: Pod<'_>) {
-        let wanted: BTreeSet<(Kind, Key)> =
+        let referenced: BTreeSet<(Kind, Key)> =
             references(pod).into_iter().map(|(kind, name)| (kind, kind.key(pod, &name))).collect();
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        for (kind, key) in &wanted {
+        for (kind, key) in &referenced {
             let entry = watched.entry((*kind, key.clone())).or_insert_with(|| self.watch(*kind, key));
             entry.users.lock().unwrap_or_else(PoisonError::into_inner).insert(pod.uid().to_owned());
         }
-        drop_user(&mut watched, pod.uid(), &wanted);
+        drop_user(&mut watched, pod.uid(), &referenced);
     }
 
     /// Stops the watches that only this pod needed.
-    pub fn forget(&self, uid: &str) {
+    pub fn remove_pod(&self, uid: &str) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         drop_user(&mut watched, uid, &BTreeSet::new());
     }
@@ -150,9 +150,9 @@ impl Objects {
         };
         let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| object);
         let users: Arc<Mutex<BTreeSet<String>>> = Arc::default();
-        let told = Arc::clone(&users);
+        let shared_users = Arc::clone(&users);
         reader.subscribe(&self.notices, move |_, keys| {
-            let users = told.lock().unwrap_or_else(PoisonError::into_inner);
+            let users = shared_users.lock().unwrap_or_else(PoisonError::into_inner);
             keys.extend(users.iter().map(|uid| Key::cluster(uid.as_str())));
         });
         let watch = tokio::spawn(reflector.run()).abort_handle();

@@ -28,7 +28,7 @@ impl Allocation {
         let named = containers.map(|container| (container.name(), &container.spec["resources"]));
         let all = std::iter::once(("", &pod.spec()["resources"])).chain(named);
         Self(
-            all.filter(|(_, resources)| is_said(resources))
+            all.filter(|(_, resources)| is_specified(resources))
                 .map(|(name, resources)| (name, resources.clone()))
                 .collect(),
         )
@@ -61,33 +61,33 @@ impl Allocation {
     }
 }
 
-fn is_said(resources: &Value) -> bool {
+fn is_specified(resources: &Value) -> bool {
     resources.as_object().is_some_and(|resources| !resources.is_empty())
 }
 
 /// Checks whether the desired resources of a pod fit the node beside the other pods.
-pub fn judge(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts, exclusive_cpus: bool) -> Result<(), Pending> {
+pub fn evaluate(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts, exclusive_cpus: bool) -> Result<(), Pending> {
     let infeasible = |message: String| Err(Pending { reason: "Infeasible", message });
     if exclusive_cpus && resources::qos_class(pod.spec()) == "Guaranteed" {
         let message = "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy";
         return infeasible(message.to_owned());
     }
-    let asked = resources::pod_requests(pod);
+    let requested = resources::pod_requests(pod);
     for name in ["memory", "cpu"] {
-        let (Some(asked), Some(all)) = (asked.get(name), allocatable.get(name)) else { continue };
+        let (Some(requested), Some(all)) = (requested.get(name), allocatable.get(name)) else { continue };
         let number = |amount: apimachinery::quantity::Quantity| match name {
             "cpu" => amount.milli_value(),
             _ => amount.value(),
         };
-        if asked > all {
-            let (asked, all) = (number(*asked), number(*all));
+        if requested > all {
+            let (requested, all) = (number(*requested), number(*all));
             return infeasible(format!(
-                "Node didn't have enough capacity: {name}, requested: {asked}, capacity: {all}"
+                "Node didn't have enough capacity: {name}, requested: {requested}, capacity: {all}"
             ));
         }
     }
-    admission::admit(pod, others, allocatable).map_err(|refusal| {
-        let message = refusal.message.trim_start_matches("Pod was rejected: ").to_owned();
+    admission::admit(pod, others, allocatable).map_err(|rejection| {
+        let message = rejection.message.trim_start_matches("Pod was rejected: ").to_owned();
         Pending { reason: "Deferred", message }
     })
 }
@@ -95,9 +95,9 @@ pub fn judge(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts, exclusive_
 /// Whether a running container does not have its allocated resources yet.
 pub fn is_under_way(pod: Pod<'_>, container: Container<'_>, known: &crate::runtime_status::Container) -> bool {
     // The OOM score is not changed in place, so the node's memory does not matter here.
-    let wanted = resources::of_container(pod, container, 1);
+    let desired = resources::of_container(pod, container, 1);
     let actual = known.resources.as_ref().filter(|_| known.is_running());
-    actual.is_some_and(|actual| !resources::differences(&wanted, actual).is_empty())
+    actual.is_some_and(|actual| !resources::differences(&desired, actual).is_empty())
 }
 
 #[cfg(test)]
@@ -115,10 +115,10 @@ mod tests {
     fn resize_is_accepted_deferred_or_infeasible() {
         let allocatable = Amounts::from([("cpu".to_owned(), "2".parse().unwrap())]);
         let other = pod("1500m");
-        let check = |wanted: &Value, exclusive_cpus: bool, expect: Option<(&str, &str)>| {
-            let found = judge(Pod(wanted), &[Pod(&other)], &allocatable, exclusive_cpus).err();
+        let check = |desired: &Value, exclusive_cpus: bool, expect: Option<(&str, &str)>| {
+            let found = evaluate(Pod(desired), &[Pod(&other)], &allocatable, exclusive_cpus).err();
             let found = found.as_ref().map(|pending| (pending.reason, pending.message.as_str()));
-            assert_eq!(found, expect, "{wanted:?}");
+            assert_eq!(found, expect, "{desired:?}");
         };
         check(&pod("500m"), false, None);
         let message = "Node didn't have enough resource: cpu, requested: 600, used: 1500, capacity: 2000";

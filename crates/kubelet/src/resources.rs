@@ -38,8 +38,8 @@ pub fn qos_class(spec: &Value) -> &'static str {
             .fold(Quantity::ZERO, |sum, one| if one.is_negative() { sum } else { sum.add(one) })
     };
     let names = ["cpu", "memory"];
-    let asks = |of: &str| names.map(|name| sum(of, name));
-    let (requests, limits) = (asks("requests"), asks("limits"));
+    let totals = |of: &str| names.map(|name| sum(of, name));
+    let (requests, limits) = (totals("requests"), totals("limits"));
     if requests.iter().chain(&limits).all(|sum| sum.is_zero()) {
         return "BestEffort";
     }
@@ -203,16 +203,16 @@ pub fn of_sandbox(pod: Pod<'_>) -> (v1::LinuxContainerResources, v1::LinuxContai
 }
 
 /// Returns the names of resources in which a running container differs from the desired state.
-pub fn differences(wanted: &v1::LinuxContainerResources, actual: &v1::LinuxContainerResources) -> Vec<&'static str> {
+pub fn differences(desired: &v1::LinuxContainerResources, actual: &v1::LinuxContainerResources) -> Vec<&'static str> {
     let mut names = Vec::new();
     // A quota of zero means that this node does not enforce quotas; a container without a limit has -1.
-    let quota = actual.cpu_quota != 0 && wanted.cpu_quota != actual.cpu_quota;
-    let cpu = wanted.cpu_shares != actual.cpu_shares || quota;
+    let quota = actual.cpu_quota != 0 && desired.cpu_quota != actual.cpu_quota;
+    let cpu = desired.cpu_shares != actual.cpu_shares || quota;
     if cpu && actual.cpu_shares != 0 {
         names.push("cpu");
     }
     // A removed memory limit cannot be distinguished from one that was never set.
-    if wanted.memory_limit_in_bytes != 0 && wanted.memory_limit_in_bytes != actual.memory_limit_in_bytes {
+    if desired.memory_limit_in_bytes != 0 && desired.memory_limit_in_bytes != actual.memory_limit_in_bytes {
         names.push("memory");
     }
     names
@@ -220,37 +220,37 @@ pub fn differences(wanted: &v1::LinuxContainerResources, actual: &v1::LinuxConta
 
 /// Returns the actual resources of a running container, in the form of its spec.
 pub fn actual(spec: &Value, actual: &v1::LinuxContainerResources) -> Value {
-    let mut shown = spec.clone();
+    let mut reported = spec.clone();
     // A runtime that reports shares reports everything: a limit that it omits is not applied yet.
     let missing = [("cpu", actual.cpu_quota < 0), ("memory", actual.memory_limit_in_bytes <= 0)];
     for (name, _) in missing.into_iter().filter(|(_, missing)| *missing && actual.cpu_shares > 0) {
-        if let Some(limits) = shown.get_mut("limits").and_then(Value::as_object_mut) {
+        if let Some(limits) = reported.get_mut("limits").and_then(Value::as_object_mut) {
             limits.remove(name);
         }
     }
-    if let Some(shown) = shown.as_object_mut()
-        && shown.get("limits").and_then(Value::as_object).is_some_and(Object::is_empty)
+    if let Some(reported) = reported.as_object_mut()
+        && reported.get("limits").and_then(Value::as_object).is_some_and(Object::is_empty)
     {
-        shown.remove("limits");
+        reported.remove("limits");
     }
     let mut set = |of: &str, name: &str, amount: Quantity| {
-        if let Some(entry) = shown.get_mut(of).and_then(|of| of.get_mut(name)) {
+        if let Some(entry) = reported.get_mut(of).and_then(|of| of.get_mut(name)) {
             *entry = amount.to_string().into();
         }
     };
-    let asked = |of: &str, name: &str| spec.at(&[of, name]).map_or(0, |value| quantity(value).milli_value());
-    if actual.cpu_quota > 0 && cpu_quota(asked("limits", "cpu")) != actual.cpu_quota {
+    let specified = |of: &str, name: &str| spec.at(&[of, name]).map_or(0, |value| quantity(value).milli_value());
+    if actual.cpu_quota > 0 && cpu_quota(specified("limits", "cpu")) != actual.cpu_quota {
         let milli = actual.cpu_quota * 1000 / actual.cpu_period.max(1);
         set("limits", "cpu", Quantity::milli(milli, Format::DecimalSI));
     }
-    if actual.cpu_shares > 0 && cpu_shares(asked("requests", "cpu")) != actual.cpu_shares {
+    if actual.cpu_shares > 0 && cpu_shares(specified("requests", "cpu")) != actual.cpu_shares {
         set("requests", "cpu", Quantity::milli((actual.cpu_shares * 1000).div_euclid(1024), Format::DecimalSI));
     }
     let memory = actual.memory_limit_in_bytes;
-    if memory > 0 && asked("limits", "memory") / 1000 != memory {
+    if memory > 0 && specified("limits", "memory") / 1000 != memory {
         set("limits", "memory", Quantity::new(memory, Format::BinarySI));
     }
-    shown
+    reported
 }
 
 /// Converts a huge page size such as `2Mi` to the kernel's form `2MB`.
@@ -290,8 +290,8 @@ pub fn of_all_pods(available: &Amounts) -> serde_json::Value {
 
 /// Returns the sum of CPU requests of Burstable pods in millicores.
 pub fn burstable_milli<'a>(pods: impl Iterator<Item = Pod<'a>>) -> i64 {
-    let asked = |pod: Pod<'_>| pod_requests(pod).get("cpu").map_or(0, |amount| amount.milli_value());
-    pods.filter(|pod| !pod.is_ended() && qos_class(pod.spec()) == "Burstable").map(asked).sum()
+    let cpu_request = |pod: Pod<'_>| pod_requests(pod).get("cpu").map_or(0, |amount| amount.milli_value());
+    pods.filter(|pod| !pod.is_terminal() && qos_class(pod.spec()) == "Burstable").map(cpu_request).sum()
 }
 
 /// Returns the possible cgroup paths of a pod of which only the UID is known.
@@ -365,15 +365,15 @@ mod tests {
     fn sandbox_gets_overhead_and_container_resources() {
         let mut pod =
             value!({"spec": {"containers": [(container("a", "100m", "200m")), (container("b", "100m", "300m"))]}});
-        let shown = |one: &v1::LinuxContainerResources| (one.cpu_shares, one.cpu_quota, one.memory_limit_in_bytes);
+        let fields = |one: &v1::LinuxContainerResources| (one.cpu_shares, one.cpu_quota, one.memory_limit_in_bytes);
         let (together, own) = of_sandbox(Pod(&pod));
-        assert_eq!(shown(&together), (204, 50_000, 128 << 20));
+        assert_eq!(fields(&together), (204, 50_000, 128 << 20));
         assert_eq!(own, v1::LinuxContainerResources::default());
         let overhead = value!({"cpu": "250m", "memory": "32Mi"});
         pod.get_mut("spec").unwrap().as_object_mut().unwrap().insert("overhead", overhead);
         let (together, own) = of_sandbox(Pod(&pod));
-        assert_eq!(shown(&together), (204, 50_000, 128 << 20));
-        assert_eq!(shown(&own), (256, 25_000, 32 << 20));
+        assert_eq!(fields(&together), (204, 50_000, 128 << 20));
+        assert_eq!(fields(&own), (256, 25_000, 32 << 20));
     }
 
     #[test]
@@ -394,18 +394,18 @@ mod tests {
     }
 
     #[test]
-    fn status_shows_actual_resources_during_a_resize() {
+    fn status_has_actual_resources_during_a_resize() {
         let spec = container("a", "100m", "200m");
         let pod = value!({"spec": {"containers": [(spec.clone())]}});
-        let wanted = of_container(Pod(&pod), Pod(&pod).app_containers().next().unwrap(), 1 << 30);
-        assert_eq!(differences(&wanted, &wanted), [""; 0]);
-        assert_eq!(actual(&spec["resources"], &wanted), spec["resources"]);
-        let old = v1::LinuxContainerResources { cpu_quota: 10_000, memory_limit_in_bytes: 32 << 20, ..wanted.clone() };
-        assert_eq!(differences(&wanted, &old), ["cpu", "memory"]);
-        let shown = actual(&spec["resources"], &old);
-        assert_eq!(shown["limits"], value!({"cpu": "100m", "memory": "32Mi"}));
-        assert_eq!(shown["requests"], spec["resources"]["requests"]);
-        let unlimited = v1::LinuxContainerResources { cpu_quota: -1, memory_limit_in_bytes: 0, ..wanted };
+        let desired = of_container(Pod(&pod), Pod(&pod).app_containers().next().unwrap(), 1 << 30);
+        assert_eq!(differences(&desired, &desired), [""; 0]);
+        assert_eq!(actual(&spec["resources"], &desired), spec["resources"]);
+        let old = v1::LinuxContainerResources { cpu_quota: 10_000, memory_limit_in_bytes: 32 << 20, ..desired.clone() };
+        assert_eq!(differences(&desired, &old), ["cpu", "memory"]);
+        let reported = actual(&spec["resources"], &old);
+        assert_eq!(reported["limits"], value!({"cpu": "100m", "memory": "32Mi"}));
+        assert_eq!(reported["requests"], spec["resources"]["requests"]);
+        let unlimited = v1::LinuxContainerResources { cpu_quota: -1, memory_limit_in_bytes: 0, ..desired };
         assert!(actual(&spec["resources"], &unlimited).get("limits").is_none());
     }
 

@@ -52,19 +52,22 @@ impl Runtime {
         let mut pod = RuntimePod::default();
         for sandbox in listed {
             let request = v1::PodSandboxStatusRequest { pod_sandbox_id: sandbox.id.clone(), verbose: false };
-            let answer = match client.pod_sandbox_status(request).await {
-                Ok(answer) => answer.into_inner(),
+            let response = match client.pod_sandbox_status(request).await {
+                Ok(response) => response.into_inner(),
                 // The sandbox was removed between the two calls.
                 Err(status) if status.code() == tonic::Code::NotFound => continue,
                 Err(status) => return Err(status),
             };
             // A runtime with an event stream includes containers and a timestamp; others need another call.
-            let containers =
-                if answer.timestamp > 0 { answer.containers_statuses } else { self.containers_of(&sandbox.id).await? };
+            let containers = if response.timestamp > 0 {
+                response.containers_statuses
+            } else {
+                self.containers_of(&sandbox.id).await?
+            };
             for status in containers {
                 pod.containers.push(read(&sandbox.id, status).await);
             }
-            pod.sandboxes.extend(answer.status.map(Sandbox::read));
+            pod.sandboxes.extend(response.status.map(Sandbox::read));
         }
         pod.sort();
         Ok(pod)
@@ -78,7 +81,7 @@ impl Runtime {
         for container in listed {
             let request = v1::ContainerStatusRequest { container_id: container.id, verbose: false };
             match client.container_status(request).await {
-                Ok(answer) => statuses.extend(answer.into_inner().status),
+                Ok(response) => statuses.extend(response.into_inner().status),
                 Err(status) if status.code() == tonic::Code::NotFound => {}
                 Err(status) => return Err(status),
             }
@@ -89,9 +92,9 @@ impl Runtime {
     /// Stops a container; the runtime kills it after the grace period.
     pub async fn stop_container(&self, id: &str, grace_seconds: i64) -> Result<(), Status> {
         let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: grace_seconds };
-        let patience = Duration::from_secs(grace_seconds.max(0).unsigned_abs()) + STOP_MARGIN;
+        let timeout = Duration::from_secs(grace_seconds.max(0).unsigned_abs()) + STOP_MARGIN;
         let mut client = self.runtime.clone();
-        let stopped = tokio::time::timeout(patience, client.stop_container(request)).await;
+        let stopped = tokio::time::timeout(timeout, client.stop_container(request)).await;
         match stopped {
             Ok(Err(status)) if status.code() == tonic::Code::NotFound => Ok(()),
             Ok(stopped) => stopped.map(drop),
@@ -104,16 +107,16 @@ impl Runtime {
         let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
         let request = v1::ExecSyncRequest { container_id: id.to_owned(), cmd: command, timeout: seconds };
         let mut client = self.runtime.clone();
-        let mut answer = client.exec_sync(request).await?.into_inner();
-        answer.stdout.append(&mut answer.stderr);
-        Ok((answer.exit_code, answer.stdout))
+        let mut response = client.exec_sync(request).await?.into_inner();
+        response.stdout.append(&mut response.stderr);
+        Ok((response.exit_code, response.stdout))
     }
 
     /// Returns the working set of a container in bytes; zero if the runtime does not report it.
     pub async fn memory_used(&self, id: &str) -> u64 {
         let mut client = self.runtime.clone();
-        let asked = client.container_stats(v1::ContainerStatsRequest { container_id: id.to_owned() }).await;
-        let memory = asked.ok().and_then(|answer| answer.into_inner().stats?.memory);
+        let result = client.container_stats(v1::ContainerStatsRequest { container_id: id.to_owned() }).await;
+        let memory = result.ok().and_then(|response| response.into_inner().stats?.memory);
         memory.and_then(|memory| memory.working_set_bytes).map_or(0, |bytes| bytes.value)
     }
 

@@ -162,7 +162,7 @@ impl Container {
             hash: annotation(labels::CONTAINER_HASH),
             state,
             created_at: status.created_at,
-            image: status.image.map(asked_for).unwrap_or_default(),
+            image: status.image.map(user_specified_image).unwrap_or_default(),
             image_ref: status.image_ref,
             log_path: status.log_path,
             user: status.user.and_then(|user| user.linux),
@@ -191,7 +191,7 @@ impl Sandbox {
 }
 
 /// Returns the image as the pod names it, if the runtime remembers that.
-fn asked_for(image: v1::ImageSpec) -> String {
+fn user_specified_image(image: v1::ImageSpec) -> String {
     if image.user_specified_image.is_empty() { image.image } else { image.user_specified_image }
 }
 

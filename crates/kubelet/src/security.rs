@@ -101,8 +101,8 @@ pub fn of_container(
         |list: &[&str]| if unmasked { Vec::new() } else { list.iter().map(|path| (*path).to_owned()).collect() };
     Ok(v1::LinuxContainerSecurityContext {
         capabilities: Some(v1::Capability {
-            add_capabilities: words(&own["capabilities"]["add"]),
-            drop_capabilities: words(&own["capabilities"]["drop"]),
+            add_capabilities: strings(&own["capabilities"]["add"]),
+            drop_capabilities: strings(&own["capabilities"]["drop"]),
             add_ambient_capabilities: Vec::new(),
         }),
         privileged,
@@ -205,7 +205,7 @@ fn number(value: &Value) -> Option<v1::Int64Value> {
     value.as_int().map(|value| v1::Int64Value { value })
 }
 
-fn words(value: &Value) -> Vec<String> {
+fn strings(value: &Value) -> Vec<String> {
     value.as_array().unwrap_or_default().iter().filter_map(|word| word.as_str().map(str::to_owned)).collect()
 }
 

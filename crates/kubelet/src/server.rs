@@ -144,8 +144,8 @@ pub async fn healthz(port: u16) {
             let service = service_fn(|request: Request<Incoming>| {
                 let slis = Arc::clone(&slis);
                 async move {
-                    let answer = health(&slis, request.uri(), &[("ping", &|| Ok(()))]);
-                    Ok::<_, Infallible>(without_head_body(request.method(), answer, empty))
+                    let response = health(&slis, request.uri(), &[("ping", &|| Ok(()))]);
+                    Ok::<_, Infallible>(without_head_body(request.method(), response, empty))
                 }
             });
             // A disconnected client is not an error.
@@ -188,7 +188,7 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>, sl
         let (server, user) = (Arc::clone(&server), user.clone());
         async move {
             let method = request.method().clone();
-            Ok::<_, Infallible>(without_head_body(&method, server.answer(request, user).await, empty))
+            Ok::<_, Infallible>(without_head_body(&method, server.handle_request(request, user).await, empty))
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -199,7 +199,7 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>, sl
 }
 
 impl Server {
-    async fn answer(&self, request: Request<Incoming>, user: Option<auth::User>) -> Response<Body> {
+    async fn handle_request(&self, request: Request<Incoming>, user: Option<auth::User>) -> Response<Body> {
         let path = request.uri().path().to_owned();
         let parts: Vec<String> = path
             .split('/')
@@ -211,39 +211,39 @@ impl Server {
             Authentication::Nobody => return text(StatusCode::UNAUTHORIZED, "Unauthorized"),
         };
         let verb = access::verb(request.method(), &parts);
-        if let Err(why) = self.access.authorize(&who, verb, access::subresources(&parts)).await {
-            return text(StatusCode::FORBIDDEN, &why);
+        if let Err(message) = self.access.authorize(&who, verb, access::subresources(&parts)).await {
+            return text(StatusCode::FORBIDDEN, &message);
         }
         let method = request.method().clone();
-        let asked = ParsedRequest { method: &method, parts, query: query(request.uri().query().unwrap_or_default()) };
-        self.route(&asked, request).await
+        let parsed = ParsedRequest { method: &method, parts, query: query(request.uri().query().unwrap_or_default()) };
+        self.route(&parsed, request).await
     }
 
-    async fn route(&self, asked: &ParsedRequest<'_>, request: Request<Incoming>) -> Response<Body> {
-        let parts: Vec<&str> = asked.parts.iter().map(String::as_str).collect();
-        let get = matches!(*asked.method, Method::GET | Method::HEAD);
+    async fn route(&self, parsed: &ParsedRequest<'_>, request: Request<Incoming>) -> Response<Body> {
+        let parts: Vec<&str> = parsed.parts.iter().map(String::as_str).collect();
+        let get = matches!(*parsed.method, Method::GET | Method::HEAD);
         match parts.as_slice() {
             ["healthz" | "livez" | "readyz", ..] if get => self.health(request.uri()),
             ["pods" | "runningpods"] if get => self.pods(),
             ["configz"] if get => self.configz(),
             ["stats", "summary"] if get => summary::summary(&self.context, &self.known).await,
             ["metrics"] if get => metrics::own(&self.context, &self.known).await,
-            ["metrics", "slis"] if get => metrics::answer(self.slis.text()),
+            ["metrics", "slis"] if get => metrics::metrics_response(self.slis.text()),
             ["metrics", "resource"] if get => metrics::resource(&self.context).await,
             ["metrics", "cadvisor"] if get => cadvisor::cadvisor(&self.context, &self.known).await,
             ["metrics", "probes"] if get => metrics::probes(&self.context.probes),
             ["containerLogs", namespace, pod, container] if get => {
-                self.container_logs(namespace, pod, container, asked).await
+                self.container_logs(namespace, pod, container, parsed).await
             }
             ["exec" | "attach", namespace, pod, container] | ["exec" | "attach", namespace, pod, _, container] => {
-                self.process(parts[0], (namespace, pod, container), asked, request).await
+                self.process(parts[0], (namespace, pod, container), parsed, request).await
             }
-            ["run", namespace, pod, container] | ["run", namespace, pod, _, container] => match *asked.method {
-                Method::POST => self.run((namespace, pod, container), asked).await,
+            ["run", namespace, pod, container] | ["run", namespace, pod, _, container] => match *parsed.method {
+                Method::POST => self.run((namespace, pod, container), parsed).await,
                 _ => text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"),
             },
             ["portForward", namespace, pod] | ["portForward", namespace, pod, _] => {
-                self.port_forward(namespace, pod, asked, request).await
+                self.port_forward(namespace, pod, parsed, request).await
             }
             _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
         }
@@ -260,11 +260,11 @@ impl Server {
 
     fn pods(&self) -> Response<Body> {
         let items: Vec<Value> = self.known.all().iter().map(|pod| (**pod).clone()).collect();
-        answer_json(&value!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
+        json_response(&value!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
     }
 
     fn configz(&self) -> Response<Body> {
-        answer_json(&value!({"kubeletconfig": (self.context.config.effective())}))
+        json_response(&value!({"kubeletconfig": (self.context.config.effective())}))
     }
 
     /// Finds a container of a pod in the runtime.
@@ -311,7 +311,7 @@ fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-fn answer_json(value: &Value) -> Response<Body> {
+fn json_response(value: &Value) -> Response<Body> {
     plain(StatusCode::OK, "application/json", json::to_vec(value).into())
 }
 
@@ -336,10 +336,10 @@ mod tests {
     #[test]
     fn query_parameters_are_form_decoded() {
         let found = query("command=sh&command=-c&command=echo+a%26b&tty=1");
-        let asked = ParsedRequest { method: &Method::GET, parts: Vec::new(), query: found };
+        let parsed = ParsedRequest { method: &Method::GET, parts: Vec::new(), query: found };
         let commands: Vec<&str> =
-            asked.query.iter().filter(|(key, _)| key == "command").map(|(_, value)| value.as_str()).collect();
+            parsed.query.iter().filter(|(key, _)| key == "command").map(|(_, value)| value.as_str()).collect();
         assert_eq!(commands, ["sh", "-c", "echo a&b"]);
-        assert!(asked.flag("tty") && !asked.flag("input"));
+        assert!(parsed.flag("tty") && !parsed.flag("input"));
     }
 }

@@ -38,11 +38,11 @@ pub struct Shutdown {
     /// Receives terminations.
     pub evictions: mpsc::Sender<Eviction>,
     /// Receives the shutdown state for the node status.
-    pub situation: Arc<watch::Sender<NodeConditions>>,
+    pub node_conditions: Arc<watch::Sender<NodeConditions>>,
 }
 
 /// Whether a shutdown grace period is configured.
-pub fn is_wanted(config: &Config) -> bool {
+pub fn is_enabled(config: &Config) -> bool {
     !config.shutdown_grace.is_zero() || !config.shutdown_grace_by_priority.is_empty()
 }
 
@@ -58,7 +58,7 @@ pub fn groups(config: &Config, pods: &[Pod<'_>]) -> Vec<Group> {
         levels = vec![(0, others), (SYSTEM_CRITICAL, config.shutdown_grace_critical)];
     }
     let mut groups: Vec<Group> = levels.iter().map(|(_, grace)| Group { grace: *grace, uids: Vec::new() }).collect();
-    for pod in pods.iter().filter(|pod| !pod.is_ended()) {
+    for pod in pods.iter().filter(|pod| !pod.is_terminal()) {
         let priority = pod.spec()["priority"].as_int().unwrap_or(0);
         // Pods below all levels belong to the lowest.
         let level = levels.iter().rposition(|(from, _)| *from <= priority).unwrap_or(0);
@@ -71,7 +71,7 @@ pub fn groups(config: &Config, pods: &[Pod<'_>]) -> Vec<Group> {
 impl Shutdown {
     /// Terminates all pods. Returns when they have terminated or their grace periods are over.
     pub async fn run(self, config: &Config) {
-        self.situation.send_modify(|situation| situation.shutting_down = true);
+        self.node_conditions.send_modify(|node_conditions| node_conditions.shutting_down = true);
         let pods = self.known.all();
         let views: Vec<Pod<'_>> = pods.iter().map(|pod| Pod(pod)).collect();
         for group in groups(config, &views) {
@@ -88,20 +88,20 @@ impl Shutdown {
     }
 
     async fn end(&self, group: &Group, pods: &[Pod<'_>]) {
-        let (ended, mut ends) = mpsc::channel(group.uids.len());
+        let (exit_sender, mut ends) = mpsc::channel(group.uids.len());
         for uid in &group.uids {
-            let asked = pods.iter().find(|pod| pod.uid() == uid).map_or(0, |pod| pod.grace_seconds());
+            let requested = pods.iter().find(|pod| pod.uid() == uid).map_or(0, |pod| pod.grace_seconds());
             let cause = Cause::Failed {
                 reason: "Terminated".to_owned(),
                 message: "Pod was terminated in response to imminent node shutdown.".to_owned(),
             };
-            let grace_seconds = asked.min(i64::try_from(group.grace.as_secs()).unwrap_or(i64::MAX));
-            let eviction = Eviction { uid: uid.clone(), cause, grace_seconds, ended: Some(ended.clone()) };
+            let grace_seconds = requested.min(i64::try_from(group.grace.as_secs()).unwrap_or(i64::MAX));
+            let eviction = Eviction { uid: uid.clone(), cause, grace_seconds, exit_sender: Some(exit_sender.clone()) };
             if self.evictions.send(eviction).await.is_err() {
                 return;
             }
         }
-        drop(ended);
+        drop(exit_sender);
         while ends.recv().await.is_some() {}
     }
 
@@ -110,7 +110,7 @@ impl Shutdown {
         let mut pods = self.pods.clone();
         let all = |pods: &Reader<Arc<Value>>| {
             let snapshot = pods.snapshot();
-            snapshot.objects.iter().all(|entry| Pod(&entry.value).is_ended() || Pod(&entry.value).is_mirror())
+            snapshot.objects.iter().all(|entry| Pod(&entry.value).is_terminal() || Pod(&entry.value).is_mirror())
         };
         while !all(&pods) && pods.advanced().await.is_ok() {}
     }
@@ -127,17 +127,17 @@ mod tests {
         let pod = |name: &str, priority: i64| value!({"metadata": {"uid": name}, "spec": {"priority": priority}});
         let pods = [pod("vital", 2_000_000_000), pod("plain", 0), pod("dear", 1000), pod("cheap", -5)];
         let views: Vec<Pod<'_>> = pods.iter().map(Pod).collect();
-        let shown = |config: &Config| -> Vec<String> {
-            let shown = |group: &Group| format!("{} {}", group.grace.as_secs(), group.uids.join(" "));
-            groups(config, &views).iter().map(shown).collect()
+        let render = |config: &Config| -> Vec<String> {
+            let render = |group: &Group| format!("{} {}", group.grace.as_secs(), group.uids.join(" "));
+            groups(config, &views).iter().map(render).collect()
         };
         let mut config = Config::new("n");
-        assert!(!is_wanted(&config));
+        assert!(!is_enabled(&config));
         config.shutdown_grace = Duration::from_secs(30);
         config.shutdown_grace_critical = Duration::from_secs(10);
-        assert!(is_wanted(&config));
-        assert_eq!(shown(&config), ["20 plain dear cheap", "10 vital"]);
+        assert!(is_enabled(&config));
+        assert_eq!(render(&config), ["20 plain dear cheap", "10 vital"]);
         config.shutdown_grace_by_priority = vec![(0, 3), (500, 2), (1_000_000, 1)];
-        assert_eq!(shown(&config), ["3 plain cheap", "2 dear", "1 vital"]);
+        assert_eq!(render(&config), ["3 plain cheap", "2 dear", "1 vital"]);
     }
 }

@@ -20,11 +20,11 @@ struct Nobody;
 
 impl Transport for Nobody {
     fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
-        Box::pin(async move { Ok(answer(&request)) })
+        Box::pin(async move { Ok(respond(&request)) })
     }
 }
 
-fn answer(request: &Request<Bytes>) -> Response<Body> {
+fn respond(request: &Request<Bytes>) -> Response<Body> {
     let watches = request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
     let mut response = match *request.method() {
         Method::GET if watches => return Response::new(silence()),

@@ -59,7 +59,7 @@ impl StaticPods {
                 }
                 let (dir, node) = (dir.clone(), node.clone());
                 let Ok(read) = tokio::task::spawn_blocking(move || read_all(&dir, &node)).await else { return };
-                tell(&sender, read);
+                publish(&sender, read);
             }
         };
         (Self(vec![receiver]), work)
@@ -83,13 +83,13 @@ impl StaticPods {
 }
 
 /// Publishes pods if they changed.
-fn tell(sender: &watch::Sender<Vec<Arc<Value>>>, read: Vec<Arc<Value>>) {
+fn publish(sender: &watch::Sender<Vec<Arc<Value>>>, read: Vec<Arc<Value>>) {
     sender.send_if_modified(|known| {
-        let news = known.len() != read.len() || known.iter().zip(&read).any(|(a, b)| a != b);
-        if news {
+        let changed = known.len() != read.len() || known.iter().zip(&read).any(|(a, b)| a != b);
+        if changed {
             *known = read;
         }
-        news
+        changed
     });
 }
 
@@ -263,14 +263,14 @@ mod tests {
         };
         let (a, b) = (pod("a"), pod("b"));
         let key = |pod: &Value| Key::of(pod);
-        let shown = BTreeMap::from([(key(&b), Arc::clone(&b))]);
-        let found = mirror(std::slice::from_ref(&a), &shown);
+        let existing = BTreeMap::from([(key(&b), Arc::clone(&b))]);
+        let found = mirror(std::slice::from_ref(&a), &existing);
         let expect = BTreeMap::from([
             (key(&a), Mirroring { pod: Some(Arc::clone(&a)), old: None }),
             (key(&b), Mirroring { pod: None, old: Some(Arc::clone(&b)) }),
         ]);
         assert_eq!(found, expect);
-        assert!(mirror(std::slice::from_ref(&b), &shown).is_empty());
+        assert!(mirror(std::slice::from_ref(&b), &existing).is_empty());
     }
 
     #[test]

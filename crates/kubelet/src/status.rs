@@ -25,7 +25,7 @@ pub fn status(observed: &Observation<'_>, facts: &Facts) -> Value {
     let pod = observed.pod;
     let statuses = containers::all(observed, facts);
     let reached = phase(observed, &statuses);
-    let phase = told(observed, &statuses, reached);
+    let phase = reported_phase(observed, &statuses, reached);
     let mut status = Object::new();
     status.insert("phase", phase);
     let cause = observed.local.ending.as_ref().map(|ending| &ending.cause);
@@ -63,15 +63,15 @@ pub fn status(observed: &Observation<'_>, facts: &Facts) -> Value {
 
 /// Keeps `startTime` and the transition times of unchanged conditions from the last reported status, which the watch
 /// may not have returned yet.
-pub fn keep_times(status: &mut Value, told: &Value) {
+pub fn keep_times(status: &mut Value, reported: &Value) {
     let Some(status) = status.as_object_mut() else { return };
-    if let Some(start) = told.get("startTime") {
+    if let Some(start) = reported.get("startTime") {
         status.insert("startTime", start.clone());
     }
     let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
     for condition in conditions.into_iter().flatten() {
         let same = |before: &&Value| before["type"] == condition["type"] && before["status"] == condition["status"];
-        let before = told["conditions"].as_array().unwrap_or_default().iter().find(same);
+        let before = reported["conditions"].as_array().unwrap_or_default().iter().find(same);
         let since = before.and_then(|before| before.get("lastTransitionTime")).cloned();
         if let (Some(condition), Some(since)) = (condition.as_object_mut(), since) {
             condition.insert("lastTransitionTime", since);
@@ -81,11 +81,11 @@ pub fn keep_times(status: &mut Value, told: &Value) {
 
 /// Keeps containers terminated that were reported as terminated and must not run again, even if the runtime lost the
 /// container or its sandbox. The API server rejects any other status.
-pub fn keep_ends(status: &mut Value, pod: Pod<'_>, told: &Value) {
+pub fn keep_ends(status: &mut Value, pod: Pod<'_>, reported: &Value) {
     for container in pod.containers() {
         let field = container.role.status_field();
         let is = |one: &&Value| one.str_at(&["name"]) == Some(container.name());
-        let before = told[field].as_array().unwrap_or_default().iter().find(is);
+        let before = reported[field].as_array().unwrap_or_default().iter().find(is);
         let Some(code) = before.and_then(|before| before.at(&["state", "terminated", "exitCode"])?.as_int()) else {
             continue;
         };
@@ -109,16 +109,16 @@ fn is_terminal(phase: &str) -> bool {
 
 /// Returns the phase to report. A terminal phase is reported only after all containers have exited, since controllers
 /// then start a replacement.
-fn told(observed: &Observation<'_>, statuses: &containers::Statuses, reached: &'static str) -> &'static str {
+fn reported_phase(observed: &Observation<'_>, statuses: &containers::Statuses, reached: &'static str) -> &'static str {
     let runs = observed.runtime.running().next().is_some() || observed.local.starting;
-    if !is_terminal(reached) || observed.pod.is_ended() || !runs {
+    if !is_terminal(reached) || observed.pod.is_terminal() || !runs {
         return reached;
     }
-    if has_begun(statuses) { "Running" } else { "Pending" }
+    if has_started(statuses) { "Running" } else { "Pending" }
 }
 
 /// Whether any app container has ever run.
-fn has_begun(statuses: &containers::Statuses) -> bool {
+fn has_started(statuses: &containers::Statuses) -> bool {
     statuses.app.iter().any(|status| {
         status["state"].get("running").is_some()
             || status["state"].get("terminated").is_some()
@@ -167,13 +167,13 @@ fn phase(observed: &Observation<'_>, statuses: &containers::Statuses) -> &'stati
     if let Some(Cause::Failed { .. }) = ending.map(|ending| &ending.cause) {
         return "Failed";
     }
-    let ended = ending.is_some() && observed.runtime.running().next().is_none();
+    let terminated = ending.is_some() && observed.runtime.running().next().is_none();
     let (pending, failed) = initialization(observed, statuses);
     if failed {
         return "Failed";
     }
     let counts = counts(statuses);
-    if ended && counts.running == 0 && !observed.runtime.containers.is_empty() {
+    if terminated && counts.running == 0 && !observed.runtime.containers.is_empty() {
         let all = counts.waiting == 0 && counts.stopped == counts.succeeded && !pending;
         return if all { "Succeeded" } else { "Failed" };
     }
@@ -188,8 +188,8 @@ fn phase(observed: &Observation<'_>, statuses: &containers::Statuses) -> &'stati
     }
     let restarts = pod.app_containers().any(|container| {
         let status = statuses.app_of(container.name());
-        let ended = ["state", "lastState"].into_iter().find_map(|field| status[field].get("terminated"));
-        let code = ended.and_then(|ended| ended.get("exitCode")?.as_int()).unwrap_or(0);
+        let terminated = ["state", "lastState"].into_iter().find_map(|field| status[field].get("terminated"));
+        let code = terminated.and_then(|terminated| terminated.get("exitCode")?.as_int()).unwrap_or(0);
         observed.starts_again(container) || container.restarts_after(pod, code)
     });
     match (restarts, counts.stopped == counts.succeeded) {
@@ -219,7 +219,7 @@ fn initialization(observed: &Observation<'_>, statuses: &containers::Statuses) -
         }
     }
     // Once an app container was created, initialization is complete.
-    let past = has_begun(statuses);
+    let past = has_started(statuses);
     (pending && !past, failed && !past)
 }
 
@@ -246,15 +246,15 @@ fn counts(statuses: &containers::Statuses) -> Counts {
 }
 
 /// Whether a status differs from the known one. Null fields count as absent, since the API server may drop them.
-pub fn is_news(known: &Value, status: &Value) -> bool {
+pub fn has_changed(known: &Value, status: &Value) -> bool {
     without_nulls(known) != without_nulls(status)
 }
 
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(object) => {
-            let kept = object.iter().filter(|(_, value)| !value.is_null());
-            Value::Object(kept.map(|(key, value)| (key, without_nulls(value))).collect())
+            let fields = object.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(fields.map(|(key, value)| (key, without_nulls(value))).collect())
         }
         Value::Array(items) => Value::Array(items.iter().map(without_nulls).collect()),
         other => other.clone(),
@@ -262,7 +262,7 @@ fn without_nulls(value: &Value) -> Value {
 }
 
 /// Formats a time for the API.
-fn shown(time: Time) -> String {
+fn format_time(time: Time) -> String {
     time.to_string()
 }
 

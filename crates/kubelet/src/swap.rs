@@ -90,15 +90,15 @@ mod tests {
             swap.add(Pod(&pod), container, &mut to);
             assert_eq!(to.unified[SWAP_MAX], expect.to_string(), "{spec:?}");
         };
-        let asks = |request: &str, limit: &str| {
+        let pod_with = |request: &str, limit: &str| {
             let memory = value!({"requests": {"memory": request}, "limits": {"memory": limit}});
             value!({"containers": [{"name": "c", "resources": memory}]})
         };
-        check(asks("2Gi", "4Gi"), true, 1 << 30);
-        check(asks("2Gi", "4Gi"), false, 0);
-        check(asks("2Gi", "2Gi"), true, 0);
+        check(pod_with("2Gi", "4Gi"), true, 1 << 30);
+        check(pod_with("2Gi", "4Gi"), false, 0);
+        check(pod_with("2Gi", "2Gi"), true, 0);
         check(value!({"containers": [{"name": "c"}]}), true, 0);
-        let mut vital = asks("2Gi", "4Gi");
+        let mut vital = pod_with("2Gi", "4Gi");
         vital.as_object_mut().unwrap().insert("priority", 2_000_000_000_i64);
         check(vital, true, 0);
     }

@@ -52,8 +52,8 @@ pub async fn running(runtime: &Runtime) -> Result<Vec<Running>, Status> {
         let sandbox = container.pod_sandbox_id.clone();
         if !ips.contains_key(&sandbox) {
             let request = v1::PodSandboxStatusRequest { pod_sandbox_id: sandbox.clone(), verbose: false };
-            let answer = runtime.runtime.clone().pod_sandbox_status(request).await?.into_inner();
-            let network = answer.status.and_then(|status| status.network);
+            let response = runtime.runtime.clone().pod_sandbox_status(request).await?.into_inner();
+            let network = response.status.and_then(|status| status.network);
             ips.insert(sandbox.clone(), network.map(|network| network.ip).unwrap_or_default());
         }
         found.push(read(&container, &ips[&sandbox]));
@@ -77,14 +77,14 @@ fn read(container: &v1::Container, pod_ip: &str) -> Running {
 }
 
 /// Terminates containers concurrently, each within its own grace period, and reports each with `tell`.
-pub async fn end_all(runtime: &Runtime, containers: Vec<Running>, mut tell: impl FnMut(TerminatedContainer)) {
+pub async fn end_all(runtime: &Runtime, containers: Vec<Running>, mut on_terminated: impl FnMut(TerminatedContainer)) {
     let mut ends = JoinSet::new();
     for container in containers {
         let runtime = runtime.clone();
         ends.spawn(async move { end(&runtime, container).await });
     }
-    while let Some(ended) = ends.join_next().await {
-        tell(ended.expect("ending a container does not panic"));
+    while let Some(terminated) = ends.join_next().await {
+        on_terminated(terminated.expect("ending a container does not panic"));
     }
 }
 
@@ -97,12 +97,12 @@ async fn end(runtime: &Runtime, container: Running) -> TerminatedContainer {
     let hook = hook.as_ref().zip(spec.as_ref()).map(|((hook, _), spec)| (hook, Container { spec, role: Role::App }));
     // A host-network pod is reached on the loopback address.
     let pod_ip = if pod_ip.is_empty() { "127.0.0.1" } else { &pod_ip };
-    let begun = Instant::now();
-    let ended = hooks::end_container(runtime, hook, &id, pod_ip, grace_seconds).await;
-    let late = grace_seconds > 0 && begun.elapsed() >= Duration::from_secs(grace_seconds.unsigned_abs());
-    let problem = match (ended.stopped, ended.hook_failure) {
+    let started = Instant::now();
+    let result = hooks::end_container(runtime, hook, &id, pod_ip, grace_seconds).await;
+    let late = grace_seconds > 0 && started.elapsed() >= Duration::from_secs(grace_seconds.unsigned_abs());
+    let problem = match (result.stopped, result.hook_failure) {
         (Err(status), _) => Some(format!("does not end: {}", status.message())),
-        (Ok(()), Some(why)) => Some(format!("its preStop hook failed: {why}")),
+        (Ok(()), Some(cause)) => Some(format!("its preStop hook failed: {cause}")),
         (Ok(()), None) if late => Some(format!("killed after its grace period of {grace_seconds} s")),
         (Ok(()), None) => None,
     };

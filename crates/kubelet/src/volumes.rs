@@ -173,8 +173,8 @@ impl Volumes {
         let mut prepared = PreparedVolumes::default();
         for volume in pod.list("volumes") {
             let name = volume.str_at(&["name"]).unwrap_or_default();
-            let place = self.one(pod, volume, sources, tokens, now).await.map_err(|error| error.of_volume(name))?;
-            prepared.places.insert(name.to_owned(), place);
+            let location = self.one(pod, volume, sources, tokens, now).await.map_err(|error| error.of_volume(name))?;
+            prepared.places.insert(name.to_owned(), location);
         }
         prepared.refresh_at = tokens.refresh_at();
         Ok(prepared)
@@ -243,11 +243,11 @@ impl Volumes {
         owner: Owner,
         read_only: bool,
     ) -> Result<VolumeLocation, VolumeError> {
-        let ask = async |resource: &'static Resource, namespace: &str, name: &str| {
-            let answer = self.client.get(&Target::named(resource, namespace, name)).await;
-            answer.map_err(|error| VolumeError::Api { what: format!("{resource} {name:?}"), source: Box::new(error) })
+        let get_object = async |resource: &'static Resource, namespace: &str, name: &str| {
+            let response = self.client.get(&Target::named(resource, namespace, name)).await;
+            response.map_err(|error| VolumeError::Api { what: format!("{resource} {name:?}"), source: Box::new(error) })
         };
-        let claim = ask(&kinds::PERSISTENT_VOLUME_CLAIMS, pod.namespace(), name).await?;
+        let claim = get_object(&kinds::PERSISTENT_VOLUME_CLAIMS, pod.namespace(), name).await?;
         if owner == Owner::Pod && !is_controlled(&claim, pod) {
             let (namespace, pod) = (pod.namespace(), pod.name());
             let message =
@@ -258,16 +258,16 @@ impl Volumes {
         if claim.str_at(&["status", "phase"]) != Some("Bound") || volume.is_empty() {
             return Err(VolumeError::Invalid(format!("PVC {}/{name} is not bound", pod.namespace())));
         }
-        let object = ask(&kinds::PERSISTENT_VOLUMES, "", volume).await?;
+        let object = get_object(&kinds::PERSISTENT_VOLUMES, "", volume).await?;
         let spec = &object["spec"];
         let is_block = spec.str_at(&["volumeMode"]) == Some("Block");
         if let Some(source) = spec.get("csi") {
             let read_only = read_only || is_read_only(source);
-            let wanted = CsiVolume { name: volume, source, persistent: Some(spec), read_only };
+            let csi_volume = CsiVolume { name: volume, source, persistent: Some(spec), read_only };
             if is_block {
-                return Ok(VolumeLocation::Device { path: self.csi.publish(pod, &wanted).await?.path, read_only });
+                return Ok(VolumeLocation::Device { path: self.csi.publish(pod, &csi_volume).await?.path, read_only });
             }
-            return self.of_driver(pod, &wanted).await;
+            return self.of_driver(pod, &csi_volume).await;
         }
         if let Some(source) = spec.get("nfs").filter(|_| !is_block) {
             let read_only = read_only || is_read_only(source);
@@ -307,13 +307,13 @@ impl Volumes {
         Ok(VolumeLocation::Path { path: dir, read_only })
     }
 
-    async fn of_driver(&self, pod: Pod<'_>, wanted: &CsiVolume<'_>) -> Result<VolumeLocation, VolumeError> {
-        let published = self.csi.publish(pod, wanted).await?;
-        if published.give_to_group && !wanted.read_only {
-            let mark = self.mark(pod, "csi", wanted.name);
-            blocking::in_place(|| once(&mark, || give(pod, &published.path)))?;
+    async fn of_driver(&self, pod: Pod<'_>, csi_volume: &CsiVolume<'_>) -> Result<VolumeLocation, VolumeError> {
+        let published = self.csi.publish(pod, csi_volume).await?;
+        if published.apply_fs_group && !csi_volume.read_only {
+            let mark = self.mark(pod, "csi", csi_volume.name);
+            blocking::in_place(|| once(&mark, || apply_fs_group(pod, &published.path)))?;
         }
-        Ok(VolumeLocation::Path { path: published.path, read_only: wanted.read_only })
+        Ok(VolumeLocation::Path { path: published.path, read_only: csi_volume.read_only })
     }
 
     /// Returns the file that marks a volume as set up.
@@ -349,7 +349,7 @@ fn empty_dir(pod: Pod<'_>, source: &Value, dir: &Path, mark: &Path, memory: Opti
     }
     once(mark, || {
         open_to_all(dir).map_err(VolumeError::io("open an emptyDir to all"))?;
-        give(pod, dir)
+        apply_fs_group(pod, dir)
     })
 }
 
@@ -362,9 +362,9 @@ fn open_to_all(dir: &Path) -> io::Result<()> {
 /// Returns the size of a memory volume: its `sizeLimit`, at most the pod's memory limit or the node's allocatable
 /// memory.
 fn memory_bytes(pod: Pod<'_>, source: &Value, allocatable: &Amounts) -> Option<i64> {
-    let said = source.get("sizeLimit").map(quantity);
+    let size_limit = source.get("sizeLimit").map(quantity);
     let of_pod = resources::pod_limits(pod).get("memory").copied();
-    let limits = [said, of_pod, allocatable.get("memory").copied()];
+    let limits = [size_limit, of_pod, allocatable.get("memory").copied()];
     limits.into_iter().flatten().map(Quantity::value).filter(|bytes| *bytes > 0).min()
 }
 
@@ -382,9 +382,9 @@ fn once(mark: &Path, set_up: impl FnOnce() -> Result<(), VolumeError>) -> Result
 }
 
 /// Applies the pod's `fsGroup` to a volume.
-fn give(pod: Pod<'_>, path: &Path) -> Result<(), VolumeError> {
+fn apply_fs_group(pod: Pod<'_>, path: &Path) -> Result<(), VolumeError> {
     let Some(group) = pod.spec()["securityContext"]["fsGroup"].as_int() else { return Ok(()) };
-    ownership::give(path, group, ownership_policy(pod)).map_err(VolumeError::io("give a volume to its group"))
+    ownership::apply_group(path, group, ownership_policy(pod)).map_err(VolumeError::io("give a volume to its group"))
 }
 
 fn local_volume(
@@ -401,7 +401,7 @@ fn local_volume(
         return local_device(path, read_only);
     }
     if !read_only {
-        once(mark, || give(pod, &path))?;
+        once(mark, || apply_fs_group(pod, &path))?;
     }
     Ok(VolumeLocation::Path { path, read_only })
 }
@@ -481,12 +481,12 @@ fn mount_tmpfs(dir: &Path, bytes: Option<i64>) -> Result<(), VolumeError> {
 }
 
 /// Returns the huge page size of a medium: the size in its name, or the only size that the pod requests.
-fn page_size(pod: Pod<'_>, said: &str) -> Result<Quantity, VolumeError> {
-    if let Some(size) = said.strip_prefix('-') {
+fn page_size(pod: Pod<'_>, suffix: &str) -> Result<Quantity, VolumeError> {
+    if let Some(size) = suffix.strip_prefix('-') {
         return size.parse().map_err(|_| VolumeError::Invalid(format!("{size:?} is no size of pages")));
     }
-    let asked = resources::pod_requests(pod);
-    let mut sizes = asked.keys().filter_map(|name| name.strip_prefix("hugepages-"));
+    let requests = resources::pod_requests(pod);
+    let mut sizes = requests.keys().filter_map(|name| name.strip_prefix("hugepages-"));
     match (sizes.next().and_then(|size| size.parse().ok()), sizes.next()) {
         (Some(size), None) => Ok(size),
         _ => Err(VolumeError::Invalid("medium HugePages needs a pod that asks for pages of one size".to_owned())),
@@ -577,9 +577,9 @@ mod tests {
 
     #[test]
     fn huge_page_size_comes_from_the_medium_or_the_pod() {
-        let check = |resources: Value, said: &str, expect: Option<i64>| {
+        let check = |resources: Value, suffix: &str, expect: Option<i64>| {
             let pod = value!({"spec": {"containers": [{"name": "c", "resources": {"requests": (resources)}}]}});
-            assert_eq!(page_size(Pod(&pod), said).ok().map(Quantity::value), expect, "{said}");
+            assert_eq!(page_size(Pod(&pod), suffix).ok().map(Quantity::value), expect, "{suffix}");
         };
         check(value!({}), "-2Mi", Some(2 << 20));
         check(value!({}), "-x", None);

@@ -168,8 +168,8 @@ mod tests {
         assert_eq!(pod(&object, &BTreeMap::new(), now), None);
         let node = node(&object, used(250_000_000, 1 << 30), now);
         assert_eq!(node["usage"], value!({"cpu": "250m", "memory": "1Gi"}));
-        let shown = as_table(&list(Kind::Pod, vec![made]), IncludeObject::None, now);
-        assert_eq!(shown["rows"], value!([{"cells": ["a", "2234567n", "5244416", "15s"], "object": null}]));
+        let table = as_table(&list(Kind::Pod, vec![made]), IncludeObject::None, now);
+        assert_eq!(table["rows"], value!([{"cells": ["a", "2234567n", "5244416", "15s"], "object": null}]));
         assert_eq!(as_table(&node, IncludeObject::None, now)["rows"][0]["cells"], value!(["a", "250m", "1Gi", "15s"]));
         assert_eq!(Kind::Pod.not_found("n", "a").message, "podmetrics.metrics.k8s.io \"n/a\" not found");
     }

@@ -42,19 +42,19 @@ impl Reading {
                 "node_memory_working_set_bytes" => node.1 = Some(value as i64),
                 "container_cpu_usage_seconds_total" | "container_memory_working_set_bytes" => {
                     let Some(key) = container(labels) else { continue };
-                    let told = containers.entry(key).or_default();
+                    let usage = containers.entry(key).or_default();
                     if name == "container_cpu_usage_seconds_total" {
-                        told.0 = nanos();
+                        usage.0 = nanos();
                     } else {
-                        told.1 = Some(value as i64);
+                        usage.1 = Some(value as i64);
                     }
                 }
                 _ => {}
             }
         }
         let mut reading = Self { at, node: both(node), pods: BTreeMap::new() };
-        for ((namespace, pod, name), told) in containers {
-            if let Some(spent) = both(told) {
+        for ((namespace, pod, name), usage) in containers {
+            if let Some(spent) = both(usage) {
                 reading.pods.entry((namespace, pod)).or_default().insert(name, spent);
             }
         }
@@ -103,7 +103,7 @@ fn container(labels: &str) -> Option<(String, String, String)> {
     Some((of("namespace")?, of("pod")?, of("container")?))
 }
 
-fn label(labels: &str, wanted: &str) -> Option<String> {
+fn label(labels: &str, label_name: &str) -> Option<String> {
     let mut rest = labels;
     loop {
         let (name, after) = rest.split_once("=\"")?;
@@ -119,7 +119,7 @@ fn label(labels: &str, wanted: &str) -> Option<String> {
                 (_, other) => value.push(other),
             }
         };
-        if name.trim_start_matches([',', ' ']) == wanted {
+        if name.trim_start_matches([',', ' ']) == label_name {
             return Some(value);
         }
         rest = &after[end + 1..];
@@ -130,7 +130,7 @@ fn label(labels: &str, wanted: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn shown(text: &str) -> String {
+    fn format_reading(text: &str) -> String {
         let reading = Reading::parse(text, Time::from_unix(0, 0));
         let spent = |spent: &Spent| format!("{}ns {}B", spent.cpu_nanos, spent.memory_bytes);
         let mut parts: Vec<String> = reading.node.iter().map(|node| format!("node {}", spent(node))).collect();
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn kubelet_metrics_are_parsed() {
-        let check = |text: &str, expect: &str| assert_eq!(shown(text), expect, "{text}");
+        let check = |text: &str, expect: &str| assert_eq!(format_reading(text), expect, "{text}");
         check(
             "# HELP x\nnode_cpu_usage_seconds_total 12.5 1700000000000\nnode_memory_working_set_bytes 1.5e+03",
             "node 12500000000ns 1500B",

@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Scrape interval without requests: short enough for a window, long enough to cause no load.
 const UNASKED: Duration = Duration::from_secs(60);
 /// Maximum size of a response: a container takes about 300 bytes.
-const ANSWER_BYTES_MAX: usize = 16 << 20;
+const RESPONSE_BYTES_MAX: usize = 16 << 20;
 
 /// A node with its reading or the scrape error.
 type ScrapeResult = (String, Result<Reading, String>);
@@ -53,7 +53,7 @@ struct Inner {
     clients: Mutex<HashMap<Uri, Client>>,
     histories: Mutex<BTreeMap<String, History>>,
     /// The time of the last scrape. The scraping task holds the lock, so that other requests wait for the same result.
-    asked: tokio::sync::Mutex<Option<Instant>>,
+    last_scrape: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl Scraper {
@@ -62,14 +62,14 @@ impl Scraper {
         let (types, port) = (kubelets.address_types.clone(), kubelets.port);
         let source = Source::all(client, kinds::NODES.clone());
         let (reflector, nodes) =
-            cache::new(source, cache::Settings::default(), Vec::new(), move |node| place(&node, &types, port));
+            cache::new(source, cache::Settings::default(), Vec::new(), move |node| kubelet_url(&node, &types, port));
         let scraper = Self(Arc::new(Inner {
             kubelets,
             resolution,
             nodes,
             clients: Mutex::default(),
             histories: Mutex::default(),
-            asked: tokio::sync::Mutex::default(),
+            last_scrape: tokio::sync::Mutex::default(),
         }));
         let asking = scraper.clone();
         let work = async move {
@@ -95,32 +95,32 @@ impl Scraper {
 
     /// Scrapes kubelets if the data is older than the resolution.
     pub async fn refresh(&self) {
-        self.ask_if_older(self.0.resolution).await;
+        self.scrape_if_older(self.0.resolution).await;
     }
 
     /// Scrapes kubelets because of missing data, unless they were just scraped.
     pub async fn complete(&self) {
-        self.ask_if_older(AGAIN.min(self.0.resolution)).await;
+        self.scrape_if_older(AGAIN.min(self.0.resolution)).await;
     }
 
     async fn keep(&self) {
         // A cache that is no longer updated ends together with this future.
         let _ = self.0.nodes.synced().await;
         loop {
-            self.ask_if_older(self.0.resolution).await;
+            self.scrape_if_older(self.0.resolution).await;
             tokio::time::sleep(UNASKED.max(self.0.resolution)).await;
         }
     }
 
-    async fn ask_if_older(&self, age: Duration) {
-        let mut asked = self.0.asked.lock().await;
-        if asked.is_none_or(|at| at.elapsed() >= age) {
-            self.ask_all().await;
-            *asked = Some(Instant::now());
+    async fn scrape_if_older(&self, age: Duration) {
+        let mut last_scrape = self.0.last_scrape.lock().await;
+        if last_scrape.is_none_or(|at| at.elapsed() >= age) {
+            self.scrape_all().await;
+            *last_scrape = Some(Instant::now());
         }
     }
 
-    async fn ask_all(&self) {
+    async fn scrape_all(&self) {
         let snapshot = self.0.nodes.snapshot();
         let places: Vec<(String, Uri)> = snapshot
             .objects
@@ -128,25 +128,25 @@ impl Scraper {
             .filter_map(|entry| Some((entry.key.name.to_string(), entry.value.clone()?)))
             .collect();
         self.histories().retain(|name, _| places.iter().any(|(node, _)| node == name));
-        self.clients().retain(|known, _| places.iter().any(|(_, place)| place == known));
+        self.clients().retain(|known, _| places.iter().any(|(_, url)| url == known));
         let mut running = JoinSet::new();
-        for (node, place) in places {
+        for (node, url) in places {
             if running.len() >= AT_ONCE {
                 self.heard(running.join_next().await);
             }
             let scraper = self.clone();
             running.spawn(async move {
-                let reading = scraper.ask(&place).await;
+                let reading = scraper.scrape_node(&url).await;
                 (node, reading)
             });
         }
-        while let Some(ended) = running.join_next().await {
-            self.heard(Some(ended));
+        while let Some(result) = running.join_next().await {
+            self.heard(Some(result));
         }
     }
 
-    fn heard(&self, ended: Option<Result<ScrapeResult, tokio::task::JoinError>>) {
-        match ended {
+    fn heard(&self, result: Option<Result<ScrapeResult, tokio::task::JoinError>>) {
+        match result {
             Some(Ok((node, Ok(reading)))) => {
                 let resolution = i64::try_from(self.0.resolution.as_nanos()).unwrap_or(i64::MAX);
                 let resolution = apimachinery::time::Duration::from_nanos(resolution);
@@ -157,38 +157,38 @@ impl Scraper {
         }
     }
 
-    async fn ask(&self, place: &Uri) -> Result<Reading, String> {
-        let client = self.client(place)?;
+    async fn scrape_node(&self, url: &Uri) -> Result<Reading, String> {
+        let client = self.client(url)?;
         let request = Request::get("/metrics/resource").body(Bytes::new()).map_err(|error| error.to_string())?;
         let asking = async {
-            let answer = client.raw(request).await.map_err(|error| chain(&error))?;
-            if !answer.status().is_success() {
-                return Err(format!("it answers {}", answer.status()));
+            let response = client.raw(request).await.map_err(|error| chain(&error))?;
+            if !response.status().is_success() {
+                return Err(format!("it answers {}", response.status()));
             }
-            let (mut body, mut bytes) = (answer.into_body(), Vec::new());
+            let (mut body, mut bytes) = (response.into_body(), Vec::new());
             while let Some(frame) = body.frame().await {
                 let Ok(data) = frame.map_err(|error| error.to_string())?.into_data() else { continue };
                 bytes.extend_from_slice(&data);
-                if bytes.len() > ANSWER_BYTES_MAX {
-                    return Err(format!("its answer is larger than {ANSWER_BYTES_MAX} bytes"));
+                if bytes.len() > RESPONSE_BYTES_MAX {
+                    return Err(format!("its answer is larger than {RESPONSE_BYTES_MAX} bytes"));
                 }
             }
             Ok(bytes)
         };
-        let answered = tokio::time::timeout(self.0.kubelets.timeout, asking).await;
-        let bytes = answered.map_err(|_| format!("no answer in {:?}", self.0.kubelets.timeout))??;
+        let result = tokio::time::timeout(self.0.kubelets.timeout, asking).await;
+        let bytes = result.map_err(|_| format!("no answer in {:?}", self.0.kubelets.timeout))??;
         Ok(Reading::parse(&String::from_utf8_lossy(&bytes), clock::now()))
     }
 
-    fn client(&self, place: &Uri) -> Result<Client, String> {
+    fn client(&self, url: &Uri) -> Result<Client, String> {
         let mut clients = self.clients();
-        if let Some(known) = clients.get(place) {
+        if let Some(known) = clients.get(url) {
             return Ok(known.clone());
         }
-        let config = Config { server: place.clone(), ..self.0.kubelets.config.clone() };
+        let config = Config { server: url.clone(), ..self.0.kubelets.config.clone() };
         let settings = Settings { user_agent: "metrics-server".to_owned(), attempts_max: 1, ..Settings::default() };
         let made = Client::connect(&config, settings).map_err(|error| chain(&error))?;
-        clients.insert(place.clone(), made.clone());
+        clients.insert(url.clone(), made.clone());
         Ok(made)
     }
 
@@ -202,12 +202,12 @@ impl Scraper {
 }
 
 /// Returns the URL of a node's kubelet; none before the node reports its address.
-fn place(node: &Value, types: &[String], port: Option<u16>) -> Option<Uri> {
+fn kubelet_url(node: &Value, types: &[String], port: Option<u16>) -> Option<Uri> {
     let addresses = node.at(&["status", "addresses"]).and_then(Value::as_array).unwrap_or_default();
     let of_type = |ty: &String| addresses.iter().find(|address| address.str_at(&["type"]) == Some(ty.as_str()));
     let address = types.iter().find_map(of_type)?.str_at(&["address"])?;
-    let said = node.at(&["status", "daemonEndpoints", "kubeletEndpoint", "Port"]).and_then(Value::as_int);
-    let port = port.map(i64::from).or(said).filter(|port| *port > 0)?;
+    let reported_port = node.at(&["status", "daemonEndpoints", "kubeletEndpoint", "Port"]).and_then(Value::as_int);
+    let port = port.map(i64::from).or(reported_port).filter(|port| *port > 0)?;
     let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
     format!("https://{host}:{port}").parse().ok()
 }
@@ -229,7 +229,7 @@ mod tests {
             {"type": "Hostname", "address": "a"}, {"type": "InternalIP", "address": "fd00::1"}]}});
         let check = |node: &Value, types: &[&str], port: Option<u16>, expect: Option<&str>| {
             let types: Vec<String> = types.iter().map(|ty| (*ty).to_owned()).collect();
-            assert_eq!(place(node, &types, port).map(|place| place.to_string()).as_deref(), expect);
+            assert_eq!(kubelet_url(node, &types, port).map(|url| url.to_string()).as_deref(), expect);
         };
         check(&node, &["InternalIP", "Hostname"], None, Some("https://[fd00::1]:10250/"));
         check(&node, &["ExternalIP", "Hostname"], Some(7), Some("https://a:7/"));

@@ -125,9 +125,9 @@ impl Server {
 
     /// Serves until dropped.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
-        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
-            let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let server = Arc::clone(&self);
@@ -156,7 +156,7 @@ impl Server {
         let peer = Arc::new(trust.peer(stream.get_ref().1.peer_certificates()));
         let service = service_fn(move |request: Request<Incoming>| {
             let (server, peer) = (Arc::clone(&self), Arc::clone(&peer));
-            async move { Ok::<_, Infallible>(server.answer(&request, &peer).await) }
+            async move { Ok::<_, Infallible>(server.respond(&request, &peer).await) }
         });
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
@@ -177,18 +177,20 @@ impl Server {
         Ok(config)
     }
 
-    async fn answer(&self, request: &Request<Incoming>, peer: &Peer) -> Response<Full<Bytes>> {
+    async fn respond(&self, request: &Request<Incoming>, peer: &Peer) -> Response<Full<Bytes>> {
         let path = request.uri().path();
         if matches!(path, "/healthz" | "/livez" | "/readyz") {
             return plain(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ok"));
         }
-        let asked = asked(path);
-        let outcome = match self.admit(request, peer, &asked).await {
-            Ok(()) => self.find(&asked, request).await,
+        let parsed = parse_path(path);
+        let outcome = match self.admit(request, peer, &parsed).await {
+            Ok(()) => self.find(&parsed, request).await,
             Err(status) => Err(status),
         };
         match outcome {
-            Ok(value) => plain(StatusCode::OK, "application/json", json::to_vec(&shown(value, request)).into()),
+            Ok(value) => {
+                plain(StatusCode::OK, "application/json", json::to_vec(&to_preferred_format(value, request)).into())
+            }
             Err(status) => {
                 let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
                 plain(code, "application/json", json::to_vec(&status.to_value()).into())
@@ -197,7 +199,7 @@ impl Server {
     }
 
     /// Authenticates and authorizes a request.
-    async fn admit(&self, request: &Request<Incoming>, peer: &Peer, asked: &RequestTarget) -> Result<(), Status> {
+    async fn admit(&self, request: &Request<Incoming>, peer: &Peer, parsed: &RequestTarget) -> Result<(), Status> {
         let user = match peer.user(request.headers()) {
             Some(user) => user,
             None => self.by_token(request.headers()).await?,
@@ -207,9 +209,9 @@ impl Server {
         }
         let failed = |error: client::Error| Status::internal_error(error);
         let (verb, path) = (request.method().as_str().to_ascii_lowercase(), request.uri().path());
-        let RequestTarget::Metrics { kind, namespace, name } = asked else {
+        let RequestTarget::Metrics { kind, namespace, name } = parsed else {
             let target = About::Path(path);
-            let allowed = self.reviews.may_ask(&user, &verb, path).await.map_err(failed)?;
+            let allowed = self.reviews.may_access_path(&user, &verb, path).await.map_err(failed)?;
             return if allowed { Ok(()) } else { Err(Attributes { user: &user, verb: &verb, target }.forbidden("")) };
         };
         let verb = match request.method() {
@@ -241,8 +243,8 @@ impl Server {
         }
     }
 
-    async fn find(&self, asked: &RequestTarget, request: &Request<Incoming>) -> Result<Value, Status> {
-        let (kind, namespace, name) = match asked {
+    async fn find(&self, parsed: &RequestTarget, request: &Request<Incoming>) -> Result<Value, Status> {
+        let (kind, namespace, name) = match parsed {
             RequestTarget::Groups => return Ok(objects::groups()),
             RequestTarget::Group => return Ok(objects::group()),
             RequestTarget::Resources => return Ok(objects::resources()),
@@ -316,7 +318,7 @@ impl Server {
     }
 }
 
-fn asked(path: &str) -> RequestTarget {
+fn parse_path(path: &str) -> RequestTarget {
     let parts: Vec<String> = path
         .split('/')
         .filter(|part| !part.is_empty())
@@ -341,7 +343,7 @@ fn asked(path: &str) -> RequestTarget {
 }
 
 /// Converts metrics to a Table if the client prefers one.
-fn shown(value: Value, request: &Request<Incoming>) -> Value {
+fn to_preferred_format(value: Value, request: &Request<Incoming>) -> Value {
     let is_metrics = value.str_at(&["kind"]).is_some_and(|kind| kind.contains("Metrics"));
     let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let wants_table = accept.split(',').next().is_some_and(|first| first.contains("as=Table"));
@@ -395,7 +397,7 @@ mod tests {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        let check = |path: &str, expect: RequestTarget| assert_eq!(asked(path), expect, "{path}");
+        let check = |path: &str, expect: RequestTarget| assert_eq!(parse_path(path), expect, "{path}");
         check("/apis/metrics.k8s.io/v1beta1/nodes", metrics(Kind::Node, "", ""));
         check("/apis/metrics.k8s.io/v1beta1/nodes/a", metrics(Kind::Node, "", "a"));
         check("/apis/metrics.k8s.io/v1beta1/pods", metrics(Kind::Pod, "", ""));

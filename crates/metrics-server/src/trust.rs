@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     /// Returns a CA certificate in PEM, and a certificate that it signed.
-    fn authority(name: &str, signed: &str) -> (String, CertificateDer<'static>) {
+    fn new_ca(name: &str, signed: &str) -> (String, CertificateDer<'static>) {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
@@ -130,9 +130,9 @@ mod tests {
 
     #[test]
     fn proxies_impersonate_users_and_clients_authenticate_themselves() {
-        let (client_ca, client) = authority("clients", "alice");
-        let (proxy_ca, proxy) = authority("proxies", "front");
-        let (_, stranger) = authority("strangers", "front");
+        let (client_ca, client) = new_ca("clients", "alice");
+        let (proxy_ca, proxy) = new_ca("proxies", "front");
+        let (_, stranger) = new_ca("strangers", "front");
         let map = value!({"data": {"client-ca-file": client_ca, "requestheader-client-ca-file": proxy_ca,
             "requestheader-allowed-names": "[\"front\"]", "requestheader-username-headers": "[\"X-Remote-User\"]",
             "requestheader-group-headers": "[\"X-Remote-Group\"]", "requestheader-extra-headers-prefix": "[]"}});

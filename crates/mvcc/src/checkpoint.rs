@@ -107,7 +107,7 @@ impl State {
     }
 
     /// Like [`State::read_from`], but stores values with `place`.
-    pub fn read_to(input: &mut dyn Read, place: &mut ValueInterner<'_>) -> Result<Self, CorruptCheckpoint> {
+    pub fn read_to(input: &mut dyn Read, store_value: &mut ValueInterner<'_>) -> Result<Self, CorruptCheckpoint> {
         let mut state = State::new();
         for frame in 0.. {
             let payload = read_frame(input, frame)?;
@@ -122,10 +122,10 @@ impl State {
                     return Err(CorruptCheckpoint::Format(format));
                 }
             }
-            let ended = state
-                .read_content(kind, &mut reader, place)
+            let is_end = state
+                .read_content(kind, &mut reader, store_value)
                 .map_err(|DecodeError| CorruptCheckpoint::Content { frame })?;
-            if ended {
+            if is_end {
                 break;
             }
         }
@@ -138,7 +138,7 @@ impl State {
         &mut self,
         kind: u8,
         reader: &mut Reader,
-        place: &mut ValueInterner<'_>,
+        store_value: &mut ValueInterner<'_>,
     ) -> Result<bool, DecodeError> {
         match kind {
             HEADER => {
@@ -148,7 +148,7 @@ impl State {
             }
             HEADS => {
                 while !reader.is_empty() {
-                    let record = self.read_record(reader, place)?;
+                    let record = self.read_record(reader, store_value)?;
                     if record.lease != 0 {
                         self.attached.insert(LeasedRecord(record.clone()));
                     }
@@ -157,7 +157,7 @@ impl State {
             }
             PAST => {
                 while !reader.is_empty() {
-                    let record = self.read_record(reader, place)?;
+                    let record = self.read_record(reader, store_value)?;
                     self.history.insert(Past(record));
                 }
             }
@@ -186,7 +186,11 @@ impl State {
         if reader.is_empty() { Ok(false) } else { Err(DecodeError) }
     }
 
-    fn read_record(&mut self, reader: &mut Reader, place: &mut ValueInterner<'_>) -> Result<Arc<Record>, DecodeError> {
+    fn read_record(
+        &mut self,
+        reader: &mut Reader,
+        store_value: &mut ValueInterner<'_>,
+    ) -> Result<Arc<Record>, DecodeError> {
         let (key, value) = (reader.bytes()?, reader.bytes()?);
         let mod_revision = reader.i64()?;
         let sub = u32::try_from(reader.u64()?).map_err(|_| DecodeError)?;
@@ -197,7 +201,7 @@ impl State {
             create_revision: reader.i64()?,
             version: reader.i64()?,
             lease: reader.i64()?,
-            ..Record::bare(Bytes::copy_from_slice(&key), Value::placed(&value, place), (mod_revision, sub))
+            ..Record::bare(Bytes::copy_from_slice(&key), Value::placed(&value, store_value), (mod_revision, sub))
         };
         self.size_bytes += record.size_bytes();
         Ok(Arc::new(record))
@@ -310,7 +314,7 @@ mod tests {
         }
         state.apply(1500, &Command::Delete(crate::Delete { span: Span::key("key/5"), want_previous: false }));
         state.apply(1501, &Command::Compact { revision: 900 });
-        state.forget(usize::MAX);
+        state.prune(usize::MAX);
         state
     }
 

@@ -50,7 +50,7 @@ impl Lessor {
             (_, Ok(Reply::LeaseGranted { id, ttl_seconds })) => {
                 self.start(Lease { id: *id, ttl_seconds: *ttl_seconds, remaining_seconds: 0 }, now_ms);
             }
-            (Command::LeaseRevoke { id }, Ok(_)) => self.forget(*id),
+            (Command::LeaseRevoke { id }, Ok(_)) => self.remove(*id),
             _ => {}
         }
     }
@@ -117,7 +117,7 @@ impl Lessor {
     }
 
     fn start(&mut self, lease: Lease, now_ms: u64) {
-        self.forget(lease.id);
+        self.remove(lease.id);
         let seconds = if lease.remaining_seconds > 0 { lease.remaining_seconds } else { lease.ttl_seconds };
         let expires_ms = now_ms.saturating_add(u64::try_from(seconds).unwrap_or(0).saturating_mul(1000));
         self.due.insert((expires_ms, lease.id));
@@ -130,7 +130,7 @@ impl Lessor {
         self.leases.insert(lease.id, deadline);
     }
 
-    fn forget(&mut self, id: LeaseId) {
+    fn remove(&mut self, id: LeaseId) {
         if let Some(deadline) = self.leases.remove(&id) {
             self.due.remove(&(deadline.due_ms, id));
         }

@@ -104,8 +104,8 @@ impl Value {
     }
 
     /// Stores a value. The checksum is computed from the input, so it detects changes in storage without reading it.
-    pub(crate) fn placed(bytes: &Bytes, place: &mut ValueInterner<'_>) -> Self {
-        Self { checksum: crc32c::crc32c(bytes), bytes: place(bytes) }
+    pub(crate) fn placed(bytes: &Bytes, store_value: &mut ValueInterner<'_>) -> Self {
+        Self { checksum: crc32c::crc32c(bytes), bytes: store_value(bytes) }
     }
 
     /// Whether the value matches its checksum.

@@ -85,7 +85,7 @@ pub fn limit(link: u32, bits_per_second: u64) -> Result<(), Error> {
     let burst = (bytes / BURST_DIVISOR).max(BURST_BYTES_MIN);
     let queued = bytes.saturating_mul(LATENCY_MS) / 1_000 + burst;
     let whole = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
-    ask(NEWQDISC, CREATE | REPLACE, header(link, 0x0001_0000, ROOT, 0), "set a bandwidth limit", |it| {
+    send_request(NEWQDISC, CREATE | REPLACE, header(link, 0x0001_0000, ROOT, 0), "set a bandwidth limit", |it| {
         it.put_str(KIND, "tbf");
         it.nest(OPTIONS, |it| {
             // tc_tbf_qopt: rate, peak rate, queue limit, bucket in ticks (replaced by the exact size below), and
@@ -107,11 +107,11 @@ pub fn limit(link: u32, bits_per_second: u64) -> Result<(), Error> {
 /// Redirects all ingress packets of a link to the egress of another.
 pub fn redirect(from: u32, to: u32) -> Result<(), Error> {
     let what = "redirect ingress packets";
-    ask(NEWQDISC, CREATE | REPLACE, header(from, INGRESS_HANDLE, INGRESS, 0), what, |it| {
+    send_request(NEWQDISC, CREATE | REPLACE, header(from, INGRESS_HANDLE, INGRESS, 0), what, |it| {
         it.put_str(KIND, "ingress");
     })?;
     let information = 1 << 16 | u32::from(ALL_PROTOCOLS.to_be());
-    ask(NEWFILTER, CREATE | REPLACE, header(from, 0, INGRESS_HANDLE, information), what, |it| {
+    send_request(NEWFILTER, CREATE | REPLACE, header(from, 0, INGRESS_HANDLE, information), what, |it| {
         it.put_str(KIND, "u32");
         it.nest(OPTIONS, |it| {
             // A u32 match with an empty mask, which matches every packet. The first byte is the flag for the last key.
@@ -153,7 +153,7 @@ fn header(link: u32, handle: u32, parent: u32, information: u32) -> [u8; 20] {
     header
 }
 
-fn ask(
+fn send_request(
     kind: u16,
     flags: u16,
     header: [u8; 20],

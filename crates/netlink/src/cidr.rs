@@ -45,8 +45,8 @@ impl Cidr {
     /// Returns the address at an offset from the first; `None` if it is outside the block.
     pub fn nth(&self, offset: u128) -> Option<IpAddr> {
         let last = bits(self.last());
-        let wanted = bits(self.base).checked_add(offset)?;
-        (wanted <= last).then(|| address(self.base, wanted))
+        let target = bits(self.base).checked_add(offset)?;
+        (target <= last).then(|| address(self.base, target))
     }
 
     pub fn last(&self) -> IpAddr {

@@ -22,17 +22,17 @@ pub struct Flow {
     /// Original destination.
     pub to: (IpAddr, u16),
     /// Source of replies, that is, the translated destination.
-    pub answered_by: (IpAddr, u16),
+    pub reply_source: (IpAddr, u16),
     /// IP protocol number.
     pub protocol: u8,
 }
 
 /// Deletes the entries of a protocol for which `stale` returns true; returns their number.
-pub fn forget(protocol: Protocol, stale: impl Fn(&Flow) -> bool) -> Result<usize, Error> {
+pub fn delete_flows(protocol: Protocol, stale: impl Fn(&Flow) -> bool) -> Result<usize, Error> {
     let mut socket = Socket::open(Netlink::Netfilter)?;
     let everything = Request::of(SUBSYSTEM | GET, DUMP, &[0; HEADER_LEN], |_| {});
     let mut count = 0;
-    for reply in socket.ask("list conntrack entries", everything)? {
+    for reply in socket.query("list conntrack entries", everything)? {
         let Some(flow) = read(&reply).filter(|flow| flow.protocol == protocol.number()) else { continue };
         if !stale(&flow) {
             continue;
@@ -49,14 +49,14 @@ pub fn forget(protocol: Protocol, stale: impl Fn(&Flow) -> bool) -> Result<usize
 
 /// Deletes entries left by pods and services: connections of pods, and translated connections whose destination is not
 /// an address of this node (`own`). Returns their number.
-pub fn forget_pods(pods: &[Cidr], own: &[IpAddr]) -> Result<usize, Error> {
+pub fn delete_pod_flows(pods: &[Cidr], own: &[IpAddr]) -> Result<usize, Error> {
     let is_pod = |ip: IpAddr| pods.iter().any(|block| block.contains(ip));
-    let of_service = |flow: &Flow| flow.to.0 != flow.answered_by.0 && !own.contains(&flow.to.0);
+    let of_service = |flow: &Flow| flow.to.0 != flow.reply_source.0 && !own.contains(&flow.to.0);
     let stale =
-        |flow: &Flow| [flow.from, flow.to, flow.answered_by].iter().any(|(ip, _)| is_pod(*ip)) || of_service(flow);
+        |flow: &Flow| [flow.from, flow.to, flow.reply_source].iter().any(|(ip, _)| is_pod(*ip)) || of_service(flow);
     let mut count = 0;
     for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
-        count += forget(protocol, stale)?;
+        count += delete_flows(protocol, stale)?;
     }
     Ok(count)
 }
@@ -80,7 +80,7 @@ fn read(reply: &Reply) -> Option<Flow> {
     let rest = reply.payload.get(HEADER_LEN..)?;
     let original = tuple(attribute(rest, TUPLE_ORIGINAL)?)?;
     let back = tuple(attribute(rest, TUPLE_REPLY)?)?;
-    Some(Flow { from: original.from, to: original.to, answered_by: back.from, protocol: original.protocol })
+    Some(Flow { from: original.from, to: original.to, reply_source: back.from, protocol: original.protocol })
 }
 
 struct Tuple {

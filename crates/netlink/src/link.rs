@@ -110,7 +110,7 @@ impl Links {
         let request = Request::of(GETLINK, ACK, &[0; LINK_HEADER_LEN], |it| {
             it.put_str(IFLA_IFNAME, name);
         });
-        match self.0.ask("get a link", request) {
+        match self.0.query("get a link", request) {
             Ok(replies) => Ok(replies.iter().filter_map(read_link).next()),
             Err(error) if is(&error, libc::ENODEV) => Ok(None),
             Err(error) => Err(error),
@@ -118,7 +118,7 @@ impl Links {
     }
 
     pub fn list(&mut self) -> Result<Vec<Link>, Error> {
-        let replies = self.0.ask("list links", Request::of(GETLINK, DUMP, &[0; LINK_HEADER_LEN], |_| {}))?;
+        let replies = self.0.query("list links", Request::of(GETLINK, DUMP, &[0; LINK_HEADER_LEN], |_| {}))?;
         Ok(replies.iter().filter_map(read_link).collect())
     }
 
@@ -256,13 +256,13 @@ impl Links {
 
     /// Deletes an address; succeeds if it does not exist.
     pub fn delete_address(&mut self, address: &Address) -> Result<(), Error> {
-        let gone = self.0.execute("delete an address", address_request(DELADDR, ACK, address, None));
-        gone.or_else(|error| if is(&error, libc::EADDRNOTAVAIL) { Ok(()) } else { Err(error) })
+        let result = self.0.execute("delete an address", address_request(DELADDR, ACK, address, None));
+        result.or_else(|error| if is(&error, libc::EADDRNOTAVAIL) { Ok(()) } else { Err(error) })
     }
 
     pub fn addresses(&mut self) -> Result<Vec<Address>, Error> {
         let request = Request::of(GETADDR, DUMP, &[0; ADDRESS_HEADER_LEN], |_| {});
-        let replies = self.0.ask("list addresses", request)?;
+        let replies = self.0.query("list addresses", request)?;
         Ok(replies.iter().filter_map(read_address).collect())
     }
 
@@ -273,8 +273,8 @@ impl Links {
 
     /// Deletes a route; succeeds if it does not exist.
     pub fn delete_route(&mut self, route: &Route) -> Result<(), Error> {
-        let gone = self.0.execute("delete a route", route_request(DELROUTE, ACK, route));
-        gone.or_else(|error| if is(&error, libc::ESRCH) { Ok(()) } else { Err(error) })
+        let result = self.0.execute("delete a route", route_request(DELROUTE, ACK, route));
+        result.or_else(|error| if is(&error, libc::ESRCH) { Ok(()) } else { Err(error) })
     }
 
     /// Returns routes of the main table.
@@ -283,7 +283,7 @@ impl Links {
         for family in [libc::AF_INET, libc::AF_INET6] {
             let mut header = [0; ROUTE_HEADER_LEN];
             header[0] = u8::try_from(family).expect("families are small");
-            let replies = self.0.ask("list routes", Request::of(GETROUTE, DUMP, &header, |_| {}))?;
+            let replies = self.0.query("list routes", Request::of(GETROUTE, DUMP, &header, |_| {}))?;
             routes.extend(replies.iter().filter_map(|reply| read_route(reply, which)));
         }
         Ok(routes)

@@ -29,7 +29,7 @@ pub fn ensure(file: &Path) -> io::Result<()> {
 }
 
 /// Unpins a namespace: the kernel deletes it with its last process. Succeeds if it does not exist.
-pub fn forget(file: &Path) -> io::Result<()> {
+pub fn unpin(file: &Path) -> io::Result<()> {
     if is_namespace(file) {
         unmount(file, UnmountFlags::DETACH)?;
     }

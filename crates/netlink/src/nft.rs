@@ -172,7 +172,7 @@ impl Family {
 
 impl Field {
     /// Returns the type number of the `nft` tool, which uses it to print sets.
-    const fn shown_as(self) -> u32 {
+    const fn nft_type(self) -> u32 {
         match self {
             Self::Address4 => 7,
             Self::Address6 => 8,
@@ -424,7 +424,7 @@ impl Table<'_> {
 pub fn chains(family: Family, table: &str) -> Result<Vec<String>, Error> {
     const GET_CHAIN: u16 = 4;
     let request = Request::of(SUBSYSTEM | GET_CHAIN, DUMP, &generic(family.number(), 0), |_| {});
-    let replies = match Socket::open(Protocol::Netfilter).and_then(|mut it| it.ask("list nftables chains", request)) {
+    let replies = match Socket::open(Protocol::Netfilter).and_then(|mut it| it.query("list nftables chains", request)) {
         Ok(replies) => replies,
         // The kernel returns these errors if no subsystem handles the request.
         Err(error) if matches!(error.errno(), Some(libc::EINVAL | libc::EPROTONOSUPPORT)) => return Ok(Vec::new()),
@@ -484,7 +484,7 @@ fn write_set(it: &mut Attributes<'_>, set: &Set, id: u32) {
 
 /// Returns the types of the fields, six bits each, as the `nft` tool reads them.
 fn type_of(fields: &[Field]) -> u32 {
-    fields.iter().fold(0, |sum, field| sum << 6 | field.shown_as())
+    fields.iter().fold(0, |sum, field| sum << 6 | field.nft_type())
 }
 
 /// Returns the length of a key: a single field is not padded, several are padded to whole registers.

@@ -148,7 +148,7 @@ impl Request {
     }
 
     /// Returns the index of the message whose reply is the last one.
-    fn answered(&self) -> u32 {
+    fn last_replied(&self) -> u32 {
         let at = self.starts.iter().rposition(|start| self.flags(*start) & (ACK | DUMP) != 0);
         u32::try_from(at.expect("every request asks for an answer")).expect("fewer messages than bytes")
     }
@@ -251,7 +251,7 @@ impl Socket {
     }
 
     /// Sends a request and returns all replies.
-    pub fn ask(&mut self, what: &'static str, request: Request) -> Result<Vec<Reply>, Error> {
+    pub fn query(&mut self, what: &'static str, request: Request) -> Result<Vec<Reply>, Error> {
         let mut replies = Vec::new();
         self.converse(what, request, |reply| replies.push(reply))?;
         Ok(replies)
@@ -274,7 +274,12 @@ impl Socket {
         Ok(replies)
     }
 
-    fn converse(&mut self, what: &'static str, mut request: Request, mut tell: impl FnMut(Reply)) -> Result<(), Error> {
+    fn converse(
+        &mut self,
+        what: &'static str,
+        mut request: Request,
+        mut on_reply: impl FnMut(Reply),
+    ) -> Result<(), Error> {
         if request.is_empty() {
             return Ok(());
         }
@@ -282,7 +287,7 @@ impl Socket {
         request.number(first);
         let count = u32::try_from(request.len()).expect("fewer messages than bytes");
         self.sequence = first.wrapping_add(count);
-        let last = first.wrapping_add(request.answered());
+        let last = first.wrapping_add(request.last_replied());
         self.raw.send(&request.bytes, 0).map_err(Error::Socket)?;
         let mut failure = None;
         loop {
@@ -306,7 +311,7 @@ impl Socket {
                     control::DONE => true,
                     control::NOOP => false,
                     kind => {
-                        tell(Reply { kind, payload: message.payload.to_vec() });
+                        on_reply(Reply { kind, payload: message.payload.to_vec() });
                         false
                     }
                 };
@@ -385,9 +390,9 @@ impl<'a> Incoming<'a> {
             return Ok(None);
         }
         let about = Incoming::header_len(self.payload.get(4..).unwrap_or_default());
-        let said_at = 4 + if self.flags & FLAG_CAPPED == 0 { about } else { HEADER_LEN };
-        let explanation = match self.payload.get(said_at..) {
-            Some(said) if self.flags & FLAG_ACK_TLVS != 0 => attribute(said, ERROR_MESSAGE)
+        let attributes_at = 4 + if self.flags & FLAG_CAPPED == 0 { about } else { HEADER_LEN };
+        let explanation = match self.payload.get(attributes_at..) {
+            Some(attributes) if self.flags & FLAG_ACK_TLVS != 0 => attribute(attributes, ERROR_MESSAGE)
                 .map(|text| String::from_utf8_lossy(text).trim_end_matches('\0').to_owned())
                 .unwrap_or_default(),
             _ => String::new(),

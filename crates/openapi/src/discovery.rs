@@ -106,7 +106,7 @@ fn resource(kind: &Kind) -> Value {
     out.insert("kind", kind.kind.clone());
     out.insert("verbs", verbs(kind.verbs));
     insert_names(&mut out, kind);
-    if let Persistence::Stored { version, .. } = &kind.keeping {
+    if let Persistence::Stored { version, .. } = &kind.persistence {
         out.insert("storageVersionHash", storage_version_hash(&version.clone().kind(kind.kind.clone())));
     }
     Value::Object(out)
@@ -117,7 +117,7 @@ fn subresource(kind: &Kind, part: &Subresource, version: &str) -> Value {
     out.insert("name", format!("{}/{}", kind.plural, part.name));
     out.insert("singularName", "");
     out.insert("namespaced", kind.is_namespaced());
-    let (gvk, foreign) = answered(kind, part, version);
+    let (gvk, foreign) = subresource_kind(kind, part, version);
     if foreign {
         out.insert("group", gvk.group);
         out.insert("version", gvk.version);
@@ -128,7 +128,7 @@ fn subresource(kind: &Kind, part: &Subresource, version: &str) -> Value {
 }
 
 /// Returns the kind of a subresource, and whether its group or version differs from its parent's.
-fn answered(kind: &Kind, part: &Subresource, version: &str) -> (GroupVersionKind, bool) {
+fn subresource_kind(kind: &Kind, part: &Subresource, version: &str) -> (GroupVersionKind, bool) {
     let own = kind.gvk(version);
     match &part.kind {
         Some(other) => (other.clone(), (&other.group, &other.version) != (&own.group, &own.version)),
@@ -174,7 +174,7 @@ fn aggregated_resource(kind: &Kind, version: &str) -> Value {
 }
 
 fn aggregated_part(kind: &Kind, part: &Subresource, version: &str) -> Value {
-    let (gvk, foreign) = answered(kind, part, version);
+    let (gvk, foreign) = subresource_kind(kind, part, version);
     let response_kind = response_kind(gvk, foreign || is_custom(kind));
     value!({"subresource": (part.name.clone()), "responseKind": response_kind, "verbs": (verbs(part.verbs))})
 }

@@ -31,7 +31,7 @@ const CUSTOM: (i64, i64) = (1000, 100);
 pub fn groups(table: &Table<'_>, mut document: Value, foreign: &[Foreign<'_>]) -> Value {
     if let Some(Value::Array(groups)) = document.get_mut("groups") {
         for one in foreign.iter().filter(|one| !one.group.is_empty()) {
-            let at = place(table, groups, one, |group| group.str_at(&["name"]));
+            let at = group_index(table, groups, one, |group| group.str_at(&["name"]));
             add_version(table, &mut groups[at], one);
         }
     }
@@ -55,7 +55,7 @@ pub fn group(table: &Table<'_>, name: &str, own: Option<Value>, foreign: &[Forei
 pub fn aggregated(table: &Table<'_>, mut document: Value, foreign: &[Foreign<'_>]) -> Value {
     if let Some(Value::Array(items)) = document.get_mut("items") {
         for one in foreign.iter().filter(|one| !one.group.is_empty()) {
-            let at = place(table, items, one, |item| item.str_at(&["metadata", "name"]));
+            let at = group_index(table, items, one, |item| item.str_at(&["metadata", "name"]));
             let version = aggregated_version(one);
             insert_version(table, &mut items[at], one, version, |version| version.str_at(&["version"]));
         }
@@ -80,16 +80,17 @@ pub fn index(mut document: Value, foreign: &[Foreign<'_>]) -> Value {
 // one.
 pub fn swagger(mut document: Value, foreign: &[Foreign<'_>]) -> Value {
     for one in foreign.iter().filter(|one| one.available) {
-        let Some((_, theirs)) = one.swagger else { continue };
+        let Some((_, remote)) = one.swagger else { continue };
         let prefix = format!("/apis/{}/{}/", one.group, one.version);
-        let theirs_of = |field: &str| theirs.get(field).and_then(Value::as_object).into_iter().flat_map(Object::iter);
+        let remote_entries =
+            |field: &str| remote.get(field).and_then(Value::as_object).into_iter().flat_map(Object::iter);
         if let Some(Value::Object(paths)) = document.get_mut("paths") {
-            for (path, item) in theirs_of("paths").filter(|(path, _)| path.starts_with(&prefix)) {
+            for (path, item) in remote_entries("paths").filter(|(path, _)| path.starts_with(&prefix)) {
                 paths.insert(path, item.clone());
             }
         }
         if let Some(Value::Object(definitions)) = document.get_mut("definitions") {
-            for (name, definition) in theirs_of("definitions") {
+            for (name, definition) in remote_entries("definitions") {
                 definitions.get_or_insert_with(name, || definition.clone());
             }
         }
@@ -99,12 +100,12 @@ pub fn swagger(mut document: Value, foreign: &[Foreign<'_>]) -> Value {
 
 /// Returns the hash of the merged document from the hash of the local one.
 pub fn swagger_hash(own: String, foreign: &[Foreign<'_>]) -> String {
-    let theirs = foreign.iter().filter(|one| one.available).filter_map(|one| one.swagger);
-    theirs.fold(own, |hash, (their_hash, _)| hash + their_hash)
+    let remote = foreign.iter().filter(|one| one.available).filter_map(|one| one.swagger);
+    remote.fold(own, |hash, (their_hash, _)| hash + their_hash)
 }
 
 /// Returns the index of a version's group in a list; inserts the group if it is new.
-fn place(
+fn group_index(
     table: &Table<'_>,
     groups: &mut Vec<Value>,
     one: &Foreign<'_>,
@@ -278,12 +279,12 @@ mod tests {
 
     #[test]
     fn openapi_paths_of_aggregated_servers_are_merged() {
-        let theirs = value!({
+        let remote = value!({
             "paths": {"/apis/metrics.k8s.io/v1beta1/nodes": {"get": {}}, "/apis/apps/v1/deployments": {"theirs": {}}},
             "definitions": {"ours": "theirs", "NodeMetrics": {}},
         });
         let list = list();
-        let one = Foreign { swagger: Some(("h", &theirs)), ..foreign("metrics.k8s.io", "v1beta1", &list) };
+        let one = Foreign { swagger: Some(("h", &remote)), ..foreign("metrics.k8s.io", "v1beta1", &list) };
         let own = value!({"paths": {"/apis/apps/v1/deployments": {}}, "definitions": {"ours": "ours"}});
         assert_eq!(
             swagger(own.clone(), &[one]),

@@ -30,7 +30,7 @@ pub struct Operation {
     pub parameters: Vec<Parameter>,
     pub body: Body,
     /// The response content, and the success codes in addition to 200.
-    pub answer: (Content, &'static [u16]),
+    pub response: (Content, &'static [u16]),
     /// The media types of the response.
     pub produces: &'static [&'static str],
 }

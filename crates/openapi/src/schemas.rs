@@ -81,14 +81,14 @@ impl Definitions {
         let name = "io.k8s.apimachinery.pkg.version.Info";
         let text = |field: &str| {
             let mut out = of_type("string", None);
-            insert_words(&mut out, self.descriptions.of_field(name, field));
+            insert_description(&mut out, self.descriptions.of_field(name, field));
             self.insert_default(&mut out, REQUIRED_VERSIONS.contains(&field).then_some(&Value::from("")));
             (Str::from(field), Value::Object(out))
         };
         let properties: Object = REQUIRED_VERSIONS.iter().chain(&OTHER_VERSIONS).map(|field| text(field)).collect();
         let required: Vec<_> = REQUIRED_VERSIONS.iter().map(|field| Value::from(*field)).collect();
         let mut schema = of_type("object", None);
-        insert_words(&mut schema, self.descriptions.of_type(name));
+        insert_description(&mut schema, self.descriptions.of_type(name));
         schema.insert("properties", properties);
         schema.insert("required", required);
         self.add(name, Value::Object(schema))
@@ -106,11 +106,11 @@ impl Definitions {
     }
 
     fn to(&self, name: &str) -> Value {
-        let place = match self.dialect {
+        let prefix = match self.dialect {
             Dialect::V2 => "#/definitions/",
             Dialect::V3 => "#/components/schemas/",
         };
-        value!({"$ref": (format!("{place}{name}"))})
+        value!({"$ref": (format!("{prefix}{name}"))})
     }
 
     fn reference(&mut self, schema: Schema<'static>) -> Value {
@@ -148,7 +148,7 @@ impl Definitions {
             | Shape::List(_)
             | Shape::Map(_) => unreachable!("{name} is written where it is used"),
         };
-        insert_words(&mut out, self.type_words(name, schema));
+        insert_description(&mut out, self.type_description(name, schema));
         if matches!(schema.shape(), Shape::Struct(shape) if shape.atomic) {
             out.insert("x-kubernetes-map-type", "atomic");
         }
@@ -162,23 +162,26 @@ impl Definitions {
     }
 
     /// Returns the description of a type. List kinds share one generated description, as in upstream.
-    fn type_words(&self, name: &str, schema: Schema<'static>) -> String {
-        let said = self.descriptions.of_type(name);
-        match (said.is_empty(), schema.field("items"), name.rsplit('.').next().and_then(|own| own.strip_suffix("List")))
-        {
+    fn type_description(&self, name: &str, schema: Schema<'static>) -> String {
+        let description = self.descriptions.of_type(name);
+        match (
+            description.is_empty(),
+            schema.field("items"),
+            name.rsplit('.').next().and_then(|own| own.strip_suffix("List")),
+        ) {
             (true, Some(_), Some(item)) => format!("{item}List is a list of {item} objects."),
-            _ => said,
+            _ => description,
         }
     }
 
-    fn field_words(&self, name: &str, field: &str) -> String {
-        let said = self.descriptions.of_field(name, field);
+    fn field_description(&self, name: &str, field: &str) -> String {
+        let description = self.descriptions.of_field(name, field);
         if (name, field) == ("io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent", "object") {
             return "The object as it is now, or as it last was if it is gone; a Status if something is wrong."
                 .to_owned();
         }
-        if !said.is_empty() || !name.ends_with("List") {
-            return said;
+        if !description.is_empty() || !name.ends_with("List") {
+            return description;
         }
         match field {
             "items" => "items is the list of objects.".to_owned(),
@@ -205,7 +208,7 @@ impl Definitions {
 
     fn property(&mut self, name: &str, field: &Field, ty: Schema<'static>) -> Value {
         let mut out = Object::new();
-        insert_words(&mut out, self.field_words(name, &field.name));
+        insert_description(&mut out, self.field_description(name, &field.name));
         self.insert_default(&mut out, field.default.as_ref());
         insert_patch(&mut out, &field.patch);
         if !field.inlined.is_empty() && matches!(ty.shape(), Shape::List(List { kind: ListKind::Atomic, .. })) {
@@ -339,17 +342,17 @@ fn one_of(types: &[&str]) -> Object {
     [("oneOf", types)].into_iter().collect()
 }
 
-fn insert_words(out: &mut Object, words: String) {
-    if !words.is_empty() {
-        out.insert("description", words);
+fn insert_description(out: &mut Object, description: String) {
+    if !description.is_empty() {
+        out.insert("description", description);
     }
 }
 
 fn insert_patch(out: &mut Object, patch: &Patch) {
-    let words = [(patch.merge, "merge"), (patch.replace, "replace"), (patch.retain_keys, "retainKeys")];
-    let words: Vec<_> = words.into_iter().filter(|(is, _)| *is).map(|(_, word)| word).collect();
-    if !words.is_empty() {
-        out.insert("x-kubernetes-patch-strategy", words.join(","));
+    let strategies = [(patch.merge, "merge"), (patch.replace, "replace"), (patch.retain_keys, "retainKeys")];
+    let strategies: Vec<_> = strategies.into_iter().filter(|(is, _)| *is).map(|(_, word)| word).collect();
+    if !strategies.is_empty() {
+        out.insert("x-kubernetes-patch-strategy", strategies.join(","));
     }
     if let Some(key) = &patch.merge_key {
         out.insert("x-kubernetes-patch-merge-key", key.clone());

@@ -8,7 +8,7 @@ use crate::Table;
 use crate::operations::{Body, Content, Operation, Parameter, ParameterLocation, Route};
 use crate::packed::hash;
 use crate::schemas::{Definitions, Dialect, gvk};
-use crate::v3::{self, words};
+use crate::v3::{self, status_description};
 
 pub use protobuf::encode as to_protobuf;
 
@@ -91,11 +91,12 @@ impl Printer<'_, '_> {
         if !parameters.is_empty() {
             out.insert("parameters", parameters);
         }
-        let (content, codes) = &operation.answer;
+        let (content, codes) = &operation.response;
         let schema = self.definitions.content(content, self.kinds);
-        let answer =
-            |code: &u16| (code.to_string(), value!({"description": (words(*code)), "schema": (schema.clone())}));
-        let mut responses: Object = std::iter::once(&200).chain(codes.iter()).map(answer).collect();
+        let response = |code: &u16| {
+            (code.to_string(), value!({"description": (status_description(*code)), "schema": (schema.clone())}))
+        };
+        let mut responses: Object = std::iter::once(&200).chain(codes.iter()).map(response).collect();
         responses.insert("401", value!({"description": "Unauthorized"}));
         out.insert("responses", responses);
         Value::Object(out)
@@ -119,7 +120,7 @@ impl Printer<'_, '_> {
     /// Returns a reference to a shared parameter, or the parameter itself.
     fn parameter(&mut self, parameter: &Parameter) -> Value {
         let printed = print(parameter);
-        if parameter.place == ParameterLocation::Path && parameter.name != "namespace" {
+        if parameter.location == ParameterLocation::Path && parameter.name != "namespace" {
             return printed;
         }
         let text = apimachinery::json::to_vec(&printed);
@@ -133,7 +134,7 @@ impl Printer<'_, '_> {
 fn consumes(operation: &Operation) -> &'static [&'static str] {
     match &operation.body {
         Body::Patch(types) => types,
-        _ if operation.answer.0 == Content::Text && operation.action.is_none() => &[],
+        _ if operation.response.0 == Content::Text && operation.action.is_none() => &[],
         _ if operation.action.is_none() => operation.produces,
         _ => &["*/*"],
     }
@@ -142,7 +143,7 @@ fn consumes(operation: &Operation) -> &'static [&'static str] {
 fn print(parameter: &Parameter) -> Value {
     let mut out = Object::new();
     out.insert("name", parameter.name.as_str());
-    match parameter.place {
+    match parameter.location {
         ParameterLocation::Path => {
             out.insert("in", "path");
             out.insert("required", true);

@@ -80,8 +80,9 @@ pub(crate) fn group_version(path: &str) -> Option<(&str, &str)> {
 
 /// Returns the paths that a document describes, and their tag.
 pub(crate) fn routes(table: &Table<'_>, path: &str) -> Option<(Vec<Route>, String)> {
-    let one =
-        |path: &str, group: &str, kind, id: &str, words: &str| vec![Routes::discovery(path, group, kind, id, words)];
+    let one = |path: &str, group: &str, kind, id: &str, description: &str| {
+        vec![Routes::discovery(path, group, kind, id, description)]
+    };
     if let Some((group, version)) = group_version(path) {
         let kinds = table.resources(group, version);
         return (!kinds.is_empty()).then(|| (Routes::of(group, version, &kinds), tag(group, version)));
@@ -135,7 +136,7 @@ fn plain(path: &str, id: &str, description: &str, content: Content) -> Vec<Route
             action: None,
             parameters: Vec::new(),
             body: Body::None,
-            answer: (content, &[]),
+            response: (content, &[]),
             produces,
         }],
     }]
@@ -175,14 +176,14 @@ impl Printer<'_, '_> {
         if let Some(body) = self.body(&operation.body) {
             out.insert("requestBody", body);
         }
-        let (content, codes) = &operation.answer;
+        let (content, codes) = &operation.response;
         let schema = self.content(content);
         let mut responses: Object = std::iter::once(&200)
             .chain(codes.iter())
             .map(|code| {
                 (
                     code.to_string(),
-                    value!({"description": (words(*code)), "content": (each(operation.produces, &schema))}),
+                    value!({"description": (status_description(*code)), "content": (each(operation.produces, &schema))}),
                 )
             })
             .collect();
@@ -226,7 +227,7 @@ fn each(types: &[&str], schema: &Value) -> Object {
 fn parameter(parameter: &Parameter) -> Value {
     let mut out = Object::new();
     out.insert("name", parameter.name.as_str());
-    match parameter.place {
+    match parameter.location {
         ParameterLocation::Path => {
             out.insert("in", "path");
             out.insert("required", true);
@@ -241,7 +242,7 @@ fn parameter(parameter: &Parameter) -> Value {
 }
 
 /// Returns the description of a status code.
-pub(crate) const fn words(code: u16) -> &'static str {
+pub(crate) const fn status_description(code: u16) -> &'static str {
     match code {
         200 => "OK",
         201 => "Created",

@@ -39,17 +39,17 @@ fn discovery_matches_upstream() {
     let Some(reference) = reference() else { return };
     with_table(|table| {
         let (mut same, mut differences) = (0, Vec::new());
-        let mut check = |file: &str, ours: Option<Value>| {
-            let mut theirs = read(&reference, &format!("discovery/{file}.json"));
-            let mut ours = ours.unwrap_or_else(|| panic!("{file}: nothing"));
-            for document in [&mut ours, &mut theirs] {
-                forget_stored_versions(document);
+        let mut check = |file: &str, actual: Option<Value>| {
+            let mut expected = read(&reference, &format!("discovery/{file}.json"));
+            let mut actual = actual.unwrap_or_else(|| panic!("{file}: nothing"));
+            for document in [&mut actual, &mut expected] {
+                remove_stored_versions(document);
                 keep_versions_of(table, document);
             }
-            if ours == theirs {
+            if actual == expected {
                 same += 1;
             } else {
-                differences.push(format!("{file}: {}", first_difference(&ours, &theirs, "")));
+                differences.push(format!("{file}: {}", first_difference(&actual, &expected, "")));
             }
         };
         check("api", Some(discovery::legacy_versions(table, "10.10.10.10:8050")));
@@ -70,7 +70,7 @@ fn discovery_matches_upstream() {
 const STORED_ELSEWHERE: [&str; 4] =
     ["CustomResourceDefinition", "DeviceTaintRule", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"];
 
-fn forget_stored_versions(document: &mut Value) {
+fn remove_stored_versions(document: &mut Value) {
     let resources = document.get_mut("resources").and_then(Value::as_array_mut);
     for resource in resources.into_iter().flatten().filter_map(Value::as_object_mut) {
         let kind = resource.get("kind").and_then(Value::as_str).unwrap_or_default();
@@ -106,19 +106,19 @@ fn schemas_and_operations_match_upstream() {
             if !reference.join(&name).exists() {
                 continue;
             }
-            let (mut ours, mut theirs) = (v3::document(table, &path).unwrap(), read(&reference, &name));
-            [&mut ours, &mut theirs].into_iter().for_each(strip);
+            let (mut actual, mut expected) = (v3::document(table, &path).unwrap(), read(&reference, &name));
+            [&mut actual, &mut expected].into_iter().for_each(strip);
             let members = ["components", "schemas"];
-            schemas.compare(&path, ours.at(&members), theirs.at(&members));
-            operations.compare(&path, ours.get("paths"), theirs.get("paths"));
+            schemas.compare(&path, actual.at(&members), expected.at(&members));
+            operations.compare(&path, actual.get("paths"), expected.get("paths"));
         }
-        let (mut ours, mut theirs) = (v2::document(table), read(&reference, "swagger.json"));
-        for document in [&mut ours, &mut theirs] {
+        let (mut actual, mut expected) = (v2::document(table), read(&reference, "swagger.json"));
+        for document in [&mut actual, &mut expected] {
             resolve(document);
             strip(document);
         }
-        schemas.compare("v2", ours.get("definitions"), theirs.get("definitions"));
-        operations.compare("v2", ours.get("paths"), theirs.get("paths"));
+        schemas.compare("v2", actual.get("definitions"), expected.get("definitions"));
+        operations.compare("v2", actual.get("paths"), expected.get("paths"));
     });
     schemas.print("schemas");
     operations.print("paths");
@@ -135,22 +135,22 @@ struct Score {
 }
 
 impl Score {
-    fn compare(&mut self, document: &str, ours: Option<&Value>, theirs: Option<&Value>) {
+    fn compare(&mut self, document: &str, actual: Option<&Value>, expected: Option<&Value>) {
         static NONE: Object = Object::new();
         let object = |value: Option<&Value>| value.and_then(Value::as_object).unwrap_or(&NONE).clone();
-        let (ours, theirs) = (object(ours), object(theirs));
-        for (name, theirs) in theirs.iter() {
+        let (actual, expected) = (object(actual), object(expected));
+        for (name, expected) in expected.iter() {
             self.all += 1;
-            match ours.get(name) {
-                Some(ours) if ours == theirs => self.same += 1,
-                Some(ours) => {
-                    let difference = first_difference(ours, theirs, "");
+            match actual.get(name) {
+                Some(actual) if actual == expected => self.same += 1,
+                Some(actual) => {
+                    let difference = first_difference(actual, expected, "");
                     self.differences.insert(name.to_owned(), format!("{document}: {difference}"));
                 }
                 None => drop(self.differences.insert(name.to_owned(), format!("{document}: absent"))),
             }
         }
-        for name in ours.keys().filter(|name| !theirs.contains_key(name)) {
+        for name in actual.keys().filter(|name| !expected.contains_key(name)) {
             self.all += 1;
             self.differences.insert(name.to_owned(), format!("{document}: not upstream's"));
         }
@@ -173,8 +173,8 @@ impl Score {
 fn strip(value: &mut Value) {
     match value {
         Value::Object(object) => {
-            let words = object.get("description").is_some_and(|words| words.as_str().is_some());
-            object.retain(|key, _| !(key.contains("cbor") || words && key == "description"));
+            let description = object.get("description").is_some_and(|description| description.as_str().is_some());
+            object.retain(|key, _| !(key.contains("cbor") || description && key == "description"));
             if let Some(Value::Array(required)) = object.get_mut("required") {
                 required.sort_by_key(|name| name.as_str().unwrap_or_default().to_owned());
             }
@@ -210,15 +210,15 @@ fn resolve(document: &mut Value) {
     walk(document, &shared);
 }
 
-fn first_difference(ours: &Value, theirs: &Value, path: &str) -> String {
-    match (ours, theirs) {
+fn first_difference(actual: &Value, expected: &Value, path: &str) -> String {
+    match (actual, expected) {
         (Value::Object(a), Value::Object(b)) => {
-            for (key, theirs) in b.iter() {
+            for (key, expected) in b.iter() {
                 let below = format!("{path}.{key}");
                 match a.get(key) {
-                    Some(ours) if ours != theirs => return first_difference(ours, theirs, &below),
+                    Some(actual) if actual != expected => return first_difference(actual, expected, &below),
                     Some(_) => {}
-                    None => return format!("{below} is absent, theirs {}", short(theirs)),
+                    None => return format!("{below} is absent, theirs {}", short(expected)),
                 }
             }
             let extra = a.iter().find(|(key, _)| !b.contains_key(key));
@@ -235,7 +235,7 @@ fn first_difference(ours: &Value, theirs: &Value, path: &str) -> String {
                 }
             }
         }
-        _ => format!("{path}: {} theirs {}", short(ours), short(theirs)),
+        _ => format!("{path}: {} theirs {}", short(actual), short(expected)),
     }
 }
 

@@ -15,27 +15,21 @@ pub fn kubeconfig(pki: &Pki, path: &Path, server: &str, user: &str, pair: &Pair)
         let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
         Ok(STANDARD.encode(bytes))
     };
-    let authority = format!("certificate-authority-data: {}", encoded(&pki.authority(Authority::Cluster))?);
+    let ca = format!("certificate-authority-data: {}", encoded(&pki.ca_certificate(Authority::Cluster))?);
     let certificate = format!("client-certificate-data: {}", encoded(&pair.certificate)?);
     let key = format!("client-key-data: {}", encoded(&pair.key)?);
-    write_config(path, server, user, &authority, [certificate, key])
+    write_config(path, server, user, &ca, [certificate, key])
 }
 
 /// Writes a kubeconfig that refers to certificate files on this host, so that clients notice renewed certificates.
 pub fn kubeconfig_of_files(pki: &Pki, path: &Path, server: &str, user: &str, pair: &Pair) -> Result<(), Error> {
-    let authority = format!("certificate-authority: {}", pki.authority(Authority::Cluster).display());
+    let ca = format!("certificate-authority: {}", pki.ca_certificate(Authority::Cluster).display());
     let certificate = format!("client-certificate: {}", pair.certificate.display());
     let key = format!("client-key: {}", pair.key.display());
-    write_config(path, server, user, &authority, [certificate, key])
+    write_config(path, server, user, &ca, [certificate, key])
 }
 
-fn write_config(
-    path: &Path,
-    server: &str,
-    user: &str,
-    authority: &str,
-    [certificate, key]: [String; 2],
-) -> Result<(), Error> {
+fn write_config(path: &Path, server: &str, user: &str, ca: &str, [certificate, key]: [String; 2]) -> Result<(), Error> {
     let text = format!(
         "apiVersion: v1
 kind: Config
@@ -43,7 +37,7 @@ clusters:
 - name: knarr
   cluster:
     server: {server}
-    {authority}
+    {ca}
 users:
 - name: {user}
   user:

@@ -38,18 +38,18 @@ pub use table::{Authority, Subject, Usage};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Lifetime of a CA.
-const AUTHORITY_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Lifetime of a certificate.
 const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 /// A certificate is renewed when this fraction (one third) of its lifetime is left.
-const RENEWED_PART: u32 = 3;
+const RENEWAL_FRACTION: u32 = 3;
 /// Tolerated clock difference between hosts.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(5 * 60);
 
 /// A directory of keys and certificates.
 #[derive(Clone, Debug)]
 pub struct Pki {
-    folder: PathBuf,
+    dir: PathBuf,
 }
 
 /// Paths of a certificate and its key.
@@ -93,12 +93,12 @@ pub enum Error {
 
 impl Pki {
     /// Opens the directory; creates the CAs and the service account key on first use.
-    pub fn open(folder: &Path) -> Result<Self, Error> {
-        fs::create_dir_all(folder).map_err(|source| Error::File { path: folder.to_owned(), source })?;
-        let pki = Self { folder: folder.to_owned() };
-        let authorities = Authority::ALL.into_iter().map(Some);
-        at_once(authorities.chain([None]), |authority| match authority {
-            Some(authority) => pki.ensure_authority(authority),
+    pub fn open(dir: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(dir).map_err(|source| Error::File { path: dir.to_owned(), source })?;
+        let pki = Self { dir: dir.to_owned() };
+        let cas = Authority::ALL.into_iter().map(Some);
+        at_once(cas.chain([None]), |ca| match ca {
+            Some(ca) => pki.ensure_ca(ca),
             None => pki.ensure_service_account_key(),
         })?;
         Ok(pki)
@@ -106,15 +106,15 @@ impl Pki {
 
     /// Creates a CA: the key first, then the certificate. A crash in between leaves a key that no component trusts yet.
     /// A certificate without its key is an error, because clients already trust it and would not trust a replacement.
-    fn ensure_authority(&self, authority: Authority) -> Result<(), Error> {
-        let pair = self.pair(authority.name());
+    fn ensure_ca(&self, ca: Authority) -> Result<(), Error> {
+        let pair = self.pair(ca.name());
         let key = match (pair.certificate.is_file(), pair.key.is_file()) {
             (true, true) => return Ok(()),
             (true, false) => return Err(Error::KeyLost { certificate: pair.certificate, key: pair.key }),
             (false, true) => read_key(&pair.key)?,
             (false, false) => self.new_key(&pair.key)?,
         };
-        let made = authority_params(authority, SystemTime::now()).self_signed(&key);
+        let made = ca_params(ca, SystemTime::now()).self_signed(&key);
         let made = made.map_err(|source| Error::Content { path: pair.certificate.clone(), source })?;
         write(&pair.certificate, &made.pem(), 0o644)
     }
@@ -125,37 +125,38 @@ impl Pki {
     }
 
     /// Opens the directory of a host without CA keys.
-    pub fn at(folder: &Path) -> Self {
-        Self { folder: folder.to_owned() }
+    pub fn at(dir: &Path) -> Self {
+        Self { dir: dir.to_owned() }
     }
 
     /// Returns the path of a CA's certificate.
-    pub fn authority(&self, authority: Authority) -> PathBuf {
-        self.pair(authority.name()).certificate
+    pub fn ca_certificate(&self, ca: Authority) -> PathBuf {
+        self.pair(ca.name()).certificate
     }
 
     /// Returns the paths of a CA's certificate and key.
-    pub fn authority_pair(&self, authority: Authority) -> Pair {
-        self.pair(authority.name())
+    pub fn ca_pair(&self, ca: Authority) -> Pair {
+        self.pair(ca.name())
     }
 
     /// Returns the path of the key that signs service account tokens.
     pub fn service_account_key(&self) -> PathBuf {
-        self.folder.join("sa.key")
+        self.dir.join("sa.key")
     }
 
     /// Returns the certificate of a subject; creates or renews it if needed.
     pub fn certificate(&self, subject: &Subject, now: SystemTime) -> Result<Pair, Error> {
         let pair = self.pair(&subject.name);
-        let good = read::certificate(&pair.certificate)
-            .is_some_and(|seen| pair.key.is_file() && seen.says(subject) && seen.not_after > now + LIFE / RENEWED_PART);
+        let good = read::certificate(&pair.certificate).is_some_and(|seen| {
+            pair.key.is_file() && seen.matches(subject) && seen.not_after > now + LIFE / RENEWAL_FRACTION
+        });
         if good {
             return Ok(pair);
         }
-        let authority = self.pair(subject.by.name());
-        let signer = read_key(&authority.key)?;
+        let ca = self.pair(subject.by.name());
+        let signer = read_key(&ca.key)?;
         // Only the name and key identifier of the issuer are used, and both are known.
-        let issuer = authority_params(subject.by, now);
+        let issuer = ca_params(subject.by, now);
         let key = self.new_key(&pair.key)?;
         let made = params(subject, now)
             .and_then(|params| params.signed_by(&key, &Issuer::from_params(&issuer, signer)))
@@ -166,9 +167,9 @@ impl Pki {
 
     /// Returns the certificates in the directory, sorted by name.
     pub fn list(&self) -> Result<Vec<(String, CertificateInfo)>, Error> {
-        let failed = |source| Error::File { path: self.folder.clone(), source };
+        let failed = |source| Error::File { path: self.dir.clone(), source };
         let mut found = Vec::new();
-        for entry in fs::read_dir(&self.folder).map_err(failed)? {
+        for entry in fs::read_dir(&self.dir).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
             if path.extension().is_some_and(|ending| ending == "crt") {
@@ -183,20 +184,20 @@ impl Pki {
     /// Returns the time of the next certificate renewal; CAs are not renewed.
     pub fn next_renewal(&self) -> Result<Option<SystemTime>, Error> {
         let list = self.list()?;
-        let own = list.iter().filter(|(name, _)| !is_authority(name));
-        Ok(own.map(|(_, seen)| seen.not_after - LIFE / RENEWED_PART).min())
+        let own = list.iter().filter(|(name, _)| !is_ca(name));
+        Ok(own.map(|(_, seen)| seen.not_after - LIFE / RENEWAL_FRACTION).min())
     }
 
     /// Returns the files that all servers of a cluster share.
     pub fn shared(&self) -> Vec<PathBuf> {
-        let authorities = Authority::ALL.iter().map(|authority| self.authority_pair(*authority));
-        authorities.flat_map(|pair| [pair.certificate, pair.key]).chain([self.service_account_key()]).collect()
+        let cas = Authority::ALL.iter().map(|ca| self.ca_pair(*ca));
+        cas.flat_map(|pair| [pair.certificate, pair.key]).chain([self.service_account_key()]).collect()
     }
 
     /// Removes all certificates except those of CAs, so that they are created again on the next request.
-    pub fn forget(&self) -> Result<(), Error> {
+    pub fn remove_certificates(&self) -> Result<(), Error> {
         for (name, _) in self.list()? {
-            if !is_authority(&name) {
+            if !is_ca(&name) {
                 let path = self.pair(&name).certificate;
                 fs::remove_file(&path).map_err(|source| Error::File { path, source })?;
             }
@@ -205,7 +206,7 @@ impl Pki {
     }
 
     fn pair(&self, name: &str) -> Pair {
-        let file = |ending: &str| self.folder.join(format!("{name}.{ending}"));
+        let file = |ending: &str| self.dir.join(format!("{name}.{ending}"));
         Pair { certificate: file("crt"), key: file("key") }
     }
 
@@ -216,19 +217,19 @@ impl Pki {
     }
 }
 
-fn is_authority(name: &str) -> bool {
-    Authority::ALL.iter().any(|authority| authority.name() == name)
+fn is_ca(name: &str) -> bool {
+    Authority::ALL.iter().any(|ca| ca.name() == name)
 }
 
-fn authority_params(authority: Authority, now: SystemTime) -> CertificateParams {
+fn ca_params(ca: Authority, now: SystemTime) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, authority.common_name());
+    params.distinguished_name.push(DnType::CommonName, ca.common_name());
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages =
         vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment, KeyUsagePurpose::KeyCertSign];
     params.not_before = (now - CLOCKS_DIFFER).into();
-    params.not_after = (now + AUTHORITY_LIFE).into();
+    params.not_after = (now + CA_LIFE).into();
     params
 }
 
@@ -297,8 +298,8 @@ mod tests {
 
     #[test]
     fn a_certificate_is_renewed_when_it_expires_or_its_subject_changes() {
-        let folder = tempfile::tempdir().unwrap();
-        let pki = Pki::open(folder.path()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::open(dir.path()).unwrap();
         let now = SystemTime::now();
         let text = |pair: &Pair| fs::read_to_string(&pair.certificate).unwrap();
         let first = text(&pki.certificate(&subject(&["localhost", "127.0.0.1"]), now).unwrap());
@@ -307,26 +308,26 @@ mod tests {
         assert_ne!(second, first, "another address");
         let third = text(&pki.certificate(&subject(&["localhost", "10.0.0.1"]), now + 300 * DAY).unwrap());
         assert_ne!(third, second, "a third of its life is left");
-        let authority = fs::read_to_string(pki.authority(Authority::Cluster)).unwrap();
-        let again = Pki::open(folder.path()).unwrap();
-        assert_eq!(fs::read_to_string(again.authority(Authority::Cluster)).unwrap(), authority);
+        let ca = fs::read_to_string(pki.ca_certificate(Authority::Cluster)).unwrap();
+        let again = Pki::open(dir.path()).unwrap();
+        assert_eq!(fs::read_to_string(again.ca_certificate(Authority::Cluster)).unwrap(), ca);
     }
 
     #[test]
     fn an_existing_ca_is_never_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let pair = Pki::open(folder.path()).unwrap().authority_pair(Authority::Cluster);
+        let dir = tempfile::tempdir().unwrap();
+        let pair = Pki::open(dir.path()).unwrap().ca_pair(Authority::Cluster);
         let (certificate, key) = (fs::read(&pair.certificate).unwrap(), fs::read(&pair.key).unwrap());
         fs::remove_file(&pair.key).unwrap();
-        let refused = Pki::open(folder.path()).unwrap_err();
-        assert!(matches!(refused, Error::KeyLost { .. }), "{refused}");
+        let error = Pki::open(dir.path()).unwrap_err();
+        assert!(matches!(error, Error::KeyLost { .. }), "{error}");
         assert_eq!(fs::read(&pair.certificate).unwrap(), certificate);
         assert!(!pair.key.exists(), "nor is it given another key");
 
         // The state after a crash during the creation of the CA.
         fs::write(&pair.key, &key).unwrap();
         fs::remove_file(&pair.certificate).unwrap();
-        Pki::open(folder.path()).unwrap();
+        Pki::open(dir.path()).unwrap();
         assert_eq!(fs::read(&pair.key).unwrap(), key);
         assert!(read::certificate(&pair.certificate).is_some());
     }
@@ -334,18 +335,18 @@ mod tests {
     #[test]
     fn key_files_are_readable_by_their_owner_only() {
         use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().unwrap();
-        let pki = Pki::open(folder.path()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::open(dir.path()).unwrap();
         let pair = pki.certificate(&subject(&[]), SystemTime::now()).unwrap();
-        for key in [pair.key, pki.service_account_key(), pki.authority_pair(Authority::Cluster).key] {
+        for key in [pair.key, pki.service_account_key(), pki.ca_pair(Authority::Cluster).key] {
             assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600, "{}", key.display());
         }
     }
 
     #[test]
     fn created_certificates_are_listed() {
-        let folder = tempfile::tempdir().unwrap();
-        let pki = Pki::open(folder.path()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::open(dir.path()).unwrap();
         let admin = Subject::client("admin", "admin", "system:masters");
         pki.certificate(&admin, SystemTime::now()).unwrap();
         let list = pki.list().unwrap();
@@ -353,10 +354,10 @@ mod tests {
         let expect = [("ca", "kubernetes-ca"), ("etcd-ca", "etcd-ca"), ("front-proxy-ca", "front-proxy-ca")];
         assert_eq!(names[0], ("admin", "admin"));
         assert_eq!(names[1..], expect);
-        assert!(list[0].1.says(&admin));
+        assert!(list[0].1.matches(&admin));
         let due = pki.next_renewal().unwrap().unwrap();
         assert!((240..245).contains(&days_left(due, SystemTime::now())), "two thirds of a year");
-        pki.forget().unwrap();
+        pki.remove_certificates().unwrap();
         assert_eq!(pki.list().unwrap().len(), 3, "authorities stay");
     }
 }

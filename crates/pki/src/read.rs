@@ -24,7 +24,7 @@ pub struct CertificateInfo {
 
 impl CertificateInfo {
     /// Whether the certificate matches the subject.
-    pub fn says(&self, subject: &Subject) -> bool {
+    pub fn matches(&self, subject: &Subject) -> bool {
         let sorted = |names: &[String]| {
             let mut names = names.to_vec();
             names.sort();

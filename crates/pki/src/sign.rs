@@ -55,20 +55,20 @@ pub enum SignError {
 }
 
 /// Signs a certificate and returns it as PEM.
-pub fn sign(authority: &Pair, wanted: &SigningRequest<'_>, now: Time) -> Result<String, SignError> {
-    let path = &authority.certificate;
+pub fn sign(ca: &Pair, signing_request: &SigningRequest<'_>, now: Time) -> Result<String, SignError> {
+    let path = &ca.certificate;
     let unreadable = || Error::Certificate { path: path.clone() };
     let issuer = CertificateDer::from_pem_file(path).map_err(|_| unreadable())?;
     let (_, issuer) = X509Certificate::from_der(&issuer).map_err(|_| unreadable())?;
-    let key = read_key(&authority.key)?;
+    let key = read_key(&ca.key)?;
     let ends = Time::from_unix(issuer.validity().not_after.timestamp(), 0);
     if ends <= now {
         return Err(SignError::Expired(ends));
     }
-    let checked = CertificateRequest::from_der(wanted.request).map_err(|_| SignError::Malformed)?;
+    let checked = CertificateRequest::from_der(signing_request.request).map_err(|_| SignError::Malformed)?;
     let (_, request) = X509CertificationRequest::from_der(&checked.der).map_err(|_| SignError::Malformed)?;
     request::is_proven(&request).then_some(()).ok_or(SignError::Unproven)?;
-    let body = body(&issuer, &request, &request::names(&checked), wanted, &key, (now, ends))?;
+    let body = body(&issuer, &request, &request::names(&checked), signing_request, &key, (now, ends))?;
     let signature = key.sign(&body).map_err(|_| SignError::Key)?;
     let certificate =
         sequence(&[&body, &algorithm(&key)?, &tlv(der::BIT_STRING, &[&[0], signature.as_slice()].concat())]);
@@ -80,11 +80,15 @@ fn body(
     issuer: &X509Certificate<'_>,
     request: &X509CertificationRequest<'_>,
     names: &[Vec<u8>],
-    wanted: &SigningRequest<'_>,
+    signing_request: &SigningRequest<'_>,
     key: &KeyPair,
     (now, ends): (Time, Time),
 ) -> Result<Vec<u8>, SignError> {
-    let life = if wanted.life > SHORT { wanted.life.nanos() - BACKDATE.nanos() } else { wanted.life.nanos() };
+    let life = if signing_request.life > SHORT {
+        signing_request.life.nanos() - BACKDATE.nanos()
+    } else {
+        signing_request.life.nanos()
+    };
     let begins = now.plus(Duration::from_nanos(-BACKDATE.nanos()));
     let info = &request.certification_request_info;
     Ok(sequence(&[
@@ -96,7 +100,7 @@ fn body(
         &sequence(&[&der::time(begins), &der::time(now.plus(Duration::from_nanos(life)).min(ends))]),
         info.subject.as_raw(),
         info.subject_pki.raw,
-        &context(3, &sequence_of(&extensions(issuer, request, names, wanted.usages)?)),
+        &context(3, &sequence_of(&extensions(issuer, request, names, signing_request.usages)?)),
     ]))
 }
 

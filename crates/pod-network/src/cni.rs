@@ -81,12 +81,12 @@ impl Cni {
     }
 
     async fn delete(&self, netns: Option<&Path>, sandbox: &Attachment) -> Result<(), NetworkError> {
-        let kept = match self.kept(&sandbox.id) {
-            Some(kept) => kept,
+        let stored = match self.load_result(&sandbox.id) {
+            Some(stored) => stored,
             None => CachedAttachment { list: NetworkList::load(&self.conf_dir)?, result: None },
         };
-        for plugin in kept.list.plugins.iter().rev() {
-            let input = kept.list.input(plugin, kept.result.as_ref(), sandbox);
+        for plugin in stored.list.plugins.iter().rev() {
+            let input = stored.list.input(plugin, stored.result.as_ref(), sandbox);
             self.call(plugin, Call { verb: "DEL", sandbox, netns, input }).await?;
         }
         // An earlier attempt may have removed the file.
@@ -95,7 +95,7 @@ impl Cni {
     }
 
     async fn inspect(&self, netns: &Path, sandbox: &Attachment) -> Result<(), NetworkError> {
-        let Some(CachedAttachment { list, result: Some(result) }) = self.kept(&sandbox.id) else {
+        let Some(CachedAttachment { list, result: Some(result) }) = self.load_result(&sandbox.id) else {
             return Err(NetworkError::Damaged("it was never attached".to_owned()));
         };
         if !list.can_check() {
@@ -126,16 +126,16 @@ impl Cni {
         let known: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
         let mut first_failure = None;
         for id in known.into_iter().filter(|id| !alive.contains(id)) {
-            let gone = Attachment { id, ..Attachment::default() };
-            if let Err(error) = self.delete(None, &gone).await {
+            let stale = Attachment { id, ..Attachment::default() };
+            if let Err(error) = self.delete(None, &stale).await {
                 first_failure.get_or_insert(error);
             }
         }
         let nobody = Attachment::default();
         // Without a configuration no plugin can be called.
         let Ok(list) = NetworkList::load(&self.conf_dir) else { return first_failure.map_or(Ok(()), Err) };
-        let asked = if list.may_collect() { list.plugins.as_slice() } else { &[] };
-        for plugin in asked {
+        let gc_plugins = if list.may_collect() { list.plugins.as_slice() } else { &[] };
+        for plugin in gc_plugins {
             let mut input = list.input(plugin, None, &nobody);
             let valid = |id: &String| json!({"containerID": id, "ifname": INTERFACE});
             input["cni.dev/valid-attachments"] = alive.iter().map(valid).collect();
@@ -146,15 +146,15 @@ impl Cni {
         first_failure.map_or(Ok(()), Err)
     }
 
-    fn keep(&self, id: &str, kept: &CachedAttachment) -> Result<(), NetworkError> {
+    fn keep(&self, id: &str, stored: &CachedAttachment) -> Result<(), NetworkError> {
         let path = self.results.join(id);
         let failed = |source| NetworkError::Configuration { path: path.clone(), source };
         fs::create_dir_all(&self.results).map_err(failed)?;
-        let text = serde_json::to_vec(kept).map_err(|error| failed(error.into()))?;
+        let text = serde_json::to_vec(stored).map_err(|error| failed(error.into()))?;
         fs::write(&path, text).map_err(failed)
     }
 
-    fn kept(&self, id: &str) -> Option<CachedAttachment> {
+    fn load_result(&self, id: &str) -> Option<CachedAttachment> {
         serde_json::from_slice(&fs::read(self.results.join(id)).ok()?).ok()
     }
 
@@ -186,16 +186,16 @@ impl Cni {
             .await
             .map_err(|_| failed("timed out".to_owned()))?
             .map_err(|error| failed(error.to_string()))?;
-        let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let response: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         if output.status.success() {
-            return Ok(answer);
+            return Ok(response);
         }
-        let details = answer["details"].as_str().filter(|text| !text.is_empty());
-        let said = answer["msg"].as_str().map(|msg| match details {
+        let details = response["details"].as_str().filter(|text| !text.is_empty());
+        let plugin_message = response["msg"].as_str().map(|msg| match details {
             Some(details) => format!("{msg}: {details}"),
             None => msg.to_owned(),
         });
-        Err(failed(said.unwrap_or_else(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())))
+        Err(failed(plugin_message.unwrap_or_else(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())))
     }
 }
 
@@ -294,9 +294,9 @@ mod tests {
 
         fn log(&self) -> String {
             let log = self.directory.path().join("log");
-            let said = fs::read_to_string(&log).unwrap_or_default();
+            let text = fs::read_to_string(&log).unwrap_or_default();
             let _ = fs::remove_file(log);
-            said
+            text
         }
     }
 

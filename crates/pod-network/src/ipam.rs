@@ -233,9 +233,9 @@ mod tests {
         let lease = locked.leases.take("a", &blocks, &[]).unwrap();
         assert_eq!(lease.ips.len(), 2);
         locked.save().unwrap();
-        let said = locked.leases.clone();
+        let leases = locked.leases.clone();
         drop(locked);
-        assert_eq!(LockedLeases::open(directory.path()).unwrap().leases, said);
+        assert_eq!(LockedLeases::open(directory.path()).unwrap().leases, leases);
     }
 
     proptest! {

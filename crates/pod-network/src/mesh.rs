@@ -86,7 +86,7 @@ pub fn apply(reaches: &[MeshRoute], own: &[Cidr], mtu: Option<u32>) -> Result<()
         Some(first) if tunnels => Some(tunnel(&mut links, first.base(), own, mtu)?),
         _ => None,
     };
-    let mut wanted = Vec::new();
+    let mut desired = Vec::new();
     for reach in reaches {
         let hop = match (reach.way, tunnel) {
             (Forwarding::Direct { index, neighbour }, _) => Hop::Via { index, neighbour },
@@ -99,15 +99,15 @@ pub fn apply(reaches: &[MeshRoute], own: &[Cidr], mtu: Option<u32>) -> Result<()
             }
             (Forwarding::Tunnel { .. }, None) => continue,
         };
-        wanted.push(Route { to: reach.to, hop });
+        desired.push(Route { to: reach.to, hop });
     }
-    for route in &wanted {
+    for route in &desired {
         links.add_route(route)?;
     }
     for old in links.routes(Routes::Ours)? {
         // Excludes the default route, which exists if the node itself runs in a namespace.
         let is_to_pods = matches!(old.hop, Hop::Via { .. }) && old.to.prefix() > 0;
-        if is_to_pods && !wanted.contains(&old) {
+        if is_to_pods && !desired.contains(&old) {
             links.delete_route(&old)?;
         }
     }
@@ -146,7 +146,7 @@ mod tests {
         Address { index: 7, ip: ip.parse().unwrap(), prefix }
     }
 
-    fn shown(own: &[Address], peer: &Peer) -> Vec<String> {
+    fn format_plan(own: &[Address], peer: &Peer) -> Vec<String> {
         let reaches = plan(own, std::slice::from_ref(peer));
         let line = |reach: &MeshRoute| match reach.way {
             Forwarding::Direct { neighbour, .. } => format!("{} via {neighbour}", reach.to),
@@ -159,12 +159,15 @@ mod tests {
     fn nodes_on_one_segment_are_routed_and_others_tunneled() {
         let here = [own("192.0.2.1", 24), own("2001:db8::1", 64), own("10.9.9.9", 32)];
         let near = peer(&["192.0.2.2", "2001:db8::2"], "10.244.2.0/24,fd00:2::/64");
-        assert_eq!(shown(&here, &near), ["10.244.2.0/24 via 192.0.2.2", "fd00:2::/64 via 2001:db8::2"]);
+        assert_eq!(format_plan(&here, &near), ["10.244.2.0/24 via 192.0.2.2", "fd00:2::/64 via 2001:db8::2"]);
         let far = peer(&["198.51.100.2"], "10.244.3.0/24,fd00:3::/64");
-        assert_eq!(shown(&here, &far), ["10.244.3.0/24 through 198.51.100.2", "fd00:3::/64 through 198.51.100.2"]);
+        assert_eq!(
+            format_plan(&here, &far),
+            ["10.244.3.0/24 through 198.51.100.2", "fd00:3::/64 through 198.51.100.2"]
+        );
         let half = peer(&["192.0.2.3"], "10.244.4.0/24,fd00:4::/64");
-        assert_eq!(shown(&here, &half), ["10.244.4.0/24 via 192.0.2.3", "fd00:4::/64 through 192.0.2.3"]);
-        assert!(shown(&here, &peer(&[], "10.244.5.0/24")).is_empty(), "it has no address yet");
-        assert!(shown(&here, &peer(&["192.0.2.9"], "")).is_empty(), "it has no pods yet");
+        assert_eq!(format_plan(&here, &half), ["10.244.4.0/24 via 192.0.2.3", "fd00:4::/64 through 192.0.2.3"]);
+        assert!(format_plan(&here, &peer(&[], "10.244.5.0/24")).is_empty(), "it has no address yet");
+        assert!(format_plan(&here, &peer(&["192.0.2.9"], "")).is_empty(), "it has no pods yet");
     }
 }

@@ -76,12 +76,14 @@ struct ValidAttachment {
 }
 
 /// Handles one call; `None` prints nothing.
-pub fn answer(environment: &BTreeMap<String, String>, input: &[u8]) -> Result<Option<Value>, PluginError> {
+pub fn handle_call(environment: &BTreeMap<String, String>, input: &[u8]) -> Result<Option<Value>, PluginError> {
     let verb = environment.get("CNI_COMMAND").map_or("", String::as_str);
     if verb == "VERSION" {
-        let asked =
+        let requested_version =
             serde_json::from_slice::<Value>(input).ok().and_then(|it| it["cniVersion"].as_str().map(str::to_owned));
-        return Ok(Some(json!({"cniVersion": asked.unwrap_or_else(oldest), "supportedVersions": VERSIONS})));
+        return Ok(Some(
+            json!({"cniVersion": requested_version.unwrap_or_else(oldest), "supportedVersions": VERSIONS}),
+        ));
     }
     let fail = |code, message: String, version: &str| PluginError { code, message, version: version.to_owned() };
     let input: Input = serde_json::from_slice(input)
@@ -99,10 +101,10 @@ pub fn answer(environment: &BTreeMap<String, String>, input: &[u8]) -> Result<Op
         "ADD" => {
             let (id, interface) = (called.variable("CNI_CONTAINERID")?, called.variable("CNI_IFNAME")?);
             let netns = called.variable("CNI_NETNS")?;
-            let wishes = &input.runtime_config;
-            let lease = network.add(Path::new(netns), id, interface, &wishes.port_mappings);
+            let runtime_config = &input.runtime_config;
+            let lease = network.add(Path::new(netns), id, interface, &runtime_config.port_mappings);
             let lease = lease.map_err(|error| failed(&error))?;
-            if let Err(error) = network.limit(id, interface, wishes.bandwidth.into()) {
+            if let Err(error) = network.limit(id, interface, runtime_config.bandwidth.into()) {
                 network.remove(id, interface).map_err(|error| failed(&error))?;
                 return Err(failed(&error));
             }
@@ -219,21 +221,21 @@ fn chain(error: &NetworkError) -> String {
 mod tests {
     use super::*;
 
-    fn ask(environment: &[(&str, &str)], input: &str) -> Result<Option<Value>, (u32, String)> {
+    fn call(environment: &[(&str, &str)], input: &str) -> Result<Option<Value>, (u32, String)> {
         let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        answer(&environment, input.as_bytes()).map_err(|error| (error.code, error.message))
+        handle_call(&environment, input.as_bytes()).map_err(|error| (error.code, error.message))
     }
 
     #[test]
     fn supported_versions_are_reported() {
-        let answer = ask(&[("CNI_COMMAND", "VERSION")], r#"{"cniVersion": "1.1.0"}"#).unwrap().unwrap();
-        assert_eq!(answer, json!({"cniVersion": "1.1.0", "supportedVersions": VERSIONS}));
+        let response = call(&[("CNI_COMMAND", "VERSION")], r#"{"cniVersion": "1.1.0"}"#).unwrap().unwrap();
+        assert_eq!(response, json!({"cniVersion": "1.1.0", "supportedVersions": VERSIONS}));
     }
 
     #[test]
     fn invalid_calls_are_rejected_with_specification_codes() {
         let check = |environment: &[(&str, &str)], input: &str, expect: u32| {
-            assert_eq!(ask(environment, input).unwrap_err().0, expect, "{environment:?} {input}");
+            assert_eq!(call(environment, input).unwrap_err().0, expect, "{environment:?} {input}");
         };
         let directory = tempfile::tempdir().unwrap();
         let with = |rest: &str| format!(r#"{{"cniVersion": "1.1.0", "dataDir": {:?}{rest}}}"#, directory.path());

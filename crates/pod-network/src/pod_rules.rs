@@ -34,7 +34,7 @@ pub struct Rules<'a> {
     /// Pod CIDRs of this node.
     pub pod_cidrs: &'a [Cidr],
     /// Destinations that are not masqueraded.
-    pub inside: &'a [Cidr],
+    pub unmasqueraded: &'a [Cidr],
     /// Whether traffic that leaves the cluster is masqueraded.
     pub masquerade: bool,
     /// Whether a link accepts only packets with its own source addresses.
@@ -167,7 +167,7 @@ fn host_ports(table: &mut Table<'_>, family: Family) {
     table.chain("to-pods");
     // A host port on one address takes precedence over the same port on all addresses.
     for any_address in [false, true] {
-        table.rule("to-pods", &look_up_port(family, any_address));
+        table.rule("to-pods", &port_lookup(family, any_address));
     }
     for (name, hook) in [("prerouting", Hook::Prerouting), ("output", Hook::Output)] {
         // Before the rules of services, which have the standard priority.
@@ -255,7 +255,7 @@ fn guard_tunnel(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
         Expression::Transport(2, 2, Reg(0)),
         Expression::Compare(Reg(0), Compare::Equal, TUNNEL_PORT.to_be_bytes().to_vec()),
     ];
-    let pods = || rules.pod_cidrs.iter().chain(rules.inside).filter(|block| Family::of(block.base()) == family);
+    let pods = || rules.pod_cidrs.iter().chain(rules.unmasqueraded).filter(|block| Family::of(block.base()) == family);
     let rule = |parts: &[&[Expression]], verdict| {
         let mut rule = to_tunnel.to_vec();
         rule.extend(parts.concat());
@@ -296,9 +296,9 @@ fn loopback(family: Family) -> Option<Cidr> {
     (family == Family::Ip).then(|| "127.0.0.0/8".parse().expect("a constant"))
 }
 
-fn look_up_port(family: Family, any_address: bool) -> [Expression; 5] {
-    let (offset, length, words) = destination(family);
-    let port = Reg(1 + words);
+fn port_lookup(family: Family, any_address: bool) -> [Expression; 5] {
+    let (offset, length, registers) = destination(family);
+    let port = Reg(1 + registers);
     let address = match any_address {
         true => Expression::Load(Reg(1), vec![0; length as usize]),
         false => Expression::Network(offset, length, Reg(1)),
@@ -308,7 +308,7 @@ fn look_up_port(family: Family, any_address: bool) -> [Expression; 5] {
         address,
         Expression::Transport(2, 2, port),
         Expression::Look { map: HOST_PORTS, key: Reg(0), to: Reg(8) },
-        Expression::Dnat { family, address: Reg(8), port: Reg(8 + words) },
+        Expression::Dnat { family, address: Reg(8), port: Reg(8 + registers) },
     ]
 }
 
@@ -333,9 +333,9 @@ fn postrouting(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
     }
     let own = if rules.masquerade { of_family(rules.pod_cidrs) } else { Vec::new() };
     for own in own {
-        for inside in of_family(rules.inside).into_iter().chain([own, multicast(family)]) {
+        for destination_block in of_family(rules.unmasqueraded).into_iter().chain([own, multicast(family)]) {
             let mut rule = within(family, Side::Source, &own, Compare::Equal);
-            rule.extend(within(family, Side::Destination, &inside, Compare::Equal));
+            rule.extend(within(family, Side::Destination, &destination_block, Compare::Equal));
             rule.push(Expression::Verdict(Verdict::Return));
             table.rule(chain, &rule);
         }
@@ -346,11 +346,11 @@ fn postrouting(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
 }
 
 fn hairpin(family: Family) -> [Expression; 4] {
-    let (from, length, words) = source(family);
+    let (from, length, registers) = source(family);
     let (to, ..) = destination(family);
     [
         Expression::Network(from, length, Reg(0)),
-        Expression::Network(to, length, Reg(words)),
+        Expression::Network(to, length, Reg(registers)),
         Expression::Member { set: ITSELF, key: Reg(0), present: true },
         Expression::Masquerade,
     ]

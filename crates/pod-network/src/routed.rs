@@ -120,7 +120,7 @@ impl RoutedNetwork {
             self.disconnect(&mut locked, &owner)?;
             return Err(error);
         }
-        forget_datagrams(&lease);
+        delete_udp_flows(&lease);
         Ok(lease)
     }
 
@@ -145,7 +145,7 @@ impl RoutedNetwork {
     /// Detaches one interface of a sandbox, even if it is only partially attached.
     pub fn remove(&self, sandbox: &str, interface: &str) -> Result<(), NetworkError> {
         let mut locked = LockedLeases::open(&self.0.config.state)?;
-        self.forget(&mut locked, &owner(sandbox, interface))
+        self.detach_and_release(&mut locked, &owner(sandbox, interface))
     }
 
     /// Checks that an interface is as it was set up.
@@ -157,7 +157,7 @@ impl RoutedNetwork {
         if links.find(&host_name(&owner))?.is_none_or(|link| !link.up) {
             return Err(NetworkError::Damaged("its link on the node does not exist or is down".to_owned()));
         }
-        let there = within(netns, || inside(interface))
+        let there = within(netns, || interface_addresses(interface))
             .map_err(NetworkError::io("enter the sandbox's network namespace"))??;
         match lease.ips.iter().find(|ip| !there.contains(ip)) {
             Some(ip) => Err(NetworkError::Damaged(format!("its interface lacks the address {ip}"))),
@@ -173,10 +173,10 @@ impl RoutedNetwork {
     /// Detaches all sandboxes for which `alive` returns false.
     pub fn retain(&self, alive: impl Fn(&str) -> bool) -> Result<(), NetworkError> {
         let mut locked = LockedLeases::open(&self.0.config.state)?;
-        let gone = |owner: &&String| !alive(owner.split('/').next().unwrap_or_default());
-        let gone: Vec<String> = locked.leases.owners.keys().filter(gone).cloned().collect();
-        for owner in gone {
-            self.forget(&mut locked, &owner)?;
+        let stale = |owner: &&String| !alive(owner.split('/').next().unwrap_or_default());
+        let stale: Vec<String> = locked.leases.owners.keys().filter(stale).cloned().collect();
+        for owner in stale {
+            self.detach_and_release(&mut locked, &owner)?;
         }
         Ok(())
     }
@@ -199,7 +199,7 @@ impl RoutedNetwork {
         for owner in owners {
             links.delete(&host_name(&owner))?;
             links.delete(&shaping_name(&owner))?;
-            self.give_back(&mut locked.leases, &owner);
+            self.release_or_reserve(&mut locked.leases, &owner);
         }
         let mut pods = self.pod_cidrs();
         for route in links.routes(Routes::Ours)? {
@@ -211,7 +211,7 @@ impl RoutedNetwork {
         links.delete(mesh::TUNNEL)?;
         pod_rules::no_rules(&self.0.config.table).commit()?;
         let own: Vec<IpAddr> = links.addresses()?.iter().map(|address| address.ip).collect();
-        conntrack::forget_pods(&pods, &own)?;
+        conntrack::delete_pod_flows(&pods, &own)?;
         *self.0.ready_for.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(locked.save()?)
     }
@@ -223,9 +223,9 @@ impl RoutedNetwork {
     /// Stores the pod CIDRs; routes and rules are set up with the first pod.
     pub fn remember_pod_cidrs(&self, blocks: Vec<Cidr>) -> Result<(), NetworkError> {
         let mut locked = LockedLeases::open(&self.0.config.state)?;
-        let told: Vec<String> = blocks.iter().map(ToString::to_string).collect();
-        if locked.leases.pod_cidrs != told {
-            locked.leases.pod_cidrs = told;
+        let pod_cidrs: Vec<String> = blocks.iter().map(ToString::to_string).collect();
+        if locked.leases.pod_cidrs != pod_cidrs {
+            locked.leases.pod_cidrs = pod_cidrs;
             locked.save()?;
         }
         *self.0.pod_cidrs.lock().unwrap_or_else(PoisonError::into_inner) = blocks;
@@ -277,7 +277,7 @@ impl RoutedNetwork {
         let rules = pod_rules::Rules {
             table: &config.table,
             pod_cidrs: &pod_cidrs,
-            inside: &config.cluster_cidrs,
+            unmasqueraded: &config.cluster_cidrs,
             masquerade: config.masquerade,
             bind_sources: config.bind_sources,
         };
@@ -323,7 +323,7 @@ impl RoutedNetwork {
     }
 
     /// Detaches an owner and releases its addresses.
-    fn forget(&self, locked: &mut LockedLeases, owner: &str) -> Result<(), NetworkError> {
+    fn detach_and_release(&self, locked: &mut LockedLeases, owner: &str) -> Result<(), NetworkError> {
         self.disconnect(locked, owner)?;
         if self.0.config.keep_addresses {
             locked.leases.release(owner);
@@ -332,7 +332,7 @@ impl RoutedNetwork {
         Ok(())
     }
 
-    fn give_back(&self, leases: &mut Leases, owner: &str) {
+    fn release_or_reserve(&self, leases: &mut Leases, owner: &str) {
         if self.0.config.keep_addresses {
             leases.reserve(owner);
         } else {
@@ -345,10 +345,10 @@ impl RoutedNetwork {
         links.delete(&host_name(owner))?;
         links.delete(&shaping_name(owner))?;
         let Some(lease) = locked.leases.owners.get(owner).cloned() else { return Ok(()) };
-        self.give_back(&mut locked.leases, owner);
+        self.release_or_reserve(&mut locked.leases, owner);
         // The address is released only after rules and link are deleted.
         self.change_rules(&pod_rules::removed(&self.0.config.table, owner, &lease), locked)?;
-        forget_datagrams(&lease);
+        delete_udp_flows(&lease);
         Ok(locked.save()?)
     }
 }
@@ -390,8 +390,8 @@ impl Network for RoutedNetwork {
     }
 
     fn set_pod_cidr(&self, cidr: &str) {
-        let told = Cidr::parse_list(cidr).map_err(|error| error.to_string());
-        let set = told.and_then(|blocks| self.set_pod_cidrs(blocks).map_err(|error| error.to_string()));
+        let parsed = Cidr::parse_list(cidr).map_err(|error| error.to_string());
+        let set = parsed.and_then(|blocks| self.set_pod_cidrs(blocks).map_err(|error| error.to_string()));
         if let Err(error) = set {
             tracing::warn!(cidr, error, "failed to apply the pod CIDR");
         }
@@ -455,7 +455,7 @@ fn alone(ip: IpAddr) -> Cidr {
 }
 
 /// Returns the addresses of an interface in the calling thread's namespace.
-fn inside(interface: &str) -> Result<Vec<IpAddr>, NetworkError> {
+fn interface_addresses(interface: &str) -> Result<Vec<IpAddr>, NetworkError> {
     let mut links = Links::open()?;
     let Some(link) = links.find(interface)?.filter(|link| link.up) else {
         return Err(NetworkError::Damaged(format!("interface {interface} does not exist or is down")));
@@ -474,13 +474,13 @@ fn forward(blocks: &[Cidr]) -> std::io::Result<()> {
 }
 
 /// Deletes the conntrack entries of UDP flows to the host ports of a lease, which may lead to another pod or nowhere.
-fn forget_datagrams(lease: &Lease) {
+fn delete_udp_flows(lease: &Lease) {
     let ports: Vec<&PortMapping> = lease.ports.iter().filter(|port| port.protocol == Protocol::Udp).collect();
     if ports.is_empty() {
         return;
     }
     let forgotten = Links::open().and_then(|mut links| links.addresses()).and_then(|own| {
-        conntrack::forget(Protocol::Udp, |flow| {
+        conntrack::delete_flows(Protocol::Udp, |flow| {
             let (ip, number) = flow.to;
             let at = |port: &&PortMapping| match port.host_ip.filter(|ip| !ip.is_unspecified()) {
                 Some(host) => host == ip,

@@ -69,9 +69,10 @@ impl Network for Auto {
             return self.built_in.set_pod_cidr(cidr);
         }
         // While CNI plugins are configured, they must create the routes to these addresses.
-        let told = Cidr::parse_list(cidr).map_err(|error| error.to_string());
-        let kept = told.and_then(|blocks| self.built_in.remember_pod_cidrs(blocks).map_err(|error| error.to_string()));
-        if let Err(error) = kept {
+        let parsed = Cidr::parse_list(cidr).map_err(|error| error.to_string());
+        let result =
+            parsed.and_then(|blocks| self.built_in.remember_pod_cidrs(blocks).map_err(|error| error.to_string()));
+        if let Err(error) = result {
             tracing::warn!(cidr, error, "failed to store the pod CIDR");
         }
     }

@@ -57,9 +57,9 @@ fn cpu_time() -> Duration {
 }
 
 /// Whether the command line names the benchmark, or names none at all.
-fn is_asked_for(name: &str) -> bool {
-    let mut words = std::env::args().skip(1).filter(|word| !word.starts_with("--")).peekable();
-    words.peek().is_none() || words.any(|word| name.contains(&word))
+fn is_selected(name: &str) -> bool {
+    let mut filters = std::env::args().skip(1).filter(|word| !word.starts_with("--")).peekable();
+    filters.peek().is_none() || filters.any(|word| name.contains(&word))
 }
 
 /// Measures the engine including its queue: pods that fit are scheduled while a thousand unschedulable pods wait.
@@ -80,12 +80,12 @@ fn in_the_way() {
     for number in 0..10_000 {
         add(&mut engine, format!("pod-{number}"), "100m");
     }
-    let (begin, mut bound) = (cpu_time(), 0_u32);
+    let (started, mut bound) = (cpu_time(), 0_u32);
     while let Some(Step::Bind { pod, .. }) = engine.step(0) {
         engine.bound(&pod);
         bound += 1;
     }
-    let rate = f64::from(bound) / (cpu_time() - begin).as_secs_f64();
+    let rate = f64::from(bound) / (cpu_time() - started).as_secs_f64();
     println!("{:<32} {rate:>9.0} pods/s ({bound} bound)", "1,000 unschedulable in the way");
 }
 
@@ -115,7 +115,7 @@ fn memory() {
 /// Schedules and places pods of one kind until the time limit. First fills each node with `filling` pods, so that each
 /// new pod needs a preemption.
 fn bench(name: &str, filling: usize, spec: impl Fn() -> Value) {
-    if !is_asked_for(name) {
+    if !is_selected(name) {
         return;
     }
     let mut snapshot = Snapshot::default();
@@ -131,14 +131,15 @@ fn bench(name: &str, filling: usize, spec: impl Fn() -> Value) {
     let profile = Profile::default();
     let template = pod("pod", "100m", spec());
     let template = if filling > 0 { pod("pod", "900m", spec()) } else { template };
-    let (mut decisions, mut evictions, mut chance) = (0_u64, 0_u64, RandomSource::default());
-    let begin = cpu_time();
-    while decisions < 20_000 && (decisions % 32 != 0 || cpu_time() - begin < BUDGET) {
+    let (mut decisions, mut evictions, mut random_source) = (0_u64, 0_u64, RandomSource::default());
+    let started = cpu_time();
+    while decisions < 20_000 && (decisions % 32 != 0 || cpu_time() - started < BUDGET) {
         let mut pod = template.clone();
         pod.name = format!("pod-{decisions}").into();
-        let outcome = schedule(&mut snapshot, &pod, &profile, Context { chance, ..Context::default() });
+        let outcome = schedule(&mut snapshot, &pod, &profile, Context { random_source, ..Context::default() });
         decisions += 1;
-        chance = RandomSource { start: outcome.next_start, tie: decisions, preemption_start: decisions as usize * 37 };
+        random_source =
+            RandomSource { start: outcome.next_start, tie: decisions, preemption_start: decisions as usize * 37 };
         match outcome.decision {
             Decision::Bind { node } => snapshot.assume(&pod, &node),
             Decision::Preempt { node, victims, .. } => {
@@ -156,7 +157,7 @@ fn bench(name: &str, filling: usize, spec: impl Fn() -> Value) {
         }
         black_box(&snapshot);
     }
-    let rate = decisions as f64 / (cpu_time() - begin).as_secs_f64();
+    let rate = decisions as f64 / (cpu_time() - started).as_secs_f64();
     println!("{name:<32} {rate:>9.0} pods/s ({decisions} decisions, {evictions} evictions)");
 }
 

@@ -127,8 +127,8 @@ impl Configuration {
         let election = election(&root.get("leaderElection"), defaults.election, findings);
         let parallelism = number(&root.get("parallelism"), i64::from(defaults.parallelism));
         if parallelism <= 0 {
-            let why = "should be an integer value greater than zero";
-            findings.push(Finding::invalid(&Path::of("parallelism"), parallelism, why));
+            let detail = "should be an integer value greater than zero";
+            findings.push(Finding::invalid(&Path::of("parallelism"), parallelism, detail));
         }
         let percentage = percentage(&root.get("percentageOfNodesToScore"), findings);
         let initial = number(&root.get("podInitialBackoffSeconds"), 1);
@@ -137,8 +137,8 @@ impl Configuration {
             findings.push(Finding::invalid(&Path::of("podInitialBackoffSeconds"), initial, "must be greater than 0"));
         }
         if most < initial {
-            let why = "must be greater than or equal to PodInitialBackoffSeconds";
-            findings.push(Finding::invalid(&Path::of("podMaxBackoffSeconds"), most, why));
+            let detail = "must be greater than or equal to PodInitialBackoffSeconds";
+            findings.push(Finding::invalid(&Path::of("podMaxBackoffSeconds"), most, detail));
         }
         let extenders = extender::read(&root.get("extenders"), findings);
         let millis = |seconds: i64| u64::try_from(seconds).unwrap_or(0).saturating_mul(1000);
@@ -203,7 +203,7 @@ fn profiles(
             plugins,
             percentage_of_nodes_to_score: percentage.unwrap_or(percentage_of_all),
             preemption: preempts.then(|| arguments.preemption()),
-            patience: arguments.patience(),
+            timeouts: arguments.timeouts(),
         });
     }
     Ok(profiles)
@@ -245,12 +245,12 @@ fn election(at: &At<'_>, absent: LeaderElection, findings: &mut Errors) -> Leade
         name: text("resourceName", absent.name),
     };
     if made.enabled {
-        judge_election(at, &made, findings);
+        validate_election(at, &made, findings);
     }
     made
 }
 
-fn judge_election(at: &At<'_>, made: &LeaderElection, findings: &mut Errors) {
+fn validate_election(at: &At<'_>, made: &LeaderElection, findings: &mut Errors) {
     let path = at.path();
     let mut positive = |field: &str, span: Duration| {
         if span.is_zero() {
@@ -261,8 +261,8 @@ fn judge_election(at: &At<'_>, made: &LeaderElection, findings: &mut Errors) {
     positive("renewDeadline", made.renew_deadline);
     positive("retryPeriod", made.retry_period);
     if made.lease_duration <= made.renew_deadline {
-        let why = "LeaseDuration must be greater than RenewDeadline";
-        findings.push(at.get("leaseDuration").invalid(why));
+        let detail = "LeaseDuration must be greater than RenewDeadline";
+        findings.push(at.get("leaseDuration").invalid(detail));
     }
     let lock = at.get("resourceLock");
     if lock.is_present() && lock.str() != "leases" {

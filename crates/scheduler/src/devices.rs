@@ -91,7 +91,7 @@ pub struct Reserve {
     /// Allocation to write; `None` if the claim is allocated already.
     pub allocation: Option<Value>,
     /// Whether the pod is already in `status.reservedFor`.
-    pub held: bool,
+    pub reserved: bool,
 }
 
 /// A claim to create for extended resources.
@@ -123,7 +123,7 @@ impl Devices {
         let claim = object.map(|object| Claim::new(object, &mut self.selectors));
         let before = self.claims.remove(key);
         if let Some(before) = &before {
-            before.allocation.iter().flat_map(|it| &it.takes).for_each(|take| give_back(&mut self.taken, take));
+            before.allocation.iter().flat_map(|it| &it.takes).for_each(|take| release(&mut self.taken, take));
             if before.extended {
                 self.extended.remove(&before.owner);
             }
@@ -264,9 +264,9 @@ impl Devices {
     }
 
     /// Drops the assumed plan of a pod after it succeeded or failed: from now on only observed objects count.
-    pub fn settle(&mut self, pod_uid: &str) {
+    pub fn drop_assumed(&mut self, pod_uid: &str) {
         let plan = self.in_flight.remove(pod_uid).unwrap_or_default();
-        plan.takes.iter().for_each(|take| give_back(&mut self.taken, take));
+        plan.takes.iter().for_each(|take| release(&mut self.taken, take));
     }
 
     pub fn claim_keys(&self) -> impl Iterator<Item = &Key> {
@@ -309,7 +309,7 @@ fn take(taken: &mut BTreeMap<DeviceId, DeviceUsage>, take: &Take) {
     }
 }
 
-fn give_back(taken: &mut BTreeMap<DeviceId, DeviceUsage>, take: &Take) {
+fn release(taken: &mut BTreeMap<DeviceId, DeviceUsage>, take: &Take) {
     let Some(it) = taken.get_mut(&take.device) else { return };
     match &take.share {
         None => it.whole = it.whole.saturating_sub(1),

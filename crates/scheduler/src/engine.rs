@@ -48,7 +48,7 @@ pub struct Engine {
     selectors: Selectors,
     /// Pods with a chosen node whose binding the watch has not shown yet.
     assumed: BTreeMap<PodId, AssumedPod>,
-    chance: RandomSource,
+    random_source: RandomSource,
 }
 
 /// A side effect that the caller must execute.
@@ -68,7 +68,7 @@ pub enum Step {
         pod: Arc<Pod>,
         question: ExtenderRequest,
         /// Results of earlier extender calls, to be extended.
-        answers: Answers,
+        responses: Answers,
     },
     /// Report that a pod is unschedulable.
     Wait(Wait),
@@ -130,7 +130,7 @@ impl Engine {
             extenders: Arc::default(),
             selectors: Selectors::default(),
             assumed: BTreeMap::new(),
-            chance: RandomSource::default(),
+            random_source: RandomSource::default(),
         }
     }
 
@@ -144,7 +144,7 @@ impl Engine {
         let pod = self.queue.pop(now)?;
         if pod.class.terminating {
             self.queue.remove(pod.id());
-            self.queue.tell_who_gave_up(now);
+            self.queue.wake_excluded_pods(now);
             return Some(Step::Skip { pod });
         }
         let pod = self.with_default_selector(pod);
@@ -152,32 +152,32 @@ impl Engine {
     }
 
     /// Continues the scheduling cycle of a pod with the results of its extenders.
-    pub fn answered(&mut self, pod: Arc<Pod>, answers: Answers, now: Millis) -> Option<Step> {
-        self.decide(pod, answers, now)
+    pub fn resume(&mut self, pod: Arc<Pod>, responses: Answers, now: Millis) -> Option<Step> {
+        self.decide(pod, responses, now)
     }
 
-    fn decide(&mut self, pod: Arc<Pod>, answers: Answers, now: Millis) -> Option<Step> {
+    fn decide(&mut self, pod: Arc<Pod>, responses: Answers, now: Millis) -> Option<Step> {
         let profiles = Arc::clone(&self.profiles);
         let profile = profiles.iter().find(|profile| profile.scheduler_name == pod.scheduler_name)?;
         let context = Context {
             nominated: Some(self.queue.nominated()),
             budgets: &self.budgets,
             extenders: &self.extenders,
-            answers: Some(&answers),
-            chance: self.chance,
+            responses: Some(&responses),
+            random_source: self.random_source,
         };
         // A pod whose scheduling panics must not block the others.
         let decided = catch_unwind(AssertUnwindSafe(|| schedule(&mut self.snapshot, &pod, profile, context)));
         let outcome = decided.unwrap_or_else(|_| {
             let decision = Decision::Failed { message: BROKEN.to_owned() };
-            Outcome { decision, next_start: context.chance.start }
+            Outcome { decision, next_start: context.random_source.start }
         });
         if let Decision::Ask(question) = outcome.decision {
-            return Some(Step::Ask { pod, question, answers });
+            return Some(Step::Ask { pod, question, responses });
         }
-        self.chance.start = outcome.next_start;
-        self.chance.tie = self.chance.tie.wrapping_add(1);
-        self.chance.preemption_start = self.chance.preemption_start.wrapping_add(1);
+        self.random_source.start = outcome.next_start;
+        self.random_source.tie = self.random_source.tie.wrapping_add(1);
+        self.random_source.preemption_start = self.random_source.preemption_start.wrapping_add(1);
         let step = match outcome.decision {
             Decision::Bind { node } => self.assume(pod, node),
             Decision::Preempt { node, victims, message, plugins, release } => {
@@ -205,14 +205,14 @@ impl Engine {
                 Step::Wait(Wait::failed(pod, message))
             }
         };
-        self.queue.tell_who_gave_up(now);
+        self.queue.wake_excluded_pods(now);
         Some(step)
     }
 
     /// Reports a successful binding; the pod stays assumed. The writes to its ResourceClaims must have been observed
     /// before this call.
     pub fn bound(&mut self, pod: &Pod) {
-        self.snapshot.devices.settle(&pod.uid);
+        self.snapshot.devices.drop_assumed(&pod.uid);
         if let Some(assumed) = self.assumed.get_mut(&pod.id()).filter(|assumed| assumed.uid == pod.uid) {
             assumed.bound = true;
             self.queue.remove(pod.id());
@@ -223,10 +223,10 @@ impl Engine {
     /// report. The writes to its ResourceClaims must have been observed before this call.
     pub fn unbound(&mut self, pod: &Arc<Pod>, message: String, now: Millis) -> Option<Step> {
         let id = pod.id();
-        self.snapshot.devices.settle(&pod.uid);
+        self.snapshot.devices.drop_assumed(&pod.uid);
         self.assumed.get(&id).filter(|assumed| assumed.uid == pod.uid && !assumed.bound)?;
         self.end_assumption(id);
-        self.snapshot.forget(id);
+        self.snapshot.remove_assumed_pod(id);
         self.queue.failed(id, &[], now);
         self.queue.notice(&Event::PodRemoved(Arc::clone(pod)), now);
         if !pod.device_claims.is_empty() || !pod.extended.is_empty() {

@@ -126,8 +126,8 @@ fn one(at: &At<'_>, findings: &mut Errors) -> Extender {
     let text = |field: &str| Str::from(at.get(field).str());
     let weight = at.get("weight");
     if !at.get("prioritizeVerb").is_empty() && weight.int() <= 0 {
-        let why = "must have a positive weight applied to it";
-        findings.push(apimachinery::field::Error::invalid(weight.path(), weight.int(), why));
+        let detail = "must have a positive weight applied to it";
+        findings.push(apimachinery::field::Error::invalid(weight.path(), weight.int(), detail));
     }
     let timeout = at.get("httpTimeout");
     let span = super::config::duration(timeout.str());
@@ -137,7 +137,7 @@ fn one(at: &At<'_>, findings: &mut Errors) -> Extender {
     let (mut managed, mut uncounted) = (Vec::new(), Vec::new());
     for item in at.get("managedResources").items() {
         let name = item.get("name");
-        findings.extend(apimachinery::names::qualified_name(name.str()).into_iter().map(|why| name.invalid(why)));
+        findings.extend(apimachinery::names::qualified_name(name.str()).into_iter().map(|detail| name.invalid(detail)));
         if managed.contains(&Str::from(name.str())) {
             findings.push(name.invalid("duplicate extender managed resource name"));
         }

@@ -64,7 +64,7 @@ pub trait Filter {
 
     /// Called when no node is feasible: returns a claim to release, if any, with the message. `None` if the plugin has
     /// no PostFilter for this pod.
-    fn give_up(&self) -> Option<(&'static str, Option<Release>)> {
+    fn post_filter(&self) -> Option<(&'static str, Option<Release>)> {
         None
     }
 }
@@ -162,10 +162,10 @@ impl Rejection {
 
 impl Event {
     /// Whether the event adds a node that satisfies `wanted`, or changes a node so that it now does.
-    pub fn node_becomes(&self, wanted: impl Fn(&Node) -> bool) -> bool {
+    pub fn node_becomes(&self, predicate: impl Fn(&Node) -> bool) -> bool {
         match self {
-            Self::NodeAdded(node) => wanted(node),
-            Self::NodeUpdated(old, new) => wanted(new) && !wanted(old),
+            Self::NodeAdded(node) => predicate(node),
+            Self::NodeUpdated(old, new) => predicate(new) && !predicate(old),
             _ => false,
         }
     }

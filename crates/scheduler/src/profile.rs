@@ -20,7 +20,7 @@ pub struct Profile {
     pub percentage_of_nodes_to_score: i64,
     /// `None` disables preemption.
     pub preemption: Option<DefaultPreemption>,
-    pub patience: Patience,
+    pub timeouts: Patience,
 }
 
 /// Timeouts of the steps before binding.
@@ -101,7 +101,7 @@ impl Default for Profile {
             ],
             percentage_of_nodes_to_score: 0,
             preemption: Some(DefaultPreemption::default()),
-            patience: Patience::default(),
+            timeouts: Patience::default(),
         }
     }
 }

@@ -50,7 +50,7 @@ pub struct Queue {
     /// Events since the oldest cycle in flight started; `events_begin` is the index of the first. Beyond [`EVENTS_MAX`]
     /// the oldest are dropped.
     events: VecDeque<Event>,
-    events_begin: u64,
+    events_start: u64,
     /// For each cycle in flight: the index of its first event.
     in_flight: BTreeSet<(u64, PodId)>,
     nominated: NominatedPods,
@@ -73,7 +73,7 @@ pub struct Lengths {
 
 struct Entry {
     pod: Arc<Pod>,
-    place: QueueState,
+    queue_state: QueueState,
     /// Order among pods of equal priority: when the pod was queued last.
     sequence: u64,
     failures: u32,
@@ -109,7 +109,7 @@ impl Queue {
             backoff: BTreeSet::new(),
             unschedulable: BTreeSet::new(),
             events: VecDeque::new(),
-            events_begin: 0,
+            events_start: 0,
             in_flight: BTreeSet::new(),
             nominated: NominatedPods::default(),
             gave_up: Vec::new(),
@@ -132,17 +132,17 @@ impl Queue {
             }
             return;
         };
-        let differs = concerns_placement(&entry.pod, pod);
-        match entry.place {
+        let differs = affects_scheduling(&entry.pod, pod);
+        match entry.queue_state {
             QueueState::InFlight { events_from, changed } => {
                 let entry = self.entries.get_mut(&id).expect("looked up before");
                 entry.pod = pod.clone();
-                entry.place = QueueState::InFlight { events_from, changed: changed || differs };
+                entry.queue_state = QueueState::InFlight { events_from, changed: changed || differs };
             }
-            place => {
+            queue_state => {
                 self.leave(id);
                 self.entries.get_mut(&id).expect("looked up before").pod = pod.clone();
-                match place {
+                match queue_state {
                     _ if gated => self.enter(id, QueueState::Gated),
                     QueueState::Gated => self.wake(id, now),
                     QueueState::Unschedulable { .. } if differs => self.wake(id, now),
@@ -155,7 +155,7 @@ impl Queue {
     fn add(&mut self, pod: &Arc<Pod>) {
         let entry = Entry {
             pod: pod.clone(),
-            place: QueueState::Gated,
+            queue_state: QueueState::Gated,
             sequence: self.next_sequence(),
             failures: 0,
             backoff_until: 0,
@@ -206,7 +206,7 @@ impl Queue {
         let first = self.active.first().map(|(_, id)| *id);
         let id = first.or_else(|| self.backoff.iter().find(cautious).map(|(_, _, id)| *id))?;
         self.leave(id);
-        let events_from = self.events_begin + self.events.len() as u64;
+        let events_from = self.events_start + self.events.len() as u64;
         self.enter(id, QueueState::InFlight { events_from, changed: false });
         let entry = self.entries.get_mut(&id).expect("a queued pod has an entry");
         entry.plugins.clear();
@@ -217,7 +217,7 @@ impl Queue {
     pub fn failed(&mut self, id: PodId, plugins: &[&'static str], now: Millis) {
         let sequence = self.next_sequence();
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        let QueueState::InFlight { events_from, changed } = entry.place else { return };
+        let QueueState::InFlight { events_from, changed } = entry.queue_state else { return };
         entry.sequence = sequence;
         entry.failures = entry.failures.saturating_add(1);
         let doublings = entry.failures.saturating_sub(1).min(31);
@@ -225,7 +225,7 @@ impl Queue {
         entry.backoff_until = now.saturating_add(wait);
         let pod = entry.pod.clone();
         let plugins = places(&self.profiles, &pod, plugins);
-        let seen = events_from.checked_sub(self.events_begin).map(|seen| usize::try_from(seen).unwrap_or(usize::MAX));
+        let seen = events_from.checked_sub(self.events_start).map(|seen| usize::try_from(seen).unwrap_or(usize::MAX));
         self.leave(id);
         let woken =
             seen.is_none_or(|seen| self.events.iter().skip(seen).any(|event| self.wakes(&pod, &plugins, event)));
@@ -259,10 +259,10 @@ impl Queue {
 
     /// Wakes pods that were excluded by an ended nomination, as if the nominated pod had been deleted. Nominations
     /// never exclude pods of higher priority.
-    pub fn tell_who_gave_up(&mut self, now: Millis) {
+    pub fn wake_excluded_pods(&mut self, now: Millis) {
         for pod in std::mem::take(&mut self.gave_up) {
-            let was_kept_out = |other: &Pod| other.id() != pod.id() && other.priority <= pod.priority;
-            self.notice_to(was_kept_out, &Event::PodRemoved(Arc::clone(&pod)), now);
+            let was_excluded = |other: &Pod| other.id() != pod.id() && other.priority <= pod.priority;
+            self.notice_to(was_excluded, &Event::PodRemoved(Arc::clone(&pod)), now);
         }
     }
 
@@ -275,7 +275,7 @@ impl Queue {
 
     /// Moves an unschedulable pod to the active queue or back-off.
     pub fn retry(&mut self, id: PodId, now: Millis) {
-        if matches!(self.entries.get(&id), Some(Entry { place: QueueState::Unschedulable { .. }, .. })) {
+        if matches!(self.entries.get(&id), Some(Entry { queue_state: QueueState::Unschedulable { .. }, .. })) {
             self.leave(id);
             self.wake(id, now);
         }
@@ -299,14 +299,14 @@ impl Queue {
             self.events.push_back(event.clone());
             if self.events.len() > EVENTS_MAX {
                 self.events.pop_front();
-                self.events_begin += 1;
+                self.events_start += 1;
             }
         }
     }
 
     /// Ungates pods that waited for this ResourceClaim.
     pub fn reconsider(&mut self, claim: &Key, devices: &Devices, now: Millis) {
-        let waits = |entry: &&Entry| entry.place == QueueState::Gated && entry.pod.uses_device_claim(claim);
+        let waits = |entry: &&Entry| entry.queue_state == QueueState::Gated && entry.pod.uses_device_claim(claim);
         let waiting: Vec<_> = self.entries.values().filter(waits).map(|entry| Arc::clone(&entry.pod)).collect();
         for pod in waiting.into_iter().filter(|pod| self.gate(pod, devices).is_none()).collect::<Vec<_>>() {
             self.leave(pod.id());
@@ -377,15 +377,15 @@ impl Queue {
     /// Moves a pod that is in no part of the queue to back-off or, if its back-off is over, to the active queue.
     fn wake(&mut self, id: PodId, now: Millis) {
         let entry = &self.entries[&id];
-        let place = if entry.backoff_until > now { QueueState::Backoff } else { QueueState::Active };
-        self.enter(id, place);
+        let queue_state = if entry.backoff_until > now { QueueState::Backoff } else { QueueState::Active };
+        self.enter(id, queue_state);
     }
 
-    fn enter(&mut self, id: PodId, place: QueueState) {
+    fn enter(&mut self, id: PodId, queue_state: QueueState) {
         let entry = self.entries.get_mut(&id).expect("a pod that moves has an entry");
-        entry.place = place;
+        entry.queue_state = queue_state;
         let turn = turn(entry.pod.priority, entry.sequence);
-        match place {
+        match queue_state {
             QueueState::Active => drop(self.active.insert((turn, id))),
             QueueState::Backoff => drop(self.backoff.insert((entry.backoff_until, turn, id))),
             QueueState::Unschedulable { since } => drop(self.unschedulable.insert((since, id))),
@@ -397,7 +397,7 @@ impl Queue {
     fn leave(&mut self, id: PodId) {
         let entry = &self.entries[&id];
         let turn = turn(entry.pod.priority, entry.sequence);
-        match entry.place {
+        match entry.queue_state {
             QueueState::Active => drop(self.active.remove(&(turn, id))),
             QueueState::Backoff => drop(self.backoff.remove(&(entry.backoff_until, turn, id))),
             QueueState::Unschedulable { since } => drop(self.unschedulable.remove(&(since, id))),
@@ -408,11 +408,11 @@ impl Queue {
 
     /// Drops the events that no cycle in flight can have missed.
     fn trim_events(&mut self) {
-        let end = self.events_begin + self.events.len() as u64;
-        let keep_from = self.in_flight.first().map_or(end, |(from, _)| *from).max(self.events_begin);
-        let gone = usize::try_from(keep_from - self.events_begin).unwrap_or(usize::MAX);
-        self.events.drain(..gone.min(self.events.len()));
-        self.events_begin = keep_from;
+        let end = self.events_start + self.events.len() as u64;
+        let keep_from = self.in_flight.first().map_or(end, |(from, _)| *from).max(self.events_start);
+        let expired_count = usize::try_from(keep_from - self.events_start).unwrap_or(usize::MAX);
+        self.events.drain(..expired_count.min(self.events.len()));
+        self.events_start = keep_from;
     }
 
     const fn next_sequence(&mut self) -> u64 {
@@ -425,8 +425,8 @@ impl Queue {
 /// resources stay reserved for nothing.
 fn frees_nominated_node(pod: &Pod, event: &Event) -> bool {
     let node = match event {
-        Event::PodRemoved(gone) => &gone.node_name,
-        Event::NodeRemoved(gone) => &gone.name,
+        Event::PodRemoved(removed) => &removed.node_name,
+        Event::NodeRemoved(removed) => &removed.name,
         _ => return false,
     };
     !node.is_empty() && *node == pod.nominated_node
@@ -440,7 +440,7 @@ fn places(profiles: &[Profile], pod: &Pod, names: &[&'static str]) -> Vec<usize>
 }
 
 /// Whether a pod changed in fields that scheduling depends on.
-fn concerns_placement(old: &Pod, new: &Pod) -> bool {
+fn affects_scheduling(old: &Pod, new: &Pod) -> bool {
     old.class != new.class
         || old.shape != new.shape
         || old.tolerations != new.tolerations

@@ -84,15 +84,15 @@ pub struct Context<'a> {
     pub budgets: &'a [Budget],
     pub extenders: &'a [Extender],
     /// Results of extenders in this cycle.
-    pub answers: Option<&'a Answers>,
-    pub chance: RandomSource,
+    pub responses: Option<&'a Answers>,
+    pub random_source: RandomSource,
 }
 
 /// Schedules one pod. The snapshot is only prepared with the topology keys of the pod.
 pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: Context<'_>) -> Outcome {
     let defaults = profile.plugins.iter().flat_map(|enabled| enabled.plugin.topology_keys());
     snapshot.prepare(pod, defaults);
-    let (snapshot, start) = (&*snapshot, context.chance.start);
+    let (snapshot, start) = (&*snapshot, context.random_source.start);
     if snapshot.nodes().is_empty() {
         let message = "no nodes available to schedule pods".to_owned();
         // DEVIATION: a pod in a cluster without nodes waits for a node event instead of being retried every few
@@ -104,7 +104,7 @@ pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: 
     let mut diagnosis = Diagnosis::new(snapshot.nodes().len());
     let evaluation = Evaluation::new(Cycle { snapshot, pod }, profile, context.nominated, &mut diagnosis);
     let Some(mut evaluation) = evaluation else {
-        let decision = give_up(None, profile, diagnosis);
+        let decision = post_filter(None, profile, diagnosis);
         return Outcome { decision, next_start: start };
     };
     let mut feasible = evaluation.feasible(start, &mut diagnosis);
@@ -113,28 +113,28 @@ pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: 
         return Outcome { decision: Decision::Failed { message }, next_start };
     }
     if context.extenders.iter().any(|it| it.judges_nodes() && it.is_interested(pod)) && !feasible.is_empty() {
-        let Some(answers) = context.answers.filter(|it| it.passed.is_some() || it.error.is_some()) else {
+        let Some(responses) = context.responses.filter(|it| it.passed.is_some() || it.error.is_some()) else {
             let names = feasible.iter().map(|node| snapshot.node_name(*node).clone()).collect();
             return Outcome { decision: Decision::Ask(ExtenderRequest::Nodes(names)), next_start: start };
         };
-        if let Some(message) = answers.error.clone() {
+        if let Some(message) = responses.error.clone() {
             return Outcome { decision: Decision::Failed { message }, next_start };
         }
-        take_answers(snapshot, answers, &mut feasible, &mut diagnosis);
+        apply_responses(snapshot, responses, &mut feasible, &mut diagnosis);
     }
     let decision = match feasible.as_slice() {
         [] => {
             evaluation.explain(&mut diagnosis);
-            give_up(Some((&mut evaluation, context)), profile, diagnosis)
+            post_filter(Some((&mut evaluation, context)), profile, diagnosis)
         }
         [one] => Decision::Bind { node: snapshot.node_name(*one).clone() },
         several => {
             let mut totals = evaluation.totals(several);
             for (total, node) in totals.iter_mut().zip(several) {
-                let score = context.answers.and_then(|it| it.scores.get(snapshot.node_name(*node)));
+                let score = context.responses.and_then(|it| it.scores.get(snapshot.node_name(*node)));
                 *total = total.saturating_add(score.copied().unwrap_or_default());
             }
-            let best = choose(&totals, several, context.chance.tie);
+            let best = choose(&totals, several, context.random_source.tie);
             Decision::Bind { node: snapshot.node_name(best).clone() }
         }
     };
@@ -142,14 +142,14 @@ pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: 
 }
 
 /// Keeps only nodes that passed the extenders and records the reasons of the others.
-fn take_answers(snapshot: &Snapshot, answers: &Answers, feasible: &mut Vec<NodeId>, diagnosis: &mut Diagnosis) {
-    let passed = answers.passed.as_deref().unwrap_or_default();
+fn apply_responses(snapshot: &Snapshot, responses: &Answers, feasible: &mut Vec<NodeId>, diagnosis: &mut Diagnosis) {
+    let passed = responses.passed.as_deref().unwrap_or_default();
     feasible.retain(|node| {
         let name = snapshot.node_name(*node);
         if passed.contains(name) {
             return true;
         }
-        let failed = answers.failed.get(name);
+        let failed = responses.failed.get(name);
         let (reason, resolvable) = failed.cloned().unwrap_or_else(|| (String::new(), true));
         diagnosis.reject(*node, Rejection { resolvable, ..Rejection::fixed("") });
         let reasons = if failed.is_some() { vec![reason] } else { Vec::new() };
@@ -168,7 +168,7 @@ fn choose(totals: &[i64], nodes: &[NodeId], tie: u64) -> NodeId {
 }
 
 /// Runs PostFilter: tries preemption, or reports why it does not help. Without evaluated nodes preemption is skipped.
-fn give_up(
+fn post_filter(
     evaluation: Option<(&mut Evaluation<'_>, Context<'_>)>,
     profile: &Profile,
     mut diagnosis: Diagnosis,
@@ -177,8 +177,8 @@ fn give_up(
         let (plugins, message) = (diagnosis.plugins(), diagnosis.to_string());
         return Decision::Unschedulable { message, plugins, clears_nomination: false, release: None };
     };
-    let release = evaluation.give_up().and_then(|(plugin, words, release)| {
-        diagnosis.gives_up(plugin, words);
+    let release = evaluation.post_filter().and_then(|(plugin, plugin_message, release)| {
+        diagnosis.gives_up(plugin, plugin_message);
         release
     });
     let plugins = diagnosis.plugins();

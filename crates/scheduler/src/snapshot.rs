@@ -157,11 +157,11 @@ impl Usage {
         self.non_zero = [0, 1].map(|at| self.non_zero[at].saturating_sub(shape.non_zero[at]));
         self.pods -= 1;
         for port in &shape.ports {
-            let at = self.ports.iter().position(|held| held == port).expect("a pod's ports are held by it");
+            let at = self.ports.iter().position(|used| used == port).expect("a pod's ports are held by it");
             self.ports.swap_remove(at);
         }
         for volume in &shape.volumes {
-            let at = self.volumes.iter().position(|held| held == volume).expect("a pod's volumes are held by it");
+            let at = self.volumes.iter().position(|used| used == volume).expect("a pod's volumes are held by it");
             self.volumes.swap_remove(at);
         }
     }
@@ -193,7 +193,7 @@ impl Snapshot {
         record.images = images.into();
         for (label, key) in self.topology.labels() {
             let value = crate::pod::label(&node.labels, &label).map(Str::from);
-            self.topology.place(key, id, value.as_ref());
+            self.topology.set_domain(key, id, value.as_ref());
         }
         self.count_domains(id);
         self.order_is_stale = true;
@@ -208,7 +208,7 @@ impl Snapshot {
         self.uncount_domains(id);
         self.clear_node(id);
         for (_, key) in self.topology.labels() {
-            self.topology.place(key, id, None);
+            self.topology.set_domain(key, id, None);
         }
         self.nodes[id.index()].present = false;
         self.measure(id);
@@ -221,7 +221,7 @@ impl Snapshot {
     pub fn set_pod(&mut self, pod: &Pod) {
         self.remove_pod(pod.id());
         if !pod.node_name.is_empty() && !pod.finished {
-            self.place(pod, &pod.node_name, false);
+            self.add_pod_to_node(pod, &pod.node_name, false);
         }
     }
 
@@ -253,11 +253,11 @@ impl Snapshot {
     /// Counts a pod on its chosen node before the watch shows the binding.
     pub fn assume(&mut self, pod: &Pod, node: &str) {
         self.remove_pod(pod.id());
-        self.place(pod, &Str::from(node), true);
+        self.add_pod_to_node(pod, &Str::from(node), true);
     }
 
     /// Removes an assumed pod. A pod that was confirmed meanwhile stays.
-    pub fn forget(&mut self, id: PodId) {
+    pub fn remove_assumed_pod(&mut self, id: PodId) {
         let assumed = self.ids.get(&id).and_then(|slot| self.pods[*slot as usize].as_ref()).is_some_and(|p| p.assumed);
         if assumed {
             self.remove_pod(id);

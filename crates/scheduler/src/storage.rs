@@ -97,7 +97,7 @@ pub struct Class {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Driver {
     /// Whether the driver publishes CSIStorageCapacity objects.
-    tells_capacity: bool,
+    reports_capacity: bool,
 }
 
 /// A CSIStorageCapacity.
@@ -184,9 +184,9 @@ impl Storage {
         if !class.topologies.is_empty() && !class.topologies.iter().any(|term| term.iter().all(has)) {
             return Provision::No;
         }
-        let tells = self.drivers.get(&class.provisioner).is_some_and(|driver| driver.tells_capacity);
+        let reports_capacity = self.drivers.get(&class.provisioner).is_some_and(|driver| driver.reports_capacity);
         let enough = |it: &&Capacity| it.class == claim.class && it.most >= claim.requested && it.nodes.matches(label);
-        if tells && !self.capacities.values().any(|capacity| enough(&capacity)) {
+        if reports_capacity && !self.capacities.values().any(|capacity| enough(&capacity)) {
             return Provision::NoRoom;
         }
         Provision::Yes
@@ -219,7 +219,7 @@ impl Storage {
     }
 
     /// Reverts an assumed plan.
-    pub fn forget(&mut self, plan: &Plan) {
+    pub fn revert_assumed(&mut self, plan: &Plan) {
         for (volume, _) in &plan.bind {
             self.promised.remove(volume);
         }
@@ -267,8 +267,8 @@ mod tests {
             spec.as_object_mut().unwrap().insert("resources", value!({"requests": {"storage": "1Gi"}}));
             spec
         };
-        let check = |extra: Value, wanted: Value, expect: bool| {
-            assert_eq!(fits(volume(extra.clone()), claim(wanted.clone())), expect, "{extra} for {wanted}");
+        let check = |extra: Value, claim_spec: Value, expect: bool| {
+            assert_eq!(fits(volume(extra.clone()), claim(claim_spec.clone())), expect, "{extra} for {claim_spec}");
         };
         let none = || value!({});
         check(none(), none(), true);

@@ -33,7 +33,7 @@ enum BindTime {
 struct Both {
     snapshot: Snapshot,
     nominated: NominatedPods,
-    world: World,
+    cluster: World,
     profile: Profile,
     budgets: Vec<Value>,
     /// Names of assumed pods whose binding is not confirmed.
@@ -41,37 +41,37 @@ struct Both {
 }
 
 impl Both {
-    fn new(dice: &mut TestRng) -> Self {
-        let (profile, strategy) = random::strategy(dice);
+    fn new(rng: &mut TestRng) -> Self {
+        let (profile, strategy) = random::strategy(rng);
         let mut snapshot = Snapshot::default();
-        let mut world = World { strategy, ..World::default() };
+        let mut cluster = World { strategy, ..World::default() };
         for namespace in random::namespaces() {
             let labels = scheduler::pod::labels(namespace["metadata"]["labels"].as_object());
             snapshot.set_namespace(name(&namespace), labels);
-            world.namespaces.insert(name(&namespace).to_owned(), Rc::new(namespace));
+            cluster.namespaces.insert(name(&namespace).to_owned(), Rc::new(namespace));
         }
-        let budgets = random::budgets(dice);
-        Self { snapshot, nominated: NominatedPods::default(), world, profile, budgets, assumed: Vec::new() }
+        let budgets = random::budgets(rng);
+        Self { snapshot, nominated: NominatedPods::default(), cluster, profile, budgets, assumed: Vec::new() }
     }
 
     fn set_node(&mut self, node: Value) {
         self.snapshot.set_node(&Node::new(&node).unwrap());
-        self.world.nodes.insert(name(&node).to_owned(), Rc::new(node));
+        self.cluster.nodes.insert(name(&node).to_owned(), Rc::new(node));
     }
 
     fn remove_node(&mut self, name: &str) {
         self.snapshot.remove_node(name);
-        self.world.nodes.remove(name);
+        self.cluster.nodes.remove(name);
     }
 
     /// Binds a pod; the binding is confirmed now or perhaps later.
     fn bind(&mut self, pod: Rc<Value>, node: &str, when: BindTime) {
         let condensed = Pod::new(&pod).unwrap();
         self.nominated.remove(condensed.id());
-        self.world.waiting.retain(|(other, _)| name(other) != name(&pod));
+        self.cluster.waiting.retain(|(other, _)| name(other) != name(&pod));
         self.snapshot.assume(&condensed, node);
         self.assumed.push(name(&pod).to_owned());
-        self.world.pods.push((pod, node.to_owned()));
+        self.cluster.pods.push((pod, node.to_owned()));
         if when == BindTime::Now {
             self.bound(self.assumed.len() - 1);
         }
@@ -80,45 +80,47 @@ impl Both {
     /// Confirms an assumed pod.
     fn bound(&mut self, at: usize) {
         let one = self.assumed.remove(at);
-        let (pod, node) = self.world.pods.iter().find(|(pod, _)| name(pod) == one).unwrap();
+        let (pod, node) = self.cluster.pods.iter().find(|(pod, _)| name(pod) == one).unwrap();
         self.snapshot.set_pod(&Pod { node_name: node.as_str().into(), ..Pod::new(pod).unwrap() });
     }
 
     /// Fails the binding of an assumed pod.
     fn unbound(&mut self, at: usize) {
         let one = self.assumed.remove(at);
-        let at = self.place(&one);
-        let (pod, _) = self.world.pods.remove(at);
-        self.snapshot.forget(Pod::new(&pod).unwrap().id());
+        let at = self.pod_index(&one);
+        let (pod, _) = self.cluster.pods.remove(at);
+        self.snapshot.remove_assumed_pod(Pod::new(&pod).unwrap().id());
     }
 
-    fn place(&self, wanted: &str) -> usize {
-        self.world.pods.iter().position(|(pod, _)| name(pod) == wanted).unwrap()
+    fn pod_index(&self, pod_name: &str) -> usize {
+        self.cluster.pods.iter().position(|(pod, _)| name(pod) == pod_name).unwrap()
     }
 
     fn remove_pod(&mut self, at: usize) -> (Rc<Value>, String) {
-        let gone = self.world.pods.remove(at);
-        self.snapshot.remove_pod(Pod::new(&gone.0).unwrap().id());
-        self.assumed.retain(|one| one != name(&gone.0));
-        gone
+        let removed = self.cluster.pods.remove(at);
+        self.snapshot.remove_pod(Pod::new(&removed.0).unwrap().id());
+        self.assumed.retain(|one| one != name(&removed.0));
+        removed
     }
 
     /// Schedules a pod, compares the decision with the reference, and executes it.
-    fn schedule(&mut self, pod: &Rc<Value>, chance: RandomSource, when: BindTime) {
-        let waits_for = self.world.waiting.iter().find(|(other, _)| name(other) == name(pod));
+    fn schedule(&mut self, pod: &Rc<Value>, random_source: RandomSource, when: BindTime) {
+        let waits_for = self.cluster.waiting.iter().find(|(other, _)| name(other) == name(pod));
         let waits_for = waits_for.map(|(_, node)| node.clone()).unwrap_or_default();
         let condensed = Pod { nominated_node: waits_for.as_str().into(), ..Pod::new(pod).unwrap() };
         let budgets: Vec<_> = self.budgets.iter().map(Budget::new).collect();
-        let context = Context { chance, budgets: &budgets, nominated: Some(&self.nominated), ..Context::default() };
+        let context =
+            Context { random_source, budgets: &budgets, nominated: Some(&self.nominated), ..Context::default() };
         let decision = schedule(&mut self.snapshot, &condensed, &self.profile, context).decision;
-        let among = self.world.is_judged_by_others(pod);
-        let order = self.order(chance.start);
+        let among = self.cluster.is_affinity_evaluated(pod);
+        let order = self.order(random_source.start);
         let feasible: Vec<_> =
-            order.into_iter().filter(|node| self.world.verdict(pod, node, among).is_empty()).collect();
+            order.into_iter().filter(|node| self.cluster.verdict(pod, node, among).is_empty()).collect();
         match decision {
             Decision::Bind { node } => {
-                let kept = feasible.iter().find(|node| name(node) == waits_for);
-                let expect = kept.map_or_else(|| self.best(pod, &feasible, chance.tie), |kept| name(kept));
+                let nominated = feasible.iter().find(|node| name(node) == waits_for);
+                let expect =
+                    nominated.map_or_else(|| self.best(pod, &feasible, random_source.tie), |nominated| name(nominated));
                 assert_eq!(node.as_str(), expect, "{pod} of {}", feasible.len());
                 self.bind(Rc::clone(pod), &node, when);
             }
@@ -130,7 +132,7 @@ impl Both {
                 assert!(clears_nomination, "nobody is going whose room it could wait for");
                 self.check_message(pod, &message);
                 self.check_that_eviction_is_useless(pod);
-                self.give_up(pod);
+                self.clear_nomination(pod);
             }
             Decision::Preempt { node, victims, message, .. } => {
                 assert!(feasible.is_empty());
@@ -144,13 +146,13 @@ impl Both {
     /// Returns the nodes in the order in which they are tried.
     fn order(&self, start: usize) -> Vec<&Value> {
         let nodes = self.snapshot.nodes();
-        let begin = if nodes.is_empty() { 0 } else { start % nodes.len() };
-        let turned = nodes[begin..].iter().chain(&nodes[..begin]);
-        turned.map(|node| &*self.world.nodes[self.snapshot.node_name(*node).as_str()]).collect()
+        let offset = if nodes.is_empty() { 0 } else { start % nodes.len() };
+        let turned = nodes[offset..].iter().chain(&nodes[..offset]);
+        turned.map(|node| &*self.cluster.nodes[self.snapshot.node_name(*node).as_str()]).collect()
     }
 
     fn best<'a>(&self, pod: &Value, feasible: &[&'a Value], tie: u64) -> &'a str {
-        let totals = self.world.totals(pod, feasible);
+        let totals = self.cluster.totals(pod, feasible);
         let most = totals.iter().max().expect("a node that is bound to is feasible");
         let best: Vec<_> = feasible.iter().zip(&totals).filter(|(_, total)| *total == most).collect();
         name(best[usize::try_from(tie).unwrap() % best.len()].0)
@@ -159,61 +161,61 @@ impl Both {
     /// Checks the victims against the reference and evicts them. The pod is then placed or stays nominated.
     fn preempt(&mut self, pod: &Rc<Value>, node: &str, victims: &[String], when: BindTime) {
         self.check_that_nothing_is_cheaper(pod, node, victims);
-        let among = self.world.is_judged_by_others(pod);
-        let evicted: Vec<_> = victims.iter().map(|victim| self.remove_pod(self.place(victim))).collect();
+        let among = self.cluster.is_affinity_evaluated(pod);
+        let evicted: Vec<_> = victims.iter().map(|victim| self.remove_pod(self.pod_index(victim))).collect();
         assert!(!evicted.is_empty());
         for (victim, at) in &evicted {
             assert!(priority(victim) < priority(pod), "only the less important are evicted");
             assert_eq!(at, node);
-            self.world.pods.push((Rc::clone(victim), at.clone()));
-            let reasons = self.world.verdict(pod, &self.world.nodes[node], among);
+            self.cluster.pods.push((Rc::clone(victim), at.clone()));
+            let reasons = self.cluster.verdict(pod, &self.cluster.nodes[node], among);
             assert!(!reasons.is_empty(), "{} need not go", name(victim));
-            self.world.pods.pop();
+            self.cluster.pods.pop();
         }
-        assert_eq!(self.world.verdict(pod, &self.world.nodes[node], among), Vec::<String>::new());
+        assert_eq!(self.cluster.verdict(pod, &self.cluster.nodes[node], among), Vec::<String>::new());
         // Nominated pods of lower priority may no longer fit on the same node.
-        let outbid = self.world.waiting.iter().filter(|(other, at)| at == node && priority(other) < priority(pod));
+        let outbid = self.cluster.waiting.iter().filter(|(other, at)| at == node && priority(other) < priority(pod));
         for other in outbid.map(|(other, _)| Rc::clone(other)).collect::<Vec<_>>() {
-            self.give_up(&other);
+            self.clear_nomination(&other);
         }
         match when {
             BindTime::Now => self.bind(Rc::clone(pod), node, BindTime::Now),
             BindTime::Later => {
-                self.give_up(pod);
+                self.clear_nomination(pod);
                 let waiting = Pod { nominated_node: node.into(), ..Pod::new(pod).unwrap() };
                 self.nominated.set(&Arc::new(waiting), node);
-                self.world.waiting.push((Rc::clone(pod), node.to_owned()));
+                self.cluster.waiting.push((Rc::clone(pod), node.to_owned()));
             }
         }
     }
 
     /// Clears the nomination of a pod.
-    fn give_up(&mut self, pod: &Value) {
+    fn clear_nomination(&mut self, pod: &Value) {
         self.nominated.remove(Pod::new(pod).unwrap().id());
-        self.world.waiting.retain(|(other, _)| name(other) != name(pod));
+        self.cluster.waiting.retain(|(other, _)| name(other) != name(pod));
     }
 
     /// Checks that the victims equal those of the reference on this node, and that no other node is cheaper.
     fn check_that_nothing_is_cheaper(&self, pod: &Value, node: &str, victims: &[String]) {
-        let nodes = &self.world.nodes;
-        let (cost, expect) = self.world.eviction(pod, &nodes[node], &self.budgets).expect("it helps");
+        let nodes = &self.cluster.nodes;
+        let (cost, expect) = self.cluster.eviction(pod, &nodes[node], &self.budgets).expect("it helps");
         assert_eq!(victims, expect, "victims on {node}");
         for other in nodes.values() {
-            if let Some((other_cost, _)) = self.world.eviction(pod, other, &self.budgets) {
+            if let Some((other_cost, _)) = self.cluster.eviction(pod, other, &self.budgets) {
                 assert!(cost <= other_cost, "{node} costs {cost:?}, {} {other_cost:?}", name(other));
             }
         }
     }
 
     fn check_message(&self, pod: &Value, message: &str) {
-        let nodes = &self.world.nodes;
+        let nodes = &self.cluster.nodes;
         if nodes.is_empty() {
             assert_eq!(message, "no nodes available to schedule pods");
             return;
         }
-        let among = self.world.is_judged_by_others(pod);
+        let among = self.cluster.is_affinity_evaluated(pod);
         let mut histogram = BTreeMap::new();
-        for reason in nodes.values().flat_map(|node| self.world.verdict(pod, node, among)) {
+        for reason in nodes.values().flat_map(|node| self.cluster.verdict(pod, node, among)) {
             *histogram.entry(reason).or_insert(0) += 1;
         }
         let mut parts: Vec<_> = histogram.iter().map(|(reason, number)| format!("{number} {reason}")).collect();
@@ -224,73 +226,73 @@ impl Both {
 
     /// Checks that an unschedulable pod would not fit even if all pods of lower priority were evicted.
     fn check_that_eviction_is_useless(&self, pod: &Value) {
-        for node in self.world.nodes.values() {
-            let eviction = self.world.eviction(pod, node, &self.budgets);
+        for node in self.cluster.nodes.values() {
+            let eviction = self.cluster.eviction(pod, node, &self.budgets);
             assert_eq!(eviction, None, "{} could evict pods of {}", name(pod), name(node));
         }
     }
 
     fn check_that_nothing_is_overcommitted(&self) {
-        for node in self.world.nodes.values() {
+        for node in self.cluster.nodes.values() {
             let id = self.snapshot.node(name(node)).unwrap();
-            let (requested, room) = (&self.snapshot.usage(id).requested, self.snapshot.room(id));
+            let (requested, free_space) = (&self.snapshot.usage(id).requested, self.snapshot.free_space(id));
             for resource in ["cpu", "memory", "example.com/gpu"] {
-                let (taken, has) = (self.world.taken(node, resource), World::has(node, resource));
+                let (taken, has) = (self.cluster.taken(node, resource), World::has(node, resource));
                 assert_eq!(requested.amount(resource), taken, "{resource} of {}", name(node));
                 assert!(taken <= has, "{} is over-committed of {resource}", name(node));
             }
-            let pods = i64::try_from(self.world.on(node).count()).unwrap();
+            let pods = i64::try_from(self.cluster.on(node).count()).unwrap();
             assert!(pods <= World::has(node, "pods"), "{} has too many pods", name(node));
             let [cpu, memory] = ["cpu", "memory"].map(|it| World::has(node, it));
-            let taken = ["cpu", "memory"].map(|it| self.world.taken(node, it));
-            assert_eq!(room.free, [cpu - taken[0], memory - taken[1], World::has(node, "pods") - pods]);
-            assert_eq!(room.whole, [cpu, memory]);
-            let weakest = self.world.on(node).map(priority).min().unwrap_or(i64::from(i32::MAX));
-            assert_eq!(i64::from(room.weakest), weakest);
+            let taken = ["cpu", "memory"].map(|it| self.cluster.taken(node, it));
+            assert_eq!(free_space.free, [cpu - taken[0], memory - taken[1], World::has(node, "pods") - pods]);
+            assert_eq!(free_space.whole, [cpu, memory]);
+            let weakest = self.cluster.on(node).map(priority).min().unwrap_or(i64::from(i32::MAX));
+            assert_eq!(i64::from(free_space.weakest), weakest);
         }
     }
 
     /// Applies a random change other than a new pod; returns false if nothing changed.
-    fn change(&mut self, dice: &mut TestRng) -> bool {
-        let mut one_of = |number: usize| usize::try_from(dice.roll(number as u64)).unwrap();
+    fn change(&mut self, rng: &mut TestRng) -> bool {
+        let mut one_of = |number: usize| usize::try_from(rng.roll(number as u64)).unwrap();
         match one_of(16) {
-            0 if !self.world.pods.is_empty() => drop(self.remove_pod(one_of(self.world.pods.len()))),
+            0 if !self.cluster.pods.is_empty() => drop(self.remove_pod(one_of(self.cluster.pods.len()))),
             1 => {
                 let node = format!("node{}", one_of(8));
-                if !self.world.pods.iter().any(|(_, at)| *at == node) {
-                    self.set_node(random::node(dice, &node));
+                if !self.cluster.pods.iter().any(|(_, at)| *at == node) {
+                    self.set_node(random::node(rng, &node));
                 }
             }
             2 if one_of(2) == 0 => self.remove_node(&format!("node{}", one_of(8))),
             3 if !self.assumed.is_empty() => self.bound(one_of(self.assumed.len())),
             4 | 5 if !self.assumed.is_empty() => self.unbound(one_of(self.assumed.len())),
-            6 | 7 if !self.world.waiting.is_empty() => {
-                let pod = Rc::clone(&self.world.waiting[one_of(self.world.waiting.len())].0);
-                self.decide(&pod, dice);
+            6 | 7 if !self.cluster.waiting.is_empty() => {
+                let pod = Rc::clone(&self.cluster.waiting[one_of(self.cluster.waiting.len())].0);
+                self.decide(&pod, rng);
             }
             _ => return false,
         }
         true
     }
 
-    fn decide(&mut self, pod: &Rc<Value>, dice: &mut TestRng) {
-        let start = usize::try_from(dice.roll(10)).unwrap();
-        let chance = RandomSource { start, tie: dice.roll(5), preemption_start: start };
-        let when = if dice.one_in(2) { BindTime::Now } else { BindTime::Later };
-        self.schedule(pod, chance, when);
+    fn decide(&mut self, pod: &Rc<Value>, rng: &mut TestRng) {
+        let start = usize::try_from(rng.roll(10)).unwrap();
+        let random_source = RandomSource { start, tie: rng.roll(5), preemption_start: start };
+        let when = if rng.one_in(2) { BindTime::Now } else { BindTime::Later };
+        self.schedule(pod, random_source, when);
     }
 }
 
 fn history(seed: u64) {
-    let mut dice = TestRng(seed);
-    let mut both = Both::new(&mut dice);
-    for number in 0..=dice.roll(7) {
-        both.set_node(random::node(&mut dice, &format!("node{number}")));
+    let mut rng = TestRng(seed);
+    let mut both = Both::new(&mut rng);
+    for number in 0..=rng.roll(7) {
+        both.set_node(random::node(&mut rng, &format!("node{number}")));
     }
     for step in 0..50 {
-        if !both.change(&mut dice) {
-            let pod = Rc::new(random::pod(&mut dice, &format!("pod{step}"), step));
-            both.decide(&pod, &mut dice);
+        if !both.change(&mut rng) {
+            let pod = Rc::new(random::pod(&mut rng, &format!("pod{step}"), step));
+            both.decide(&pod, &mut rng);
         }
     }
     both.check_that_nothing_is_overcommitted();

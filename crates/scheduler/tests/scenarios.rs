@@ -22,7 +22,7 @@ use scheduler::{Configuration, Engine, Pod};
 struct Stage {
     engine: Engine,
     now: u64,
-    refusal: Option<String>,
+    rejection: Option<String>,
     /// Pods as shown by the watch.
     pods: Vec<Value>,
     /// ResourceClaims as shown by the watch.
@@ -39,12 +39,12 @@ impl Stage {
         fields.insert("kind", "KubeSchedulerConfiguration");
         let Configuration { profiles, queue, .. } = Configuration::read(&configuration.to_string()).unwrap();
         let engine = Engine::new(profiles, queue);
-        Self { engine, now: 0, refusal: None, pods: Vec::new(), claims: Vec::new(), out: String::new() }
+        Self { engine, now: 0, rejection: None, pods: Vec::new(), claims: Vec::new(), out: String::new() }
     }
 
     fn command(&mut self, line: &str) {
-        let mut words = line.splitn(3, ' ');
-        let (verb, name, rest) = (words.next().unwrap(), words.next().unwrap_or(""), words.next().unwrap_or("{}"));
+        let mut tokens = line.splitn(3, ' ');
+        let (verb, name, rest) = (tokens.next().unwrap(), tokens.next().unwrap_or(""), tokens.next().unwrap_or("{}"));
         match verb {
             "node" => self.show(Kind::Nodes, &node(name, parse(rest))),
             "pod" => self.show(Kind::Pods, &pod(name, parse(rest))),
@@ -52,7 +52,7 @@ impl Stage {
                 let kind = Kind::ALL.iter().find(|kind| kind.name() == name).unwrap();
                 self.show(*kind, &Value::Object(parse(rest)));
             }
-            "gone" if name == "pod" => self.gone(rest),
+            "gone" if name == "pod" => self.delete_pod(rest),
             "gone" if name == "claim" => {
                 self.engine.observe(Kind::ResourceClaims, &Key::new("ns", rest), None, self.now).unwrap();
             }
@@ -61,7 +61,7 @@ impl Stage {
             "configure" => {
                 *self = Self { out: std::mem::take(&mut self.out), ..Self::new(&line["configure ".len()..]) }
             }
-            "refuse" => self.refusal = Some(line["refuse ".len()..].to_owned()),
+            "refuse" => self.rejection = Some(line["refuse ".len()..].to_owned()),
             _ => panic!("no such command: {line}"),
         }
         while let Some(step) = self.engine.step(self.now) {
@@ -71,16 +71,16 @@ impl Stage {
 
     fn show(&mut self, kind: Kind, object: &Value) {
         self.engine.observe(kind, &Key::of(object), Some(object), self.now).unwrap();
-        let shown = match kind {
+        let observed = match kind {
             Kind::Pods => &mut self.pods,
             Kind::ResourceClaims => &mut self.claims,
             _ => return,
         };
-        shown.retain(|have| Key::of(have) != Key::of(object));
-        shown.push(object.clone());
+        observed.retain(|have| Key::of(have) != Key::of(object));
+        observed.push(object.clone());
     }
 
-    fn gone(&mut self, name: &str) {
+    fn delete_pod(&mut self, name: &str) {
         let key = Key::new("ns", name);
         self.pods.retain(|have| Key::of(have) != key);
         self.engine.observe(Kind::Pods, &key, None, self.now).unwrap();
@@ -117,9 +117,9 @@ impl Stage {
                 let made = volumes.provision.iter().map(|claim| format!(", a new volume for {}", claim.name));
                 let all: String = promised.chain(made).chain(given(&devices)).collect();
                 writeln!(self.out, "bind {} to {node}{all}", pod.name).unwrap();
-                if let Some(message) = self.refusal.take() {
-                    let told = self.engine.unbound(&pod, message, self.now);
-                    told.into_iter().for_each(|step| self.execute_plan(step));
+                if let Some(message) = self.rejection.take() {
+                    let next_step = self.engine.unbound(&pod, message, self.now);
+                    next_step.into_iter().for_each(|step| self.execute_plan(step));
                     return;
                 }
                 devices.reserve.iter().for_each(|claim| self.reserve(claim, &pod));
@@ -201,8 +201,8 @@ fn play(text: &str) -> String {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a transcript is written anew when somebody asks for it")]
 fn transcripts_are_as_written() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
     assert!(!files.is_empty());
     for file in files {

@@ -104,7 +104,7 @@ impl Operation {
         }
     }
 
-    pub(crate) fn answered(&mut self, outcome: &Outcome, now_ms: u64) {
+    pub(crate) fn record_outcome(&mut self, outcome: &Outcome, now_ms: u64) {
         let succeeded = match &outcome.result {
             Ok(Reply::Txn { succeeded, .. }) => *succeeded,
             Ok(Reply::Delete { deleted, .. }) => *deleted > 0,

@@ -67,8 +67,8 @@ impl SimDisk {
     pub(crate) fn crash(&self, random: &mut Random) {
         let mut inner = self.inner();
         inner.power = None;
-        let kept = random.index(inner.unsynced_names.len() + 1);
-        let changes: Vec<NameChange> = inner.unsynced_names.drain(..).take(kept).collect();
+        let count = random.index(inner.unsynced_names.len() + 1);
+        let changes: Vec<NameChange> = inner.unsynced_names.drain(..).take(count).collect();
         changes.into_iter().for_each(|change| change.apply(&mut inner.durable_names));
         inner.names = inner.durable_names.clone();
         for content in inner.files.values_mut() {
@@ -98,11 +98,11 @@ impl SimDisk {
 
 /// Keeps a random subset of a write's sectors, mostly all or none.
 fn tear(survived: &mut Vec<u8>, offset: usize, bytes: &[u8], random: &mut Random) {
-    let chance = [0, 50, 100][random.index(3)];
+    let percentage = [0, 50, 100][random.index(3)];
     let mut start = 0;
     while start < bytes.len() {
         let end = (((offset + start) / SECTOR + 1) * SECTOR - offset).min(bytes.len());
-        if random.percent(chance) {
+        if random.percent(percentage) {
             put(survived, offset + start, &bytes[start..end]);
         }
         start = end;

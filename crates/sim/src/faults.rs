@@ -59,7 +59,7 @@ impl World {
         if let Some(live) = &mut host.live {
             (0..FAULTS_UNTIL_MS / TICK_MS / 4).for_each(|_| live.replica.tick(clock));
         }
-        self.settle(victim);
+        self.run_pending(victim);
     }
 
     /// Breaks the connections of a member, with or without ending its process.
@@ -77,7 +77,7 @@ impl World {
             if let Some(live) = &mut self.hosts[host].live {
                 live.replica.transfer(id);
             }
-            self.settle(host);
+            self.run_pending(host);
         }
     }
 }

@@ -52,7 +52,7 @@ pub(crate) enum Down {
 
 const SEGMENT_BYTES: u64 = 8 << 10;
 /// Small, so that compactions are always in progress.
-const FORGET_CHANGES: usize = 1;
+const PRUNED_CHANGES_MAX: usize = 1;
 const CHECKPOINT_BYTES: u64 = 6 << 10;
 pub(crate) const CLUSTER: u64 = 7;
 pub(crate) const ELECTION_TICKS: usize = 10;
@@ -102,7 +102,7 @@ impl Host {
         };
         let replica = Replica::new(member, opened.recovered, opened.state, options);
         self.live = Some(Live { replica, log: opened.log, queue: VecDeque::new(), staged: None, syncing: None });
-        self.set_room(None);
+        self.set_free_space(None);
         Ok(())
     }
 
@@ -111,14 +111,14 @@ impl Host {
         let now_ms = now_ms + self.clock_offset_ms;
         let Some(live) = &mut self.live else { return Ok(None) };
         let step = live.replica.step(now_ms).map_err(|error| Down::Fault(error.to_string()))?;
-        live.replica.forget(FORGET_CHANGES);
+        live.replica.prune(PRUNED_CHANGES_MAX);
         let Some(mut step) = step else { return Ok(None) };
         live.queue.extend(step.write.take());
         Ok(Some(step))
     }
 
     /// Writes the queue unless a sync is in progress. Returns whether a sync was started.
-    pub(crate) fn begin_sync(&mut self, bugs: Bugs) -> Result<bool, Down> {
+    pub(crate) fn start_sync(&mut self, bugs: Bugs) -> Result<bool, Down> {
         let Some(live) = &mut self.live else { return Ok(false) };
         let waits = live.staged.is_some() || live.queue.iter().any(|write| write.persist.sync);
         if live.syncing.is_some() || !waits {
@@ -126,7 +126,7 @@ impl Host {
         }
         let result = live.write_group(&self.disk, bugs);
         let written = result.map_err(|error| self.down(&error))?;
-        self.set_room((!written).then_some(FreeSpace::None));
+        self.set_free_space((!written).then_some(FreeSpace::None));
         Ok(written)
     }
 
@@ -135,23 +135,23 @@ impl Host {
         let Some(live) = &mut self.live else { return Ok(()) };
         let result = live.log.replenish();
         result.map_err(|error| self.down(&error.to_string()))?;
-        if live_room(self.live.as_ref()) != FreeSpace::None {
-            self.set_room(None);
+        if live_free_space(self.live.as_ref()) != FreeSpace::None {
+            self.set_free_space(None);
         }
         Ok(())
     }
 
     /// Returns the space available to the log.
-    pub(crate) fn room(&self) -> FreeSpace {
-        live_room(self.live.as_ref())
+    pub(crate) fn free_space(&self) -> FreeSpace {
+        live_free_space(self.live.as_ref())
     }
 
     /// Reports the available space to the replica: `room`, or that of the log.
-    fn set_room(&mut self, room: Option<FreeSpace>) {
+    fn set_free_space(&mut self, free_space: Option<FreeSpace>) {
         let Some(live) = &mut self.live else { return };
-        let room = room.unwrap_or(if live.log.is_low() { FreeSpace::Low } else { FreeSpace::Ample });
-        if live.replica.room() != room {
-            live.replica.set_room(room);
+        let free_space = free_space.unwrap_or(if live.log.is_low() { FreeSpace::Low } else { FreeSpace::Ample });
+        if live.replica.free_space() != free_space {
+            live.replica.set_free_space(free_space);
         }
     }
 
@@ -188,8 +188,8 @@ impl Host {
     }
 }
 
-fn live_room(live: Option<&Live>) -> FreeSpace {
-    live.map_or(FreeSpace::Ample, |live| live.replica.room())
+fn live_free_space(live: Option<&Live>) -> FreeSpace {
+    live.map_or(FreeSpace::Ample, |live| live.replica.free_space())
 }
 
 impl Live {

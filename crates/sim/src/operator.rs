@@ -10,7 +10,7 @@ use crate::world::{Event, PendingRequest, World};
 /// Maximum number of concurrent members.
 const MEMBERS_MAX: usize = 5;
 /// Maximum number of revisions that a compaction keeps.
-const KEPT_REVISIONS: u64 = 15;
+const RETAINED_REVISIONS_MAX: u64 = 15;
 
 impl World {
     /// Compacts up to a revision that some member has.
@@ -21,8 +21,8 @@ impl World {
         let wait = self.random.between(300, 2000);
         self.after(wait, Event::Compact);
         let host = self.any_host();
-        let kept = self.random.between(0, KEPT_REVISIONS).cast_signed();
-        let revision = self.view(host, State::revision).unwrap_or(0) - kept;
+        let retained = self.random.between(0, RETAINED_REVISIONS_MAX).cast_signed();
+        let revision = self.view(host, State::revision).unwrap_or(0) - retained;
         if revision > 0 {
             self.propose(host, &Command::Compact { revision }, PendingRequest::Nothing);
         }
@@ -51,7 +51,7 @@ impl World {
         };
         let sequence = live.replica.reserve();
         live.replica.change(sequence, change);
-        self.settle(host);
+        self.run_pending(host);
     }
 
     /// Reacts to a decided membership change: starts a new member, or shuts down a removed one, which may not know it

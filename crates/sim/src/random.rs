@@ -26,7 +26,7 @@ impl Random {
         usize::try_from(self.next() % count as u64).expect("less than a usize")
     }
 
-    pub(crate) fn percent(&mut self, chance: u64) -> bool {
-        self.between(0, 100) < chance
+    pub(crate) fn percent(&mut self, percentage: u64) -> bool {
+        self.between(0, 100) < percentage
     }
 }

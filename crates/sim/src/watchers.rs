@@ -50,7 +50,7 @@ impl Watchers {
 
     /// Publishes the member's state, connects watchers without a member at random, and lets connected ones read at
     /// random.
-    pub(crate) fn look(&mut self, host: usize, state: &State, random: &mut Random, eager: bool) {
+    pub(crate) fn poll(&mut self, host: usize, state: &State, random: &mut Random, eager: bool) {
         let hub = self.hubs.entry(host).or_default();
         hub.publish(state);
         for watcher in &mut self.watchers {

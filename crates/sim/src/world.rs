@@ -95,9 +95,9 @@ const HEALTHY_AFTER_MS: u64 = 5_000;
 const CLIENTS_UNTIL_MS: u64 = FAULTS_UNTIL_MS + HEALTHY_AFTER_MS + 500;
 /// Time for the last leases to expire and for all members to converge.
 const END_MS: u64 = CLIENTS_UNTIL_MS + 7_000;
-const PATIENCE_MS: u64 = 2_000;
+const TIMEOUT_MS: u64 = 2_000;
 /// Prefix of keys attached to a lease.
-const HELD: &[u8] = b"held/";
+const LEASED_PREFIX: &[u8] = b"held/";
 
 impl World {
     pub(crate) fn new(seed: u64, options: Options) -> Self {
@@ -144,7 +144,7 @@ impl World {
             }
             self.now_ms = at_ms;
             self.report.events += 1;
-            self.happen(event);
+            self.handle(event);
             if self.broken.is_some() {
                 break;
             }
@@ -155,7 +155,7 @@ impl World {
         Ok(self.report)
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         if let Some(later) = self.pause_of(&event) {
             self.at(later, event);
             return;
@@ -176,18 +176,18 @@ impl World {
             }),
             Event::Synced { host, life } => {
                 if self.hosts[host].life == life {
-                    let ended = self.hosts[host].end_sync();
-                    self.survive(host, ended);
-                    self.settle(host);
+                    let result = self.hosts[host].end_sync();
+                    self.survive(host, result);
+                    self.run_pending(host);
                 }
             }
             Event::Restart { host } => self.restart(host),
             Event::Client { client } => self.client(client),
-            Event::Doubt { operation } => self.doubt(operation),
+            Event::Doubt { operation } => self.abandon(operation),
             Event::Lease => self.lease(),
             Event::Hold { lease } => {
                 let host = self.any_host();
-                self.propose(host, &held_by(lease), PendingRequest::Nothing);
+                self.propose(host, &put_with_lease(lease), PendingRequest::Nothing);
             }
             Event::Compact => self.compact(),
             Event::Reconfigure => self.reconfigure(),
@@ -228,7 +228,7 @@ impl World {
             replica.tick(clock);
             Ok(())
         });
-        self.look(host);
+        self.poll_watchers(host);
         let jitter = self.random.between(0, 20);
         self.after(TICK_MS - 10 + jitter, Event::Tick { host, life });
     }
@@ -242,13 +242,13 @@ impl World {
         let same = life.is_none_or(|life| self.hosts[host].life == life);
         let Some(live) = self.hosts[host].live.as_mut().filter(|_| same) else { return };
         match act(&mut live.replica, &mut self.random) {
-            Ok(()) => self.settle(host),
+            Ok(()) => self.run_pending(host),
             Err(error) => self.fault(host, &error),
         }
     }
 
     /// Executes everything that a member has to do now.
-    pub(crate) fn settle(&mut self, host: usize) {
+    pub(crate) fn run_pending(&mut self, host: usize) {
         loop {
             match self.hosts[host].step(self.now_ms) {
                 Ok(Some(step)) => self.step(host, step),
@@ -259,28 +259,28 @@ impl World {
                 return;
             }
         }
-        let room = self.hosts[host].room();
+        let free_space = self.hosts[host].free_space();
         let checkpointed = self.hosts[host].checkpoint();
         self.survive(host, checkpointed);
-        match self.hosts[host].begin_sync(self.options.bugs) {
+        match self.hosts[host].start_sync(self.options.bugs) {
             Ok(true) => {
                 let wait = self.random.between(1, self.hosts[host].sync_ms + 2);
                 let life = self.hosts[host].life;
                 self.after(wait, Event::Synced { host, life });
                 if self.options.bugs.acknowledge_before_sync {
-                    self.settle(host);
+                    self.run_pending(host);
                 }
             }
             Ok(false) => {}
             Err(down) => return self.survive(host, Err(down)),
         }
-        self.mind_room(host, room);
+        self.handle_free_space_change(host, free_space);
     }
 
     /// Reacts to a change of disk space: schedules a check for space, and executes the replica's reaction.
-    fn mind_room(&mut self, host: usize, before: FreeSpace) {
-        let room = self.hosts[host].room();
-        if room == before {
+    fn handle_free_space_change(&mut self, host: usize, before: FreeSpace) {
+        let free_space = self.hosts[host].free_space();
+        if free_space == before {
             return;
         }
         if before == FreeSpace::Ample {
@@ -288,7 +288,7 @@ impl World {
             let (life, wait) = (self.hosts[host].life, self.random.between(50, 500));
             self.after(wait, Event::Probe { host, life });
         }
-        self.settle(host);
+        self.run_pending(host);
     }
 
     fn probe(&mut self, host: usize, life: u64) {
@@ -297,8 +297,8 @@ impl World {
         }
         let probed = self.hosts[host].probe();
         self.survive(host, probed);
-        self.settle(host);
-        if self.hosts[host].room() != FreeSpace::Ample {
+        self.run_pending(host);
+        if self.hosts[host].free_space() != FreeSpace::Ample {
             let wait = self.random.between(50, 500);
             self.after(wait, Event::Probe { host, life });
         }
@@ -334,21 +334,21 @@ impl World {
             let wait = self.random.between(5, 200);
             self.after(wait, Event::Snapshot { from: host, life, to, message, state });
         }
-        for (sequence, answer) in step.answers {
-            if let Some(asked) = self.proposed.remove(&(host, life, sequence)) {
-                self.answered(asked, answer);
+        for (sequence, response) in step.responses {
+            if let Some(request) = self.proposed.remove(&(host, life, sequence)) {
+                self.handle_response(request, response);
             }
         }
         for token in step.reads {
-            if let Some(asked) = self.reading.remove(&(host, life, token)) {
-                self.confirmed(host, asked);
+            if let Some(request) = self.reading.remove(&(host, life, token)) {
+                self.confirmed(host, request);
             }
         }
         if step.installed || !step.applied.is_empty() {
             let revision = self.view(host, State::revision).unwrap_or(0);
             let grown = self.revisions.stands(id, life, revision);
             self.note(grown);
-            self.look(host);
+            self.poll_watchers(host);
         }
         if step.removed {
             self.retire(host);
@@ -365,8 +365,8 @@ impl World {
     fn snapshot(&mut self, from: usize, life: u64, to: usize, message: Bytes, state: &[u8]) {
         let (sender, receiver) = (self.hosts[from].id, self.hosts[to].id);
         // A snapshot needs space for a checkpoint.
-        let has_room = self.hosts[to].live.is_some() && self.hosts[to].room() == FreeSpace::Ample;
-        let arrived = has_room && !self.network.deliveries(sender, receiver, &mut self.random).is_empty();
+        let has_space = self.hosts[to].live.is_some() && self.hosts[to].free_space() == FreeSpace::Ample;
+        let arrived = has_space && !self.network.deliveries(sender, receiver, &mut self.random).is_empty();
         if arrived {
             let message = Message::decode(message, sender, receiver).expect("members understand each other");
             let state = State::read_from(&mut &state[..]).expect("a stream that arrived is whole");
@@ -395,8 +395,8 @@ impl World {
             {
                 live.replica.campaign();
             }
-            self.settle(host);
-            self.mind_room(host, FreeSpace::Ample);
+            self.run_pending(host);
+            self.handle_free_space_change(host, FreeSpace::Ample);
             self.after(TICK_MS, Event::Tick { host, life });
         }
     }
@@ -450,23 +450,23 @@ impl World {
         let wait = self.random.between(30, 400);
         self.after(wait, Event::Client { client });
         // A removed member may respond, but never with a wrong result. At the end, every contacted member must respond.
-        let must_answer = self.now_ms >= FAULTS_UNTIL_MS + HEALTHY_AFTER_MS;
-        if self.hosts[host].live.is_none() || (must_answer && self.hosts[host].leaving) {
+        let must_respond = self.now_ms >= FAULTS_UNTIL_MS + HEALTHY_AFTER_MS;
+        if self.hosts[host].live.is_none() || (must_respond && self.hosts[host].leaving) {
             return;
         }
         self.history.push(operation);
-        self.after(PATIENCE_MS, Event::Doubt { operation: number });
-        let asked = PendingRequest::Operation(number);
+        self.after(TIMEOUT_MS, Event::Doubt { operation: number });
+        let request = PendingRequest::Operation(number);
         match operation.command() {
-            Some(command) => self.propose(host, &command, asked),
-            None if self.options.bugs.read_without_quorum => self.confirmed(host, asked),
+            Some(command) => self.propose(host, &command, request),
+            None if self.options.bugs.read_without_quorum => self.confirmed(host, request),
             None if self.hosts[host].live.as_ref().is_some_and(|live| live.replica.can_read_locally()) => {
-                self.confirmed(host, asked);
+                self.confirmed(host, request);
             }
             None => {
                 self.next_token += 1;
                 let token = self.next_token;
-                self.reading.insert((host, life, token), asked);
+                self.reading.insert((host, life, token), request);
                 self.with_replica(host, None, |replica, _| {
                     replica.read(token);
                     Ok(())
@@ -475,45 +475,45 @@ impl World {
         }
     }
 
-    pub(crate) fn propose(&mut self, host: usize, command: &Command, asked: PendingRequest) {
+    pub(crate) fn propose(&mut self, host: usize, command: &Command, request: PendingRequest) {
         let life = self.hosts[host].life;
-        let has_room = match self.hosts[host].room() {
+        let has_space = match self.hosts[host].free_space() {
             FreeSpace::Ample => true,
             FreeSpace::Low => !command.grows(),
             FreeSpace::None => false,
         };
-        if !has_room {
-            if let PendingRequest::Operation(number) = asked {
-                self.forget(number);
+        if !has_space {
+            if let PendingRequest::Operation(number) = request {
+                self.discard_operation(number);
             }
             return;
         }
         let Some(live) = &mut self.hosts[host].live else { return };
-        if let (0, PendingRequest::Operation(number)) = (live.replica.member().status().leader, asked) {
-            return self.forget(number);
+        if let (0, PendingRequest::Operation(number)) = (live.replica.member().status().leader, request) {
+            return self.discard_operation(number);
         }
         let sequence = live.replica.propose(command.encode());
-        self.proposed.insert((host, life, sequence), asked);
-        self.settle(host);
+        self.proposed.insert((host, life, sequence), request);
+        self.run_pending(host);
     }
 
-    fn answered(&mut self, asked: PendingRequest, answer: Result<ProposalResult, ProposeError>) {
+    fn handle_response(&mut self, request: PendingRequest, response: Result<ProposalResult, ProposeError>) {
         let now = self.now_ms;
-        match (asked, answer) {
+        match (request, response) {
             // An alarm rejected the operation, so it is not applied.
             (PendingRequest::Operation(number), Ok(ProposalResult::Outcome(outcome)))
                 if outcome.result == Err(mvcc::Error::NoSpace) =>
             {
-                self.forget(number);
+                self.discard_operation(number);
             }
             (PendingRequest::Operation(number), Ok(ProposalResult::Outcome(outcome)))
                 if self.history[number].end.is_none() =>
             {
-                self.history[number].answered(&outcome, now);
+                self.history[number].record_outcome(&outcome, now);
             }
             // The operation is in no log and never will be, so it is treated as never sent. Any other rejection refers
             // to one copy and leaves the outcome unknown.
-            (PendingRequest::Operation(number), Err(ProposeError::Overtaken)) => self.forget(number),
+            (PendingRequest::Operation(number), Err(ProposeError::Overtaken)) => self.discard_operation(number),
             (PendingRequest::Grant { lease, ttl_seconds, began_ms }, Ok(ProposalResult::Outcome(outcome)))
                 if outcome.result.is_ok() =>
             {
@@ -526,9 +526,9 @@ impl World {
     }
 
     /// Serves a read that this member may answer now.
-    fn confirmed(&mut self, host: usize, asked: PendingRequest) {
+    fn confirmed(&mut self, host: usize, request: PendingRequest) {
         let now = self.now_ms;
-        match asked {
+        match request {
             PendingRequest::Operation(number) => {
                 let Some(state) = self.view(host, State::clone) else { return };
                 if self.history[number].end.is_none() {
@@ -546,7 +546,7 @@ impl World {
         }
     }
 
-    fn forget(&mut self, number: usize) {
+    fn discard_operation(&mut self, number: usize) {
         let operation = &mut self.history[number];
         // An unanswered read imposes no constraint, like an operation that never existed.
         if operation.end.is_none() {
@@ -556,10 +556,11 @@ impl World {
     }
 
     /// Stops waiting for an operation, which may still be executed.
-    fn doubt(&mut self, number: usize) {
-        let pending = |asked: &PendingRequest| matches!(asked, PendingRequest::Operation(other) if *other == number);
-        self.proposed.retain(|_, asked| !pending(asked));
-        self.reading.retain(|_, asked| !pending(asked));
+    fn abandon(&mut self, number: usize) {
+        let pending =
+            |request: &PendingRequest| matches!(request, PendingRequest::Operation(other) if *other == number);
+        self.proposed.retain(|_, request| !pending(request));
+        self.reading.retain(|_, request| !pending(request));
     }
 
     /// Grants a lease with a key, or renews one at the presumed leader.
@@ -594,15 +595,15 @@ impl World {
     fn note_lease_end(&mut self, entry: &CommittedEntry) {
         let CommittedEntry::Command { data, .. } = entry else { return };
         if let Ok(Command::LeaseRevoke { id }) = Command::decode(data) {
-            let ended = self.leases_last.ends(id, self.now_ms);
-            self.note(ended);
+            let result = self.leases_last.ends(id, self.now_ms);
+            self.note(result);
         }
     }
 
-    fn look(&mut self, host: usize) {
+    fn poll_watchers(&mut self, host: usize) {
         if let Some(state) = self.view(host, State::clone) {
             let eager = self.now_ms > CLIENTS_UNTIL_MS;
-            self.watchers.look(host, &state, &mut self.random, eager);
+            self.watchers.poll(host, &state, &mut self.random, eager);
         }
     }
 
@@ -614,17 +615,18 @@ impl World {
         history_is_kept::check(&states, &self.chronicle)?;
         let state = states.into_iter().find_map(|(_, state)| state).expect("just seen to be up");
         let left: Vec<LeaseId> = state.leases().map(|lease| lease.id).collect();
-        let held =
-            state.range(&Range::of(Span::prefix(Bytes::from_static(HELD)))).expect("the newest revision is there");
-        self.leases_last.check_ended(&left, held.count)?;
-        let (happened, compacted) = (self.chronicle.state(), self.chronicle.compacted());
+        let leased = state
+            .range(&Range::of(Span::prefix(Bytes::from_static(LEASED_PREFIX))))
+            .expect("the newest revision is there");
+        self.leases_last.check_expired(&left, leased.count)?;
+        let (final_state, compacted) = (self.chronicle.state(), self.chronicle.compacted());
         for (number, watcher) in self.watchers.watchers.iter().enumerate() {
             let saw = (&*watcher.seen, &*watcher.gaps);
-            watch_misses_nothing::check(number, &watcher.span, saw, happened, compacted)?;
+            watch_misses_nothing::check(number, &watcher.span, saw, final_state, compacted)?;
         }
         revisions_grow::check(&self.history)?;
-        acknowledged_survives::check(&self.history, happened)?;
-        linearizable::check(&self.history, &values(happened))?;
+        acknowledged_survives::check(&self.history, final_state)?;
+        linearizable::check(&self.history, &values(final_state))?;
         self.report.compacted = compacted;
         self.report.known = self.history.iter().filter(|operation| operation.end.is_some()).count() as u64;
         self.report.unknown = self.history.len() as u64 - self.report.known;
@@ -666,8 +668,8 @@ impl World {
 }
 
 /// Returns the put of a key that is attached to a lease.
-fn held_by(lease: LeaseId) -> Command {
-    let key = Bytes::from([HELD, lease.to_string().as_bytes()].concat());
+fn put_with_lease(lease: LeaseId) -> Command {
+    let key = Bytes::from([LEASED_PREFIX, lease.to_string().as_bytes()].concat());
     Command::Put(Put { key, value: Some(Bytes::from_static(b"held")), lease: Some(lease), want_previous: false })
 }
 

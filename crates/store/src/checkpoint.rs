@@ -76,7 +76,7 @@ pub fn read<D: Disk>(disk: &D) -> Result<Option<(SnapshotMeta, State)>, Checkpoi
 }
 
 /// Like [`read`], but stores the values on `shelf`.
-pub fn read_to<D: Disk>(disk: &D, shelf: &ValueFile) -> Result<Option<(SnapshotMeta, State)>, CheckpointError> {
+pub fn read_to<D: Disk>(disk: &D, value_file: &ValueFile) -> Result<Option<(SnapshotMeta, State)>, CheckpointError> {
     let names = disk.list()?;
     for unfinished in names.iter().filter(|name| name.starts_with(UNFINISHED)) {
         disk.remove(unfinished)?;
@@ -96,7 +96,7 @@ pub fn read_to<D: Disk>(disk: &D, shelf: &ValueFile) -> Result<Option<(SnapshotM
         return Err(damaged("its trailer is invalid"));
     }
     let mut input = Input { file: &file, offset: state_start, end: state_end, crc: 0, buffer: Vec::new(), position: 0 };
-    let state = State::read_to(&mut input, &mut |value| shelf.place(value));
+    let state = State::read_to(&mut input, &mut |value| value_file.store(value));
     let state = state.map_err(|source| CheckpointError::State { name: name.clone(), source })?;
     io::copy(&mut input, &mut io::sink())?;
     if input.crc.to_le_bytes() != tail[8..12] {

@@ -203,16 +203,16 @@ mod tests {
     fn peer_frame_corpus_passes() {
         let mut follower = member(2, 3);
         (0..30).for_each(|_| follower.tick());
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         while let Some(effects) = follower.effects() {
-            said.extend(effects.send.into_iter().map(|(_, message)| message));
+            messages.extend(effects.send.into_iter().map(|(_, message)| message));
             if let Some(persist) = effects.persist {
                 follower.persisted(persist.number);
             }
         }
-        assert!(!said.is_empty(), "a candidate asks for votes");
+        assert!(!messages.is_empty(), "a candidate asks for votes");
         let forwarded = payloads().into_iter().filter(|payload| *payload != Payload::Empty).collect();
-        said.push(Message::Forward(forwarded));
-        replay("peer_frames", peer::fuzz::seeds(&said), peer_frames);
+        messages.push(Message::Forward(forwarded));
+        replay("peer_frames", peer::fuzz::seeds(&messages), peer_frames);
     }
 }

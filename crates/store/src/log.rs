@@ -128,7 +128,7 @@ struct Segment<F> {
     sequence: u32,
     file: F,
     /// Allocated bytes.
-    room: u64,
+    capacity: u64,
     end: u64,
     /// End of the blocks that have been written before.
     zeroed: u64,
@@ -145,7 +145,7 @@ const RESERVE: &str = "reserve";
 /// A quarter of a segment, at most 16 MiB: space for two groups of 8 MiB that were in progress when the disk became
 /// full, and then for thousands of deletions.
 const RESERVE_BYTES_MAX: u64 = 16 << 20;
-const RESERVE_PART: u64 = 4;
+const RESERVE_FRACTION: u64 = 4;
 
 impl<D: Disk> Log<D> {
     /// Opens and reads the log of a directory, truncates a torn tail, and creates a new segment.
@@ -154,8 +154,8 @@ impl<D: Disk> Log<D> {
     }
 
     /// Like [`Log::open`], but stores the commands on `shelf`.
-    pub fn open_to(disk: D, config: Config, shelf: &ValueFile) -> Result<(Self, Contents), LogError> {
-        let recovered = recover::recover(&disk, config.identity, shelf)?;
+    pub fn open_to(disk: D, config: Config, value_file: &ValueFile) -> Result<(Self, Contents), LogError> {
+        let recovered = recover::recover(&disk, config.identity, value_file)?;
         let boot = recovered.contents.boot + 1;
         let hard_state = recovered.contents.hard_state;
         let sequence = recovered.segments.last().map_or(1, |(sequence, _)| sequence + 1);
@@ -163,9 +163,9 @@ impl<D: Disk> Log<D> {
         // Done before the next segment is created, because on a full disk this may be the only space. The truncated
         // part was never acknowledged.
         if let Some((last, _)) = recovered.segments.last() {
-            give_back(&disk, *last, recovered.end);
+            trim_segment(&disk, *last, recovered.end);
         }
-        let mut reserve = look_for_reserve(&disk, config)?;
+        let mut reserve = find_reserve(&disk, config)?;
         let active = start_somehow(&disk, config, sequence, start, &mut reserve)?;
         let contents = Contents { boot, ..recovered.contents };
         let closed = recovered.segments;
@@ -206,10 +206,10 @@ impl<D: Disk> Log<D> {
         if self.staged.is_empty() {
             return Ok(());
         }
-        if self.active.group > 0 && self.active.end + self.staged.len() as u64 > self.active.room {
+        if self.active.group > 0 && self.active.end + self.staged.len() as u64 > self.active.capacity {
             self.rotate()?;
         }
-        record::seal(&mut self.staged, self.active.sequence, self.active.group + 1);
+        record::finish_group(&mut self.staged, self.active.sequence, self.active.group + 1);
         let end = self.active.end;
         self.active.file.write_at(end, &self.staged).map_err(|source| classify("write a group", source))?;
         self.zero_ahead(end + self.staged.len() as u64)
@@ -219,8 +219,8 @@ impl<D: Disk> Log<D> {
         if end <= self.active.zeroed {
             return Ok(());
         }
-        let room = usize::try_from(self.active.room.saturating_sub(end)).unwrap_or(usize::MAX);
-        let zeros = vec![0; room.min(ZEROED_BYTES)];
+        let remaining = usize::try_from(self.active.capacity.saturating_sub(end)).unwrap_or(usize::MAX);
+        let zeros = vec![0; remaining.min(ZEROED_BYTES)];
         self.active.file.write_at(end, &zeros).map_err(|source| classify("make room for groups", source))?;
         self.active.zeroed = end + zeros.len() as u64;
         Ok(())
@@ -327,20 +327,20 @@ fn start_somehow<D: Disk>(
 /// Creates a segment, which gets its name only after its first record is durable. A segment that exists is readable.
 fn start_segment<D: Disk>(
     disk: &D,
-    (name, mut file, room): (&str, D::File, u64),
+    (name, mut file, capacity): (&str, D::File, u64),
     sequence: u32,
     start: Start,
 ) -> Result<Segment<D::File>, LogError> {
     let what = "start a segment";
     let mut staged = BytesMut::new();
     record::stage(&mut staged, &Record::Start(start));
-    record::seal(&mut staged, sequence, 0);
+    record::finish_group(&mut staged, sequence, 0);
     file.write_at(0, &staged).map_err(|source| classify(what, source))?;
     file.sync().map_err(|source| classify(what, source))?;
     disk.rename(name, &segment_name(sequence)).map_err(|source| classify(what, source))?;
     disk.sync().map_err(|source| LogError::Disk { what, source })?;
     let end = staged.len() as u64;
-    Ok(Segment { sequence, file, room, end, zeroed: end, group: 0, newest_index: 0 })
+    Ok(Segment { sequence, file, capacity, end, zeroed: end, group: 0, newest_index: 0 })
 }
 
 /// Creates a file, or removes the partial file of a full disk, because others need the space.
@@ -352,10 +352,10 @@ fn create<D: Disk>(disk: &D, name: &str, bytes: u64) -> io::Result<D::File> {
 }
 
 fn reserve_bytes(config: Config) -> u64 {
-    RESERVE_BYTES_MAX.min(config.segment_bytes / RESERVE_PART)
+    RESERVE_BYTES_MAX.min(config.segment_bytes / RESERVE_FRACTION)
 }
 
-fn look_for_reserve<D: Disk>(disk: &D, config: Config) -> Result<Reserve, LogError> {
+fn find_reserve<D: Disk>(disk: &D, config: Config) -> Result<Reserve, LogError> {
     let failed = |source| LogError::Disk { what: "check its reserve", source };
     let is_there = disk.list().map_err(failed)?.iter().any(|name| name == RESERVE);
     let bytes = if is_there { disk.open(RESERVE).and_then(|file| file.len()).map_err(failed)? } else { 0 };
@@ -364,7 +364,7 @@ fn look_for_reserve<D: Disk>(disk: &D, config: Config) -> Result<Reserve, LogErr
 }
 
 /// Frees the unused space of a segment: a member that is started often would otherwise fill its disk.
-fn give_back<D: Disk>(disk: &D, sequence: u32, end: u64) {
+fn trim_segment<D: Disk>(disk: &D, sequence: u32, end: u64) {
     let cut = disk.open(&segment_name(sequence)).and_then(|mut file| file.cut(end));
     if let Err(error) = cut {
         tracing::warn!(%error, segment = segment_name(sequence), "failed to truncate the unused end of a segment");

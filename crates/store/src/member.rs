@@ -172,7 +172,7 @@ struct Inner {
     /// Whether reads are linearizable without a quorum round. The task clears this before it processes anything by
     /// which another member could become leader.
     can_read_locally: Arc<AtomicBool>,
-    patience: Duration,
+    timeout: Duration,
     traffic: Traffic,
     sessions: Sessions,
 }
@@ -203,9 +203,9 @@ impl Node {
         let (requests, received) = mpsc::channel(REQUESTS_MAX);
         let election_ticks = u32::try_from(config.election_ticks).unwrap_or(u32::MAX);
         // etcd's request timeout: five seconds plus two election timeouts.
-        let patience = Duration::from_secs(5) + config.heartbeat * election_ticks * 2;
+        let timeout = Duration::from_secs(5) + config.heartbeat * election_ticks * 2;
         let (id, cluster_id) = (config.id, config.cluster_id);
-        let started = task::start(config, opened, received, patience);
+        let started = task::start(config, opened, received, timeout);
         let shared = Inner {
             id,
             cluster_id,
@@ -215,7 +215,7 @@ impl Node {
             group: started.group,
             stopped: started.stopped,
             can_read_locally: started.can_read_locally,
-            patience,
+            timeout,
             traffic: started.traffic,
             sessions: started.sessions,
         };
@@ -234,7 +234,7 @@ impl Node {
     pub async fn propose(&self, command: &Command) -> Result<Outcome, ProposeError> {
         let (grows, command) = (command.grows(), command.encode());
         match self
-            .ask(|reply| Request::Propose { command, grows, reply })
+            .call(|reply| Request::Propose { command, grows, reply })
             .await
             .unwrap_or(Err(ProposeError::Stopped))?
         {
@@ -245,7 +245,7 @@ impl Node {
 
     /// Changes the membership and waits until the change is in effect on this member.
     pub async fn change(&self, change: Change) -> Result<(), ProposeError> {
-        match self.ask(|reply| Request::Change(change, reply)).await.unwrap_or(Err(ProposeError::Stopped))? {
+        match self.call(|reply| Request::Change(change, reply)).await.unwrap_or(Err(ProposeError::Stopped))? {
             ProposalResult::Changed(result) => Ok(result.map_err(consensus::ProposeError::Change)?),
             ProposalResult::Outcome(_) => unreachable!("a change is answered with its result"),
         }
@@ -256,7 +256,7 @@ impl Node {
         if self.shared.can_read_locally.load(Ordering::Acquire) {
             return Ok(());
         }
-        match tokio::time::timeout(self.shared.patience, self.ask(Request::Read)).await {
+        match tokio::time::timeout(self.shared.timeout, self.call(Request::Read)).await {
             Ok(Some(())) => Ok(()),
             Ok(None) => Err(ReadError::Stopped),
             Err(_) => Err(ReadError::Timeout),
@@ -274,7 +274,7 @@ impl Node {
 
     /// Returns the traffic with each peer since the start.
     pub fn peer_traffic(&self) -> Vec<PeerTraffic> {
-        self.shared.traffic.told()
+        self.shared.traffic.counters()
     }
 
     pub fn sessions(&self) -> &Sessions {
@@ -298,10 +298,10 @@ impl Node {
 
     /// Transfers leadership to another voter and waits until that one is leader.
     pub async fn move_leader(&self, to: u64) -> Result<(), MoveError> {
-        self.ask(|reply| Request::Transfer(to, reply)).await.unwrap_or(Err(MoveError::NotLeader))?;
+        self.call(|reply| Request::Transfer(to, reply)).await.unwrap_or(Err(MoveError::NotLeader))?;
         let mut status = self.shared.status.clone();
         let moved = status.wait_for(|status| status.leader == to);
-        match tokio::time::timeout(self.shared.patience, moved).await {
+        match tokio::time::timeout(self.shared.timeout, moved).await {
             Ok(Ok(_)) => Ok(()),
             _ => Err(MoveError::Timeout),
         }
@@ -331,23 +331,23 @@ impl Node {
     }
 
     async fn lease(&self, lease: LeaseId, renew: bool) -> Result<i64, LeaseError> {
-        let answer = self.ask(|reply| Request::Lease { lease, renew, reply });
-        match tokio::time::timeout(self.shared.patience, answer).await {
-            Ok(answer) => answer.unwrap_or(Err(LeaseError::Stopped)),
+        let response = self.call(|reply| Request::Lease { lease, renew, reply });
+        match tokio::time::timeout(self.shared.timeout, response).await {
+            Ok(response) => response.unwrap_or(Err(LeaseError::Stopped)),
             Err(_) => Err(LeaseError::Timeout),
         }
     }
 
-    async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Option<T> {
-        let (reply, answer) = oneshot::channel();
+    async fn call<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Option<T> {
+        let (reply, response) = oneshot::channel();
         self.shared.requests.send(request(reply)).await.ok()?;
-        answer.await.ok()
+        response.await.ok()
     }
 }
 
 struct OpenedDirectory {
     opened: open::RecoveredMember<FileDisk>,
-    shelf: ValueFile,
+    value_file: ValueFile,
     /// The lock on the data directory, held while the member runs.
     lock: std::fs::File,
 }
@@ -367,16 +367,16 @@ fn open_directory(config: &Config) -> Result<OpenedDirectory, StartError> {
         open::bootstrap(&disk, Group::new(peers.iter().cloned()))?;
     }
     let identity = (config.cluster_id, config.id);
-    let shelf = ValueFile::in_directory(&path);
+    let value_file = ValueFile::in_directory(&path);
     let log = crate::log::Config { identity, segment_bytes: config.segment_bytes };
-    let opened = open::open_to(disk, log, &shelf)?;
-    Ok(OpenedDirectory { opened, shelf, lock })
+    let opened = open::open_to(disk, log, &value_file)?;
+    Ok(OpenedDirectory { opened, value_file, lock })
 }
 
 /// Creates the links to peers and starts the listeners.
 fn listen(
     config: &mut Config,
-    shelf: &ValueFile,
+    value_file: &ValueFile,
     group: &watch::Receiver<Group>,
     inbound: &mpsc::Sender<peer::Inbound>,
     traffic: &Traffic,
@@ -386,7 +386,7 @@ fn listen(
             cluster: config.cluster_id,
             id: config.id,
             tls: config.tls.clone(),
-            shelf: shelf.clone(),
+            value_file: value_file.clone(),
             group: group.clone(),
             inbound: inbound.clone(),
             traffic: traffic.clone(),

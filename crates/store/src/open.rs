@@ -62,10 +62,10 @@ pub fn open<D: Disk>(disk: D, config: log::Config) -> Result<RecoveredMember<D>,
 }
 
 /// Like [`open`], but stores the values on `shelf`.
-pub fn open_to<D: Disk>(disk: D, config: log::Config, shelf: &ValueFile) -> Result<RecoveredMember<D>, OpenError> {
-    let checkpoint = checkpoint::read_to(&disk, shelf)?;
+pub fn open_to<D: Disk>(disk: D, config: log::Config, value_file: &ValueFile) -> Result<RecoveredMember<D>, OpenError> {
+    let checkpoint = checkpoint::read_to(&disk, value_file)?;
     let (snapshot, state) = checkpoint.unwrap_or_else(|| (SnapshotMeta::default(), State::new()));
-    let (mut log, contents) = Log::open_to(disk, config, shelf)?;
+    let (mut log, contents) = Log::open_to(disk, config, value_file)?;
     let entries = reconcile(&snapshot, contents.entries)?;
     if entries.is_empty() && snapshot.index > 0 {
         // Staged again, because a crash may have occurred between the checkpoint and its reset record. The next entry

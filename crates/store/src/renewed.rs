@@ -12,7 +12,7 @@ type Make<T, E> = Box<dyn Fn() -> Result<T, E> + Send + Sync>;
 pub(crate) struct ReloadingValue<T, E> {
     files: Vec<PathBuf>,
     make: Make<T, E>,
-    kept: Mutex<(Stamps, T)>,
+    cached: Mutex<(Stamps, T)>,
 }
 
 /// Identity of a file's content: modification time, inode and size.
@@ -23,23 +23,23 @@ impl<T: Clone, E: std::error::Error + 'static> ReloadingValue<T, E> {
         // Taken before the value, so that a change in between is detected by the next call.
         let stamps = stamps(&files);
         let first = make()?;
-        Ok(Self { files, make: Box::new(make), kept: Mutex::new((stamps, first)) })
+        Ok(Self { files, make: Box::new(make), cached: Mutex::new((stamps, first)) })
     }
 
     /// Returns the current value.
     pub(crate) fn get(&self) -> T {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         let now = stamps(&self.files);
-        if now != kept.0 {
+        if now != cached.0 {
             match (self.make)() {
-                Ok(made) => *kept = (now, made),
+                Ok(made) => *cached = (now, made),
                 Err(error) => {
                     let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
                     tracing::warn!(%error, source, "failed to load changed files; keeping the previous ones");
                 }
             }
         }
-        kept.1.clone()
+        cached.1.clone()
     }
 }
 
@@ -62,12 +62,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn value_follows_its_files_and_is_kept_while_they_are_invalid() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("number");
+    fn value_follows_its_files_and_is_retained_while_they_are_invalid() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("number");
         let write = |text: &str| {
-            std::fs::write(folder.path().join("new"), text).unwrap();
-            std::fs::rename(folder.path().join("new"), &file).unwrap();
+            std::fs::write(dir.path().join("new"), text).unwrap();
+            std::fs::rename(dir.path().join("new"), &file).unwrap();
         };
         write("1");
         let from = file.clone();

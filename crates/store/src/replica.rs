@@ -50,7 +50,7 @@ pub struct Step {
     pub send: Vec<(u64, Message)>,
     pub streams: Vec<Stream>,
     /// Decided proposals of this replica, by sequence.
-    pub answers: Vec<(u64, Result<ProposalResult, ProposeError>)>,
+    pub responses: Vec<(u64, Result<ProposalResult, ProposeError>)>,
     /// Reads that can now be served from the state.
     pub reads: Vec<u64>,
     /// The new status, if it changed.
@@ -101,7 +101,7 @@ pub struct Replica {
     offered: Vec<(u64, State)>,
     reads: Reads,
     space: Space,
-    shelf: ValueFile,
+    value_file: ValueFile,
     log_bytes: u64,
     options: Options,
 }
@@ -131,7 +131,7 @@ impl Replica {
             offered: Vec::new(),
             reads: Reads::default(),
             space: Space::default(),
-            shelf: ValueFile::memory(),
+            value_file: ValueFile::memory(),
             log_bytes,
             options,
         }
@@ -139,8 +139,8 @@ impl Replica {
 
     /// Stores values on a shelf.
     #[must_use]
-    pub fn with_shelf(self, shelf: ValueFile) -> Self {
-        Self { shelf, ..self }
+    pub fn with_value_file(self, value_file: ValueFile) -> Self {
+        Self { value_file, ..self }
     }
 
     /// Advances the election clock by one tick.
@@ -148,7 +148,7 @@ impl Replica {
         self.member.tick();
         self.reads.tick(&mut self.member);
         self.expire(now_ms);
-        self.tell_space();
+        self.propose_alarms();
     }
 
     /// Revokes expired leases, if this member is the leader.
@@ -175,7 +175,7 @@ impl Replica {
     /// Processes a message of a peer.
     pub fn message(&mut self, from: u64, message: Message) -> Result<(), ReplicaError> {
         // Without space, more entries would only accumulate in memory; the leader sends them again.
-        if self.room() == FreeSpace::None && message.is_vital() {
+        if self.free_space() == FreeSpace::None && message.is_vital() {
             return Ok(());
         }
         // An invalid message is dropped as if lost in the network; a lost log is fatal.
@@ -295,7 +295,7 @@ impl Replica {
             let reads = self.reads.take_ready(self.view(State::applied_index));
             return Ok((!reads.is_empty()).then(|| Step { reads, ..Step::default() }));
         };
-        let Effects { persist, send, committed, snapshots, reads, refused, changed, removed } = effects;
+        let Effects { persist, send, committed, snapshots, reads, rejected, changed, removed } = effects;
         let mut step = Step { send, removed, ..Step::default() };
         if let Some(status) = &changed {
             self.stand(status, now_ms);
@@ -305,7 +305,7 @@ impl Replica {
         step.installed = step.write.as_ref().is_some_and(|write| write.installed.is_some());
         self.apply(&committed, now_ms, &mut step)?;
         step.applied = committed;
-        step.answers.extend(refused.into_iter().map(|(request, reason)| (request.sequence, Err(reason))));
+        step.responses.extend(rejected.into_iter().map(|(request, reason)| (request.sequence, Err(reason))));
         for (id, index) in reads {
             self.reads.confirmed(id, index, &mut self.member);
         }
@@ -321,9 +321,9 @@ impl Replica {
     }
 
     /// Removes a part of the compacted history. Returns whether there is more. Readers wait only for this part.
-    pub fn forget(&mut self, changes_max: usize) -> bool {
+    pub fn prune(&mut self, changes_max: usize) -> bool {
         let is_forgetting = self.view(State::is_forgetting);
-        is_forgetting && self.state.write().expect("nobody panics while holding the state").forget(changes_max)
+        is_forgetting && self.state.write().expect("nobody panics while holding the state").prune(changes_max)
     }
 
     fn view<R>(&self, read: impl FnOnce(&State) -> R) -> R {
@@ -338,7 +338,7 @@ impl Replica {
             let extension = self.options.lease_extension_ms;
             self.lessor = Some(self.view(|state| Lessor::promote(state, now_ms, extension)));
         }
-        self.reads.ask_again(&mut self.member);
+        self.reads.restart_round(&mut self.member);
     }
 
     fn write(&mut self, persist: Persist) -> Write {
@@ -348,7 +348,7 @@ impl Replica {
             let chosen = self.offered.iter().position(|(index, _)| *index == meta.index);
             let (_, state) = self.offered.swap_remove(chosen.expect("a snapshot is offered with its state"));
             *self.state.write().expect("nobody panics while holding the state") = state.clone();
-            self.space.look_again();
+            self.space.recheck();
             state
         });
         self.offered.clear();
@@ -377,11 +377,11 @@ impl Replica {
                 None
             };
             self.member.applied(index);
-            let answer = decided.or(outcome.map(|outcome| Ok(ProposalResult::Outcome(outcome))));
-            if let (Some(request), Some(answer)) = (request, answer)
+            let response = decided.or(outcome.map(|outcome| Ok(ProposalResult::Outcome(outcome))));
+            if let (Some(request), Some(response)) = (request, response)
                 && request.origin == self.id
             {
-                step.answers.push((request.sequence, answer));
+                step.responses.push((request.sequence, response));
             }
         }
         Ok(())
@@ -395,10 +395,10 @@ impl Replica {
     ) -> Result<(Outcome, Option<SessionChange>), ReplicaError> {
         let command = Command::decode(data).map_err(|_| ReplicaError::Unreadable { index })?;
         let mut state = self.state.write().expect("nobody panics while holding the state");
-        let outcome = state.apply_to(index, &command, &mut |value| self.shelf.place(value));
+        let outcome = state.apply_to(index, &command, &mut |value| self.value_file.store(value));
         drop(state);
         if matches!(command.split().1, Command::Alarm { .. }) {
-            self.space.look_again();
+            self.space.recheck();
         }
         if let Some(lessor) = &mut self.lessor {
             lessor.observe(&command, &outcome, now_ms);

@@ -156,8 +156,8 @@ mod tests {
         let authenticate = || Command::Authenticate { user: "alice".into(), token: "t".into() };
         let opened = of(authenticate(), Reply::Authenticated { index: 7, revision: 3 });
         assert_eq!(opened, Some(SessionChange::Open { token: "t.7".into(), user: "alice".into() }));
-        let refused = Outcome { revision: 1, result: Err(mvcc::DirectoryError::AuthFailed.into()) };
-        assert_eq!(SessionChange::of(&authenticate(), &refused), None);
+        let failed = Outcome { revision: 1, result: Err(mvcc::DirectoryError::AuthFailed.into()) };
+        assert_eq!(SessionChange::of(&authenticate(), &failed), None);
         let signed = Command::Authenticate { user: "alice".into(), token: String::new() };
         assert_eq!(of(signed, Reply::Authenticated { index: 8, revision: 3 }), None, "its token is in no table");
 

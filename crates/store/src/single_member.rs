@@ -65,13 +65,13 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn embedded_store_is_snapshotted_while_running_and_restored() {
-        let folder = tempfile::tempdir().unwrap();
-        let (client, node) = open(folder.path().join("store")).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let (client, node) = open(dir.path().join("store")).await.unwrap();
         let Client::Local(backend) = client.clone() else { panic!("it is in this process") };
         let put = mvcc::Put { key: "a".into(), value: Some("1".into()), lease: Some(0), want_previous: false };
         let put = mvcc::Txn { compare: Vec::new(), success: vec![mvcc::Operation::Put(put)], failure: Vec::new() };
         client.txn(put).await.unwrap();
-        let socket = folder.path().join("store.sock");
+        let socket = dir.path().join("store.sock");
         std::fs::write(&socket, "left by one that died").unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let at = socket.clone();
@@ -82,7 +82,7 @@ mod tests {
         let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
         let server = RemoteConfig { servers: vec![format!("unix://{}", socket.display())], ..RemoteConfig::default() };
-        let file = folder.path().join("snapshot");
+        let file = dir.path().join("snapshot");
         snapshot::save(&server, &file).await.unwrap();
         drop(stop);
         serving.await.unwrap().unwrap();
@@ -93,17 +93,17 @@ mod tests {
         let before = state.revision();
         state.skip_revisions(snapshot::SKIPPED);
         state.compact_all();
-        snapshot::restore(state, &[member()], &folder.path().join("restored")).unwrap();
-        let (restored, node) = open(folder.path().join("restored")).await.unwrap();
+        snapshot::restore(state, &[member()], &dir.path().join("restored")).unwrap();
+        let (restored, node) = open(dir.path().join("restored")).await.unwrap();
         let found = restored.get("a".into(), Freshness::Linearizable).await.unwrap();
         assert!(format!("{found:?}").contains('1'), "{found:?}");
         assert_eq!(restored.revision().await.unwrap(), before + i64::from(snapshot::SKIPPED));
         // A watch from a revision after the snapshot fails, so that the client lists again.
-        let refused = match restored.watch(mvcc::Span::key(bytes::Bytes::from("a")), before + 5).await {
+        let watch_error = match restored.watch(mvcc::Span::key(bytes::Bytes::from("a")), before + 5).await {
             Ok(mut watch) => watch.next().await.err(),
             Err(error) => Some(error),
         };
-        assert!(refused.as_ref().is_some_and(|error| error.to_string().contains("compacted")), "{refused:?}");
+        assert!(watch_error.as_ref().is_some_and(|error| error.to_string().contains("compacted")), "{watch_error:?}");
         node.stop().await;
     }
 }

@@ -46,8 +46,8 @@ impl ValueFile {
     }
 
     /// Stores a copy of a value, so that it does not keep a larger buffer in memory.
-    pub fn place(&self, value: &[u8]) -> Bytes {
-        let aside = self.file.as_ref().filter(|_| value.len() >= VALUE_BYTES_MIN).and_then(|file| file.place(value));
+    pub fn store(&self, value: &[u8]) -> Bytes {
+        let aside = self.file.as_ref().filter(|_| value.len() >= VALUE_BYTES_MIN).and_then(|file| file.store(value));
         aside.unwrap_or_else(|| Bytes::copy_from_slice(value))
     }
 
@@ -60,7 +60,7 @@ impl ValueFile {
 }
 
 impl File {
-    fn place(&self, value: &[u8]) -> Option<Bytes> {
+    fn store(&self, value: &[u8]) -> Option<Bytes> {
         // With a full disk, or if the value is too long for a slot, the value stays in memory.
         let slot = self.spill.put(value).ok()?;
         if self.placed.fetch_add(value.len(), Ordering::Relaxed) >= TRIM_BYTES {
@@ -83,21 +83,18 @@ mod tests {
 
     #[test]
     fn values_are_equal_in_memory_and_in_the_file() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let shelves = [
-            ValueFile::memory(),
-            ValueFile::in_directory(folder.path()),
-            ValueFile::in_directory(Path::new("/nowhere")),
-        ];
-        for shelf in shelves {
+        let dir = tempfile::tempdir().expect("a folder");
+        let shelves =
+            [ValueFile::memory(), ValueFile::in_directory(dir.path()), ValueFile::in_directory(Path::new("/nowhere"))];
+        for value_file in shelves {
             for len in [0, 1, VALUE_BYTES_MIN - 1, VALUE_BYTES_MIN, 5000, sys::SLOT_BYTES_MAX, sys::SLOT_BYTES_MAX + 1]
             {
                 let value = vec![b'v'; len];
-                let placed = shelf.place(&value);
-                shelf.trim();
-                assert_eq!(placed, value, "{len} bytes in {shelf:?}");
+                let placed = value_file.store(&value);
+                value_file.trim();
+                assert_eq!(placed, value, "{len} bytes in {value_file:?}");
             }
         }
-        assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 0, "the file has no name");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "the file has no name");
     }
 }

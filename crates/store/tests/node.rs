@@ -47,24 +47,24 @@ async fn seat(id: u64, scheme: &str) -> Seat {
 }
 
 fn certificates() -> Tls {
-    let mut authority = CertificateParams::new(vec![]).unwrap();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+    let mut ca = CertificateParams::new(vec![]).unwrap();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
-    let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
+    let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &ca).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    Tls::new(vec![leaf.der().clone()], key, vec![authority.der().clone()]).unwrap()
+    Tls::new(vec![leaf.der().clone()], key, vec![ca.der().clone()]).unwrap()
 }
 
 /// Writes a CA, a certificate issued by it, and its key to files of a directory.
-fn certificate_files(folder: &Path) -> [PathBuf; 3] {
-    let mut authority = CertificateParams::new(vec![]).unwrap();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+fn certificate_files(dir: &Path) -> [PathBuf; 3] {
+    let mut ca = CertificateParams::new(vec![]).unwrap();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
-    let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
-    let files = ["peer.crt", "peer.key", "ca.crt"].map(|name| folder.join(name));
-    for (file, text) in files.iter().zip([leaf.pem(), key.serialize_pem(), authority.pem()]) {
+    let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &ca).unwrap();
+    let files = ["peer.crt", "peer.key", "ca.crt"].map(|name| dir.join(name));
+    for (file, text) in files.iter().zip([leaf.pem(), key.serialize_pem(), ca.pem()]) {
         std::fs::write(file, text).unwrap();
     }
     files
@@ -72,16 +72,16 @@ fn certificate_files(folder: &Path) -> [PathBuf; 3] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn running_members_use_renewed_certificates_for_new_connections() {
-    let folder = tempfile::tempdir().unwrap();
-    let [certificate, key, authority] = certificate_files(folder.path());
-    let read = || Tls::from_files(&certificate, &key, &authority).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let [certificate, key, ca] = certificate_files(dir.path());
+    let read = || Tls::from_files(&certificate, &key, &ca).unwrap();
     let tls = read();
     let (seats, nodes) = cluster(1, "https", Some(&tls)).await;
     let urls = &seats[0].peer.peer_urls;
     store::peer::members_of(urls, Some(&tls)).await.unwrap();
 
     // All files are replaced: a member that kept the old ones would not be trusted.
-    certificate_files(folder.path());
+    certificate_files(dir.path());
     store::peer::members_of(urls, Some(&read())).await.expect("who listens has read them again");
     store::peer::members_of(urls, Some(&tls)).await.expect("who dials has read them again");
     std::fs::remove_file(&certificate).unwrap();
@@ -217,13 +217,13 @@ async fn leases_are_renewed_through_any_member_and_expire_on_time() {
     assert_eq!(follower.lease_renew(5).await, Ok(1));
     assert!(follower.lease_remaining(5).await.is_ok_and(|seconds| seconds <= 1));
     assert_eq!(follower.lease_renew(6).await, Err(LeaseError::NotFound));
-    let gone = async {
+    let expired = async {
         while value(follower, "held").is_some() {
             let mut status = follower.status_watch();
             status.changed().await.unwrap();
         }
     };
-    tokio::time::timeout(DEADLINE, gone).await.expect("the lease ends");
+    tokio::time::timeout(DEADLINE, expired).await.expect("the lease ends");
 }
 
 #[tokio::test(flavor = "multi_thread")]

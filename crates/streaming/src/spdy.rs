@@ -288,21 +288,21 @@ mod tests {
     #[tokio::test]
     async fn streams_carry_headers_and_data_both_ways() {
         let (client, mut server) = pair();
-        let mut ours = client.open(named("data")).await.unwrap();
-        let mut theirs = server.accept().await.unwrap();
-        assert_eq!((theirs.id, theirs.headers["streamtype"].as_str()), (1, "data"));
-        ours.sender.send(b"ping").await.unwrap();
-        ours.sender.finish().await.unwrap();
-        assert_eq!(theirs.data.recv().await.unwrap(), "ping");
-        assert!(theirs.data.recv().await.is_none());
-        theirs.sender.send(b"pong").await.unwrap();
-        theirs.sender.finish().await.unwrap();
-        assert_eq!(ours.data.recv().await.unwrap(), "pong");
-        assert!(ours.data.recv().await.is_none());
+        let mut local = client.open(named("data")).await.unwrap();
+        let mut remote = server.accept().await.unwrap();
+        assert_eq!((remote.id, remote.headers["streamtype"].as_str()), (1, "data"));
+        local.sender.send(b"ping").await.unwrap();
+        local.sender.finish().await.unwrap();
+        assert_eq!(remote.data.recv().await.unwrap(), "ping");
+        assert!(remote.data.recv().await.is_none());
+        remote.sender.send(b"pong").await.unwrap();
+        remote.sender.finish().await.unwrap();
+        assert_eq!(local.data.recv().await.unwrap(), "pong");
+        assert!(local.data.recv().await.is_none());
     }
 
     #[tokio::test]
-    async fn a_ping_is_answered_once_and_a_reset_closes_both_directions() {
+    async fn ping_is_answered_once_and_reset_closes_both_directions() {
         let (mut raw, end) = tokio::io::duplex(1 << 16);
         let client = Session::new(end, Side::Client);
         client.opener().ping().await.unwrap();
@@ -315,11 +315,11 @@ mod tests {
         assert_eq!(ping, frame::ping(2)[..], "the reply to ping 1 is not answered");
 
         let (client, mut server) = pair();
-        let mut ours = client.open(named("data")).await.unwrap();
-        let mut theirs = server.accept().await.unwrap();
-        ours.sender.reset().await.unwrap();
-        assert!(ours.data.recv().await.is_none());
-        assert!(theirs.data.recv().await.is_none());
+        let mut local = client.open(named("data")).await.unwrap();
+        let mut remote = server.accept().await.unwrap();
+        local.sender.reset().await.unwrap();
+        assert!(local.data.recv().await.is_none());
+        assert!(remote.data.recv().await.is_none());
     }
 
     #[tokio::test]
@@ -334,17 +334,17 @@ mod tests {
     #[tokio::test]
     async fn large_data_arrives_complete() {
         let (client, mut server) = pair();
-        let ours = client.open(named("data")).await.unwrap();
-        let mut theirs = server.accept().await.unwrap();
+        let local = client.open(named("data")).await.unwrap();
+        let mut remote = server.accept().await.unwrap();
         let data: Vec<u8> = (0..300_000u32).map(|n| n.to_le_bytes()[0]).collect();
         let sent = data.clone();
         let send = tokio::spawn(async move {
-            ours.sender.send(&sent).await.unwrap();
-            ours.sender.finish().await.unwrap();
-            ours
+            local.sender.send(&sent).await.unwrap();
+            local.sender.finish().await.unwrap();
+            local
         });
         let mut got = Vec::new();
-        while let Some(piece) = theirs.data.recv().await {
+        while let Some(piece) = remote.data.recv().await {
             got.extend_from_slice(&piece);
         }
         assert!(got == data);

@@ -38,17 +38,18 @@ extern "C" fn reserve_nothing() {
 static BEFORE_MAIN: extern "C" fn() = reserve_nothing;
 
 /// Size of the address range for a busy process.
-const ROOM: usize = 256 << 20;
+const ARENA_BYTES: usize = 256 << 20;
 
 /// Adds an arena without huge pages for a busy process, so that freed memory is reused instead of being returned to the
 /// kernel and requested again. The arena uses no memory before it is needed, and unused memory is returned after
 /// mimalloc's purge delay.
-pub fn make_room() {
+pub fn reserve_arena() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let (read_write, own) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: maps new addresses that no other code uses.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), ROOM, read_write, own | libc::MAP_NORESERVE, -1, 0) };
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), ARENA_BYTES, read_write, own | libc::MAP_NORESERVE, -1, 0) };
         if start == libc::MAP_FAILED {
             // Without enough address space the process works without the arena.
             return;
@@ -56,8 +57,8 @@ pub fn make_room() {
         // SAFETY: the range was mapped above, has no other user, and belongs to the allocator from here on. A kernel
         // without huge pages rejects the advice and does not need it.
         unsafe {
-            libc::madvise(start, ROOM, libc::MADV_NOHUGEPAGE);
-            mi_manage_os_memory(start, ROOM, true, false, true, -1);
+            libc::madvise(start, ARENA_BYTES, libc::MADV_NOHUGEPAGE);
+            mi_manage_os_memory(start, ARENA_BYTES, true, false, true, -1);
         }
     });
 }
@@ -67,9 +68,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn make_room_can_be_repeated_and_allocations_work_afterwards() {
-        make_room();
-        make_room();
+    fn reserve_arena_can_be_repeated_and_allocations_work_afterwards() {
+        reserve_arena();
+        reserve_arena();
         let all: Vec<Vec<u8>> = (0..64).map(|number| vec![number; 100_000]).collect();
         assert!(all.iter().zip(0..).all(|(bytes, number)| bytes.iter().all(|byte| *byte == number)));
     }

@@ -23,9 +23,9 @@ pub fn release_code() -> io::Result<usize> {
 
 /// Returns the address range of a line of `/proc/self/maps`, if it is code of the executable.
 fn code_of(line: &str, program: &str) -> Option<(usize, usize)> {
-    let mut words = line.split_ascii_whitespace();
-    let (start, end) = words.next()?.split_once('-')?;
-    if words.next()? != "r-xp" || words.nth(3)? != program {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    if fields.next()? != "r-xp" || fields.nth(3)? != program {
         return None;
     }
     let parse = |text| usize::from_str_radix(text, 16).ok();

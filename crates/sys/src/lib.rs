@@ -33,7 +33,7 @@ mod remove_tree;
 mod seccomp;
 mod spill;
 
-pub use allocator::{Allocator, make_room};
+pub use allocator::{Allocator, reserve_arena};
 pub use apart::apart;
 pub use atomic_file::{create_dirs, replace_file, replace_file_lazily, sync_dir};
 pub use bpf::{BpfInstruction, attach_device_filter, load_device_filter};

@@ -58,11 +58,11 @@ struct Removal {
 }
 
 impl Removal {
-    fn entry(&mut self, dir: BorrowedFd<'_>, name: &CStr, shown: &Path, depth: usize) -> io::Result<()> {
+    fn entry(&mut self, dir: BorrowedFd<'_>, name: &CStr, display_path: &Path, depth: usize) -> io::Result<()> {
         match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
             Err(Errno::ISDIR) => {}
-            Err(error) => return Err(failed("remove", shown, error)),
+            Err(error) => return Err(failed("remove", display_path, error)),
         }
         if depth > DEPTH_MAX && self.move_up(dir, name)? {
             return Ok(());
@@ -70,35 +70,35 @@ impl Removal {
         let opened = match rustix::fs::openat2(dir, name, DIRECTORY, Mode::empty(), WITHIN_MOUNT) {
             Ok(opened) => opened,
             Err(Errno::NOENT) => return Ok(()),
-            Err(Errno::XDEV) => return Err(mounted(shown)),
-            Err(error) => return Err(failed("open", shown, error)),
+            Err(Errno::XDEV) => return Err(mounted(display_path)),
+            Err(error) => return Err(failed("open", display_path, error)),
         };
         if self.top.is_none() {
             self.top = Some(rustix::io::fcntl_dupfd_cloexec(&opened, 0)?);
         }
         loop {
-            let removed = self.children(&opened, shown, depth)?;
+            let removed = self.children(&opened, display_path, depth)?;
             match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(()),
                 // Some filesystems omit entries from the listing of a changing directory, and deeply nested directories
                 // are moved here.
                 Err(Errno::NOTEMPTY | Errno::EXIST) if removed > 0 => {}
-                Err(Errno::BUSY) => return Err(mounted(shown)),
-                Err(error) => return Err(failed("remove", shown, error)),
+                Err(Errno::BUSY) => return Err(mounted(display_path)),
+                Err(error) => return Err(failed("remove", display_path, error)),
             }
         }
     }
 
     /// Removes the listed entries of a directory and returns their number.
-    fn children(&mut self, dir: &OwnedFd, shown: &Path, depth: usize) -> io::Result<u64> {
+    fn children(&mut self, dir: &OwnedFd, display_path: &Path, depth: usize) -> io::Result<u64> {
         let mut count = 0;
-        for entry in Dir::read_from(dir).map_err(|error| failed("list", shown, error))? {
-            let entry = entry.map_err(|error| failed("list", shown, error))?;
+        for entry in Dir::read_from(dir).map_err(|error| failed("list", display_path, error))? {
+            let entry = entry.map_err(|error| failed("list", display_path, error))?;
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            self.entry(dir.as_fd(), name, &below(shown, name), depth + 1)?;
+            self.entry(dir.as_fd(), name, &below(display_path, name), depth + 1)?;
             count += 1;
         }
         Ok(count)

@@ -159,7 +159,7 @@ impl Spill {
         Ok(Extent { number, base, spill: self.this.clone() })
     }
 
-    fn give_back(&self, extent: u32, offset: u32) {
+    fn release_slot(&self, extent: u32, offset: u32) {
         let number = extent * EXTENT_BLOCKS + offset / BLOCK_BYTES;
         let mut places = self.lock();
         let places = &mut *places;
@@ -215,7 +215,7 @@ impl AsRef<[u8]> for Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(spill) = self.extent.spill.upgrade() {
-            spill.give_back(self.extent.number, self.offset);
+            spill.release_slot(self.extent.number, self.offset);
         }
     }
 }
@@ -249,20 +249,20 @@ mod tests {
     #[test]
     fn values_keep_their_bytes_while_others_are_added_and_dropped() {
         let spill = spill();
-        let mut held: Vec<(u32, Slot)> = Vec::new();
+        let mut slots: Vec<(u32, Slot)> = Vec::new();
         let mut random = 7_u32;
         for seed in 0..20_000 {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let len = 1 + (random >> 8) as usize % 3000;
-            held.push((seed, spill.put(&value(seed, len)).expect("there is room")));
-            if random.is_multiple_of(3) || held.len() > 2000 {
-                held.swap_remove((random >> 4) as usize % held.len());
+            slots.push((seed, spill.put(&value(seed, len)).expect("there is room")));
+            if random.is_multiple_of(3) || slots.len() > 2000 {
+                slots.swap_remove((random >> 4) as usize % slots.len());
             }
             if seed.is_multiple_of(5000) {
                 spill.trim();
             }
         }
-        for (seed, slot) in &held {
+        for (seed, slot) in &slots {
             assert_eq!(slot.as_ref(), value(*seed, slot.len as usize), "value {seed}");
         }
     }

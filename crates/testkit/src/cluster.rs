@@ -104,7 +104,7 @@ impl Cluster {
         if let Ok(objects) = tokio::time::timeout(DEADLINE, waiting).await {
             return objects;
         }
-        let shown: Vec<String> = self
+        let lines: Vec<String> = self
             .watched
             .iter()
             .flat_map(|(_, reader)| {
@@ -112,6 +112,6 @@ impl Cluster {
                 objects.iter().take(10).map(|entry| entry.value.to_string()).collect::<Vec<_>>()
             })
             .collect();
-        panic!("{resource} never {what}:\n{}", shown.join("\n"));
+        panic!("{resource} never {what}:\n{}", lines.join("\n"));
     }
 }

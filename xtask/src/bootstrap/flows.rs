@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{string, words};
+use super::{join_list, string};
 
 const HEADER: &str = "\
 # The flow schemas and priority levels of a fresh cluster of Kubernetes 1.36.4. Written by `cargo xtask bootstrap`: do not edit.
@@ -56,7 +56,7 @@ fn write_schema(text: &mut String, schema: &Value) {
             write_resource_rule(text, resource);
         }
         for path in rule["nonResourceRules"].as_array().into_iter().flatten() {
-            let (verbs, paths) = (words(&path["verbs"]), words(&path["nonResourceURLs"]));
+            let (verbs, paths) = (join_list(&path["verbs"]), join_list(&path["nonResourceURLs"]));
             writeln!(text, "\t{verbs} {paths}").expect("a string takes any text");
         }
     }
@@ -68,9 +68,9 @@ fn write_resource_rule(text: &mut String, rule: &Value) {
         places.push("/".to_owned());
     }
     if rule["namespaces"].is_array() {
-        places.push(words(&rule["namespaces"]));
+        places.push(join_list(&rule["namespaces"]));
     }
-    let columns = ["verbs", "apiGroups", "resources"].map(|column| words(&rule[column])).join(" ");
+    let columns = ["verbs", "apiGroups", "resources"].map(|column| join_list(&rule[column])).join(" ");
     writeln!(text, "\t{columns} {}", places.join(",")).expect("a string takes any text");
 }
 

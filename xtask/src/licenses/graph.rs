@@ -91,8 +91,8 @@ fn cargo(root: &Path, command: &str, args: &[&str]) -> anyhow::Result<String> {
 /// Parses names and versions from lines such as `anyhow v1.0.100 (*)`.
 fn parse_tree(tree: &str) -> BTreeSet<(String, String)> {
     let line = |line: &str| {
-        let mut words = line.split_whitespace();
-        let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
+        let mut fields = line.split_whitespace();
+        let (name, version) = (fields.next()?, fields.next()?.strip_prefix('v')?);
         Some((name.to_owned(), version.to_owned()))
     };
     tree.lines().filter_map(line).collect()

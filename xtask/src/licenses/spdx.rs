@@ -15,10 +15,10 @@ impl Expression {
     /// Parses an expression. Returns `None` if it is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
-        let words: Vec<&str> = text.split_whitespace().collect();
+        let tokens: Vec<&str> = text.split_whitespace().collect();
         let mut at = 0;
-        let expression = any(&words, &mut at)?;
-        (at == words.len()).then_some(expression)
+        let expression = any(&tokens, &mut at)?;
+        (at == tokens.len()).then_some(expression)
     }
 
     /// Returns the licences that satisfy the expression, preferring earlier entries of `allowed`. Returns `None` if no
@@ -41,36 +41,36 @@ impl Expression {
     }
 }
 
-fn any(words: &[&str], at: &mut usize) -> Option<Expression> {
-    let mut parts = vec![all(words, at)?];
-    while words.get(*at) == Some(&"OR") {
+fn any(tokens: &[&str], at: &mut usize) -> Option<Expression> {
+    let mut parts = vec![all(tokens, at)?];
+    while tokens.get(*at) == Some(&"OR") {
         *at += 1;
-        parts.push(all(words, at)?);
+        parts.push(all(tokens, at)?);
     }
     Some(if parts.len() == 1 { parts.remove(0) } else { Expression::Any(parts) })
 }
 
-fn all(words: &[&str], at: &mut usize) -> Option<Expression> {
-    let mut parts = vec![one(words, at)?];
-    while words.get(*at) == Some(&"AND") {
+fn all(tokens: &[&str], at: &mut usize) -> Option<Expression> {
+    let mut parts = vec![one(tokens, at)?];
+    while tokens.get(*at) == Some(&"AND") {
         *at += 1;
-        parts.push(one(words, at)?);
+        parts.push(one(tokens, at)?);
     }
     Some(if parts.len() == 1 { parts.remove(0) } else { Expression::All(parts) })
 }
 
-fn one(words: &[&str], at: &mut usize) -> Option<Expression> {
-    let word = *words.get(*at)?;
+fn one(tokens: &[&str], at: &mut usize) -> Option<Expression> {
+    let word = *tokens.get(*at)?;
     *at += 1;
     match word {
         "(" => {
-            let inner = any(words, at)?;
-            (words.get(*at) == Some(&")")).then(|| *at += 1)?;
+            let inner = any(tokens, at)?;
+            (tokens.get(*at) == Some(&")")).then(|| *at += 1)?;
             Some(inner)
         }
         ")" | "AND" | "OR" | "WITH" => None,
-        name if words.get(*at) == Some(&"WITH") => {
-            let exception = *words.get(*at + 1)?;
+        name if tokens.get(*at) == Some(&"WITH") => {
+            let exception = *tokens.get(*at + 1)?;
             *at += 2;
             Some(Expression::License(format!("{name} WITH {exception}")))
         }

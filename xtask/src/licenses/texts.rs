@@ -44,8 +44,8 @@ pub fn collect(root: &Path, packages: &[&Package], policy: &Policy) -> anyhow::R
     for package in packages {
         let name = format!("{} {}", package.name, package.version);
         let licenses = policy.license(package).with_context(|| format!("{name} has no allowed licence"))?;
-        let shown = licenses.iter().map(String::as_str).collect::<Vec<_>>().join(" AND ");
-        writeln!(file, "{name}  {shown}  {}", package.repository.as_deref().unwrap_or("crates.io"))?;
+        let license_text = licenses.iter().map(String::as_str).collect::<Vec<_>>().join(" AND ");
+        writeln!(file, "{name}  {license_text}  {}", package.repository.as_deref().unwrap_or("crates.io"))?;
         for text in texts(package, &licenses).with_context(|| name.clone())? {
             owners.entry(text).or_default().insert(name.clone());
         }
@@ -93,11 +93,11 @@ fn read(dir: &Path, depth: usize, with_licenses: bool, found: &mut BTreeSet<Stri
         let name = entry.file_name().to_string_lossy().to_uppercase();
         let is_license =
             ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "UNLICENSE"].iter().any(|word| name.starts_with(word));
-        let is_wanted = name.starts_with("NOTICE") || with_licenses && is_license && !name.contains("APACHE");
+        let is_included = name.starts_with("NOTICE") || with_licenses && is_license && !name.contains("APACHE");
         let kind = entry.file_type()?;
         if kind.is_dir() && depth > 1 {
             read(&entry.path(), depth - 1, with_licenses, found)?;
-        } else if kind.is_file() && is_wanted && !name.ends_with(".RS") && !name.ends_with(".PY") {
+        } else if kind.is_file() && is_included && !name.ends_with(".RS") && !name.ends_with(".PY") {
             let text = fs::read(entry.path()).with_context(|| format!("cannot read {}", entry.path().display()))?;
             found.insert(normalized(&String::from_utf8_lossy(&text)));
         }

@@ -93,9 +93,10 @@ fn check_crate(sources: &[Source<'_>], findings: &mut Vec<String>) {
     loop {
         let before = blocking.len();
         for (at, (source, function)) in functions.iter().enumerate().filter(|(_, (_, function))| !function.is_async) {
-            let inside = source.async_parts(&function.body);
+            let async_code = source.async_parts(&function.body);
             let waits = |(call, target): &(usize, Option<usize>)| {
-                !inside.iter().any(|part| part.contains(call)) && target.is_none_or(|target| blocking.contains(&target))
+                !async_code.iter().any(|part| part.contains(call))
+                    && target.is_none_or(|target| blocking.contains(&target))
             };
             if calls[at].iter().any(waits) {
                 blocking.insert(at);
@@ -175,7 +176,7 @@ impl<'a> Source<'a> {
             return None;
         }
         let product = text.split("\n#[cfg(test)]").next().unwrap_or_default();
-        Some(Self { path, text, code: without_words(product) })
+        Some(Self { path, text, code: without_comments_and_strings(product) })
     }
 
     fn functions(&self) -> Vec<Function<'_>> {
@@ -209,17 +210,17 @@ impl<'a> Source<'a> {
 
     /// Returns the async blocks and closures inside a body.
     fn async_parts(&self, body: &Range<usize>) -> Vec<Range<usize>> {
-        let inside = &self.code[body.clone()];
-        let starts = inside.match_indices("async ").map(|(at, _)| body.start + at);
+        let body_code = &self.code[body.clone()];
+        let starts = body_code.match_indices("async ").map(|(at, _)| body.start + at);
         starts.filter(|at| !self.code[*at..].starts_with("async fn")).filter_map(|at| self.body_after(at)).collect()
     }
 
     /// Returns the arguments of calls to these functions: the text between the parentheses, or the closure that a
     /// variable there was assigned before.
     fn arguments_of(&self, names: &[&str], body: &Range<usize>) -> Vec<Range<usize>> {
-        let inside = &self.code[body.clone()];
-        let calls = names.iter().flat_map(|name| inside.match_indices(name).map(|(at, name)| at + name.len()));
-        let open = calls.filter_map(|at| inside[at..].find('(').map(|open| body.start + at + open));
+        let body_code = &self.code[body.clone()];
+        let calls = names.iter().flat_map(|name| body_code.match_indices(name).map(|(at, name)| at + name.len()));
+        let open = calls.filter_map(|at| body_code[at..].find('(').map(|open| body.start + at + open));
         let arguments = open.filter_map(|open| closing(&self.code, open).map(|end| open..end));
         arguments.map(|argument| self.closure_of(&argument, body).unwrap_or(argument)).collect()
     }
@@ -281,7 +282,7 @@ fn word_at(code: &str, at: usize) -> &str {
 }
 
 /// Replaces comments, strings and characters by spaces, so that braces in them are ignored.
-fn without_words(text: &str) -> String {
+fn without_comments_and_strings(text: &str) -> String {
     let mut code: Vec<u8> = text.bytes().collect();
     let mut at = 0;
     while at < code.len() {

@@ -524,7 +524,7 @@ fn table() -> String {
     for Cve { id, project, attack, here } in CVES {
         let here = match here {
             Tests(tests) => tests.iter().map(|test| format!("`{test}`")).collect::<Vec<_>>().join(", "),
-            Absent(why) => format!("Not applicable: {why}"),
+            Absent(reason) => format!("Not applicable: {reason}"),
         };
         table.push_str(&format!("| {id} | {project} | {attack} | {here} |\n"));
     }

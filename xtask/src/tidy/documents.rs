@@ -17,8 +17,8 @@ const ENFORCED: &str = "*Enforced by* ";
 pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     for (path, text) in tree.files.iter().filter(|(path, _)| path.ends_with(".md")) {
         for target in local_links(text) {
-            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-            if !tree.root.join(folder).join(target).exists() {
+            let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
+            if !tree.root.join(dir).join(target).exists() {
                 findings.push(format!("{path}: links to {target}, which does not exist"));
             }
         }
@@ -94,11 +94,11 @@ struct Shape<'a> {
 impl<'a> Shape<'a> {
     fn of(text: &'a str) -> Self {
         let mut shape = Self::default();
-        let mut inside = false;
+        let mut in_code_block = false;
         for line in text.lines() {
             if line.trim_start().starts_with("```") {
-                inside = !inside;
-            } else if inside {
+                in_code_block = !in_code_block;
+            } else if in_code_block {
                 shape.blocks.push(line);
             } else if line.starts_with('#') {
                 shape.headings.push(line.bytes().take_while(|byte| *byte == b'#').count());

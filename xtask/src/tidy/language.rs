@@ -6,7 +6,7 @@
 use super::Tree;
 
 /// Rejected words and phrases, each with the established ones.
-const WORDS: &[(&str, &str)] = &[
+const REJECTED_WORDS: &[(&str, &str)] = &[
     ("anew", "again"),
     ("anybody", "name the subject"),
     ("errand", "side effect"),
@@ -87,7 +87,7 @@ fn check_source(path: &str, text: &str, findings: &mut Vec<String>) {
 /// Returns a finding for each rejected word of a line.
 fn rejected(line: &str) -> impl Iterator<Item = String> {
     let text = without_code(line).to_lowercase();
-    WORDS
+    REJECTED_WORDS
         .iter()
         .filter(move |(word, _)| has_word(&text, word))
         .map(|(word, instead)| format!("{word:?} is not used here: {instead}"))

@@ -48,8 +48,8 @@ fn check_purpose(path: &str, text: &str, findings: &mut Vec<String>) {
 
 /// Returns the product code of a file: nothing of a test file, otherwise the part before the tests.
 fn without_tests<'a>(path: &str, text: &'a str) -> &'a str {
-    let in_test_folder = path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"));
-    if in_test_folder { "" } else { text.split("\n#[cfg(test)]").next().unwrap_or_default() }
+    let in_test_dir = path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"));
+    if in_test_dir { "" } else { text.split("\n#[cfg(test)]").next().unwrap_or_default() }
 }
 
 fn is_deciding(path: &str) -> bool {

@@ -41,7 +41,7 @@ pub struct Machine {
 struct Running {
     qemu: Child,
     commands: UnixStream,
-    answers: BufReader<UnixStream>,
+    responses: BufReader<UnixStream>,
 }
 
 /// Exit code and output of a script.
@@ -80,9 +80,9 @@ impl Machine {
             .context("cannot start qemu")?;
         let mut qemu = KillOnDrop(Some(qemu));
         let commands = connect(&socket, Instant::now() + QEMU_START_MAX)?;
-        let answers = BufReader::new(commands.try_clone()?);
+        let responses = BufReader::new(commands.try_clone()?);
         let qemu = qemu.0.take().context("it was just started")?;
-        self.running = Some(Running { qemu, commands, answers });
+        self.running = Some(Running { qemu, commands, responses });
         self.wait_for_boot()
     }
 
@@ -91,10 +91,10 @@ impl Machine {
         let name = self.spec.name;
         let deadline = Instant::now() + BOOT_MAX;
         loop {
-            let answer =
-                self.answer(deadline).with_context(|| format!("{name} did not boot: {}", self.console_end()))?;
+            let line =
+                self.read_line(deadline).with_context(|| format!("{name} did not boot: {}", self.console_end()))?;
             // The line may start with a response of an earlier script that the reboot cut off.
-            if answer.ends_with("ready") {
+            if line.ends_with("ready") {
                 return Ok(());
             }
         }
@@ -117,9 +117,9 @@ impl Machine {
         let deadline = Instant::now() + limit;
         self.send(&name)?;
         let code = loop {
-            let answer = self.answer(deadline)?;
-            if let Some(code) = answer.strip_prefix(&format!("done {name} ")) {
-                break code.parse().with_context(|| format!("{answer:?} has no exit code"))?;
+            let line = self.read_line(deadline)?;
+            if let Some(code) = line.strip_prefix(&format!("done {name} ")) {
+                break code.parse().with_context(|| format!("{line:?} has no exit code"))?;
             }
         };
         let output = fs::read(self.share.join(format!("{name}.out"))).unwrap_or_default();
@@ -142,15 +142,15 @@ impl Machine {
     }
 
     /// Returns the next line from the VM.
-    fn answer(&mut self, deadline: Instant) -> anyhow::Result<String> {
+    fn read_line(&mut self, deadline: Instant) -> anyhow::Result<String> {
         let name = self.spec.name;
         let running = self.running.as_mut().with_context(|| format!("{name} is off"))?;
         let mut line = Vec::new();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             ensure!(!left.is_zero(), "{name} did not respond in time");
-            running.answers.get_ref().set_read_timeout(Some(left))?;
-            match running.answers.read_until(b'\n', &mut line) {
+            running.responses.get_ref().set_read_timeout(Some(left))?;
+            match running.responses.read_until(b'\n', &mut line) {
                 Ok(0) => bail!("{name} powered off unexpectedly"),
                 Ok(_) => return Ok(String::from_utf8_lossy(&line).trim().to_owned()),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
@@ -178,7 +178,7 @@ impl Machine {
             0 => "base=utc".to_owned(),
             offset => format!("base={}", utc(SystemTime::now(), *offset)),
         };
-        let words: [(&str, String); 17] = [
+        let options: [(&str, String); 17] = [
             ("-accel", "tcg,thread=multi".to_owned()),
             ("-cpu", "max".to_owned()),
             ("-smp", "2".to_owned()),
@@ -205,7 +205,7 @@ impl Machine {
             ),
         ];
         let mut arguments = vec!["-nodefaults".to_owned(), "-no-user-config".to_owned()];
-        arguments.extend(words.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
+        arguments.extend(options.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
         arguments.extend(["-device".to_owned(), format!("virtio-net-pci,netdev=net,mac=52:54:00:00:00:{last:0>2}")]);
         arguments
     }

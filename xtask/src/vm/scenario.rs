@@ -73,9 +73,9 @@ impl Scenario {
         for step in self.steps {
             let machine = machines.get_mut(step.machine).with_context(|| format!("no machine {}", step.machine))?;
             let started = Instant::now();
-            let ended = perform(step.action, machine, image);
+            let result = execute_action(step.action, machine, image);
             let seconds = started.elapsed().as_secs_f64();
-            match ended {
+            match result {
                 Ok(output) => {
                     println!("ok    {}: {} ({seconds:.0} s)", step.machine, step.claim);
                     print!("{}", indented(&output));
@@ -96,7 +96,7 @@ impl Scenario {
 }
 
 /// Returns the output of the step, or the reason of its failure.
-fn perform(action: Action, machine: &mut Machine, image: &Image) -> anyhow::Result<String> {
+fn execute_action(action: Action, machine: &mut Machine, image: &Image) -> anyhow::Result<String> {
     match action {
         Action::PowerOn => {
             machine.power_on(image)?;
@@ -109,11 +109,11 @@ fn perform(action: Action, machine: &mut Machine, image: &Image) -> anyhow::Resu
 }
 
 fn run(machine: &mut Machine, script: &str, limit_seconds: u64) -> anyhow::Result<String> {
-    let ended = machine.run(&format!("{PRELUDE}\n{script}"), Duration::from_secs(limit_seconds))?;
-    if ended.code != 0 {
-        bail!("exit code {}\n{}", ended.code, ended.output);
+    let result = machine.run(&format!("{PRELUDE}\n{script}"), Duration::from_secs(limit_seconds))?;
+    if result.code != 0 {
+        bail!("exit code {}\n{}", result.code, result.output);
     }
-    Ok(ended.output)
+    Ok(result.output)
 }
 
 fn indented(text: &str) -> String {

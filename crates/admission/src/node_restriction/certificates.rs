@@ -23,27 +23,27 @@ impl KubeletRequest<'_> {
         }
         let pem = STANDARD.decode(text(spec(self.object), "request")).unwrap_or_default();
         match CertificateRequest::from_pem(&pem) {
-            Err(error) => self.refuse(format!("unable to parse csr: {error}")),
+            Err(error) => self.forbid(format!("unable to parse csr: {error}")),
             Ok(request) if request.common_name == self.attributes.user.name => Ok(()),
-            Ok(_) => self.refuse(format!("can only create a node CSR with CN=system:node:{}", self.node)),
+            Ok(_) => self.forbid(format!("can only create a node CSR with CN=system:node:{}", self.node)),
         }
     }
 
     /// Requires that the request names this node, a pod running on it, and the pod's service account, by name and UID.
     pub(super) fn pod_certificate(&self) -> AdmissionResult {
         if self.attributes.operation != Operation::Create {
-            return self.refuse(format!("unexpected operation {}", self.attributes.operation.word()));
+            return self.forbid(format!("unexpected operation {}", self.attributes.operation.word()));
         }
         if !self.attributes.subresource.is_empty() {
-            return self.refuse(format!("unexpected subresource {}", self.attributes.subresource));
+            return self.forbid(format!("unexpected subresource {}", self.attributes.subresource));
         }
         let field = |name: &str| text(spec(self.object), name);
-        let place = |name: &str| go::quote(&format!("{}/{name}", self.attributes.namespace));
-        let (node, pod) = (go::quote(field("nodeName")), place(field("podName")));
+        let quoted_name = |name: &str| go::quote(&format!("{}/{name}", self.attributes.namespace));
+        let (node, pod) = (go::quote(field("nodeName")), quoted_name(field("podName")));
         if field("nodeName") != self.node {
             let own = self.quoted();
             return self
-                .refuse(format!("PodCertificateRequest.Spec.NodeName={node}, which is not the requesting node {own}"));
+                .forbid(format!("PodCertificateRequest.Spec.NodeName={node}, which is not the requesting node {own}"));
         }
         let found = self.named("nodes", "", self.node, || format!("node {node}"))?;
         same_uid(field("nodeUID"), &found, |given, have| {
@@ -58,21 +58,21 @@ impl KubeletRequest<'_> {
             )
         })?;
         if text(spec(&running), "nodeName") != self.node {
-            let why = format!("pod {pod} is not running on node {node} named in the PodCertificateRequest");
-            return self.refuse(why);
+            let message = format!("pod {pod} is not running on node {node} named in the PodCertificateRequest");
+            return self.forbid(message);
         }
         if is_mirror(&running) {
-            return self.refuse(format!("pod {pod} is a mirror pod"));
+            return self.forbid(format!("pod {pod} is a mirror pod"));
         }
         let (account, own) = (field("serviceAccountName"), text(spec(&running), "serviceAccountName"));
         if account != own {
-            return self.refuse(format!(
+            return self.forbid(format!(
                 "PodCertificateRequest for pod {pod} contains serviceAccountName ({}) that differs from running pod ({})",
                 go::quote(account),
                 go::quote(own)
             ));
         }
-        let named = || format!("service account {}", place(account));
+        let named = || format!("service account {}", quoted_name(account));
         let found = self.named("serviceaccounts", self.attributes.namespace, account, named)?;
         same_uid(field("serviceAccountUID"), &found, |given, have| {
             format!(
@@ -101,7 +101,7 @@ impl KubeletRequest<'_> {
 }
 
 /// Compares UIDs. A difference is a retryable error, because the cache may lag.
-fn same_uid(given: &str, found: &Value, why: impl Fn(String, String) -> String) -> AdmissionResult {
+fn same_uid(given: &str, found: &Value, message: impl Fn(String, String) -> String) -> AdmissionResult {
     let have = Meta::of(found).uid();
-    if given == have { Ok(()) } else { Err(Status::internal_error(why(go::quote(given), go::quote(have)))) }
+    if given == have { Ok(()) } else { Err(Status::internal_error(message(go::quote(given), go::quote(have)))) }
 }

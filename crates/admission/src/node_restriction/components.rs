@@ -15,7 +15,7 @@ use super::super::{Attributes, Operation, View};
 use super::{AdmissionResult, LEASES};
 
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-const WANTED_OF: &str = "volume.kubernetes.io/storage-provisioner";
+const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const PROVISIONER: &str = "knarr.dev/local-path";
 const SERVICE: &str = "kube-dns";
@@ -44,13 +44,13 @@ struct Write<'a> {
 }
 
 impl Write<'_> {
-    fn refuse(&self, why: &str) -> AdmissionResult {
+    fn forbid(&self, action: &str) -> AdmissionResult {
         let (user, node) = (&self.attributes.user.name, go::quote(self.node));
-        Err(self.attributes.forbidden(self.object, format!("{user} can only {why} of node {node}")))
+        Err(self.attributes.forbidden(self.object, format!("{user} can only {action} of node {node}")))
     }
 
-    fn require(&self, holds: bool, why: &str) -> AdmissionResult {
-        if holds && !self.node.is_empty() { Ok(()) } else { self.refuse(why) }
+    fn require(&self, holds: bool, action: &str) -> AdmissionResult {
+        if holds && !self.node.is_empty() { Ok(()) } else { self.forbid(action) }
     }
 
     fn is_named(&self, namespace: &str, names: &[String]) -> bool {
@@ -81,9 +81,9 @@ impl Write<'_> {
 
     fn lease(&self) -> AdmissionResult {
         let is_own = self.is_named(LEASES, &[format!("load-balancer-{}", self.node)]);
-        let is_held =
+        let is_holder =
             self.attributes.operation == Operation::Delete || text(spec(self.object), "holderIdentity") == self.node;
-        self.require(is_own && is_held, "write the load balancer's Lease")
+        self.require(is_own && is_holder, "write the load balancer's Lease")
     }
 
     fn volume(&self) -> AdmissionResult {
@@ -97,7 +97,7 @@ impl Write<'_> {
                 self.require(without_finalizers(old) == without_finalizers(self.object), "update finalizers of volumes")
             }
             (Operation::Delete, Some(old)) => self.require(self.is_own_volume(old), "delete local volumes"),
-            _ => self.refuse("write volumes"),
+            _ => self.forbid("write volumes"),
         }
     }
 
@@ -123,7 +123,7 @@ impl Write<'_> {
             let meta = Meta::of(&claim);
             meta.uid() == text(reference, "uid")
                 && !meta.uid().is_empty()
-                && meta.annotation(WANTED_OF) == Some(PROVISIONER)
+                && meta.annotation(STORAGE_PROVISIONER) == Some(PROVISIONER)
                 && meta.annotation(SELECTED_NODE) == Some(self.node)
                 && text(spec(&claim), "storageClassName") == text(spec(self.object), "storageClassName")
         })

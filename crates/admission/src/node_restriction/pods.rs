@@ -62,7 +62,7 @@ impl KubeletRequest<'_> {
                 let own = self.attributes.old.is_some_and(|pod| text(spec(pod), "nodeName") == self.node);
                 self.require(own, &format!("node {node} can only delete pods with spec.nodeName set to itself"))
             }
-            other => self.refuse(format!(
+            other => self.forbid(format!(
                 "unexpected operation {}, node {node} can only create and delete mirror pods",
                 go::quote(other.word())
             )),
@@ -72,17 +72,17 @@ impl KubeletRequest<'_> {
     fn new_pod(&self) -> AdmissionResult {
         let (pod, node) = (self.object, self.quoted());
         if !is_mirror(pod) {
-            return self.refuse(format!(
+            return self.forbid(format!(
                 "pod does not have \"kubernetes.io/config.mirror\" annotation, node {node} can only create mirror pods"
             ));
         }
         if text(spec(pod), "nodeName") != self.node {
-            return self.refuse(format!("node {node} can only create pods with spec.nodeName set to itself"));
+            return self.forbid(format!("node {node} can only create pods with spec.nodeName set to itself"));
         }
         self.owner()?;
         match api_reference(spec(pod)) {
             None => Ok(()),
-            Some(what) => self.refuse(format!("node {node} can not create pods that reference {what}")),
+            Some(what) => self.forbid(format!("node {node} can not create pods that reference {what}")),
         }
     }
 
@@ -93,22 +93,22 @@ impl KubeletRequest<'_> {
         let owner = match owners.as_slice() {
             [owner] => owner,
             [] => {
-                return self.refuse(format!("node {node} can only create pods with an owner reference set to itself"));
+                return self.forbid(format!("node {node} can only create pods with an owner reference set to itself"));
             }
             _ => {
                 return self
-                    .refuse(format!("node {node} can only create pods with a single owner reference set to itself"));
+                    .forbid(format!("node {node} can only create pods with a single owner reference set to itself"));
             }
         };
         if owner.api_version() != "v1" || owner.kind() != "Node" || owner.name() != self.node {
-            return self.refuse(format!("node {node} can only create pods with an owner reference set to itself"));
+            return self.forbid(format!("node {node} can only create pods with an owner reference set to itself"));
         }
         if !owner.is_controller() {
             return self
-                .refuse(format!("node {node} can only create pods with a controller owner reference set to itself"));
+                .forbid(format!("node {node} can only create pods with a controller owner reference set to itself"));
         }
         if owner.blocks_owner_deletion() {
-            return self.refuse(format!("node {node} must not set blockOwnerDeletion on an owner reference"));
+            return self.forbid(format!("node {node} must not set blockOwnerDeletion on an owner reference"));
         }
         let Some(found) = self.view.object("", "nodes", "", self.node) else {
             return Err(Status::not_found(GroupName::new("", "nodes"), self.node));
@@ -120,15 +120,15 @@ impl KubeletRequest<'_> {
     pub(super) fn pod_status(&self) -> AdmissionResult {
         let node = self.quoted();
         let (Operation::Update, Some(old)) = (self.attributes.operation, self.attributes.old) else {
-            return self.refuse(format!("unexpected operation {}", go::quote(self.attributes.operation.word())));
+            return self.forbid(format!("unexpected operation {}", go::quote(self.attributes.operation.word())));
         };
         if text(spec(old), "nodeName") != self.node {
             return self
-                .refuse(format!("node {node} can only update pod status for pods with spec.nodeName set to itself"));
+                .forbid(format!("node {node} can only update pod status for pods with spec.nodeName set to itself"));
         }
         let labels = |pod: &Value| Meta::of(pod).labels().cloned().unwrap_or_default();
         if labels(old) != labels(self.object) {
-            return self.refuse(format!("node {node} cannot update labels through pod status"));
+            return self.forbid(format!("node {node} cannot update labels through pod status"));
         }
         for (field, what) in [
             ("resourceClaimStatuses", "resource claim statues"),
@@ -136,7 +136,7 @@ impl KubeletRequest<'_> {
             ("nodeAllocatableResourceClaimStatuses", "node allocatable resource claim statuses"),
         ] {
             if comparable(old, field) != comparable(self.object, field) {
-                return self.refuse(format!("node {node} cannot update {what}"));
+                return self.forbid(format!("node {node} cannot update {what}"));
             }
         }
         Ok(())
@@ -144,17 +144,17 @@ impl KubeletRequest<'_> {
 
     pub(super) fn eviction(&self) -> AdmissionResult {
         if self.attributes.operation != Operation::Create {
-            return self.refuse(format!("unexpected operation {}", self.attributes.operation.word()));
+            return self.forbid(format!("unexpected operation {}", self.attributes.operation.word()));
         }
         let name = if self.attributes.name.is_empty() { Meta::of(self.object).name() } else { self.attributes.name };
         if name.is_empty() {
-            return self.refuse("could not determine pod from request data");
+            return self.forbid("could not determine pod from request data");
         }
         let Some(pod) = self.view.object("", "pods", self.attributes.namespace, name) else {
             return Err(Status::not_found(GroupName::new("", "pods"), name));
         };
-        let why = format!("node {} can only evict pods with spec.nodeName set to itself", self.node);
-        self.require(text(spec(&pod), "nodeName") == self.node, &why)
+        let message = format!("node {} can only evict pods with spec.nodeName set to itself", self.node);
+        self.require(text(spec(&pod), "nodeName") == self.node, &message)
     }
 }
 

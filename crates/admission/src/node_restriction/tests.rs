@@ -57,7 +57,7 @@ impl Case<'_> {
         request.namespace = self.namespace.unwrap_or(request.namespace);
         let verdict = NodeRestriction.admit(&request, &mut object, &self.cluster, &mut Notes::default());
         let message = verdict.err().map(|status| status.message).unwrap_or_default();
-        message.split_once("forbidden: ").map_or(message.clone(), |(_, why)| why.to_owned())
+        message.split_once("forbidden: ").map_or(message.clone(), |(_, reason)| reason.to_owned())
     }
 }
 
@@ -69,11 +69,12 @@ fn a_kubelet_can_only_write_its_own_node_and_pods() {
     let other = node("n2").verdict(value!({"metadata": {"name": "n2"}}));
     assert_eq!(other, r#"node "n1" is not allowed to modify node "n2""#);
     let role = value!({"metadata": {"name": "n1", "labels": {"node-role.kubernetes.io/x": ""}}});
-    let why = r#"node "n1" is not allowed to set the following labels: node-role.kubernetes.io/x"#;
-    assert_eq!(node("n1").verdict(role), why);
+    let expected = r#"node "n1" is not allowed to set the following labels: node-role.kubernetes.io/x"#;
+    assert_eq!(node("n1").verdict(role), expected);
     let pod = Case::of(api::core::pod::kind(), Operation::Create).verdict(value!({"metadata": {"name": "x"}}));
-    let why = r#"pod does not have "kubernetes.io/config.mirror" annotation, node "n1" can only create mirror pods"#;
-    assert_eq!(pod, why);
+    let expected =
+        r#"pod does not have "kubernetes.io/config.mirror" annotation, node "n1" can only create mirror pods"#;
+    assert_eq!(pod, expected);
     let lease = |namespace| Case {
         namespace: Some(namespace),
         ..Case::of(api::coordination::lease::kind(), Operation::Create)
@@ -86,8 +87,8 @@ fn a_kubelet_can_only_write_its_own_node_and_pods() {
 #[test]
 fn a_kubelet_cannot_create_a_node_with_a_generated_name() {
     let case = Case::of(api::core::node::kind(), Operation::Create);
-    let why = r#"node "n1" is not allowed to modify node """#;
-    assert_eq!(case.verdict(value!({"metadata": {"generateName": "n1"}})), why);
+    let expected = r#"node "n1" is not allowed to modify node """#;
+    assert_eq!(case.verdict(value!({"metadata": {"generateName": "n1"}})), expected);
 }
 
 #[test]
@@ -129,10 +130,10 @@ fn a_kubelet_cannot_change_claims_in_the_status_of_its_pods() {
             "node allocatable resource claim statuses",
         ),
     ] {
-        let why = format!(r#"node "n1" cannot update {what}"#);
+        let expected = format!(r#"node "n1" cannot update {what}"#);
         let status: Object = [(field.to_owned(), claims)].into_iter().collect();
-        assert_eq!(case(empty()).verdict(pod(Value::Object(status.clone()))), why);
-        assert_eq!(case(Value::Object(status)).verdict(pod(empty())), why);
+        assert_eq!(case(empty()).verdict(pod(Value::Object(status.clone()))), expected);
+        assert_eq!(case(Value::Object(status)).verdict(pod(empty())), expected);
     }
 }
 
@@ -208,12 +209,12 @@ fn a_kubelet_gets_tokens_for_the_audiences_of_its_pods_only() {
     for audience in ["vault", "inline", "claimed"] {
         assert_eq!(verdict(cluster("n1"), value!([audience])), "", "{audience}");
     }
-    let why = r#"system:node:n1 is not authorized to request tokens for audience "other""#;
-    assert_eq!(verdict(cluster("n1"), value!(["other"])), why);
+    let expected = r#"system:node:n1 is not authorized to request tokens for audience "other""#;
+    assert_eq!(verdict(cluster("n1"), value!(["other"])), expected);
     assert_eq!(verdict(cluster("n1").allowing(true), value!(["other"])), "");
     assert_eq!(verdict(cluster("n1"), value!(["vault", "inline"])), "node may only request 0 or 1 audiences");
-    let why = "node requested token bound to a pod scheduled on a different node";
-    assert_eq!(verdict(cluster("n2"), value!(["vault"])), why);
+    let expected = "node requested token bound to a pod scheduled on a different node";
+    assert_eq!(verdict(cluster("n2"), value!(["vault"])), expected);
 }
 
 #[test]
@@ -290,17 +291,17 @@ fn the_dns_component_publishes_its_own_node_only() {
     assert_eq!(case(Operation::Create, own).verdict(slice(own, "192.0.2.1", "n1", "n1")), "");
     assert_eq!(case(Operation::Create, own).verdict(slice(own, "10.1.2.1", "n1", "n1")), "");
     assert_eq!(case(Operation::Delete, "kube-dns-n1-ipv6").verdict(Value::Null), "");
-    let refused = |operation, name, slice| {
-        let why = case(operation, name).verdict(slice);
-        assert!(why.starts_with("knarr:dns:n1 can only "), "{why}");
+    let assert_rejected = |operation, name, slice| {
+        let message = case(operation, name).verdict(slice);
+        assert!(message.starts_with("knarr:dns:n1 can only "), "{message}");
     };
-    refused(Operation::Create, own, slice(own, "203.0.113.9", "n1", "n1"));
-    refused(Operation::Create, own, slice(own, "10.1.3.1", "n1", "n1"));
-    refused(Operation::Create, own, slice(own, "192.0.2.1", "n2", "n1"));
-    refused(Operation::Create, own, slice(own, "192.0.2.1", "n1", "n2"));
-    refused(Operation::Create, "kube-dns-n2", slice("kube-dns-n2", "192.0.2.1", "n1", "n1"));
-    refused(Operation::Update, "kube-dns-n2", slice("kube-dns-n2", "192.0.2.1", "n1", "n1"));
-    refused(Operation::Delete, "kube-dns-n2", Value::Null);
+    assert_rejected(Operation::Create, own, slice(own, "203.0.113.9", "n1", "n1"));
+    assert_rejected(Operation::Create, own, slice(own, "10.1.3.1", "n1", "n1"));
+    assert_rejected(Operation::Create, own, slice(own, "192.0.2.1", "n2", "n1"));
+    assert_rejected(Operation::Create, own, slice(own, "192.0.2.1", "n1", "n2"));
+    assert_rejected(Operation::Create, "kube-dns-n2", slice("kube-dns-n2", "192.0.2.1", "n1", "n1"));
+    assert_rejected(Operation::Update, "kube-dns-n2", slice("kube-dns-n2", "192.0.2.1", "n1", "n1"));
+    assert_rejected(Operation::Delete, "kube-dns-n2", Value::Null);
     let nameless = Case { user: ("knarr:dns", "knarr:dns"), ..case(Operation::Create, "kube-dns-") };
     assert_ne!(nameless.verdict(slice("kube-dns-", "192.0.2.1", "", "")), "");
 }
@@ -319,13 +320,13 @@ fn the_network_component_writes_its_own_lease_only() {
     let own = "load-balancer-n1";
     assert_eq!(verdict(Operation::Create, LEASES, own, "n1"), "");
     assert_eq!(verdict(Operation::Delete, LEASES, own, ""), "");
-    for why in [
+    for message in [
         verdict(Operation::Create, LEASES, own, "n2"),
         verdict(Operation::Delete, LEASES, "load-balancer-n2", "n1"),
         verdict(Operation::Delete, LEASES, "n2", "n1"),
         verdict(Operation::Update, "kube-system", "kube-scheduler", "n1"),
     ] {
-        assert_eq!(why, r#"knarr:network:n1 can only write the load balancer's Lease of node "n1""#);
+        assert_eq!(message, r#"knarr:network:n1 can only write the load balancer's Lease of node "n1""#);
     }
 }
 
@@ -349,14 +350,14 @@ fn the_local_path_component_provisions_on_its_own_node_only() {
         cluster: Cluster::default().with("", "persistentvolumeclaims", claim),
         ..Case::of(api::core::persistent_volume::kind(), operation)
     };
-    let is_refused = |verdict: String| verdict.starts_with("knarr:local-path:n1 can only ");
+    let is_rejected = |verdict: String| verdict.starts_with("knarr:local-path:n1 can only ");
     assert_eq!(case(Operation::Create, None).verdict(volume("n1", "c")), "");
-    assert!(is_refused(case(Operation::Create, None).verdict(volume("n2", "c"))));
-    assert!(is_refused(case(Operation::Create, None).verdict(volume("n1", "other"))));
+    assert!(is_rejected(case(Operation::Create, None).verdict(volume("n2", "c"))));
+    assert!(is_rejected(case(Operation::Create, None).verdict(volume("n1", "other"))));
     let unfinalized = apimachinery::patch::merge::apply(volume("n1", "c"), value!({"metadata": {"finalizers": null}}));
     assert_eq!(case(Operation::Update, Some(volume("n1", "c"))).verdict(unfinalized), "");
-    assert!(is_refused(case(Operation::Update, Some(volume("n1", "c"))).verdict(volume("n2", "c"))));
-    assert!(is_refused(case(Operation::Update, Some(volume("n2", "c"))).verdict(volume("n2", "c"))));
+    assert!(is_rejected(case(Operation::Update, Some(volume("n1", "c"))).verdict(volume("n2", "c"))));
+    assert!(is_rejected(case(Operation::Update, Some(volume("n2", "c"))).verdict(volume("n2", "c"))));
     assert_eq!(case(Operation::Delete, Some(volume("n1", "c"))).verdict(Value::Null), "");
-    assert!(is_refused(case(Operation::Delete, Some(volume("n2", "c"))).verdict(Value::Null)));
+    assert!(is_rejected(case(Operation::Delete, Some(volume("n2", "c"))).verdict(Value::Null)));
 }

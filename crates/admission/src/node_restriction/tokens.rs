@@ -16,22 +16,22 @@ impl KubeletRequest<'_> {
         let bound = &self.object["spec"]["boundObjectRef"];
         let (name, uid) = (text(bound, "name"), text(bound, "uid"));
         if text(bound, "apiVersion") != "v1" || text(bound, "kind") != "Pod" || name.is_empty() {
-            return self.refuse("node requested token not bound to a pod");
+            return self.forbid("node requested token not bound to a pod");
         }
         if uid.is_empty() {
-            return self.refuse("node requested token with a pod binding without a uid");
+            return self.forbid("node requested token with a pod binding without a uid");
         }
         let Some(pod) = self.view.object("", "pods", self.attributes.namespace, name) else {
             return Err(Status::not_found(GroupName::new("", "pods"), name));
         };
         if Meta::of(&pod).uid() != uid {
-            return self.refuse(format!(
+            return self.forbid(format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have \
                  been deleted and then recreated"
             ));
         }
         if text(spec(&pod), "nodeName") != self.node {
-            return self.refuse("node requested token bound to a pod scheduled on a different node");
+            return self.forbid("node requested token bound to a pod scheduled on a different node");
         }
         self.token_audience(&pod)
     }
@@ -39,13 +39,13 @@ impl KubeletRequest<'_> {
     fn token_audience(&self, pod: &Value) -> AdmissionResult {
         let audience = match audience::requested(self.object) {
             Ok(audience) => audience,
-            Err(error) => return self.refuse(error),
+            Err(error) => return self.forbid(error),
         };
         match self.names_audience(pod, audience) {
             Ok(true) => return Ok(()),
             Ok(false) => {}
             Err(error) => {
-                return self.refuse(format!("error validating audience {}: {error}", go::quote(audience)));
+                return self.forbid(format!("error validating audience {}: {error}", go::quote(audience)));
             }
         }
         let attributes = self.attributes;
@@ -61,7 +61,7 @@ impl KubeletRequest<'_> {
             return Ok(());
         }
         let (user, audience) = (&attributes.user.name, go::quote(audience));
-        self.refuse(format!("{user} is not authorized to request tokens for audience {audience}"))
+        self.forbid(format!("{user} is not authorized to request tokens for audience {audience}"))
     }
 
     /// Whether the pod specifies the audience in a projected volume or through a CSI driver's token requests. Fails if

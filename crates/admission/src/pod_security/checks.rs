@@ -83,8 +83,8 @@ fn visited(pod: &Value) -> impl Iterator<Item = &Value> {
     containers(spec(pod), &["initContainers", "containers", "ephemeralContainers"])
 }
 
-fn quoted<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
-    words.into_iter().map(go::quote).collect::<Vec<_>>().join(", ")
+fn quoted<'a>(values: impl IntoIterator<Item = &'a str>) -> String {
+    values.into_iter().map(go::quote).collect::<Vec<_>>().join(", ")
 }
 
 fn plural<'a>(one: &'a str, many: &'a str, count: usize) -> &'a str {
@@ -404,10 +404,10 @@ fn capabilities_restricted(pod: &Value, version: u32) -> Option<Violation> {
     if version < 22 || version >= 25 && is_windows(pod) {
         return None;
     }
-    let keeping = bad(pod, |container| !capabilities(container, "drop").any(|name| name == "ALL"));
+    let without_drop_all = bad(pod, |container| !capabilities(container, "drop").any(|name| name == "ALL"));
     let mut details = Vec::new();
-    if !keeping.is_empty() {
-        details.push(format!("{} must set securityContext.capabilities.drop=[\"ALL\"]", named(&keeping)));
+    if !without_drop_all.is_empty() {
+        details.push(format!("{} must set securityContext.capabilities.drop=[\"ALL\"]", named(&without_drop_all)));
     }
     details.extend(adding(pod, &["NET_BIND_SERVICE"]));
     if details.is_empty() { None } else { violation("unrestricted capabilities", details.join("; ")) }
@@ -456,12 +456,12 @@ fn run_as_non_root(pod: &Value, version: u32) -> Option<Violation> {
         return None;
     }
     const REASON: &str = "runAsNonRoot != true";
-    let said = |of| context(of, &["runAsNonRoot"]).and_then(Value::as_bool);
-    if let Some(who) = setters(pod, |of| said(of) == Some(false)) {
+    let non_root = |of| context(of, &["runAsNonRoot"]).and_then(Value::as_bool);
+    if let Some(who) = setters(pod, |of| non_root(of) == Some(false)) {
         return violation(REASON, format!("{who} must not set securityContext.runAsNonRoot=false"));
     }
-    let whole = said(spec(pod)) == Some(true);
-    let names = bad(pod, |container| !whole && said(container).is_none());
+    let whole = non_root(spec(pod)) == Some(true);
+    let names = bad(pod, |container| !whole && non_root(container).is_none());
     if names.is_empty() {
         return None;
     }

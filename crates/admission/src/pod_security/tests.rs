@@ -15,7 +15,7 @@ fn check(labels: &str, pod_spec: &str, expect: Result<&[&str], &str>) {
             assert_eq!(verdict, Ok(()));
             assert_eq!(notes.warnings, warnings);
         }
-        Err(why) => assert_eq!(verdict.unwrap_err().message, format!("pods \"x\" is forbidden: {why}")),
+        Err(message) => assert_eq!(verdict.unwrap_err().message, format!("pods \"x\" is forbidden: {message}")),
     }
 }
 

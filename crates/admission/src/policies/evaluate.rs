@@ -31,8 +31,8 @@ impl ExpressionInputs {
         seen: VersionedKind<'_>,
     ) -> Self {
         Self {
-            object: shown(attributes, object, seen),
-            old: attributes.old.map(|old| shown(attributes, old, seen)).unwrap_or_default(),
+            object: convert_object(attributes, object, seen),
+            old: attributes.old.map(|old| convert_object(attributes, old, seen)).unwrap_or_default(),
             request: request(attributes, seen),
             // `namespaceObject` is null for cluster-scoped objects and for Namespaces themselves.
             namespace: namespace.filter(|_| !attributes.namespace.is_empty()).cloned().unwrap_or_default(),
@@ -41,9 +41,9 @@ impl ExpressionInputs {
     }
 }
 
-fn shown(attributes: &Attributes<'_>, object: &Value, seen: VersionedKind<'_>) -> Value {
+fn convert_object(attributes: &Attributes<'_>, object: &Value, seen: VersionedKind<'_>) -> Value {
     let mut object = object.clone();
-    if !object.is_null() && attributes.part().is_none() {
+    if !object.is_null() && attributes.subresource_kind().is_none() {
         from_stored(&mut object, seen.kind, seen.version);
     }
     object
@@ -135,8 +135,8 @@ impl<'a> Variables<'a> for Scope<'a> {
         };
         let short = name.strip_prefix("variables.").unwrap_or(name);
         let made = made.map_err(|failure| match failure {
-            Failure::Message(why) => {
-                Failure::message(format!("composited variable \"{short}\" fails to evaluate: {why}"))
+            Failure::Message(message) => {
+                Failure::message(format!("composited variable \"{short}\" fails to evaluate: {message}"))
             }
             other => other,
         });
@@ -153,7 +153,7 @@ pub fn conditions_hold<'a>(program: &'a Program, scope: &Scope<'a>) -> Result<bo
             Ok(Val::Bool(true)) => {}
             Ok(Val::Bool(false)) => return Ok(false),
             Ok(_) => wrong.push(format!("match condition {name:?} is not a boolean")),
-            Err(why) => wrong.push(why),
+            Err(error) => wrong.push(error),
         }
     }
     match wrong.as_slice() {

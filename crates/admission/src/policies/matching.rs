@@ -39,7 +39,7 @@ pub fn matches<'a>(
         return None;
     }
     match items(constraints, "resourceRules") {
-        [] => Some(attributes.as_asked()),
+        [] => Some(attributes.as_requested()),
         rules => by_rules(rules, attributes, object, equivalent),
     }
 }
@@ -86,7 +86,7 @@ pub fn by_rules<'a>(
     equivalent: bool,
 ) -> Option<VersionedKind<'a>> {
     let fits = |seen: &VersionedKind<'_>| rules.iter().any(|rule| rule_matches(rule, attributes, object, seen));
-    Some(attributes.as_asked()).filter(&fits).or_else(|| {
+    Some(attributes.as_requested()).filter(&fits).or_else(|| {
         let kinds = [Some(attributes.kind), twin(attributes.kind)].into_iter().flatten();
         let mut others =
             kinds.flat_map(|kind| kind.versions.iter().map(move |version| VersionedKind { kind, version }));
@@ -96,9 +96,10 @@ pub fn by_rules<'a>(
 
 /// Returns the equivalent kind in another group with the same storage: Events.
 fn twin(kind: &Kind) -> Option<&'static Kind> {
-    let Persistence::Stored { prefix, .. } = &kind.keeping else { return None };
+    let Persistence::Stored { prefix, .. } = &kind.persistence else { return None };
     let is_twin = |other: &&Arc<Kind>| {
-        other.group != kind.group && matches!(&other.keeping, Persistence::Stored { prefix: its, .. } if its == prefix)
+        other.group != kind.group
+            && matches!(&other.persistence, Persistence::Stored { prefix: its, .. } if its == prefix)
     };
     BUILT_IN.iter().find(is_twin).map(|kind| &**kind)
 }
@@ -127,7 +128,7 @@ fn rule_matches(rule: &Value, attributes: &Attributes<'_>, object: &Value, seen:
 
 /// Matches `pods`, `pods/status`, `pods/*`, `*/status`, `*` (no subresources) or `*/*`.
 fn resource_matches(pattern: &str, attributes: &Attributes<'_>) -> bool {
-    let (resource, part) = pattern.split_once('/').unwrap_or((pattern, ""));
+    let (resource, subresource) = pattern.split_once('/').unwrap_or((pattern, ""));
     let fits = |pattern: &str, word: &str| pattern == "*" || pattern == word;
-    fits(resource, &attributes.kind.plural) && fits(part, attributes.subresource)
+    fits(resource, &attributes.kind.plural) && fits(subresource, attributes.subresource)
 }

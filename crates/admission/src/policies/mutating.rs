@@ -88,7 +88,9 @@ impl Request<'_> {
                         self.run_with(binding, params, seen, object, round)?;
                     }
                 }
-                Err(why) => self.settle(binding, object, &format!("failed to configure binding: {why}"))?,
+                Err(error) => {
+                    self.apply_failure_policy(binding, object, &format!("failed to configure binding: {error}"))?
+                }
             }
         }
         Ok(())
@@ -113,12 +115,12 @@ impl Request<'_> {
         let made = self.mutate(given, object, seen);
         let took = self.view.reading().saturating_sub(began);
         self.view.measured(Measurement::Evaluation(took));
-        let refuses = made.is_err() && fails_closed(&self.bound.policy);
+        let denies = made.is_err() && fails_closed(&self.bound.policy);
         self.view.measured(Measurement::Check(Check {
             by: Policies::Mutating,
             policy: Meta::of(&self.bound.policy).name(),
             binding: Meta::of(binding).name(),
-            action: if refuses { "deny" } else { "allow" },
+            action: if denies { "deny" } else { "allow" },
             failed: made.is_err(),
             took,
         }));
@@ -126,27 +128,27 @@ impl Request<'_> {
             Ok(made) => {
                 let changed = made != *object;
                 *object = made;
-                round.asked(&id, Again::of(spec(&self.bound.policy)), changed);
+                round.record_call(&id, Again::of(spec(&self.bound.policy)), changed);
                 Ok(())
             }
-            Err(why) => self.settle(binding, object, &why),
+            Err(error) => self.apply_failure_policy(binding, object, &error),
         }
     }
 
     /// Applies the failure policy after a failed evaluation.
-    fn settle(&self, binding: &Value, object: &Value, why: &str) -> Result<(), Status> {
+    fn apply_failure_policy(&self, binding: &Value, object: &Value, cause: &str) -> Result<(), Status> {
         if !fails_closed(&self.bound.policy) {
             return Ok(());
         }
         let (policy, binding) = (Meta::of(&self.bound.policy).name(), Meta::of(binding).name());
-        Err(refusal(self.attributes, object, policy, binding, why))
+        Err(denial_status(self.attributes, object, policy, binding, cause))
     }
 
     /// Runs the mutations of the policy sequentially; each sees the result of the previous one.
     fn mutate(&self, mut given: ExpressionInputs, object: &Value, seen: VersionedKind<'_>) -> Result<Value, String> {
         let authorizer = self.view.authorizer(self.attributes.user);
-        let part = self.attributes.part();
-        let schema = part.and_then(api::catalogue::schema).unwrap_or_else(|| seen.version.schema());
+        let subresource_kind = self.attributes.subresource_kind();
+        let schema = subresource_kind.and_then(api::catalogue::schema).unwrap_or_else(|| seen.version.schema());
         let mut changed = false;
         for (at, rule) in self.program.rules.iter().enumerate() {
             let patched = {
@@ -164,12 +166,12 @@ impl Request<'_> {
         if !changed {
             return Ok(object.clone());
         }
-        let fit = match part {
+        let fit = match subresource_kind {
             Some(gvk) => decode::plain_again(given.object, gvk),
             None => decode::again(given.object, seen.kind, seen.version, FieldValidation::Ignore),
         };
         let mut object = fit.map_err(|status| status.message)?.object;
-        if part.is_none() {
+        if subresource_kind.is_none() {
             to_stored(&mut object, seen.kind, seen.version);
             in_version(&mut object, self.attributes.kind, self.attributes.version);
         }
@@ -197,8 +199,8 @@ fn patched(ty: &str, made: &Val<'_>, object: &Value, schema: Schema<'_>) -> Resu
     }
 }
 
-fn refusal(attributes: &Attributes<'_>, object: &Value, policy: &str, binding: &str, why: &str) -> Status {
-    let message = format!("policy '{policy}' with binding '{binding}' denied request: {why}");
+fn denial_status(attributes: &Attributes<'_>, object: &Value, policy: &str, binding: &str, cause: &str) -> Status {
+    let message = format!("policy '{policy}' with binding '{binding}' denied request: {cause}");
     let mut status = attributes.forbidden(object, &message);
     status.reason = Reason::Invalid;
     status.code = status.reason.code();

@@ -23,7 +23,7 @@ pub fn of(
         let kind = text(kind, "kind");
         return Err(format!("failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'"));
     };
-    let namespace = place(reference, attributes, namespaced)?;
+    let namespace = param_namespace(reference, attributes, namespaced)?;
     let found: Vec<Value> = if let Some(selector) = reference.get("selector") {
         let selector = from_object(Some(selector)).map_err(|error| error.to_string())?;
         let all = view.stored(group, &plural, namespace, "");
@@ -37,7 +37,7 @@ pub fn of(
     Ok(found.into_iter().map(Some).collect())
 }
 
-fn place<'a>(reference: &'a Value, attributes: &Attributes<'a>, namespaced: bool) -> Result<&'a str, String> {
+fn param_namespace<'a>(reference: &'a Value, attributes: &Attributes<'a>, namespaced: bool) -> Result<&'a str, String> {
     let named = text(reference, "namespace");
     match (namespaced, named, attributes.namespace) {
         (false, "", _) => Ok(""),

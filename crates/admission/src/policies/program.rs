@@ -43,8 +43,8 @@ impl Programs {
     /// Returns the compiled policy; compiles it if it has changed.
     pub fn of(&self, policy: &Value, host: ExpressionContext, view: &dyn View) -> Arc<Program> {
         let meta = Meta::of(policy);
-        let mut kept = self.0.lock().expect("compiling does not panic");
-        if let Some((version, program)) = kept.get(meta.uid())
+        let mut programs = self.0.lock().expect("compiling does not panic");
+        if let Some((version, program)) = programs.get(meta.uid())
             && version == meta.resource_version()
         {
             return program.clone();
@@ -52,16 +52,16 @@ impl Programs {
         let began = view.reading();
         let program = Arc::new(Program::compile(policy, host));
         view.measured(Measurement::Compilation(view.reading().saturating_sub(began)));
-        kept.insert(meta.uid().to_owned(), (meta.resource_version().to_owned(), program.clone()));
+        programs.insert(meta.uid().to_owned(), (meta.resource_version().to_owned(), program.clone()));
         program
     }
 
     /// Drops the programs of deleted policies.
     pub fn keep<'a>(&self, policies: impl Iterator<Item = &'a Value>) {
         let ids: Vec<&str> = policies.map(|policy| Meta::of(policy).uid()).collect();
-        let mut kept = self.0.lock().expect("compiling does not panic");
-        if kept.len() > ids.len() {
-            kept.retain(|id, _| ids.contains(&id.as_str()));
+        let mut programs = self.0.lock().expect("compiling does not panic");
+        if programs.len() > ids.len() {
+            programs.retain(|id, _| ids.contains(&id.as_str()));
         }
     }
 }
@@ -99,7 +99,7 @@ impl Rule {
             &["applyConfiguration", "expression"],
             &["jsonPatch", "expression"],
         ];
-        let source = places.iter().find_map(|place| entry.str_at(place)).unwrap_or_default();
+        let source = places.iter().find_map(|path| entry.str_at(path)).unwrap_or_default();
         let message = text(entry, "messageExpression");
         Self {
             entry: entry.clone(),

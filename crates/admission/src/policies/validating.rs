@@ -61,8 +61,8 @@ impl Plugin for ValidatingAdmissionPolicy {
         };
         for bound in &all {
             let request = Request { attributes, object, view, namespace: namespace.as_deref(), bound };
-            if let Some(denial) = self.judge(&request, notes) {
-                return Err(refusal(attributes, object, Meta::of(&bound.policy).name(), &denial));
+            if let Some(denial) = self.evaluate_bindings(&request, notes) {
+                return Err(denial_status(attributes, object, Meta::of(&bound.policy).name(), &denial));
             }
         }
         Ok(())
@@ -80,7 +80,7 @@ struct Request<'a> {
 
 impl ValidatingAdmissionPolicy {
     /// Returns the first denial of a policy. Warnings and audit annotations of all bindings are added to `notes`.
-    fn judge(&self, request: &Request<'_>, notes: &mut Notes) -> Option<Denial> {
+    fn evaluate_bindings(&self, request: &Request<'_>, notes: &mut Notes) -> Option<Denial> {
         let Request { attributes, object, namespace, bound, .. } = *request;
         let constraints = &spec(&bound.policy)["matchConstraints"];
         let seen = matching::matches(constraints, attributes, object, namespace)?;
@@ -94,9 +94,9 @@ impl ValidatingAdmissionPolicy {
             let name = Meta::of(binding).name();
             let found = match params::of(&bound.policy, binding, attributes, request.view) {
                 Ok(found) => found,
-                Err(why) => {
+                Err(cause) => {
                     if fails_closed(&bound.policy) {
-                        first.get_or_insert(Denial::error(name, format!("failed to configure binding: {why}")));
+                        first.get_or_insert(Denial::error(name, format!("failed to configure binding: {cause}")));
                     }
                     continue;
                 }
@@ -107,7 +107,7 @@ impl ValidatingAdmissionPolicy {
                 let denials = evaluate(request, &program, &given, name, notes);
                 let took = request.view.reading().saturating_sub(began);
                 request.view.measured(Measurement::Evaluation(took));
-                tell(request, binding, &denials, took);
+                record_metrics(request, binding, &denials, took);
                 act(bound, binding, denials, &mut first, notes);
             }
         }
@@ -116,7 +116,7 @@ impl ValidatingAdmissionPolicy {
 }
 
 /// Records the result in metrics.
-fn tell(request: &Request<'_>, binding: &Value, denials: &[Denial], took: Duration) {
+fn record_metrics(request: &Request<'_>, binding: &Value, denials: &[Denial], took: Duration) {
     let check = |action: &'static str, failed: bool| {
         request.view.measured(Measurement::Check(Check {
             by: Policies::Validating,
@@ -187,7 +187,7 @@ fn evaluate(
     notes: &mut Notes,
 ) -> Vec<Denial> {
     let closed = fails_closed(&request.bound.policy);
-    let wrong = |why: String| if closed { vec![Denial::error(binding, why)] } else { Vec::new() };
+    let wrong = |error: String| if closed { vec![Denial::error(binding, error)] } else { Vec::new() };
     let authorizer = request.view.authorizer(request.attributes.user);
     let scope = match Scope::new(program, given, request.attributes, &authorizer, HOST) {
         Ok(scope) => scope,
@@ -196,7 +196,7 @@ fn evaluate(
     match conditions_hold(program, &scope) {
         Ok(true) => {}
         Ok(false) => return Vec::new(),
-        Err(why) => return wrong(why),
+        Err(error) => return wrong(error),
     }
     let mut denials = Vec::new();
     for (at, rule) in program.rules.iter().enumerate() {
@@ -209,7 +209,7 @@ fn evaluate(
                 at: Some(at),
                 failed: false,
             }),
-            Err(why) => denials.extend(wrong(why).into_iter().map(|denial| Denial { at: Some(at), ..denial })),
+            Err(error) => denials.extend(wrong(error).into_iter().map(|denial| Denial { at: Some(at), ..denial })),
         }
     }
     let policy = Meta::of(&request.bound.policy).name();
@@ -217,7 +217,7 @@ fn evaluate(
         match annotation(rule, &scope) {
             Ok(Some(value)) => notes.audit.push((format!("{policy}/{}", text(&rule.entry, "key")), value)),
             Ok(None) => {}
-            Err(why) => denials.extend(wrong(why)),
+            Err(error) => denials.extend(wrong(error)),
         }
     }
     denials
@@ -260,7 +260,7 @@ impl Denial {
     }
 }
 
-fn refusal(attributes: &Attributes<'_>, object: &Value, policy: &str, denial: &Denial) -> Status {
+fn denial_status(attributes: &Attributes<'_>, object: &Value, policy: &str, denial: &Denial) -> Status {
     let bound = denial.binding.as_ref().map(|name| format!(" with binding '{name}'")).unwrap_or_default();
     let message = format!("ValidatingAdmissionPolicy '{policy}'{bound} denied request: {}", denial.message);
     let mut status = attributes.forbidden(object, &message);

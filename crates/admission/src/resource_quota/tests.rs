@@ -72,17 +72,17 @@ fn limited_resources_require_a_covering_quota() {
     let limited = apimachinery::value!({"limitedResources": [{"resource": "pods", "matchContains": ["cpu"]}]});
     let plugin = ResourceQuota::of(&limited);
     let (kind, user) = (api::core::pod::kind(), auth::User::default());
-    let refusal = |cluster: &Cluster, pod: &Value| {
+    let denial_message = |cluster: &Cluster, pod: &Value| {
         let charged = plugin.charge(&attributes(&kind, &user, Operation::Create), pod, cluster);
         charged.err().map(|status| status.message)
     };
-    let refused = refusal(&Cluster::default(), &pod("400m"));
+    let message = denial_message(&Cluster::default(), &pod("400m"));
     let expect = "pods \"x\" is forbidden: insufficient quota to consume: cpu,requests.cpu";
-    assert_eq!(refused.as_deref(), Some(expect));
-    assert_eq!(refusal(&Cluster::default(), &pod("")), None);
+    assert_eq!(message.as_deref(), Some(expect));
+    assert_eq!(denial_message(&Cluster::default(), &pod("")), None);
     let both = r#"{"metadata":{"name":"q","namespace":"n","resourceVersion":"7"},
         "status":{"hard":{"cpu":"2","requests.cpu":"2"},"used":{"cpu":"0","requests.cpu":"0"}}}"#;
-    assert_eq!(refusal(&Cluster::default().with("", "resourcequotas", both), &pod("400m")), None);
+    assert_eq!(denial_message(&Cluster::default().with("", "resourcequotas", both), &pod("400m")), None);
 }
 
 #[test]
@@ -91,21 +91,21 @@ fn objects_in_a_limited_scope_require_a_quota_of_that_scope() {
     let limited = format!(r#"{{"limitedResources": [{{"resource": "pods", "matchScopes": [{scope}]}}]}}"#);
     let plugin = ResourceQuota::of(&json::parse(limited.as_bytes()).unwrap());
     let (kind, user) = (api::core::pod::kind(), auth::User::default());
-    let refusal = |cluster: &Cluster, class: &str| {
+    let denial_message = |cluster: &Cluster, class: &str| {
         let mut pod = pod("");
         pod.get_mut("spec").and_then(Value::as_object_mut).unwrap().insert("priorityClassName", class);
         let charged = plugin.charge(&attributes(&kind, &user, Operation::Create), &pod, cluster);
         charged.err().map(|status| status.message)
     };
     let none = Cluster::default();
-    assert_eq!(refusal(&none, "low"), None);
+    assert_eq!(denial_message(&none, "low"), None);
     let expect =
         "pods \"x\" is forbidden: insufficient quota to match these scopes: [{PriorityClass In [high higher]}]";
-    assert_eq!(refusal(&none, "high").as_deref(), Some(expect));
+    assert_eq!(denial_message(&none, "high").as_deref(), Some(expect));
     let quota = format!(
         r#"{{"metadata": {{"name": "q", "namespace": "n", "resourceVersion": "7"}},
         "spec": {{"scopeSelector": {{"matchExpressions": [{scope}]}}}},
         "status": {{"hard": {{"pods": "2"}}, "used": {{"pods": "0"}}}}}}"#
     );
-    assert_eq!(refusal(&Cluster::default().with("", "resourcequotas", &quota), "high"), None);
+    assert_eq!(denial_message(&Cluster::default().with("", "resourcequotas", &quota), "high"), None);
 }

@@ -34,9 +34,9 @@ pub enum Failure {
 
 impl AdmissionResponse {
     /// Parses the response to a review.
-    pub fn read(phase: Phase, version: ReviewVersion, review: &Review, answer: &Value) -> Result<Self, Failure> {
-        verify(phase, version, review.uid(), answer)
-            .map_err(|why| Failure::Call(format!("received invalid webhook response: {why}")))
+    pub fn read(phase: Phase, version: ReviewVersion, review: &Review, reply: &Value) -> Result<Self, Failure> {
+        verify(phase, version, review.uid(), reply)
+            .map_err(|error| Failure::Call(format!("received invalid webhook response: {error}")))
     }
 
     /// Adds the webhook's warnings and audit annotations to `notes`. Returns its patch, or its rejection.
@@ -49,7 +49,7 @@ impl AdmissionResponse {
         if self.patch.is_empty() {
             return Ok(None);
         }
-        let internal = |why: String| Failure::Impossible(Box::new(Status::internal_error(why)));
+        let internal = |message: String| Failure::Impossible(Box::new(Status::internal_error(message)));
         let patch = json::parse(&self.patch).map_err(|error| internal(error.to_string()))?;
         if patch.as_array().is_some_and(<[_]>::is_empty) || patch.is_null() {
             return Ok(None);
@@ -63,14 +63,14 @@ impl AdmissionResponse {
 
 impl Hook {
     /// Applies a patch to the object that the webhook saw.
-    pub fn patched(&self, shown: &Value, patch: Patch) -> Result<Value, Failure> {
-        let internal = |why: String| Failure::Impossible(Box::new(Status::internal_error(why)));
-        if shown.is_null() {
+    pub fn patched(&self, original: &Value, patch: Patch) -> Result<Value, Failure> {
+        let internal = |message: String| Failure::Impossible(Box::new(Status::internal_error(message)));
+        if original.is_null() {
             let name = go::quote(&self.name);
-            let why = "attempted to modify the object, which is not supported for this operation";
-            return Err(internal(format!("admission webhook {name} {why}")));
+            let message = "attempted to modify the object, which is not supported for this operation";
+            return Err(internal(format!("admission webhook {name} {message}")));
         }
-        patch.apply(shown.clone()).map_err(|error| {
+        patch.apply(original.clone()).map_err(|error| {
             let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
             internal(format!("{error}{cause}"))
         })
@@ -87,18 +87,18 @@ impl Hook {
     }
 }
 
-fn verify(phase: Phase, version: ReviewVersion, uid: &str, answer: &Value) -> Result<AdmissionResponse, String> {
-    let response = answer.get("response").filter(|response| !response.is_null());
+fn verify(phase: Phase, version: ReviewVersion, uid: &str, reply: &Value) -> Result<AdmissionResponse, String> {
+    let response = reply.get("response").filter(|response| !response.is_null());
     let response = response.ok_or("webhook response was absent")?;
     let text = |field: &str| response.str_at(&[field]).unwrap_or_default();
     if version == ReviewVersion::V1 {
         if text("uid") != uid {
             return Err(format!("expected response.uid={}, got {}", go::quote(uid), go::quote(text("uid"))));
         }
-        let said = |field: &str| answer.str_at(&[field]).unwrap_or_default();
+        let field_text = |field: &str| reply.str_at(&[field]).unwrap_or_default();
         let expected = version.api_version();
-        if said("apiVersion") != expected || said("kind") != "AdmissionReview" {
-            let (api_version, kind) = (said("apiVersion"), said("kind"));
+        if field_text("apiVersion") != expected || field_text("kind") != "AdmissionReview" {
+            let (api_version, kind) = (field_text("apiVersion"), field_text("kind"));
             let api_version = if api_version.is_empty() { "/" } else { api_version };
             return Err(format!(
                 "expected webhook response of {expected}, Kind=AdmissionReview, got {api_version}, Kind={kind}"

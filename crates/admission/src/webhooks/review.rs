@@ -68,8 +68,8 @@ impl Hook {
             _ => None,
         };
         items(&self.entry, "admissionReviewVersions").iter().find_map(known).ok_or_else(|| {
-            let why = "webhook does not accept known AdmissionReview versions (v1, v1beta1)";
-            Failure::Call(format!("could not create admission objects: {why}"))
+            let message = "webhook does not accept known AdmissionReview versions (v1, v1beta1)";
+            Failure::Call(format!("could not create admission objects: {message}"))
         })
     }
 }

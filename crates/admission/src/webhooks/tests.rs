@@ -19,9 +19,9 @@ fn rules_and_selectors_match_requests_to_webhooks() {
     let user = User::anonymous();
     let cluster = Cluster::default().with("", "namespaces", r#"{"metadata": {"name": "n", "labels": {"a": "b"}}}"#);
     let object = value!({"metadata": {"name": "x", "labels": {"app": "web"}}});
-    let check = |more: &str, operation: Operation, part: &str, expect: Result<bool, u16>| {
+    let check = |more: &str, operation: Operation, subresource: &str, expect: Result<bool, u16>| {
         let mut request = attributes(&kind, &user, operation);
-        request.subresource = part;
+        request.subresource = subresource;
         let hook = hook(&format!("{{{POD_RULE}{more}}}"));
         let found = hook.selects(&request, &object, &cluster);
         assert_eq!(found.map(|version| version.is_some()).map_err(|status| status.code), expect, "{more}");
@@ -46,9 +46,9 @@ fn rules_and_selectors_match_requests_to_webhooks() {
 fn match_policy_equivalent_converts_to_the_rules_version() {
     let kind = api::autoscaling::horizontal_pod_autoscaler::kind();
     let user = User::anonymous();
-    let check = |policy: &str, asked: &str, expect: Option<&str>| {
+    let check = |policy: &str, requested_version: &str, expect: Option<&str>| {
         let mut request = attributes(&kind, &user, Operation::Create);
-        request.version = kind.version(asked).unwrap();
+        request.version = kind.version(requested_version).unwrap();
         let hook = hook(&format!(
             r#"{{"matchPolicy": "{policy}", "rules": [{{"apiGroups": ["autoscaling"], "apiVersions": ["v1"],
                 "operations": ["*"], "resources": ["*"]}}]}}"#
@@ -90,9 +90,9 @@ fn match_condition_errors_follow_the_failure_policy() {
             r#"{{"name": "h", "failurePolicy": "{policy}", "matchConditions": [{{"name": "c", "expression": "{expression}"}}]}}"#
         ));
         let object = value!({"metadata": {"name": "x"}});
-        let review = Review::of(&request, request.as_asked(), "u", object, Value::Null);
-        let held = hook.conditions_hold(&request, &review, &Cluster::default());
-        assert_eq!(held.as_ref().map(|held| *held).map_err(|status| status.message.as_str()), expect);
+        let review = Review::of(&request, request.as_requested(), "u", object, Value::Null);
+        let matched = hook.conditions_hold(&request, &review, &Cluster::default());
+        assert_eq!(matched.as_ref().map(|matched| *matched).map_err(|status| status.message.as_str()), expect);
     };
     check("request.userInfo.username == 'jane'", "Fail", Ok(true));
     check("object.metadata.name != 'x'", "Fail", Ok(false));
@@ -112,7 +112,7 @@ fn a_review_contains_all_request_attributes() {
         delete_options(&api_registry::options::DeleteOptions { grace_period_seconds: Some(3), ..Default::default() });
     let request = Attributes { options: &options, ..attributes(&kind, &user, Operation::Delete) };
     let old = value!({"metadata": {"name": "x"}});
-    let review = Review::of(&request, request.as_asked(), "u", Value::Null, old).to_value(ReviewVersion::V1);
+    let review = Review::of(&request, request.as_requested(), "u", Value::Null, old).to_value(ReviewVersion::V1);
     let expect = value!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -140,16 +140,16 @@ fn outcome(phase: Phase, response: &str) -> String {
     let kind = api::core::pod::kind();
     let user = User::anonymous();
     let request = attributes(&kind, &user, Operation::Create);
-    let review = Review::of(&request, request.as_asked(), "u", value!({}), Value::Null);
+    let review = Review::of(&request, request.as_requested(), "u", value!({}), Value::Null);
     let hook = hook(r#"{"name": "h.example.com"}"#);
-    let answer = json::parse(response.as_bytes()).unwrap();
+    let reply = json::parse(response.as_bytes()).unwrap();
     let mut notes = Notes::default();
-    let read = AdmissionResponse::read(phase, ReviewVersion::V1, &review, &answer);
-    let taken = read.and_then(|answer| answer.take(&hook, &mut notes));
+    let read = AdmissionResponse::read(phase, ReviewVersion::V1, &review, &reply);
+    let taken = read.and_then(|reply| reply.take(&hook, &mut notes));
     match taken {
         Ok(patch) => format!("patch: {}, {notes:?}", patch.is_some()),
         Err(failure) => {
-            let status = hook.settle(failure, phase, (0, 0), &mut notes).unwrap_err();
+            let status = hook.apply_failure_policy(failure, phase, (0, 0), &mut notes).unwrap_err();
             format!("{} {}", status.code, status.message)
         }
     }
@@ -214,8 +214,9 @@ fn a_dry_run_is_sent_only_to_webhooks_without_side_effects() {
             r#"{{"name": "h", "sideEffects": "{effects}", "failurePolicy": "Ignore", "admissionReviewVersions": ["v1"]}}"#
         ));
         let failure = hook.review_version(&request).err();
-        let refused = failure.and_then(|it| hook.settle(it, Phase::Validating, (0, 0), &mut Notes::default()).err());
-        assert_eq!(refused.as_ref().map(|status| status.message.as_str()), expect);
+        let error = failure
+            .and_then(|it| hook.apply_failure_policy(it, Phase::Validating, (0, 0), &mut Notes::default()).err());
+        assert_eq!(error.as_ref().map(|status| status.message.as_str()), expect);
     };
     check("None", None);
     check("NoneOnDryRun", None);

@@ -66,23 +66,23 @@ pub fn own(kinds: &[Arc<Kind>]) -> Vec<Value> {
 }
 
 /// Returns the changes that make the APIServices match the served versions. `starting` is true once, at startup.
-pub fn register(wanted: &[Value], have: &[Value], starting: bool) -> Vec<Registration> {
+pub fn register(desired: &[Value], have: &[Value], starting: bool) -> Vec<Registration> {
     let find = |all: &'_ [Value], name: &str| all.iter().find(|one| Meta::of(one).name() == name).cloned();
     let mut plan = Vec::new();
-    for object in wanted {
+    for object in desired {
         match find(have, Meta::of(object).name()) {
             None if starting || managed(object) == Some(ALWAYS) => plan.push(Registration::Create(object.clone())),
             None => {}
             Some(current) => {
-                let ours = managed(&current).is_some();
-                let kept = starting || (managed(&current) == Some(ALWAYS) && managed(object) == Some(ALWAYS));
-                if ours && kept && current.get("spec") != object.get("spec") {
+                let is_managed = managed(&current).is_some();
+                let should_sync = starting || (managed(&current) == Some(ALWAYS) && managed(object) == Some(ALWAYS));
+                if is_managed && should_sync && current.get("spec") != object.get("spec") {
                     plan.push(Registration::Replace(with_spec(current, object)));
                 }
             }
         }
     }
-    for object in have.iter().filter(|object| find(wanted, Meta::of(object).name()).is_none()) {
+    for object in have.iter().filter(|object| find(desired, Meta::of(object).name()).is_none()) {
         match managed(object) {
             Some(ALWAYS) => plan.push(Registration::Delete(Meta::of(object).name().to_owned())),
             Some(ON_START) if starting => plan.push(Registration::Delete(Meta::of(object).name().to_owned())),
@@ -96,8 +96,8 @@ fn managed(object: &Value) -> Option<&str> {
     Meta::of(object).label(MANAGED)
 }
 
-fn with_spec(mut current: Value, wanted: &Value) -> Value {
-    if let (Value::Object(fields), Some(spec)) = (&mut current, wanted.get("spec")) {
+fn with_spec(mut current: Value, desired: &Value) -> Value {
+    if let (Value::Object(fields), Some(spec)) = (&mut current, desired.get("spec")) {
         fields.insert("spec", spec.clone());
     }
     current
@@ -140,7 +140,7 @@ fn version_priority(group: &str, version: &str) -> i64 {
 mod tests {
     use super::*;
 
-    fn shown(plan: &[Registration]) -> Vec<String> {
+    fn summarize(plan: &[Registration]) -> Vec<String> {
         let name = |object: &Value| Meta::of(object).name().to_owned();
         plan.iter()
             .map(|step| match step {
@@ -154,12 +154,16 @@ mod tests {
     #[test]
     fn served_versions_are_registered_and_others_are_removed() {
         let (core, custom) = (registered("", "v1", false), registered("example.com", "v1", true));
-        let wanted = [core.clone(), custom.clone()];
-        assert_eq!(shown(&register(&wanted, &[], true)), ["create v1.", "create v1.example.com"]);
-        assert_eq!(shown(&register(&wanted, &[], false)), ["create v1.example.com"], "who deleted it wants it gone");
-        assert_eq!(shown(&register(&[], &wanted, false)), ["delete v1.example.com"]);
-        assert_eq!(shown(&register(&[], &wanted, true)), ["delete v1.", "delete v1.example.com"]);
-        assert!(register(&wanted, &wanted, true).is_empty());
+        let desired = [core.clone(), custom.clone()];
+        assert_eq!(summarize(&register(&desired, &[], true)), ["create v1.", "create v1.example.com"]);
+        assert_eq!(
+            summarize(&register(&desired, &[], false)),
+            ["create v1.example.com"],
+            "who deleted it wants it gone"
+        );
+        assert_eq!(summarize(&register(&[], &desired, false)), ["delete v1.example.com"]);
+        assert_eq!(summarize(&register(&[], &desired, true)), ["delete v1.", "delete v1.example.com"]);
+        assert!(register(&desired, &desired, true).is_empty());
     }
 
     #[test]
@@ -179,13 +183,13 @@ mod tests {
             println!("skipped: upstream's objects are not beside this checkout");
             return;
         };
-        let theirs = apimachinery::json::parse(&text).unwrap();
-        let ours = own(&api::kinds::all());
-        for object in theirs.as_array().unwrap() {
+        let expected = apimachinery::json::parse(&text).unwrap();
+        let actual = own(&api::kinds::all());
+        for object in expected.as_array().unwrap() {
             let name = object.str_at(&["metadata", "name"]).unwrap();
-            let own = ours.iter().find(|own| Meta::of(own).name() == name);
+            let own = actual.iter().find(|own| Meta::of(own).name() == name);
             assert_eq!(own.map(|own| &own["spec"]), Some(&object["spec"]), "{name}");
         }
-        assert_eq!(ours.len(), theirs.as_array().unwrap().len());
+        assert_eq!(actual.len(), expected.as_array().unwrap().len());
     }
 }

@@ -98,15 +98,15 @@ fn attribute(page: &[u8], start: usize) -> Attribute<'_> {
     if page.get(equals) != Some(&b'=') {
         return Attribute { key, value: name_end..name_end, end: name_end };
     }
-    let begin = skip(page, equals + 1, |byte| byte.is_ascii_whitespace());
-    match page.get(begin) {
+    let value_start = skip(page, equals + 1, |byte| byte.is_ascii_whitespace());
+    match page.get(value_start) {
         Some(quote @ (b'"' | b'\'')) => {
-            let end = skip(page, begin + 1, |byte| byte != *quote);
-            Attribute { key, value: begin + 1..end, end: (end + 1).min(page.len()) }
+            let end = skip(page, value_start + 1, |byte| byte != *quote);
+            Attribute { key, value: value_start + 1..end, end: (end + 1).min(page.len()) }
         }
         _ => {
-            let end = skip(page, begin, |byte| !byte.is_ascii_whitespace() && byte != b'>');
-            Attribute { key, value: begin..end, end }
+            let end = skip(page, value_start, |byte| !byte.is_ascii_whitespace() && byte != b'>');
+            Attribute { key, value: value_start..end, end }
         }
     }
 }
@@ -115,7 +115,7 @@ fn attribute(page: &[u8], start: usize) -> Attribute<'_> {
 fn raw_end(page: &[u8], mut at: usize, name: &str) -> usize {
     while let Some(found) = find(page, at, b"</") {
         let rest = &page[found + 2..];
-        if rest.get(..name.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(name.as_bytes())) {
+        if rest.get(..name.len()).is_some_and(|prefix| prefix.eq_ignore_ascii_case(name.as_bytes())) {
             return found;
         }
         at = found + 2;

@@ -26,7 +26,8 @@ impl Node {
     pub fn of(node: &Value, preferred: &[String]) -> Result<Self, UnknownAddress> {
         let addresses = node.at(&["status", "addresses"]).and_then(Value::as_array).unwrap_or_default();
         let text = |address: &Value, field: &str| address.str_at(&[field]).unwrap_or_default().to_owned();
-        let of_type = |wanted: &String| addresses.iter().find(|address| address.str_at(&["type"]) == Some(wanted));
+        let of_type =
+            |address_type: &String| addresses.iter().find(|address| address.str_at(&["type"]) == Some(address_type));
         let Some(address) = preferred.iter().find_map(of_type) else {
             let known = addresses.iter().map(|it| format!("{{{} {}}}", text(it, "type"), text(it, "address")));
             return Err(UnknownAddress(known.collect()));

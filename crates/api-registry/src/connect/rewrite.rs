@@ -21,14 +21,14 @@ pub fn join_paths(base: &str, path: &str) -> String {
 
 /// Rewrites a `Location` to lead through the proxy. `prefix` is the path before the proxied path; `backend` and `asked`
 /// are the hosts that mean the backend. Other locations are unchanged.
-pub fn location(target: &str, prefix: &str, backend: &str, asked: &str) -> String {
+pub fn location(target: &str, prefix: &str, backend: &str, requested_host: &str) -> String {
     let (origin, rest) = split_origin(target);
-    if origin.is_some_and(|(_, host)| host != backend && host != asked) || !rest.starts_with('/') {
+    if origin.is_some_and(|(_, host)| host != backend && host != requested_host) || !rest.starts_with('/') {
         return target.to_owned();
     }
     let origin = match origin {
         // The client used this host itself, so it is kept.
-        Some((scheme, host)) if host == asked && host != backend => format!("{scheme}//{host}"),
+        Some((scheme, host)) if host == requested_host && host != backend => format!("{scheme}//{host}"),
         _ => String::new(),
     };
     if rest.starts_with(prefix) {

@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn an_unscheduled_pod_has_no_streams() {
         let pod = pod("");
-        let refused = ProcessOptions::default().target(&pod, "exec").unwrap_err();
-        assert_eq!((refused.code, refused.message.as_str()), (400, "pod p does not have a host assigned"));
+        let error = ProcessOptions::default().target(&pod, "exec").unwrap_err();
+        assert_eq!((error.code, error.message.as_str()), (400, "pod p does not have a host assigned"));
         assert_eq!(ForwardOptions::default().target(&pod).unwrap_err().code, 400);
     }
 

@@ -44,8 +44,8 @@ impl Conversion<'_> {
     }
 
     /// Returns the converted objects, in the order in which they were sent.
-    pub fn answer(&self, sent: &[Value], answer: &Value) -> Result<Vec<Value>, String> {
-        let converted = self.verify(answer).map_err(|why| self.failed(sent, &why))?;
+    pub fn converted_objects(&self, sent: &[Value], reply: &Value) -> Result<Vec<Value>, String> {
+        let converted = self.verify(reply).map_err(|error| self.failed(sent, &error))?;
         if converted.len() != sent.len() {
             let (got, expected) = (converted.len(), sent.len());
             return Err(format!(
@@ -58,8 +58,8 @@ impl Conversion<'_> {
     }
 
     /// Returns the message for a failed call or a rejection.
-    pub fn failed(&self, sent: &[Value], why: &str) -> String {
-        format!("conversion webhook for {} failed: {why}", self.about(sent))
+    pub fn failed(&self, sent: &[Value], error: &str) -> String {
+        format!("conversion webhook for {} failed: {error}", self.about(sent))
     }
 
     fn version(&self) -> Result<Version, String> {
@@ -72,18 +72,20 @@ impl Conversion<'_> {
         known.iter().find_map(version).ok_or_else(|| "no supported conversion review versions".to_owned())
     }
 
-    fn verify<'v>(&self, answer: &'v Value) -> Result<&'v [Value], String> {
+    fn verify<'v>(&self, reply: &'v Value) -> Result<&'v [Value], String> {
         let version = self.version()?;
-        let said = |field: &str| answer.str_at(&[field]).unwrap_or_default();
-        if version == Version::V1 && (said("apiVersion"), said("kind")) != (version.api_version(), "ConversionReview") {
-            let api_version = if said("apiVersion").is_empty() { "/" } else { said("apiVersion") };
+        let field_text = |field: &str| reply.str_at(&[field]).unwrap_or_default();
+        if version == Version::V1
+            && (field_text("apiVersion"), field_text("kind")) != (version.api_version(), "ConversionReview")
+        {
+            let api_version = if field_text("apiVersion").is_empty() { "/" } else { field_text("apiVersion") };
             return Err(format!(
                 "expected webhook response of {}, Kind=ConversionReview, got {api_version}, Kind={}",
                 version.api_version(),
-                said("kind")
+                field_text("kind")
             ));
         }
-        let response = answer.get("response").filter(|response| !response.is_null()).ok_or("no response provided")?;
+        let response = reply.get("response").filter(|response| !response.is_null()).ok_or("no response provided")?;
         let uid = response.str_at(&["uid"]).unwrap_or_default();
         if version == Version::V1 && uid != self.uid {
             return Err(format!("expected response.uid={}, got {}", go::quote(self.uid), go::quote(uid)));
@@ -101,8 +103,9 @@ impl Conversion<'_> {
     fn check(&self, sent: &[Value], at: usize, original: &Value, object: &Value) -> Result<Value, String> {
         let about = self.about(sent);
         let what = if self.many { "converted object" } else { "object" };
-        let invalid =
-            |why: String| format!("conversion webhook for {about} returned invalid {what} at index {at}: {why}");
+        let invalid = |message: String| {
+            format!("conversion webhook for {about} returned invalid {what} at index {at}: {message}")
+        };
         let text = |value: &Value, field: &str| value.str_at(&[field]).unwrap_or_default().to_owned();
         for (field, name, expected) in
             [("apiVersion", "groupVersion", self.desired.to_owned()), ("kind", "kind", text(original, "kind"))]
@@ -113,17 +116,17 @@ impl Conversion<'_> {
             }
         }
         let (was, is) = (Meta::of(original), Meta::of(object));
-        let kept = [
+        let immutable_fields = [
             ("name", was.name(), is.name()),
             ("namespace", was.namespace(), is.namespace()),
             ("UID", was.uid(), is.uid()),
         ];
-        if let Some((field, was, is)) = kept.into_iter().find(|(_, was, is)| was != is) {
+        if let Some((field, was, is)) = immutable_fields.into_iter().find(|(_, was, is)| was != is) {
             return Err(invalid(format!("must have the same {field}: {was} != {is}")));
         }
-        restore(original, object).map_err(|why| {
-            let place = if self.many { format!(" in object at index {at}") } else { String::new() };
-            format!("conversion webhook for {about} returned invalid metadata{place}: {why}")
+        restore(original, object).map_err(|message| {
+            let location = if self.many { format!(" in object at index {at}") } else { String::new() };
+            format!("conversion webhook for {about} returned invalid metadata{location}: {message}")
         })
     }
 
@@ -138,15 +141,15 @@ impl Conversion<'_> {
 /// Returns the converted object with the metadata of the original, except labels and annotations.
 fn restore(original: &Value, converted: &Value) -> Result<Value, String> {
     let mut object = converted.as_object().cloned().ok_or("it is not an object")?;
-    let said = match object.get("metadata") {
+    let converted_metadata = match object.get("metadata") {
         None => return Err("missing metadata in converted object".to_owned()),
-        Some(Value::Object(said)) => said.clone(),
+        Some(Value::Object(converted_metadata)) => converted_metadata.clone(),
         Some(_) => return Err("invalid metadata in converted object".to_owned()),
     };
     let mut metadata = original.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     for field in ["labels", "annotations"] {
         metadata.remove(field);
-        match said.get(field) {
+        match converted_metadata.get(field) {
             None | Some(Value::Null) => {}
             Some(Value::Object(map)) if map.iter().all(|(_, value)| value.as_str().is_some()) => {
                 metadata.insert(field, map.clone());
@@ -154,12 +157,12 @@ fn restore(original: &Value, converted: &Value) -> Result<Value, String> {
             Some(_) => return Err(format!("metadata.{field} is not a map of strings")),
         }
     }
-    judge(&metadata)?;
+    validate_metadata(&metadata)?;
     object.insert("metadata", metadata);
     Ok(Value::Object(object))
 }
 
-fn judge(metadata: &Object) -> Result<(), String> {
+fn validate_metadata(metadata: &Object) -> Result<(), String> {
     let mut errors = Errors::new();
     let root = Path::of("metadata");
     let map = |field: &str| metadata.get(field).and_then(Value::as_object);
@@ -186,12 +189,12 @@ mod tests {
         })
     }
 
-    fn converted(answer: &Value) -> String {
+    fn converted(reply: &Value) -> String {
         let webhook = value!({"conversionReviewVersions": ["v9", "v1"]});
         let conversion = Conversion { webhook: &webhook, desired: "e.com/v2", uid: "id", many: false };
-        match conversion.answer(&[sent()], answer) {
+        match conversion.converted_objects(&[sent()], reply) {
             Ok(objects) => objects[0].to_string(),
-            Err(why) => why,
+            Err(error) => error,
         }
     }
 
@@ -216,8 +219,8 @@ mod tests {
 
     #[test]
     fn invalid_conversion_responses_are_rejected_with_upstreams_messages() {
-        let check = |answer: Value, expect: &str| {
-            assert_eq!(converted(&answer), format!("conversion webhook for e.com/v1, Kind=Foo {expect}"));
+        let check = |reply: Value, expect: &str| {
+            assert_eq!(converted(&reply), format!("conversion webhook for e.com/v1, Kind=Foo {expect}"));
         };
         check(
             value!({}),
@@ -226,8 +229,8 @@ mod tests {
         check(review(Value::Null), "failed: no response provided");
         check(review(value!({"uid": "x"})), "failed: expected response.uid=\"id\", got \"x\"");
         check(review(value!({"uid": "id"})), "failed: response.result.status was '', not 'Success'");
-        let refusal = value!({"uid": "id", "result": {"status": "Failure", "message": "cannot"}});
-        check(review(refusal), "failed: cannot");
+        let failure = value!({"uid": "id", "result": {"status": "Failure", "message": "cannot"}});
+        check(review(failure), "failed: cannot");
         check(review(value!({"uid": "id", "result": {"status": "Success"}})), "returned 0 objects, expected 1");
         check(
             with(sent()),

@@ -18,8 +18,8 @@ pub fn validate(config: &At<'_>, errors: &mut Errors) {
 pub fn validate_url(at: &At<'_>, errors: &mut Errors) {
     let parts = match Parts::of(at.str()) {
         Ok(parts) => parts,
-        Err(why) => {
-            errors.push(at.required(format!("url must be a valid URL: {why}{FORM}")));
+        Err(message) => {
+            errors.push(at.required(format!("url must be a valid URL: {message}{FORM}")));
             return;
         }
     };
@@ -91,13 +91,13 @@ struct Parts<'a> {
 impl<'a> Parts<'a> {
     /// Splits a URL like Go's `url.Parse` and fails with Go's error message.
     fn of(url: &'a str) -> Result<Self, String> {
-        let refused = |why: &str| Err(format!("parse {}: {why}", apimachinery::go::quote(url)));
+        let parse_error = |message: &str| Err(format!("parse {}: {message}", apimachinery::go::quote(url)));
         if url.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
-            return refused("net/url: invalid control character in URL");
+            return parse_error("net/url: invalid control character in URL");
         }
         let (rest, fragment) = url.split_once('#').unwrap_or((url, ""));
         let (scheme, rest) = match rest.find(|c: char| !(c.is_ascii_alphanumeric() || "+-.".contains(c))) {
-            Some(0) if rest.starts_with(':') => return refused("missing protocol scheme"),
+            Some(0) if rest.starts_with(':') => return parse_error("missing protocol scheme"),
             Some(at) if rest[at..].starts_with(':') && rest.starts_with(|c: char| c.is_ascii_alphabetic()) => {
                 (rest[..at].to_lowercase(), &rest[at + 1..])
             }
@@ -108,12 +108,15 @@ impl<'a> Parts<'a> {
             && !rest.starts_with('/')
             && rest.split('/').next().is_some_and(|first| first.contains(':'))
         {
-            return refused("first path segment in URL cannot contain colon");
+            return parse_error("first path segment in URL cannot contain colon");
         }
         let authority = rest.strip_prefix("//").map_or("", |rest| rest.split('/').next().unwrap_or_default());
         let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
         if let Some(bad) = host.chars().find(|c| " <>\"{}|\\^`".contains(*c)) {
-            return refused(&format!("invalid character {} in host name", apimachinery::go::quote(&bad.to_string())));
+            return parse_error(&format!(
+                "invalid character {} in host name",
+                apimachinery::go::quote(&bad.to_string())
+            ));
         }
         Ok(Self { scheme, user, host, query, fragment })
     }
@@ -128,8 +131,8 @@ mod tests {
     fn check(config: &apimachinery::Value, expect: &[&str]) {
         let mut errors = Errors::new();
         validate(&At::root(config), &mut errors);
-        let said: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        assert_eq!(said, expect);
+        let messages: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(messages, expect);
     }
 
     #[test]

@@ -36,17 +36,17 @@ impl<'a> Expressions<'a> {
 
     /// Compiles `source` and reports an error at `at` if compilation fails or the type is not in `wanted`. The value at
     /// `at` equals `source` except for surrounding whitespace.
-    pub fn check(&self, source: &str, wanted: &[Type], at: &At<'_>, errors: &mut Errors) {
+    pub fn check(&self, source: &str, expected: &[Type], at: &At<'_>, errors: &mut Errors) {
         match self.compile(source) {
-            Err(why) => errors.push(at.invalid(why)),
-            Ok(found) if wanted.contains(&found) => {}
+            Err(detail) => errors.push(at.invalid(detail)),
+            Ok(found) if expected.contains(&found) => {}
             Ok(found) => {
-                let names: Vec<_> = wanted.iter().map(type_name).collect();
-                let wanted = match names.as_slice() {
+                let names: Vec<_> = expected.iter().map(type_name).collect();
+                let expected = match names.as_slice() {
                     [one] => one.clone(),
                     several => format!("one of [{}]", several.join(" ")),
                 };
-                errors.push(at.invalid(format!("must evaluate to {wanted} but got {}", type_name(&found))));
+                errors.push(at.invalid(format!("must evaluate to {expected} but got {}", type_name(&found))));
             }
         }
     }
@@ -54,7 +54,7 @@ impl<'a> Expressions<'a> {
     /// Compiles the expression of a variable and makes the variable available to later expressions.
     pub fn add_variable(&mut self, name: &str, source: &str, at: &At<'_>, errors: &mut Errors) {
         match self.compile(source) {
-            Err(why) => errors.push(at.invalid(why)),
+            Err(detail) => errors.push(at.invalid(detail)),
             Ok(ty) => self.variables.push((format!("variables.{name}"), ty)),
         }
     }
@@ -120,8 +120,8 @@ mod tests {
         let value = Value::from(source);
         let mut errors = Errors::new();
         expressions.check(source, &[Type::Bool], &At::new(&value, Path::of("e")), &mut errors);
-        let said: Vec<_> = errors.iter().map(|error| error.detail.lines().next().unwrap_or_default()).collect();
-        assert_eq!(said, expect, "{source}");
+        let messages: Vec<_> = errors.iter().map(|error| error.detail.lines().next().unwrap_or_default()).collect();
+        assert_eq!(messages, expect, "{source}");
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn validate_resources(resources: &At<'_>, errors: &mut Errors) {
             errors.push(at.required(""));
             continue;
         }
-        let Some((resource, part)) = name.split_once('/') else {
+        let Some((resource, subresource)) = name.split_once('/') else {
             // As in upstream, only the last plain resource counts.
             plain_last = name != "*";
             continue;
@@ -107,17 +107,17 @@ fn validate_resources(resources: &At<'_>, errors: &mut Errors) {
         if all_parts.contains(resource) {
             errors.push(at.invalid(format!("if '{resource}/*' is present, must not specify {name}")));
         }
-        if all_owners.contains(part) {
-            errors.push(at.invalid(format!("if '*/{part}' is present, must not specify {name}")));
+        if all_owners.contains(subresource) {
+            errors.push(at.invalid(format!("if '*/{subresource}' is present, must not specify {name}")));
         }
-        if part == "*" {
+        if subresource == "*" {
             all_parts.insert(resource);
         }
         if resource == "*" {
-            all_owners.insert(part);
+            all_owners.insert(subresource);
         }
     }
-    let has = |wanted: &str| resources.items().any(|item| item.str() == wanted);
+    let has = |pattern: &str| resources.items().any(|item| item.str() == pattern);
     if resources.len() > 1 && has("*/*") {
         errors.push(resources.invalid("if '*/*' is present, must not specify other resources"));
     }

@@ -20,7 +20,7 @@ pub fn kind() -> Kind {
         rules: Arc::new(MutatingAdmissionPolicy),
         update_checks: UpdateChecks { whole: 1, change: 0 },
         qualified_finalizers: false,
-        keeping: super::stored_as_beta("mutatingadmissionpolicies"),
+        persistence: super::stored_as_beta("mutatingadmissionpolicies"),
         ..Kind::stored("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies")
             .with_beta("v1beta1")
             .with_beta("v1alpha1")
@@ -82,7 +82,7 @@ fn validate_spec(object: &Value, old: Option<&Value>, errors: &mut Errors) {
 
 fn validate_mutation(mutation: &At<'_>, expressions: &Expressions<'_>, errors: &mut Errors) {
     let ty = mutation.get("patchType");
-    let (chosen, other, wanted) = match ty.str() {
+    let (chosen, other, result_type) = match ty.str() {
         "" => return errors.push(ty.required("")),
         "ApplyConfiguration" => ("applyConfiguration", "jsonPatch", Type::Built("Object".into())),
         "JSONPatch" => ("jsonPatch", "applyConfiguration", Type::list(Type::Built("JSONPatch".into()))),
@@ -100,6 +100,6 @@ fn validate_mutation(mutation: &At<'_>, expressions: &Expressions<'_>, errors: &
     if expression.str().trim().is_empty() {
         errors.push(expression.required(""));
     } else {
-        expressions.check(expression.str(), &[wanted], &expression, errors);
+        expressions.check(expression.str(), &[result_type], &expression, errors);
     }
 }

@@ -16,7 +16,7 @@ pub fn kind() -> Kind {
         update_checks: UpdateChecks { whole: 1, change: 0 },
         unconditional_update: false,
         rules: Arc::new(MutatingAdmissionPolicyBinding),
-        keeping: super::stored_as_beta("mutatingadmissionpolicybindings"),
+        persistence: super::stored_as_beta("mutatingadmissionpolicybindings"),
         ..Kind::stored(
             "admissionregistration.k8s.io",
             "v1",

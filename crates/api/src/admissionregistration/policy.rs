@@ -98,8 +98,10 @@ fn validate_variable(variable: &At<'_>, expressions: &mut Expressions<'_>, error
 }
 
 fn is_identifier(name: &str) -> bool {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    name.chars().all(is_part) && !name.starts_with(|c: char| c.is_ascii_digit()) && !cel::lexer::is_word(name)
+    let is_identifier_char = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    name.chars().all(is_identifier_char)
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && !cel::lexer::is_word(name)
 }
 
 fn validate_param_kind(kind: &At<'_>, errors: &mut Errors) {

@@ -77,10 +77,10 @@ pub fn warnings(policy: &Value, find: Find<'_>) -> Vec<Value> {
                 continue;
             }
             let found: Vec<String> =
-                types.iter().filter_map(|ty| doubt(&spec, ty, params.as_ref(), expression.str())).collect();
+                types.iter().filter_map(|ty| compile_error(&spec, ty, params.as_ref(), expression.str())).collect();
             if !found.is_empty() {
-                let place = expression.path().to_string();
-                warnings.push(value!({"fieldRef": place, "warning": (found.join("\n"))}));
+                let field_ref = expression.path().to_string();
+                warnings.push(value!({"fieldRef": field_ref, "warning": (found.join("\n"))}));
             }
         }
     }
@@ -88,7 +88,7 @@ pub fn warnings(policy: &Value, find: Find<'_>) -> Vec<Value> {
 }
 
 /// Compiles an expression for objects of type `ty` and returns the compilation error.
-fn doubt(spec: &At<'_>, ty: &MatchedKind, params: Option<&MatchedKind>, expression: &str) -> Option<String> {
+fn compile_error(spec: &At<'_>, ty: &MatchedKind, params: Option<&MatchedKind>, expression: &str) -> Option<String> {
     let mut env = EnvSet::default().stored;
     for variable in ["namespaceObject", "request"] {
         if let Some(schema) = ExpressionContext::MatchConditions.schema(variable) {
@@ -226,12 +226,12 @@ mod tests {
             "validations": [{"expression": expression}],
         }});
         let found = warnings(&policy, &find);
-        let words: Vec<String> = found
+        let messages: Vec<String> = found
             .iter()
             .flat_map(|one| one.str_at(&["warning"]).unwrap().lines().filter(|line| line.contains("ERROR")))
             .map(str::to_owned)
             .collect();
-        assert_eq!(words, expect, "{expression}");
+        assert_eq!(messages, expect, "{expression}");
         assert!(found.iter().all(|one| one.str_at(&["fieldRef"]) == Some("spec.validations[0].expression")));
     }
 

@@ -74,7 +74,8 @@ struct Leniency<'a> {
 impl<'a> Leniency<'a> {
     fn of(object: &Value, old: &'a Value) -> Self {
         let webhooks = |of: &'a Value| of.get("webhooks").and_then(Value::as_array).unwrap_or_default();
-        let (news, olds) = (object.get("webhooks").and_then(Value::as_array).unwrap_or_default(), webhooks(old));
+        let (new_webhooks, olds) =
+            (object.get("webhooks").and_then(Value::as_array).unwrap_or_default(), webhooks(old));
         let mut names = BTreeSet::new();
         let conditions = |webhook: &Value| webhook.get("matchConditions").cloned().unwrap_or(Value::Null);
         let mut stored = BTreeSet::new();
@@ -98,8 +99,8 @@ impl<'a> Leniency<'a> {
                 label_selector(&at.get("objectSelector"), &mut wrong);
                 !wrong.is_empty()
             }),
-            conditions: news.len() == olds.len()
-                && news.iter().zip(olds).all(|(new, old)| same(&conditions(new), &conditions(old))),
+            conditions: new_webhooks.len() == olds.len()
+                && new_webhooks.iter().zip(olds).all(|(new, old)| same(&conditions(new), &conditions(old))),
             stored,
         }
     }

@@ -61,8 +61,8 @@ const TERMINATING_VERBS: &[Verb] = &[Verb::Delete, Verb::DeleteCollection, Verb:
 pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
     let root = At::root(crd);
     let (spec, status) = (root.get("spec"), root.get("status"));
-    let (accepted, wanted) = (status.get("acceptedNames"), spec.get("names"));
-    let names = if accepted.get("plural").is_empty() { wanted } else { accepted };
+    let (accepted, requested) = (status.get("acceptedNames"), spec.get("names"));
+    let names = if accepted.get("plural").is_empty() { requested } else { accepted };
     let name = |field: &str| Str::from(names.get(field).str());
     let group = spec.get("group").str();
     let listed = |field: &str| names.get(field).items().map(|one| Str::from(one.str())).collect::<Vec<_>>();
@@ -84,7 +84,7 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
         singular: name("singular"),
         scope: if spec.get("scope").str() == "Cluster" { Scope::Cluster } else { Scope::Namespaced },
         versions,
-        keeping: Persistence::Stored {
+        persistence: Persistence::Stored {
             prefix: format!("{group}/{}", names.get("plural").str()).into(),
             version: stored,
             expires: false,
@@ -97,7 +97,7 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
         kind: name("kind"),
         list_kind: match names.get("listKind").str() {
             "" => format!("{}List", names.get("kind").str()).into(),
-            said => said.into(),
+            list_kind => list_kind.into(),
         },
         plural: name("plural"),
         name_rule: apimachinery::meta::name_is_dns_subdomain,
@@ -129,7 +129,7 @@ fn version_of(version: &At<'_>, group: &str, kind: &str) -> Result<(Version, Cus
     let subresources = version.get("subresources");
     let warning = version.get("deprecationWarning");
     let deprecation = version.get("deprecated").bool().then(|| match warning.value() {
-        Value::String(words) => words.clone(),
+        Value::String(text) => text.clone(),
         _ => format!("{group}/{name} {kind} is deprecated").into(),
     });
     let row = Version {
@@ -180,22 +180,22 @@ fn converter_of(spec: &At<'_>) -> Option<Arc<Value>> {
 }
 
 /// Returns the name column followed by `additionalPrinterColumns`, or by the age if there are none.
-fn columns_of(asked: &At<'_>) -> Vec<Column> {
+fn columns_of(declared: &At<'_>) -> Vec<Column> {
     let mut columns = vec![name_column()];
-    if asked.is_empty() {
+    if declared.is_empty() {
         let description = "Time since the object was created.";
         columns.push(Column::new("Age", "date", description, Cell::Function(table::age_cell)));
     }
-    for column in asked.items() {
+    for column in declared.items() {
         let path = column.get("jsonPath");
         // A column with an unparsable path is omitted.
         let Ok(path) = JsonPath::parse(path.str()) else { continue };
-        let words = |field: &str| column.get(field).str().to_owned();
+        let text = |field: &str| column.get(field).str().to_owned();
         columns.push(Column {
-            name: words("name"),
-            ty: words("type"),
-            format: words("format"),
-            description: words("description"),
+            name: text("name"),
+            ty: text("type"),
+            format: text("format"),
+            description: text("description"),
             priority: i32::try_from(column.get("priority").int()).unwrap_or_default(),
             cell: Cell::Path(path),
         });
@@ -212,7 +212,7 @@ fn subresources_of(declared: &At<'_>) -> Vec<Subresource> {
         out.push(Subresource {
             kind: Some(GroupVersionKind::of("autoscaling", "v1", "Scale")),
             does: SubresourceAction::Scale(paths),
-            ..Subresource::part("scale")
+            ..Subresource::updatable("scale")
         });
     }
     out
@@ -226,7 +226,7 @@ fn scale_of(subresources: &At<'_>) -> Option<ReplicaPaths> {
         Some(steps)
     };
     Some(ReplicaPaths {
-        wanted: steps("specReplicasPath")?,
+        desired: steps("specReplicasPath")?,
         actual: steps("statusReplicasPath")?,
         selector: steps("labelSelectorPath"),
     })

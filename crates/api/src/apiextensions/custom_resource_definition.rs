@@ -23,7 +23,7 @@ pub fn kind() -> Kind {
         categories: kind::names(&["api-extensions"]),
         scope: Scope::Cluster,
         // DEVIATION: CRDs are stored as v1; upstream still stores them as v1beta1.
-        keeping: Persistence::Stored {
+        persistence: Persistence::Stored {
             prefix: "apiextensions.k8s.io/customresourcedefinitions".into(),
             version: GroupVersion { group: "apiextensions.k8s.io".into(), version: "v1".into() },
             expires: false,
@@ -68,9 +68,9 @@ impl Rules for CustomResourceDefinition {
     }
 
     fn prepare_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
-        let kept = if context.subresource == "status" { "spec" } else { "status" };
-        if let (Value::Object(fields), Some(value)) = (&mut *object, old.get(kept)) {
-            fields.insert(kept, value.clone());
+        let preserved_field = if context.subresource == "status" { "spec" } else { "status" };
+        if let (Value::Object(fields), Some(value)) = (&mut *object, old.get(preserved_field)) {
+            fields.insert(preserved_field, value.clone());
         }
         if context.subresource == "status" {
             return keep_metadata(object, old);
@@ -131,7 +131,7 @@ impl Rules for CustomResourceDefinition {
     }
 
     /// Adds the cleanup finalizer, so that custom resources are deleted before their CRD.
-    fn begin_delete(&self, object: &mut Value, now: Time) {
+    fn prepare_delete(&self, object: &mut Value, now: Time) {
         if let Some(mut meta) = MetaMut::of(object) {
             meta.add_finalizer(CLEANUP_FINALIZER);
         }

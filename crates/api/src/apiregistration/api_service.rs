@@ -18,7 +18,7 @@ pub fn kind() -> Kind {
     Kind {
         categories: strings(&["api-extensions"]),
         scope: Scope::Cluster,
-        keeping: Persistence::Stored {
+        persistence: Persistence::Stored {
             prefix: "apiregistration.k8s.io/apiservices".into(),
             version: GroupVersion { group: "apiregistration.k8s.io".into(), version: "v1".into() },
             expires: false,
@@ -120,11 +120,11 @@ impl Rules for ApiService {
 /// The name must be `version.group`. Its errors precede all others.
 fn validate_name(object: &Value, spec: &At<'_>, errors: &mut Errors) {
     let name = Meta::of(object).name();
-    let wanted = format!("{}.{}", spec.get("version").str(), spec.get("group").str());
-    if !name.is_empty() && names::path_segment(name).is_empty() && name != wanted {
+    let expected_name = format!("{}.{}", spec.get("version").str(), spec.get("group").str());
+    if !name.is_empty() && names::path_segment(name).is_empty() && name != expected_name {
         let root = At::root(object);
         let metadata = root.get("metadata");
-        let detail = format!("must be `spec.version+\".\"+spec.group`: {}", go::quote(&wanted));
+        let detail = format!("must be `spec.version+\".\"+spec.group`: {}", go::quote(&expected_name));
         errors.insert(0, metadata.get("name").invalid(detail));
     }
 }
@@ -133,8 +133,8 @@ fn validate_service(spec: &At<'_>, errors: &mut Errors) {
     let (service, bundle, insecure) = (spec.get("service"), spec.get("caBundle"), spec.get("insecureSkipTLSVerify"));
     if service.is_absent() {
         if !bundle.is_empty() {
-            let shown = format!("{} bytes", crate::core::config_map::decoded_length(bundle.str()));
-            errors.push(Error::invalid(bundle.path(), shown, "local APIServices may not have a caBundle"));
+            let bad_value = format!("{} bytes", crate::core::config_map::decoded_length(bundle.str()));
+            errors.push(Error::invalid(bundle.path(), bad_value, "local APIServices may not have a caBundle"));
         }
         if insecure.bool() {
             errors.push(insecure.invalid("local APIServices may not have insecureSkipTLSVerify"));

@@ -9,7 +9,7 @@ use apimachinery::{At, Errors, Value, labels};
 
 use crate::core::{object_meta, pod_template_spec};
 use crate::field_rules::{
-    column, default_empty_to, default_to, immutable_shown, non_negative, raise_generation, same, start_generation,
+    column, default_empty_to, default_to, immutable_with_value, non_negative, raise_generation, same, start_generation,
 };
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column, names};
 use crate::{status, workload};
@@ -113,8 +113,8 @@ impl Rules for DaemonSet {
         }
         let (spec, before) = (root.get("spec"), before.get("spec"));
         let selector = spec.get("selector");
-        let shown = || workload::shown_selector(selector.value());
-        immutable_shown(&selector, &before.get("selector"), shown, errors);
+        let bad_value = || workload::selector_bad_value(selector.value());
+        immutable_with_value(&selector, &before.get("selector"), bad_value, errors);
         validate_spec(&spec, errors);
     }
 
@@ -159,8 +159,8 @@ fn validate_strategy(strategy: &At<'_>, errors: &mut Errors) {
                 default_to(rolling, "maxSurge", 0);
             }
             let plain = At::new(&plain, *strategy.path());
-            let shown = workload::shown(&plain, ("apps", "v1", "DaemonSet"), &["spec", "updateStrategy"]);
-            errors.push(Error::not_supported(strategy.path(), shown, &["RollingUpdate", "OnDelete"]));
+            let bad_value = workload::bad_value(&plain, ("apps", "v1", "DaemonSet"), &["spec", "updateStrategy"]);
+            errors.push(Error::not_supported(strategy.path(), bad_value, &["RollingUpdate", "OnDelete"]));
         }
     }
 }

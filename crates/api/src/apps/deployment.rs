@@ -9,7 +9,8 @@ use apimachinery::{At, Errors, Value};
 
 use crate::core::{object_meta, pod_template_spec};
 use crate::field_rules::{
-    column, default_empty_to, default_to, immutable_shown, keep, non_negative, raise_generation, same, start_generation,
+    column, default_empty_to, default_to, immutable_with_value, keep, non_negative, raise_generation, same,
+    start_generation,
 };
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column, names};
 use crate::status;
@@ -95,8 +96,8 @@ impl Rules for Deployment {
         let (spec, before) = (root.get("spec"), before.get("spec"));
         validate_spec(&spec, errors);
         let selector = spec.get("selector");
-        let shown = || workload::shown_selector(selector.value());
-        immutable_shown(&selector, &before.get("selector"), shown, errors);
+        let bad_value = || workload::selector_bad_value(selector.value());
+        immutable_with_value(&selector, &before.get("selector"), bad_value, errors);
     }
 
     fn warnings(&self, object: &Value, old: Option<&Value>, context: &Context<'_>) -> Vec<String> {
@@ -165,8 +166,8 @@ fn validate_strategy(strategy: &At<'_>, errors: &mut Errors) {
             workload::at_most_all(&unavailable, errors);
         }
         _ => {
-            let shown = workload::shown(strategy, ("apps", "v1", "Deployment"), &["spec", "strategy"]);
-            errors.push(Error::not_supported(strategy.path(), shown, &["Recreate", "RollingUpdate"]));
+            let bad_value = workload::bad_value(strategy, ("apps", "v1", "Deployment"), &["spec", "strategy"]);
+            errors.push(Error::not_supported(strategy.path(), bad_value, &["Recreate", "RollingUpdate"]));
         }
     }
 }
@@ -183,8 +184,8 @@ fn validate_status(status: &At<'_>, old: &At<'_>, errors: &mut Errors) {
         "collisionCount",
     ];
     status::non_negative(status, NUMBERS, errors);
-    for part in ["updatedReplicas", "readyReplicas", "availableReplicas"] {
-        status::at_most(status, part, "replicas", "status.replicas", errors);
+    for field in ["updatedReplicas", "readyReplicas", "availableReplicas"] {
+        status::at_most(status, field, "replicas", "status.replicas", errors);
     }
     status::at_most(status, "availableReplicas", "readyReplicas", "readyReplicas", errors);
     status::never_decremented(status, old, "collisionCount", errors);

@@ -7,7 +7,7 @@ use apimachinery::{At, Errors, Value};
 
 use super::deployment::validate_replicated;
 use crate::core::{object_meta, pod_template_spec};
-use crate::field_rules::{column, default_to, immutable_shown, non_negative, raise_generation, start_generation};
+use crate::field_rules::{column, default_to, immutable_with_value, non_negative, raise_generation, start_generation};
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column, names};
 use crate::{status, workload};
 
@@ -72,8 +72,8 @@ impl Rules for ReplicaSet {
         let (spec, before) = (root.get("spec"), before.get("spec"));
         validate_spec(&spec, errors);
         let selector = spec.get("selector");
-        let shown = || workload::shown_selector(selector.value());
-        immutable_shown(&selector, &before.get("selector"), shown, errors);
+        let bad_value = || workload::selector_bad_value(selector.value());
+        immutable_with_value(&selector, &before.get("selector"), bad_value, errors);
     }
 
     fn warnings(&self, object: &Value, old: Option<&Value>, context: &Context<'_>) -> Vec<String> {
@@ -107,8 +107,8 @@ fn validate_status(status: &At<'_>, errors: &mut Errors) {
         "terminatingReplicas",
     ];
     status::non_negative(status, NUMBERS, errors);
-    for part in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"] {
-        status::at_most(status, part, "replicas", "status.replicas", errors);
+    for field in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"] {
+        status::at_most(status, field, "replicas", "status.replicas", errors);
     }
     status::at_most(status, "availableReplicas", "readyReplicas", "readyReplicas", errors);
 }

@@ -189,8 +189,8 @@ fn validate_template(spec: &At<'_>, leniency: Leniency, errors: &mut Errors) {
             validate_metadata(&template, errors);
         }
         Err(_) => {
-            let shown = workload::shown_selector(selector.value());
-            errors.push(Error::invalid(selector.path(), shown, SHAPE.unreadable));
+            let bad_value = workload::selector_bad_value(selector.value());
+            errors.push(Error::invalid(selector.path(), bad_value, SHAPE.unreadable));
         }
     }
     workload::runs_forever(&template, SHAPE.endless, errors);
@@ -212,9 +212,9 @@ fn validate_strategy(strategy: &At<'_>, errors: &mut Errors) {
     match strategy.get("type").str() {
         "" => errors.push(strategy.required("")),
         "OnDelete" if rolling.is_present() => {
-            let shown = workload::shown(&rolling, KIND, &["spec", "updateStrategy", "rollingUpdate"]);
+            let bad_value = workload::bad_value(&rolling, KIND, &["spec", "updateStrategy", "rollingUpdate"]);
             let detail = "only allowed for updateStrategy 'RollingUpdate'";
-            errors.push(Error::invalid(rolling.path(), shown, detail));
+            errors.push(Error::invalid(rolling.path(), bad_value, detail));
         }
         "OnDelete" => {}
         "RollingUpdate" => {
@@ -229,8 +229,8 @@ fn validate_strategy(strategy: &At<'_>, errors: &mut Errors) {
             }
         }
         _ => {
-            let shown = workload::shown(strategy, KIND, &["spec", "updateStrategy"]);
-            errors.push(Error::invalid(strategy.path(), shown, "must be 'RollingUpdate' or 'OnDelete'"));
+            let bad_value = workload::bad_value(strategy, KIND, &["spec", "updateStrategy"]);
+            errors.push(Error::invalid(strategy.path(), bad_value, "must be 'RollingUpdate' or 'OnDelete'"));
         }
     }
 }
@@ -246,8 +246,8 @@ fn validate_status(status: &At<'_>, old: &At<'_>, errors: &mut Errors) {
         "collisionCount",
     ];
     status::non_negative(status, NUMBERS, errors);
-    for part in ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"] {
-        status::at_most(status, part, "replicas", "status.replicas", errors);
+    for field in ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"] {
+        status::at_most(status, field, "replicas", "status.replicas", errors);
     }
     status::at_most(status, "availableReplicas", "readyReplicas", "status.readyReplicas", errors);
     status::never_decremented(status, old, "collisionCount", errors);

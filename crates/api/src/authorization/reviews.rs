@@ -41,16 +41,20 @@ impl Rules for Review {
 
 fn validate_spec(spec: &At<'_>, review: Review, errors: &mut Errors) {
     let (resource, other) = (spec.get("resourceAttributes"), spec.get("nonResourceAttributes"));
-    let shown = |at: &At<'_>, field: &'static str| {
+    let bad_value = |at: &At<'_>, field: &'static str| {
         let gvk = GroupVersionKind::of("authorization.k8s.io", "v1", "SubjectAccessReview");
         match catalogue::schema(&gvk) {
-            Some(schema) if at.is_present() => go_form::shown_at(at, schema, &["spec", field]),
+            Some(schema) if at.is_present() => go_form::bad_value_at(at, schema, &["spec", field]),
             _ => Value::Null.into(),
         }
     };
     if resource.is_present() && other.is_present() {
-        let shown = shown(&other, "nonResourceAttributes");
-        errors.push(Error::invalid(other.path(), shown, "cannot be specified in combination with resourceAttributes"));
+        let bad_value = bad_value(&other, "nonResourceAttributes");
+        errors.push(Error::invalid(
+            other.path(),
+            bad_value,
+            "cannot be specified in combination with resourceAttributes",
+        ));
     }
     if resource.is_absent() && other.is_absent() {
         let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
@@ -121,8 +125,8 @@ mod tests {
         let context = Context { version: &version, subresource: "", now: Time::from_unix(0, 0), requester: &requester };
         let mut errors = Errors::new();
         review.validate(object, &context, &mut errors);
-        let said: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        assert_eq!(said, expect);
+        let messages: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(messages, expect);
     }
 
     #[test]

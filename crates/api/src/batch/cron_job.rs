@@ -152,14 +152,14 @@ fn validate_zone(zone: &At<'_>, errors: &mut Errors) {
         errors.push(zone.invalid("timeZone must be nil or non-empty string"));
         return;
     }
-    let is_part = |part: &str| {
-        (1..=14).contains(&part.len())
-            && !matches!(part, "." | "..")
-            && !part.starts_with('-')
-            && part.bytes().all(|c| c.is_ascii_alphanumeric() || b".-_+".contains(&c))
+    let is_valid_segment = |segment: &str| {
+        (1..=14).contains(&segment.len())
+            && !matches!(segment, "." | "..")
+            && !segment.starts_with('-')
+            && segment.bytes().all(|c| c.is_ascii_alphanumeric() || b".-_+".contains(&c))
     };
     let unknown = || zone.invalid(format!("unknown time zone {}", zone.str()));
-    if !zone.str().split('/').all(is_part) {
+    if !zone.str().split('/').all(is_valid_segment) {
         errors.push(unknown());
         return;
     }
@@ -177,8 +177,8 @@ fn validate_template(job: &At<'_>, errors: &mut Errors) {
     job::spec::validate(job, errors);
     let selector = job.get("selector");
     if selector.is_present() {
-        let shown = workload::shown_selector(selector.value());
-        errors.push(Error::invalid(selector.path(), shown, "`selector` will be auto-generated"));
+        let bad_value = workload::selector_bad_value(selector.value());
+        errors.push(Error::invalid(selector.path(), bad_value, "`selector` will be auto-generated"));
     }
     if job.get("manualSelector").bool() {
         errors.push(job.get("manualSelector").not_supported(&["nil", "false"]));

@@ -44,7 +44,7 @@ const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 struct Job;
 
 impl Rules for Job {
-    fn refused_selector(&self, _version: &str, field: &str) -> Option<String> {
+    fn field_selector_error(&self, _version: &str, field: &str) -> Option<String> {
         Some(format!("field label {} not supported for batchv1.Job", apimachinery::go::quote(field)))
     }
 
@@ -140,15 +140,15 @@ fn validate_spec_update(object: &Value, old: &Value, errors: &mut Errors) {
     validate_completions(&spec, &before, errors);
     let selector = spec.get("selector");
     if !same(selector.value(), before.get("selector").value()) {
-        let shown = workload::shown_selector(selector.value());
-        errors.push(Error::invalid(selector.path(), shown, "field is immutable"));
+        let bad_value = workload::selector_bad_value(selector.value());
+        errors.push(Error::invalid(selector.path(), bad_value, "field is immutable"));
     }
     spec::validate_template_update(&spec, old, errors);
     for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
         let at = spec.get(field);
         if matches!(at.value(), Value::Object(_)) {
-            let shown = || workload::shown(&at, ("batch", "v1", "Job"), &["spec", field]);
-            crate::field_rules::immutable_shown(&at, &before.get(field), shown, errors);
+            let bad_value = || workload::bad_value(&at, ("batch", "v1", "Job"), &["spec", field]);
+            crate::field_rules::immutable_with_value(&at, &before.get(field), bad_value, errors);
         } else {
             immutable(&at, &before.get(field), errors);
         }
@@ -239,8 +239,8 @@ fn validate_generated_selector(root: &At<'_>, errors: &mut Errors) {
     if let Ok(read) = labels::from_object(Some(selector.value()))
         && !read.matches_labels(Some(&expected))
     {
-        let shown = workload::shown_selector(selector.value());
-        errors.push(Error::invalid(selector.path(), shown, "`selector` not auto-generated"));
+        let bad_value = workload::selector_bad_value(selector.value());
+        errors.push(Error::invalid(selector.path(), bad_value, "`selector` not auto-generated"));
     }
 }
 
@@ -308,7 +308,7 @@ fn completions(object: &Value, _now: Time) -> Value {
     let number = |path: &[&str]| object.at(path).and_then(Value::as_int);
     let done = number(&["status", "succeeded"]).unwrap_or_default();
     match (number(&["spec", "completions"]), number(&["spec", "parallelism"]).unwrap_or_default()) {
-        (Some(wanted), _) => format!("{done}/{wanted}"),
+        (Some(desired), _) => format!("{done}/{desired}"),
         (None, parallel @ 2..) => format!("{done}/1 of {parallel}"),
         (None, _) => format!("{done}/1"),
     }

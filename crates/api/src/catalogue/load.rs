@@ -54,8 +54,8 @@ fn declarations(text: &'static str) -> (Vec<Declaration>, Packages, Vec<(GroupVe
     let mut rest = text;
     while let Some((line, after)) = rest.split_once('\n') {
         rest = after;
-        let (keyword, said) = line.split_once(' ').unwrap_or((line, ""));
-        let (name, more) = said.split_once(' ').unwrap_or((said, ""));
+        let (keyword, declaration) = line.split_once(' ').unwrap_or((line, ""));
+        let (name, more) = declaration.split_once(' ').unwrap_or((declaration, ""));
         let what = match keyword {
             "package" => {
                 package = name;
@@ -64,7 +64,7 @@ fn declarations(text: &'static str) -> (Vec<Declaration>, Packages, Vec<(GroupVe
             }
             "kinds" => {
                 let lines = body(&mut rest);
-                kinds.extend(lines.lines().map(|line| kind(said, line)));
+                kinds.extend(lines.lines().map(|line| kind(declaration, line)));
                 continue;
             }
             "string" => DeclarationKind::String,
@@ -186,8 +186,8 @@ impl Loader {
         let mut order: Vec<u16> = (0..u16::try_from(flat.len()).expect(BROKEN)).collect();
         order.sort_unstable_by(|a, b| flat[usize::from(*a)].name.cmp(&flat[usize::from(*b)].name));
         let mut places = vec![0; order.len()];
-        for (place, from) in (0..).zip(&order) {
-            places[usize::from(*from)] = place;
+        for (position, from) in (0..).zip(&order) {
+            places[usize::from(*from)] = position;
         }
         renumber(&mut message, &places);
         flat.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -205,8 +205,8 @@ impl Loader {
     ) -> Message {
         let mut message = Vec::with_capacity(8);
         for line in lines.lines() {
-            let mut words = line[1..].split(' ');
-            let mut word = || words.next().expect(BROKEN);
+            let mut tokens = line[1..].split(' ');
+            let mut word = || tokens.next().expect(BROKEN);
             let (name, number, ty) = (word(), word(), word());
             let (pointer, ty) = ty.strip_prefix('*').map_or((false, ty), |ty| (true, ty));
             let ty_id = self.ty(package, ty);
@@ -217,7 +217,7 @@ impl Loader {
                 Wire::Inline { pointer, message: self.fields(home, lines, &path, flat) }
             } else {
                 let at = u16::try_from(flat.len()).expect(BROKEN);
-                flat.push(field(name, ty_id, pointer, inlined, words));
+                flat.push(field(name, ty_id, pointer, inlined, tokens));
                 if self.is_wrapped(ty_id) { Wire::Wrapped(at) } else { Wire::Field(at) }
             };
             if number != "-" {
@@ -260,7 +260,7 @@ impl Loader {
     fn list(&mut self, package: &'static str, text: &'static str) -> TypeId {
         let (about, item) = text.split_once(']').expect(BROKEN);
         let (kind, default) = about.split_once('=').map_or((about, None), |(kind, json)| (kind, Some(value(json))));
-        let says_atomic = kind == "atomic";
+        let is_atomic = kind == "atomic";
         let kind = match kind.split_once(',') {
             Some(("map", keys)) => ListKind::Map(keys.split(',').map(Str::const_new).collect()),
             None if kind == "set" => ListKind::Set,
@@ -269,7 +269,7 @@ impl Loader {
         let name = self.composite(&["[]"], package, item);
         let item = self.ty(package, item);
         let id = self.types.add(Type::new(name, Shape::List(List { item, kind, item_default: default })));
-        if says_atomic {
+        if is_atomic {
             self.atomic_lists.push(id);
         }
         id
@@ -321,7 +321,7 @@ fn field(
     ty: TypeId,
     pointer: bool,
     inlined: &[Str],
-    words: std::str::Split<'static, char>,
+    tokens: std::str::Split<'static, char>,
 ) -> Field {
     let mut field = Field {
         name: Str::const_new(name),
@@ -333,7 +333,7 @@ fn field(
         patch: Patch::default(),
         inlined: inlined.into(),
     };
-    for word in words {
+    for word in tokens {
         match word {
             "required" => field.required = true,
             "omitempty" => field.omit = Omit::Empty,

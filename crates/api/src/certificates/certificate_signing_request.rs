@@ -50,7 +50,7 @@ pub fn kind() -> Kind {
     Kind {
         short_names: names(&["csr"]),
         scope: Scope::Cluster,
-        subresources: vec![Subresource::part("approval"), Subresource::status()],
+        subresources: vec![Subresource::updatable("approval"), Subresource::status()],
         selectable: vec![Selectable::new("spec.signerName", |object| {
             object.str_at(&["spec", "signerName"]).unwrap_or_default().into()
         })],
@@ -174,11 +174,11 @@ fn keep_approval(object: &mut Value, old: &Value) {
         // Validation reports an added or removed condition.
         return;
     }
-    let kept: Vec<_> = verdicts.chain(others).cloned().collect();
+    let preserved: Vec<_> = verdicts.chain(others).cloned().collect();
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut)
-        && !kept.is_empty()
+        && !preserved.is_empty()
     {
-        status.insert("conditions", kept);
+        status.insert("conditions", preserved);
     }
 }
 
@@ -312,13 +312,13 @@ mod tests {
     #[test]
     fn conditions_are_approved_only_through_the_approval_subresource() {
         let old = value!({"spec": {"username": "u"}});
-        let (object, said) = validation::update(&kind(), "approval", &approved(), &old);
-        assert_eq!(said, [""; 0]);
+        let (object, errors) = validation::update(&kind(), "approval", &approved(), &old);
+        assert_eq!(errors, [""; 0]);
         assert_eq!(object["status"]["conditions"][0]["lastUpdateTime"], value!("2023-11-14T22:13:20Z"));
-        let (_, said) = validation::update(&kind(), "status", &approved(), &old);
-        assert_eq!(said, ["status.conditions: Forbidden: updates may not add a condition of type \"Approved\""]);
-        let (object, said) = validation::update(&kind(), "", &approved(), &old);
-        assert_eq!((object, said), (old, Vec::new()));
+        let (_, errors) = validation::update(&kind(), "status", &approved(), &old);
+        assert_eq!(errors, ["status.conditions: Forbidden: updates may not add a condition of type \"Approved\""]);
+        let (object, errors) = validation::update(&kind(), "", &approved(), &old);
+        assert_eq!((object, errors), (old, Vec::new()));
     }
 
     #[test]
@@ -326,14 +326,14 @@ mod tests {
         let mut both = approved();
         let conditions = both.get_mut("status").and_then(|status| status.get_mut("conditions")).unwrap();
         conditions.as_array_mut().unwrap().push(value!({"type": "Denied", "status": "True"}));
-        let (_, said) = validation::update(&kind(), "approval", &both, &approved());
+        let (_, errors) = validation::update(&kind(), "approval", &both, &approved());
         assert_eq!(
-            said,
+            errors,
             [
                 "status.conditions[1].type: Invalid value: \"Denied\": Approved and Denied conditions are mutually exclusive"
             ]
         );
-        let (_, said) = validation::update(&kind(), "approval", &value!({"status": {}}), &approved());
-        assert_eq!(said, ["status.conditions: Forbidden: updates may not remove a condition of type \"Approved\""]);
+        let (_, errors) = validation::update(&kind(), "approval", &value!({"status": {}}), &approved());
+        assert_eq!(errors, ["status.conditions: Forbidden: updates may not remove a condition of type \"Approved\""]);
     }
 }

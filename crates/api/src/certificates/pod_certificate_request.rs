@@ -5,7 +5,7 @@ use std::sync::Arc;
 use apimachinery::meta;
 use apimachinery::{At, Errors, Value, names};
 
-use crate::field_rules::{column, drop_field, immutable_shown, keep, keep_for_status, required_and_looks};
+use crate::field_rules::{column, drop_field, immutable_with_value, keep, keep_for_status, required_and_looks};
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Selectable, Subresource, age_column, name_column};
 
@@ -89,8 +89,8 @@ impl Rules for PodCertificateRequest {
             return meta::validate_conditions(conditions.list(), conditions.path(), errors);
         }
         let spec = root.get("spec");
-        let shown = || go_form::shown_at(&spec, context.version.schema(), &["spec"]);
-        immutable_shown(&spec, &before.get("spec"), shown, errors);
+        let bad_value = || go_form::bad_value_at(&spec, context.version.schema(), &["spec"]);
+        immutable_with_value(&spec, &before.get("spec"), bad_value, errors);
     }
 }
 

@@ -28,7 +28,7 @@ pub fn validate_volume_mode(mode: &At<'_>, errors: &mut Errors) {
 
 /// Returns the modes abbreviated, such as `RWO,ROX`.
 pub fn shortened(modes: &At<'_>) -> String {
-    let has = |wanted: &str| modes.items().any(|mode| mode.str() == wanted);
+    let has = |mode_name: &str| modes.items().any(|mode| mode.str() == mode_name);
     let short: Vec<_> = SHORT.iter().filter(|(name, _)| has(name)).map(|(_, short)| *short).collect();
     short.join(",")
 }

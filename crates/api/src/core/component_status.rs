@@ -20,8 +20,8 @@ pub fn kind() -> Kind {
             });
             status.into()
         }),
-        column("Message", "string", "What it says.", |object, _| said(object, "message")),
-        column("Error", "string", "What it complains about.", |object, _| said(object, "error")),
+        column("Message", "string", "What it says.", |object, _| condition_text(object, "message")),
+        column("Error", "string", "What it complains about.", |object, _| condition_text(object, "error")),
     ]);
     kind.versions[0].deprecation = Some("v1 ComponentStatus is deprecated in v1.19+".into());
     kind
@@ -32,6 +32,6 @@ fn healthy(object: &Value) -> Option<&Value> {
     conditions.iter().find(|condition| condition.str_at(&["type"]) == Some("Healthy"))
 }
 
-fn said(object: &Value, field: &str) -> Value {
+fn condition_text(object: &Value, field: &str) -> Value {
     healthy(object).and_then(|condition| condition.str_at(&[field])).unwrap_or_default().into()
 }

@@ -35,14 +35,16 @@ impl Rules for ConfigMap {
         let (data, binary) = (root.get("data"), root.get("binaryData"));
         let mut bytes = 0;
         for (key, value) in data.entries() {
-            errors.extend(names::config_map_key(key).into_iter().map(|why| Error::invalid(value.path(), key, why)));
+            errors
+                .extend(names::config_map_key(key).into_iter().map(|detail| Error::invalid(value.path(), key, detail)));
             if binary.entry(key).is_present() {
                 errors.push(Error::invalid(value.path(), key, "duplicate of key present in binaryData"));
             }
             bytes += value.str().len();
         }
         for (key, value) in binary.entries() {
-            errors.extend(names::config_map_key(key).into_iter().map(|why| Error::invalid(value.path(), key, why)));
+            errors
+                .extend(names::config_map_key(key).into_iter().map(|detail| Error::invalid(value.path(), key, detail)));
             bytes += decoded_length(value.str());
         }
         if bytes > BYTES_MAX {

@@ -15,13 +15,13 @@ use crate::kind::{Context, Kind, Persistence, Rules, UpdateChecks, age_column, n
 use crate::networking::shortened;
 
 /// Maximum number of addresses in a table row.
-const SHOWN: usize = 3;
+const ADDRESSES_MAX: usize = 3;
 const LISTS: [&str; 2] = ["addresses", "notReadyAddresses"];
 
 pub fn kind() -> Kind {
     let mut kind = Kind {
         short_names: names(&["ep"]),
-        keeping: Persistence::Stored {
+        persistence: Persistence::Stored {
             prefix: "services/endpoints".into(),
             version: GroupVersion { group: "".into(), version: "v1".into() },
             expires: false,
@@ -142,7 +142,7 @@ fn addresses(object: &Value, _now: Time) -> Value {
             found.extend(ips.iter().map(joined));
         }
     }
-    shortened(&found.iter().map(String::as_str).collect::<Vec<_>>(), SHOWN).into()
+    shortened(&found.iter().map(String::as_str).collect::<Vec<_>>(), ADDRESSES_MAX).into()
 }
 
 #[cfg(test)]

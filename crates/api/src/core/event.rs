@@ -10,7 +10,7 @@ use apimachinery::{At, Errors, GroupVersion, Path, Str, Value, names};
 
 use crate::catalogue;
 use crate::core::object_meta;
-use crate::field_rules::{IMMUTABLE, column, immutable, immutable_shown, looks, wide_column};
+use crate::field_rules::{IMMUTABLE, column, immutable, immutable_with_value, looks, wide_column};
 use crate::go_form;
 use crate::kind::{Context, Kind, Persistence, Rules, Selectable, UpdateChecks, name_column, names as strings};
 
@@ -35,7 +35,7 @@ pub fn kind() -> Kind {
 pub fn row(group: &str) -> Kind {
     Kind {
         short_names: strings(&["ev"]),
-        keeping: Persistence::Stored {
+        persistence: Persistence::Stored {
             prefix: "events".into(),
             version: GroupVersion { group: "".into(), version: "v1".into() },
             expires: true,
@@ -61,7 +61,7 @@ impl Rules for Event {
         if !self.newer {
             return;
         }
-        object_meta::judged_as_new(object, errors);
+        object_meta::validate_as_new(object, errors);
         series(&root, errors);
         if root.get("eventTime").is_absent() {
             errors.push(root.get("eventTime").required(""));
@@ -95,10 +95,10 @@ impl Rules for Event {
         let schema = catalogue::schema(&apimachinery::GroupVersionKind::of("", "v1", "Event"));
         let reference = |field: &str, errors: &mut Errors| {
             let at = root.get(field);
-            immutable_shown(
+            immutable_with_value(
                 &at,
                 &before.get(field),
-                || schema.map_or_else(|| at.value().into(), |schema| go_form::shown_at(&at, schema, &[field])),
+                || schema.map_or_else(|| at.value().into(), |schema| go_form::bad_value_at(&at, schema, &[field])),
                 errors,
             );
         };
@@ -106,8 +106,8 @@ impl Rules for Event {
         let text = |field: &str, errors: &mut Errors| {
             if root.get(field).str() != before.get(field).str() {
                 // Error paths use the events.k8s.io names, as upstream does.
-                let shown = if field == "reportingComponent" { "reportingController" } else { field };
-                errors.push(Error::invalid(root.get(shown).path(), root.get(field).str(), IMMUTABLE));
+                let field_name = if field == "reportingComponent" { "reportingController" } else { field };
+                errors.push(Error::invalid(root.get(field_name).path(), root.get(field).str(), IMMUTABLE));
             }
         };
         reference("involvedObject", errors);
@@ -144,15 +144,17 @@ impl Event {
             errors.push(Error::invalid(at.path(), at.str(), "does not match event.namespace"));
         }
         if timed {
-            validate_words(root, errors);
+            validate_required_fields(root, errors);
         }
         let wrong = names::dns1123_subdomain(namespace.str());
-        errors.extend(wrong.into_iter().map(|why| Error::invalid(root.get("namespace").path(), namespace.str(), why)));
+        errors.extend(
+            wrong.into_iter().map(|message| Error::invalid(root.get("namespace").path(), namespace.str(), message)),
+        );
     }
 }
 
 /// Validates the fields that are required if `eventTime` is set.
-fn validate_words(root: &At<'_>, errors: &mut Errors) {
+fn validate_required_fields(root: &At<'_>, errors: &mut Errors) {
     // The error path uses the events.k8s.io name, as upstream does.
     let controller = At::new(root.get("reportingComponent").value(), Path::of("reportingController"));
     if controller.is_empty() {

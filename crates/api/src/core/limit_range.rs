@@ -155,12 +155,12 @@ fn validate_order(limit: &At<'_>, key: &str, found: &BTreeMap<&str, Quantity>, e
         ("default", "min", ("min", "min value"), ("default", "default value")),
         ("default", "max", ("default", "default value"), ("max", "max value")),
     ];
-    for (blamed, shown, (less, less_name), (more, more_name)) in rules {
+    for (blamed, value_index, (less, less_name), (more, more_name)) in rules {
         if let (Some(low), Some(high)) = (found.get(less), found.get(more))
             && low > high
         {
             let detail = format!("{less_name} {low} is greater than {more_name} {high}");
-            errors.push(Error::invalid(limit.get(blamed).entry(key).path(), found[shown].to_string(), detail));
+            errors.push(Error::invalid(limit.get(blamed).entry(key).path(), found[value_index].to_string(), detail));
         }
     }
     if let (Some(limited), Some(requested)) = (found.get("default"), found.get("defaultRequest"))

@@ -22,7 +22,7 @@ pub fn kind() -> Kind {
         scope: Scope::Cluster,
         verbs: &[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch],
         subresources: vec![
-            Subresource { verbs: &[Verb::Update], ..Subresource::part("finalize") },
+            Subresource { verbs: &[Verb::Update], ..Subresource::updatable("finalize") },
             Subresource::status(),
         ],
         returns_deleted: true,
@@ -56,7 +56,7 @@ impl Rules for Namespace {
         }
     }
 
-    fn is_held(&self, object: &Value) -> bool {
+    fn blocks_deletion(&self, object: &Value) -> bool {
         object.at(&["spec", "finalizers"]).and_then(Value::as_array).is_some_and(|finalizers| !finalizers.is_empty())
     }
 
@@ -148,13 +148,13 @@ fn validate_phase(object: &Value, errors: &mut Errors) {
     // `Phase` is upstream's path.
     let path = status.field("Phase");
     let phase = phase(object);
-    let (expected, why) = if Meta::of(object).is_deleting() {
+    let (expected, message) = if Meta::of(object).is_deleting() {
         ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty")
     } else {
         ("Active", "may only be 'Active' if `deletionTimestamp` is empty")
     };
     if phase != expected {
-        errors.push(Error::invalid(&path, phase, why));
+        errors.push(Error::invalid(&path, phase, message));
     }
 }
 

@@ -23,7 +23,7 @@ pub fn kind() -> Kind {
     Kind {
         short_names: names(&["no"]),
         scope: Scope::Cluster,
-        keeping: Persistence::Stored {
+        persistence: Persistence::Stored {
             prefix: "minions".into(),
             version: GroupVersion { group: "".into(), version: "v1".into() },
             expires: false,
@@ -63,23 +63,23 @@ impl Rules for Node {
 
     fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
         // Dynamic kubelet configuration was removed upstream.
-        for (part, field) in [("spec", "configSource"), ("status", "config")] {
-            if let Some(part) = object.get_mut(part) {
-                drop_field(part, field);
+        for (section, field) in [("spec", "configSource"), ("status", "config")] {
+            if let Some(section) = object.get_mut(section) {
+                drop_field(section, field);
             }
         }
     }
 
     fn prepare_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
-        let (kept, written, gone) = match context.subresource {
+        let (preserved_section, written, removed_field) = match context.subresource {
             "" => ("status", "spec", "configSource"),
             _ => ("spec", "status", "config"),
         };
-        keep(object, old, kept);
-        if old.at(&[written, gone]).is_none()
+        keep(object, old, preserved_section);
+        if old.at(&[written, removed_field]).is_none()
             && let Some(written) = object.get_mut(written)
         {
-            drop_field(written, gone);
+            drop_field(written, removed_field);
         }
     }
 
@@ -136,8 +136,8 @@ fn validate_change(root: &At<'_>, before: &At<'_>, errors: &mut Errors) {
     let mut seen = Vec::new();
     for address in status.get("addresses").items() {
         if seen.contains(address.value()) {
-            let shown = workload::shown(&address, ("", "v1", "Node"), &["status", "addresses", "[]"]);
-            errors.push(Error::duplicate(address.path(), shown));
+            let bad_value = workload::bad_value(&address, ("", "v1", "Node"), &["status", "addresses", "[]"]);
+            errors.push(Error::duplicate(address.path(), bad_value));
         }
         seen.push(address.value().clone());
     }
@@ -180,8 +180,8 @@ fn validate_taints(taints: &At<'_>, errors: &mut Errors) {
             _ => errors.push(effect.not_supported(&["NoSchedule", "PreferNoSchedule", "NoExecute"])),
         }
         if !seen.insert((effect.str().to_owned(), key.str().to_owned())) {
-            let shown = workload::shown(&taint, ("", "v1", "Node"), &["spec", "taints", "[]"]);
-            let mut error = Error::duplicate(taint.path(), shown);
+            let bad_value = workload::bad_value(&taint, ("", "v1", "Node"), &["spec", "taints", "[]"]);
+            let mut error = Error::duplicate(taint.path(), bad_value);
             "taints must be unique by key and effect pair".clone_into(&mut error.detail);
             errors.push(error);
         }
@@ -216,7 +216,7 @@ fn validate_features(status: &At<'_>, errors: &mut Errors) {
     let features = status.get("declaredFeatures");
     let is_name = |name: &str| {
         name.starts_with(|first: char| first.is_ascii_uppercase())
-            && name.split('/').all(|part| !part.is_empty() && part.bytes().all(|c| c.is_ascii_alphanumeric()))
+            && name.split('/').all(|segment| !segment.is_empty() && segment.bytes().all(|c| c.is_ascii_alphanumeric()))
     };
     let mut last: Option<&str> = None;
     let names: Vec<_> = features.list().iter().map(|name| name.as_str().unwrap_or_default()).collect();

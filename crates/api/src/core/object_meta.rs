@@ -21,7 +21,7 @@ pub(crate) fn updated(object: &Value, old: &Value, errors: &mut Errors) {
 }
 
 /// Adds the errors for namespaced kinds whose update validation validates the object as if it were new.
-pub(crate) fn judged_as_new(object: &Value, errors: &mut Errors) {
+pub(crate) fn validate_as_new(object: &Value, errors: &mut Errors) {
     meta::validate_create(object, Scope::Namespaced, name_is_dns_subdomain, &Path::of("metadata"), errors);
     short_finalizers(object, errors);
 }
@@ -31,8 +31,8 @@ fn short_finalizers(object: &Value, errors: &mut Errors) {
     let path = metadata.field("finalizers");
     for (index, name) in Meta::of(object).finalizers().enumerate() {
         if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
-            let why = "name is neither a standard finalizer name nor is it fully qualified";
-            errors.push(Error::invalid(&path.index(index), name, why));
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(Error::invalid(&path.index(index), name, detail));
         }
     }
 }
@@ -47,7 +47,7 @@ mod tests {
         let mut errors = Errors::new();
         created(&value!({"metadata": {"finalizers": ["orphan", "example.com/a", "b"]}}), &mut errors);
         let found: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        let why = "name is neither a standard finalizer name nor is it fully qualified";
-        assert_eq!(found, [format!("metadata.finalizers[2]: Invalid value: \"b\": {why}")]);
+        let detail = "name is neither a standard finalizer name nor is it fully qualified";
+        assert_eq!(found, [format!("metadata.finalizers[2]: Invalid value: \"b\": {detail}")]);
     }
 }

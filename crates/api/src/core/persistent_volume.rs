@@ -169,8 +169,8 @@ fn validate_spec(spec: &At<'_>, errors: &mut Errors) {
         errors.push(capacity.required(""));
     }
     if capacity.entry("storage").is_absent() || capacity.len() > 1 {
-        let shown = if capacity.is_absent() { Value::object() } else { capacity.value().clone() };
-        errors.push(Error::not_supported(capacity.path(), shown, &["storage"]));
+        let bad_value = if capacity.is_absent() { Value::object() } else { capacity.value().clone() };
+        errors.push(Error::not_supported(capacity.path(), bad_value, &["storage"]));
     }
     for (_, amount) in capacity.entries() {
         let value = quantity(amount.value());
@@ -224,9 +224,9 @@ fn validate_same_nodes(spec: &At<'_>, had: &At<'_>, context: &Context<'_>, error
         let restored =
             go_form::restored(affinity.value(), before.value(), context.version.schema(), &["spec", "nodeAffinity"]);
         let affinity = At::new(&restored, *affinity.path());
-        let shown = go_form::shown_at(&affinity, context.version.schema(), &["spec", "nodeAffinity"]);
+        let bad_value = go_form::bad_value_at(&affinity, context.version.schema(), &["spec", "nodeAffinity"]);
         let detail = "field is immutable, except for updating from beta label to GA";
-        errors.push(Error::invalid(&Path::of("nodeAffinity"), shown, detail));
+        errors.push(Error::invalid(&Path::of("nodeAffinity"), bad_value, detail));
     }
 }
 
@@ -239,9 +239,9 @@ fn rename_labels(old: &mut Value, new: &Value) {
     let old_terms = old.get_mut("required").and_then(|required| required.get_mut("nodeSelectorTerms"));
     for (at, term) in old_terms.and_then(Value::as_array_mut).into_iter().flatten().enumerate() {
         let expressions = term.get_mut("matchExpressions").and_then(Value::as_array_mut);
-        for (place, requirement) in expressions.into_iter().flatten().enumerate() {
+        for (index, requirement) in expressions.into_iter().flatten().enumerate() {
             let Some(new_terms) = new_terms.get(at) else { continue };
-            let newer = new_terms["matchExpressions"][place].str_at(&["key"]).unwrap_or_default();
+            let newer = new_terms["matchExpressions"][index].str_at(&["key"]).unwrap_or_default();
             let older = requirement.str_at(&["key"]).unwrap_or_default();
             // As in upstream, the successor of any other label is the empty string.
             let renamed = RENAMED_LABELS.iter().find(|(old, _)| *old == older).map_or("", |(_, new)| *new);

@@ -115,8 +115,8 @@ pub fn validate_spec(spec: &At<'_>, errors: &mut Errors) {
     if storage.is_absent() {
         errors.push(blamed.required(""));
     } else if quantity(storage.value()) <= Quantity::ZERO {
-        let shown = quantity(storage.value()).to_string();
-        errors.push(Error::invalid(blamed.path(), shown, "must be greater than zero"));
+        let bad_value = quantity(storage.value()).to_string();
+        errors.push(Error::invalid(blamed.path(), bad_value, "must be greater than zero"));
     }
     for class in ["storageClassName", "volumeAttributesClassName"] {
         if class == "volumeAttributesClassName" {
@@ -173,8 +173,8 @@ fn validate_spec_update(object: &Value, old: &Value, context: &Context<'_>, erro
         errors.push(spec.forbidden(format!("{IMMUTABLE_SPEC}\n{difference}")));
     }
     let size = |of: &Value, path: &[&str]| of.at(path).map_or(Quantity::ZERO, quantity);
-    let wanted = ["spec", "resources", "requests", "storage"];
-    let (new_size, old_size) = (size(object, &wanted), size(old, &wanted));
+    let storage_path = ["spec", "resources", "requests", "storage"];
+    let (new_size, old_size) = (size(object, &storage_path), size(old, &storage_path));
     if new_size < old_size && new_size <= size(old, &["status", "capacity", "storage"]) {
         let resources = spec.get("resources");
         let requests = resources.get("requests");
@@ -293,8 +293,8 @@ mod tests {
     }
 
     fn check(new: &Value, old: &Value, expect: &[&str]) {
-        let (_, said) = validation::update(&kind(), "", new, old);
-        let heads: Vec<_> = said.iter().map(|line| line.lines().next().unwrap_or_default()).collect();
+        let (_, errors) = validation::update(&kind(), "", new, old);
+        let heads: Vec<_> = errors.iter().map(|line| line.lines().next().unwrap_or_default()).collect();
         assert_eq!(heads, expect);
     }
 
@@ -313,8 +313,8 @@ mod tests {
     #[test]
     fn unbound_claim_spec_is_immutable() {
         let old = claim("Pending", "2Gi", "0");
-        let said = "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        check(&claim("Pending", "3Gi", "0"), &old, &[said]);
+        let expected = "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        check(&claim("Pending", "3Gi", "0"), &old, &[expected]);
     }
 
     #[test]

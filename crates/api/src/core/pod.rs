@@ -84,12 +84,12 @@ impl Rules for Pod {
         }
     }
 
-    fn grace_seconds(&self, object: &Value, wanted: Option<i64>) -> Option<i64> {
+    fn grace_seconds(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
         let own = || object.at(&["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_int);
         let phase = object.str_at(&["status", "phase"]).unwrap_or_default();
         let bound = object.str_at(&["spec", "nodeName"]).is_some_and(|node| !node.is_empty());
         let period =
-            if bound && !matches!(phase, "Failed" | "Succeeded") { wanted.or_else(own).unwrap_or(0) } else { 0 };
+            if bound && !matches!(phase, "Failed" | "Succeeded") { requested.or_else(own).unwrap_or(0) } else { 0 };
         // A negative period becomes 1 second, the shortest graceful period.
         Some(if period < 0 { 1 } else { period })
     }
@@ -124,13 +124,13 @@ fn subresources() -> Vec<Subresource> {
     vec![
         Subresource::connect("attach", "PodAttachOptions", STREAM, Connect::Attach),
         Subresource::action("binding", ("", "v1", "Binding"), SubresourceAction::Bind),
-        Subresource::part("ephemeralcontainers"),
+        Subresource::updatable("ephemeralcontainers"),
         Subresource::action("eviction", ("policy", "v1", "Eviction"), SubresourceAction::Evict),
         Subresource::connect("exec", "PodExecOptions", STREAM, Connect::Exec),
         Subresource::connect("log", "Pod", &[Verb::Get], Connect::Log),
         Subresource::connect("portforward", "PodPortForwardOptions", STREAM, Connect::PortForward),
         Subresource::connect("proxy", "PodProxyOptions", PROXY, Connect::Proxy),
-        Subresource::part("resize"),
+        Subresource::updatable("resize"),
         Subresource::status(),
     ]
 }

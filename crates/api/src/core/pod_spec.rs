@@ -114,10 +114,10 @@ pub(crate) fn validate(spec: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
 }
 
 /// Calls `look` with every container, in upstream's order.
-fn visit(spec: &At<'_>, mut look: impl FnMut(&At<'_>)) {
+fn visit(spec: &At<'_>, mut visitor: impl FnMut(&At<'_>)) {
     for field in ["initContainers", "containers", "ephemeralContainers"] {
         for container in spec.get(field).items() {
-            look(&container);
+            visitor(&container);
         }
     }
 }
@@ -135,7 +135,7 @@ fn names_and_numbers(spec: &At<'_>, errors: &mut Errors) {
     let deadline = spec.get("activeDeadlineSeconds");
     if deadline.is_present() {
         let wrong = names::in_range(deadline.int(), 1, i32::MAX.into());
-        errors.extend(wrong.into_iter().map(|why| deadline.invalid(why)));
+        errors.extend(wrong.into_iter().map(|detail| deadline.invalid(detail)));
     }
     name("hostname", names::dns1123_label, errors);
     name("subdomain", names::dns1123_label, errors);
@@ -162,8 +162,8 @@ pub(crate) fn validate_only_for_pod(spec: &At<'_>, errors: &mut Errors) {
             for source in projected.get("sources").items() {
                 let token = source.get("serviceAccountToken");
                 if token.is_present() {
-                    let why = "must not be specified when serviceAccountName is not set";
-                    errors.push(Error::forbidden(token.path(), why));
+                    let detail = "must not be specified when serviceAccountName is not set";
+                    errors.push(Error::forbidden(token.path(), detail));
                 }
             }
         }

@@ -45,7 +45,7 @@ pub fn warnings(template: &At<'_>, _old: Option<&At<'_>>) -> Vec<String> {
 }
 
 /// Formats a template for error messages, with the field names of upstream's internal types.
-pub fn shown(template: &Value) -> BadValue {
+pub fn bad_value(template: &Value) -> BadValue {
     BadValue::Text(pods::print("PodTemplateSpec", template))
 }
 

@@ -21,7 +21,7 @@ pub fn kind() -> Kind {
     Kind {
         short_names: names(&["rc"]),
         categories: names(&["all"]),
-        keeping: Persistence::Stored {
+        persistence: Persistence::Stored {
             prefix: "controllers".into(),
             version: GroupVersion { group: "".into(), version: "v1".into() },
             expires: false,
@@ -75,7 +75,7 @@ impl Rules for ReplicationController {
         object_meta::updated(object, old, errors);
         let (root, before) = (At::root(object), At::root(old));
         match context.subresource {
-            "status" => judge_status(&root.get("status"), errors),
+            "status" => validate_status(&root.get("status"), errors),
             _ => spec(&root.get("spec"), &before.get("spec"), errors),
         }
     }
@@ -128,18 +128,18 @@ fn spec(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     if selector.entries().any(|(key, value)| labels.value().get(key) != Some(value.value())) {
         // Decoding drops a map that became empty; upstream reports it as an empty map.
         let had = old.value().at(&["template", "metadata", "labels"]).is_some();
-        let shown = if labels.is_absent() && had { Value::object() } else { labels.value().clone() };
-        errors.push(Error::invalid(labels.path(), shown, "`selector` does not match template `labels`"));
+        let bad_value = if labels.is_absent() && had { Value::object() } else { labels.value().clone() };
+        errors.push(Error::invalid(labels.path(), bad_value, "`selector` does not match template `labels`"));
     }
     pod_template_spec::validate(&template, errors);
     runs_forever(&template, "ReplicationController", errors);
 }
 
-fn judge_status(replicas: &At<'_>, errors: &mut Errors) {
+fn validate_status(replicas: &At<'_>, errors: &mut Errors) {
     let numbers = ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];
     status::non_negative(replicas, &numbers, errors);
-    for part in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"] {
-        status::at_most(replicas, part, "replicas", "status.replicas", errors);
+    for field in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"] {
+        status::at_most(replicas, field, "replicas", "status.replicas", errors);
     }
     status::at_most(replicas, "availableReplicas", "readyReplicas", "readyReplicas", errors);
 }

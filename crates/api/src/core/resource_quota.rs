@@ -76,8 +76,8 @@ impl Rules for ResourceQuota {
         };
         if set(object) != set(old) {
             let (spec, before) = (root.get("spec"), At::root(old));
-            let shown = emptied(&spec.get("scopes"), &before.get("spec").get("scopes"));
-            errors.push(Error::invalid(spec.get("scopes").path(), shown, IMMUTABLE));
+            let bad_value = emptied(&spec.get("scopes"), &before.get("spec").get("scopes"));
+            errors.push(Error::invalid(spec.get("scopes").path(), bad_value, IMMUTABLE));
         }
     }
 }
@@ -177,11 +177,11 @@ fn usage(object: &Value, limits: bool) -> String {
     let root = At::root(object);
     let status = root.get("status");
     let (hard, used) = (status.get("hard"), status.get("used"));
-    let shown = hard.entries().filter(|(name, _)| name.starts_with("limits") == limits);
-    let shown: Vec<_> = shown
+    let entries = hard.entries().filter(|(name, _)| name.starts_with("limits") == limits);
+    let entries: Vec<_> = entries
         .map(|(name, most)| format!("{name}: {}/{}", quantity(used.entry(name).value()), quantity(most.value())))
         .collect();
-    shown.join(", ")
+    entries.join(", ")
 }
 
 #[cfg(test)]

@@ -59,7 +59,8 @@ impl Rules for Secret {
         let data = root.get("data");
         let mut bytes = 0;
         for (key, value) in data.entries() {
-            errors.extend(names::config_map_key(key).into_iter().map(|why| Error::invalid(value.path(), key, why)));
+            errors
+                .extend(names::config_map_key(key).into_iter().map(|detail| Error::invalid(value.path(), key, detail)));
             bytes += decoded_length(value.str());
         }
         if bytes > BYTES_MAX {

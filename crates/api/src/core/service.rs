@@ -29,7 +29,7 @@ pub fn kind() -> Kind {
     Kind {
         short_names: names(&["svc"]),
         categories: names(&["all"]),
-        keeping: Persistence::Stored {
+        persistence: Persistence::Stored {
             prefix: "services/specs".into(),
             version: GroupVersion { group: "".into(), version: "v1".into() },
             expires: false,
@@ -50,7 +50,7 @@ pub fn kind() -> Kind {
             Selectable::new("spec.clusterIP", |service| text(service, "clusterIP").into()),
             Selectable::new("spec.type", |service| text(service, "type").into()),
         ],
-        allocates: Some(Allocates { plan: allocation::plan, held: allocation::held }),
+        allocates: Some(Allocates { plan: allocation::plan, allocated_claims: allocation::allocated_claims }),
         rules: Arc::new(Service),
         ..Kind::stored("", "v1", "Service", "services")
     }
@@ -193,13 +193,13 @@ fn drop_what_the_type_lacks(new: &mut Value, old: &Value) {
     let same = |new: &Value, field: &str| new.at(&["spec", field]) == old.at(&["spec", field]);
     if needs_address(old) && !needs_address(new) {
         let addresses = same(new, "clusterIP") && texts(new, "clusterIPs") == texts(old, "clusterIPs");
-        let gone = [
+        let dropped_fields = [
             ("clusterIP", addresses),
             ("clusterIPs", addresses),
             ("ipFamilies", same(new, "ipFamilies")),
             ("ipFamilyPolicy", text(new, "ipFamilyPolicy") == text(old, "ipFamilyPolicy")),
         ];
-        drop_fields(new, &gone);
+        drop_fields(new, &dropped_fields);
     }
     let known = node_ports(old);
     if needs_node_ports(old) && !needs_node_ports(new) && node_ports(new).iter().all(|port| known.contains(port)) {
@@ -207,7 +207,7 @@ fn drop_what_the_type_lacks(new: &mut Value, old: &Value) {
         ports.for_each(|port| drop_field(port, "nodePort"));
     }
     let was_balancer = text(old, "type") == "LoadBalancer" && text(new, "type") != "LoadBalancer";
-    let gone = [
+    let dropped_fields = [
         (
             "healthCheckNodePort",
             needs_health_check(old) && !needs_health_check(new) && same(new, "healthCheckNodePort"),
@@ -220,7 +220,7 @@ fn drop_what_the_type_lacks(new: &mut Value, old: &Value) {
             is_reachable_from_outside(old) && !is_reachable_from_outside(new) && same(new, "externalTrafficPolicy"),
         ),
     ];
-    drop_fields(new, &gone);
+    drop_fields(new, &dropped_fields);
     if text(new, "type") != "LoadBalancer"
         && let Some(status) = new.get_mut("status").and_then(Value::as_object_mut)
     {
@@ -230,8 +230,8 @@ fn drop_what_the_type_lacks(new: &mut Value, old: &Value) {
 
 fn drop_fields(service: &mut Value, fields: &[(&str, bool)]) {
     if let Some(spec) = spec_mut(service) {
-        for (field, gone) in fields {
-            if *gone {
+        for (field, is_dropped) in fields {
+            if *is_dropped {
                 spec.remove(field);
             }
         }

@@ -23,7 +23,7 @@ const PORTS_MAX: usize = 20_000;
 const TOPOLOGY_MAX: usize = 16;
 const HINTS_MAX: usize = 8;
 /// Maximum number of ports and of addresses in a table row.
-const SHOWN: usize = 3;
+const PER_ROW_MAX: usize = 3;
 
 pub fn kind() -> Kind {
     Kind {
@@ -234,7 +234,7 @@ fn ports(object: &Value, _now: Time) -> Value {
         .map(|port| port.get("port").and_then(Value::as_int).map_or_else(|| "*".to_owned(), |port| port.to_string()))
         .collect();
     let numbers: Vec<&str> = numbers.iter().map(String::as_str).collect();
-    if numbers.is_empty() { "<unset>".into() } else { shortened(&numbers, SHOWN).into() }
+    if numbers.is_empty() { "<unset>".into() } else { shortened(&numbers, PER_ROW_MAX).into() }
 }
 
 fn endpoints(object: &Value, _now: Time) -> Value {
@@ -244,7 +244,7 @@ fn endpoints(object: &Value, _now: Time) -> Value {
         .flat_map(|endpoint| endpoint.get("addresses").and_then(Value::as_array).unwrap_or_default())
         .filter_map(Value::as_str)
         .collect();
-    if addresses.is_empty() { "<unset>".into() } else { shortened(&addresses, SHOWN).into() }
+    if addresses.is_empty() { "<unset>".into() } else { shortened(&addresses, PER_ROW_MAX).into() }
 }
 
 #[cfg(test)]

@@ -80,9 +80,9 @@ impl Rules for FlowSchema {
         let fixed = mandatory(name);
         if fixed.as_ref().is_some_and(|fixed| !same(root.get("spec").value(), fixed)) {
             let spec = root.get("spec");
-            let shown = go_form::shown_at(&spec, context.version.schema(), &["spec"]);
+            let bad_value = go_form::bad_value_at(&spec, context.version.schema(), &["spec"]);
             let detail = format!("spec of '{name}' must equal the fixed value");
-            errors.push(Error::invalid(spec.path(), shown, detail));
+            errors.push(Error::invalid(spec.path(), bad_value, detail));
         }
         super::conditions(&root.get("status"), errors);
     }
@@ -102,8 +102,8 @@ fn validate_spec(spec: &At<'_>, name: &str, context: &Context<'_>, errors: &mut 
     let method = spec.get("distinguisherMethod");
     let known = ["ByNamespace", "ByUser"];
     if method.is_present() && !known.contains(&method.get("type").str()) {
-        let shown = go_form::shown_at(&method, context.version.schema(), &["spec", "distinguisherMethod"]);
-        errors.push(Error::not_supported(method.get("type").path(), shown, &known));
+        let bad_value = go_form::bad_value_at(&method, context.version.schema(), &["spec", "distinguisherMethod"]);
+        errors.push(Error::not_supported(method.get("type").path(), bad_value, &known));
     }
     let level = spec.get("priorityLevelConfiguration");
     if level.get("name").is_empty() {

@@ -211,8 +211,8 @@ mod tests {
             let queuing = value!({"queues": queues, "handSize": hand});
             let limited = value!({"limitResponse": {"type": "Queue", "queuing": queuing}});
             let object = value!({"metadata": {"name": "a"}, "spec": {"type": "Limited", "limited": limited}});
-            let said = validation::create(&kind(), &object);
-            assert_eq!(said, expect);
+            let errors = validation::create(&kind(), &object);
+            assert_eq!(errors, expect);
         };
         check(64, 8, &[]);
         check(

@@ -79,7 +79,7 @@ pub trait Rules: Send + Sync + fmt::Debug {
     }
 
     /// Returns the error for a field selector with an unsupported field, where upstream has a kind-specific message.
-    fn refused_selector(&self, _version: &str, _field: &str) -> Option<String> {
+    fn field_selector_error(&self, _version: &str, _field: &str) -> Option<String> {
         None
     }
 
@@ -89,18 +89,18 @@ pub trait Rules: Send + Sync + fmt::Debug {
     }
 
     /// Prepares an object for its first delete: a kind that needs cleanup adds a finalizer here.
-    fn begin_delete(&self, _object: &mut Value, _now: Time) {}
+    fn prepare_delete(&self, _object: &mut Value, _now: Time) {}
 
     /// Marks an object that remains during deletion, in addition to the deletion timestamp.
     fn mark_deleted(&self, _object: &mut Value) {}
 
     /// Whether something other than `metadata.finalizers` delays the deletion.
-    fn is_held(&self, _object: &Value) -> bool {
+    fn blocks_deletion(&self, _object: &Value) -> bool {
         false
     }
 
     /// Returns the deletion grace period in seconds, `None` for immediate deletion. `wanted` is the client's value.
-    fn grace_seconds(&self, _object: &Value, _wanted: Option<i64>) -> Option<i64> {
+    fn grace_seconds(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
         None
     }
 }

@@ -35,7 +35,7 @@ pub enum SubresourceAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaPaths {
     /// The desired number of replicas: `["spec", "replicas"]`.
-    pub wanted: Vec<Str>,
+    pub desired: Vec<Str>,
     /// The observed number of replicas: `["status", "replicas"]`.
     pub actual: Vec<Str>,
     /// The selector of the replicas: a label selector, a map, or (for custom resources) a string.
@@ -52,31 +52,31 @@ pub enum Connect {
     Proxy,
 }
 
-const PART: &[Verb] = &[Verb::Get, Verb::Patch, Verb::Update];
+const READ_WRITE_VERBS: &[Verb] = &[Verb::Get, Verb::Patch, Verb::Update];
 
 impl Subresource {
     /// Returns a subresource that is read, replaced and patched.
-    pub fn part(name: &str) -> Self {
-        Self { name: name.into(), kind: None, verbs: PART, does: SubresourceAction::Part }
+    pub fn updatable(name: &str) -> Self {
+        Self { name: name.into(), kind: None, verbs: READ_WRITE_VERBS, does: SubresourceAction::Part }
     }
 
     /// Returns the usual `status`.
     pub fn status() -> Self {
-        Self::part("status")
+        Self::updatable("status")
     }
 
     /// Returns the usual `scale`: `spec.replicas`, `status.replicas`, `spec.selector`.
     pub fn scale() -> Self {
         let path = |first: &str, second: &str| vec![Str::from(first), Str::from(second)];
         let paths = ReplicaPaths {
-            wanted: path("spec", "replicas"),
+            desired: path("spec", "replicas"),
             actual: path("status", "replicas"),
             selector: Some(path("spec", "selector")),
         };
         Self {
             name: "scale".into(),
             kind: Some(of("autoscaling", "v1", "Scale")),
-            verbs: PART,
+            verbs: READ_WRITE_VERBS,
             does: SubresourceAction::Scale(paths),
         }
     }

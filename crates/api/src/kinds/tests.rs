@@ -20,7 +20,7 @@ fn names_are_unique() {
 fn every_version_is_in_the_catalogue_and_the_storage_version_exists() {
     let kinds = all();
     for kind in &kinds {
-        let Persistence::Stored { version, .. } = &kind.keeping else { continue };
+        let Persistence::Stored { version, .. } = &kind.persistence else { continue };
         let owner = kinds.iter().find(|other| other.group == version.group && other.kind == kind.kind);
         let stored = owner.and_then(|owner| owner.version(&version.version));
         assert!(stored.is_some(), "{}: no version {version}", kind.qualified_resource());

@@ -18,12 +18,12 @@ use crate::{networking, status};
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
 /// Maximum number of hosts in a table row.
-const HOSTS_SHOWN: usize = 3;
+const HOSTS_MAX: usize = 3;
 
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["ing"]),
-        keeping: Persistence::Stored {
+        persistence: Persistence::Stored {
             prefix: "ingress".into(),
             version: GroupVersion { group: "networking.k8s.io".into(), version: "v1".into() },
             expires: false,
@@ -65,13 +65,13 @@ impl Rules for Ingress {
         let spec = root.get("spec");
         validate_spec(&spec, &Lenient::default(), errors);
         let class = spec.get("ingressClassName");
-        if let Some(said) = Meta::of(object).annotation(CLASS_ANNOTATION)
+        if let Some(annotation) = Meta::of(object).annotation(CLASS_ANNOTATION)
             && class.is_present()
-            && class.str() != said
+            && class.str() != annotation
         {
             let annotations = Path::of("annotations");
             let detail = "must match `ingressClassName` when both are specified";
-            errors.push(Error::invalid(&annotations.field(CLASS_ANNOTATION), said, detail));
+            errors.push(Error::invalid(&annotations.field(CLASS_ANNOTATION), annotation, detail));
         }
     }
 
@@ -85,8 +85,8 @@ impl Rules for Ingress {
     }
 
     fn warnings(&self, object: &Value, old: Option<&Value>, _context: &Context<'_>) -> Vec<String> {
-        let said = Meta::of(object).annotation(CLASS_ANNOTATION).is_some();
-        let warn = old.is_none() && said && object.at(&["spec", "ingressClassName"]).is_none();
+        let has_annotation = Meta::of(object).annotation(CLASS_ANNOTATION).is_some();
+        let warn = old.is_none() && has_annotation && object.at(&["spec", "ingressClassName"]).is_none();
         let annotation = go::quote(CLASS_ANNOTATION);
         let text = format!("annotation {annotation} is deprecated, please use 'spec.ingressClassName' instead");
         warn.then_some(text).into_iter().collect()
@@ -179,9 +179,9 @@ fn validate_path(at: &At<'_>, errors: &mut Errors) {
             if !absolute {
                 errors.push(invalid("must be an absolute path".to_owned()));
             }
-            for part in ["//", "/./", "/../", "%2f", "%2F"] {
-                if path.str().contains(part) {
-                    errors.push(invalid(format!("must not contain '{part}'")));
+            for sequence in ["//", "/./", "/../", "%2f", "%2F"] {
+                if path.str().contains(sequence) {
+                    errors.push(invalid(format!("must not contain '{sequence}'")));
                 }
             }
             for end in ["/..", "/."] {
@@ -241,7 +241,7 @@ fn hosts(object: &Value, _now: Time) -> Value {
     let rules = object.at(&["spec", "rules"]).and_then(Value::as_array).unwrap_or_default();
     let hosts: Vec<_> =
         rules.iter().filter_map(|rule| rule.str_at(&["host"])).filter(|host| !host.is_empty()).collect();
-    if hosts.is_empty() { "*".into() } else { networking::shortened(&hosts, HOSTS_SHOWN).into() }
+    if hosts.is_empty() { "*".into() } else { networking::shortened(&hosts, HOSTS_MAX).into() }
 }
 
 fn ports(object: &Value, _now: Time) -> Value {

@@ -58,8 +58,9 @@ impl Rules for IpAddress {
         let (spec, before) = (root.get("spec"), before.get("spec"));
         let parent = spec.get("parentRef");
         if !same(parent.value(), before.get("parentRef").value()) {
-            let shown = workload::shown(&parent, ("networking.k8s.io", "v1", "IPAddress"), &["spec", "parentRef"]);
-            errors.push(Error::invalid(parent.path(), shown, IMMUTABLE));
+            let bad_value =
+                workload::bad_value(&parent, ("networking.k8s.io", "v1", "IPAddress"), &["spec", "parentRef"]);
+            errors.push(Error::invalid(parent.path(), bad_value, IMMUTABLE));
         }
     }
 }

@@ -61,8 +61,8 @@ impl Rules for ServiceCidr {
                 validate_spec(&spec, errors);
             }
             _ => {
-                let shown = Value::Array(ranges.list().to_vec());
-                errors.push(Error::invalid(ranges.path(), shown, IMMUTABLE));
+                let bad_value = Value::Array(ranges.list().to_vec());
+                errors.push(Error::invalid(ranges.path(), bad_value, IMMUTABLE));
             }
         }
     }
@@ -75,8 +75,8 @@ fn validate_spec(spec: &At<'_>, errors: &mut Errors) {
         return;
     }
     if ranges.len() > 2 {
-        let shown = workload::shown(spec, ("networking.k8s.io", "v1", "ServiceCIDR"), &["spec"]);
-        errors.push(Error::invalid(ranges.path(), shown, "may only hold up to 2 values"));
+        let bad_value = workload::bad_value(spec, ("networking.k8s.io", "v1", "ServiceCIDR"), &["spec"]);
+        errors.push(Error::invalid(ranges.path(), bad_value, "may only hold up to 2 values"));
         return;
     }
     ranges.items().for_each(|range| looks(&range, wrong_canonical_cidr, errors));

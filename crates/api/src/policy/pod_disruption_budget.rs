@@ -66,9 +66,9 @@ impl Rules for PodDisruptionBudget {
 fn validate_spec(spec: &At<'_>, errors: &mut Errors) {
     let (least, most) = (spec.get("minAvailable"), spec.get("maxUnavailable"));
     if least.is_present() && most.is_present() {
-        let shown = workload::shown(spec, ("policy", "v1", "PodDisruptionBudget"), &["spec"]);
+        let bad_value = workload::bad_value(spec, ("policy", "v1", "PodDisruptionBudget"), &["spec"]);
         let detail = "minAvailable and maxUnavailable cannot be both set";
-        errors.push(Error::invalid(spec.path(), shown, detail));
+        errors.push(Error::invalid(spec.path(), bad_value, detail));
     }
     for number in [least, most].iter().filter(|number| number.is_present()) {
         workload::int_or_percent(number, errors);

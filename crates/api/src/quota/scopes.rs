@@ -82,14 +82,14 @@ fn selects(value: &str, operator: &str, values: &[Value]) -> bool {
 
 /// Whether no container and no pod-level resource requests or limits CPU or memory.
 fn is_best_effort(pod: &Value) -> bool {
-    let says = |of: &Value| {
+    let sets_resources = |of: &Value| {
         let of = |field: &str| of.at(&["resources", field]).and_then(Value::as_object);
         let fields = [of("requests"), of("limits")];
         fields.iter().flatten().any(|amounts| {
             ["cpu", "memory"].iter().any(|name| amounts.get(name).is_some_and(|amount| amount.as_str() != Some("0")))
         })
     };
-    !says(spec(pod)) && !containers(spec(pod)).any(says)
+    !sets_resources(spec(pod)) && !containers(spec(pod)).any(sets_resources)
 }
 
 fn crosses_namespaces(pod: &Value) -> bool {

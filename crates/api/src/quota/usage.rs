@@ -73,11 +73,11 @@ fn one(count: i64) -> Quantity {
 }
 
 fn of_pod(pod: &Value, used: &mut Amounts, now: Time) {
-    let ended = matches!(pod.str_at(&["status", "phase"]), Some("Failed" | "Succeeded"));
+    let is_terminal = matches!(pod.str_at(&["status", "phase"]), Some("Failed" | "Succeeded"));
     let meta = Meta::of(pod);
     let grace = Duration::from_seconds(meta.deletion_grace_period_seconds().unwrap_or(0));
     let overdue = meta.deletion_timestamp().is_some_and(|at| now > at.plus(grace));
-    if ended || overdue {
+    if is_terminal || overdue {
         return;
     }
     used.insert("pods".into(), one(1));
@@ -112,8 +112,8 @@ pub fn missing(pod: &Value, counted: &[Str]) -> Option<String> {
     let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let required: Vec<&str> = counted.iter().map(Str::as_str).filter(|name| EXPLICIT.contains(name)).collect();
     for container in containers(spec(pod)) {
-        let said = compute(&of(container, "requests"), &of(container, "limits"));
-        for name in required.iter().filter(|name| !said.contains_key(**name) && !whole.contains_key(**name)) {
+        let specified = compute(&of(container, "requests"), &of(container, "limits"));
+        for name in required.iter().filter(|name| !specified.contains_key(**name) && !whole.contains_key(**name)) {
             missing.entry(name).or_default().insert(text(container, "name"));
         }
     }
@@ -161,7 +161,7 @@ fn of_claim(claim: &Value, used: &mut Amounts) {
 }
 
 fn of_resource_claim(claim: &Value, used: &mut Amounts) {
-    let wanted = |request: &Value| {
+    let device_count = |request: &Value| {
         let count =
             if text(request, "allocationMode") == "All" { DEVICES_MAX } else { request["count"].as_int().unwrap_or(1) };
         (Str::from(format!("{}{DEVICES}", text(request, "deviceClassName"))), one(count))
@@ -170,7 +170,7 @@ fn of_resource_claim(claim: &Value, used: &mut Amounts) {
         // For alternatives, the maximum per device class counts.
         let mut needed = Amounts::new();
         let exactly = request.get("exactly").into_iter();
-        for (name, count) in exactly.chain(items(request, "firstAvailable")).map(wanted) {
+        for (name, count) in exactly.chain(items(request, "firstAvailable")).map(device_count) {
             let most = needed.get(&name).map_or(count, |have| count.max(*have));
             needed.insert(name, most);
         }

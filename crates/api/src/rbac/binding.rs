@@ -48,8 +48,9 @@ pub fn validate_same_role(object: &Value, old: &Value, kind: &'static str, error
     let role = root.get("roleRef");
     if role.value() != before.get("roleRef").value() {
         let schema = catalogue::schema(&GroupVersionKind::of(GROUP, "v1", kind));
-        let shown = schema.map_or_else(|| role.value().into(), |schema| go_form::shown_at(&role, schema, &["roleRef"]));
-        errors.push(Error::invalid(role.path(), shown, "cannot change roleRef"));
+        let bad_value =
+            schema.map_or_else(|| role.value().into(), |schema| go_form::bad_value_at(&role, schema, &["roleRef"]));
+        errors.push(Error::invalid(role.path(), bad_value, "cannot change roleRef"));
     }
 }
 
@@ -57,8 +58,8 @@ pub fn columns() -> Vec<Column> {
     vec![
         name_column(),
         column("Role", "string", "What it allows.", |object, _| {
-            let part = |field: &str| object.str_at(&["roleRef", field]).unwrap_or_default();
-            format!("{}/{}", part("kind"), part("name")).into()
+            let role_ref = |field: &str| object.str_at(&["roleRef", field]).unwrap_or_default();
+            format!("{}/{}", role_ref("kind"), role_ref("name")).into()
         }),
         age_column(),
         wide_column("Users", "string", "The users it is for.", |object, _| subjects(object, "User")),
@@ -74,9 +75,9 @@ fn validate_subject(subject: &At<'_>, reach: RoleScope, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(name.required(""));
     }
-    let belongs_to = |wanted: &str, errors: &mut Errors| {
-        if group.str() != wanted {
-            errors.push(Error::not_supported(group.path(), group.str(), &[wanted]));
+    let belongs_to = |api_group: &str, errors: &mut Errors| {
+        if group.str() != api_group {
+            errors.push(Error::not_supported(group.path(), group.str(), &[api_group]));
         }
     };
     match subject.get("kind").str() {
@@ -137,8 +138,8 @@ mod tests {
         );
         let old = value!({"roleRef": role});
         let new = value!({"roleRef": {"kind": "ClusterRole", "name": "edit"}});
-        let (_, said) = validation::update(&crate::rbac::cluster_role_binding::kind(), "", &new, &old);
-        let shown = r#"{"APIGroup":"rbac.authorization.k8s.io","Kind":"ClusterRole","Name":"edit"}"#;
-        assert_eq!(said, [format!("roleRef: Invalid value: {shown}: cannot change roleRef")]);
+        let (_, errors) = validation::update(&crate::rbac::cluster_role_binding::kind(), "", &new, &old);
+        let bad_value = r#"{"APIGroup":"rbac.authorization.k8s.io","Kind":"ClusterRole","Name":"edit"}"#;
+        assert_eq!(errors, [format!("roleRef: Invalid value: {bad_value}: cannot change roleRef")]);
     }
 }

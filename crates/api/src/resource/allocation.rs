@@ -9,7 +9,7 @@ use apimachinery::{At, Errors, Value, names};
 use super::claim::{self, RequestNames};
 use super::common::{self, Age, ITEMS_MAX};
 use crate::core::node_selector;
-use crate::field_rules::{driver_name, immutable_shown, looks};
+use crate::field_rules::{driver_name, immutable_with_value, looks};
 use crate::go_form;
 use crate::kind::Context;
 
@@ -52,8 +52,8 @@ pub fn validate(object: &Value, old: &Value, context: &Context<'_>, errors: &mut
     }
     let allocation_before = had.get("allocation");
     if allocation.is_present() && allocation_before.is_present() {
-        let shown = || go_form::shown_at(&allocation, context.version.schema(), &["status", "allocation"]);
-        immutable_shown(&allocation, &allocation_before, shown, errors);
+        let bad_value = || go_form::bad_value_at(&allocation, context.version.schema(), &["status", "allocation"]);
+        immutable_with_value(&allocation, &allocation_before, bad_value, errors);
     } else if allocation.is_present() {
         validate_allocation(&allocation, &names, errors);
     }
@@ -95,8 +95,8 @@ fn validate_identity(device: &At<'_>, errors: &mut Errors) {
 fn validate_device(device: &At<'_>, allocated: &BTreeSet<Vec<String>>, errors: &mut Errors) {
     validate_identity(device, errors);
     if !allocated.contains(&key(device)) {
-        let shown = key(device).join("/");
-        errors.push(Error::invalid(device.path(), shown, "must be an allocated device in the claim"));
+        let bad_value = key(device).join("/");
+        errors.push(Error::invalid(device.path(), bad_value, "must be an allocated device in the claim"));
     }
     let conditions = device.get("conditions");
     if conditions.len() > CONDITIONS_MAX {

@@ -108,26 +108,26 @@ fn validate_request(request: &At<'_>, age: Age, errors: &mut Errors) {
             let detail = format!("{ONE_OF}, but multiple fields are set");
             errors.push(Error::invalid(request.path(), Value::Null, detail));
         }
-        (true, false) => validate_wish(&exactly, age, errors),
+        (true, false) => validate_device_request(&exactly, age, errors),
         (false, true) => {
             let name_of = |at: &At<'_>| at.get("name").str().to_owned();
             common::set(&alternatives, ALTERNATIVES_MAX, name_of, errors, |alternative, errors| {
                 looks(&alternative.get("name"), names::dns1123_label, errors);
-                validate_wish(alternative, age, errors);
+                validate_device_request(alternative, age, errors);
             });
         }
     }
 }
 
-fn validate_wish(wish: &At<'_>, age: Age, errors: &mut Errors) {
-    let class = wish.get("deviceClassName");
+fn validate_device_request(request: &At<'_>, age: Age, errors: &mut Errors) {
+    let class = request.get("deviceClassName");
     if class.is_empty() {
         errors.push(class.required(""));
     } else {
         looks(&class, names::dns1123_subdomain, errors);
     }
-    common::selectors(&wish.get("selectors"), age, errors);
-    let (mode, count) = (wish.get("allocationMode"), wish.get("count"));
+    common::selectors(&request.get("selectors"), age, errors);
+    let (mode, count) = (request.get("allocationMode"), request.get("count"));
     match mode.str() {
         "All" if count.int() != 0 => {
             errors.push(count.invalid("must not be specified when allocationMode is 'All'"));
@@ -138,7 +138,7 @@ fn validate_wish(wish: &At<'_>, age: Age, errors: &mut Errors) {
         "All" | "ExactCount" => {}
         other => errors.push(Error::not_supported(mode.path(), other, &["All", "ExactCount"])),
     }
-    common::tolerations(&wish.get("tolerations"), errors);
+    common::tolerations(&request.get("tolerations"), errors);
 }
 
 #[cfg(test)]
@@ -150,8 +150,8 @@ mod tests {
     use crate::validation;
 
     fn check(devices: Value, expect: &[&str]) {
-        let said = validation::create(&kind(), &value!({"spec": {"devices": devices}}));
-        let heads: Vec<_> = said.iter().map(|line| line.lines().next().unwrap_or_default()).collect();
+        let errors = validation::create(&kind(), &value!({"spec": {"devices": devices}}));
+        let heads: Vec<_> = errors.iter().map(|line| line.lines().next().unwrap_or_default()).collect();
         assert_eq!(heads, expect);
     }
 

@@ -107,9 +107,9 @@ pub fn pool_name(at: &At<'_>, errors: &mut Errors) {
     if at.len() > POOL_NAME_MAX {
         errors.push(Error::too_long(at.path(), POOL_NAME_MAX));
     }
-    for part in at.str().split('/') {
-        let wrong = names::dns1123_subdomain(part);
-        errors.extend(wrong.into_iter().map(|wrong| Error::invalid(at.path(), part, wrong)));
+    for segment in at.str().split('/') {
+        let wrong = names::dns1123_subdomain(segment);
+        errors.extend(wrong.into_iter().map(|wrong| Error::invalid(at.path(), segment, wrong)));
     }
 }
 

@@ -17,7 +17,7 @@ const COUNTER_SETS_MAX: usize = 2;
 const COUNTERS_MAX: usize = 32;
 /// Maximum length of a key: a domain, a slash and an identifier.
 const KEY_MAX: usize = 63 + 1 + 32;
-const NODES_WANTED: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
+const NODES_REQUIRED: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
 
 /// Validates a device. `old` is its previous state; `own_nodes` is the slice's `perDeviceNodeSelection`.
 pub fn validate(device: &At<'_>, old: Option<&Value>, own_nodes: bool, errors: &mut Errors) {
@@ -148,9 +148,9 @@ fn validate_nodes(device: &At<'_>, own_nodes: bool, errors: &mut Errors) {
         }
     }
     match set.len() {
-        0 => errors.push(device.required(NODES_WANTED)),
+        0 => errors.push(device.required(NODES_REQUIRED)),
         1 => {}
-        _ => errors.push(Error::invalid(device.path(), format!("{{{}}}", set.join(", ")), NODES_WANTED)),
+        _ => errors.push(Error::invalid(device.path(), format!("{{{}}}", set.join(", ")), NODES_REQUIRED)),
     }
 }
 
@@ -158,9 +158,9 @@ fn validate_nodes(device: &At<'_>, own_nodes: bool, errors: &mut Errors) {
 fn keyed(map: &At<'_>, errors: &mut Errors, one: impl Fn(&At<'_>, &mut Errors)) {
     for key in keys(map) {
         common::qualified_name(key, map, errors);
-        let shown = shortened(key);
+        let short_key = shortened(key);
         let value = map.value().get(key).unwrap_or(&Value::Null);
-        one(&At::new(value, map.path().key(&shown)), errors);
+        one(&At::new(value, map.path().key(&short_key)), errors);
     }
 }
 
@@ -223,7 +223,7 @@ mod tests {
     fn long_key_is_shortened_in_the_middle() {
         assert_eq!(shortened("short"), "short");
         let long = format!("{}{}", "a".repeat(60), "b".repeat(60));
-        let shown = shortened(&long);
-        assert_eq!((shown.len(), shown.contains("a...b")), (KEY_MAX, true));
+        let short_key = shortened(&long);
+        assert_eq!((short_key.len(), short_key.contains("a...b")), (KEY_MAX, true));
     }
 }

@@ -7,7 +7,7 @@ use apimachinery::{At, Errors, Value};
 
 use super::common::Age;
 use super::{allocation, claim, conversion};
-use crate::field_rules::{column, drop_field, immutable_shown, keep, keep_for_status, reset_with_metadata};
+use crate::field_rules::{column, drop_field, immutable_with_value, keep, keep_for_status, reset_with_metadata};
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column};
 
@@ -63,8 +63,9 @@ impl Rules for ResourceClaim {
         }
         let (root, before) = (At::root(object), At::root(old));
         let spec = root.get("spec");
-        let shown = || go_form::shown_stored(&spec, &before.get("spec"), ("resource.k8s.io", "ResourceClaim"), "spec");
-        immutable_shown(&spec, &before.get("spec"), shown, errors);
+        let bad_value =
+            || go_form::stored_bad_value(&spec, &before.get("spec"), ("resource.k8s.io", "ResourceClaim"), "spec");
+        immutable_with_value(&spec, &before.get("spec"), bad_value, errors);
     }
 }
 

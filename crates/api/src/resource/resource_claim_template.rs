@@ -7,7 +7,7 @@ use apimachinery::{At, Errors, Value};
 
 use super::common::Age;
 use super::{claim, conversion};
-use crate::field_rules::immutable_shown;
+use crate::field_rules::immutable_with_value;
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column};
 
@@ -42,8 +42,8 @@ impl Rules for ResourceClaimTemplate {
         let spec = root.get("spec");
         validate_spec(&spec, Age::Stored, errors);
         let of = ("resource.k8s.io", "ResourceClaimTemplate");
-        let shown = || go_form::shown_stored(&spec, &before.get("spec"), of, "spec");
-        immutable_shown(&spec, &before.get("spec"), shown, errors);
+        let bad_value = || go_form::stored_bad_value(&spec, &before.get("spec"), of, "spec");
+        immutable_with_value(&spec, &before.get("spec"), bad_value, errors);
     }
 }
 

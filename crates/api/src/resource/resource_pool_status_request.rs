@@ -7,7 +7,7 @@ use apimachinery::{At, Errors, Value};
 
 use super::common;
 use crate::field_rules::{
-    column, driver_name, drop_field, immutable_shown, keep, keep_for_status, reset_with_metadata,
+    column, driver_name, drop_field, immutable_with_value, keep, keep_for_status, reset_with_metadata,
 };
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
@@ -72,7 +72,7 @@ impl Rules for ResourcePoolStatusRequest {
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
         let (root, before) = (At::root(object), At::root(old));
         let spec = root.get("spec");
-        let shown = || go_form::shown_at(&spec, context.version.schema(), &["spec"]);
-        immutable_shown(&spec, &before.get("spec"), shown, errors);
+        let bad_value = || go_form::bad_value_at(&spec, context.version.schema(), &["spec"]);
+        immutable_with_value(&spec, &before.get("spec"), bad_value, errors);
     }
 }

@@ -47,7 +47,7 @@ pub fn kind() -> Kind {
 struct ResourceSlice;
 
 impl Rules for ResourceSlice {
-    fn refused_selector(&self, version: &str, field: &str) -> Option<String> {
+    fn field_selector_error(&self, version: &str, field: &str) -> Option<String> {
         Some(format!("field label not supported for resource.k8s.io/{version}, Kind=ResourceSlice: {field}"))
     }
 
@@ -145,10 +145,10 @@ fn validate_nodes(spec: &At<'_>, errors: &mut Errors) {
             errors.push(selector.get("nodeSelectorTerms").invalid("must have exactly one node selector term"));
         }
     }
-    for (field, shown) in [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")] {
+    for (field, quoted) in [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")] {
         let flag = spec.get(field);
         if flag.bool() {
-            set.push(shown);
+            set.push(quoted);
         } else if flag.is_present() {
             errors.push(flag.invalid("must be either unset or set to true"));
         }

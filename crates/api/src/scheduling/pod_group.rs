@@ -5,7 +5,9 @@ use std::sync::Arc;
 use apimachinery::{At, Errors, Value, meta, names};
 
 use super::policy;
-use crate::field_rules::{drop_field, immutable_shown, keep, keep_for_status, required_and_looks, reset_with_metadata};
+use crate::field_rules::{
+    drop_field, immutable_with_value, keep, keep_for_status, required_and_looks, reset_with_metadata,
+};
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
 
@@ -64,7 +66,7 @@ impl Rules for PodGroup {
             return meta::validate_conditions(conditions.list(), conditions.path(), errors);
         }
         let spec = root.get("spec");
-        let shown = || go_form::shown_at(&spec, context.version.schema(), &["spec"]);
-        immutable_shown(&spec, &before.get("spec"), shown, errors);
+        let bad_value = || go_form::bad_value_at(&spec, context.version.schema(), &["spec"]);
+        immutable_with_value(&spec, &before.get("spec"), bad_value, errors);
     }
 }

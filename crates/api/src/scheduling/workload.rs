@@ -7,7 +7,7 @@ use apimachinery::field::Error;
 use apimachinery::{At, Errors, Value, names};
 
 use super::policy;
-use crate::field_rules::{immutable_shown, looks, path_segment, required_and_looks};
+use crate::field_rules::{immutable_with_value, looks, path_segment, required_and_looks};
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, age_column, name_column};
 
@@ -65,12 +65,12 @@ impl Rules for Workload {
         let (root, before) = (At::root(object), At::root(old));
         let (spec, had) = (root.get("spec"), before.get("spec"));
         let controller = spec.get("controllerRef");
-        let shown = || go_form::shown_at(&controller, context.version.schema(), &["spec", "controllerRef"]);
+        let bad_value = || go_form::bad_value_at(&controller, context.version.schema(), &["spec", "controllerRef"]);
         if had.get("controllerRef").is_present() {
-            immutable_shown(&controller, &had.get("controllerRef"), shown, errors);
+            immutable_with_value(&controller, &had.get("controllerRef"), bad_value, errors);
         }
         let templates = spec.get("podGroupTemplates");
-        let shown = || go_form::shown_at(&templates, context.version.schema(), &["spec", "podGroupTemplates"]);
-        immutable_shown(&templates, &had.get("podGroupTemplates"), shown, errors);
+        let bad_value = || go_form::bad_value_at(&templates, context.version.schema(), &["spec", "podGroupTemplates"]);
+        immutable_with_value(&templates, &had.get("podGroupTemplates"), bad_value, errors);
     }
 }

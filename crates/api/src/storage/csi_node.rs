@@ -70,8 +70,8 @@ impl Rules for CsiNode {
                 let path = ["spec", "drivers", "[]"];
                 let restored = go_form::restored(driver.value(), old_driver.value(), context.version.schema(), &path);
                 let driver = At::new(&restored, *driver.path());
-                let shown = go_form::shown_at(&driver, context.version.schema(), &path);
-                errors.push(Error::invalid(drivers.path(), shown, IMMUTABLE));
+                let bad_value = go_form::bad_value_at(&driver, context.version.schema(), &path);
+                errors.push(Error::invalid(drivers.path(), bad_value, IMMUTABLE));
             }
         }
     }

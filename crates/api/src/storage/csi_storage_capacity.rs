@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use apimachinery::{At, Errors, Value, names};
 
-use crate::field_rules::{immutable, immutable_shown, label_selector, looks, non_negative_quantity};
+use crate::field_rules::{immutable, immutable_with_value, label_selector, looks, non_negative_quantity};
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, UpdateChecks};
 
@@ -34,8 +34,8 @@ impl Rules for CsiStorageCapacity {
         self.validate(object, context, errors);
         let (root, before) = (At::root(object), At::root(old));
         let topology = root.get("nodeTopology");
-        let shown = || go_form::shown_at(&topology, context.version.schema(), &["nodeTopology"]);
-        immutable_shown(&topology, &before.get("nodeTopology"), shown, errors);
+        let bad_value = || go_form::bad_value_at(&topology, context.version.schema(), &["nodeTopology"]);
+        immutable_with_value(&topology, &before.get("nodeTopology"), bad_value, errors);
         immutable(&root.get("storageClassName"), &before.get("storageClassName"), errors);
     }
 }

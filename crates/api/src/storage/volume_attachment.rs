@@ -8,7 +8,7 @@ use apimachinery::{At, Errors, Value, names};
 
 use crate::core::persistent_volume;
 use crate::field_rules::{
-    column, driver_name, drop_field, immutable_shown, keep, keep_for_status, looks, reset_with_metadata,
+    column, driver_name, drop_field, immutable_with_value, keep, keep_for_status, looks, reset_with_metadata,
 };
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
@@ -77,8 +77,8 @@ impl Rules for VolumeAttachment {
         let spec = root.get("spec");
         validate_spec(&spec, errors);
         validate_status(&root.get("status"), errors);
-        let shown = || go_form::shown_at(&spec, context.version.schema(), &["spec"]);
-        immutable_shown(&spec, &before.get("spec"), shown, errors);
+        let bad_value = || go_form::bad_value_at(&spec, context.version.schema(), &["spec"]);
+        immutable_with_value(&spec, &before.get("spec"), bad_value, errors);
     }
 }
 

@@ -146,17 +146,17 @@ fn as_kind(atom: Atom<'_>, old: &Value, new: &Value) -> Diff {
 fn maps(fields: Fields<'_>, old: &Value, new: &Value) -> Diff {
     let empty = crate::Object::new();
     let (old, new) = (old.as_object().unwrap_or(&empty), new.as_object().unwrap_or(&empty));
-    let (mut olds, mut news) = (old.iter().peekable(), new.iter().peekable());
+    let (mut olds, mut new_entries) = (old.iter().peekable(), new.iter().peekable());
     let mut children = Children::default();
     loop {
-        let order = match (olds.peek(), news.peek()) {
+        let order = match (olds.peek(), new_entries.peek()) {
             (Some(old), Some(new)) => old.0.cmp(new.0),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
             (None, None) => return children.into_diff(),
         };
         let old = if order.is_le() { olds.next() } else { None };
-        let new = if order.is_ge() { news.next() } else { None };
+        let new = if order.is_ge() { new_entries.next() } else { None };
         let key = old.or(new).map_or("", |(key, _)| key);
         let diff = match (old, new) {
             // Most fields are equal scalars, which can be compared without their type.
@@ -210,17 +210,17 @@ fn lists(list: Items<'_>, old: &[Value], new: &[Value]) -> Diff {
     let (Ok(old_index), Ok(new_index)) = (list.index(old), list.index(new)) else { return Diff::default() };
     let (old_order, new_order) = (old_index.sorted(), new_index.sorted());
     let mut olds = old_order.chunk_by(|a, b| old_index.order(*a, *b).is_eq()).peekable();
-    let mut news = new_order.chunk_by(|a, b| new_index.order(*a, *b).is_eq()).peekable();
+    let mut new_groups = new_order.chunk_by(|a, b| new_index.order(*a, *b).is_eq()).peekable();
     let mut children = Children::default();
     loop {
-        let order = match (olds.peek(), news.peek()) {
+        let order = match (olds.peek(), new_groups.peek()) {
             (Some(a), Some(b)) => order_keys(old_index.key(a[0]), new_index.key(b[0])),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
             (None, None) => return children.into_diff(),
         };
         let before = if order.is_le() { olds.next() } else { None }.unwrap_or_default();
-        let after = if order.is_ge() { news.next() } else { None }.unwrap_or_default();
+        let after = if order.is_ge() { new_groups.next() } else { None }.unwrap_or_default();
         let element = || element(&old_index, before, &new_index, after);
         children.push(element, alike(list, &pick(old, before), &pick(new, after)));
     }

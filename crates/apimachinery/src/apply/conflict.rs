@@ -92,12 +92,12 @@ impl fmt::Display for Conflicts {
 impl std::error::Error for Conflicts {}
 
 fn show(owner: &Owner) -> String {
-    let mut shown = go::quote(&owner.manager);
+    let mut rendered = go::quote(&owner.manager);
     if !owner.subresource.is_empty() {
-        shown = format!("{shown} with subresource {}", go::quote(&owner.subresource));
+        rendered = format!("{rendered} with subresource {}", go::quote(&owner.subresource));
     }
     if owner.operation == Operation::Update {
-        shown = format!("{shown} using {}", owner.api_version);
+        rendered = format!("{rendered} using {}", owner.api_version);
     }
-    shown
+    rendered
 }

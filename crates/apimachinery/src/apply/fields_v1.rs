@@ -97,11 +97,11 @@ fn read(value: &Value) -> Result<(bool, FieldSet), FieldsError> {
     }
     if !entries.is_sorted_by(|a, b| a.element < b.element) {
         entries.sort_by(|a, b| a.element.cmp(&b.element));
-        entries.dedup_by(|later, kept| {
-            let same = later.element == kept.element;
+        entries.dedup_by(|later, earlier| {
+            let same = later.element == earlier.element;
             if same {
-                kept.member |= later.member;
-                kept.below = kept.below.union(&later.below);
+                earlier.member |= later.member;
+                earlier.below = earlier.below.union(&later.below);
             }
             same
         });

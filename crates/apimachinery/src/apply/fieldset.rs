@@ -184,18 +184,19 @@ impl FieldSet {
         let mut out: Option<Vec<Entry>> = None;
         for (at, entry) in self.entries().iter().enumerate() {
             while others.next_if(|other| other.element < entry.element).is_some() {}
-            let kept = match others.next_if(|other| other.element == entry.element) {
+            let combined = match others.next_if(|other| other.element == entry.element) {
                 Some(other) => Some(matched(entry, other)),
                 None => unmatched(entry),
             };
-            let kept = kept.filter(|(member, below)| *member || !below.is_empty());
-            let same = kept.as_ref().is_some_and(|(m, below)| *m == entry.member && below.is_shared_with(&entry.below));
+            let combined = combined.filter(|(member, below)| *member || !below.is_empty());
+            let same =
+                combined.as_ref().is_some_and(|(m, below)| *m == entry.member && below.is_shared_with(&entry.below));
             if !same && out.is_none() {
                 let mut copied = Vec::with_capacity(self.entries().len());
                 copied.extend_from_slice(&self.entries()[..at]);
                 out = Some(copied);
             }
-            if let (Some(out), Some((member, below))) = (&mut out, kept) {
+            if let (Some(out), Some((member, below))) = (&mut out, combined) {
                 out.push(Entry { element: entry.element.clone(), member, below });
             }
         }

@@ -48,18 +48,18 @@ fn map(fields: Fields<'_>, live: &mut Value, config: &Object) {
         }
         return;
     }
-    let mut wanted = config.iter().peekable();
+    let mut desired = config.iter().peekable();
     let mut merged: Vec<(Str, Value)> = Vec::with_capacity(object.len() + config.len());
     for (key, mut value) in std::mem::take(object) {
-        while let Some((key, value)) = wanted.next_if(|(wanted, _)| *wanted < key.as_str()) {
+        while let Some((key, value)) = desired.next_if(|(desired, _)| *desired < key.as_str()) {
             merged.push((key.into(), value.clone()));
         }
-        if let Some((_, config)) = wanted.next_if(|(wanted, _)| *wanted == key.as_str()) {
+        if let Some((_, config)) = desired.next_if(|(desired, _)| *desired == key.as_str()) {
             node(fields.child_or_deduced(&key).node, &mut value, config);
         }
         merged.push((key, value));
     }
-    merged.extend(wanted.map(|(key, value)| (key.into(), value.clone())));
+    merged.extend(desired.map(|(key, value)| (key.into(), value.clone())));
     *object = Object::from_entries(merged, |_| {});
 }
 
@@ -100,7 +100,7 @@ enum Source {
 /// The items with equal keys in the live and the applied list.
 struct Pairs {
     /// For each live item, the index of the applied item.
-    wanted: Vec<Option<usize>>,
+    applied: Vec<Option<usize>>,
     /// For each applied item, the index of the live item; [`None`] if there is none, or several, which are not merged.
     live: Vec<Option<usize>>,
     /// For each applied item, whether any live item has its key.
@@ -108,7 +108,7 @@ struct Pairs {
 }
 
 fn pair(have: &Index<'_>, have_len: usize, want: &Index<'_>, want_len: usize) -> Pairs {
-    let mut pairs = Pairs { wanted: vec![None; have_len], live: vec![None; want_len], shared: vec![false; want_len] };
+    let mut pairs = Pairs { applied: vec![None; have_len], live: vec![None; want_len], shared: vec![false; want_len] };
     let have_order = have.sorted();
     let mut groups = have_order.chunk_by(|a, b| have.order(*a, *b).is_eq()).peekable();
     for at in want.sorted() {
@@ -118,7 +118,7 @@ fn pair(have: &Index<'_>, have_len: usize, want: &Index<'_>, want_len: usize) ->
         pairs.shared[at] = true;
         pairs.live[at] = if let [one] = group { Some(*one) } else { None };
         for live in group {
-            pairs.wanted[*live] = Some(at);
+            pairs.applied[*live] = Some(at);
         }
     }
     pairs
@@ -127,7 +127,7 @@ fn pair(have: &Index<'_>, have_len: usize, want: &Index<'_>, want_len: usize) ->
 /// Returns the order of the merged list. Live items keep their positions, except that the items of both lists follow
 /// the order of the applied list. New items are placed at their position among these.
 fn plan(pairs: &Pairs, want_len: usize) -> Vec<Source> {
-    let have_len = pairs.wanted.len();
+    let have_len = pairs.applied.len();
     let mut plan = Vec::with_capacity(have_len.max(want_len));
     let mut shared = (0..want_len).filter(|at| pairs.shared[*at]);
     let mut next_shared = shared.next();
@@ -136,20 +136,20 @@ fn plan(pairs: &Pairs, want_len: usize) -> Vec<Source> {
     let (mut have, mut want) = (0, 0);
     while have < have_len || want < want_len {
         if have < have_len && want < want_len {
-            if pairs.wanted[have] == Some(want) {
+            if pairs.applied[have] == Some(want) {
                 merged[want] = true;
                 plan.push(source(want));
                 (have, want) = (have + 1, want + 1);
                 next_shared = shared.next();
                 continue;
             }
-            if pairs.wanted[have].is_some() && next_shared.is_some() && next_shared != pairs.wanted[have] {
+            if pairs.applied[have].is_some() && next_shared.is_some() && next_shared != pairs.applied[have] {
                 have += 1;
                 continue;
             }
         }
         if have < have_len {
-            match pairs.wanted[have] {
+            match pairs.applied[have] {
                 None => {
                     plan.push(Source::Live(have));
                     have += 1;

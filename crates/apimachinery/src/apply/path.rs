@@ -257,12 +257,12 @@ mod tests {
     use crate::value;
 
     #[track_caller]
-    fn check(text: &str, shown: &str) {
+    fn check(text: &str, expected: &str) {
         let element = Element::parse(text).unwrap().unwrap();
         let mut written = String::new();
         element.write(&mut written);
         assert_eq!(written, text);
-        assert_eq!(element.to_string(), shown);
+        assert_eq!(element.to_string(), expected);
     }
 
     #[test]

@@ -36,10 +36,10 @@ pub(super) fn prune(
     remove(schema, &mut pruned, &last_fields);
     let pruned = add_back_owned(versions, owners, &last.api_version, &before, pruned)?;
     let pruned = convert(versions, &pruned, &last.api_version)?;
-    let kept = with_named_fields(schema, &field_set(schema, &pruned));
+    let retained = with_named_fields(schema, &field_set(schema, &pruned));
     let all = with_named_fields(schema, &field_set(schema, &before));
     let mut result = before.into_owned();
-    remove(schema, &mut result, &all.difference(&kept).intersection(&last_fields));
+    remove(schema, &mut result, &all.difference(&retained).intersection(&last_fields));
     Ok(convert(versions, &result, api_version)?.into_owned())
 }
 
@@ -48,8 +48,8 @@ pub(super) fn prune(
 fn prune_one_version(schema: Schema<'_>, mut merged: Value, owners: &Owners, last: &Owner) -> Value {
     let owned = owners.list().iter().fold(FieldSet::EMPTY, |all, owner| all.union(&owner.fields));
     let all = field_set(schema, &merged);
-    let gone = dropped(Some(Node::root(schema)), &all, &last.fields, &owned, Fate::default());
-    remove(schema, &mut merged, &gone);
+    let removed = dropped(Some(Node::root(schema)), &all, &last.fields, &owned, Fate::default());
+    remove(schema, &mut merged, &removed);
     merged
 }
 
@@ -59,7 +59,7 @@ struct Fate {
     /// An ancestor was owned before.
     left: bool,
     /// An ancestor was owned before and has no owner now.
-    gone: bool,
+    orphaned: bool,
 }
 
 /// Returns the fields of `last` within `all` that are removed themselves or with an ancestor.
@@ -79,13 +79,13 @@ fn dropped(node: Option<Node<'_>>, all: &FieldSet, last: &FieldSet, owned: &Fiel
         // A named field is an implicit member of each set that has members below it.
         let has = |entry: &Entry| entry.member || named && !entry.below.is_empty();
         let left = above.left || has(was);
-        let gone = above.gone || left && has(is) && !owner.is_some_and(has);
-        if gone && has(was) && has(is) {
+        let orphaned = above.orphaned || left && has(is) && !owner.is_some_and(has);
+        if orphaned && has(was) && has(is) {
             entries.push(Entry { element: was.element.clone(), member: true, below: FieldSet::EMPTY });
             continue;
         }
         let owned = owner.map_or(&FieldSet::EMPTY, |owner| &owner.below);
-        let below = dropped(child, &is.below, &was.below, owned, Fate { left, gone });
+        let below = dropped(child, &is.below, &was.below, owned, Fate { left, orphaned });
         if !below.is_empty() {
             entries.push(Entry { element: was.element.clone(), member: false, below });
         }
@@ -106,15 +106,15 @@ fn add_back_owned(
         let Some(schema) = versions.schema(&version) else { continue };
         merged = Cow::Owned(convert(versions, &merged, &version)?.into_owned());
         let converted = convert(versions, &pruned, &version)?;
-        let kept = kept_set(schema, &converted, &owned);
+        let retained = retained_fields(schema, &converted, &owned);
         let all = with_named_fields(schema, &field_set(schema, &merged));
         pruned = merged.clone().into_owned();
-        remove(schema, &mut pruned, &all.difference(&kept));
+        remove(schema, &mut pruned, &all.difference(&retained));
     }
     Ok(pruned)
 }
 
-fn kept_set(schema: Schema<'_>, pruned: &Value, owned: &FieldSet) -> FieldSet {
+fn retained_fields(schema: Schema<'_>, pruned: &Value, owned: &FieldSet) -> FieldSet {
     let pruned = with_named_fields(schema, &field_set(schema, pruned));
     pruned.union(&with_named_fields(schema, owned))
 }

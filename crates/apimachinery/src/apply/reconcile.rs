@@ -12,7 +12,7 @@ pub(super) fn with_named_fields(schema: Schema<'_>, set: &FieldSet) -> FieldSet 
 
 /// Adapts the set to the current schema: if a list or map has become atomic, an owner of any part of it owns all of it.
 pub fn reconcile(schema: Schema<'_>, set: &FieldSet) -> FieldSet {
-    settle(Node::root(schema), set)
+    reconcile_node(Node::root(schema), set)
 }
 
 fn named(node: Option<Node<'_>>, set: &FieldSet) -> FieldSet {
@@ -37,7 +37,7 @@ fn named(node: Option<Node<'_>>, set: &FieldSet) -> FieldSet {
     FieldSet::from_sorted(entries.collect())
 }
 
-fn settle(node: Node<'_>, set: &FieldSet) -> FieldSet {
+fn reconcile_node(node: Node<'_>, set: &FieldSet) -> FieldSet {
     let atom = node.declared();
     if matches!(atom, Atom::Map(fields) if fields.is_free_form()) {
         return set.clone();
@@ -53,7 +53,7 @@ fn settle(node: Node<'_>, set: &FieldSet) -> FieldSet {
             Atom::Map(fields) if fields.atomic => Some((true, FieldSet::EMPTY)),
             Atom::List(list) if list.is_atomic() => Some((true, FieldSet::EMPTY)),
             Atom::Scalar(_) => None,
-            _ => Some((entry.member, settle(child, &entry.below))),
+            _ => Some((entry.member, reconcile_node(child, &entry.below))),
         }
     })
 }

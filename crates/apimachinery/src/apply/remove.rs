@@ -73,23 +73,23 @@ fn remove_items(list: Items<'_>, items: &mut Vec<Value>, set: &FieldSet) {
 fn extract_at(node: Node<'_>, value: &Value, set: &FieldSet) -> Option<Value> {
     match (node.atom(value), value) {
         (Atom::Map(fields), Value::Object(object)) if !fields.atomic => {
-            let kept = object.iter().filter_map(|(key, value)| {
+            let extracted = object.iter().filter_map(|(key, value)| {
                 let entry = set.entry(&super::path::Element::field(key))?;
-                let kept = extract_at(fields.child_or_deduced(key).node, value, &entry.below);
-                kept.or_else(|| entry.member.then_some(Value::Null)).map(|value| (key, value))
+                let extracted = extract_at(fields.child_or_deduced(key).node, value, &entry.below);
+                extracted.or_else(|| entry.member.then_some(Value::Null)).map(|value| (key, value))
             });
-            let kept: Object = kept.collect();
-            (!kept.is_empty()).then_some(Value::Object(kept))
+            let extracted: Object = extracted.collect();
+            (!extracted.is_empty()).then_some(Value::Object(extracted))
         }
         (Atom::List(list), Value::Array(items)) if !list.is_atomic() => {
             let index = list.index(items).ok()?;
-            let kept = items.iter().enumerate().filter_map(|(at, item)| {
+            let extracted = items.iter().enumerate().filter_map(|(at, item)| {
                 let entry = set.find(|element| index.order_element(element, at))?;
-                let kept = extract_at(list.item, item, &entry.below);
-                kept.or_else(|| entry.member.then_some(Value::Null))
+                let extracted = extract_at(list.item, item, &entry.below);
+                extracted.or_else(|| entry.member.then_some(Value::Null))
             });
-            let kept: Vec<Value> = kept.collect();
-            (!kept.is_empty()).then_some(Value::Array(kept))
+            let extracted: Vec<Value> = extracted.collect();
+            (!extracted.is_empty()).then_some(Value::Array(extracted))
         }
         (_, value) => Some(value.clone()),
     }

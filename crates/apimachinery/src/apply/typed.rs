@@ -126,7 +126,7 @@ fn typed_atom<'a>(schema: Schema<'a>, open: bool, value: &Value) -> Atom<'a> {
         Shape::Struct(Struct { atomic, open: own, .. }) => {
             let open = open || *own;
             // An object type without declarations is free-form.
-            let other = (open || says_nothing(schema)).then_some(Node::Deduced);
+            let other = (open || declares_nothing(schema)).then_some(Node::Deduced);
             Atom::Map(Fields { atomic: *atomic, named: Some(schema), other, open })
         }
     }
@@ -249,12 +249,12 @@ impl<'a> Fields<'a> {
 
     /// Whether the type declares nothing about its children.
     pub(super) fn is_free_form(self) -> bool {
-        matches!(self.other, Some(Node::Deduced)) && self.named.is_none_or(says_nothing)
+        matches!(self.other, Some(Node::Deduced)) && self.named.is_none_or(declares_nothing)
     }
 }
 
 /// Whether a type declares no fields, not even the common fields of all objects.
-fn says_nothing(schema: Schema<'_>) -> bool {
+fn declares_nothing(schema: Schema<'_>) -> bool {
     match schema.shape() {
         Shape::Struct(Struct { fields, .. }) => fields.is_empty() && schema.envelope("metadata").is_none(),
         _ => true,

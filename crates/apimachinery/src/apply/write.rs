@@ -201,8 +201,8 @@ impl Write<'_> {
         match self.updated_owners(owners, live, &new) {
             Ok(owners) => owners.write(&mut new),
             Err(_) => {
-                if let Some(kept) = live.and_then(|live| live.at(&["metadata", "managedFields"])) {
-                    set_owners(&mut new, kept.clone());
+                if let Some(managed_fields) = live.and_then(|live| live.at(&["metadata", "managedFields"])) {
+                    set_owners(&mut new, managed_fields.clone());
                 }
             }
         }
@@ -277,7 +277,7 @@ impl Write<'_> {
         let changed = !same(live, &merged);
         // Without a change, or without other owners, no owner can lose a field.
         if changed && owners.0.iter().any(|other| !other.is(&owner)) {
-            self.settle(&mut owners, Some(&owner), live, &merged, force)?;
+            self.update_owners(&mut owners, Some(&owner), live, &merged, force)?;
         }
         owners.0.retain(|owner| !owner.fields.is_empty());
         if let Some(at) = owners.find(&owner) {
@@ -304,7 +304,7 @@ impl Write<'_> {
             })?;
         }
         self.reconcile_all(&mut owners);
-        let changes = self.settle(&mut owners, None, live, new, true)?;
+        let changes = self.update_owners(&mut owners, None, live, new, true)?;
         let fields = changes.modified.union(&changes.added).difference(&UNOWNED);
         if !fields.is_empty() {
             let mut owner = self.owner(Operation::Update, fields);
@@ -320,7 +320,7 @@ impl Write<'_> {
 
     /// Removes the fields that change between `live` and `new` from all owners except `applier`. Owners in versions
     /// that no longer exist are dropped, and so are owners without remaining fields.
-    fn settle(
+    fn update_owners(
         &self,
         owners: &mut Owners,
         applier: Option<&Owner>,
@@ -390,8 +390,8 @@ impl Write<'_> {
     }
 
     fn schema(&self) -> Result<Schema<'_>, Error> {
-        let gone = || Error::NoVersion(format!("{}, Kind={}", self.api_version, self.kind));
-        self.versions.schema(self.api_version).ok_or_else(gone)
+        let missing_version = || Error::NoVersion(format!("{}, Kind={}", self.api_version, self.kind));
+        self.versions.schema(self.api_version).ok_or_else(missing_version)
     }
 }
 
@@ -440,8 +440,8 @@ fn without_owners(object: &Value) -> Value {
     let Value::Object(fields) = object else { return object.clone() };
     let fields = fields.iter().map(|(name, value)| match value {
         Value::Object(metadata) if name == "metadata" => {
-            let kept = metadata.iter().filter(|(name, _)| *name != "managedFields");
-            (name, Value::Object(kept.map(|(name, value)| (name, value.clone())).collect()))
+            let remaining = metadata.iter().filter(|(name, _)| *name != "managedFields");
+            (name, Value::Object(remaining.map(|(name, value)| (name, value.clone())).collect()))
         }
         _ => (name, value.clone()),
     });

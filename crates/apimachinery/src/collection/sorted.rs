@@ -78,15 +78,15 @@ impl<E: SortedItem> SortedList<E> {
         }
         let last = at + 1 == chunks.len();
         let chunk = Arc::make_mut(&mut chunks[at]);
-        let place = match chunk.binary_search_by(probe) {
-            Ok(place) => return Some(std::mem::replace(&mut chunk[place], item)),
-            Err(place) => place,
+        let position = match chunk.binary_search_by(probe) {
+            Ok(position) => return Some(std::mem::replace(&mut chunk[position], item)),
+            Err(position) => position,
         };
-        chunk.insert(place, item);
+        chunk.insert(position, item);
         self.len += 1;
         if chunk.len() > CHUNK_MAX {
             // A list is inserted in order: splitting in halves would leave all chunks half empty.
-            let appended = last && place + 1 == chunk.len();
+            let appended = last && position + 1 == chunk.len();
             let right = chunk.split_off(if appended { CHUNK_MAX } else { CHUNK_MAX / 2 });
             chunks.insert(at + 1, Arc::new(right));
         }
@@ -96,17 +96,17 @@ impl<E: SortedItem> SortedList<E> {
     /// Changes an item without changing its order. Returns false if there is no such item.
     pub fn update(&mut self, probe: impl Fn(&E) -> Ordering, change: impl FnOnce(&mut E)) -> bool {
         let Some(at) = self.chunk_of(&probe) else { return false };
-        let Ok(place) = self.chunks[at].binary_search_by(&probe) else { return false };
-        change(&mut Arc::make_mut(&mut Arc::make_mut(&mut self.chunks)[at])[place]);
+        let Ok(position) = self.chunks[at].binary_search_by(&probe) else { return false };
+        change(&mut Arc::make_mut(&mut Arc::make_mut(&mut self.chunks)[at])[position]);
         true
     }
 
     pub fn remove(&mut self, probe: impl Fn(&E) -> Ordering) -> Option<E> {
         let at = self.chunk_of(&probe)?;
-        let place = self.chunks[at].binary_search_by(&probe).ok()?;
+        let position = self.chunks[at].binary_search_by(&probe).ok()?;
         let chunks = Arc::make_mut(&mut self.chunks);
         let chunk = Arc::make_mut(&mut chunks[at]);
-        let removed = chunk.remove(place);
+        let removed = chunk.remove(position);
         self.len -= 1;
         if chunk.is_empty() {
             chunks.remove(at);

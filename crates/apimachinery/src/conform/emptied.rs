@@ -5,11 +5,11 @@ use crate::schema::{Omit, Schema, Shape};
 
 /// Replaces empty lists and maps with what Go encodes after storing and reading them: `null` if the field is always
 /// encoded, otherwise nothing. The tree must match the type.
-pub fn forget_empty(value: &mut Value, schema: Schema<'_>) {
+pub fn drop_empty(value: &mut Value, schema: Schema<'_>) {
     match (schema.shape(), value) {
         (Shape::Struct(shape), Value::Object(object)) => {
             let mut next = 0;
-            let mut gone = false;
+            let mut drops_any = false;
             for (key, value) in object.entries_mut() {
                 let Some(found) = shape.find(next, key) else { continue };
                 let field = &shape.fields[found];
@@ -17,19 +17,19 @@ pub fn forget_empty(value: &mut Value, schema: Schema<'_>) {
                 next = found + 1;
                 if is_emptied(value, ty) {
                     *value = Value::Null;
-                    gone |= field.omit != Omit::Never;
+                    drops_any |= field.omit != Omit::Never;
                 } else {
-                    forget_empty(value, ty);
+                    drop_empty(value, ty);
                 }
             }
-            if gone {
+            if drops_any {
                 let stays = |key: &str| schema.field(key).is_none_or(|(field, _)| field.omit == Omit::Never);
                 object.entries_mut().retain(|(key, value)| !value.is_null() || stays(key));
             }
         }
         (Shape::List(list), Value::Array(items)) => {
             let ty = schema.other(list.item);
-            items.iter_mut().for_each(|item| forget_empty(item, ty));
+            items.iter_mut().for_each(|item| drop_empty(item, ty));
         }
         (Shape::Map(map), Value::Object(object)) => {
             let ty = schema.other(map.value);
@@ -37,7 +37,7 @@ pub fn forget_empty(value: &mut Value, schema: Schema<'_>) {
                 if is_emptied(value, ty) {
                     *value = Value::Null;
                 } else {
-                    forget_empty(value, ty);
+                    drop_empty(value, ty);
                 }
             }
         }

@@ -8,7 +8,7 @@ use crate::{Value, quantity, time};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A field's value has the wrong type.
-    #[error("json: cannot unmarshal {found} into Go struct field {strukt}.{path} of type {wanted}")]
+    #[error("json: cannot unmarshal {found} into Go struct field {strukt}.{path} of type {expected}")]
     Field {
         /// The value: `string`, or `number 1.5` for a number that does not fit.
         found: String,
@@ -16,14 +16,14 @@ pub enum Error {
         strukt: String,
         /// The JSON names on the path, including those of inlined Go structs, without indexes.
         path: String,
-        wanted: String,
+        expected: String,
     },
     /// The root value has the wrong type.
-    #[error("json: cannot unmarshal {found} into Go value of type {wanted}")]
+    #[error("json: cannot unmarshal {found} into Go value of type {expected}")]
     Whole {
         found: String,
         /// The Go type.
-        wanted: String,
+        expected: String,
     },
     #[error("illegal base64 data at input byte {at}")]
     Base64 {
@@ -95,15 +95,15 @@ impl<'a> Frame<'a> {
         self.mismatch(literal(value), &schema.ty().name)
     }
 
-    pub fn mismatch(&self, found: String, wanted: &str) -> Error {
-        let wanted = wanted.to_owned();
+    pub fn mismatch(&self, found: String, expected: &str) -> Error {
+        let expected = expected.to_owned();
         match self.innermost() {
             Some(owner) => {
                 let name = owner.ty().name.as_str();
                 let strukt = name.rsplit_once('.').map_or(name, |(_, name)| name).to_owned();
-                Error::Field { found, strukt, path: self.names(), wanted }
+                Error::Field { found, strukt, path: self.names(), expected }
             }
-            None => Error::Whole { found, wanted },
+            None => Error::Whole { found, expected },
         }
     }
 

@@ -36,7 +36,7 @@ fn list(types: &mut Types, name: &str, item: TypeId) -> TypeId {
     types.add(Type::new(name, Shape::List(List { item, kind, item_default: None })))
 }
 
-fn world() -> World {
+fn fixture() -> World {
     let mut types = Types::new();
     let mut plain = |name: &str, shape: Shape| types.add(Type::new(name, shape));
     let string = plain("string", Shape::String);
@@ -127,24 +127,28 @@ fn props(types: &mut Types, string: TypeId, boolean: TypeId) -> TypeId {
 
 #[test]
 fn empty_lists_and_maps_are_dropped_when_stored() {
-    let world = world();
+    let fixture = fixture();
     let check = |mut tree: Value, expect: Value| {
-        forget_empty(&mut tree, world.types.schema(world.pod));
+        drop_empty(&mut tree, fixture.types.schema(fixture.pod));
         assert_eq!(tree, expect);
     };
     let emptied = value!({"metadata": {"labels": {}}, "spec": {"containers": []}});
     check(emptied, value!({"metadata": {}, "spec": {"containers": null}}));
-    let inside = value!({"spec": {"containers": [{"name": "a", "command": [], "limits": {}}]}});
-    check(inside, value!({"spec": {"containers": [{"name": "a"}]}}));
+    let nested = value!({"spec": {"containers": [{"name": "a", "command": [], "limits": {}}]}});
+    check(nested, value!({"spec": {"containers": [{"name": "a"}]}}));
     let full = value!({"metadata": {"labels": {"a": ""}}, "spec": {"containers": [{"name": "a"}], "raw": {"x": []}}});
     check(full.clone(), full);
 }
 
 fn run(mut tree: Value) -> Result<(Value, Vec<String>), Error> {
-    let world = world();
-    let unknown = conform(&mut tree, world.types.schema(world.pod))?;
+    let fixture = fixture();
+    let unknown = conform(&mut tree, fixture.types.schema(fixture.pod))?;
     let mut again = tree.clone();
-    assert_eq!(conform(&mut again, world.types.schema(world.pod)), Ok(vec![]), "the second time nothing is unknown");
+    assert_eq!(
+        conform(&mut again, fixture.types.schema(fixture.pod)),
+        Ok(vec![]),
+        "the second time nothing is unknown"
+    );
     assert_eq!(again, tree, "conforming twice is conforming once");
     Ok((tree, unknown))
 }
@@ -269,8 +273,8 @@ fn errors_of_types_with_own_decoders_take_precedence() {
 
 #[test]
 fn is_zero_accepts_the_zero_value_of_every_type() {
-    let world = world();
-    let pod = world.types.schema(world.pod);
+    let fixture = fixture();
+    let pod = fixture.types.schema(fixture.pod);
     assert!(is_zero(&zero(pod), pod));
     assert!(is_zero(&value!({"metadata": {"labels": {}}}), pod));
     assert!(!is_zero(&value!({"spec": {"replicas": 0}}), pod), "a pointer that is set is not zero");
@@ -279,9 +283,9 @@ fn is_zero_accepts_the_zero_value_of_every_type() {
 
 #[test]
 fn either_types_accept_both_forms() {
-    let world = world();
+    let fixture = fixture();
     let check = |mut tree: Value, expect: Result<Value, &str>| {
-        let result = conform(&mut tree, world.types.schema(world.props));
+        let result = conform(&mut tree, fixture.types.schema(fixture.props));
         assert_eq!(result.map(|_| tree).map_err(|error| error.to_string()), expect.map_err(str::to_owned));
     };
     check(value!({"items": {"type": "a"}}), Ok(value!({"items": {"type": "a"}})));

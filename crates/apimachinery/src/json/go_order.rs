@@ -180,14 +180,14 @@ fn visit_fields<'v>(object: &'v Object, shape: &Struct, mut each: impl FnMut(&'v
     };
     let mut next = 0;
     for (at, (key, _)) in entries.iter().enumerate() {
-        let (place, field) = match shape.find(next, key) {
+        let (position, field) = match shape.find(next, key) {
             Some(field) => {
                 next = field + 1;
                 (shape.order[field], field as u64)
             }
             None => (UNKNOWN, 0),
         };
-        let packed = u64::from(place) << 32 | field << 16 | at as u64;
+        let packed = u64::from(position) << 32 | field << 16 | at as u64;
         // Insertion sort: the fastest for few entries that are mostly in order.
         let mut to = at;
         while to > 0 && places[to - 1] > packed {

@@ -167,8 +167,8 @@ impl<'a> Parser<'a> {
     fn literal(&mut self, word: &str, value: Value) -> Result<Value, Error> {
         for expected in word.bytes() {
             if self.here() != Some(expected) {
-                let place = format!("in literal {word} (expecting '{}')", expected as char);
-                return Err(self.unexpected(&place));
+                let position = format!("in literal {word} (expecting '{}')", expected as char);
+                return Err(self.unexpected(&position));
             }
             self.at += 1;
         }
@@ -207,9 +207,9 @@ impl<'a> Parser<'a> {
         if float.is_finite() { Ok(Value::Float(float)) } else { Err(Error::Range(text.to_owned())) }
     }
 
-    fn some_digits(&mut self, place: &str) -> Result<(), Error> {
+    fn some_digits(&mut self, position: &str) -> Result<(), Error> {
         if !matches!(self.here(), Some(b'0'..=b'9')) {
-            return Err(self.unexpected(place));
+            return Err(self.unexpected(position));
         }
         self.digits();
         Ok(())
@@ -330,10 +330,10 @@ impl<'a> Parser<'a> {
     }
 
     #[cold]
-    fn unexpected(&self, place: &str) -> Error {
+    fn unexpected(&self, position: &str) -> Error {
         match self.text[self.at..].chars().next() {
             None => Error::End,
-            Some(char) => Error::Character { char, place: place.to_owned(), offset: self.at },
+            Some(char) => Error::Character { char, position: position.to_owned(), offset: self.at },
         }
     }
 }

@@ -10,11 +10,11 @@ const DEPTH_MAX: usize = 8;
 pub(super) fn template(text: &str) -> Result<Vec<Node>, ParseError> {
     let mut nodes = Vec::new();
     let mut rest = text;
-    while let Some((before, inside)) = rest.split_once('{') {
+    while let Some((before, content)) = rest.split_once('{') {
         if !before.is_empty() {
             nodes.push(Node::Text(Value::from(before)));
         }
-        let (steps, after) = action(inside, 0)?;
+        let (steps, after) = action(content, 0)?;
         nodes.push(Node::Action(steps));
         rest = after;
     }
@@ -72,8 +72,8 @@ fn step<'a>(first: char, text: &'a str, depth: usize, steps: &mut Vec<Segment>) 
         }
         '[' => {
             let end = rest.find([']', '\n']).filter(|at| rest[*at..].starts_with(']'));
-            let (inside, after) = rest.split_at(end.ok_or(ParseError::Unterminated("array"))?);
-            brackets(inside, depth, steps)?;
+            let (content, after) = rest.split_at(end.ok_or(ParseError::Unterminated("array"))?);
+            brackets(content, depth, steps)?;
             Ok(&after[1..])
         }
         '"' | '\'' => {
@@ -125,22 +125,22 @@ fn field(text: &str) -> (Segment, &str) {
     (step, &text[end..])
 }
 
-fn brackets(inside: &str, depth: usize, steps: &mut Vec<Segment>) -> Result<(), ParseError> {
-    if inside.contains(',') {
+fn brackets(content: &str, depth: usize, steps: &mut Vec<Segment>) -> Result<(), ParseError> {
+    if content.contains(',') {
         if depth >= DEPTH_MAX {
             return Err(ParseError::TooLong);
         }
         let mut paths = Vec::new();
-        for one in inside.split(',') {
+        for one in content.split(',') {
             paths.push(expression(&format!("[{}]", one.trim_matches(' ')), depth + 1)?);
         }
         steps.push(Segment::Union(paths));
         return Ok(());
     }
-    let key = inside.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+    let key = content.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
     match key.filter(|key| !key.contains('\'')) {
         Some(key) => steps.extend(expression(&format!(".{key}"), depth + 1)?),
-        None => steps.push(Segment::Slice(slice(inside)?)),
+        None => steps.push(Segment::Slice(slice(content)?)),
     }
     Ok(())
 }
@@ -190,16 +190,16 @@ fn filter_step(text: &str, depth: usize) -> Result<(Segment, &str), ParseError> 
         }
         before = c;
     }
-    let (inside, after) = text.split_at(end.ok_or(ParseError::Unterminated("filter"))?);
+    let (content, after) = text.split_at(end.ok_or(ParseError::Unterminated("filter"))?);
     let after = after.strip_prefix(")]").ok_or(ParseError::UnclosedArray)?;
     let is_operator = |c: char| "!<>=".contains(c);
-    let compared = inside.find(is_operator).filter(|at| *at > 0).map(|at| inside.split_at(at));
+    let compared = content.find(is_operator).filter(|at| *at > 0).map(|at| content.split_at(at));
     let compared = compared.and_then(|(left, right)| {
         let length = right.find(|c| !is_operator(c))?;
         Some((left, right.split_at(length)))
     });
     let Some((left, (operator, right))) = compared else {
-        return Ok((Segment::Exists(expression(inside, depth + 1)?), after));
+        return Ok((Segment::Exists(expression(content, depth + 1)?), after));
     };
     let operator = match operator {
         "<" => Operator::Less,

@@ -89,9 +89,9 @@ impl<'a> Run<'a> {
     fn range(&mut self, body: usize, values: &[&'a Value]) -> Result<(), EvalError> {
         self.depth += 1;
         if values.is_empty() {
-            let kept = self.results.len();
+            let base_len = self.results.len();
             self.block(body, None)?;
-            self.results.truncate(kept);
+            self.results.truncate(base_len);
         }
         for value in values {
             self.block(body, Some(value))?;

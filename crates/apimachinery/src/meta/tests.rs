@@ -194,7 +194,8 @@ fn conditions_are_complete_and_unique() {
     ];
     let mut errors = Errors::new();
     validate_conditions(&conditions, &Path::of("conditions"), &mut errors);
-    let fields: Vec<_> = errors.iter().map(|error| format!("{} {}", error.field, error.reason.words())).collect();
+    let fields: Vec<_> =
+        errors.iter().map(|error| format!("{} {}", error.field, error.reason.message_prefix())).collect();
     assert_eq!(
         fields,
         [

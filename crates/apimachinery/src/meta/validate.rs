@@ -208,8 +208,8 @@ pub fn validate_conditions(conditions: &[Value], path: &Path, errors: &mut Error
 fn completed(name: &str, part: NamePart) -> String {
     match name.strip_suffix('-') {
         Some(rest) if part == NamePart::Prefix && !rest.is_empty() => {
-            let kept = rest.char_indices().next_back().map_or(0, |(at, _)| at);
-            format!("{}a", &rest[..kept])
+            let end = rest.char_indices().next_back().map_or(0, |(at, _)| at);
+            format!("{}a", &rest[..end])
         }
         _ => name.to_owned(),
     }

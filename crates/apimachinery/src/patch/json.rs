@@ -233,15 +233,15 @@ impl Document {
     }
 
     fn add(&mut self, pointer: &str, role: &'static str, value: Value) -> Result<(), Fault> {
-        let place = PointerTarget::find(&mut self.root, pointer, role)?;
-        spend(&mut self.work, place.holder.entries())?;
-        check_depth(&place, &value, &mut self.work)?;
-        match place.holder {
+        let target = PointerTarget::find(&mut self.root, pointer, role)?;
+        spend(&mut self.work, target.holder.entries())?;
+        check_depth(&target, &value, &mut self.work)?;
+        match target.holder {
             Parent::Object(object) => {
-                object.insert(place.key, value);
+                object.insert(target.key, value);
             }
             Parent::Array(items) => {
-                let at = if place.key == "-" { items.len() } else { index(&place.key, items.len() + 1)? };
+                let at = if target.key == "-" { items.len() } else { index(&target.key, items.len() + 1)? };
                 items.insert(at, value);
             }
         }
@@ -249,12 +249,12 @@ impl Document {
     }
 
     fn remove(&mut self, pointer: &str, role: &'static str) -> Result<Value, Fault> {
-        let place = PointerTarget::find(&mut self.root, pointer, role)?;
-        spend(&mut self.work, place.holder.entries())?;
-        match place.holder {
-            Parent::Object(object) => object.remove(&place.key).ok_or_else(|| Fault::NoKey(place.key.into())),
+        let target = PointerTarget::find(&mut self.root, pointer, role)?;
+        spend(&mut self.work, target.holder.entries())?;
+        match target.holder {
+            Parent::Object(object) => object.remove(&target.key).ok_or_else(|| Fault::NoKey(target.key.into())),
             Parent::Array(items) => {
-                let at = index(&place.key, items.len())?;
+                let at = index(&target.key, items.len())?;
                 Ok(items.remove(at))
             }
         }
@@ -268,15 +268,15 @@ impl Document {
             self.root = value;
             return Ok(());
         }
-        let place = PointerTarget::find(&mut self.root, pointer, "path")?;
-        check_depth(&place, &value, &mut self.work)?;
-        match place.holder {
+        let target = PointerTarget::find(&mut self.root, pointer, "path")?;
+        check_depth(&target, &value, &mut self.work)?;
+        match target.holder {
             Parent::Object(object) => {
                 spend(&mut self.work, object.len())?;
-                object.insert(place.key, value);
+                object.insert(target.key, value);
             }
             Parent::Array(items) => {
-                let at = index(&place.key, items.len())?;
+                let at = index(&target.key, items.len())?;
                 items[at] = value;
             }
         }
@@ -299,11 +299,11 @@ impl Document {
 
     /// Returns the value at a pointer; `null` for an absent key.
     fn read(&mut self, pointer: &str, role: &'static str) -> Result<&Value, Fault> {
-        let place = PointerTarget::find(&mut self.root, pointer, role)?;
-        match place.holder {
-            Parent::Object(object) => Ok(object.get(&place.key).unwrap_or(&Value::Null)),
+        let target = PointerTarget::find(&mut self.root, pointer, role)?;
+        match target.holder {
+            Parent::Object(object) => Ok(object.get(&target.key).unwrap_or(&Value::Null)),
             Parent::Array(items) => {
-                let at = index(&place.key, items.len())?;
+                let at = index(&target.key, items.len())?;
                 Ok(&items[at])
             }
         }
@@ -381,10 +381,10 @@ fn index(key: &str, len: usize) -> Result<usize, Fault> {
     usize::try_from(at).map_err(|_| Fault::NoIndex(given))
 }
 
-fn check_depth(place: &PointerTarget<'_, '_>, value: &Value, work: &mut usize) -> Result<(), Fault> {
+fn check_depth(target: &PointerTarget<'_, '_>, value: &Value, work: &mut usize) -> Result<(), Fault> {
     let below = height(value, work);
     spend(work, 0)?;
-    if place.depth + below > DEPTH_MAX { Err(Fault::Depth) } else { Ok(()) }
+    if target.depth + below > DEPTH_MAX { Err(Fault::Depth) } else { Ok(()) }
 }
 
 fn height(value: &Value, work: &mut usize) -> usize {

@@ -85,22 +85,22 @@ fn difference(from: &Object, to: &Object) -> Object {
 
 /// Returns only the nulls of a patch, with the objects that contain them.
 fn removals(patch: Object) -> Object {
-    let kept = patch.into_iter().filter_map(|(key, value)| match value {
+    let retained = patch.into_iter().filter_map(|(key, value)| match value {
         Value::Null => Some((key, Value::Null)),
         Value::Object(inner) => some_unless_empty(key, removals(inner)),
         _ => None,
     });
-    kept.collect()
+    retained.collect()
 }
 
 /// Returns only the non-null values of a patch. An empty object is a value, not the absence of changes.
 fn settings(patch: Object) -> Object {
-    let kept = patch.into_iter().filter_map(|(key, value)| match value {
+    let retained = patch.into_iter().filter_map(|(key, value)| match value {
         Value::Null => None,
         Value::Object(inner) if !inner.is_empty() => some_unless_empty(key, settings(inner)),
         value => Some((key, value)),
     });
-    kept.collect()
+    retained.collect()
 }
 
 fn some_unless_empty(key: Str, object: Object) -> Option<(Str, Value)> {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_inside_lists_are_removed_unless_the_list_replaces_an_object() {
+    fn nulls_in_lists_are_removed_unless_the_list_replaces_an_object() {
         let check = |current: &str, patch: &str, expect: &str| {
             assert_eq!(apply(read(current), read(patch)), read(expect), "{current} + {patch}");
         };

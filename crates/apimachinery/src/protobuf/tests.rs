@@ -141,7 +141,7 @@ impl Zoo {
     }
 
     #[track_caller]
-    fn refuses(&self, ty: TypeId, bytes: &[u8], error: &str) {
+    fn assert_rejects(&self, ty: TypeId, bytes: &[u8], error: &str) {
         assert_eq!(decode(bytes, self.types.schema(ty)).unwrap_err().to_string(), error);
     }
 
@@ -298,7 +298,7 @@ fn text_that_is_not_utf8_is_replaced_byte_by_byte() {
 fn embedded_objects_may_be_protobuf() {
     let zoo = zoo();
     let kind = GroupVersionKind::of("", "v1", "Every");
-    let kinds = |asked: &GroupVersionKind| (*asked == kind).then(|| zoo.types.schema(zoo.every));
+    let kinds = |requested: &GroupVersionKind| (*requested == kind).then(|| zoo.types.schema(zoo.every));
     let mut inner = Vec::new();
     encode_object(&value!({"apiVersion": "v1", "kind": "Every", "string": "x"}), kinds(&kind).unwrap(), &mut inner)
         .unwrap();
@@ -310,7 +310,7 @@ fn embedded_objects_may_be_protobuf() {
     let found = decode_with(&outer, kinds(&kind).unwrap(), &kinds).unwrap();
     assert_eq!(found["raw"]["kind"], value!("Every"));
     assert_eq!(found["raw"]["string"], value!("x"));
-    zoo.refuses(zoo.every, &outer, "raw: no kind /v1, Kind=Every is known");
+    zoo.assert_rejects(zoo.every, &outer, "raw: no kind /v1, Kind=Every is known");
     assert_eq!(decode_object(&inner, &kinds).unwrap()["kind"], value!("Every"));
     assert_eq!(decode_object(b"{}", &kinds).unwrap_err().to_string(), "an object does not start with the bytes k8s\\0");
 }
@@ -333,21 +333,25 @@ fn envelopes_round_trip() {
 #[test]
 fn malformed_bytes_fail_with_the_field_path() {
     let zoo = zoo();
-    zoo.refuses(zoo.every, b"\x0a", "string: the message ends too early");
-    zoo.refuses(zoo.every, b"\x0a\x05ab", "string: the message ends too early");
-    zoo.refuses(zoo.every, b"\x80", "the message ends too early");
-    zoo.refuses(zoo.every, b"\x28\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "int64: a number has too many bytes");
-    zoo.refuses(zoo.every, b"\x02", "a field has an illegal number");
-    zoo.refuses(zoo.every, b"\x0c", "a group ends that did not begin");
-    zoo.refuses(zoo.every, b"\x08\x01", "string: wrong wire type 0, expected 2");
-    zoo.refuses(zoo.every, b"\x32\x00", "double: wrong wire type 2, expected 1");
-    zoo.refuses(zoo.every, b"\x4a\x03\x0a\x01x", "quantity: invalid quantity");
-    zoo.refuses(zoo.every, b"\x52\x02\x08\x02", "port: an int-or-string says it is of type 2");
-    zoo.refuses(zoo.every, b"\x5a\x03\x0a\x01{", "raw: embedded JSON is invalid");
-    zoo.refuses(zoo.every, b"\x31\0\0\0\0\0\0\xf0\x7f", "double: a number is not finite");
-    zoo.refuses(zoo.every, b"\xaa\x01\x02\x0a\0\xaa\x01\x02\x0a\x05", "inners[1].a: the message ends too early");
-    zoo.refuses(zoo.every, b"\x8a\x01\x08\x0a\x01k\x12\x03\x0a\x01x", "limits[k]: invalid quantity");
-    zoo.refuses(zoo.every, b"\xa2\x06\x02\x10\xff", "pointer.b: the message ends too early");
+    zoo.assert_rejects(zoo.every, b"\x0a", "string: the message ends too early");
+    zoo.assert_rejects(zoo.every, b"\x0a\x05ab", "string: the message ends too early");
+    zoo.assert_rejects(zoo.every, b"\x80", "the message ends too early");
+    zoo.assert_rejects(
+        zoo.every,
+        b"\x28\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        "int64: a number has too many bytes",
+    );
+    zoo.assert_rejects(zoo.every, b"\x02", "a field has an illegal number");
+    zoo.assert_rejects(zoo.every, b"\x0c", "a group ends that did not begin");
+    zoo.assert_rejects(zoo.every, b"\x08\x01", "string: wrong wire type 0, expected 2");
+    zoo.assert_rejects(zoo.every, b"\x32\x00", "double: wrong wire type 2, expected 1");
+    zoo.assert_rejects(zoo.every, b"\x4a\x03\x0a\x01x", "quantity: invalid quantity");
+    zoo.assert_rejects(zoo.every, b"\x52\x02\x08\x02", "port: an int-or-string says it is of type 2");
+    zoo.assert_rejects(zoo.every, b"\x5a\x03\x0a\x01{", "raw: embedded JSON is invalid");
+    zoo.assert_rejects(zoo.every, b"\x31\0\0\0\0\0\0\xf0\x7f", "double: a number is not finite");
+    zoo.assert_rejects(zoo.every, b"\xaa\x01\x02\x0a\0\xaa\x01\x02\x0a\x05", "inners[1].a: the message ends too early");
+    zoo.assert_rejects(zoo.every, b"\x8a\x01\x08\x0a\x01k\x12\x03\x0a\x01x", "limits[k]: invalid quantity");
+    zoo.assert_rejects(zoo.every, b"\xa2\x06\x02\x10\xff", "pointer.b: the message ends too early");
 }
 
 #[test]

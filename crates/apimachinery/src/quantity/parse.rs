@@ -67,8 +67,8 @@ fn split(text: &str) -> Result<Parts<'_>, Error> {
 }
 
 /// Splits after the leading ASCII bytes for which `wanted` returns true.
-fn take(text: &str, wanted: impl Fn(u8) -> bool) -> (&str, &str) {
-    let end = text.bytes().position(|byte| !wanted(byte)).unwrap_or(text.len());
+fn take(text: &str, predicate: impl Fn(u8) -> bool) -> (&str, &str) {
+    let end = text.bytes().position(|byte| !predicate(byte)).unwrap_or(text.len());
     text.split_at(end)
 }
 
@@ -163,22 +163,22 @@ fn round_up(digits: &[u8], exponent: i64) -> Result<(u128, i64), Error> {
     let leading = digits.iter().take_while(|digit| **digit == 0).count();
     let digits = &digits[leading..];
     let fine = usize::try_from(i64::from(NANO) - exponent).unwrap_or(0).min(digits.len());
-    let (mut kept, dropped) = digits.split_at(digits.len() - fine);
+    let (mut retained, dropped) = digits.split_at(digits.len() - fine);
     let mut exponent = if dropped.len() == digits.len() { i64::from(NANO) } else { exponent + fine as i64 };
-    while let [rest @ .., 0] = kept {
-        kept = rest;
+    while let [rest @ .., 0] = retained {
+        retained = rest;
         exponent += 1;
     }
     let up = dropped.iter().any(|digit| *digit != 0);
     if up && exponent > NANO.into() {
         // The zeros just removed are between the last digit and the rounded one.
         let zeros = usize::try_from(exponent - i64::from(NANO)).map_err(|_| Error::Numeric)?;
-        kept = &digits[..kept.len() + zeros];
+        retained = &digits[..retained.len() + zeros];
         exponent = NANO.into();
     }
-    if kept.len() > MANTISSA_END.ilog10() as usize {
+    if retained.len() > MANTISSA_END.ilog10() as usize {
         return Err(Error::Numeric);
     }
-    let size = kept.iter().fold(0, |size, digit| size * 10 + u128::from(*digit));
+    let size = retained.iter().fold(0, |size, digit| size * 10 + u128::from(*digit));
     Ok((size + u128::from(up), exponent))
 }

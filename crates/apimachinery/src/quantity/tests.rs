@@ -156,10 +156,10 @@ proptest! {
         let limit = Quantity::new(i64::MAX, Format::BinarySI);
         prop_assert_eq!(again, if text.ends_with('i') { quantity.clamp(limit.neg(), limit) } else { quantity });
         // A binary amount without a suffix parses as a decimal one, and from then on prints as decimal.
-        let settled = again.to_string();
-        prop_assert_eq!(canonical(&settled).unwrap(), settled.as_str());
+        let canonical_text = again.to_string();
+        prop_assert_eq!(canonical(&canonical_text).unwrap(), canonical_text.as_str());
         if quantity.format() != Format::BinarySI {
-            prop_assert_eq!(settled, text);
+            prop_assert_eq!(canonical_text, text);
         }
     }
 

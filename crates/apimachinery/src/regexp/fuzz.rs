@@ -18,8 +18,9 @@ pub fn check(input: &[u8]) {
         Err(error) if matches!(error.code, Code::Large | Code::NestingDepth) => {
             let translated = translate(pattern).expect("it was read before it was compiled");
             let is_deep = error.code == Code::NestingDepth;
-            let refused = regex::RegexBuilder::new(&translated).size_limit(BYTES_MAX).build();
-            let syntax = matches!(refused, Err(regex::Error::Syntax(ref why)) if !why.contains("exceeded the maximum"));
+            let result = regex::RegexBuilder::new(&translated).size_limit(BYTES_MAX).build();
+            let syntax =
+                matches!(result, Err(regex::Error::Syntax(message)) if !message.contains("exceeded the maximum"));
             assert!(!syntax, "{pattern:?} became {translated:?}, deep: {is_deep}");
         }
         Err(error) => {

@@ -64,7 +64,7 @@ impl<'a> Parser<'a> {
         // The start of the last repetition, if nothing follows it yet.
         let mut last_repeat = None;
         while let Some((first, after)) = next(rest) {
-            let begin = rest;
+            let start = rest;
             let repetition = Repetition::read(rest)?;
             rest = match (first, repetition) {
                 (_, Some((repetition, after))) => self.repeat(repetition, rest, after, last_repeat)?,
@@ -98,7 +98,7 @@ impl<'a> Parser<'a> {
                     after
                 }
             };
-            last_repeat = repetition.map(|_| begin);
+            last_repeat = repetition.map(|_| start);
         }
         let last = self.groups.pop().filter(|_| self.groups.is_empty());
         let last = last.ok_or_else(|| Error::new(Code::MissingParen, self.whole))?;

@@ -8,7 +8,7 @@
 use super::*;
 use crate::json;
 
-const ANSWERS: &str = include_str!("go_answers.jsonl");
+const GO_RESULTS: &str = include_str!("go_answers.jsonl");
 const BYTES_MAX: usize = 10 << 20;
 
 fn strings(line: &str) -> Vec<String> {
@@ -18,13 +18,13 @@ fn strings(line: &str) -> Vec<String> {
 
 #[test]
 fn patterns_match_like_in_go() {
-    let mut lines = ANSWERS.lines();
+    let mut lines = GO_RESULTS.lines();
     let texts = strings(lines.next().unwrap());
     let joined = texts.join("|");
     let mut wrong = Vec::new();
     for line in lines {
         let [pattern, first, second] = <[String; 3]>::try_from(strings(line)).unwrap();
-        let ours = match compile(&pattern, BYTES_MAX) {
+        let actual = match compile(&pattern, BYTES_MAX) {
             Err(error) => ("error".to_owned(), error.to_string()),
             Ok(regex) => {
                 let bits = texts.iter().map(|text| if regex.is_match(text) { '1' } else { '0' }).collect();
@@ -32,9 +32,10 @@ fn patterns_match_like_in_go() {
                 (bits, spans.collect::<Vec<_>>().join(" "))
             }
         };
-        if ours != (first.clone(), second.clone()) {
+        if actual != (first.clone(), second.clone()) {
             let written = translate(&pattern).unwrap_or_default();
-            wrong.push(format!("{pattern:?} as {written:?}\n  Go   {first} {second}\n  ours {} {}", ours.0, ours.1));
+            wrong
+                .push(format!("{pattern:?} as {written:?}\n  Go   {first} {second}\n  ours {} {}", actual.0, actual.1));
         }
     }
     assert!(wrong.is_empty(), "{} patterns differ:\n{}", wrong.len(), wrong.join("\n"));

@@ -194,7 +194,7 @@ impl Status {
     /// Returns the generic status of an HTTP status code, for a response without a `Status` object. `method` is the
     /// method of the request, `server_message` the body of the response.
     pub fn generic(code: u16, method: &str, resource: GroupName<'_>, name: &str, server_message: &str) -> Self {
-        let (reason, mut message) = generic_words(code, method, server_message);
+        let (reason, mut message) = generic_error(code, method, server_message);
         let verb = method.to_lowercase();
         if !resource.is_empty() && !name.is_empty() {
             message = format!("{message} ({verb} {resource} {name})");
@@ -222,19 +222,19 @@ impl Status {
     }
 }
 
-fn generic_words(code: u16, method: &str, server_message: &str) -> (Reason, String) {
-    let said = || server_message.to_owned();
-    let (reason, words) = match code {
+fn generic_error(code: u16, method: &str, server_message: &str) -> (Reason, String) {
+    let server_text = || server_message.to_owned();
+    let (reason, message) = match code {
         400 => (Reason::BadRequest, "the server rejected our request for an unknown reason"),
         401 => (Reason::Unauthorized, "the server has asked for the client to provide credentials"),
-        403 => return (Reason::Forbidden, said()),
+        403 => return (Reason::Forbidden, server_text()),
         404 => (Reason::NotFound, "the server could not find the requested resource"),
         405 => (Reason::MethodNotAllowed, "the server does not allow this method on the requested resource"),
-        406 if !matches!(server_message, "" | "unknown") => return (Reason::NotAcceptable, said()),
+        406 if !matches!(server_message, "" | "unknown") => return (Reason::NotAcceptable, server_text()),
         406 => (Reason::NotAcceptable, "the server was unable to respond with a content type that the client supports"),
         409 if method == "POST" => (Reason::AlreadyExists, "the server reported a conflict"),
         409 => (Reason::Conflict, "the server reported a conflict"),
-        415 => return (Reason::UnsupportedMediaType, said()),
+        415 => return (Reason::UnsupportedMediaType, server_text()),
         422 => (Reason::Invalid, "the server rejected our request due to an error in our request"),
         429 => {
             (Reason::TooManyRequests, "the server has received too many requests and has asked us to try again later")
@@ -245,16 +245,17 @@ fn generic_words(code: u16, method: &str, server_message: &str) -> (Reason, Stri
             "the server was unable to return a response in the time allotted, but may still be processing the request",
         ),
         500.. => {
-            let words = format!(
+            let message = format!(
                 "an error on the server ({}) has prevented the request from succeeding",
                 go::quote(server_message)
             );
-            return (Reason::InternalError, words);
+            return (Reason::InternalError, message);
         }
         _ => {
-            let words = format!("the server responded with the status code {code} but did not return more information");
-            return (Reason::Unknown, words);
+            let message =
+                format!("the server responded with the status code {code} but did not return more information");
+            return (Reason::Unknown, message);
         }
     };
-    (reason, words.to_owned())
+    (reason, message.to_owned())
 }

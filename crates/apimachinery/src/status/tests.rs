@@ -187,7 +187,7 @@ fn error_of(cause: &Cause) -> Option<Error> {
         Reason::TooShort,
     ];
     let reason = *reasons.iter().find(|reason| reason.name() == cause.reason)?;
-    let rest = cause.message.strip_prefix(reason.words())?;
+    let rest = cause.message.strip_prefix(reason.message_prefix())?;
     let detail = rest.strip_prefix(": ").unwrap_or(rest).to_owned();
     Some(Error { reason, field: cause.field.clone(), value: BadValue::Omitted, detail })
 }

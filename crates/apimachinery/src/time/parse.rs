@@ -110,15 +110,15 @@ impl<'a> Cursor<'a> {
     }
 
     fn micros(&mut self) -> Result<u32, Error> {
-        const PART: &str = ".000000";
+        const LAYOUT: &str = ".000000";
         let fraction = match self.rest.as_bytes() {
             [b'.' | b',', fraction @ ..] if fraction.len() >= 6 => &fraction[..6],
-            _ => return Err(self.syntax(self.rest, PART)),
+            _ => return Err(self.syntax(self.rest, LAYOUT)),
         };
         if !fraction.iter().all(u8::is_ascii_digit) {
-            return Err(self.syntax(self.rest, PART));
+            return Err(self.syntax(self.rest, LAYOUT));
         }
-        self.rest = &self.rest[PART.len()..];
+        self.rest = &self.rest[LAYOUT.len()..];
         Ok(nanos(fraction))
     }
 

@@ -192,8 +192,8 @@ fn is_credit_card(text: &str) -> bool {
 /// Whether `text` matches a template of digits (`d`) and optional separators (`?`).
 fn looks_like(text: &str, picture: &str) -> bool {
     let mut rest = text.bytes().peekable();
-    for place in picture.bytes() {
-        match place {
+    for symbol in picture.bytes() {
+        match symbol {
             b'?' => {
                 rest.next_if(|b| matches!(b, b'-' | b' '));
             }
@@ -208,14 +208,14 @@ fn looks_like(text: &str, picture: &str) -> bool {
 }
 
 fn is_rgb_color(text: &str) -> bool {
-    let Some(inside) = text.strip_prefix("rgb(").and_then(|rest| rest.strip_suffix(')')) else { return false };
+    let Some(channels) = text.strip_prefix("rgb(").and_then(|rest| rest.strip_suffix(')')) else { return false };
     let part = |text: &str| {
         let text = text.trim_matches(|c: char| c.is_ascii_whitespace());
         text.bytes().all(|b| b.is_ascii_digit())
             && (text == "0" || !text.starts_with('0'))
             && text.parse::<u8>().is_ok()
     };
-    inside.split(',').count() == 3 && inside.split(',').all(part)
+    channels.split(',').count() == 3 && channels.split(',').all(part)
 }
 
 /// Accepts non-empty, padded base64 on one line.

@@ -7,11 +7,11 @@ use crate::{Path, Value, go};
 
 impl Checker<'_> {
     pub(super) fn junctors(&mut self, value: &Value, junctors: &Junctors, path: &Path) {
-        let place = || go::quote(&path.to_string());
+        let quoted_path = || go::quote(&path.to_string());
         if !junctors.any_of.is_empty() {
             let (valid, best) = self.branches(value, &junctors.any_of, path);
             if valid == 0 {
-                self.whole(format!("{} must validate at least one schema (anyOf)", place()));
+                self.whole(format!("{} must validate at least one schema (anyOf)", quoted_path()));
                 self.merge(best);
             }
         }
@@ -23,7 +23,7 @@ impl Checker<'_> {
                 _ => Some(format!("Found {valid} valid alternatives")),
             };
             if let Some(found) = found {
-                self.whole(format!("{} must validate one and only one schema (oneOf). {found}", place()));
+                self.whole(format!("{} must validate one and only one schema (oneOf). {found}", quoted_path()));
                 self.merge(best);
             }
         }
@@ -36,13 +36,13 @@ impl Checker<'_> {
             }
             if valid < junctors.all_of.len() {
                 let none = if valid == 0 { ". None validated" } else { "" };
-                self.whole(format!("{} must validate all the schemas (allOf){none}", place()));
+                self.whole(format!("{} must validate all the schemas (allOf){none}", quoted_path()));
             }
         }
         if let Some(not) = &junctors.not
             && self.branch(value, not, path).errors.is_empty()
         {
-            self.whole(format!("{} must not validate the schema (not)", place()));
+            self.whole(format!("{} must not validate the schema (not)", quoted_path()));
         }
     }
 

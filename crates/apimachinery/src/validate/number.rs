@@ -37,41 +37,41 @@ struct NumberType<'a> {
 impl Checker<'_> {
     pub(super) fn number(&mut self, value: &Value, node: Node<'_>, path: &Path) {
         let format = node.rules().and_then(|rules| rules.format.as_ref()).filter(|format| is_numeric(format.kind));
-        let wanted = NumberType {
+        let expected = NumberType {
             integer: node.json_types() == [JsonType::Integer],
             format: format.map(|format| (format.name.as_str(), format.kind)),
         };
-        self.range("Checked", value, wanted, path);
+        self.range("Checked", value, expected, path);
         let Some(limits) = node.rules().map(|rules| rules.number) else { return };
         if let Some(factor) = limits.multiple_of {
             // DEVIATION: for a factor below one upstream divides an integer by zero; Knarr divides as floats.
-            let limit = self.limit("MultipleOf", value, factor, wanted, path);
+            let limit = self.limit("MultipleOf", value, factor, expected, path);
             if !is_multiple(value, &limit) {
-                self.invalid(path, value, &format!("should be a multiple of {}", shown(&limit)));
+                self.invalid(path, value, &format!("should be a multiple of {}", format_limit(&limit)));
             }
         }
         if let Some(min) = limits.minimum {
-            let limit = self.limit("Minimum boundary", value, min, wanted, path);
+            let limit = self.limit("Minimum boundary", value, min, expected, path);
             let order = compare(value, &limit);
             if order == Ordering::Less || limits.exclusive_minimum && order == Ordering::Equal {
                 let than = if limits.exclusive_minimum { "greater than" } else { "greater than or equal to" };
-                self.invalid(path, value, &format!("should be {than} {}", shown(&limit)));
+                self.invalid(path, value, &format!("should be {than} {}", format_limit(&limit)));
             }
         }
         if let Some(max) = limits.maximum {
-            let limit = self.limit("Maximum boundary", value, max, wanted, path);
+            let limit = self.limit("Maximum boundary", value, max, expected, path);
             let order = compare(value, &limit);
             if order == Ordering::Greater || limits.exclusive_maximum && order == Ordering::Equal {
                 let than = if limits.exclusive_maximum { "less than" } else { "less than or equal to" };
-                self.invalid(path, value, &format!("should be {than} {}", shown(&limit)));
+                self.invalid(path, value, &format!("should be {than} {}", format_limit(&limit)));
             }
         }
     }
 
     /// Returns a limit in the form in which `value` is compared with it: an integer is compared with the limit's
     /// integer part.
-    fn limit(&mut self, what: &str, value: &Value, limit: f64, wanted: NumberType<'_>, path: &Path) -> Value {
-        let fits = self.range(what, &Value::Float(limit), wanted, path);
+    fn limit(&mut self, what: &str, value: &Value, limit: f64, expected: NumberType<'_>, path: &Path) -> Value {
+        let fits = self.range(what, &Value::Float(limit), expected, path);
         if fits
             && matches!(value, Value::Int(_))
             && fits_integer(limit.trunc(), None)
@@ -84,9 +84,9 @@ impl Checker<'_> {
     }
 
     /// Reports a number, of the object or of the schema, that exceeds the range of its type and format.
-    fn range(&mut self, what: &str, value: &Value, wanted: NumberType<'_>, path: &Path) -> bool {
-        let kind = wanted.format.map(|(_, kind)| kind);
-        let fits = match (value, wanted.integer) {
+    fn range(&mut self, what: &str, value: &Value, expected: NumberType<'_>, path: &Path) -> bool {
+        let kind = expected.format.map(|(_, kind)| kind);
+        let fits = match (value, expected.integer) {
             (Value::Int(int), true) => kind != Some(FormatKind::Int32) || i32::try_from(*int).is_ok(),
             (Value::Float(float), true) => float.fract() == 0.0 && fits_integer(*float, kind),
             (_, false) if kind == Some(FormatKind::Float) => {
@@ -97,8 +97,8 @@ impl Checker<'_> {
         if fits {
             return true;
         }
-        let name = if wanted.integer { "integer" } else { "number" };
-        let of = match wanted.format {
+        let name = if expected.integer { "integer" } else { "number" };
+        let of = match expected.format {
             Some((format, _)) => format!("{name} with format {format}"),
             None => format!("{name} (default format)"),
         };
@@ -132,7 +132,7 @@ fn is_multiple(value: &Value, factor: &Value) -> bool {
     }
 }
 
-fn shown(limit: &Value) -> String {
+fn format_limit(limit: &Value) -> String {
     match limit {
         Value::Float(float) => go::float(*float),
         other => other.to_string(),

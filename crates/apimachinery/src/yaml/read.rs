@@ -27,9 +27,9 @@ pub struct Documents<'i> {
     left: usize,
     /// The duplicate keys of the current document.
     repeated: Vec<String>,
-    ended: bool,
+    finished: bool,
     /// Whether `yes`, `on` and similar are texts.
-    textual_words: bool,
+    bool_words_as_text: bool,
 }
 
 #[derive(Clone)]
@@ -62,15 +62,15 @@ impl<'i> Documents<'i> {
             anchors: BTreeMap::new(),
             left: ALIASED_MAX,
             repeated: Vec::new(),
-            ended: false,
-            textual_words: false,
+            finished: false,
+            bool_words_as_text: false,
         }
     }
 
     /// Reads `y`, `yes`, `on`, `n`, `no` and `off` as texts, as YAML 1.2 and kustomize do.
     #[must_use]
-    pub const fn with_textual_words(mut self) -> Self {
-        self.textual_words = true;
+    pub const fn with_bool_words_as_text(mut self) -> Self {
+        self.bool_words_as_text = true;
         self
     }
 
@@ -116,7 +116,7 @@ impl<'i> Documents<'i> {
         let anchor = event.anchor_id();
         let value = match event {
             Event::Alias(id) => return self.alias(id, line, depth),
-            Event::Scalar(text, _, _, None) if self.textual_words && is_old_bool(&text) => {
+            Event::Scalar(text, _, _, None) if self.bool_words_as_text && is_old_bool(&text) => {
                 Value::String((&*text).into())
             }
             Event::Scalar(text, style, _, tag) => scalar(&text, style, tag.as_deref(), line)?,
@@ -206,11 +206,11 @@ impl Iterator for Documents<'_> {
     type Item = Result<Value, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
+        if self.finished {
             return None;
         }
         let document = self.document().transpose();
-        self.ended = !matches!(document, Some(Ok(_)));
+        self.finished = !matches!(document, Some(Ok(_)));
         document
     }
 }
@@ -294,13 +294,13 @@ fn measure(value: &Value) -> (usize, usize) {
     const NODE: usize = 32;
     match value {
         Value::String(text) => (1 + text.len() / NODE, 0),
-        Value::Array(items) => inside(items.iter().map(|item| (0, measure(item)))),
-        Value::Object(object) => inside(object.iter().map(|(key, item)| (1 + key.len() / NODE, measure(item)))),
+        Value::Array(items) => measure_items(items.iter().map(|item| (0, measure(item)))),
+        Value::Object(object) => measure_items(object.iter().map(|(key, item)| (1 + key.len() / NODE, measure(item)))),
         _ => (1, 0),
     }
 }
 
-fn inside(items: impl Iterator<Item = (usize, (usize, usize))>) -> (usize, usize) {
+fn measure_items(items: impl Iterator<Item = (usize, (usize, usize))>) -> (usize, usize) {
     let (weight, depth) =
         items.fold((1, 0), |(weight, depth), (key, (more, deep))| (weight + key + more, depth.max(deep)));
     (weight, depth + 1)

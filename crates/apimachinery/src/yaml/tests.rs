@@ -19,7 +19,7 @@ fn writes(value: impl Into<Value>, yaml: &str) {
 }
 
 #[test]
-fn plain_words_have_the_types_of_yaml_1_1() {
+fn plain_scalars_have_the_types_of_yaml_1_1() {
     reads("[yes, No, on, OFF, y, N, true, False]", "[true,false,true,false,true,false,true,false]");
     reads("[null, ~, Null, '', '~']", r#"[null,null,null,"","~"]"#);
     reads("a:\nb: ~\n", r#"{"a":null,"b":null}"#);
@@ -162,11 +162,11 @@ fn lists_are_not_indented_under_their_key() {
 
 #[test]
 fn long_lines_are_folded_at_a_space() {
-    let words = ["word"; 30].join(" ");
+    let long_line = ["word"; 30].join(" ");
     let first = ["word"; 16].join(" ");
     let second = ["word"; 14].join(" ");
-    writes(value!({"a": (words.as_str())}), &format!("a: {first}\n  {second}\n"));
-    let quoted = format!("{words}: x");
+    writes(value!({"a": (long_line.as_str())}), &format!("a: {first}\n  {second}\n"));
+    let quoted = format!("{long_line}: x");
     let yaml = to_string(&value!({"a": (quoted.as_str())}));
     assert!(yaml.lines().count() == 2 && yaml.starts_with("a: 'word"), "{yaml}");
     assert_eq!(parse(&yaml).unwrap(), value!({"a": (quoted.as_str())}));
@@ -195,10 +195,10 @@ fn floats_are_formatted_like_go() {
 
 #[test]
 fn last_value_of_a_duplicate_key_counts_and_the_key_is_reported() {
-    let check = |text: &str, expect: Value, told: &[&str]| {
+    let check = |text: &str, expect: Value, duplicates: &[&str]| {
         let (value, repeated) = parse_strict(text).unwrap();
         assert_eq!(value, expect, "{text}");
-        assert_eq!(repeated, told, "{text}");
+        assert_eq!(repeated, duplicates, "{text}");
     };
     check("a: 1\nb: 2\na: 3\n", value!({"a": 3, "b": 2}), &["line 3: key \"a\" already set in map"]);
     check("a: 1\na:\n  b: 1\n", value!({"a": {"b": 1}}), &["line 3: key \"a\" already set in map"]);
@@ -207,9 +207,9 @@ fn last_value_of_a_duplicate_key_counts_and_the_key_is_reported() {
 }
 
 #[test]
-fn words_are_texts_on_request() {
+fn boolean_words_are_strings_on_request() {
     let text = "a: yes\nn: off\nb: true\nc: 'no'";
-    let textual = documents(text).with_textual_words().next().unwrap().unwrap();
+    let textual = documents(text).with_bool_words_as_text().next().unwrap().unwrap();
     assert_eq!(textual, value!({"a": "yes", "n": "off", "b": true, "c": "no"}));
     assert_eq!(parse(text).unwrap(), value!({"a": true, "false": false, "b": true, "c": "no"}));
 }

@@ -99,45 +99,45 @@ impl Writer {
         }
     }
 
-    fn leaf(&mut self, value: &Value, indent: usize, place: ScalarRole) {
+    fn leaf(&mut self, value: &Value, indent: usize, position: ScalarRole) {
         match value {
             Value::Null => self.push("null"),
             Value::Bool(it) => self.push(if *it { "true" } else { "false" }),
             Value::Int(it) => self.push(&it.to_string()),
             Value::Float(it) => self.push(&go::shortest_float(&format!("{it:e}"))),
-            Value::String(text) => self.text(text, indent, place),
+            Value::String(text) => self.text(text, indent, position),
             Value::Array(_) => self.push("[]"),
             Value::Object(_) => self.push("{}"),
         }
     }
 
-    fn text(&mut self, text: &str, indent: usize, place: ScalarRole) {
-        match scalar::style(text, place) {
-            Style::Plain => self.plain(text, indent, place),
+    fn text(&mut self, text: &str, indent: usize, position: ScalarRole) {
+        match scalar::style(text, position) {
+            Style::Plain => self.plain(text, indent, position),
             Style::Single => {
                 self.push("'");
-                self.folded(text, indent, place, Style::Single);
+                self.folded(text, indent, position, Style::Single);
                 self.push("'");
             }
             Style::Double => {
                 self.push("\"");
-                self.folded(text, indent, place, Style::Double);
+                self.folded(text, indent, position, Style::Double);
                 self.push("\"");
             }
             Style::Literal => self.literal(text, indent),
         }
     }
 
-    fn plain(&mut self, text: &str, indent: usize, place: ScalarRole) {
-        if place == ScalarRole::Key || self.column + text.len() <= WIDTH {
+    fn plain(&mut self, text: &str, indent: usize, position: ScalarRole) {
+        if position == ScalarRole::Key || self.column + text.len() <= WIDTH {
             self.push(text);
         } else {
-            self.folded(text, indent, place, Style::Plain);
+            self.folded(text, indent, position, Style::Plain);
         }
     }
 
     /// Writes text on one line, or on several lines broken at single spaces.
-    fn folded(&mut self, text: &str, indent: usize, place: ScalarRole, style: Style) {
+    fn folded(&mut self, text: &str, indent: usize, position: ScalarRole, style: Style) {
         let quoted = style != Style::Plain;
         let mut after_space = false;
         for (at, it) in text.char_indices() {
@@ -148,7 +148,7 @@ impl Writer {
             }
             let edge = quoted && (at == 0 || at + 1 == text.len());
             let space_follows = text[at + 1..].starts_with(' ');
-            let may_break = place == ScalarRole::Value && !after_space && self.column > WIDTH && !edge;
+            let may_break = position == ScalarRole::Value && !after_space && self.column > WIDTH && !edge;
             if may_break && (style == Style::Double || !space_follows) {
                 self.line_end();
                 self.pad(indent);

@@ -67,15 +67,15 @@ fn disjoint(letter: &'static str) -> impl Strategy<Value = String> {
     entries(letter, "[a-c]").prop_map(|data| value!({"data": data}).to_string())
 }
 
-fn owners(story: &ApplyScenario<'_>) -> BTreeMap<String, FieldSet> {
-    let owners = Owners::of(story.object.as_ref().unwrap()).unwrap();
+fn owners(scenario: &ApplyScenario<'_>) -> BTreeMap<String, FieldSet> {
+    let owners = Owners::of(scenario.object.as_ref().unwrap()).unwrap();
     let key = |it: &apimachinery::apply::Owner| format!("{} {}", it.manager, it.operation.as_str());
     owners.list().iter().map(|it| (key(it), it.fields.clone())).collect()
 }
 
 /// Returns the object without identity, owners, nulls and empty containers, which apply may leave behind in different
 /// forms.
-fn bare(story: &ApplyScenario<'_>) -> Value {
+fn bare(scenario: &ApplyScenario<'_>) -> Value {
     fn tidy(value: &mut Value) {
         match value {
             Value::Object(object) => {
@@ -90,7 +90,7 @@ fn bare(story: &ApplyScenario<'_>) -> Value {
             _ => {}
         }
     }
-    let mut object = story.object.clone().unwrap();
+    let mut object = scenario.object.clone().unwrap();
     object.get_mut("metadata").unwrap().as_object_mut().unwrap().remove("managedFields");
     tidy(&mut object);
     object
@@ -102,11 +102,11 @@ proptest! {
     #[test]
     fn apply_is_idempotent(before in fields(), other in fields(), config in fields()) {
         let types = thing();
-        let mut story = ApplyScenario::of(&types);
-        story.update("old", &before).force("bob", &other).force("alice", &config);
-        let once = story.object.clone();
-        let changed = story.try_apply("alice", &config, false).unwrap();
-        prop_assert_eq!(&story.object, &once);
+        let mut scenario = ApplyScenario::of(&types);
+        scenario.update("old", &before).force("bob", &other).force("alice", &config);
+        let once = scenario.object.clone();
+        let changed = scenario.try_apply("alice", &config, false).unwrap();
+        prop_assert_eq!(&scenario.object, &once);
         prop_assert!(!changed);
     }
 
@@ -115,24 +115,24 @@ proptest! {
         let types = thing();
         let mut without = ApplyScenario::of(&types);
         without.update("old", &before).force("bob", &other);
-        let mut story = ApplyScenario::of(&types);
-        story.update("old", &before).force("bob", &other).force("alice", &config);
-        let others = owners(&story).into_iter().filter(|(name, _)| !name.starts_with("alice"));
+        let mut scenario = ApplyScenario::of(&types);
+        scenario.update("old", &before).force("bob", &other).force("alice", &config);
+        let others = owners(&scenario).into_iter().filter(|(name, _)| !name.starts_with("alice"));
         let others = others.fold(FieldSet::EMPTY, |all, (_, set)| all.union(&set));
         let stated = field_set(types.schema(), &object(&config));
-        story.force("alice", "{}");
-        let left = field_set(types.schema(), story.object.as_ref().unwrap());
-        let kept = left.leaves().intersection(&stated.leaves()).difference(&others);
+        scenario.force("alice", "{}");
+        let left = field_set(types.schema(), scenario.object.as_ref().unwrap());
+        let retained = left.leaves().intersection(&stated.leaves()).difference(&others);
         // Leaves that alice applied and that have no other owner are removed; containers may be left empty.
         let mut scalars = 0;
-        kept.for_each(|path| {
-            let shown: String = path.iter().map(ToString::to_string).collect();
-            if matches!(shown.as_str(), ".spec.a" | ".spec.b" | ".spec.args") || shown.starts_with(".data.") {
+        retained.for_each(|path| {
+            let path_text: String = path.iter().map(ToString::to_string).collect();
+            if matches!(path_text.as_str(), ".spec.a" | ".spec.b" | ".spec.args") || path_text.starts_with(".data.") {
                 scalars += 1;
             }
         });
-        prop_assert_eq!(scalars, 0, "{:?} of {:?}", kept, story.object);
-        prop_assert!(owners(&story).keys().all(|name| !name.starts_with("alice")));
+        prop_assert_eq!(scalars, 0, "{:?} of {:?}", retained, scenario.object);
+        prop_assert!(owners(&scenario).keys().all(|name| !name.starts_with("alice")));
     }
 
     #[test]
@@ -166,13 +166,13 @@ proptest! {
     #[test]
     fn force_takes_ownership_of_all_applied_fields(before in fields(), other in fields(), config in fields()) {
         let types = thing();
-        let mut story = ApplyScenario::of(&types);
-        story.update("old", &before).force("bob", &other).force("alice", &config);
+        let mut scenario = ApplyScenario::of(&types);
+        scenario.update("old", &before).force("bob", &other).force("alice", &config);
         let config = object(&config);
         let identity = FieldSet::of_fields(&["apiVersion", "kind", "metadata", "metadata.name", "metadata.namespace"]);
         let stated = field_set(types.schema(), &config).difference(&identity);
-        prop_assert_eq!(owners(&story).remove("alice Apply").unwrap_or_default(), stated);
-        let changes = compare(types.schema(), &config, story.object.as_ref().unwrap());
+        prop_assert_eq!(owners(&scenario).remove("alice Apply").unwrap_or_default(), stated);
+        let changes = compare(types.schema(), &config, scenario.object.as_ref().unwrap());
         let lost = changes.modified.union(&changes.removed).leaves();
         let excused = FieldSet::of_fields(&["data", "items", "tags", "spec", "any", "spec.nested", "spec.nested.map"]);
         prop_assert!(lost.difference(&excused).is_empty(), "{:?}", changes);
@@ -193,16 +193,16 @@ proptest! {
     #[test]
     fn an_update_owns_the_fields_it_changes(before in fields(), after in fields()) {
         let types = thing();
-        let mut story = ApplyScenario::of(&types);
-        story.update("old", &before);
+        let mut scenario = ApplyScenario::of(&types);
+        scenario.update("old", &before);
         // An update does not start to track an object without managedFields.
-        prop_assume!(!story.owners().is_empty());
-        let old = story.object.clone().unwrap();
-        story.update("new", &after);
-        let mut new = story.object.clone().unwrap();
+        prop_assume!(!scenario.owners().is_empty());
+        let old = scenario.object.clone().unwrap();
+        scenario.update("new", &after);
+        let mut new = scenario.object.clone().unwrap();
         new.get_mut("metadata").unwrap().as_object_mut().unwrap().remove("managedFields");
         let changes = compare(types.schema(), &old, &new);
-        let found = owners(&story);
+        let found = owners(&scenario);
         let own = found.get("new Update").cloned().unwrap_or_default();
         prop_assert_eq!(&own, &changes.modified.union(&changes.added));
         let others = found.get("old Update").cloned().unwrap_or_default();

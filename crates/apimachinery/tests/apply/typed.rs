@@ -296,9 +296,9 @@ fn stored_duplicates_are_replaced_by_the_applied_item() {
 }
 
 #[test]
-fn fields_of_a_set_are_removed_or_kept() {
+fn fields_of_a_set_are_removed_or_extracted() {
     #[track_caller]
-    fn check(set: &str, removed: &str, kept: &str) {
+    fn check(set: &str, removed: &str, extracted: &str) {
         let types = everything();
         let value = json(
             r#"{"text": "t", "args": ["x"], "labels": {"a": "1", "b": "2"}, "nested": {"a": "x", "b": {"c": "y"}},
@@ -316,9 +316,9 @@ fn fields_of_a_set_are_removed_or_kept() {
             .into_iter()
             .map(|(key, it)| (key, it.clone()))
             .collect();
-        let gone: Vec<_> = value.as_object().unwrap().keys().filter(|key| left.get(key).is_none()).collect();
-        assert_eq!(format!("{} -{}", Value::Object(changed), gone.join(",")), removed);
-        assert_eq!(extract(types.schema(), &value, &set).to_string(), kept);
+        let removed_keys: Vec<_> = value.as_object().unwrap().keys().filter(|key| left.get(key).is_none()).collect();
+        assert_eq!(format!("{} -{}", Value::Object(changed), removed_keys.join(",")), removed);
+        assert_eq!(extract(types.schema(), &value, &set).to_string(), extracted);
     }
     check("{}", "{} -", "null");
     check(r#"{"f:text":{},"f:args":{}}"#, "{} -args,text", r#"{"args":["x"],"text":"t"}"#);

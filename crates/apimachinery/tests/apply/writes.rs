@@ -25,7 +25,7 @@ fn thing() -> Notation {
 }
 
 #[track_caller]
-fn refused(result: Result<bool, Error>) -> String {
+fn error_message(result: Result<bool, Error>) -> String {
     result.expect_err("refused").to_string()
 }
 
@@ -40,72 +40,72 @@ fn an_applier_owns_the_applied_fields() {
 #[test]
 fn fields_no_longer_applied_are_removed() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.apply("alice", r#"{"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"replicas": 1, "image": "x"}}"#);
-    story.apply("alice", r#"{"metadata": {"labels": {"b": "2"}}, "spec": {"image": "x"}}"#);
-    story.expect(r#"{"metadata": {"labels": {"b": "2"}}, "spec": {"image": "x"}}"#);
-    story.apply("alice", r#"{"spec": {"image": "x"}}"#).expect(r#"{"spec": {"image": "x"}}"#);
-    story.owned(&["alice applied .spec.image"]);
-    story.apply("alice", "{}").expect("{}").owned(&[]);
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.apply("alice", r#"{"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"replicas": 1, "image": "x"}}"#);
+    scenario.apply("alice", r#"{"metadata": {"labels": {"b": "2"}}, "spec": {"image": "x"}}"#);
+    scenario.expect(r#"{"metadata": {"labels": {"b": "2"}}, "spec": {"image": "x"}}"#);
+    scenario.apply("alice", r#"{"spec": {"image": "x"}}"#).expect(r#"{"spec": {"image": "x"}}"#);
+    scenario.owned(&["alice applied .spec.image"]);
+    scenario.apply("alice", "{}").expect("{}").owned(&[]);
 }
 
 #[test]
-fn fields_with_another_owner_are_kept() {
+fn fields_with_another_owner_are_preserved() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.apply("alice", r#"{"spec": {"replicas": 1, "image": "x"}}"#);
-    story.apply("bob", r#"{"spec": {"replicas": 1}}"#);
-    story.owned(&["bob applied .spec.replicas", "alice applied .spec.image .spec.replicas"]);
-    story.apply("alice", r#"{"spec": {"image": "x"}}"#).expect(r#"{"spec": {"replicas": 1, "image": "x"}}"#);
-    story.apply("bob", "{}").expect(r#"{"spec": {"image": "x"}}"#);
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.apply("alice", r#"{"spec": {"replicas": 1, "image": "x"}}"#);
+    scenario.apply("bob", r#"{"spec": {"replicas": 1}}"#);
+    scenario.owned(&["bob applied .spec.replicas", "alice applied .spec.image .spec.replicas"]);
+    scenario.apply("alice", r#"{"spec": {"image": "x"}}"#).expect(r#"{"spec": {"replicas": 1, "image": "x"}}"#);
+    scenario.apply("bob", "{}").expect(r#"{"spec": {"image": "x"}}"#);
 }
 
 #[test]
-fn fields_of_an_updater_are_kept_when_the_applier_drops_them() {
+fn fields_of_an_updater_are_preserved_when_the_applier_drops_them() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.apply("alice", r#"{"spec": {"replicas": 1, "image": "x"}}"#);
-    story.update("hpa", r#"{"spec": {"replicas": 5, "image": "x"}}"#);
-    story.owned(&["alice applied .spec.image", "hpa changed .spec.replicas"]);
-    story.apply("alice", r#"{"spec": {"image": "x"}}"#).expect(r#"{"spec": {"replicas": 5, "image": "x"}}"#);
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.apply("alice", r#"{"spec": {"replicas": 1, "image": "x"}}"#);
+    scenario.update("hpa", r#"{"spec": {"replicas": 5, "image": "x"}}"#);
+    scenario.owned(&["alice applied .spec.image", "hpa changed .spec.replicas"]);
+    scenario.apply("alice", r#"{"spec": {"image": "x"}}"#).expect(r#"{"spec": {"replicas": 5, "image": "x"}}"#);
 }
 
 #[test]
-fn unowned_fields_are_kept_even_inside_removed_items() {
+fn unowned_fields_are_preserved_even_within_removed_items() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.apply("alice", r#"{"spec": {"items": [{"name": "x", "value": "1"}], "replicas": 1}}"#);
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.apply("alice", r#"{"spec": {"items": [{"name": "x", "value": "1"}], "replicas": 1}}"#);
     // The server adds a default that has no owner.
-    let items = story.object.as_mut().unwrap().get_mut("spec").unwrap().get_mut("items").unwrap();
+    let items = scenario.object.as_mut().unwrap().get_mut("spec").unwrap().get_mut("items").unwrap();
     *items = json(r#"[{"name": "x", "value": "1", "more": "default"}]"#);
-    story.apply("alice", r#"{"spec": {"items": [{"name": "x"}], "replicas": 1}}"#);
-    story.expect(r#"{"spec": {"items": [{"name": "x", "more": "default"}], "replicas": 1}}"#);
-    story.apply("alice", r#"{"spec": {"replicas": 1}}"#).expect(r#"{"spec": {"replicas": 1}}"#);
+    scenario.apply("alice", r#"{"spec": {"items": [{"name": "x"}], "replicas": 1}}"#);
+    scenario.expect(r#"{"spec": {"items": [{"name": "x", "more": "default"}], "replicas": 1}}"#);
+    scenario.apply("alice", r#"{"spec": {"replicas": 1}}"#).expect(r#"{"spec": {"replicas": 1}}"#);
 }
 
 #[test]
 fn list_items_are_owned_separately() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.apply("alice", r#"{"spec": {"items": [{"name": "x", "value": "1"}]}}"#);
-    story.apply("bob", r#"{"spec": {"items": [{"name": "y", "value": "2"}]}}"#);
-    story.expect(r#"{"spec": {"items": [{"name": "x", "value": "1"}, {"name": "y", "value": "2"}]}}"#);
-    story.apply("alice", r#"{"spec": {"items": []}}"#);
-    story.expect(r#"{"spec": {"items": [{"name": "y", "value": "2"}]}}"#);
-    story.owned(&[r#"bob applied .spec.items[name="y"] .spec.items[name="y"].name .spec.items[name="y"].value"#]);
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.apply("alice", r#"{"spec": {"items": [{"name": "x", "value": "1"}]}}"#);
+    scenario.apply("bob", r#"{"spec": {"items": [{"name": "y", "value": "2"}]}}"#);
+    scenario.expect(r#"{"spec": {"items": [{"name": "x", "value": "1"}, {"name": "y", "value": "2"}]}}"#);
+    scenario.apply("alice", r#"{"spec": {"items": []}}"#);
+    scenario.expect(r#"{"spec": {"items": [{"name": "y", "value": "2"}]}}"#);
+    scenario.owned(&[r#"bob applied .spec.items[name="y"] .spec.items[name="y"].name .spec.items[name="y"].value"#]);
 }
 
 #[test]
 fn a_missing_key_field_has_its_default() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.apply("alice", r#"{"spec": {"ports": [{"port": 80}]}}"#);
-    story.apply("bob", r#"{"spec": {"ports": [{"port": 80, "protocol": "TCP", "name": "web"}]}}"#);
-    story.expect(r#"{"spec": {"ports": [{"port": 80, "protocol": "TCP", "name": "web"}]}}"#);
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.apply("alice", r#"{"spec": {"ports": [{"port": 80}]}}"#);
+    scenario.apply("bob", r#"{"spec": {"ports": [{"port": 80, "protocol": "TCP", "name": "web"}]}}"#);
+    scenario.expect(r#"{"spec": {"ports": [{"port": 80, "protocol": "TCP", "name": "web"}]}}"#);
     let repeated =
-        story.try_apply("bob", r#"{"spec": {"ports": [{"port": 80}, {"port": 80, "protocol": "TCP"}]}}"#, false);
+        scenario.try_apply("bob", r#"{"spec": {"ports": [{"port": 80}, {"port": 80, "protocol": "TCP"}]}}"#, false);
     assert_eq!(
-        refused(repeated),
+        error_message(repeated),
         r#"failed to create typed patch object (ns/a; /v1, Kind=Thing): .spec.ports: duplicate entries for key [port=80,protocol="TCP"]"#
     );
 }
@@ -113,17 +113,17 @@ fn a_missing_key_field_has_its_default() {
 #[test]
 fn changing_a_field_of_another_owner_is_a_conflict() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.apply("alice", r#"{"spec": {"replicas": 1, "image": "x", "items": [{"name": "a", "value": "1"}]}}"#);
-    story.update("kubectl", r#"{"spec": {"replicas": 2, "image": "x", "items": [{"name": "a", "value": "1"}]}}"#);
-    let error = story.try_apply("bob", r#"{"spec": {"replicas": 3}}"#, false).unwrap_err();
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.apply("alice", r#"{"spec": {"replicas": 1, "image": "x", "items": [{"name": "a", "value": "1"}]}}"#);
+    scenario.update("kubectl", r#"{"spec": {"replicas": 2, "image": "x", "items": [{"name": "a", "value": "1"}]}}"#);
+    let error = scenario.try_apply("bob", r#"{"spec": {"replicas": 3}}"#, false).unwrap_err();
     assert_eq!(error.to_string(), r#"Apply failed with 1 conflict: conflict with "kubectl" using v1: .spec.replicas"#);
     let Error::Conflict(conflicts) = error else { panic!("a conflict") };
     let causes: Vec<_> = conflicts.causes().map(|cause| (cause.message, cause.field)).collect();
     assert_eq!(causes, [(r#"conflict with "kubectl" using v1"#.to_owned(), ".spec.replicas".to_owned())]);
     let several = r#"{"spec": {"replicas": 3, "image": "y", "items": [{"name": "a", "value": "2"}]}}"#;
     assert_eq!(
-        refused(story.try_apply("bob", several, false)),
+        error_message(scenario.try_apply("bob", several, false)),
         "Apply failed with 3 conflicts: conflicts with \"alice\":\n- .spec.image\n- .spec.items[name=\"a\"].value\nconflicts with \"kubectl\" using v1:\n- .spec.replicas"
     );
 }
@@ -131,35 +131,37 @@ fn changing_a_field_of_another_owner_is_a_conflict() {
 #[test]
 fn force_takes_fields_from_another_owner() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.apply("alice", r#"{"spec": {"replicas": 1, "image": "x"}}"#);
-    story.force("bob", r#"{"spec": {"replicas": 2}}"#).expect(r#"{"spec": {"replicas": 2, "image": "x"}}"#);
-    story.owned(&["alice applied .spec.image", "bob applied .spec.replicas"]);
-    story.force("bob", r#"{"spec": {"replicas": 2, "image": "y"}}"#).owned(&["bob applied .spec.image .spec.replicas"]);
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.apply("alice", r#"{"spec": {"replicas": 1, "image": "x"}}"#);
+    scenario.force("bob", r#"{"spec": {"replicas": 2}}"#).expect(r#"{"spec": {"replicas": 2, "image": "x"}}"#);
+    scenario.owned(&["alice applied .spec.image", "bob applied .spec.replicas"]);
+    scenario
+        .force("bob", r#"{"spec": {"replicas": 2, "image": "y"}}"#)
+        .owned(&["bob applied .spec.image .spec.replicas"]);
 }
 
 #[test]
 fn shared_fields_conflict_only_when_changed() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.apply("alice", r#"{"spec": {"selector": {"app": "a"}}}"#);
-    story.apply("bob", r#"{"spec": {"selector": {"app": "a"}}}"#);
-    let error = refused(story.try_apply("bob", r#"{"spec": {"selector": {"app": "b"}}}"#, false));
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.apply("alice", r#"{"spec": {"selector": {"app": "a"}}}"#);
+    scenario.apply("bob", r#"{"spec": {"selector": {"app": "a"}}}"#);
+    let error = error_message(scenario.try_apply("bob", r#"{"spec": {"selector": {"app": "b"}}}"#, false));
     assert_eq!(error, r#"Apply failed with 1 conflict: conflict with "alice": .spec.selector"#);
 }
 
 #[test]
 fn reapplying_changes_nothing_not_even_times() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
+    let mut scenario = ApplyScenario::of(&types);
     let config = r#"{"metadata": {"labels": {"a": "1"}}, "spec": {"replicas": 1, "items": [{"name": "x"}]}}"#;
-    story.apply("alice", config);
-    let before = story.object.clone();
-    assert_eq!(story.try_apply("alice", config, false), Ok(false));
-    assert_eq!(story.object, before);
-    assert_eq!(story.try_apply("alice", r#"{"spec": {"replicas": 2}}"#, false), Ok(true));
+    scenario.apply("alice", config);
+    let before = scenario.object.clone();
+    assert_eq!(scenario.try_apply("alice", config, false), Ok(false));
+    assert_eq!(scenario.object, before);
+    assert_eq!(scenario.try_apply("alice", r#"{"spec": {"replicas": 2}}"#, false), Ok(true));
     assert_ne!(
-        story.object.as_ref().unwrap()["metadata"]["managedFields"],
+        scenario.object.as_ref().unwrap()["metadata"]["managedFields"],
         before.unwrap()["metadata"]["managedFields"]
     );
 }
@@ -167,31 +169,32 @@ fn reapplying_changes_nothing_not_even_times() {
 #[test]
 fn an_updater_owns_the_fields_it_changed_last() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.update("alice", r#"{"metadata": {"labels": {"a": "1"}}, "spec": {"replicas": 1, "image": "x"}}"#);
-    story.owned(&["alice changed .spec .metadata.labels .metadata.labels.a .spec.image .spec.replicas"]);
-    story.update("bob", r#"{"metadata": {"labels": {"a": "1"}}, "spec": {"replicas": 2, "image": "x"}}"#);
-    story.owned(&["alice changed .spec .metadata.labels .metadata.labels.a .spec.image", "bob changed .spec.replicas"]);
-    story.update("bob", r#"{"spec": {"replicas": 2, "image": "y"}}"#);
-    story.owned(&["alice changed .spec", "bob changed .spec.image .spec.replicas"]);
-    let before = story.object.clone();
-    story.update("carol", r#"{"spec": {"replicas": 2, "image": "y"}}"#);
-    assert_eq!(story.object, before, "a write that changes nothing leaves no trace");
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.update("alice", r#"{"metadata": {"labels": {"a": "1"}}, "spec": {"replicas": 1, "image": "x"}}"#);
+    scenario.owned(&["alice changed .spec .metadata.labels .metadata.labels.a .spec.image .spec.replicas"]);
+    scenario.update("bob", r#"{"metadata": {"labels": {"a": "1"}}, "spec": {"replicas": 2, "image": "x"}}"#);
+    scenario
+        .owned(&["alice changed .spec .metadata.labels .metadata.labels.a .spec.image", "bob changed .spec.replicas"]);
+    scenario.update("bob", r#"{"spec": {"replicas": 2, "image": "y"}}"#);
+    scenario.owned(&["alice changed .spec", "bob changed .spec.image .spec.replicas"]);
+    let before = scenario.object.clone();
+    scenario.update("carol", r#"{"spec": {"replicas": 2, "image": "y"}}"#);
+    assert_eq!(scenario.object, before, "a write that changes nothing leaves no trace");
 }
 
 #[test]
 fn owners_are_distinct_per_subresource() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.update("kubelet", r#"{"spec": {"replicas": 1}}"#);
-    story.subresource = "status";
-    story.reset_fields = FieldSet::of_fields(&["spec"]);
-    story.update("kubelet", r#"{"spec": {"replicas": 1}, "status": {"ready": 1}}"#);
-    story.owned(&["kubelet changed .spec .spec.replicas", "kubelet/status changed .status .status.ready"]);
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.update("kubelet", r#"{"spec": {"replicas": 1}}"#);
+    scenario.subresource = "status";
+    scenario.reset_fields = FieldSet::of_fields(&["spec"]);
+    scenario.update("kubelet", r#"{"spec": {"replicas": 1}, "status": {"ready": 1}}"#);
+    scenario.owned(&["kubelet changed .spec .spec.replicas", "kubelet/status changed .status .status.ready"]);
     let error = {
-        story.subresource = "";
-        story.reset_fields = FieldSet::EMPTY;
-        refused(story.try_apply("bob", r#"{"status": {"ready": 2}}"#, false))
+        scenario.subresource = "";
+        scenario.reset_fields = FieldSet::EMPTY;
+        error_message(scenario.try_apply("bob", r#"{"status": {"ready": 2}}"#, false))
     };
     assert_eq!(
         error,
@@ -202,49 +205,49 @@ fn owners_are_distinct_per_subresource() {
 #[test]
 fn reset_fields_are_not_owned() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.reset_fields = FieldSet::of_fields(&["status"]);
-    story.update("alice", r#"{"spec": {"replicas": 1}, "status": {"ready": 1, "phase": "x"}}"#);
-    story.owned(&["alice changed .spec .spec.replicas"]);
-    story.apply("bob", r#"{"spec": {"replicas": 1}, "status": {"ready": 7}}"#);
-    story.owned(&["bob applied .spec.replicas", "alice changed .spec .spec.replicas"]);
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.reset_fields = FieldSet::of_fields(&["status"]);
+    scenario.update("alice", r#"{"spec": {"replicas": 1}, "status": {"ready": 1, "phase": "x"}}"#);
+    scenario.owned(&["alice changed .spec .spec.replicas"]);
+    scenario.apply("bob", r#"{"spec": {"replicas": 1}, "status": {"ready": 7}}"#);
+    scenario.owned(&["bob applied .spec.replicas", "alice changed .spec .spec.replicas"]);
 }
 
 #[test]
 fn first_apply_adds_the_before_first_apply_owner() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
+    let mut scenario = ApplyScenario::of(&types);
     let mut old = object(r#"{"spec": {"replicas": 1, "image": "x"}}"#);
     old.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("uid", "u");
-    story.object = Some(old);
-    let error = refused(story.try_apply("alice", r#"{"spec": {"replicas": 2}}"#, false));
+    scenario.object = Some(old);
+    let error = error_message(scenario.try_apply("alice", r#"{"spec": {"replicas": 2}}"#, false));
     assert_eq!(error, r#"Apply failed with 1 conflict: conflict with "before-first-apply" using v1: .spec.replicas"#);
-    story.force("alice", r#"{"spec": {"replicas": 2}}"#);
-    story.owned(&["alice applied .spec.replicas", "before-first-apply changed .spec .spec.image"]);
+    scenario.force("alice", r#"{"spec": {"replicas": 2}}"#);
+    scenario.owned(&["alice applied .spec.replicas", "before-first-apply changed .spec .spec.image"]);
 }
 
 #[test]
 fn updates_do_not_add_owners_to_an_untracked_object() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.update("alice", r#"{"spec": {"replicas": 1}}"#);
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.update("alice", r#"{"spec": {"replicas": 1}}"#);
     for reset in [value!([]), value!([{}])] {
-        let mut new = story.object.clone().unwrap();
+        let mut new = scenario.object.clone().unwrap();
         new.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("managedFields", reset);
-        story.update_object("alice", new).owned(&[]);
-        story.update("alice", r#"{"spec": {"replicas": 2}}"#).owned(&[]);
-        story.object = None;
-        story.update("alice", r#"{"spec": {"replicas": 1}}"#).owned(&["alice changed .spec .spec.replicas"]);
+        scenario.update_object("alice", new).owned(&[]);
+        scenario.update("alice", r#"{"spec": {"replicas": 2}}"#).owned(&[]);
+        scenario.object = None;
+        scenario.update("alice", r#"{"spec": {"replicas": 1}}"#).owned(&["alice changed .spec .spec.replicas"]);
     }
 }
 
 #[test]
 fn client_supplied_managed_fields_are_used_unless_invalid() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.apply("alice", r#"{"spec": {"replicas": 1}}"#);
-    let with = |story: &ApplyScenario<'_>, owners: Value| {
-        let mut new = story.object.clone().unwrap();
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.apply("alice", r#"{"spec": {"replicas": 1}}"#);
+    let with = |scenario: &ApplyScenario<'_>, owners: Value| {
+        let mut new = scenario.object.clone().unwrap();
         new.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("managedFields", owners);
         new
     };
@@ -257,15 +260,15 @@ fn client_supplied_managed_fields_are_used_unless_invalid() {
         r#"[{"manager": "bob", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"x": {}}}]"#,
         "null",
     ] {
-        let new = with(&story, json(nonsense));
-        story.update_object("carol", new).owned(&["alice applied .spec.replicas"]);
+        let new = with(&scenario, json(nonsense));
+        scenario.update_object("carol", new).owned(&["alice applied .spec.replicas"]);
     }
-    let new = with(&story, given.clone());
-    story.update_object("carol", new).owned(&["bob applied .spec.replicas"]);
-    story.apply("alice", r#"{"spec": {"image": "x"}}"#);
-    story.subresource = "status";
-    let new = with(&story, given);
-    story.update_object("carol", new).owned(&["bob applied .spec.replicas", "alice applied .spec.image"]);
+    let new = with(&scenario, given.clone());
+    scenario.update_object("carol", new).owned(&["bob applied .spec.replicas"]);
+    scenario.apply("alice", r#"{"spec": {"image": "x"}}"#);
+    scenario.subresource = "status";
+    let new = with(&scenario, given);
+    scenario.update_object("carol", new).owned(&["bob applied .spec.replicas", "alice applied .spec.image"]);
 }
 
 #[test]
@@ -273,12 +276,15 @@ fn invalid_stored_managed_fields_fail_an_apply_but_not_an_update() {
     #[track_caller]
     fn check(owners: &str, expect: &str) {
         let types = thing();
-        let mut story = ApplyScenario::of(&types);
-        story.update("alice", r#"{"spec": {"replicas": 1}}"#);
-        let metadata = story.object.as_mut().unwrap().get_mut("metadata").unwrap().as_object_mut().unwrap();
+        let mut scenario = ApplyScenario::of(&types);
+        scenario.update("alice", r#"{"spec": {"replicas": 1}}"#);
+        let metadata = scenario.object.as_mut().unwrap().get_mut("metadata").unwrap().as_object_mut().unwrap();
         metadata.insert("managedFields", json(owners));
-        assert_eq!(refused(story.try_apply("bob", "{}", false)), format!("failed to decode managed fields: {expect}"));
-        story.update("alice", r#"{"spec": {"replicas": 2}}"#).owned(&[]);
+        assert_eq!(
+            error_message(scenario.try_apply("bob", "{}", false)),
+            format!("failed to decode managed fields: {expect}")
+        );
+        scenario.update("alice", r#"{"spec": {"replicas": 2}}"#).owned(&[]);
     }
     check(r#"[{"operation": "Delete"}]"#, "operation must be `Apply` or `Update`");
     check(r#"[{"operation": "Apply"}]"#, "apiVersion must not be empty");
@@ -296,35 +302,38 @@ fn invalid_stored_managed_fields_fail_an_apply_but_not_an_update() {
 #[test]
 fn invalid_apply_requests_are_rejected() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
+    let mut scenario = ApplyScenario::of(&types);
     let other = value!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}});
-    assert_eq!(refused(story.apply_object("a", &other, false)), "invalid object type: apps/v1, Kind=Deployment");
     assert_eq!(
-        refused(story.try_apply("a", r#"{"metadata": {"managedFields": []}}"#, false)),
+        error_message(scenario.apply_object("a", &other, false)),
+        "invalid object type: apps/v1, Kind=Deployment"
+    );
+    assert_eq!(
+        error_message(scenario.try_apply("a", r#"{"metadata": {"managedFields": []}}"#, false)),
         "metadata.managedFields must be nil"
     );
     assert_eq!(
-        refused(story.try_apply("a", r#"{"spec": {"bogus": 1}}"#, false)),
+        error_message(scenario.try_apply("a", r#"{"spec": {"bogus": 1}}"#, false)),
         "failed to create typed patch object (ns/a; /v1, Kind=Thing): .spec.bogus: field not declared in schema"
     );
-    assert!(story.object.is_none());
+    assert!(scenario.object.is_none());
 }
 
 #[test]
 fn owners_are_sorted_appliers_first_then_by_time_and_name() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.update("zed", r#"{"spec": {"replicas": 1}}"#);
-    story.apply("bob", r#"{"spec": {"image": "x"}}"#);
-    story.apply("alice", r#"{"spec": {"paused": true}}"#);
-    story.update("abe", r#"{"spec": {"replicas": 1, "image": "x", "paused": true, "args": ["a"]}}"#);
-    story.owned(&[
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.update("zed", r#"{"spec": {"replicas": 1}}"#);
+    scenario.apply("bob", r#"{"spec": {"image": "x"}}"#);
+    scenario.apply("alice", r#"{"spec": {"paused": true}}"#);
+    scenario.update("abe", r#"{"spec": {"replicas": 1, "image": "x", "paused": true, "args": ["a"]}}"#);
+    scenario.owned(&[
         "bob applied .spec.image",
         "alice applied .spec.paused",
         "zed changed .spec .spec.replicas",
         "abe changed .spec.args",
     ]);
-    let times: Vec<_> = story.object.as_ref().unwrap()["metadata"]["managedFields"]
+    let times: Vec<_> = scenario.object.as_ref().unwrap()["metadata"]["managedFields"]
         .as_array()
         .unwrap()
         .iter()
@@ -337,21 +346,21 @@ fn owners_are_sorted_appliers_first_then_by_time_and_name() {
 #[test]
 fn the_oldest_updates_are_merged() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
-    story.apply("applier", r#"{"spec": {"image": "x"}}"#);
+    let mut scenario = ApplyScenario::of(&types);
+    scenario.apply("applier", r#"{"spec": {"image": "x"}}"#);
     for at in 0..MAX_UPDATERS + 3 {
-        let mut new = story.object.clone().unwrap();
+        let mut new = scenario.object.clone().unwrap();
         let metadata = new.get_mut("metadata").unwrap().as_object_mut().unwrap();
         let labels = metadata.get_or_insert_with("labels", Value::object).as_object_mut().unwrap();
         labels.insert(format!("l{at:02}"), "x");
-        story.update_object(&format!("m{at:02}"), new);
+        scenario.update_object(&format!("m{at:02}"), new);
     }
-    let owners = story.owners();
+    let owners = scenario.owners();
     assert_eq!(owners.len(), 1 + MAX_UPDATERS);
     let ancient = "ancient-changes changed .metadata.labels .metadata.labels.l00 .metadata.labels.l01 .metadata.labels.l02 .metadata.labels.l03";
     assert_eq!(owners[1], ancient);
     assert_eq!(owners[2], "m04 changed .metadata.labels.l04");
-    let entry = &story.object.as_ref().unwrap()["metadata"]["managedFields"][1];
+    let entry = &scenario.object.as_ref().unwrap()["metadata"]["managedFields"][1];
     assert_eq!(entry["time"], value!("2023-11-14T22:13:25Z"), "the time of the latest of them");
 }
 
@@ -368,29 +377,29 @@ fn client_side_applied(spec: &str, last: &str) -> Value {
 #[test]
 fn kubectl_takes_over_fields_of_its_client_side_apply() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
+    let mut scenario = ApplyScenario::of(&types);
     let spec = r#"{"spec": {"replicas": 1, "image": "x"}}"#;
-    story.update_object("kubectl-client-side-apply", client_side_applied(spec, spec));
-    assert!(story.try_apply("other", r#"{"spec": {"replicas": 2}}"#, false).is_err(), "for kubectl only");
-    story.apply("kubectl", r#"{"spec": {"replicas": 2, "image": "<x>"}}"#);
-    let annotations = &story.object.as_ref().unwrap()["metadata"]["annotations"];
+    scenario.update_object("kubectl-client-side-apply", client_side_applied(spec, spec));
+    assert!(scenario.try_apply("other", r#"{"spec": {"replicas": 2}}"#, false).is_err(), "for kubectl only");
+    scenario.apply("kubectl", r#"{"spec": {"replicas": 2, "image": "<x>"}}"#);
+    let annotations = &scenario.object.as_ref().unwrap()["metadata"]["annotations"];
     assert_eq!(
         annotations[LAST_APPLIED],
         value!(
             "{\"apiVersion\":\"v1\",\"kind\":\"Thing\",\"metadata\":{\"name\":\"a\",\"namespace\":\"ns\"},\"spec\":{\"image\":\"\\u003cx\\u003e\",\"replicas\":2}}\n"
         )
     );
-    assert_eq!(story.owners()[0], "kubectl applied .spec.image .spec.replicas");
+    assert_eq!(scenario.owners()[0], "kubectl applied .spec.image .spec.replicas");
 }
 
 #[test]
 fn fields_changed_since_client_side_apply_still_conflict() {
     let types = thing();
-    let mut story = ApplyScenario::of(&types);
+    let mut scenario = ApplyScenario::of(&types);
     let last = r#"{"spec": {"replicas": 1, "image": "x"}}"#;
-    story.update_object("kubectl-client-side-apply", client_side_applied(last, last));
-    story.update_object("hpa", client_side_applied(r#"{"spec": {"replicas": 5, "image": "x"}}"#, last));
-    let error = refused(story.try_apply("kubectl", r#"{"spec": {"replicas": 2, "image": "y"}}"#, false));
+    scenario.update_object("kubectl-client-side-apply", client_side_applied(last, last));
+    scenario.update_object("hpa", client_side_applied(r#"{"spec": {"replicas": 5, "image": "x"}}"#, last));
+    let error = error_message(scenario.try_apply("kubectl", r#"{"spec": {"replicas": 2, "image": "y"}}"#, false));
     assert_eq!(error, r#"Apply failed with 1 conflict: conflict with "hpa" using v1: .spec.replicas"#);
 }
 
@@ -437,7 +446,7 @@ fn replicas_ownership_is_translated_through_scale() {
     ))
     .unwrap();
     let paths = ReplicasPaths::spec_replicas("apps/v1");
-    let shown = |owners: &Owners| -> Vec<String> {
+    let summarize = |owners: &Owners| -> Vec<String> {
         let mut lines: Vec<_> = owners
             .list()
             .iter()
@@ -455,10 +464,10 @@ fn replicas_ownership_is_translated_through_scale() {
         lines
     };
     let scale = owners_of_scale(&parent, &paths);
-    assert_eq!(shown(&scale), ["alice/ autoscaling/v1 .spec.replicas", "bob/ autoscaling/v1 .spec.replicas"]);
+    assert_eq!(summarize(&scale), ["alice/ autoscaling/v1 .spec.replicas", "bob/ autoscaling/v1 .spec.replicas"]);
     let untouched = owners_after_scale(&parent, &scale, "apps/v1", &paths);
     assert_eq!(
-        shown(&untouched),
+        summarize(&untouched),
         ["alice/ apps/v1 .spec.image .spec.replicas", "bob/ apps/v1 .spec.paused .spec.replicas"]
     );
     let taken = Owners::from_value(&json(
@@ -467,7 +476,7 @@ fn replicas_ownership_is_translated_through_scale() {
     .unwrap();
     let after = owners_after_scale(&parent, &taken, "apps/v1", &paths);
     assert_eq!(
-        shown(&after),
+        summarize(&after),
         ["alice/ apps/v1 .spec.image", "bob/ apps/v1 .spec.paused", "hpa/scale apps/v1 .spec.replicas"]
     );
     assert!(
@@ -540,9 +549,11 @@ fn owners_in_another_version_keep_their_fields_by_conversion() {
     assert_eq!(moved["metadata"]["managedFields"][0]["apiVersion"], value!("v2"));
     assert_eq!(moved["metadata"]["managedFields"].as_array().unwrap().len(), 1);
 
-    let mut gone = live.clone();
-    let owners = gone.get_mut("metadata").unwrap().as_object_mut().unwrap().get_mut("managedFields").unwrap();
+    let mut removed_version = live.clone();
+    let owners =
+        removed_version.get_mut("metadata").unwrap().as_object_mut().unwrap().get_mut("managedFields").unwrap();
     owners.as_array_mut().unwrap()[0].as_object_mut().unwrap().insert("apiVersion", "v0");
-    let applied = write("v2", "bob").apply(Some(&gone), &thing("v2", r#"{"count": 2}"#), false).unwrap().object;
+    let applied =
+        write("v2", "bob").apply(Some(&removed_version), &thing("v2", r#"{"count": 2}"#), false).unwrap().object;
     assert_eq!(Owners::of(&applied).unwrap().list().len(), 1, "an owner in a version that is gone is dropped");
 }

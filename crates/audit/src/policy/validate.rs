@@ -23,9 +23,9 @@ fn rule(rule: &Value, path: &Path<'_>, findings: &mut Errors) {
     stages(rule, &path.field("omitStages"), findings);
     let has = |field: &str| !items(rule, field).is_empty();
     if has("nonResourceURLs") && (has("resources") || has("namespaces")) {
-        let shown = BadValue::from(&rule["nonResourceURLs"]);
+        let bad_value = BadValue::from(&rule["nonResourceURLs"]);
         let detail = "rules cannot apply to both regular resources and non-resource URLs";
-        findings.push(Error::invalid(&path.field("nonResourceURLs"), shown, detail));
+        findings.push(Error::invalid(&path.field("nonResourceURLs"), bad_value, detail));
     }
 }
 
@@ -62,9 +62,9 @@ fn resources(rule: &Value, path: &Path<'_>, findings: &mut Errors) {
             findings.push(Error::invalid(&path.field("group"), group, problems.join(",")));
         }
         if !items(list, "resourceNames").is_empty() && items(list, "resources").is_empty() {
-            let shown = BadValue::from(&list["resourceNames"]);
+            let bad_value = BadValue::from(&list["resourceNames"]);
             let detail = "using resourceNames requires at least one resource";
-            findings.push(Error::invalid(&path.field("resourceNames"), shown, detail));
+            findings.push(Error::invalid(&path.field("resourceNames"), bad_value, detail));
         }
     }
 }

@@ -20,7 +20,7 @@ fn verdict(level: Level) -> AuditDecision {
     AuditDecision { level, omit_stages: Stages::default(), omit_managed_fields: false }
 }
 
-fn begin(verdict: AuditDecision, length: Length) -> Option<Trail> {
+fn start(verdict: AuditDecision, length: Length) -> Option<Trail> {
     let user = user();
     let received = ReceivedRequest {
         audit_id: "id-1",
@@ -30,12 +30,12 @@ fn begin(verdict: AuditDecision, length: Length) -> Option<Trail> {
         at: ARRIVED,
         attributes: Attributes { user: &user, verb: "create", target: TARGET },
     };
-    Trail::begin(verdict, &received, length)
+    Trail::start(verdict, &received, length)
 }
 
 /// Returns the event of a pod creation.
 pub fn event(level: Level) -> Event {
-    let mut trail = begin(verdict(level), Length::Short).unwrap();
+    let mut trail = start(verdict(level), Length::Short).unwrap();
     trail.responds(201, later(2));
     trail.complete(later(3)).remove(0)
 }
@@ -49,12 +49,12 @@ fn pod() -> Value {
 
 #[test]
 fn level_none_records_no_event() {
-    assert!(begin(verdict(Level::None), Length::Short).is_none());
+    assert!(start(verdict(Level::None), Length::Short).is_none());
 }
 
 #[test]
 fn an_event_is_encoded_as_upstream_does() {
-    let mut trail = begin(verdict(Level::RequestResponse), Length::Short).unwrap();
+    let mut trail = start(verdict(Level::RequestResponse), Length::Short).unwrap();
     assert_eq!(
         trail.received().unwrap().to_json(),
         concat!(
@@ -94,7 +94,7 @@ fn an_event_is_encoded_as_upstream_does() {
 #[test]
 fn objects_are_recorded_only_at_their_level() {
     let check = |level, request: bool, response: bool| {
-        let mut trail = begin(verdict(level), Length::Short).unwrap();
+        let mut trail = start(verdict(level), Length::Short).unwrap();
         trail.request_object(&pod(), TARGET);
         trail.response_object(&pod());
         let event = trail.complete(later(1)).remove(0);
@@ -104,10 +104,10 @@ fn objects_are_recorded_only_at_their_level() {
     check(Level::Metadata, false, false);
     check(Level::Request, true, false);
     check(Level::RequestResponse, true, true);
-    let mut patched = begin(verdict(Level::Request), Length::Short).unwrap();
+    let mut patched = start(verdict(Level::Request), Length::Short).unwrap();
     patched.request_patch(br#"{"a":1}"#);
     assert_eq!(patched.complete(later(1))[0].request_object, Some(value!({"a": 1})));
-    let mut hidden = begin(verdict(Level::Metadata), Length::Short).unwrap();
+    let mut hidden = start(verdict(Level::Metadata), Length::Short).unwrap();
     hidden.request_patch(br#"{"a":1}"#);
     assert_eq!(hidden.complete(later(1))[0].request_object, None);
 }
@@ -116,10 +116,10 @@ fn objects_are_recorded_only_at_their_level() {
 fn managed_fields_are_removed_from_objects_lists_and_tables() {
     let verdict = AuditDecision { omit_managed_fields: true, ..verdict(Level::RequestResponse) };
     let check = |object: Value| {
-        let mut trail = begin(verdict, Length::Short).unwrap();
+        let mut trail = start(verdict, Length::Short).unwrap();
         trail.response_object(&object);
-        let shown = trail.complete(later(1))[0].to_json();
-        assert!(shown.contains("p1") && !shown.contains("managedFields"), "{shown}");
+        let event_json = trail.complete(later(1))[0].to_json();
+        assert!(event_json.contains("p1") && !event_json.contains("managedFields"), "{event_json}");
     };
     check(pod());
     check(value!({"kind": "PodList", "items": [(pod()), (pod())]}));
@@ -128,7 +128,7 @@ fn managed_fields_are_removed_from_objects_lists_and_tables() {
 
 #[test]
 fn a_failure_is_recorded_with_its_status() {
-    let mut trail = begin(verdict(Level::Metadata), Length::Short).unwrap();
+    let mut trail = start(verdict(Level::Metadata), Length::Short).unwrap();
     trail.response_object(&value!({
         "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "message": "no", "reason": "Forbidden",
         "details": {"kind": "pods"}, "code": 403,
@@ -143,12 +143,12 @@ fn a_failure_is_recorded_with_its_status() {
 #[test]
 fn a_long_running_request_has_a_response_started_event() {
     let stages = |events: &[Event]| -> Vec<Stage> { events.iter().map(|event| event.stage).collect() };
-    let mut trail = begin(verdict(Level::Metadata), Length::LongRunning).unwrap();
+    let mut trail = start(verdict(Level::Metadata), Length::LongRunning).unwrap();
     let started = trail.responds(200, later(1)).unwrap();
     assert_eq!((started.stage, started.stage_at), (Stage::ResponseStarted, later(1)));
     assert_eq!(trail.responds(500, later(2)), None, "the first head counts");
     assert_eq!(stages(&trail.complete(later(9))), [Stage::ResponseComplete]);
-    let unanswered = begin(verdict(Level::Metadata), Length::LongRunning).unwrap().complete(later(1));
+    let unanswered = start(verdict(Level::Metadata), Length::LongRunning).unwrap().complete(later(1));
     assert_eq!(stages(&unanswered), [Stage::ResponseStarted, Stage::ResponseComplete]);
     assert!(unanswered[0].to_json().contains(r#""status":"Success","message":"Connection closed early","code":200"#));
 }
@@ -157,7 +157,7 @@ fn a_long_running_request_has_a_response_started_event() {
 fn an_omitted_stage_has_no_event() {
     let stages = Stages::default().with(Stage::RequestReceived).with(Stage::Panic);
     let verdict = AuditDecision { omit_stages: stages, ..verdict(Level::Metadata) };
-    let mut trail = begin(verdict, Length::Short).unwrap();
+    let mut trail = start(verdict, Length::Short).unwrap();
     assert_eq!(trail.received(), None);
     assert_eq!(trail.clone().panicked("x", later(1)), None);
     assert_eq!(trail.complete(later(1)).len(), 1);
@@ -166,15 +166,15 @@ fn an_omitted_stage_has_no_event() {
 #[test]
 fn a_panic_is_recorded() {
     let event =
-        begin(verdict(Level::Metadata), Length::Short).unwrap().panicked("index out of range", later(1)).unwrap();
+        start(verdict(Level::Metadata), Length::Short).unwrap().panicked("index out of range", later(1)).unwrap();
     let expect = r#""stage":"Panic","#;
     let json = event.to_json();
     assert!(json.contains(expect) && json.contains("APIServer panic'd: index out of range"), "{json}");
 }
 
 #[test]
-fn the_first_value_of_an_annotation_is_kept() {
-    let mut trail = begin(verdict(Level::Metadata), Length::Short).unwrap();
+fn the_first_value_of_an_annotation_wins() {
+    let mut trail = start(verdict(Level::Metadata), Length::Short).unwrap();
     assert!(trail.annotate("a", "1"));
     assert!(trail.annotate("a", "1"));
     assert!(!trail.annotate("a", "2"));
@@ -188,7 +188,7 @@ fn the_first_value_of_an_annotation_is_kept() {
 #[test]
 fn a_slow_request_has_latency_annotations() {
     let second = Duration::from_seconds(1);
-    let mut trail = begin(verdict(Level::Metadata), Length::Short).unwrap();
+    let mut trail = start(verdict(Level::Metadata), Length::Short).unwrap();
     trail.took(Duration::from_nanos(500_000_000), &[("etcd", second)]);
     trail.took(second, &[("etcd", Duration::from_nanos(900_000_000)), ("apf-queue-wait", Duration::default())]);
     let annotations = trail.complete(later(1)).remove(0).annotations;

@@ -9,7 +9,7 @@ fn me() -> User {
     User::authenticated("me", ["devs".into()])
 }
 
-fn said(kind: Kind, review: &Value) -> Vec<String> {
+fn error_messages(kind: Kind, review: &Value) -> Vec<String> {
     validate(kind, review).iter().map(ToString::to_string).collect()
 }
 
@@ -42,7 +42,7 @@ fn a_review_becomes_the_attributes_of_its_subject() {
 
 #[test]
 fn invalid_reviews_are_rejected_with_upstreams_messages() {
-    let check = |kind, review: Value, expect: &[&str]| assert_eq!(said(kind, &review), expect);
+    let check = |kind, review: Value, expect: &[&str]| assert_eq!(error_messages(kind, &review), expect);
     let neither = "spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified";
     let nobody = "spec.user: Invalid value: \"\": at least one of user or group must be specified";
     check(Kind::Subject, value!({"spec": {}}), &[neither, nobody]);
@@ -75,7 +75,7 @@ fn invalid_reviews_are_rejected_with_upstreams_messages() {
 fn selectors_are_validated_and_unknown_operators_accepted() {
     let check = |selectors: Value, expect: &[&str]| {
         let expect: Vec<_> = expect.iter().map(|error| format!("spec.resourceAttributes.{error}")).collect();
-        assert_eq!(said(Kind::SelfSubject, &value!({"spec": {"resourceAttributes": selectors}})), expect);
+        assert_eq!(error_messages(Kind::SelfSubject, &value!({"spec": {"resourceAttributes": selectors}})), expect);
     };
     check(
         value!({"fieldSelector": {}}),
@@ -104,11 +104,11 @@ fn uninterpretable_requirements_are_omitted_and_reported() {
         let review = value!({"spec": {"resourceAttributes": {"fieldSelector": field, "labelSelector": label}}});
         let read = read(Kind::SelfSubject, &review, &me()).unwrap();
         let About::Resource(resource) = &read.question.about else { panic!("a resource") };
-        let shown: Vec<_> =
+        let requirements: Vec<_> =
             resource.field_selector.iter().map(|one| format!("{}{:?}{}", one.field, one.operator, one.value)).collect();
-        assert_eq!(shown.join(","), fields);
-        let shown: Vec<_> = resource.label_selector.iter().map(ToString::to_string).collect();
-        assert_eq!(shown.join(","), labels);
+        assert_eq!(requirements.join(","), fields);
+        let requirements: Vec<_> = resource.label_selector.iter().map(ToString::to_string).collect();
+        assert_eq!(requirements.join(","), labels);
         let ignored: Vec<_> =
             ignored.iter().map(|what| format!("spec.resourceAttributes.{what} due to parse error")).collect();
         assert_eq!(read.ignored, ignored);

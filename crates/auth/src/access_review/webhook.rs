@@ -62,9 +62,11 @@ pub fn request(attributes: &Attributes<'_>, version: Version) -> Value {
 }
 
 /// Returns the decision in the response.
-pub fn decision(answer: &Value) -> Result<Decision, Error> {
-    let status =
-        answer.get("status").filter(|_| answer.str_at(&["kind"]) == Some("SubjectAccessReview")).ok_or(Error::Kind)?;
+pub fn decision(response: &Value) -> Result<Decision, Error> {
+    let status = response
+        .get("status")
+        .filter(|_| response.str_at(&["kind"]) == Some("SubjectAccessReview"))
+        .ok_or(Error::Kind)?;
     let is = |key: &str| status.get(key).and_then(Value::as_bool).unwrap_or(false);
     let reason = status.str_at(&["reason"]).unwrap_or_default().to_owned();
     match (is("allowed"), is("denied")) {
@@ -153,14 +155,14 @@ pub fn condition_input(attributes: &Attributes<'_>) -> Value {
     ] {
         spec.get_or_insert_with(key, || empty);
     }
-    let words: &[&str] = match attributes.target {
+    let fields: &[&str] = match attributes.target {
         Target::Path(_) => &["path", "verb"],
         Target::Resource(_) => &["namespace", "verb", "group", "version", "resource", "subresource", "name"],
     };
-    for part in ["resourceAttributes", "nonResourceAttributes"] {
-        if let Some(part) = spec.get_mut(part).and_then(Value::as_object_mut) {
-            for word in words {
-                part.get_or_insert_with(word, || "".into());
+    for section in ["resourceAttributes", "nonResourceAttributes"] {
+        if let Some(section) = spec.get_mut(section).and_then(Value::as_object_mut) {
+            for word in fields {
+                section.get_or_insert_with(word, || "".into());
             }
         }
     }

@@ -113,8 +113,8 @@ fn invalid_webhooks_are_rejected() {
 fn match_conditions_are_compiled_on_load() {
     let conditions = |list: &str| webhook(&format!("{WEBHOOK}\n    matchConditions: {list}"));
     let check = |list: &str, expect: &str| {
-        let said = conditions(list).unwrap_err();
-        assert!(said.starts_with(expect), "{said}");
+        let error = conditions(list).unwrap_err();
+        assert!(error.starts_with(expect), "{error}");
     };
     check(r#"[{expression: ""}]"#, "authorizers[0].matchConditions[0].expression: Required value");
     check(
@@ -135,9 +135,9 @@ fn match_conditions_are_compiled_on_load() {
         "authorizers[0].matchConditions: Too many: 65: must have at most 64 items",
     );
     let unversioned = WEBHOOK.replace("matchConditionSubjectAccessReviewVersion: v1\n", "\n");
-    let said = webhook(&format!("{unversioned}\n    matchConditions: [{{expression: 'true'}}]")).unwrap_err();
+    let error = webhook(&format!("{unversioned}\n    matchConditions: [{{expression: 'true'}}]")).unwrap_err();
     assert_eq!(
-        said,
+        error,
         "authorizers[0].matchConditionSubjectAccessReviewVersion: Required value: required if match conditions are specified"
     );
 }
@@ -159,6 +159,6 @@ fn match_conditions_select_the_requests_of_a_webhook() {
     check(&["has(request.resourceAttributes)"], path, Ok(false));
     check(&["has(request.nonResourceAttributes) && request.nonResourceAttributes.path == '/healthz'"], path, Ok(true));
     check(&["request.extra['a'][0] == 'b'", "request.user == 'other'"], pods, Ok(false));
-    let said = "cel evaluation error: expression 'request.extra['a'][0] == 'b'' resulted in error: no such key: a";
-    check(&["request.extra['a'][0] == 'b'"], pods, Err(said));
+    let expected = "cel evaluation error: expression 'request.extra['a'][0] == 'b'' resulted in error: no such key: a";
+    check(&["request.extra['a'][0] == 'b'"], pods, Err(expected));
 }

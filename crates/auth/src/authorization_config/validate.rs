@@ -177,12 +177,12 @@ fn validate_webhook(raw: &RawWebhook, path: &Path<'_>, errors: &mut Errors) -> W
 }
 
 /// Returns the index of `word` in `words`, or adds an error.
-fn choice(word: &str, field: &str, words: &[&str], path: &Path<'_>, errors: &mut Errors) -> Option<usize> {
-    let found = words.iter().position(|known| *known == word);
+fn choice(word: &str, field: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) -> Option<usize> {
+    let found = supported.iter().position(|known| *known == word);
     if word.is_empty() {
         errors.push(field::Error::required(&path.field(field), ""));
     } else if found.is_none() {
-        errors.push(field::Error::not_supported(&path.field(field), word, words));
+        errors.push(field::Error::not_supported(&path.field(field), word, supported));
     }
     found
 }
@@ -203,8 +203,8 @@ fn validate_connection(raw: &RawWebhook, path: &Path<'_>, errors: &mut Errors) -
         ("KubeConfigFile", _) => errors.push(field::Error::required(&file_at, "")),
         (other, file) => {
             let file = file.as_ref().map_or("null".to_owned(), |file| go::quote(file));
-            let shown = BadValue::Text(format!("{{\"Type\":{},\"KubeConfigFile\":{file}}}", go::quote(other)));
-            errors.push(field::Error::not_supported(&type_at, shown, &["InClusterConfig", "KubeConfigFile"]));
+            let bad_value = BadValue::Text(format!("{{\"Type\":{},\"KubeConfigFile\":{file}}}", go::quote(other)));
+            errors.push(field::Error::not_supported(&type_at, bad_value, &["InClusterConfig", "KubeConfigFile"]));
         }
     }
     Connection::InCluster

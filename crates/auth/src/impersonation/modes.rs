@@ -43,43 +43,43 @@ const fn constrained(verb: &'static str, on: &'static str) -> ModeParams {
 }
 
 /// Returns the modes for `wanted` in the order they are tried, the least powerful first.
-pub fn all(wanted: &User, attributes: &Attributes<'_>, gate: Gate) -> Vec<Mode> {
+pub fn all(target_user: &User, attributes: &Attributes<'_>, gate: Gate) -> Vec<Mode> {
     let mut modes = Vec::new();
     if gate == Gate::Constrained {
-        let only_name = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
-        let node = node_name(&wanted.name);
-        let is_account = service_account::parse(&wanted.name).is_some();
+        let only_name = target_user.uid.is_empty() && target_user.groups.is_empty() && target_user.extra.is_empty();
+        let node = node_name(&target_user.name);
+        let is_account = service_account::parse(&target_user.name).is_some();
         if let Some(node) = node.filter(|_| only_name) {
             if is_on_node(attributes.user, node) {
-                modes.push(mode(ASSOCIATED_NODE, wanted, &without_extras(attributes)));
+                modes.push(mode(ASSOCIATED_NODE, target_user, &without_extras(attributes)));
             }
-            modes.push(mode(ARBITRARY_NODE, wanted, &OwnedAttributes::from(attributes)));
+            modes.push(mode(ARBITRARY_NODE, target_user, &OwnedAttributes::from(attributes)));
         }
         if is_account && only_name {
-            modes.push(mode(SERVICE_ACCOUNT, wanted, &OwnedAttributes::from(attributes)));
+            modes.push(mode(SERVICE_ACCOUNT, target_user, &OwnedAttributes::from(attributes)));
         }
         if node.is_none() && !is_account {
-            modes.push(mode(USER_INFO, wanted, &OwnedAttributes::from(attributes)));
+            modes.push(mode(USER_INFO, target_user, &OwnedAttributes::from(attributes)));
         }
     }
-    modes.push(mode(LEGACY, wanted, &OwnedAttributes::from(attributes)));
+    modes.push(mode(LEGACY, target_user, &OwnedAttributes::from(attributes)));
     modes
 }
 
-fn mode(way: ModeParams, wanted: &User, request: &OwnedAttributes) -> Mode {
+fn mode(way: ModeParams, target_user: &User, request: &OwnedAttributes) -> Mode {
     let mut steps = Vec::new();
     if !way.on.is_empty() {
         let verb = format!("{}{}", way.on, request.verb).into();
         steps.push(must(OwnedAttributes { verb, ..request.clone() }));
     }
     let checks = Checks { way, requester: &request.user };
-    steps.push(checks.name(wanted));
-    if !wanted.uid.is_empty() {
-        steps.push(must(checks.question(AUTHENTICATION, "uids", "", &wanted.uid)));
+    steps.push(checks.name(target_user));
+    if !target_user.uid.is_empty() {
+        steps.push(must(checks.question(AUTHENTICATION, "uids", "", &target_user.uid)));
     }
-    checks.groups(wanted, &mut steps);
-    checks.extras(wanted, &mut steps);
-    Mode { steps, outcome: ImpersonatedUser { user: outcome(way, wanted), constraint: way.constraint } }
+    checks.groups(target_user, &mut steps);
+    checks.extras(target_user, &mut steps);
+    Mode { steps, outcome: ImpersonatedUser { user: outcome(way, target_user), constraint: way.constraint } }
 }
 
 /// The group and version of most impersonated resources.
@@ -91,9 +91,9 @@ struct Checks<'a> {
 }
 
 impl Checks<'_> {
-    fn name(&self, wanted: &User) -> Step {
+    fn name(&self, target_user: &User) -> Step {
         let group = self.name_group();
-        let question = match (node_name(&wanted.name), service_account::parse(&wanted.name)) {
+        let question = match (node_name(&target_user.name), service_account::parse(&target_user.name)) {
             (Some(node), _) if self.is_constrained() => {
                 // The associated node is checked as `*`, so that decision and cache entry are the same for a daemon on
                 // all nodes.
@@ -107,38 +107,40 @@ impl Checks<'_> {
                 }
                 question
             }
-            _ => self.question(group, "users", "", &wanted.name),
+            _ => self.question(group, "users", "", &target_user.name),
         };
         must(question)
     }
 
-    fn groups(&self, wanted: &User, steps: &mut Vec<Step>) {
-        if wanted.groups.is_empty() {
+    fn groups(&self, target_user: &User, steps: &mut Vec<Step>) {
+        if target_user.groups.is_empty() {
             return;
         }
         let question = |name: &str| self.question(self.name_group(), "groups", "", name);
-        let refuse = |name: &str, why: &str| Step { question: question(name), weight: Weight::Never(why.to_owned()) };
-        if self.is_constrained() && wanted.groups.iter().any(Str::is_empty) {
-            return steps.push(refuse("", "impersonating the empty string group is not allowed"));
+        let deny =
+            |name: &str, reason: &str| Step { question: question(name), weight: Weight::Never(reason.to_owned()) };
+        if self.is_constrained() && target_user.groups.iter().any(Str::is_empty) {
+            return steps.push(deny("", "impersonating the empty string group is not allowed"));
         }
-        if self.is_constrained() && wanted.is_in(MASTERS) {
-            return steps.push(refuse(MASTERS, "impersonating the system:masters group is not allowed"));
+        if self.is_constrained() && target_user.is_in(MASTERS) {
+            return steps.push(deny(MASTERS, "impersonating the system:masters group is not allowed"));
         }
-        let each = wanted.groups.iter().map(|group| question(group));
-        self.push(steps, wanted.groups.len() >= MANY, question("*"), each);
+        let each = target_user.groups.iter().map(|group| question(group));
+        self.push(steps, target_user.groups.len() >= MANY, question("*"), each);
     }
 
-    fn extras(&self, wanted: &User, steps: &mut Vec<Step>) {
-        if wanted.extra.is_empty() {
+    fn extras(&self, target_user: &User, steps: &mut Vec<Step>) {
+        if target_user.extra.is_empty() {
             return;
         }
         let question = |key: &str, value: &str| self.question(AUTHENTICATION, "userextras", key, value);
-        if let Some(why) = self.is_constrained().then(|| wrong_extra(&wanted.extra)).flatten() {
-            return steps.push(Step { question: question("", ""), weight: Weight::Never(why) });
+        if let Some(reason) = self.is_constrained().then(|| wrong_extra(&target_user.extra)).flatten() {
+            return steps.push(Step { question: question("", ""), weight: Weight::Never(reason) });
         }
-        let count: usize = wanted.extra.values().map(Vec::len).sum();
-        let each = wanted.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| question(key, value)));
-        self.push(steps, wanted.extra.len() >= MANY || count >= MANY, question("*", "*"), each);
+        let count: usize = target_user.extra.values().map(Vec::len).sum();
+        let each =
+            target_user.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| question(key, value)));
+        self.push(steps, target_user.extra.len() >= MANY || count >= MANY, question("*", "*"), each);
     }
 
     fn push(
@@ -188,12 +190,12 @@ const fn must(question: OwnedAttributes) -> Step {
 }
 
 /// Returns the impersonated user with the groups implied by the name.
-fn outcome(way: ModeParams, wanted: &User) -> User {
-    let mut user = wanted.clone();
-    if !way.constraint.is_empty() && node_name(&wanted.name).is_some() {
+fn outcome(way: ModeParams, target_user: &User) -> User {
+    let mut user = target_user.clone();
+    if !way.constraint.is_empty() && node_name(&target_user.name).is_some() {
         user.groups = vec![NODES.into()];
     }
-    if let Some((namespace, _)) = service_account::parse(&wanted.name).filter(|_| wanted.groups.is_empty()) {
+    if let Some((namespace, _)) = service_account::parse(&target_user.name).filter(|_| target_user.groups.is_empty()) {
         user.groups = service_account::groups(namespace).into();
     }
     if user.name == ANONYMOUS {
@@ -211,8 +213,8 @@ fn node_name(user_name: &str) -> Option<&str> {
 
 /// Whether the requester is a service account whose token is bound to the node.
 fn is_on_node(requester: &User, node: &str) -> bool {
-    let told = requester.extra.get(service_account::NODE_NAME).map(Vec::as_slice);
-    service_account::parse(&requester.name).is_some() && told.is_some_and(|told| told == [node])
+    let node_names = requester.extra.get(service_account::NODE_NAME).map(Vec::as_slice);
+    service_account::parse(&requester.name).is_some() && node_names.is_some_and(|node_names| node_names == [node])
 }
 
 /// Returns the request with the requester's extras reduced to their keys. The values differ between nodes, and the

@@ -50,10 +50,11 @@ pub fn secrets_of_pod(pod: &Value) -> impl Iterator<Item = Str> {
 pub fn secrets_of_volume(volume: &Value, namespace: &str) -> Vec<(Str, Str)> {
     let spec = &volume["spec"];
     let mut secrets = BTreeSet::new();
-    let mut add = |place: Option<&str>, name: Option<&str>| {
+    let mut add = |secret_namespace: Option<&str>, name: Option<&str>| {
         if let Some(name) = name.filter(|name| !name.is_empty()) {
-            let place = place.filter(|place| !place.is_empty()).unwrap_or(namespace);
-            secrets.insert((Str::from(place), Str::from(name)));
+            let secret_namespace =
+                secret_namespace.filter(|secret_namespace| !secret_namespace.is_empty()).unwrap_or(namespace);
+            secrets.insert((Str::from(secret_namespace), Str::from(name)));
         }
     };
     add(spec.str_at(&["azureFile", "secretNamespace"]), spec.str_at(&["azureFile", "secretName"]));

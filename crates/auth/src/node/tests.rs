@@ -57,10 +57,10 @@ fn kubelet(name: &str) -> User {
 }
 
 /// Returns "yes" or the denial reason for the request `verb group/resource/subresource namespace/name`.
-fn ask(node: &Node, user: &User, request: &str, selector: &str) -> String {
-    let words: Vec<&str> = request.split(' ').collect();
-    let what: Vec<&str> = words[1].split('/').collect();
-    let (namespace, name) = words[2].split_once('/').unwrap();
+fn authorize(node: &Node, user: &User, request: &str, selector: &str) -> String {
+    let fields: Vec<&str> = request.split(' ').collect();
+    let what: Vec<&str> = fields[1].split('/').collect();
+    let (namespace, name) = fields[2].split_once('/').unwrap();
     let selector = fields::Selector::parse(selector).unwrap();
     let resource = Resource {
         group: what[0],
@@ -72,7 +72,7 @@ fn ask(node: &Node, user: &User, request: &str, selector: &str) -> String {
         field_selector: selector.requirements(),
         ..Resource::default()
     };
-    match node.authorize(&Attributes { user, verb: words[0], target: Target::Resource(resource) }) {
+    match node.authorize(&Attributes { user, verb: fields[0], target: Target::Resource(resource) }) {
         Decision::Allow(_) => "yes".to_owned(),
         Decision::NoOpinion(reason) => reason,
         Decision::Deny(_) => panic!("the node authorizer never denies"),
@@ -83,7 +83,7 @@ fn check_all(table: &[(&str, &str)]) {
     let node = node();
     for (request, expect) in table {
         let (request, selector) = request.split_once(" ? ").unwrap_or((request, ""));
-        assert_eq!(ask(&node, &kubelet("n1"), request, selector), *expect, "{request}");
+        assert_eq!(authorize(&node, &kubelet("n1"), request, selector), *expect, "{request}");
     }
 }
 
@@ -96,9 +96,9 @@ fn a_kubelet_reads_objects_that_its_pods_refer_to() {
     let claims = ["given", "made", "extended"];
     let node = node();
     let check = |request: String| {
-        assert_eq!(ask(&node, &kubelet("n1"), &request, ""), "yes", "{request}");
+        assert_eq!(authorize(&node, &kubelet("n1"), &request, ""), "yes", "{request}");
         let other = "no relationship found between node 'n2' and this object";
-        assert_eq!(ask(&node, &kubelet("n2"), &request, ""), other, "{request}");
+        assert_eq!(authorize(&node, &kubelet("n2"), &request, ""), other, "{request}");
     };
     for secret in secrets {
         for verb in ["get", "list", "watch"] {
@@ -231,10 +231,10 @@ fn common_permissions_come_from_the_system_node_role() {
 #[test]
 fn other_users_get_no_opinion() {
     let node = node();
-    assert_eq!(ask(&node, &User::authenticated("eve", []), "get /nodes /n1", ""), "");
+    assert_eq!(authorize(&node, &User::authenticated("eve", []), "get /nodes /n1", ""), "");
     let groupless = User::authenticated("system:node:n1", []);
-    assert_eq!(ask(&node, &groupless, "get /nodes /n1", ""), "");
-    assert_eq!(ask(&node, &kubelet(""), "get /nodes /n1", ""), "unknown node for user \"system:node:\"");
+    assert_eq!(authorize(&node, &groupless, "get /nodes /n1", ""), "");
+    assert_eq!(authorize(&node, &kubelet(""), "get /nodes /n1", ""), "unknown node for user \"system:node:\"");
     assert!(Node::hides_rules_of(&kubelet("n1")) && !Node::hides_rules_of(&groupless));
 }
 
@@ -244,8 +244,8 @@ fn a_mirror_pod_relates_to_no_other_objects() {
     let mut mirror = pod("p1", "n1");
     apimachinery::meta::MetaMut::of(&mut mirror).unwrap().set_annotation("kubernetes.io/config.mirror", "x");
     node.graph.set(Kind::Pod, &mirror);
-    assert_eq!(ask(&node, &kubelet("n1"), "get /pods ns/p1", ""), "yes");
-    assert_eq!(ask(&node, &kubelet("n1"), "get /secrets ns/pull", ""), UNRELATED);
+    assert_eq!(authorize(&node, &kubelet("n1"), "get /pods ns/p1", ""), "yes");
+    assert_eq!(authorize(&node, &kubelet("n1"), "get /secrets ns/pull", ""), UNRELATED);
 }
 
 #[test]
@@ -253,11 +253,11 @@ fn access_is_revoked_when_no_pod_needs_the_object() {
     let mut node = node();
     node.graph.set(Kind::Pod, &pod("p2", "n1"));
     node.graph.remove(Kind::Pod, "ns", "p1");
-    assert_eq!(ask(&node, &kubelet("n1"), "get /secrets ns/pull", ""), "yes", "another pod names it");
-    assert_eq!(ask(&node, &kubelet("n1"), "get /secrets ns/vol-p1", ""), UNRELATED);
-    assert_eq!(ask(&node, &kubelet("n1"), "get /persistentvolumes /pv", ""), UNRELATED);
+    assert_eq!(authorize(&node, &kubelet("n1"), "get /secrets ns/pull", ""), "yes", "another pod names it");
+    assert_eq!(authorize(&node, &kubelet("n1"), "get /secrets ns/vol-p1", ""), UNRELATED);
+    assert_eq!(authorize(&node, &kubelet("n1"), "get /persistentvolumes /pv", ""), UNRELATED);
     node.graph.set(Kind::Pod, &pod("p2", "n2"));
-    assert_eq!(ask(&node, &kubelet("n1"), "get /secrets ns/pull", ""), UNRELATED);
+    assert_eq!(authorize(&node, &kubelet("n1"), "get /secrets ns/pull", ""), UNRELATED);
     for (kind, namespace, name) in [
         (Kind::Pod, "ns", "p2"),
         (Kind::Volume, "", "pv"),

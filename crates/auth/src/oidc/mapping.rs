@@ -46,7 +46,7 @@ impl Authenticator {
             Some(Mapping::Expression(expression)) => texts(expression, claims, "group claim expression"),
             Some(Mapping::Claim { name, prefix }) => {
                 let Some(value) = claims.get(name) else { return Ok(Vec::new()) };
-                let wrong = |why| Error::Claim { part: "groups claim", name: name.clone(), why };
+                let wrong = |cause| Error::Claim { attribute: "groups claim", name: name.clone(), cause };
                 // Some issuers have a single role instead of a list of groups.
                 let groups = match value {
                     Value::Array(items) => items.iter().map(text).collect::<Result<Vec<_>, _>>(),
@@ -84,9 +84,9 @@ pub(super) fn text(value: &Value) -> Result<&str, String> {
     value.as_str().ok_or_else(|| format!("json: cannot unmarshal {} into Go value of type string", value.kind()))
 }
 
-fn claim_text<'a>(claims: &'a Value, name: &Str, part: &'static str) -> Result<&'a str, Error> {
+fn claim_text<'a>(claims: &'a Value, name: &Str, attribute: &'static str) -> Result<&'a str, Error> {
     let found = claims.get(name).ok_or_else(|| "claim not present".to_owned()).and_then(text);
-    found.map_err(|why| Error::Claim { part, name: name.clone(), why })
+    found.map_err(|cause| Error::Claim { attribute, name: name.clone(), cause })
 }
 
 /// Rejects an unverified email address, which may belong to another person.
@@ -95,15 +95,15 @@ fn check_email(claims: &Value) -> Result<(), Error> {
         None | Some(Value::Bool(true)) => Ok(()),
         Some(Value::Bool(false)) => Err(Error::EmailNotVerified),
         Some(other) => {
-            let why = format!("json: cannot unmarshal {} into Go value of type bool", other.kind());
-            Err(Error::EmailVerified(why))
+            let message = format!("json: cannot unmarshal {} into Go value of type bool", other.kind());
+            Err(Error::EmailVerified(message))
         }
     }
 }
 
 fn one_text(expression: &Expression, claims: &Value, what: &'static str, otherwise: &str) -> Result<Str, Error> {
     let text = evaluate(expression, claims, what, |value| value.as_str().map(Str::from))?;
-    text.ok_or_else(|| Error::Expression { what, why: otherwise.to_owned() })
+    text.ok_or_else(|| Error::Expression { what, cause: otherwise.to_owned() })
 }
 
 /// Returns one or several strings without empty ones.
@@ -114,7 +114,7 @@ fn texts(expression: &Expression, claims: &Value, what: &'static str) -> Result<
         Val::List(list) => list.iter().map(|item| item.ok()?.as_str().map(Str::from)).collect(),
         _ => None,
     })?;
-    let mut found = found.ok_or_else(|| Error::Expression { what, why: LIST.to_owned() })?;
+    let mut found = found.ok_or_else(|| Error::Expression { what, cause: LIST.to_owned() })?;
     found.retain(|text| !text.is_empty());
     Ok(found)
 }
@@ -126,6 +126,6 @@ fn evaluate<T>(
     take: impl FnOnce(&Val<'_>) -> T,
 ) -> Result<T, Error> {
     expression.evaluate(ExpressionContext::AuthenticationClaims, "claims", claims, take).map_err(|failure| {
-        Error::Expression { what, why: format!("expression '{}' resulted in error: {failure}", expression.source) }
+        Error::Expression { what, cause: format!("expression '{}' resulted in error: {failure}", expression.source) }
     })
 }

@@ -56,11 +56,11 @@ mod tests {
     #[test]
     fn an_issuer_is_an_https_url_without_query_and_fragment() {
         let check = |url: &str, expect: &[&str]| {
-            let said: Vec<_> = validate(url, &["https://own".into()], &Path::of("url"))
+            let messages: Vec<_> = validate(url, &["https://own".into()], &Path::of("url"))
                 .into_iter()
                 .map(|error| error.detail)
                 .collect();
-            assert_eq!(said, expect, "{url}");
+            assert_eq!(messages, expect, "{url}");
         };
         check("https://issuer.example/path", &[]);
         check("http://issuer.example", &["URL scheme must be https"]);

@@ -14,8 +14,8 @@ pub fn objects() -> Vec<Value> {
     let mut objects = Vec::new();
     let mut lines = TEXT.lines().filter(|line| !line.starts_with('#')).peekable();
     while let Some(line) = lines.next() {
-        let words: Vec<&str> = line.split(' ').collect();
-        match words.as_slice() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        match fields.as_slice() {
             ["role", name, marks @ ..] => {
                 let mut rules = Vec::new();
                 while let Some(rule) = lines.next_if(|line| line.starts_with('\t')) {
@@ -50,8 +50,8 @@ fn role(name: &str, marks: &[&str], rules: Vec<Value>) -> Value {
 }
 
 fn read_rule(text: &str) -> Value {
-    let list = |words: &str| -> Value {
-        Value::Array(words.split(',').map(|word| Value::from(if word == "-" { "" } else { word })).collect())
+    let list = |values: &str| -> Value {
+        Value::Array(values.split(',').map(|word| Value::from(if word == "-" { "" } else { word })).collect())
     };
     match text.split(' ').collect::<Vec<_>>().as_slice() {
         [verbs, paths] => value!({"verbs": (list(verbs)), "nonResourceURLs": (list(paths))}),
@@ -197,17 +197,17 @@ mod tests {
     fn every_binding_refers_to_an_existing_role() {
         let policy = fresh();
         for ((namespace, name), binding) in &policy.bindings {
-            let place = if binding.cluster_role { Str::default() } else { namespace.clone() };
-            assert!(policy.roles.contains_key(&(place, binding.role.clone())), "{namespace}/{name}");
+            let role_namespace = if binding.cluster_role { Str::default() } else { namespace.clone() };
+            assert!(policy.roles.contains_key(&(role_namespace, binding.role.clone())), "{namespace}/{name}");
         }
     }
 
     #[test]
     fn anonymous_users_may_read_health_and_version() {
         let user = User::anonymous();
-        let asks = |path| fresh().authorize(&Attributes { user: &user, verb: "get", target: Target::Path(path) });
-        assert!(matches!(asks("/healthz"), Decision::Allow(_)));
-        assert!(matches!(asks("/version"), Decision::Allow(_)));
-        assert!(matches!(asks("/metrics"), Decision::NoOpinion(_)));
+        let authorize = |path| fresh().authorize(&Attributes { user: &user, verb: "get", target: Target::Path(path) });
+        assert!(matches!(authorize("/healthz"), Decision::Allow(_)));
+        assert!(matches!(authorize("/version"), Decision::Allow(_)));
+        assert!(matches!(authorize("/metrics"), Decision::NoOpinion(_)));
     }
 }

@@ -31,9 +31,9 @@ struct Enough;
 /// Returns the permissions of `wanted` that no rule of `owned` covers, up to `REPORTED_MAX`.
 ///
 /// The result is empty only if every single permission of `wanted` is covered.
-pub fn uncovered(owned: &[&Rule], wanted: &[Rule]) -> UncoveredRules {
+pub fn uncovered(owned: &[&Rule], requested: &[Rule]) -> UncoveredRules {
     let mut search = Search { compared: 0, found: UncoveredRules::default() };
-    for rule in wanted {
+    for rule in requested {
         if owned.iter().any(|have| covers(have, rule)) {
             continue;
         }
@@ -61,39 +61,40 @@ impl Search {
             for group in distinct(&rule.api_groups) {
                 let owned: Vec<&Rule> = owned.iter().filter(|have| has(&have.api_groups, group)).copied().collect();
                 for resource in distinct(&rule.resources) {
-                    let part = Rule {
+                    let permission = Rule {
                         verbs: vec![verb.clone()],
                         api_groups: vec![group.clone()],
                         resources: vec![resource.clone()],
                         ..Rule::default()
                     };
-                    self.resource(&owned, part, &rule.resource_names)?;
+                    self.resource(&owned, permission, &rule.resource_names)?;
                 }
             }
             for path in distinct(&rule.non_resource_urls) {
-                let part = Rule { verbs: vec![verb.clone()], non_resource_urls: vec![path.clone()], ..Rule::default() };
+                let permission =
+                    Rule { verbs: vec![verb.clone()], non_resource_urls: vec![path.clone()], ..Rule::default() };
                 let is_covered = owned.iter().any(|have| have.resource_names.is_empty() && covers_path(have, path));
-                self.compare(is_covered, || part)?;
+                self.compare(is_covered, || permission)?;
             }
         }
         Ok(())
     }
 
-    fn resource(&mut self, owned: &[&Rule], part: Rule, names: &[Str]) -> Result<(), Enough> {
-        let owned = owned.iter().filter(|have| covers_resource(have, &part.resources[0]));
+    fn resource(&mut self, owned: &[&Rule], permission: Rule, names: &[Str]) -> Result<(), Enough> {
+        let owned = owned.iter().filter(|have| covers_resource(have, &permission.resources[0]));
         let owned: Vec<&Rule> = owned.copied().collect();
         let all_names = owned.iter().any(|have| have.resource_names.is_empty());
         if names.is_empty() || all_names {
-            return self.compare(all_names, || part);
+            return self.compare(all_names, || permission);
         }
         for name in distinct(names) {
             let is_covered = owned.iter().any(|have| have.resource_names.contains(name));
-            self.compare(is_covered, || Rule { resource_names: vec![name.clone()], ..part.clone() })?;
+            self.compare(is_covered, || Rule { resource_names: vec![name.clone()], ..permission.clone() })?;
         }
         Ok(())
     }
 
-    fn compare(&mut self, is_covered: bool, part: impl FnOnce() -> Rule) -> Result<(), Enough> {
+    fn compare(&mut self, is_covered: bool, permission: impl FnOnce() -> Rule) -> Result<(), Enough> {
         self.compared += 1;
         if self.compared > COMPARED_MAX {
             return Err(Enough);
@@ -102,36 +103,37 @@ impl Search {
             if self.found.rules.len() == REPORTED_MAX {
                 return Err(Enough);
             }
-            self.found.rules.push(part());
+            self.found.rules.push(permission());
         }
         Ok(())
     }
 }
 
 /// Returns each word once, in the order of first appearance.
-fn distinct(words: &[Str]) -> impl Iterator<Item = &Str> {
+fn distinct(values: &[Str]) -> impl Iterator<Item = &Str> {
     let mut seen = BTreeSet::new();
-    words.iter().filter(move |word| seen.insert(word.as_str()))
+    values.iter().filter(move |word| seen.insert(word.as_str()))
 }
 
 /// Whether one rule covers every single permission of another.
-fn covers(rule: &Rule, wanted: &Rule) -> bool {
+fn covers(rule: &Rule, requested: &Rule) -> bool {
     let names = rule.resource_names.is_empty()
-        || (!wanted.resource_names.is_empty()
-            && wanted.resource_names.iter().all(|name| rule.resource_names.contains(name)));
+        || (!requested.resource_names.is_empty()
+            && requested.resource_names.iter().all(|name| rule.resource_names.contains(name)));
     names
-        && wanted.verbs.iter().all(|verb| has(&rule.verbs, verb))
-        && wanted.api_groups.iter().all(|group| has(&rule.api_groups, group))
-        && wanted.resources.iter().all(|resource| covers_resource(rule, resource))
-        && wanted.non_resource_urls.iter().all(|path| covers_path(rule, path))
+        && requested.verbs.iter().all(|verb| has(&rule.verbs, verb))
+        && requested.api_groups.iter().all(|group| has(&rule.api_groups, group))
+        && requested.resources.iter().all(|resource| covers_resource(rule, resource))
+        && requested.non_resource_urls.iter().all(|path| covers_path(rule, path))
 }
 
-fn covers_resource(rule: &Rule, wanted: &str) -> bool {
-    let subresource = wanted.split_once('/').map(|(_, subresource)| subresource);
-    let is_of_all = |have: &str| have.strip_prefix("*/").is_some_and(|part| Some(part) == subresource);
-    rule.resources.iter().any(|have| have == "*" || have == wanted || is_of_all(have))
+fn covers_resource(rule: &Rule, requested: &str) -> bool {
+    let subresource = requested.split_once('/').map(|(_, subresource)| subresource);
+    let is_of_all =
+        |have: &str| have.strip_prefix("*/").is_some_and(|rule_subresource| Some(rule_subresource) == subresource);
+    rule.resources.iter().any(|have| have == "*" || have == requested || is_of_all(have))
 }
 
-fn covers_path(rule: &Rule, wanted: &str) -> bool {
-    rule.non_resource_urls.iter().any(|have| have == wanted || matches_path(have, wanted))
+fn covers_path(rule: &Rule, requested: &str) -> bool {
+    rule.non_resource_urls.iter().any(|have| have == requested || matches_path(have, requested))
 }

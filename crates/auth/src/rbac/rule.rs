@@ -77,8 +77,10 @@ fn matches_resource(pattern: &str, resource: &Resource<'_>) -> bool {
     }
     match pattern.split_once('/') {
         None => resource.subresource.is_empty() && pattern == resource.resource,
-        Some((of, part)) => {
-            !resource.subresource.is_empty() && part == resource.subresource && (of == ALL || of == resource.resource)
+        Some((of, subresource)) => {
+            !resource.subresource.is_empty()
+                && subresource == resource.subresource
+                && (of == ALL || of == resource.resource)
         }
     }
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::attributes::Resource;
 
 fn rule(verbs: &str, groups: &str, resources: &str, names: &str, paths: &str) -> Rule {
-    let list = |words: &str| words.split_whitespace().map(|word| Str::from(word.trim_matches('"'))).collect();
+    let list = |values: &str| values.split_whitespace().map(|word| Str::from(word.trim_matches('"'))).collect();
     Rule {
         verbs: list(verbs),
         api_groups: list(groups),
@@ -83,7 +83,7 @@ fn policy() -> Policy {
     policy
 }
 
-fn ask(policy: &Policy, user: &User, verb: &str, namespace: &str) -> Decision {
+fn authorize(policy: &Policy, user: &User, verb: &str, namespace: &str) -> Decision {
     let pods = Resource { resource: "pods", namespace, version: "v1", ..Resource::default() };
     policy.authorize(&Attributes { user, verb, target: Target::Resource(pods) })
 }
@@ -91,9 +91,9 @@ fn ask(policy: &Policy, user: &User, verb: &str, namespace: &str) -> Decision {
 #[test]
 fn a_decision_names_the_binding_or_the_missing_role() {
     let check = |user: &User, verb, namespace, expect: Decision| {
-        assert_eq!(ask(&policy(), user, verb, namespace), expect, "{user:?} {verb} {namespace}");
+        assert_eq!(authorize(&policy(), user, verb, namespace), expect, "{user:?} {verb} {namespace}");
     };
-    let allow = |why: &str| Decision::Allow(format!("RBAC: allowed by {why}"));
+    let allow = |grant: &str| Decision::Allow(format!("RBAC: allowed by {grant}"));
     let silent = || Decision::NoOpinion(String::new());
     let eve = User::authenticated("eve", ["devs".into()]);
     let bob = User::authenticated("bob", []);
@@ -121,7 +121,7 @@ fn a_removed_binding_grants_nothing() {
     policy.remove_binding("", "all-read");
     assert!(policy.by_subject.keys().all(|(_, subject)| *subject != Subject::User("eve".into())));
     let eve = User::authenticated("eve", ["devs".into()]);
-    assert_eq!(ask(&policy, &eve, "get", "a"), Decision::NoOpinion(String::new()));
+    assert_eq!(authorize(&policy, &eve, "get", "a"), Decision::NoOpinion(String::new()));
 }
 
 #[test]
@@ -141,10 +141,10 @@ fn a_service_account_without_a_namespace_is_in_the_namespace_of_its_role_binding
 }
 
 #[test]
-fn several_rules_can_cover_a_wanted_rule_together() {
-    let check = |owned: &[Rule], wanted: Rule, expect: &[Rule]| {
+fn several_rules_can_cover_a_requested_rule_together() {
+    let check = |owned: &[Rule], requested: Rule, expect: &[Rule]| {
         let owned: Vec<&Rule> = owned.iter().collect();
-        assert_eq!(uncovered(&owned, &[wanted]).rules, expect);
+        assert_eq!(uncovered(&owned, &[requested]).rules, expect);
     };
     let get_pods = rule("get", "\"\"", "pods", "", "");
     let list_pods = rule("list", "\"\"", "pods", "", "");
@@ -161,12 +161,12 @@ fn several_rules_can_cover_a_wanted_rule_together() {
 
 #[test]
 fn a_role_that_expands_to_billions_of_permissions_is_compared_in_bounded_time_and_memory() {
-    let words: Vec<Str> = (0..225).map(|word| Str::from(word.to_string())).collect();
+    let values: Vec<Str> = (0..225).map(|word| Str::from(word.to_string())).collect();
     let wide = Rule {
-        verbs: words.clone(),
-        api_groups: words.clone(),
-        resources: words.clone(),
-        resource_names: words.clone(),
+        verbs: values.clone(),
+        api_groups: values.clone(),
+        resources: values.clone(),
+        resource_names: values.clone(),
         ..Rule::default()
     };
     let found = uncovered(&[], from_ref(&wide));
@@ -174,7 +174,7 @@ fn a_role_that_expands_to_billions_of_permissions_is_compared_in_bounded_time_an
     // Covered by one rule without expansion, or by two halves that cannot be compared completely.
     assert_eq!(uncovered(&[&wide], from_ref(&wide)), UncoveredRules::default());
     let [even, odd] = [0, 1].map(|half| {
-        let names = words.iter().skip(half).step_by(2).cloned().collect();
+        let names = values.iter().skip(half).step_by(2).cloned().collect();
         Rule { resource_names: names, ..wide.clone() }
     });
     let found = uncovered(&[&even, &odd], from_ref(&wide));
@@ -184,14 +184,14 @@ fn a_role_that_expands_to_billions_of_permissions_is_compared_in_bounded_time_an
 }
 
 fn rules() -> impl Strategy<Value = Rule> {
-    let words = |words: &'static [&'static str]| {
-        prop::collection::vec(prop::sample::select(words), 0..3)
-            .prop_map(|words| words.into_iter().map(Str::from).collect::<Vec<_>>())
+    let values = |values: &'static [&'static str]| {
+        prop::collection::vec(prop::sample::select(values), 0..3)
+            .prop_map(|values| values.into_iter().map(Str::from).collect::<Vec<_>>())
     };
-    let verbs = words(&["get", "list", "*"]);
-    let groups = words(&["", "apps", "*"]);
-    let resources = words(&["pods", "pods/log", "*/log", "*"]);
-    let names = words(&["a", "b"]);
+    let verbs = values(&["get", "list", "*"]);
+    let groups = values(&["", "apps", "*"]);
+    let resources = values(&["pods", "pods/log", "*/log", "*"]);
+    let names = values(&["a", "b"]);
     (verbs, groups, resources, names).prop_map(|(verbs, api_groups, resources, resource_names)| Rule {
         verbs,
         api_groups,
@@ -204,15 +204,15 @@ fn rules() -> impl Strategy<Value = Rule> {
 proptest! {
     /// If no permission is uncovered, then no request exists that the wanted rule allows and the owned rules do not.
     #[test]
-    fn covered_rules_allow_no_additional_request(owned in prop::collection::vec(rules(), 0..4), wanted in rules()) {
+    fn covered_rules_allow_no_additional_request(owned in prop::collection::vec(rules(), 0..4), requested in rules()) {
         let refs: Vec<&Rule> = owned.iter().collect();
-        prop_assume!(uncovered(&refs, from_ref(&wanted)).rules.is_empty());
+        prop_assume!(uncovered(&refs, from_ref(&requested)).rules.is_empty());
         for verb in ["get", "list", "watch"] {
             for group in ["", "apps", "batch"] {
                 for (resource, subresource) in [("pods", ""), ("pods", "log"), ("nodes", "log"), ("nodes", "")] {
                     for name in ["a", "b", "c", ""] {
                         let target = Target::Resource(Resource { group, resource, subresource, name, ..Resource::default() });
-                        let escapes = permits(&wanted, verb, target) && !owned.iter().any(|rule| permits(rule, verb, target));
+                        let escapes = permits(&requested, verb, target) && !owned.iter().any(|rule| permits(rule, verb, target));
                         prop_assert!(!escapes, "{verb} {target:?}");
                     }
                 }

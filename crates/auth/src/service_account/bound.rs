@@ -106,16 +106,16 @@ impl Bound {
 }
 
 /// Decides whether a token is valid, given the objects of [`Bound::lookups`].
-pub fn judge(bound: &Bound, found: &BoundObjects<'_>, now: Time) -> Result<ValidationResult, Rejection> {
+pub fn validate(bound: &Bound, found: &BoundObjects<'_>, now: Time) -> Result<ValidationResult, Rejection> {
     match bound {
-        Bound::Legacy(token) => Ok(legacy::judge(token, found, now)?),
+        Bound::Legacy(token) => Ok(legacy::validate(token, found, now)?),
         Bound::Claims { claims, subject } => {
-            judge_account(claims, found, now)?;
+            validate_account(claims, found, now)?;
             let secret = ("secret", "service account secret ref claim");
-            judge_object(claims.secret.as_ref(), found.secret, secret, now)?;
-            judge_object(claims.pod.as_ref(), found.pod, ("pod", "service account pod ref claim"), now)?;
+            validate_object(claims.secret.as_ref(), found.secret, secret, now)?;
+            validate_object(claims.pod.as_ref(), found.pod, ("pod", "service account pod ref claim"), now)?;
             let node = claims.node.as_ref().filter(|_| claims.pod.is_none());
-            judge_object(node, found.node, ("node", "service account node ref claim"), now)?;
+            validate_object(node, found.node, ("node", "service account node ref claim"), now)?;
             Ok(ValidationResult {
                 user: user(claims),
                 annotations: stale(claims, subject, now),
@@ -125,26 +125,26 @@ pub fn judge(bound: &Bound, found: &BoundObjects<'_>, now: Time) -> Result<Valid
     }
 }
 
-fn judge_account(claims: &Claims, found: &BoundObjects<'_>, now: Time) -> Result<(), Rejection> {
+fn validate_account(claims: &Claims, found: &BoundObjects<'_>, now: Time) -> Result<(), Rejection> {
     let Claims { namespace, account, .. } = claims;
     let meta = Meta::of(found.account.ok_or_else(|| Rejection::NoAccount(account.name.clone()))?);
     same_uid(account, meta, ("service account", "claim"))?;
-    if is_gone(meta, now) {
+    if is_deleted(meta, now) {
         return Err(Rejection::AccountDeleted(namespace.clone(), account.name.clone()));
     }
     Ok(())
 }
 
-fn judge_object(
+fn validate_object(
     claimed: Option<&ObjectRef>,
     found: Option<&Value>,
-    words: (&'static str, &'static str),
+    labels: (&'static str, &'static str),
     now: Time,
 ) -> Result<(), Rejection> {
     let Some(claimed) = claimed else { return Ok(()) };
     let meta = Meta::of(found.ok_or(Rejection::Invalidated)?);
-    same_uid(claimed, meta, words)?;
-    if is_gone(meta, now) { Err(Rejection::Invalidated) } else { Ok(()) }
+    same_uid(claimed, meta, labels)?;
+    if is_deleted(meta, now) { Err(Rejection::Invalidated) } else { Ok(()) }
 }
 
 fn same_uid(claimed: &ObjectRef, meta: Meta<'_>, (what, claim): (&'static str, &'static str)) -> Result<(), Rejection> {
@@ -156,7 +156,7 @@ fn same_uid(claimed: &ObjectRef, meta: Meta<'_>, (what, claim): (&'static str, &
 
 /// Whether the deletion timestamp is older than the leeway. Until then the object's token may be needed for a graceful
 /// shutdown.
-fn is_gone(meta: Meta<'_>, now: Time) -> bool {
+fn is_deleted(meta: Meta<'_>, now: Time) -> bool {
     meta.deletion_timestamp().is_some_and(|at| at < now.plus(Duration::from_seconds(-LEEWAY_SECONDS)))
 }
 
@@ -180,8 +180,8 @@ fn user(claims: &Claims) -> User {
 /// Returns the audit annotation of an extended token that is used after its requested lifetime.
 fn stale(claims: &Claims, subject: &str, now: Time) -> Vec<(&'static str, String)> {
     let late = claims.warn_after.map(|after| now.unix_seconds().saturating_sub(after)).filter(|late| *late > 0);
-    let told = |late| format!("subject: {subject}, seconds after warning threshold: {late}");
-    late.map(|late| ("authentication.k8s.io/stale-token", told(late))).into_iter().collect()
+    let annotation = |late| format!("subject: {subject}, seconds after warning threshold: {late}");
+    late.map(|late| ("authentication.k8s.io/stale-token", annotation(late))).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -214,12 +214,12 @@ mod tests {
     fn a_token_is_valid_while_its_bound_objects_exist() {
         let account = object("u1");
         let found = BoundObjects { account: Some(&account), ..BoundObjects::default() };
-        let user = judge(&bound(None, None, None), &found, NOW).unwrap().user;
+        let user = validate(&bound(None, None, None), &found, NOW).unwrap().user;
         assert_eq!(user, service_account::user("ns", "robot", "u1").with_extra(CREDENTIAL_ID, "JTI=j"));
 
         let pod = object("u2");
         let found = BoundObjects { pod: Some(&pod), ..found };
-        let verdict = judge(&bound(reference("p", "u2"), None, reference("n", "u3")), &found, NOW).unwrap();
+        let verdict = validate(&bound(reference("p", "u2"), None, reference("n", "u3")), &found, NOW).unwrap();
         let expect = service_account::user("ns", "robot", "u1")
             .with_extra(POD_NAME, "p")
             .with_extra(POD_UID, "u2")
@@ -232,16 +232,16 @@ mod tests {
     #[test]
     fn a_token_is_invalid_after_its_bound_object() {
         let (account, good, other) = (object("u1"), object("u2"), object("u9"));
-        let (going, gone) = (deleted("u2", 999_940), deleted("u2", 999_939));
-        let (account_gone, account_other) = (deleted("u1", 999_000), object("u8"));
+        let (going, deleted_pod) = (deleted("u2", 999_940), deleted("u2", 999_939));
+        let (deleted_account, account_other) = (deleted("u1", 999_000), object("u8"));
         let check = |bound: &Bound, found: BoundObjects<'_>, expect: &str| {
-            let said = judge(bound, &found, NOW).err().map(|refusal| refusal.to_string()).unwrap_or_default();
-            assert_eq!(said, expect, "{bound:?}");
+            let message = validate(bound, &found, NOW).err().map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(message, expect, "{bound:?}");
         };
         let plain = bound(None, None, None);
         let with = |account| BoundObjects { account, ..BoundObjects::default() };
         check(&plain, with(None), r#"serviceaccounts "robot" not found"#);
-        check(&plain, with(Some(&account_gone)), "service account ns/robot has been deleted");
+        check(&plain, with(Some(&deleted_account)), "service account ns/robot has been deleted");
         check(&plain, with(Some(&account_other)), "service account UID (u8) does not match claim (u1)");
         let found = with(Some(&account));
         let invalidated = "service account token has been invalidated";
@@ -250,19 +250,19 @@ mod tests {
         check(&pod, found, invalidated);
         check(&pod, BoundObjects { pod: Some(&good), ..found }, "");
         check(&pod, BoundObjects { pod: Some(&going), ..found }, "");
-        check(&pod, BoundObjects { pod: Some(&gone), ..found }, invalidated);
-        let said = "pod UID (u9) does not match service account pod ref claim (u2)";
-        check(&pod, BoundObjects { pod: Some(&other), ..found }, said);
+        check(&pod, BoundObjects { pod: Some(&deleted_pod), ..found }, invalidated);
+        let message = "pod UID (u9) does not match service account pod ref claim (u2)";
+        check(&pod, BoundObjects { pod: Some(&other), ..found }, message);
 
         let secret = bound(None, reference("s", "u2"), None);
         check(&secret, found, invalidated);
-        let said = "secret UID (u9) does not match service account secret ref claim (u2)";
-        check(&secret, BoundObjects { secret: Some(&other), ..found }, said);
+        let message = "secret UID (u9) does not match service account secret ref claim (u2)";
+        check(&secret, BoundObjects { secret: Some(&other), ..found }, message);
 
         let node = bound(None, None, reference("n", "u2"));
         check(&node, found, invalidated);
-        let said = "node UID (u9) does not match service account node ref claim (u2)";
-        check(&node, BoundObjects { node: Some(&other), ..found }, said);
+        let message = "node UID (u9) does not match service account node ref claim (u2)";
+        check(&node, BoundObjects { node: Some(&other), ..found }, message);
         check(&node, BoundObjects { node: Some(&good), ..found }, "");
     }
 
@@ -280,13 +280,13 @@ mod tests {
     fn the_use_of_a_stale_token_is_audited() {
         let account = object("u1");
         let found = BoundObjects { account: Some(&account), ..BoundObjects::default() };
-        let told = |warn_after| {
+        let annotations = |warn_after| {
             let Bound::Claims { claims, subject } = bound(None, None, None) else { unreachable!("made of claims") };
             let bound = Bound::Claims { claims: Claims { warn_after: Some(warn_after), ..claims }, subject };
-            judge(&bound, &found, NOW).unwrap().annotations
+            validate(&bound, &found, NOW).unwrap().annotations
         };
-        assert_eq!(told(1_000_000), []);
+        assert_eq!(annotations(1_000_000), []);
         let expect = "subject: s, seconds after warning threshold: 5".to_owned();
-        assert_eq!(told(999_995), [("authentication.k8s.io/stale-token", expect)]);
+        assert_eq!(annotations(999_995), [("authentication.k8s.io/stale-token", expect)]);
     }
 }

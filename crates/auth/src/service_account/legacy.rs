@@ -102,11 +102,11 @@ pub(super) fn read(token: &Token<'_>, text: &str) -> Result<Legacy, Error> {
 }
 
 /// Decides whether the token is valid, given its Secret and service account.
-pub(super) fn judge(token: &Legacy, found: &BoundObjects<'_>, now: Time) -> Result<ValidationResult, Rejection> {
+pub(super) fn validate(token: &Legacy, found: &BoundObjects<'_>, now: Time) -> Result<ValidationResult, Rejection> {
     let Legacy { namespace, account, .. } = token;
     let secret = found.secret.filter(|secret| !Meta::of(secret).is_deleting()).ok_or(Rejection::Invalidated)?;
-    let held = secret.str_at(&["data", "token"]).and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
-    verify_slices_are_equal(&held, token.text.as_bytes()).map_err(|_| Rejection::Replaced)?;
+    let stored = secret.str_at(&["data", "token"]).and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
+    verify_slices_are_equal(&stored, token.text.as_bytes()).map_err(|_| Rejection::Replaced)?;
     let object = found.account.ok_or_else(|| Rejection::NoAccount(account.name.clone()))?;
     let meta = Meta::of(object);
     if meta.is_deleting() {
@@ -135,8 +135,8 @@ pub(super) fn judge(token: &Legacy, found: &BoundObjects<'_>, now: Time) -> Resu
 fn mark_used(secret: &Value, now: Time) -> Option<String> {
     let day = |time: Time| time.to_string()[..10].to_owned();
     let (today, tomorrow) = (day(now), day(now.plus(Duration::from_seconds(24 * 60 * 60))));
-    let said = Meta::of(secret).label(LAST_USED);
-    (said != Some(&today) && said != Some(&tomorrow)).then_some(today)
+    let last_used = Meta::of(secret).label(LAST_USED);
+    (last_used != Some(&today) && last_used != Some(&tomorrow)).then_some(today)
 }
 
 /// Prints the owner of the token and never the token.
@@ -185,7 +185,7 @@ mod tests {
         let account = value!({"metadata": {"uid": "u1"}, "secrets": [{"name": "robot-token"}]});
         let check = |secret: Option<&Value>, account: Option<&Value>| {
             let found = BoundObjects { secret, account, ..BoundObjects::default() };
-            bound::judge(&bound, &found, NOW).map_err(|refusal| refusal.to_string())
+            bound::validate(&bound, &found, NOW).map_err(|error| error.to_string())
         };
         let verdict = check(Some(&secret), Some(&account)).unwrap();
         assert_eq!(verdict.user, service_account::user("ns", "robot", "u1"));
@@ -201,15 +201,19 @@ mod tests {
         assert_eq!(manual.annotations[0].0, "authentication.k8s.io/legacy-token-manual-secret");
         assert!(manual.warnings.is_empty());
 
-        let refused = |secret: Option<&Value>, account: Option<&Value>, expect: &str| {
+        let assert_rejected = |secret: Option<&Value>, account: Option<&Value>, expect: &str| {
             assert_eq!(check(secret, account).unwrap_err(), expect);
         };
-        refused(None, Some(&account), "Token has been invalidated");
-        refused(Some(&value!({"data": {"token": "AAAA"}})), Some(&account), "Token does not match server's copy");
-        refused(Some(&secret), None, r#"serviceaccounts "robot" not found"#);
+        assert_rejected(None, Some(&account), "Token has been invalidated");
+        assert_rejected(
+            Some(&value!({"data": {"token": "AAAA"}})),
+            Some(&account),
+            "Token does not match server's copy",
+        );
+        assert_rejected(Some(&secret), None, r#"serviceaccounts "robot" not found"#);
         let going = value!({"metadata": {"uid": "u1", "deletionTimestamp": "1970-01-01T00:00:00Z"}});
-        refused(Some(&secret), Some(&going), "ServiceAccount ns/robot has been deleted");
-        refused(
+        assert_rejected(Some(&secret), Some(&going), "ServiceAccount ns/robot has been deleted");
+        assert_rejected(
             Some(&secret),
             Some(&value!({"metadata": {"uid": "u2"}})),
             "ServiceAccount UID (u2) does not match claim (u1)",
@@ -225,8 +229,8 @@ mod tests {
         let check = |claims: Value, expect: &str| {
             let key = PrivateKey::from_pem(rsa_pem()).unwrap();
             let text = jwt::sign(&key, &claims).unwrap();
-            let said = read(&Token::parse(&text).unwrap(), &text).unwrap_err().to_string();
-            assert_eq!(said, expect);
+            let message = read(&Token::parse(&text).unwrap(), &text).unwrap_err().to_string();
+            assert_eq!(message, expect);
         };
         check(value!({}), "sub claim is missing");
         check(value!({"sub": "x"}), "namespace claim is missing");

@@ -84,13 +84,13 @@ mod tests {
         assert_eq!(discovery("https://kubernetes.default.svc", "", "10.0.0.1:6443", &keys), Ok(expect));
         let elsewhere = discovery("https://a", "https://b/keys", "c", &keys).unwrap();
         assert_eq!(elsewhere.str_at(&["jwks_uri"]), Some("https://b/keys"));
-        let refused = |issuer, uri, address| discovery(issuer, uri, address, &keys).unwrap_err();
-        assert_eq!(refused("", "", "c"), Error::NoIssuer);
-        assert_eq!(refused("http://a", "", "c"), Error::IssuerScheme("http://a".into()));
-        assert_eq!(refused("https://a?b", "", "c"), Error::IssuerQuery("https://a?b".into()));
-        assert_eq!(refused("https://a#b?", "", "c"), Error::IssuerFragment("https://a#b?".into()));
-        assert_eq!(refused("https://a", "", ""), Error::NoKeysUri);
-        assert_eq!(refused("https://a", "http://b", ""), Error::KeysUriScheme("http://b".into()));
+        let error = |issuer, uri, address| discovery(issuer, uri, address, &keys).unwrap_err();
+        assert_eq!(error("", "", "c"), Error::NoIssuer);
+        assert_eq!(error("http://a", "", "c"), Error::IssuerScheme("http://a".into()));
+        assert_eq!(error("https://a?b", "", "c"), Error::IssuerQuery("https://a?b".into()));
+        assert_eq!(error("https://a#b?", "", "c"), Error::IssuerFragment("https://a#b?".into()));
+        assert_eq!(error("https://a", "", ""), Error::NoKeysUri);
+        assert_eq!(error("https://a", "http://b", ""), Error::KeysUriScheme("http://b".into()));
         assert_eq!(discovery("https://a", "", "c", &[]), Err(Error::NoKeys));
     }
 }

@@ -152,8 +152,8 @@ pub fn reference(request: &Value) -> Result<Option<Reference>, Status> {
         ("", "Secret") => Kind::Secret,
         ("", "Node") => Kind::Node,
         (group, _) => {
-            let shown = format!("{group}/{}, Kind={}", kind.version, kind.kind);
-            return Err(Status::bad_request(format!("cannot bind token to object of type {shown}")));
+            let gvk = format!("{group}/{}, Kind={}", kind.version, kind.kind);
+            return Err(Status::bad_request(format!("cannot bind token to object of type {gvk}")));
         }
     };
     Ok(Some(Reference { kind: found, name: text("name").into(), uid: text("uid").into() }))
@@ -179,10 +179,10 @@ pub fn claims(
         Kind::Pod => {
             if object.str_at(&["spec", "serviceAccountName"]).unwrap_or_default() != meta.name() {
                 let name = go::quote(meta.name());
-                let said = format!(
+                let message = format!(
                     "cannot bind token for serviceaccount {name} to pod running with different serviceaccount name."
                 );
-                return Err(Status::bad_request(said));
+                return Err(Status::bad_request(message));
             }
             claims.pod = Some(object_ref(object));
             claims.node = node_of(object).map(|name| ObjectRef {
@@ -205,18 +205,18 @@ pub fn claims(
 }
 
 /// Issues the token and adds it to the request's status.
-pub fn answer(
+pub fn issue_token(
     request: &mut Value,
     mut claims: Claims,
     key: &PrivateKey,
     config: &Config,
     now: Time,
 ) -> Result<IssueResult, keys::Error> {
-    let mut answered = IssueResult::default();
-    let asked = expiration_seconds(request);
-    let granted = config.max_seconds.filter(|max| *max > 0 && asked > *max).unwrap_or(asked);
-    if granted != asked {
-        answered.warnings.push(format!("requested expiration of {asked} seconds shortened to {granted} seconds"));
+    let mut response = IssueResult::default();
+    let requested = expiration_seconds(request);
+    let granted = config.max_seconds.filter(|max| *max > 0 && requested > *max).unwrap_or(requested);
+    if granted != requested {
+        response.warnings.push(format!("requested expiration of {requested} seconds shortened to {granted} seconds"));
         if let Some(spec) = request.get_mut("spec").and_then(Value::as_object_mut) {
             spec.insert("expirationSeconds", granted);
         }
@@ -237,9 +237,9 @@ pub fn answer(
     }
     if !claims.id.is_empty() {
         let annotation = "authentication.kubernetes.io/issued-credential-id";
-        answered.annotations.push((annotation, format!("JTI={}", claims.id)));
+        response.annotations.push((annotation, format!("JTI={}", claims.id)));
     }
-    Ok(answered)
+    Ok(response)
 }
 
 impl Kind {

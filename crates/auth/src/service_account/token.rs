@@ -72,12 +72,12 @@ pub enum Error {
     #[error("go-jose/go-jose: error in cryptographic primitive")]
     Signature,
     /// The token has none of the requested audiences.
-    #[error("token audiences {} is invalid for the target audiences {}", quoted(.token), quoted(.wanted))]
+    #[error("token audiences {} is invalid for the target audiences {}", quoted(.token), quoted(.requested))]
     Audiences {
         /// The `aud` claim.
         token: Vec<Str>,
         /// The requested audiences.
-        wanted: Vec<Str>,
+        requested: Vec<Str>,
     },
     #[error("service account token has expired")]
     Expired,
@@ -159,7 +159,7 @@ pub fn issue(key: &PrivateKey, claims: &Claims, terms: &Terms<'_>) -> Result<Str
 impl Checker {
     /// Verifies a token for the `wanted` audiences, by default the server's own. Returns `None` if the token is of
     /// another issuer.
-    pub fn check(&self, text: &str, wanted: &[Str], now: Time) -> Result<Option<VerifiedToken>, Error> {
+    pub fn check(&self, text: &str, requested: &[Str], now: Time) -> Result<Option<VerifiedToken>, Error> {
         let Some(issuer) = jwt::claimed_issuer(text) else { return Ok(None) };
         let is_legacy = issuer == legacy::ISSUER;
         if !is_legacy && !self.issuers.contains(&issuer) {
@@ -179,7 +179,7 @@ impl Checker {
             annotations.push(("authentication.k8s.io/legacy-token", token.text("sub").to_owned()));
             of_token.clone_from(&self.audiences);
         }
-        let audiences = self.audiences(of_token, wanted)?;
+        let audiences = self.audiences(of_token, requested)?;
         if is_legacy {
             return Ok(Some(VerifiedToken {
                 audiences,
@@ -199,11 +199,11 @@ impl Checker {
     }
 
     /// Returns the requested audiences that the token has.
-    fn audiences(&self, of_token: Vec<Str>, wanted: &[Str]) -> Result<Vec<Str>, Error> {
-        let wanted = if wanted.is_empty() { &self.audiences } else { wanted };
-        let both: Vec<Str> = of_token.iter().filter(|audience| wanted.contains(audience)).cloned().collect();
+    fn audiences(&self, of_token: Vec<Str>, requested: &[Str]) -> Result<Vec<Str>, Error> {
+        let requested = if requested.is_empty() { &self.audiences } else { requested };
+        let both: Vec<Str> = of_token.iter().filter(|audience| requested.contains(audience)).cloned().collect();
         if both.is_empty() && !self.audiences.is_empty() {
-            return Err(Error::Audiences { token: of_token, wanted: wanted.to_vec() });
+            return Err(Error::Audiences { token: of_token, requested: requested.to_vec() });
         }
         Ok(both)
     }
@@ -282,25 +282,28 @@ mod tests {
 
     #[test]
     fn invalid_tokens_are_rejected_with_upstreams_messages() {
-        let ours = issued("https://me", "https://me");
-        let refusal = |checker: &Checker, text: &str, wanted: &[Str], now| {
-            checker.check(text, wanted, now).unwrap_err().to_string()
+        let own_token = issued("https://me", "https://me");
+        let error_message = |checker: &Checker, text: &str, requested: &[Str], now| {
+            checker.check(text, requested, now).unwrap_err().to_string()
         };
         let later = Time::from_unix(1_000_661, 0);
-        assert_eq!(refusal(&checker(), &ours, &[], later), "service account token has expired");
+        assert_eq!(error_message(&checker(), &own_token, &[], later), "service account token has expired");
         assert_eq!(
-            refusal(&checker(), &ours, &[], Time::from_unix(999_939, 0)),
+            error_message(&checker(), &own_token, &[], Time::from_unix(999_939, 0)),
             "service account token is not valid yet"
         );
         assert_eq!(
-            refusal(&checker(), &issued("https://me", "vault"), &["a".into(), "b".into()], NOW),
+            error_message(&checker(), &issued("https://me", "vault"), &["a".into(), "b".into()], NOW),
             r#"token audiences ["vault"] is invalid for the target audiences ["a" "b"]"#
         );
         let stranger = PrivateKey::from_pem(&p256_pem()).unwrap().public().clone();
         let other_key = Checker { keys: KeySet::of([stranger.clone()]), ..checker() };
-        assert_eq!(refusal(&other_key, &ours, &[], NOW), "invalid signature, no keys found");
+        assert_eq!(error_message(&other_key, &own_token, &[], NOW), "invalid signature, no keys found");
         let mislabelled = Checker { keys: KeySet(vec![(key().public().id(), stranger)]), ..checker() };
-        assert_eq!(refusal(&mislabelled, &ours, &[], NOW), "go-jose/go-jose: error in cryptographic primitive");
+        assert_eq!(
+            error_message(&mislabelled, &own_token, &[], NOW),
+            "go-jose/go-jose: error in cryptographic primitive"
+        );
     }
 
     #[test]

@@ -75,9 +75,9 @@ impl Checker<'_> {
     }
 
     fn no_overload(&mut self, id: ExprId, function: &str, receiver: bool, args: &[Type]) -> Type {
-        let mut shown: Vec<_> = args.iter().map(|ty| self.unifier.shown(ty).to_string()).collect();
-        let target = if receiver { format!("{}.", shown.remove(0)) } else { String::new() };
-        let applied = format!("{target}({})", shown.join(", "));
+        let mut arg_types: Vec<_> = args.iter().map(|ty| self.unifier.substitute(ty).to_string()).collect();
+        let target = if receiver { format!("{}.", arg_types.remove(0)) } else { String::new() };
+        let applied = format!("{target}({})", arg_types.join(", "));
         self.error(id, format!("found no matching overload for '{function}' applied to '{applied}'"))
     }
 }

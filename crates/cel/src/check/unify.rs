@@ -50,13 +50,13 @@ impl Unifier {
     }
 
     /// Replaces all variables in a type for display; unbound ones become `dyn`.
-    pub fn shown(&self, ty: &Type) -> Type {
+    pub fn substitute(&self, ty: &Type) -> Type {
         self.rebuild(ty, |_| Type::Dyn)
     }
 
     /// Returns the final type; unbound variables become `dyn`.
     pub fn finish(&self, ty: &Type) -> Type {
-        self.shown(ty)
+        self.substitute(ty)
     }
 
     fn rebuild(&self, ty: &Type, open: fn(&Type) -> Type) -> Type {
@@ -135,7 +135,7 @@ impl Unifier {
 
     /// Whether two types are equal after replacing variables.
     pub fn equivalent(&self, a: &Type, b: &Type) -> bool {
-        self.shown(a) == self.shown(b)
+        self.substitute(a) == self.substitute(b)
     }
 
     /// Returns the more general of two compatible types.

@@ -30,7 +30,7 @@ struct Node {
     cost: Option<Estimate>,
     size: Option<SizeEstimate>,
     entry: Option<EntrySize>,
-    place: Option<ValueOrigin>,
+    origin: Option<ValueOrigin>,
 }
 
 /// The origin of a value in a variable's schema.
@@ -52,7 +52,7 @@ struct EntrySize {
 #[derive(Clone, Debug)]
 struct Local {
     name: Str,
-    place: Option<ValueOrigin>,
+    origin: Option<ValueOrigin>,
     size: Option<SizeEstimate>,
     entry: Option<EntrySize>,
 }
@@ -73,7 +73,7 @@ impl Estimator<'_> {
         let checked = self.checked;
         let cost = match checked.meaning(id) {
             Meaning::Variable(name) => {
-                self.nodes[id.index()].place =
+                self.nodes[id.index()].origin =
                     self.env.variable(name).and_then(|variable| variable.schema.clone()).map(ValueOrigin::Schema);
                 Estimate::fixed(1)
             }
@@ -81,7 +81,7 @@ impl Estimator<'_> {
             _ => match checked.ast.expr(id) {
                 Expr::Literal(_) => Estimate::ZERO,
                 Expr::Ident(name) => {
-                    self.nodes[id.index()].place = self.local(name).and_then(|local| local.place.clone());
+                    self.nodes[id.index()].origin = self.local(name).and_then(|local| local.origin.clone());
                     Estimate::fixed(1)
                 }
                 Expr::Select { operand, field, test } => self.select(id, *operand, field, *test),
@@ -125,8 +125,8 @@ impl Estimator<'_> {
         if test {
             return cost;
         }
-        if let Some(ValueOrigin::Schema(of)) = self.nodes[operand.index()].place.clone() {
-            self.nodes[id.index()].place = self.child(&of, field).map(ValueOrigin::Schema);
+        if let Some(ValueOrigin::Schema(of)) = self.nodes[operand.index()].origin.clone() {
+            self.nodes[id.index()].origin = self.child(&of, field).map(ValueOrigin::Schema);
         }
         match self.checked.type_of(operand) {
             Type::Map(..) | Type::Schema(_) | Type::Built(_) => cost.plus(Estimate::fixed(1)),
@@ -146,8 +146,8 @@ impl Estimator<'_> {
     }
 
     /// Returns the schema of the items of a list or the values of a map.
-    fn items(&self, place: Option<&ValueOrigin>) -> Option<ValueOrigin> {
-        let Some(ValueOrigin::Schema(of)) = place else { return None };
+    fn items(&self, origin: Option<&ValueOrigin>) -> Option<ValueOrigin> {
+        let Some(ValueOrigin::Schema(of)) = origin else { return None };
         let id = match self.env.sets()[of.set as usize].types().schema(of.id).shape() {
             apimachinery::schema::Shape::List(list) => list.item,
             apimachinery::schema::Shape::Map(map) => map.value,
@@ -161,8 +161,8 @@ impl Estimator<'_> {
         let depth = self.locals.len();
         let init_size = self.size(fold.init);
         let init_entry = self.entry(fold.init);
-        let accu = self.place(fold.init);
-        self.locals.push(Local { name: fold.accu.clone(), place: accu, size: init_size, entry: init_entry });
+        let accu = self.origin(fold.init);
+        self.locals.push(Local { name: fold.accu.clone(), origin: accu, size: init_size, entry: init_entry });
         self.push_variables(fold);
         let cond = self.cost(fold.cond);
         let step = self.cost(fold.step);
@@ -186,10 +186,10 @@ impl Estimator<'_> {
     fn push_variables(&mut self, fold: &Fold) {
         let entry = self.entry(fold.range);
         let list = entry.map_or_else(|| matches!(self.checked.type_of(fold.range), Type::List(_)), |entry| entry.list);
-        let place = self.place(fold.range);
-        let keys = if place.is_some() && !list { Some(ValueOrigin::Key) } else { None };
-        let values = self.items(place.as_ref());
-        let local = |name: &Str, place, size| Local { name: name.clone(), place, size, entry: None };
+        let origin = self.origin(fold.range);
+        let keys = if origin.is_some() && !list { Some(ValueOrigin::Key) } else { None };
+        let values = self.items(origin.as_ref());
+        let local = |name: &Str, origin, size| Local { name: name.clone(), origin, size, entry: None };
         let (key_size, value_size) = (entry.map(|entry| entry.key), entry.map(|entry| entry.value));
         match &fold.var2 {
             Some(name) => {
@@ -203,8 +203,8 @@ impl Estimator<'_> {
 
     fn bind(&mut self, id: ExprId, fold: &Fold) -> Estimate {
         let mut sum = self.cost(fold.range).plus(self.cost(fold.init));
-        let (place, size, entry) = (self.place(fold.init), self.size(fold.init), self.entry(fold.init));
-        self.locals.push(Local { name: fold.accu.clone(), place, size, entry });
+        let (origin, size, entry) = (self.origin(fold.init), self.size(fold.init), self.entry(fold.init));
+        self.locals.push(Local { name: fold.accu.clone(), origin, size, entry });
         sum = sum.plus(self.cost(fold.result));
         let (size, entry) = (self.size(fold.result), self.entry(fold.result));
         self.locals.pop();
@@ -224,10 +224,10 @@ impl Estimator<'_> {
         }
     }
 
-    fn place(&self, id: ExprId) -> Option<ValueOrigin> {
+    fn origin(&self, id: ExprId) -> Option<ValueOrigin> {
         match self.ident_local(id) {
-            Some(local) => local.place.clone(),
-            None => self.nodes[id.index()].place.clone(),
+            Some(local) => local.origin.clone(),
+            None => self.nodes[id.index()].origin.clone(),
         }
     }
 
@@ -257,8 +257,8 @@ impl Estimator<'_> {
             _ => {}
         }
         let is_accumulator = matches!(self.checked.ast.expr(id), Expr::Ident(name) if name == ACCUMULATOR);
-        if !is_accumulator && let Some(place) = self.place(id) {
-            return Some(self.place_size(&place));
+        if !is_accumulator && let Some(origin) = self.origin(id) {
+            return Some(self.origin_size(&origin));
         }
         if is_scalar(self.checked.type_of(id)) {
             return Some(SizeEstimate::fixed(1));
@@ -266,8 +266,8 @@ impl Estimator<'_> {
         self.ident_local(id).and_then(|local| local.size)
     }
 
-    fn place_size(&self, place: &ValueOrigin) -> SizeEstimate {
-        match place {
+    fn origin_size(&self, origin: &ValueOrigin) -> SizeEstimate {
+        match origin {
             ValueOrigin::Key => SizeEstimate::fixed(0),
             ValueOrigin::Schema(of) => {
                 let schema = self.env.sets()[of.set as usize].types().schema(of.id);

@@ -78,9 +78,9 @@ mod tests {
     #[test]
     fn precision_of_the_factor_depends_on_its_size() {
         let check = |cost: u64, expect: &str| {
-            let said = exceeded(RULE, cost, ESTIMATE_PER_EXPRESSION).unwrap_or_default();
-            assert!(said.starts_with(expect), "{said}");
-            assert_eq!(said.is_empty(), expect.is_empty());
+            let message = exceeded(RULE, cost, ESTIMATE_PER_EXPRESSION).unwrap_or_default();
+            assert!(message.starts_with(expect), "{message}");
+            assert_eq!(message.is_empty(), expect.is_empty());
         };
         check(10_000_000, "");
         check(10_000_001, "estimated rule cost exceeds budget by factor of 1.000000x (try simplifying the rule");
@@ -94,6 +94,6 @@ mod tests {
         assert_eq!(budget.add(1_000, 10), 10_000);
         assert_eq!(budget.exceeded(), None);
         budget.add(1_000_000, 1_000_000);
-        assert!(budget.exceeded().is_some_and(|said| said.starts_with(CRD)));
+        assert!(budget.exceeded().is_some_and(|message| message.starts_with(CRD)));
     }
 }

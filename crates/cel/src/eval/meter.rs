@@ -23,8 +23,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub fn message(why: impl Into<Cow<'static, str>>) -> Self {
-        Self::Message(why.into())
+    pub fn message(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::Message(message.into())
     }
 
     /// Returns the failure for values that match no overload.

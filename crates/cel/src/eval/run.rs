@@ -191,10 +191,10 @@ impl<'a> Run<'_, 'a> {
 
     #[inline(never)]
     fn in_constant(&mut self, operand: OpId, list: OpId) -> Result<Val<'a>> {
-        let wanted = self.eval(operand)?;
+        let needle = self.eval(operand)?;
         let Val::List(list) = self.eval(list)? else { return Err(Failure::no_overload()) };
         for item in list.iter() {
-            if item?.equals(&wanted, self.meter)? {
+            if item?.equals(&needle, self.meter)? {
                 return Ok(Val::Bool(true));
             }
         }

@@ -64,11 +64,13 @@ pub const ROWS: &[Row] = &[
     row("ResourceCheck.name(string) -> ResourceCheck", Cost::Unit, |args| refine(args, |c, text| c.name = text)),
     row("PathCheck.check(string) -> Decision", Cost::Fixed(350_000), check),
     row("ResourceCheck.check(string) -> Decision", Cost::Fixed(350_000), check),
-    row("Decision.allowed() -> bool", Cost::Unit, |args| answer(args, |decision| Val::Bool(decision.allowed))),
-    row("Decision.reason() -> string", Cost::Unit, |args| answer(args, |decision| Val::text(&*decision.reason))),
-    row("Decision.errored() -> bool", Cost::Unit, |args| answer(args, |decision| Val::Bool(decision.error.is_some()))),
+    row("Decision.allowed() -> bool", Cost::Unit, |args| read_decision(args, |decision| Val::Bool(decision.allowed))),
+    row("Decision.reason() -> string", Cost::Unit, |args| read_decision(args, |decision| Val::text(&*decision.reason))),
+    row("Decision.errored() -> bool", Cost::Unit, |args| {
+        read_decision(args, |decision| Val::Bool(decision.error.is_some()))
+    }),
     row("Decision.error() -> string", Cost::Unit, |args| {
-        answer(args, |decision| Val::text(decision.error.as_deref().unwrap_or_default()))
+        read_decision(args, |decision| Val::text(decision.error.as_deref().unwrap_or_default()))
     }),
 ];
 
@@ -186,7 +188,7 @@ fn check<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     Ok(Val::Opaque(Opaque::Decision(Arc::new(decision))))
 }
 
-fn answer<'a>(args: Args<'_, 'a>, of: impl Fn(&Decision) -> Val<'a>) -> Result<Val<'a>> {
+fn read_decision<'a>(args: Args<'_, 'a>, of: impl Fn(&Decision) -> Val<'a>) -> Result<Val<'a>> {
     match args.args {
         [Val::Opaque(Opaque::Decision(decision))] => Ok(of(decision)),
         _ => Err(Failure::no_overload()),

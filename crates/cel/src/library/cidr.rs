@@ -39,9 +39,9 @@ impl Cidr {
     /// # Errors
     /// Upstream's error message.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
-        let fail = |why: &str| {
+        let fail = |message: &str| {
             format!(
-                "CIDR {text:?} parse error during conversion from string: network address parse error during conversion from string: {why}"
+                "CIDR {text:?} parse error during conversion from string: network address parse error during conversion from string: {message}"
             )
         };
         let (address, bits) =

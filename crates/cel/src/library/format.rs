@@ -39,10 +39,10 @@ pub static FORMATS: [NamedFormat; 13] = [
     named("dns1035LabelPrefix", 30, |text| names::dns1035_label(&unfinished(text))),
     named("labelValue", 40, names::label_value),
     named("uri", 760, |text| Url::parse(text).err().into_iter().collect()),
-    named("uuid", 89, |text| said(is_uuid(text), "does not match the UUID format")),
-    named("byte", 92, |text| said(is_base64(text), "invalid base64")),
-    named("date", 186, |text| said(parse_date(text).is_some(), "invalid date")),
-    named("datetime", 186, |text| said(is_datetime(text), "invalid datetime")),
+    named("uuid", 89, |text| error_unless(is_uuid(text), "does not match the UUID format")),
+    named("byte", 92, |text| error_unless(is_base64(text), "invalid base64")),
+    named("date", 186, |text| error_unless(parse_date(text).is_some(), "invalid date")),
+    named("datetime", 186, |text| error_unless(is_datetime(text), "invalid datetime")),
 ];
 
 pub const ROWS: &[Row] = &[
@@ -83,7 +83,7 @@ fn validate<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     })
 }
 
-fn said(right: bool, otherwise: &str) -> Vec<String> {
+fn error_unless(right: bool, otherwise: &str) -> Vec<String> {
     if right { Vec::new() } else { vec![otherwise.to_owned()] }
 }
 
@@ -91,10 +91,10 @@ fn said(right: bool, otherwise: &str) -> Vec<String> {
 fn unfinished(text: &str) -> String {
     match text.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {
-            let mut kept: Vec<char> = rest.chars().collect();
-            kept.pop();
-            kept.push('a');
-            kept.into_iter().collect()
+            let mut chars: Vec<char> = rest.chars().collect();
+            chars.pop();
+            chars.push('a');
+            chars.into_iter().collect()
         }
         _ => text.to_owned(),
     }

@@ -29,12 +29,12 @@ pub fn parse(text: &str) -> std::result::Result<IpAddr, String> {
         return Err(format!("IP address {text:?} with zone value is not allowed"));
     }
     let address = text.parse::<IpAddr>().map_err(|_| {
-        let why = if text.is_empty() {
+        let message = if text.is_empty() {
             "unable to parse IP".to_owned()
         } else {
             format!("ParseAddr({text:?}): unable to parse IP")
         };
-        format!("IP Address {text:?} parse error during conversion from string: {why}")
+        format!("IP Address {text:?} parse error during conversion from string: {message}")
     })?;
     match address {
         IpAddr::V6(v6) if is_mapped(v6) => Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed")),

@@ -80,12 +80,12 @@ fn max<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     extreme(args, Ordering::Greater, "max called on empty list")
 }
 
-fn extreme<'a>(args: Args<'_, 'a>, wanted: Ordering, empty: &'static str) -> Result<Val<'a>> {
+fn extreme<'a>(args: Args<'_, 'a>, ordering: Ordering, empty: &'static str) -> Result<Val<'a>> {
     let mut best: Option<Val<'a>> = None;
     for item in args.list(0)?.iter() {
         let item = item?;
         let better = match &best {
-            Some(best) => order(&item, best)? == wanted,
+            Some(best) => order(&item, best)? == ordering,
             None => true,
         };
         if better {
@@ -124,15 +124,15 @@ fn last_index_of<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
 
 fn slice<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     let (list, start, end) = (args.list(0)?, args.int(1)?, args.int(2)?);
-    let refuse = |why: String| Err(Failure::message(format!("cannot slice({start}, {end}), {why}")));
+    let fail = |message: String| Err(Failure::message(format!("cannot slice({start}, {end}), {message}")));
     let (Ok(from), Ok(to)) = (usize::try_from(start), usize::try_from(end)) else {
-        return refuse("negative indexes not supported".into());
+        return fail("negative indexes not supported".into());
     };
     if from > to {
-        return refuse("start index must be less than or equal to end index".into());
+        return fail("start index must be less than or equal to end index".into());
     }
     if to > list.len() {
-        return refuse(format!("list is length {}", list.len()));
+        return fail(format!("list is length {}", list.len()));
     }
     args.meter.allocate((to - from) * size_of::<Val<'_>>())?;
     Ok(Val::list((from..to).filter_map(|at| list.get(at)).collect::<Result<_>>()?))
@@ -169,18 +169,18 @@ fn reverse<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
 }
 
 fn distinct<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
-    let mut kept: Vec<Val<'a>> = Vec::new();
+    let mut unique: Vec<Val<'a>> = Vec::new();
     'items: for item in args.list(0)?.iter() {
         let item = item?;
-        args.meter.work(kept.len())?;
-        for have in &kept {
+        args.meter.work(unique.len())?;
+        for have in &unique {
             if have.equals(&item, args.meter)? {
                 continue 'items;
             }
         }
-        kept.push(item);
+        unique.push(item);
     }
-    Ok(Val::list(kept))
+    Ok(Val::list(unique))
 }
 
 fn sort<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {

@@ -92,7 +92,7 @@ fn least<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     extreme(args, Ordering::Less)
 }
 
-fn extreme<'a>(args: Args<'_, 'a>, wanted: Ordering) -> Result<Val<'a>> {
+fn extreme<'a>(args: Args<'_, 'a>, ordering: Ordering) -> Result<Val<'a>> {
     let items = match args.args {
         [Val::List(list)] => {
             args.meter.work(list.len())?;
@@ -103,7 +103,7 @@ fn extreme<'a>(args: Args<'_, 'a>, wanted: Ordering) -> Result<Val<'a>> {
     let mut items = items.into_iter();
     let mut best = items.next().ok_or_else(|| Failure::message("math function called on empty list"))?;
     for item in items {
-        if item.order(&best).ok_or_else(Failure::no_overload)? == wanted {
+        if item.order(&best).ok_or_else(Failure::no_overload)? == ordering {
             best = item;
         }
     }

@@ -182,9 +182,9 @@ fn field<'a>(value: &Val<'a>, name: &str) -> Option<Val<'a>> {
     }
 }
 
-fn holds<'a>(items: &[Val<'a>], wanted: &Val<'a>, meter: &Meter<'_>) -> Result<bool> {
+fn holds<'a>(items: &[Val<'a>], needle: &Val<'a>, meter: &Meter<'_>) -> Result<bool> {
     for item in items {
-        if item.equals(wanted, meter)? {
+        if item.equals(needle, meter)? {
             return Ok(true);
         }
     }
@@ -284,9 +284,9 @@ fn compare<'a>(args: Args<'_, 'a>, holds: impl Fn(Ordering) -> bool) -> Result<V
 
 fn contains<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     match args.args {
-        [wanted, Val::List(list)] => {
+        [needle, Val::List(list)] => {
             for item in list.iter() {
-                if item?.equals(wanted, args.meter)? {
+                if item?.equals(needle, args.meter)? {
                     return Ok(Val::Bool(true));
                 }
             }

@@ -13,9 +13,9 @@ pub const ROWS: &[Row] = &[
     row("sets.intersects(list<T>, list<T>) -> bool", Cost::Product(1), intersects),
 ];
 
-fn has<'a>(args: Args<'_, 'a>, list: &List<'a>, wanted: &Val<'a>) -> Result<bool> {
+fn has<'a>(args: Args<'_, 'a>, list: &List<'a>, needle: &Val<'a>) -> Result<bool> {
     for item in list.iter() {
-        if item?.equals(wanted, args.meter)? {
+        if item?.equals(needle, args.meter)? {
             return Ok(true);
         }
     }

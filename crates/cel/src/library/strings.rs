@@ -44,11 +44,11 @@ fn out_of_range(at: i64) -> Failure {
 
 /// Returns the byte offset of the character at `at`; the end is a valid position.
 fn byte_at(text: &str, at: i64) -> Result<usize> {
-    let wanted = usize::try_from(at).map_err(|_| out_of_range(at))?;
+    let char_index = usize::try_from(at).map_err(|_| out_of_range(at))?;
     if text.is_ascii() {
-        return if wanted <= text.len() { Ok(wanted) } else { Err(out_of_range(at)) };
+        return if char_index <= text.len() { Ok(char_index) } else { Err(out_of_range(at)) };
     }
-    text.char_indices().map(|(byte, _)| byte).chain([text.len()]).nth(wanted).ok_or_else(|| out_of_range(at))
+    text.char_indices().map(|(byte, _)| byte).chain([text.len()]).nth(char_index).ok_or_else(|| out_of_range(at))
 }
 
 fn char_at<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
@@ -58,23 +58,23 @@ fn char_at<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
 }
 
 fn index_of<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
-    let (text, wanted) = (args.str(0)?, args.str(1)?);
+    let (text, needle) = (args.str(0)?, args.str(1)?);
     let from = if args.args.len() > 2 { byte_at(text, args.int(2)?)? } else { 0 };
-    let found = text[from..].find(wanted).map(|at| text[..from + at].chars().count());
+    let found = text[from..].find(needle).map(|at| text[..from + at].chars().count());
     Ok(position(found))
 }
 
 fn last_index_of<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
-    let (text, wanted) = (args.str(0)?, args.str(1)?);
+    let (text, needle) = (args.str(0)?, args.str(1)?);
     let end = if args.args.len() > 2 {
         let last = byte_at(text, args.int(2)?)?;
-        (last + wanted.len()).min(text.len())
+        (last + needle.len()).min(text.len())
     } else {
         text.len()
     };
     // The end may fall inside a character, where no match can end either.
     let end = (0..=end).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    let found = text[..end].rfind(wanted).map(|at| text[..at].chars().count());
+    let found = text[..end].rfind(needle).map(|at| text[..at].chars().count());
     Ok(position(found))
 }
 

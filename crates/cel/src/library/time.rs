@@ -142,7 +142,7 @@ pub fn shift<'a>(at: Moment, nanos: i64) -> Result<Val<'a>> {
 pub fn parse_timestamp(text: &str) -> Option<Moment> {
     let bytes = text.as_bytes();
     let number = |from: usize, to: usize| digits(bytes.get(from..to)?);
-    let sign = |at: usize, wanted: u8| (bytes.get(at) == Some(&wanted)).then_some(());
+    let sign = |at: usize, expected: u8| (bytes.get(at) == Some(&expected)).then_some(());
     let day = parse_date(text.get(..10)?)?;
     sign(10, b'T')?;
     let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
@@ -155,9 +155,10 @@ pub fn parse_timestamp(text: &str) -> Option<Moment> {
     let (nanos, rest) = match rest.strip_prefix('.') {
         Some(fraction) => {
             let length = fraction.bytes().take_while(u8::is_ascii_digit).count();
-            let shown = fraction.as_bytes().get(..length.min(9)).filter(|shown| !shown.is_empty())?;
-            let zeros = u32::try_from(9 - shown.len()).ok()?;
-            (digits(shown)? * 10_i64.pow(zeros), &fraction[length..])
+            let fraction_digits =
+                fraction.as_bytes().get(..length.min(9)).filter(|fraction_digits| !fraction_digits.is_empty())?;
+            let zeros = u32::try_from(9 - fraction_digits.len()).ok()?;
+            (digits(fraction_digits)? * 10_i64.pow(zeros), &fraction[length..])
         }
         None => (0, rest),
     };

@@ -38,7 +38,7 @@ impl Url {
     /// # Errors
     /// Go's error message.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
-        let parts = Parts::of(text).map_err(|why| format!("parse {text:?}: {why}"))?;
+        let parts = Parts::of(text).map_err(|error| format!("parse {text:?}: {error}"))?;
         let host = unescape(parts.host).unwrap_or_default();
         let path = parts.path;
         let valid = path.bytes().all(|b| keeps(b) || b"!$&'()*+,;=:@[]%/".contains(&b));
@@ -112,7 +112,7 @@ enum Reason<'t> {
 impl fmt::Display for Reason<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Said(why) => out.write_str(why),
+            Self::Said(message) => out.write_str(message),
             Self::Port(port) => write!(out, "invalid port {port:?} after host"),
             Self::HostCharacter(c) => write!(out, "invalid character {:?} in host name", c.to_string()),
             Self::Escape(text) => write!(out, "invalid URL escape {:?}", bad_escape(text)),
@@ -234,7 +234,7 @@ fn url<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     let parsed = Url::parse(args.str(0)?);
     parsed
         .map(|url| Val::Opaque(Opaque::Url(Arc::new(url))))
-        .map_err(|why| Failure::message(format!("URL parse error during conversion from string: {why}")))
+        .map_err(|error| Failure::message(format!("URL parse error during conversion from string: {error}")))
 }
 
 fn is_url<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {

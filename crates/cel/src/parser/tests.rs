@@ -55,11 +55,11 @@ fn mark(optional: bool) -> String {
 }
 
 fn check(source: &str, expect: &str) {
-    let shown = match parse(source, ALL) {
+    let actual = match parse(source, ALL) {
         Ok(ast) => show(&ast, ast.root()),
         Err(findings) => findings.iter().map(|finding| format!("{}@{}", finding.message, finding.offset)).collect(),
     };
-    assert_eq!(shown, expect, "{source}");
+    assert_eq!(actual, expect, "{source}");
 }
 
 #[test]
@@ -143,10 +143,10 @@ fn syntax_errors_have_a_position() {
 
 #[test]
 fn optional_syntax_may_be_absent() {
-    let shown = |source: &str| parse(source, Syntax::default()).expect_err(source).to_string();
-    assert!(shown("a.?b").contains("unsupported syntax '.?'"));
-    assert!(shown("a[?0]").contains("unsupported syntax '[?'"));
-    assert!(shown("[?a]").contains("unsupported syntax '?'"));
+    let syntax_error = |source: &str| parse(source, Syntax::default()).expect_err(source).to_string();
+    assert!(syntax_error("a.?b").contains("unsupported syntax '.?'"));
+    assert!(syntax_error("a[?0]").contains("unsupported syntax '[?'"));
+    assert!(syntax_error("[?a]").contains("unsupported syntax '?'"));
 }
 
 #[test]

@@ -87,9 +87,9 @@ impl Bus {
         // BEGIN goes with AUTH. Sent after the reply, it could reach systemd in one read with the first message, which
         // systemd then leaves in its buffer until more bytes arrive.
         stream.write_all(format!("\0AUTH EXTERNAL {uid}\r\nBEGIN\r\n").as_bytes())?;
-        let answer = line(&mut stream)?;
-        if !answer.starts_with("OK") {
-            return Err(SystemdError::Refused { name: "AUTH".to_owned(), message: answer });
+        let reply = line(&mut stream)?;
+        if !reply.starts_with("OK") {
+            return Err(SystemdError::Refused { name: "AUTH".to_owned(), message: reply });
         }
         Ok(Self { stream, serial: 0, deadline: Instant::now() + timeout })
     }
@@ -97,7 +97,7 @@ impl Bus {
     /// Calls a method of systemd's manager and waits for its reply.
     pub fn call(&mut self, member: &str, arguments: &Arguments) -> Result<(), SystemdError> {
         self.send(member, arguments)?;
-        while self.answer()?.is_none() {}
+        while self.read_reply()?.is_none() {}
         Ok(())
     }
 
@@ -106,16 +106,16 @@ impl Bus {
         self.send(member, arguments)?;
         // A private connection receives all signals without a subscription. The job may be removed before the call
         // returns its path.
-        let mut gone = Vec::new();
+        let mut removed_jobs = Vec::new();
         let mut job = None;
         loop {
             match self.message_or_error()? {
                 Message::Answer(body) => job = Some(body.text_at(0).ok_or(SystemdError::Malformed)?.0),
-                Message::JobRemoved(removed) => gone.push(removed),
+                Message::JobRemoved(removed) => removed_jobs.push(removed),
                 Message::Other => {}
             }
             let Some(job) = &job else { continue };
-            if let Some(removed) = gone.iter().find(|removed| removed.job == *job) {
+            if let Some(removed) = removed_jobs.iter().find(|removed| removed.job == *job) {
                 return match removed.result.as_str() {
                     "done" | "skipped" => Ok(()),
                     result => Err(SystemdError::Job { unit: removed.unit.clone(), result: result.to_owned() }),
@@ -129,7 +129,7 @@ impl Bus {
         Ok(self.stream.write_all(&message(self.serial, member, arguments))?)
     }
 
-    fn answer(&mut self) -> Result<Option<Body>, SystemdError> {
+    fn read_reply(&mut self) -> Result<Option<Body>, SystemdError> {
         Ok(match self.message_or_error()? {
             Message::Answer(body) => Some(body),
             Message::JobRemoved(_) | Message::Other => None,
@@ -139,10 +139,10 @@ impl Bus {
     /// Returns the next message; an error reply to the last call is returned as an error.
     fn message_or_error(&mut self) -> Result<Message, SystemdError> {
         let (kind, fields, body) = self.read()?;
-        let answers = fields.reply_serial == Some(self.serial);
+        let is_reply = fields.reply_serial == Some(self.serial);
         Ok(match kind {
-            RETURN if answers => Message::Answer(body),
-            ERROR if answers => {
+            RETURN if is_reply => Message::Answer(body),
+            ERROR if is_reply => {
                 let message = body.text_at(0).map(|(text, _)| text).unwrap_or_default();
                 return Err(SystemdError::Refused { name: fields.error_name, message });
             }
@@ -392,9 +392,9 @@ impl Writer {
         self.number(0);
         let length_at = self.0.len() - 4;
         self.align(item_align);
-        let begin = self.0.len();
+        let start = self.0.len();
         items(self);
-        let length = u32::try_from(self.0.len() - begin).unwrap_or(u32::MAX);
+        let length = u32::try_from(self.0.len() - start).unwrap_or(u32::MAX);
         self.0[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
     }
 }

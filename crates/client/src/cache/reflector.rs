@@ -13,7 +13,7 @@ use crate::backoff::random;
 use crate::error::Error;
 use crate::object_ref::Target;
 use crate::options::{ListOptions, WatchOptions};
-use crate::shared_objects::{SharedEvent, SharedObject, held};
+use crate::shared_objects::{SharedEvent, SharedObject, new_shared_object};
 use crate::watch::Watch;
 
 /// A watch that is closed earlier counts as failed.
@@ -49,12 +49,12 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     pub async fn run(mut self) {
         let mut waits = self.settings.backoff.waits();
         loop {
-            let (begun, everything) = (Instant::now(), self.resume.is_none());
+            let (started, everything) = (Instant::now(), self.resume.is_none());
             let outcome = self.follow().await;
             if std::mem::take(&mut self.progressed) {
                 waits.reset();
                 // A watch that the server closes immediately is retried with back-off.
-                if outcome.is_ok() && (everything || begun.elapsed() > WATCH_MIN) {
+                if outcome.is_ok() && (everything || started.elapsed() > WATCH_MIN) {
                     continue;
                 }
             }
@@ -76,7 +76,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             }
             None if self.streaming => match self.initial_events().await {
                 Ok(watch) => watch,
-                Err(error) if is_refusal(&error) => {
+                Err(error) if initial_events_unsupported(&error) => {
                     self.streaming = false;
                     return self.list().await;
                 }
@@ -97,9 +97,9 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     fn failed(&self, error: &Error) {
-        let why = chain(error);
-        tracing::warn!(resource = %self.source.resource, error = why, "watch failed; retrying");
-        self.progress.send_modify(|progress| progress.failure = Some(why.into()));
+        let message = chain(error);
+        tracing::warn!(resource = %self.source.resource, error = message, "watch failed; retrying");
+        self.progress.send_modify(|progress| progress.failure = Some(message.into()));
     }
 
     async fn watch(&self, resource_version: String) -> Result<Watch, Error> {
@@ -111,7 +111,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             field_selector: self.source.field_selector.clone(),
             timeout: Some(self.settings.watch_timeout.mul_f64(1.0 + random())),
         };
-        self.source.client.watch_as(&self.target(), &options, self.keep.lean).await
+        self.source.client.watch_as(&self.target(), &options, self.keep.want_shared).await
     }
 
     fn target(&self) -> Target<'_> {
@@ -123,11 +123,11 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let mut watch = self.watch(String::new()).await?;
         let mut fresh = self.snapshot().objects.emptied();
         loop {
-            let Some(news) = watch.news(self.make()).await else {
+            let Some(event) = watch.next_shared(self.make()).await else {
                 let text = "the watch ended before it had told everything".to_owned();
                 return Err(crate::AnswerError::Unexpected(text).into());
             };
-            match news? {
+            match event? {
                 SharedEvent::Is(object) => self.collect(&mut fresh, object),
                 SharedEvent::Gone { key, .. } => drop(fresh.remove(&key)),
                 SharedEvent::Bookmark { initial_events_end: false, .. } => {}
@@ -172,19 +172,19 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     async fn apply_all(&mut self, mut watch: Watch) -> Result<(), Error> {
-        while let Some(news) = watch.news(self.make()).await {
-            match news? {
+        while let Some(event) = watch.next_shared(self.make()).await {
+            match event? {
                 SharedEvent::Is(object) => {
                     let entry = (self.keep.make)(object);
                     let version = entry.revision;
                     let old = self.change(version, |objects| objects.insert(Arc::clone(&entry)));
                     let old = old.as_ref().map(|old| &old.value);
-                    self.tell(&[Change { key: &entry.key, old, new: Some(&entry.value) }]);
+                    self.notify(&[Change { key: &entry.key, old, new: Some(&entry.value) }]);
                 }
                 SharedEvent::Gone { key, revision } => {
                     let old = self.change(revision, |objects| objects.remove(&key));
                     if let Some(old) = old {
-                        self.tell(&[Change { key: &key, old: Some(&old.value), new: None }]);
+                        self.notify(&[Change { key: &key, old: Some(&old.value), new: None }]);
                     }
                 }
                 SharedEvent::Bookmark { resource_version, .. } => {
@@ -206,7 +206,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
 
     /// Returns the conversion from a parsed object to an entry.
     fn make(&self) -> fn(Value) -> SharedObject {
-        if self.keep.lean.is_some() { held } else { |object| Arc::new(Entry::of(object)) }
+        if self.keep.want_shared.is_some() { new_shared_object } else { |object| Arc::new(Entry::of(object)) }
     }
 
     /// Applies a change that readers see immediately, and advances the progress.
@@ -241,7 +241,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         for entry in old.objects.iter().filter(|entry| fresh.entry(&entry.key).is_none()) {
             changes.push(Change { key: &entry.key, old: Some(&entry.value), new: None });
         }
-        self.tell(&changes);
+        self.notify(&changes);
     }
 
     fn advance(&mut self, version: u64) {
@@ -252,7 +252,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         self.progress.send_modify(|progress| *progress = Progress { synced: true, revision: version, failure: None });
     }
 
-    fn tell(&self, changes: &[Change<'_, T>]) {
+    fn notify(&self, changes: &[Change<'_, T>]) {
         let subscribers = self.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
         for subscriber in subscribers.iter() {
             let mut keys = Vec::new();
@@ -269,7 +269,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
 }
 
 /// Whether the server does not support initial events: it rejects the request as invalid.
-fn is_refusal(error: &Error) -> bool {
+fn initial_events_unsupported(error: &Error) -> bool {
     error.status().is_some_and(|status| matches!(status.code, 400 | 422))
 }
 

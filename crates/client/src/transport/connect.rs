@@ -26,7 +26,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Idle time before TCP keep-alive probes, which detect a vanished peer.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Maximum size of the proxy's response header.
-const PROXY_ANSWER_MAX: usize = 8 << 10;
+const PROXY_RESPONSE_MAX: usize = 8 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -38,11 +38,11 @@ pub enum ConnectError {
     #[error("no connection was established within {CONNECT_TIMEOUT:?}")]
     Timeout,
     /// The proxy rejected the tunnel.
-    #[error("the proxy {proxy} rejected the tunnel with {answer:?}")]
+    #[error("the proxy {proxy} rejected the tunnel with {status_line:?}")]
     Proxy {
         proxy: String,
         /// The first line of the proxy's response.
-        answer: String,
+        status_line: String,
     },
 }
 
@@ -125,23 +125,23 @@ async fn open_tunnel(stream: &mut TcpStream, proxy: &Uri, server: &Uri) -> Resul
     }
     request.push_str("\r\n");
     stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"\r\n\r\n") && answer.len() < PROXY_ANSWER_MAX {
+    let mut response = Vec::new();
+    while !response.ends_with(b"\r\n\r\n") && response.len() < PROXY_RESPONSE_MAX {
         match stream.read_u8().await {
-            Ok(byte) => answer.push(byte),
+            Ok(byte) => response.push(byte),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
             Err(error) => return Err(error.into()),
         }
     }
-    let answer = String::from_utf8_lossy(&answer);
-    let first = answer.lines().next().unwrap_or_default();
+    let response = String::from_utf8_lossy(&response);
+    let first = response.lines().next().unwrap_or_default();
     let code = first.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1));
-    if code.is_some_and(|code| code.starts_with('2')) && answer.ends_with("\r\n\r\n") {
+    if code.is_some_and(|code| code.starts_with('2')) && response.ends_with("\r\n\r\n") {
         return Ok(());
     }
     // Without userinfo, which may contain a password.
     let proxy = authority.rsplit('@').next().unwrap_or_default().to_owned();
-    Err(ConnectError::Proxy { proxy, answer: first.to_owned() }.into())
+    Err(ConnectError::Proxy { proxy, status_line: first.to_owned() }.into())
 }
 
 impl Connection for Wire {

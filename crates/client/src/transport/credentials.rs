@@ -86,9 +86,9 @@ impl Credentials {
     }
 
     /// Handles a response 401: a credential of a plugin is dropped.
-    pub async fn refused(&self, shown: &RequestCredentials) {
-        if let (Self::Exec(plugin), Some(credential)) = (self, &shown.exec) {
-            plugin.forget(credential).await;
+    pub async fn handle_unauthorized(&self, request_credentials: &RequestCredentials) {
+        if let (Self::Exec(plugin), Some(credential)) = (self, &request_credentials.exec) {
+            plugin.evict(credential).await;
         }
     }
 }

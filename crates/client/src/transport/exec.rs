@@ -96,9 +96,9 @@ impl Plugin {
     }
 
     /// Drops a credential that the server rejected, so that the next request runs the plugin again.
-    pub async fn forget(&self, refused: &Arc<ExecCredential>) {
+    pub async fn evict(&self, credential: &Arc<ExecCredential>) {
         let mut current = self.current.lock().await;
-        if current.as_ref().is_some_and(|have| Arc::ptr_eq(have, refused)) {
+        if current.as_ref().is_some_and(|have| Arc::ptr_eq(have, credential)) {
             *current = None;
         }
     }
@@ -130,8 +130,8 @@ impl Plugin {
         if !status.success() {
             return Err(ExecError::Failed { command: command(), status });
         }
-        let answer = json::parse(&output).map_err(|source| ExecError::Syntax { command: command(), source })?;
-        read(&answer, &exec.api_version).map_err(|what| ExecError::Answer { command: command(), what })
+        let object = json::parse(&output).map_err(|source| ExecError::Syntax { command: command(), source })?;
+        read(&object, &exec.api_version).map_err(|what| ExecError::Answer { command: command(), what })
     }
 }
 
@@ -148,8 +148,8 @@ fn exec_info(exec: &Exec, config: &Config, interactive: bool) -> Value {
         if config.tls.insecure_skip_verify {
             cluster.insert("insecure-skip-tls-verify", true);
         }
-        if let Some(authority) = config.tls.certificate_authority.as_ref().and_then(Pem::base64) {
-            cluster.insert("certificate-authority-data", authority);
+        if let Some(ca) = config.tls.certificate_authority.as_ref().and_then(Pem::base64) {
+            cluster.insert("certificate-authority-data", ca);
         }
         if let Some(proxy) = &config.proxy {
             cluster.insert("proxy-url", proxy.to_string());
@@ -166,15 +166,15 @@ fn exec_info(exec: &Exec, config: &Config, interactive: bool) -> Value {
     Value::Object(info)
 }
 
-fn read(answer: &Value, api_version: &str) -> Result<ExecCredential, String> {
-    let said = |field| answer.str_at(&[field]).unwrap_or_default();
-    if said("kind") != "ExecCredential" {
-        return Err(format!("kind {:?} instead of \"ExecCredential\"", said("kind")));
+fn read(object: &Value, api_version: &str) -> Result<ExecCredential, String> {
+    let top_level = |field| object.str_at(&[field]).unwrap_or_default();
+    if top_level("kind") != "ExecCredential" {
+        return Err(format!("kind {:?} instead of \"ExecCredential\"", top_level("kind")));
     }
-    if said("apiVersion") != api_version {
-        return Err(format!("apiVersion {:?} although {api_version:?} is configured", said("apiVersion")));
+    if top_level("apiVersion") != api_version {
+        return Err(format!("apiVersion {:?} although {api_version:?} is configured", top_level("apiVersion")));
     }
-    let text = |field| answer.str_at(&["status", field]).filter(|text| !text.is_empty());
+    let text = |field| object.str_at(&["status", field]).filter(|text| !text.is_empty());
     let pem = |text: &str| Pem::Inline(text.as_bytes().to_vec().into());
     let token = text("token").map(Secret::new);
     let certificate = match (text("clientCertificateData"), text("clientKeyData")) {
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn plugin_output_must_be_the_requested_credential() {
-        let check = |answer: &Value, why: &str| assert_eq!(read(answer, V1).unwrap_err(), why);
+        let check = |object: &Value, expected: &str| assert_eq!(read(object, V1).unwrap_err(), expected);
         check(&value!({"kind": "Pod"}), "kind \"Pod\" instead of \"ExecCredential\"");
         check(
             &value!({"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1beta1"}),

@@ -66,8 +66,12 @@ impl Https {
     }
 
     /// Returns the pool to use.
-    fn pool(&self, shown: &RequestCredentials, long: bool) -> Result<(Pool, Option<Permit>), TransportError> {
-        self.with_connections(shown, |connections| {
+    fn pool(
+        &self,
+        request_credentials: &RequestCredentials,
+        long: bool,
+    ) -> Result<(Pool, Option<Permit>), TransportError> {
+        self.with_connections(request_credentials, |connections| {
             if !long {
                 return (connections.short.clone(), None);
             }
@@ -80,14 +84,15 @@ impl Https {
     /// finish on the old connections.
     fn with_connections<T>(
         &self,
-        shown: &RequestCredentials,
+        request_credentials: &RequestCredentials,
         call: impl FnOnce(&mut Connections) -> T,
     ) -> Result<T, TransportError> {
         let mut current = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = Stamp::of(self.config.tls.sources());
-        let fresh = current.as_ref().is_some_and(|have| have.stamp == stamp && same(&have.exec, &shown.exec));
+        let fresh =
+            current.as_ref().is_some_and(|have| have.stamp == stamp && same(&have.exec, &request_credentials.exec));
         if !fresh {
-            match Connections::new(&self.config, shown.exec.clone()) {
+            match Connections::new(&self.config, request_credentials.exec.clone()) {
                 Ok(connections) => *current = Some(connections),
                 // Certificate and key are replaced one after the other. The next request retries.
                 Err(error) if current.is_some() => {
@@ -101,8 +106,8 @@ impl Https {
 
     /// Adds the credentials, the user agent and the address of the server to a request.
     async fn prepare(&self, request: &mut Request<Bytes>) -> Result<RequestCredentials, TransportError> {
-        let shown = self.credentials.show().await?;
-        if let Some(authorization) = &shown.authorization {
+        let request_credentials = self.credentials.show().await?;
+        if let Some(authorization) = &request_credentials.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());
         }
         request
@@ -110,16 +115,16 @@ impl Https {
             .entry(USER_AGENT)
             .or_insert(const { HeaderValue::from_static(concat!("knarr/", env!("CARGO_PKG_VERSION"))) });
         *request.uri_mut() = absolute(&self.config.server, request.uri())?;
-        Ok(shown)
+        Ok(request_credentials)
     }
 
     async fn carry(&self, mut request: Request<Bytes>) -> Result<Response<Body>, TransportError> {
-        let shown = self.prepare(&mut request).await?;
+        let request_credentials = self.prepare(&mut request).await?;
         let long = request.extensions().get::<LongLived>().is_some();
-        let (pool, permit) = self.pool(&shown, long)?;
+        let (pool, permit) = self.pool(&request_credentials, long)?;
         let response = pool.request(request.map(Full::new)).await.map_err(|error| self.failure(error))?;
         if response.status() == StatusCode::UNAUTHORIZED {
-            self.credentials.refused(&shown).await;
+            self.credentials.handle_unauthorized(&request_credentials).await;
         }
         Ok(response.map(|incoming| body(BodyWithPermit { incoming, _permit: permit })))
     }
@@ -127,8 +132,8 @@ impl Https {
     /// Sends a request over an HTTP/1.1 connection of its own, which belongs to the caller if the server switches
     /// protocols.
     async fn switch(&self, mut request: Request<Bytes>) -> Result<Switch, TransportError> {
-        let shown = self.prepare(&mut request).await?;
-        let mut tls = self.with_connections(&shown, |connections| connections.tls.clone())?;
+        let request_credentials = self.prepare(&mut request).await?;
+        let mut tls = self.with_connections(&request_credentials, |connections| connections.tls.clone())?;
         // HTTP/2 has no Upgrade.
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let mut connector = Connector::new(tls, self.config.tls.server_name.clone(), self.config.proxy.clone());
@@ -141,7 +146,7 @@ impl Https {
         let mut response = sender.send_request(request.map(Full::new)).await.map_err(broken)?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             if response.status() == StatusCode::UNAUTHORIZED {
-                self.credentials.refused(&shown).await;
+                self.credentials.handle_unauthorized(&request_credentials).await;
             }
             return Ok(Switch::Refused(response.map(body)));
         }
@@ -264,9 +269,9 @@ fn to_origin_form(request: &mut Request<Bytes>) -> Result<(), http::Error> {
 
 /// Returns the server's URL with the request's path appended to the server's path.
 fn absolute(server: &Uri, path: &Uri) -> Result<Uri, http::Error> {
-    let asked = path.path_and_query().map_or("/", PathAndQuery::as_str);
+    let path_and_query = path.path_and_query().map_or("/", PathAndQuery::as_str);
     let mut parts = server.clone().into_parts();
-    parts.path_and_query = Some(format!("{}{asked}", server.path().trim_end_matches('/')).parse()?);
+    parts.path_and_query = Some(format!("{}{path_and_query}", server.path().trim_end_matches('/')).parse()?);
     Ok(Uri::from_parts(parts)?)
 }
 

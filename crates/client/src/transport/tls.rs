@@ -106,10 +106,10 @@ pub fn client_config(tls: &Tls, client: Option<ClientCertificate<'_>>) -> Result
 }
 
 /// Returns the trusted certificates and their origin.
-fn bundle(authority: Option<&Pem>) -> Result<(Vec<CertificateDer<'static>>, String), TlsError> {
+fn bundle(ca: Option<&Pem>) -> Result<(Vec<CertificateDer<'static>>, String), TlsError> {
     let system;
-    let (pem, what) = match authority {
-        Some(authority) => (authority, "the certificate authority"),
+    let (pem, what) = match ca {
+        Some(ca) => (ca, "the certificate authority"),
         None => {
             let path = SYSTEM_ROOTS.iter().map(PathBuf::from).find(|path| path.exists()).ok_or(TlsError::NoRoots)?;
             system = Pem::File(path);

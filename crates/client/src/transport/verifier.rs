@@ -25,7 +25,7 @@ pub(super) struct BundleVerifier {
     /// SHA-256 of every certificate in the bundle: a server that presents one of them needs no issuer.
     trusted: HashSet<[u8; 32]>,
     /// The CA certificates of the bundle.
-    authorities: Vec<Authority>,
+    cas: Vec<Authority>,
 }
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl BundleVerifier {
     /// Returns a verifier; `None` if no certificate can be parsed. As in Go, unparseable certificates are skipped;
     /// distributions ship some.
     pub(super) fn new(provider: Arc<CryptoProvider>, bundle: Vec<CertificateDer<'static>>) -> Option<Self> {
-        let (mut trusted, mut authorities) = (HashSet::new(), Vec::new());
+        let (mut trusted, mut cas) = (HashSet::new(), Vec::new());
         for certificate in bundle {
             let Ok((_, parsed)) = X509Certificate::from_der(&certificate) else { continue };
             trusted.insert(fingerprint(&certificate));
@@ -48,17 +48,16 @@ impl BundleVerifier {
             let validity = parsed.validity().clone();
             let mut store = RootCertStore::empty();
             if store.add(certificate.clone()).is_ok() {
-                authorities
-                    .extend(store.roots.into_iter().map(|anchor| Authority { anchor, validity: validity.clone() }));
+                cas.extend(store.roots.into_iter().map(|anchor| Authority { anchor, validity: validity.clone() }));
             }
         }
-        (!trusted.is_empty()).then_some(Self { provider, trusted, authorities })
+        (!trusted.is_empty()).then_some(Self { provider, trusted, cas })
     }
 
     /// Returns the CAs of the bundle that are valid at a time.
-    fn authorities_at(&self, now: UnixTime) -> RootCertStore {
-        let valid = self.authorities.iter().filter(|authority| check_validity(&authority.validity, now).is_ok());
-        RootCertStore { roots: valid.map(|authority| authority.anchor.clone()).collect() }
+    fn valid_cas(&self, now: UnixTime) -> RootCertStore {
+        let valid = self.cas.iter().filter(|ca| check_validity(&ca.validity, now).is_ok());
+        RootCertStore { roots: valid.map(|ca| ca.anchor.clone()).collect() }
     }
 }
 
@@ -77,7 +76,7 @@ impl ServerCertVerifier for BundleVerifier {
         } else {
             // DEVIATION: a server certificate that is itself a CA is rejected unless it is in the bundle; Go accepts it from a trusted issuer.
             let algorithms = self.provider.signature_verification_algorithms.all;
-            let roots = self.authorities_at(now);
+            let roots = self.valid_cas(now);
             verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, now, algorithms)?;
         }
         verify_server_name(&parsed, server_name)?;
@@ -203,7 +202,7 @@ mod tests {
         (params.not_before, params.not_after) = (date_time_ymd(2024, 1, 1), date_time_ymd(2025, 1, 1));
     }
 
-    fn authority(params: &mut CertificateParams) {
+    fn make_ca(params: &mut CertificateParams) {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     }
 
@@ -230,29 +229,29 @@ mod tests {
 
     #[test]
     fn a_server_certificate_is_trusted_if_a_ca_of_the_bundle_issued_it() {
-        let (ours, other) = (ca(|_| ()), ca(|params| params.distinguished_name.push(DnType::CommonName, "other")));
-        let server = signed(&ours, |_| ());
-        check(&server, NAME, &[&ours.der], "trusted");
-        check(&server, NAME, &[&other.der, &ours.der], "trusted");
+        let (issuer, other) = (ca(|_| ()), ca(|params| params.distinguished_name.push(DnType::CommonName, "other")));
+        let server = signed(&issuer, |_| ());
+        check(&server, NAME, &[&issuer.der], "trusted");
+        check(&server, NAME, &[&other.der, &issuer.der], "trusted");
         check(&server, NAME, &[&other.der], "UnknownIssuer");
-        check(&server, "other.ns.svc", &[&ours.der], "NotValidForName");
-        check(&signed(&ours, expired), NAME, &[&ours.der], "Expired");
+        check(&server, "other.ns.svc", &[&issuer.der], "NotValidForName");
+        check(&signed(&issuer, expired), NAME, &[&issuer.der], "Expired");
         let client = |params: &mut CertificateParams| {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         };
-        check(&signed(&ours, client), NAME, &[&ours.der], "InvalidPurpose");
+        check(&signed(&issuer, client), NAME, &[&issuer.der], "InvalidPurpose");
     }
 
     #[test]
     fn a_server_certificate_that_is_in_the_bundle_needs_no_issuer() {
-        let ours = ca(|_| ());
-        let forms = [signed(&ours, |_| ()), self_signed(|_| ()), self_signed(authority), signed(&ours, authority)];
+        let issuer = ca(|_| ());
+        let forms = [signed(&issuer, |_| ()), self_signed(|_| ()), self_signed(make_ca), signed(&issuer, make_ca)];
         for server in &forms {
             check(server, NAME, &[server], "trusted");
-            check(server, NAME, &[&ours.der, server], "trusted");
+            check(server, NAME, &[&issuer.der, server], "trusted");
             check(server, "other.ns.svc", &[server], "NotValidForName");
         }
-        for late in [signed(&ours, expired), self_signed(expired)] {
+        for late in [signed(&issuer, expired), self_signed(expired)] {
             check(&late, NAME, &[&late], "Expired");
         }
         let early = self_signed(|params| params.not_before = date_time_ymd(2026, 6, 1));

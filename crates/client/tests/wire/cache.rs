@@ -60,20 +60,20 @@ impl Running {
 
     /// Waits until exactly these names are reported as changed.
     async fn changed(&self, names: &[&str]) {
-        let mut told = std::collections::BTreeSet::new();
+        let mut notified_keys = std::collections::BTreeSet::new();
         let expect: std::collections::BTreeSet<Key> = names.iter().map(|name| Key::new("a", *name)).collect();
-        while told != expect {
+        while notified_keys != expect {
             let changed = tokio::time::timeout(DEADLINE, self.notices.take()).await;
-            let Ok(ChangedKeys::Keys(keys)) = changed else { panic!("told {told:?}, not {expect:?}") };
-            told.extend(keys);
+            let Ok(ChangedKeys::Keys(keys)) = changed else { panic!("told {notified_keys:?}, not {expect:?}") };
+            notified_keys.extend(keys);
         }
     }
 
     fn holds(&self, expect: &[(&str, &str)]) {
         let snapshot = self.reader.snapshot();
-        let held: Vec<_> =
+        let cached: Vec<_> =
             snapshot.objects.iter().map(|entry| (entry.key.name.as_str(), entry.value.as_str())).collect();
-        assert_eq!(held, expect);
+        assert_eq!(cached, expect);
     }
 
     /// Returns the next request, which must resume from `version`.
@@ -155,7 +155,7 @@ async fn a_broken_watch_resumes_from_the_reached_version() {
     stream.send("<html>gateway</html>").await;
     let stream = running.resumed(10).await.stream();
     stream.send("{\"type\":\"MODIFIED\"]}\n").await;
-    running.resumed(10).await.answer_with(StatusCode::BAD_GATEWAY, &[], "<html>");
+    running.resumed(10).await.respond_with(StatusCode::BAD_GATEWAY, &[], "<html>");
     let stream = running.resumed(10).await.stream();
     stream.event("MODIFIED", config_map("x", 11)).await;
     running.reached(11).await;
@@ -185,7 +185,7 @@ async fn a_compacted_version_causes_a_relist_that_reports_the_differences() {
     running.changed(&["y", "z"]).await;
     // The expiry is the response to a resumed watch.
     drop(stream);
-    running.resumed(90).await.answer_with(StatusCode::GONE, &[], &expired().to_string());
+    running.resumed(90).await.respond_with(StatusCode::GONE, &[], &expired().to_string());
     let call = running.server.next().await;
     assert!(call.query.contains("sendInitialEvents=true"), "{}", call.query);
 }
@@ -194,23 +194,23 @@ async fn a_compacted_version_causes_a_relist_that_reports_the_differences() {
 async fn a_server_without_initial_events_is_listed_in_pages() {
     let mut running = Running::start().await;
     let invalid = value!({"kind": "Status", "status": "Failure", "reason": "Invalid", "code": 422});
-    running.server.next().await.answer_with(StatusCode::UNPROCESSABLE_ENTITY, &[], &invalid.to_string());
+    running.server.next().await.respond_with(StatusCode::UNPROCESSABLE_ENTITY, &[], &invalid.to_string());
     let call = running.server.next().await;
     assert_eq!(call.query, "limit=2");
-    call.answer(&page("7", "token", vec![config_map("x", 1), config_map("y", 2)]));
+    call.respond(&page("7", "token", vec![config_map("x", 1), config_map("y", 2)]));
     let call = running.server.next().await;
     assert_eq!(call.query, "continue=token&limit=2");
     assert!(!running.reader.progress().synced, "half a list is not everything");
-    call.answer(&page("7", "", vec![config_map("z", 3)]));
+    call.respond(&page("7", "", vec![config_map("z", 3)]));
     let stream = running.resumed(7).await.stream();
     running.holds(&[("x", "1"), ("y", "2"), ("z", "3")]);
     // The next relist lists immediately. Here the continue token of the second page expires.
     stream.event("ERROR", expired()).await;
-    running.server.next().await.answer(&page("17", "token", vec![config_map("x", 1), config_map("y", 2)]));
-    running.server.next().await.answer_with(StatusCode::GONE, &[], &expired().to_string());
+    running.server.next().await.respond(&page("17", "token", vec![config_map("x", 1), config_map("y", 2)]));
+    running.server.next().await.respond_with(StatusCode::GONE, &[], &expired().to_string());
     let call = running.server.next().await;
     assert_eq!(call.query, "", "all in one answer, which cannot come too late");
-    call.answer(&page("18", "", vec![config_map("y", 18)]));
+    call.respond(&page("18", "", vec![config_map("y", 18)]));
     running.resumed(18).await;
     running.holds(&[("y", "18")]);
 }
@@ -221,7 +221,7 @@ async fn a_failing_server_is_retried_and_the_error_is_reported() {
     for _ in 0..3 {
         let forbidden =
             value!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"});
-        running.server.next().await.answer_with(StatusCode::FORBIDDEN, &[], &forbidden.to_string());
+        running.server.next().await.respond_with(StatusCode::FORBIDDEN, &[], &forbidden.to_string());
     }
     let call = running.server.next().await;
     assert_eq!(running.reader.progress().failure.as_deref(), Some("no"));

@@ -19,8 +19,8 @@ use crate::server::{Authority, Call, DEADLINE, Server, impatient};
 async fn seen(client: &Client, server: &mut Server) -> ObservedCredentials {
     let target = Target::named(&CONFIG_MAPS, "a", "x");
     let both = async { tokio::join!(client.get(&target), observe(server)) };
-    let (answer, seen) = tokio::time::timeout(DEADLINE, both).await.expect("an answer in time");
-    answer.unwrap();
+    let (response, seen) = tokio::time::timeout(DEADLINE, both).await.expect("an answer in time");
+    response.unwrap();
     seen
 }
 
@@ -32,7 +32,7 @@ struct ObservedCredentials {
 async fn observe(server: &mut Server) -> ObservedCredentials {
     let call: Call = server.next().await;
     let seen = ObservedCredentials { authorization: call.header("authorization").to_owned(), peer: call.peer.clone() };
-    call.answer(&config_map("x", 1));
+    call.respond(&config_map("x", 1));
     seen
 }
 
@@ -112,7 +112,7 @@ async fn a_changed_client_certificate_is_reloaded() {
 }
 
 fn write_pair(server: &Server, certificate: &Path, key: &Path, name: &str) -> CertificateDer<'static> {
-    let (certificate_pem, key_pem) = server.authority.issue(&[name]);
+    let (certificate_pem, key_pem) = server.ca.issue(&[name]);
     std::fs::write(certificate, &certificate_pem).unwrap();
     std::fs::write(key, key_pem).unwrap();
     CertificateDer::from_pem_slice(certificate_pem.as_bytes()).unwrap()
@@ -137,9 +137,9 @@ fn plug_in(directory: &Path) -> Exec {
 }
 
 fn print(directory: &Path, status: &str) {
-    let answer =
+    let credential =
         format!(r#"{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{status}}}"#);
-    std::fs::write(directory.join("answer"), answer).unwrap();
+    std::fs::write(directory.join("answer"), credential).unwrap();
 }
 
 fn runs(directory: &Path) -> usize {
@@ -164,10 +164,10 @@ async fn a_plugin_runs_again_when_its_token_expires_or_is_rejected() {
     assert_eq!(info["spec"]["interactive"], false.into());
     print(directory.path(), r#"{"token":"two","expirationTimestamp":"2001-01-01T00:00:00Z"}"#);
     let target = Target::named(&CONFIG_MAPS, "a", "x");
-    let (refused, ()) = tokio::join!(client.get(&target), async {
-        server.next().await.answer_with(StatusCode::UNAUTHORIZED, &[], "");
+    let (result, ()) = tokio::join!(client.get(&target), async {
+        server.next().await.respond_with(StatusCode::UNAUTHORIZED, &[], "");
     });
-    assert_eq!(refused.unwrap_err().status().unwrap().code, 401);
+    assert_eq!(result.unwrap_err().status().unwrap().code, 401);
     for run in 2..4 {
         assert_eq!(seen(&client, &mut server).await.authorization, "Bearer two", "expired as soon as it is printed");
         assert_eq!(runs(directory.path()), run);
@@ -178,7 +178,7 @@ async fn a_plugin_runs_again_when_its_token_expires_or_is_rejected() {
 async fn a_plugin_may_return_a_certificate() {
     let mut server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
-    let (certificate, key) = server.authority.issue(&["plugged"]);
+    let (certificate, key) = server.ca.issue(&["plugged"]);
     let status = apimachinery::value!({"clientCertificateData": (certificate.as_str()), "clientKeyData": key});
     print(directory.path(), &status.to_string());
     let mut config = server.config();
@@ -193,7 +193,7 @@ async fn errors_name_a_failed_or_missing_plugin() {
     let directory = tempfile::tempdir().unwrap();
     let mut exec = plug_in(directory.path());
     let mut config = server.config();
-    let words = async |config: &Config| {
+    let error_message = async |config: &Config| {
         let client = Client::connect(config, one_attempt()).unwrap();
         let error = client.get(&Target::named(&CONFIG_MAPS, "a", "x")).await.unwrap_err();
         let mut text = String::new();
@@ -208,14 +208,18 @@ async fn errors_name_a_failed_or_missing_plugin() {
         text
     };
     config.credential = Credential::Exec(exec.clone());
-    let shown = exec.command.display().to_string();
-    assert_eq!(words(&config).await, format!("{shown} failed with exit status: 1"), "there is no answer to print");
+    let command = exec.command.display().to_string();
+    assert_eq!(
+        error_message(&config).await,
+        format!("{command} failed with exit status: 1"),
+        "there is no answer to print"
+    );
     std::fs::write(directory.path().join("answer"), "hello").unwrap();
-    assert_eq!(words(&config).await, format!("{shown} did not print JSON"));
+    assert_eq!(error_message(&config).await, format!("{command} did not print JSON"));
     exec.command = "nothing-here".into();
     exec.install_hint = "install it".into();
     config.credential = Credential::Exec(exec);
-    assert_eq!(words(&config).await, "cannot run nothing-here (install it)");
+    assert_eq!(error_message(&config).await, "cannot run nothing-here (install it)");
 }
 
 #[tokio::test]
@@ -247,7 +251,7 @@ async fn requests_are_tunnelled_through_a_proxy() {
 async fn a_kubeconfig_file_configures_the_client() {
     let mut server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("ca.crt"), server.authority.pem()).unwrap();
+    std::fs::write(directory.path().join("ca.crt"), server.ca.pem()).unwrap();
     let file = directory.path().join("config");
     let text = format!(
         "{{current-context: c, clusters: [{{name: k, cluster: {{server: 'https://{}', certificate-authority: ca.crt}}}}], \
@@ -269,7 +273,7 @@ async fn service_account_files_configure_the_client() {
     let directory = tempfile::tempdir().unwrap();
     let (host, port) = (server.address.ip().to_string(), server.address.port().to_string());
     assert!(Config::in_cluster(&host, &port, directory.path()).is_err());
-    for (name, text) in [("ca.crt", server.authority.pem()), ("token", "pod".into()), ("namespace", "team\n".into())] {
+    for (name, text) in [("ca.crt", server.ca.pem()), ("token", "pod".into()), ("namespace", "team\n".into())] {
         std::fs::write(directory.path().join(name), text).unwrap();
     }
     let config = Config::in_cluster(&host, &port, directory.path()).unwrap();

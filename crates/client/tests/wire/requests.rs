@@ -52,11 +52,11 @@ async fn objects_are_read_and_written_over_one_http2_connection() {
             assert_eq!(call.header("content-type"), "application/json");
             assert!(call.header("user-agent").starts_with("knarr/"));
             let sent = json::parse(&call.body).unwrap();
-            call.answer(&sent);
+            call.respond(&sent);
         });
     assert_eq!(created.unwrap(), config_map("x", 0));
     let (read, ()) = meanwhile!(client.get_as::<ConfigMap>(&target), async {
-        server.next().await.answer(&config_map("x", 7));
+        server.next().await.respond(&config_map("x", 7));
     });
     assert_eq!(read.unwrap().metadata.resource_version.as_deref(), Some("7"));
     let patches = [
@@ -69,14 +69,14 @@ async fn objects_are_read_and_written_over_one_http2_connection() {
         let (patched, ()) = meanwhile!(client.patch(&target, &patch, &WriteOptions::default()), async {
             let call = server.next().await;
             assert_eq!((call.method.clone(), call.header("content-type")), (Method::PATCH, content_type));
-            call.answer(&config_map("x", 8));
+            call.respond(&config_map("x", 8));
         });
         patched.unwrap();
     }
     let (deleted, ()) = meanwhile!(client.delete(&target, &DeleteOptions::of("u")), async {
         let call = server.next().await;
         assert_eq!(json::parse(&call.body).unwrap()["preconditions"]["uid"], "u".into());
-        call.answer(&value!({"kind": "Status", "status": "Success"}));
+        call.respond(&value!({"kind": "Status", "status": "Success"}));
     });
     deleted.unwrap();
     assert_eq!(server.connections(), 1);
@@ -90,7 +90,7 @@ async fn a_server_without_http2_gets_http1_requests() {
         let (read, ()) = meanwhile!(client.get(&Target::named(&CONFIG_MAPS, "a", "x")), async {
             let call = server.next().await;
             assert_eq!(call.version, Version::HTTP_11);
-            call.answer(&config_map("x", 1));
+            call.respond(&config_map("x", 1));
         });
         read.unwrap();
     }
@@ -106,12 +106,12 @@ async fn list_items_get_their_kind_and_pages_are_joined() {
     let (list, ()) = meanwhile!(client.list_all(&target, &options), async {
         let call = server.next().await;
         assert_eq!((call.path.as_str(), call.query.as_str()), ("/api/v1/configmaps", "limit=1"));
-        call.answer(&value!({"kind": "ConfigMapList", "apiVersion": "v1",
+        call.respond(&value!({"kind": "ConfigMapList", "apiVersion": "v1",
             "metadata": {"resourceVersion": "9", "continue": "next", "remainingItemCount": 1},
             "items": [{"metadata": {"name": "x"}}]}));
         let call = server.next().await;
         assert_eq!(call.query, "continue=next&limit=1");
-        call.answer(&value!({"kind": "ConfigMapList", "apiVersion": "v1",
+        call.respond(&value!({"kind": "ConfigMapList", "apiVersion": "v1",
             "metadata": {"resourceVersion": "9"}, "items": [{"metadata": {"name": "y"}}]}));
     });
     let list = list.unwrap();
@@ -126,20 +126,20 @@ async fn a_rejection_has_the_servers_or_upstreams_message() {
     let mut server = Server::start().await;
     let client = server.client();
     let target = Target::named(&PODS, "a", "x");
-    let (refused, ()) = meanwhile!(client.get(&target), async {
-        server.next().await.answer_with(StatusCode::CONFLICT, &[], &status(409, "Conflict"));
+    let (result, ()) = meanwhile!(client.get(&target), async {
+        server.next().await.respond_with(StatusCode::CONFLICT, &[], &status(409, "Conflict"));
     });
-    let error = refused.unwrap_err();
+    let error = result.unwrap_err();
     assert!(error.is_conflict() && !error.is_not_found());
     assert_eq!(error.to_string(), "no");
-    let (refused, ()) = meanwhile!(client.get(&target), async {
-        server.next().await.answer_with(StatusCode::NOT_FOUND, &[], "<html>nothing here</html>");
+    let (result, ()) = meanwhile!(client.get(&target), async {
+        server.next().await.respond_with(StatusCode::NOT_FOUND, &[], "<html>nothing here</html>");
     });
-    let error = refused.unwrap_err();
+    let error = result.unwrap_err();
     assert!(error.is_not_found());
     assert_eq!(error.to_string(), "the server could not find the requested resource (get pods x)");
     let (unreadable, ()) = meanwhile!(client.get(&target), async {
-        server.next().await.answer_with(StatusCode::OK, &[], "<html>");
+        server.next().await.respond_with(StatusCode::OK, &[], "<html>");
     });
     assert!(matches!(unreadable.unwrap_err(), Error::Answer(_)));
 }
@@ -152,22 +152,22 @@ async fn retry_after_is_honoured_up_to_the_maximum_attempts() {
     let target = Target::named(&CONFIG_MAPS, "a", "x");
     let busy = [("retry-after", "0")];
     let (read, ()) = meanwhile!(client.get(&target), async {
-        server.next().await.answer_with(StatusCode::TOO_MANY_REQUESTS, &busy, &status(429, "TooManyRequests"));
-        server.next().await.answer_with(StatusCode::SERVICE_UNAVAILABLE, &busy, "");
-        server.next().await.answer(&config_map("x", 1));
+        server.next().await.respond_with(StatusCode::TOO_MANY_REQUESTS, &busy, &status(429, "TooManyRequests"));
+        server.next().await.respond_with(StatusCode::SERVICE_UNAVAILABLE, &busy, "");
+        server.next().await.respond(&config_map("x", 1));
     });
     read.unwrap();
-    let (refused, ()) = meanwhile!(client.get(&target), async {
+    let (result, ()) = meanwhile!(client.get(&target), async {
         for _ in 0..3 {
-            server.next().await.answer_with(StatusCode::TOO_MANY_REQUESTS, &busy, &status(429, "TooManyRequests"));
+            server.next().await.respond_with(StatusCode::TOO_MANY_REQUESTS, &busy, &status(429, "TooManyRequests"));
         }
     });
-    assert_eq!(refused.unwrap_err().status().unwrap().code, 429);
-    let (refused, ()) = meanwhile!(client.get(&target), async {
+    assert_eq!(result.unwrap_err().status().unwrap().code, 429);
+    let (result, ()) = meanwhile!(client.get(&target), async {
         let long = [("retry-after", "3600")];
-        server.next().await.answer_with(StatusCode::TOO_MANY_REQUESTS, &long, &status(429, "TooManyRequests"));
+        server.next().await.respond_with(StatusCode::TOO_MANY_REQUESTS, &long, &status(429, "TooManyRequests"));
     });
-    assert_eq!(refused.unwrap_err().retry_after(), Some(Duration::from_secs(3600)), "an hour is the caller's to wait");
+    assert_eq!(result.unwrap_err().retry_after(), Some(Duration::from_secs(3600)), "an hour is the caller's to wait");
 }
 
 #[tokio::test]
@@ -203,8 +203,8 @@ async fn an_unresponsive_server_times_out() {
 #[tokio::test]
 async fn an_oversized_response_is_aborted() {
     let mut server = Server::start().await;
-    let client = Client::connect(&server.config(), Settings { answer_bytes_max: 1 << 20, ..impatient() }).unwrap();
-    let (refused, ()) = meanwhile!(client.get(&Target::named(&PODS, "a", "x")), async {
+    let client = Client::connect(&server.config(), Settings { response_bytes_max: 1 << 20, ..impatient() }).unwrap();
+    let (result, ()) = meanwhile!(client.get(&Target::named(&PODS, "a", "x")), async {
         let stream = server.next().await.stream();
         let much = " ".repeat(64 << 10);
         for _ in 0..17 {
@@ -212,7 +212,7 @@ async fn an_oversized_response_is_aborted() {
         }
         stream.abandoned().await;
     });
-    assert_eq!(std::error::Error::source(&refused.unwrap_err()).unwrap().to_string(), "larger than 1048576 bytes");
+    assert_eq!(std::error::Error::source(&result.unwrap_err()).unwrap().to_string(), "larger than 1048576 bytes");
 }
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn watches_do_not_use_the_streams_of_other_requests() {
         watches.push((watch.unwrap(), stream));
     }
     let (read, ()) = meanwhile!(client.get(&Target::named(&CONFIG_MAPS, "a", "x")), async {
-        server.next().await.answer(&config_map("x", 1));
+        server.next().await.respond(&config_map("x", 1));
     });
     read.unwrap();
     assert_eq!(server.connections(), 4, "three for 170 watches, one for the rest");
@@ -260,13 +260,13 @@ async fn in_process_requests_carry_their_identity() {
     let service = |request: Request<Bytes>| async move {
         let user = request.extensions().get::<User>().expect("an identity").name.clone();
         let path = request.uri().to_string();
-        let answer = value!({"kind": "Echo", "user": user, "path": path});
-        Response::new(transport::body(Full::new(Bytes::from(json::to_vec(&answer)))))
+        let response = value!({"kind": "Echo", "user": user, "path": path});
+        Response::new(transport::body(Full::new(Bytes::from(json::to_vec(&response)))))
     };
     let client = Client::new(Arc::new(InProcess::new(user, service)), Settings::default()).unwrap();
-    let answer = client.get(&Target::named(&PODS, "a", "x").subresource("status")).await.unwrap();
-    assert_eq!(answer["user"], "system:kube-controller-manager".into());
-    assert_eq!(answer["path"], "/api/v1/namespaces/a/pods/x/status".into());
+    let response = client.get(&Target::named(&PODS, "a", "x").subresource("status")).await.unwrap();
+    assert_eq!(response["user"], "system:kube-controller-manager".into());
+    assert_eq!(response["path"], "/api/v1/namespaces/a/pods/x/status".into());
 }
 
 #[tokio::test]
@@ -281,13 +281,13 @@ async fn impersonation_headers_are_sent_also_with_raw_requests() {
     });
     let client = Client::connect(&config, impatient()).unwrap();
     let request = Request::builder().uri("/version").body(Bytes::new()).unwrap();
-    let (answer, ()) = meanwhile!(client.raw(request), async {
+    let (response, ()) = meanwhile!(client.raw(request), async {
         let call = server.next().await;
         assert_eq!((call.path.as_str(), call.header("impersonate-user")), ("/version", "jane"));
         let groups: Vec<_> = call.headers.get_all("impersonate-group").iter().collect();
         assert_eq!(groups, ["a", "b"]);
         assert_eq!(call.header("impersonate-extra-example%2eorg%2fx"), "1");
-        call.answer(&value!({}));
+        call.respond(&value!({}));
     });
-    assert_eq!(answer.unwrap().into_body().collect().await.unwrap().to_bytes(), "{}");
+    assert_eq!(response.unwrap().into_body().collect().await.unwrap().to_bytes(), "{}");
 }

@@ -37,7 +37,7 @@ pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 /// A running server, stopped on drop.
 pub struct Server {
     pub address: SocketAddr,
-    pub authority: Authority,
+    pub ca: Authority,
     calls: mpsc::Receiver<Call>,
     connections: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
@@ -89,10 +89,10 @@ impl Server {
 
     /// Starts a server with these ALPN protocols.
     pub async fn start_with(protocols: &[&str]) -> Self {
-        let authority = Authority::new();
-        let (certificate, key) = authority.issue(&["localhost", "127.0.0.1", "kubernetes"]);
+        let ca = Authority::new();
+        let (certificate, key) = ca.issue(&["localhost", "127.0.0.1", "kubernetes"]);
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();
+        roots.add(CertificateDer::from_pem_slice(ca.pem().as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider))
             .allow_unauthenticated()
@@ -113,7 +113,7 @@ impl Server {
         let (sender, calls) = mpsc::channel(64);
         let connections = Arc::new(AtomicUsize::new(0));
         let task = tokio::spawn(accept(listener, TlsAcceptor::from(Arc::new(tls)), sender, Arc::clone(&connections)));
-        Self { address, authority, calls, connections, task }
+        Self { address, ca, calls, connections, task }
     }
 
     /// Returns the number of connections.
@@ -124,7 +124,7 @@ impl Server {
     /// Returns a configuration that trusts this server.
     pub fn config(&self) -> Config {
         let mut config = Config::new(format!("https://{}", self.address).parse().unwrap());
-        config.tls = Tls { certificate_authority: Some(Pem::Inline(self.authority.pem().into())), ..Tls::default() };
+        config.tls = Tls { certificate_authority: Some(Pem::Inline(self.ca.pem().into())), ..Tls::default() };
         config
     }
 
@@ -153,11 +153,11 @@ pub fn impatient() -> Settings {
 
 impl Call {
     /// Responds with an object.
-    pub fn answer(self, value: &Value) {
-        self.answer_with(StatusCode::OK, &[], &json::to_string(value));
+    pub fn respond(self, value: &Value) {
+        self.respond_with(StatusCode::OK, &[], &json::to_string(value));
     }
 
-    pub fn answer_with(self, status: StatusCode, headers: &[(&str, &str)], body: &str) {
+    pub fn respond_with(self, status: StatusCode, headers: &[(&str, &str)], body: &str) {
         let (sender, feed) = mpsc::channel(1);
         sender.try_send(Ok(Bytes::copy_from_slice(body.as_bytes()))).unwrap();
         self.reply(status, headers, feed);
@@ -248,7 +248,7 @@ async fn handle(
 ) -> Result<Response<Feed>, Box<dyn std::error::Error + Send + Sync>> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
-    let (reply, answer) = oneshot::channel();
+    let (reply, response) = oneshot::channel();
     let call = Call {
         method: parts.method,
         path: parts.uri.path().to_owned(),
@@ -260,5 +260,5 @@ async fn handle(
         reply,
     };
     calls.send(call).await?;
-    Ok(answer.await?)
+    Ok(response.await?)
 }

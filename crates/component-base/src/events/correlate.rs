@@ -43,7 +43,7 @@ pub enum CorrelationResult {
 /// Remembers recent events.
 pub struct Correlator {
     component: String,
-    told: Recent<Value>,
+    recent_events: Recent<Value>,
     similar: Recent<Similar>,
     budgets: Recent<Budget>,
 }
@@ -60,30 +60,30 @@ struct Budget {
 
 impl Correlator {
     pub fn new(component: String) -> Self {
-        Self { component, told: Recent::default(), similar: Recent::default(), budgets: Recent::default() }
+        Self { component, recent_events: Recent::default(), similar: Recent::default(), budgets: Recent::default() }
     }
 
     pub fn correlate(&mut self, it: &Occurrence) -> CorrelationResult {
         let (object, group) = (object_key(&it.regarding), group_key(it));
         let (message, key) = self.combine(it, &group);
-        let verdict = match self.told.get(&key) {
+        let verdict = match self.recent_events.get(&key) {
             Some(event) => again(event, &message, it.at),
             None => {
                 let event = self.event(it, &message);
-                self.told.insert(key.clone(), event.clone());
+                self.recent_events.insert(key.clone(), event.clone());
                 CorrelationResult::Create(event)
             }
         };
         if let CorrelationResult::Again { event, .. } = &verdict {
-            self.told.insert(key, event.clone());
+            self.recent_events.insert(key, event.clone());
         }
         if self.spend(&object, it.at) { verdict } else { CorrelationResult::Drop }
     }
 
     /// Forgets an event that was not stored.
-    pub fn forget(&mut self, event: &Value) {
+    pub fn remove_event(&mut self, event: &Value) {
         let key = Key::of(event);
-        self.told.retain(|have| Key::of(have) != key);
+        self.recent_events.retain(|have| Key::of(have) != key);
     }
 
     /// Returns the message and the key of the event that reports the occurrence.
@@ -244,7 +244,7 @@ mod tests {
     }
 
     /// Formats the result: `+name` a new event, `name×n` an increment, `-` none; with the message.
-    fn told(correlator: &mut Correlator, it: &Occurrence) -> String {
+    fn format_result(correlator: &mut Correlator, it: &Occurrence) -> String {
         match correlator.correlate(it) {
             CorrelationResult::Drop => "-".to_owned(),
             CorrelationResult::Create(event) => format!("+ {}", event.str_at(&["message"]).unwrap()),
@@ -258,11 +258,11 @@ mod tests {
     #[test]
     fn equal_occurrences_are_counted() {
         let mut correlator = Correlator::new("kcm".into());
-        assert_eq!(told(&mut correlator, &occurrence("x", "no", 1)), "+ no");
-        assert_eq!(told(&mut correlator, &occurrence("x", "no", 2)), "×2 no");
-        assert_eq!(told(&mut correlator, &occurrence("x", "not so", 3)), "+ not so");
-        assert_eq!(told(&mut correlator, &occurrence("y", "no", 3)), "+ no");
-        assert_eq!(told(&mut correlator, &occurrence("x", "no", 4)), "×3 no");
+        assert_eq!(format_result(&mut correlator, &occurrence("x", "no", 1)), "+ no");
+        assert_eq!(format_result(&mut correlator, &occurrence("x", "no", 2)), "×2 no");
+        assert_eq!(format_result(&mut correlator, &occurrence("x", "not so", 3)), "+ not so");
+        assert_eq!(format_result(&mut correlator, &occurrence("y", "no", 3)), "+ no");
+        assert_eq!(format_result(&mut correlator, &occurrence("x", "no", 4)), "×3 no");
     }
 
     #[test]
@@ -281,22 +281,22 @@ mod tests {
     fn ten_messages_for_one_reason_are_aggregated() {
         let mut correlator = Correlator::new("kcm".into());
         for number in 0..9 {
-            assert!(told(&mut correlator, &occurrence("x", &format!("no {number}"), 1)).starts_with('+'));
+            assert!(format_result(&mut correlator, &occurrence("x", &format!("no {number}"), 1)).starts_with('+'));
         }
         let combined = "(combined from similar events):";
-        assert_eq!(told(&mut correlator, &occurrence("x", "no 9", 2)), format!("+ {combined} no 9"));
-        assert_eq!(told(&mut correlator, &occurrence("x", "no 10", 3)), format!("×2 {combined} no 10"));
-        assert_eq!(told(&mut correlator, &occurrence("x", "no 11", 3000)), "+ no 11", "that was long ago");
+        assert_eq!(format_result(&mut correlator, &occurrence("x", "no 9", 2)), format!("+ {combined} no 9"));
+        assert_eq!(format_result(&mut correlator, &occurrence("x", "no 10", 3)), format!("×2 {combined} no 10"));
+        assert_eq!(format_result(&mut correlator, &occurrence("x", "no 11", 3000)), "+ no 11", "that was long ago");
     }
 
     #[test]
     fn events_per_object_are_rate_limited() {
         let mut correlator = Correlator::new("kcm".into());
-        let told: Vec<_> = (0..30).map(|_| told(&mut correlator, &occurrence("x", "no", 1))).collect();
-        assert_eq!(told.iter().filter(|told| *told != "-").count(), 25);
-        assert_eq!(self::told(&mut correlator, &occurrence("y", "no", 1)), "+ no", "of its own");
-        assert!(self::told(&mut correlator, &occurrence("x", "no", 302)).starts_with('×'), "one more after a while");
-        assert_eq!(self::told(&mut correlator, &occurrence("x", "no", 303)), "-");
+        let formatted: Vec<_> = (0..30).map(|_| format_result(&mut correlator, &occurrence("x", "no", 1))).collect();
+        assert_eq!(formatted.iter().filter(|formatted| *formatted != "-").count(), 25);
+        assert_eq!(format_result(&mut correlator, &occurrence("y", "no", 1)), "+ no", "of its own");
+        assert!(format_result(&mut correlator, &occurrence("x", "no", 302)).starts_with('×'), "one more after a while");
+        assert_eq!(format_result(&mut correlator, &occurrence("x", "no", 303)), "-");
     }
 
     #[test]
@@ -305,8 +305,8 @@ mod tests {
         for number in 0..20_000 {
             correlator.correlate(&occurrence(&number.to_string(), "no", 1));
         }
-        assert_eq!(correlator.told.entries.len(), REMEMBERED_MAX);
-        assert_eq!(correlator.told.by_use.len(), REMEMBERED_MAX);
+        assert_eq!(correlator.recent_events.entries.len(), REMEMBERED_MAX);
+        assert_eq!(correlator.recent_events.by_use.len(), REMEMBERED_MAX);
         assert_eq!(correlator.budgets.entries.len(), REMEMBERED_MAX);
     }
 }

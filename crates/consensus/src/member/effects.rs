@@ -146,7 +146,7 @@ impl Member {
         if !later.is_empty() {
             let later = later.into_iter().map(|message| (message.to, Message::Raft(RaftMessage(message)))).collect();
             let newest = self.writing.back().map_or(number, |(newest, _)| *newest);
-            self.held.push_back((newest, later));
+            self.pending_messages.push_back((newest, later));
         }
     }
 

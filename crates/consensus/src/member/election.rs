@@ -47,7 +47,7 @@ impl Member {
     ///
     /// Followers lose their leader simultaneously, so they campaign in order, one tick apart, and votes do not split. A
     /// member that was not elected uses random waits, because the first in order may be unable to win.
-    pub(super) fn draw_election(&mut self, timed_out: bool) {
+    pub(super) fn choose_election_timeout(&mut self, timed_out: bool) {
         let standing = (self.raft.raft.term, self.raft.raft.state);
         if timed_out || self.election.drawn_for != Some(standing) {
             let ticks = self.config.election_ticks;
@@ -61,9 +61,9 @@ impl Member {
     }
 
     /// Returns the number of voters that campaign before this one.
-    fn voters_before(&self, gone: Option<u64>) -> usize {
+    fn voters_before(&self, excluded: Option<u64>) -> usize {
         let own = self.config.id;
-        self.group.members().filter(|other| !other.learner && other.id < own && Some(other.id) != gone).count()
+        self.group.members().filter(|other| !other.learner && other.id < own && Some(other.id) != excluded).count()
     }
 
     /// Reports that a peer closed its connection, as the kernel does for a dead process. If it was the leader, the

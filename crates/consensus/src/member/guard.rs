@@ -44,10 +44,10 @@ impl Member {
     ///
     /// A delayed or duplicated rejection arrives after the acknowledgement of the same entries. `raft` 0.7 uses its
     /// hint while probing, and `next_idx` falls to or below `matched` (its issue 555). etcd's raft keeps it above.
-    pub(super) fn correct_refusal(&self, message: &mut eraftpb::Message) -> bool {
+    pub(super) fn correct_rejection(&self, message: &mut eraftpb::Message) -> bool {
         let raft = &self.raft.raft;
-        let is_refusal = message.msg_type == MessageType::MsgAppendResponse && message.reject;
-        if !is_refusal || !self.is_leader() || message.term != raft.term || message.request_snapshot != 0 {
+        let is_rejection = message.msg_type == MessageType::MsgAppendResponse && message.reject;
+        if !is_rejection || !self.is_leader() || message.term != raft.term || message.request_snapshot != 0 {
             return true;
         }
         let Some(matched) = raft.prs().get(message.from).map(|progress| progress.matched) else { return true };

@@ -10,7 +10,7 @@ struct Cluster {
     /// Applied commands per member, as text.
     applied: BTreeMap<u64, Vec<String>>,
     reads: BTreeMap<u64, Vec<(u64, u64)>>,
-    refused: BTreeMap<u64, Vec<ProposeError>>,
+    rejected: BTreeMap<u64, Vec<ProposeError>>,
     unsynced: BTreeMap<u64, VecDeque<u64>>,
     wire: VecDeque<(u64, u64, Message)>,
     cut: Vec<u64>,
@@ -49,7 +49,7 @@ impl Cluster {
             members: BTreeMap::new(),
             applied: BTreeMap::new(),
             reads: BTreeMap::new(),
-            refused: BTreeMap::new(),
+            rejected: BTreeMap::new(),
             unsynced: BTreeMap::new(),
             wire: VecDeque::new(),
             cut: Vec::new(),
@@ -66,7 +66,7 @@ impl Cluster {
         self.members.insert(id, Member::new(config(id), recovered));
     }
 
-    fn settle(&mut self) {
+    fn run_until_stable(&mut self) {
         loop {
             let mut busy = false;
             for id in self.members.keys().copied().collect::<Vec<_>>() {
@@ -115,7 +115,7 @@ impl Cluster {
                 member.applied(index);
             }
             self.reads.entry(id).or_default().extend(effects.reads);
-            self.refused.entry(id).or_default().extend(effects.refused.into_iter().map(|(_, reason)| reason));
+            self.rejected.entry(id).or_default().extend(effects.rejected.into_iter().map(|(_, reason)| reason));
             self.wire.extend(effects.send.into_iter().map(|(to, message)| (id, to, message)));
             for snapshot in effects.snapshots {
                 self.wire.push_back((id, snapshot.to, snapshot.message));
@@ -135,7 +135,7 @@ impl Cluster {
         for _ in 0..count {
             let cut = self.cut.clone();
             self.members.iter_mut().filter(|(id, _)| !cut.contains(id)).for_each(|(_, member)| member.tick());
-            self.settle();
+            self.run_until_stable();
         }
     }
 
@@ -153,7 +153,7 @@ impl Cluster {
 
     fn propose(&mut self, at: u64, proposal: Proposal) {
         self.members.get_mut(&at).expect("known").propose(vec![proposal]);
-        self.settle();
+        self.run_until_stable();
     }
 }
 
@@ -161,12 +161,12 @@ impl Cluster {
 fn sole_member_commits_only_durable_entries() {
     let mut cluster = Cluster::new([1]);
     cluster.members.get_mut(&1).expect("known").campaign();
-    cluster.settle();
+    cluster.run_until_stable();
     cluster.stuck = vec![1];
     cluster.propose(1, command(1, 1, "put"));
     assert_eq!(cluster.applied[&1], Vec::<String>::new());
     cluster.stuck.clear();
-    cluster.settle();
+    cluster.run_until_stable();
     assert_eq!(cluster.applied[&1], ["put"]);
     assert!(cluster.members[&1].is_idle());
 }
@@ -190,7 +190,7 @@ fn sole_voter_sends_nothing_of_its_term_before_it_is_durable() {
 }
 
 #[test]
-fn follower_acknowledges_only_durable_entries_but_answers_heartbeats() {
+fn follower_acknowledges_only_durable_entries_but_responds_to_heartbeats() {
     let mut cluster = Cluster::new([1, 2, 3]);
     cluster.ticks(20);
     let leader = cluster.leader();
@@ -212,7 +212,7 @@ fn follower_forwards_and_duplicated_message_writes_once() {
     cluster.propose(follower, command(follower, 1, "put"));
     let doubled = Message::Forward(vec![command(follower, 1, "put")]);
     cluster.members.get_mut(&leader).expect("known").message(follower, doubled).expect("forwarded");
-    cluster.settle();
+    cluster.run_until_stable();
     assert!((1..=3).all(|id| cluster.applied[&id] == ["put", "overtaken"]), "{:?}", cluster.applied);
 }
 
@@ -223,13 +223,13 @@ fn read_requires_a_quorum_and_works_on_a_follower() {
     let (leader, follower) = (cluster.leader(), cluster.follower());
     for (id, at) in [(1, leader), (2, follower)] {
         cluster.members.get_mut(&at).expect("known").read(id);
-        cluster.settle();
+        cluster.run_until_stable();
     }
     assert_eq!(cluster.reads[&leader], [(1, 2)]);
     assert_eq!(cluster.reads[&follower], [(2, 2)]);
     cluster.cut = vec![leader];
     cluster.members.get_mut(&leader).expect("known").read(3);
-    cluster.settle();
+    cluster.run_until_stable();
     assert_eq!(cluster.reads[&leader], [(1, 2)], "cut off, it cannot know that it still leads");
 }
 
@@ -337,7 +337,7 @@ fn removed_leader_transfers_leadership_first_so_that_the_quorum_survives() {
     cluster.ticks(30);
     let (old, new) = (cluster.leader(), cluster.follower());
     cluster.propose(old, change(old, 1, Change::Remove { id: old }));
-    assert_eq!(cluster.refused[&old], [ProposeError::Transferring], "it is proposed again, to the next leader");
+    assert_eq!(cluster.rejected[&old], [ProposeError::Transferring], "it is proposed again, to the next leader");
     cluster.ticks(2);
     assert_eq!(cluster.leader(), new);
     cluster.propose(old, change(old, 1, Change::Remove { id: old }));
@@ -354,8 +354,8 @@ fn concurrent_membership_changes_are_rejected_with_the_reason() {
     let leader = cluster.leader();
     let both = vec![change(leader, 1, Change::Add(peer(4, true))), change(leader, 2, Change::Add(peer(5, false)))];
     cluster.members.get_mut(&leader).expect("known").propose(both);
-    cluster.settle();
-    assert_eq!(cluster.refused[&leader], [ProposeError::Change(ChangeError::InProgress)]);
+    cluster.run_until_stable();
+    assert_eq!(cluster.rejected[&leader], [ProposeError::Change(ChangeError::InProgress)]);
 }
 
 #[test]
@@ -397,21 +397,21 @@ fn delayed_rejection_does_not_move_the_leader_before_acknowledged_entries() {
     }
     let leader = cluster.members.get_mut(&id).expect("known");
     let term = leader.status().term;
-    let mut refuse = |index: u64, hint: u64, log_term: u64| {
+    let mut reject_append = |index: u64, hint: u64, log_term: u64| {
         // The leader probes after a lost message.
         leader.unreachable(follower);
-        let mut refusal = eraftpb::Message::default();
-        refusal.set_msg_type(MessageType::MsgAppendResponse);
-        (refusal.from, refusal.to, refusal.term) = (follower, id, term);
-        (refusal.reject, refusal.index, refusal.reject_hint, refusal.log_term) = (true, index, hint, log_term);
-        leader.message(follower, Message::Raft(crate::message::RaftMessage(refusal))).expect("a peer may refuse");
+        let mut rejection = eraftpb::Message::default();
+        rejection.set_msg_type(MessageType::MsgAppendResponse);
+        (rejection.from, rejection.to, rejection.term) = (follower, id, term);
+        (rejection.reject, rejection.index, rejection.reject_hint, rejection.log_term) = (true, index, hint, log_term);
+        leader.message(follower, Message::Raft(crate::message::RaftMessage(rejection))).expect("a peer may refuse");
         let seen = leader.raft.raft.prs().get(follower).expect("known");
         (seen.matched, seen.next_idx)
     };
-    let (matched, next) = refuse(u64::from(u32::MAX), 1, 1);
+    let (matched, next) = reject_append(u64::from(u32::MAX), 1, 1);
     assert!(matched > 20 && next == matched + 1, "{matched}, {next}");
     for (hint, log_term) in [(1, 0), (1, 1), (matched, 1), (0, 0)] {
-        assert_eq!(refuse(matched, hint, log_term), (matched, matched + 1), "hint {hint} of term {log_term}");
+        assert_eq!(reject_append(matched, hint, log_term), (matched, matched + 1), "hint {hint} of term {log_term}");
     }
 }
 
@@ -429,7 +429,7 @@ fn member_with_a_backlog_campaigns_after_applying_it() {
     member.campaign();
     (0..100).for_each(|_| member.tick());
     assert_eq!(member.status().role, Role::Follower, "it would copy all that it has to apply");
-    cluster.settle();
+    cluster.run_until_stable();
     let status = cluster.members[&1].status();
     assert_eq!((status.role, cluster.applied[&1].len() as u64), (Role::Leader, count));
 }
@@ -441,13 +441,13 @@ fn message_that_commits_nonexistent_entries_is_rejected() {
     let mut append = eraftpb::Message::default();
     append.set_msg_type(MessageType::MsgAppend);
     (append.from, append.to, append.term, append.index, append.commit) = (2, 1, 5, 256, 256);
-    let refused = member.message(2, Message::Raft(crate::message::RaftMessage(append)));
-    assert!(matches!(refused, Err(Fault::Nonsense { from: 2, .. })), "{refused:?}");
+    let result = member.message(2, Message::Raft(crate::message::RaftMessage(append)));
+    assert!(matches!(result, Err(Fault::Nonsense { from: 2, .. })), "{result:?}");
     let mut snapshot = eraftpb::Message::default();
     snapshot.set_msg_type(MessageType::MsgSnapshot);
     (snapshot.from, snapshot.to, snapshot.term) = (2, 1, 5);
     snapshot.mut_snapshot().mut_metadata().index = 256;
     let group = Group::new([peer(1, false), peer(2, false), peer(3, false)]);
-    let refused = member.message(2, Message::Snapshot(crate::message::RaftMessage(snapshot), group));
-    assert!(matches!(refused, Err(Fault::Nonsense { from: 2, .. })), "{refused:?}");
+    let result = member.message(2, Message::Snapshot(crate::message::RaftMessage(snapshot), group));
+    assert!(matches!(result, Err(Fault::Nonsense { from: 2, .. })), "{result:?}");
 }

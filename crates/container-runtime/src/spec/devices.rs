@@ -52,14 +52,14 @@ pub fn all(given: &[v1::Device], privileged: bool) -> Result<(Vec<Value>, Vec<Va
     }
     for device in given {
         let host = Path::new(&device.host_path);
-        let inside = if device.container_path.is_empty() { host } else { Path::new(&device.container_path) };
+        let container_path = if device.container_path.is_empty() { host } else { Path::new(&device.container_path) };
         let access = if device.permissions.is_empty() { "rwm" } else { &device.permissions };
         let failed = |source| DeviceError::Unusable { path: host.to_owned(), source };
         let metadata = fs::metadata(host).map_err(failed)?;
         if metadata.is_dir() {
-            collect(host, inside, access, 0, &mut devices, &mut rules);
+            collect(host, container_path, access, 0, &mut devices, &mut rules);
         } else {
-            let (device, rule) = describe(&metadata, inside, access)
+            let (device, rule) = describe(&metadata, container_path, access)
                 .ok_or_else(|| failed(io::Error::other("it is neither a character nor a block device")))?;
             devices.push(device);
             rules.push(rule);
@@ -72,9 +72,9 @@ pub fn all(given: &[v1::Device], privileged: bool) -> Result<(Vec<Value>, Vec<Va
 /// mounted, since device nodes of the container's root do not work.
 pub fn take_outside(spec: &mut Value) -> Vec<(PathBuf, Node)> {
     let Some(devices) = spec["linux"]["devices"].as_array_mut() else { return Vec::new() };
-    let is_inside = |device: &Value| device["path"].as_str().is_none_or(|path| Path::new(path).starts_with("/dev"));
-    let (inside, outside) = std::mem::take(devices).into_iter().partition(is_inside);
-    *devices = inside;
+    let is_in_dev = |device: &Value| device["path"].as_str().is_none_or(|path| Path::new(path).starts_with("/dev"));
+    let (in_dev, outside) = std::mem::take(devices).into_iter().partition(is_in_dev);
+    *devices = in_dev;
     let outside: Vec<Value> = outside;
     outside.iter().map(|device| (PathBuf::from(device["path"].as_str().unwrap_or_default()), node(device))).collect()
 }
@@ -92,27 +92,34 @@ fn node(device: &Value) -> Node {
     }
 }
 
-fn collect(host: &Path, inside: &Path, access: &str, depth: usize, devices: &mut Vec<Value>, rules: &mut Vec<Value>) {
+fn collect(
+    host: &Path,
+    container_path: &Path,
+    access: &str,
+    depth: usize,
+    devices: &mut Vec<Value>,
+    rules: &mut Vec<Value>,
+) {
     let Ok(entries) = fs::read_dir(host) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let is_own = depth == 0 && host == Path::new("/dev") && OWN.iter().any(|own| name == *own);
-        let (path, inside) = (entry.path(), inside.join(&name));
+        let (path, container_path) = (entry.path(), container_path.join(&name));
         // Symlinks are not followed: their targets are listed themselves.
         let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
         if is_own {
             continue;
         }
         if metadata.is_dir() && depth < DEPTH_MAX {
-            collect(&path, &inside, access, depth + 1, devices, rules);
-        } else if let Some((device, rule)) = describe(&metadata, &inside, access) {
+            collect(&path, &container_path, access, depth + 1, devices, rules);
+        } else if let Some((device, rule)) = describe(&metadata, &container_path, access) {
             devices.push(device);
             rules.push(rule);
         }
     }
 }
 
-fn describe(metadata: &fs::Metadata, inside: &Path, access: &str) -> Option<(Value, Value)> {
+fn describe(metadata: &fs::Metadata, container_path: &Path, access: &str) -> Option<(Value, Value)> {
     let kind = match metadata.file_type() {
         kind if kind.is_char_device() => "c",
         kind if kind.is_block_device() => "b",
@@ -120,7 +127,7 @@ fn describe(metadata: &fs::Metadata, inside: &Path, access: &str) -> Option<(Val
     };
     let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
     let device = json!({
-        "path": inside, "type": kind, "major": major, "minor": minor,
+        "path": container_path, "type": kind, "major": major, "minor": minor,
         "fileMode": metadata.mode() & 0o777, "uid": metadata.uid(), "gid": metadata.gid(),
     });
     let rule = json!({"allow": true, "type": kind, "major": major, "minor": minor, "access": access});

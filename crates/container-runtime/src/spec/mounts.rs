@@ -180,7 +180,7 @@ fn groups(places: &BTreeMap<String, PathBuf>, privileged: bool) -> Vec<Value> {
     let holder = json!({"destination": root, "type": "tmpfs", "source": "tmpfs",
         "options": ["nosuid", "noexec", "nodev", "mode=755"]});
     let options = ["rbind", "rprivate", "nosuid", "noexec", "nodev", writable];
-    let each = places.iter().map(|(name, place)| bind(&root.join(name), place, &options));
+    let each = places.iter().map(|(name, source)| bind(&root.join(name), source, &options));
     std::iter::once(holder).chain(each).collect()
 }
 

@@ -94,7 +94,7 @@ pub enum SecurityError {
 
 /// Returns the five capability sets of the OCI specification.
 pub fn capabilities(security: &v1::LinuxContainerSecurityContext) -> Value {
-    let list = wanted(security);
+    let list = granted_capabilities(security);
     let changes = security.capabilities.clone().unwrap_or_default();
     let ambient: Vec<String> = changes
         .add_ambient_capabilities
@@ -105,10 +105,10 @@ pub fn capabilities(security: &v1::LinuxContainerSecurityContext) -> Value {
     json!({"bounding": list, "effective": list, "permitted": list, "inheritable": ambient, "ambient": ambient})
 }
 
-fn wanted(security: &v1::LinuxContainerSecurityContext) -> BTreeSet<&'static str> {
-    let held = held();
+fn granted_capabilities(security: &v1::LinuxContainerSecurityContext) -> BTreeSet<&'static str> {
+    let bounding = bounding_set();
     if security.privileged {
-        return held.clone();
+        return bounding.clone();
     }
     let changes = security.capabilities.clone().unwrap_or_default();
     let has = |names: &[String], name: &str| names.iter().any(|one| full_name(one) == name);
@@ -120,9 +120,9 @@ fn wanted(security: &v1::LinuxContainerSecurityContext) -> BTreeSet<&'static str
         (_, true) => Vec::new(),
         (false, false) => DEFAULT.to_vec(),
     };
-    let kept = base.into_iter().filter(|name| !has(drop, name));
+    let retained = base.into_iter().filter(|name| !has(drop, name));
     let added = ALL.iter().copied().filter(|name| has(add, name));
-    kept.chain(added).filter(|name| held.contains(name)).collect()
+    retained.chain(added).filter(|name| bounding.contains(name)).collect()
 }
 
 fn full_name(name: &str) -> String {
@@ -131,9 +131,9 @@ fn full_name(name: &str) -> String {
 }
 
 /// Returns the capabilities of this process. Others are omitted, since they would make every container fail.
-fn held() -> &'static BTreeSet<&'static str> {
-    static HELD: OnceLock<BTreeSet<&'static str>> = OnceLock::new();
-    HELD.get_or_init(|| {
+fn bounding_set() -> &'static BTreeSet<&'static str> {
+    static BOUNDING_SET: OnceLock<BTreeSet<&'static str>> = OnceLock::new();
+    BOUNDING_SET.get_or_init(|| {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("CapBnd:"));
         let mask = mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(u64::MAX);
@@ -147,7 +147,7 @@ pub fn seccomp(security: &v1::LinuxContainerSecurityContext) -> Result<Option<Va
         return Ok(None);
     }
     let default = || {
-        let names: Vec<&str> = wanted(security).into_iter().collect();
+        let names: Vec<&str> = granted_capabilities(security).into_iter().collect();
         serde_json::to_value(container_shim::default_profile(&names)).expect("a profile is JSON")
     };
     if let Some(profile) = &security.seccomp {
@@ -196,7 +196,7 @@ mod tests {
         let capabilities =
             v1::Capability { add_capabilities: owned(add), drop_capabilities: owned(drop), ..Default::default() };
         let security = v1::LinuxContainerSecurityContext { capabilities: Some(capabilities), ..Default::default() };
-        let got = wanted(&security);
+        let got = granted_capabilities(&security);
         assert!(expect(&got), "add {add:?} drop {drop:?}: {got:?}");
     }
 

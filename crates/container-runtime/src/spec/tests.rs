@@ -33,15 +33,15 @@ fn inputs_with(
     }));
 }
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+fn strings(values: &[&str]) -> Vec<String> {
+    values.iter().map(|word| (*word).to_owned()).collect()
 }
 
 #[test]
 fn commands_and_arguments_combine_as_kubernetes_documents() {
     let check = |command: &[&str], args: &[&str], expect: Option<&[&str]>| {
-        let image = image_store::Config { entrypoint: words(&["/ep"]), cmd: words(&["cmd"]), ..Default::default() };
-        let config = v1::ContainerConfig { command: words(command), args: words(args), ..Default::default() };
+        let image = image_store::Config { entrypoint: strings(&["/ep"]), cmd: strings(&["cmd"]), ..Default::default() };
+        let config = v1::ContainerConfig { command: strings(command), args: strings(args), ..Default::default() };
         inputs(&config, &image, |spec| match expect {
             Some(expect) => assert_eq!(spec.unwrap()["process"]["args"], json!(expect)),
             None => assert!(spec.is_err()),
@@ -58,7 +58,7 @@ fn commands_and_arguments_combine_as_kubernetes_documents() {
 
 #[test]
 fn container_variables_override_image_variables() {
-    let image = image_store::Config { env: words(&["A=1", "B=2"]), cmd: words(&["x"]), ..Default::default() };
+    let image = image_store::Config { env: strings(&["A=1", "B=2"]), cmd: strings(&["x"]), ..Default::default() };
     let pair = |key: &str, value: &str| v1::KeyValue { key: key.into(), value: value.into() };
     let config = v1::ContainerConfig { envs: vec![pair("B", "3"), pair("C", "4=5")], ..Default::default() };
     inputs(&config, &image, |spec| {
@@ -70,7 +70,7 @@ fn container_variables_override_image_variables() {
 
 #[test]
 fn the_sandboxs_namespaces_are_joined() {
-    let image = image_store::Config { cmd: words(&["x"]), ..Default::default() };
+    let image = image_store::Config { cmd: strings(&["x"]), ..Default::default() };
     inputs(&v1::ContainerConfig::default(), &image, |spec| {
         let spec = spec.unwrap();
         let list = spec["linux"]["namespaces"].as_array().unwrap();
@@ -82,12 +82,12 @@ fn the_sandboxs_namespaces_are_joined() {
 
 #[test]
 fn cgroup_v1_hierarchies_are_mounted_and_writable_only_if_privileged() {
-    let place = |name: &str| Path::new("/sys/fs/cgroup").join(name);
-    let groups = ["cpu", "memory"].map(|name| (name.to_owned(), place(name).join("pod/c")));
-    let shown = |groups: &BTreeMap<String, PathBuf>, privileged: bool| -> Vec<String> {
+    let cgroup_path = |name: &str| Path::new("/sys/fs/cgroup").join(name);
+    let groups = ["cpu", "memory"].map(|name| (name.to_owned(), cgroup_path(name).join("pod/c")));
+    let cgroup_mounts = |groups: &BTreeMap<String, PathBuf>, privileged: bool| -> Vec<String> {
         let security = v1::LinuxContainerSecurityContext { privileged, ..Default::default() };
         let linux = v1::LinuxContainerConfig { security_context: Some(security), ..Default::default() };
-        let config = v1::ContainerConfig { linux: Some(linux), args: words(&["x"]), ..Default::default() };
+        let config = v1::ContainerConfig { linux: Some(linux), args: strings(&["x"]), ..Default::default() };
         let mut lines = Vec::new();
         inputs_with(groups, &config, &image_store::Config::default(), |spec| {
             let spec = spec.unwrap();
@@ -109,14 +109,14 @@ fn cgroup_v1_hierarchies_are_mounted_and_writable_only_if_privileged() {
         let bound = |name: &str| format!("/sys/fs/cgroup/{name} bind /sys/fs/cgroup/{name}/pod/c {writable}");
         vec!["/sys/fs/cgroup tmpfs tmpfs mode=755".to_owned(), bound("cpu"), bound("memory")]
     };
-    assert_eq!(shown(&groups, false), expect("ro"));
-    assert_eq!(shown(&groups, true), expect("rw"));
-    assert_eq!(shown(&BTreeMap::new(), false), ["/sys/fs/cgroup cgroup cgroup ro"]);
+    assert_eq!(cgroup_mounts(&groups, false), expect("ro"));
+    assert_eq!(cgroup_mounts(&groups, true), expect("rw"));
+    assert_eq!(cgroup_mounts(&BTreeMap::new(), false), ["/sys/fs/cgroup cgroup cgroup ro"]);
 }
 
 #[test]
 fn recursive_read_only_mounts_must_be_read_only_and_private() {
-    let image = image_store::Config { cmd: words(&["x"]), ..Default::default() };
+    let image = image_store::Config { cmd: strings(&["x"]), ..Default::default() };
     let check = |mount: v1::Mount, expect: Result<&str, &str>| {
         let config = v1::ContainerConfig { mounts: vec![mount], ..Default::default() };
         inputs(&config, &image, |spec| match (spec, expect) {
@@ -135,8 +135,8 @@ fn recursive_read_only_mounts_must_be_read_only_and_private() {
     check(mount.clone(), Ok("rw"));
     check(v1::Mount { readonly: true, ..mount.clone() }, Ok("ro"));
     check(v1::Mount { readonly: true, recursive_read_only: true, ..mount.clone() }, Ok("rro"));
-    let refused = "mount /data: recursive_read_only needs readonly";
-    check(v1::Mount { recursive_read_only: true, ..mount.clone() }, Err(refused));
+    let expected_error = "mount /data: recursive_read_only needs readonly";
+    check(v1::Mount { recursive_read_only: true, ..mount.clone() }, Err(expected_error));
     check(
         v1::Mount { container_path: "data".into(), ..mount },
         Err("mount destination \"data\" is not an absolute path"),
@@ -145,22 +145,22 @@ fn recursive_read_only_mounts_must_be_read_only_and_private() {
 
 #[test]
 fn strongest_propagation_applies_and_weaker_mounts_are_bound_separately() {
-    let image = image_store::Config { cmd: words(&["x"]), ..Default::default() };
+    let image = image_store::Config { cmd: strings(&["x"]), ..Default::default() };
     let (none, down, both) = (
         v1::MountPropagation::PropagationPrivate,
         v1::MountPropagation::PropagationHostToContainer,
         v1::MountPropagation::PropagationBidirectional,
     );
-    let check = |asked: &[v1::MountPropagation], root: &str, apart: &[(usize, v1::MountPropagation)]| {
+    let check = |requested: &[v1::MountPropagation], root: &str, apart: &[(usize, v1::MountPropagation)]| {
         let mount = |propagation: &v1::MountPropagation| v1::Mount {
             container_path: "/data".into(),
             host_path: "/tmp".into(),
             propagation: (*propagation).into(),
             ..Default::default()
         };
-        let config = v1::ContainerConfig { mounts: asked.iter().map(mount).collect(), ..Default::default() };
-        inputs(&config, &image, |spec| assert_eq!(spec.unwrap()["linux"]["rootfsPropagation"], root, "{asked:?}"));
-        assert_eq!(weaker(&config.mounts), apart.iter().copied().collect::<BTreeMap<_, _>>(), "{asked:?}");
+        let config = v1::ContainerConfig { mounts: requested.iter().map(mount).collect(), ..Default::default() };
+        inputs(&config, &image, |spec| assert_eq!(spec.unwrap()["linux"]["rootfsPropagation"], root, "{requested:?}"));
+        assert_eq!(weaker(&config.mounts), apart.iter().copied().collect::<BTreeMap<_, _>>(), "{requested:?}");
     };
     check(&[], "private", &[]);
     check(&[none, none], "private", &[]);

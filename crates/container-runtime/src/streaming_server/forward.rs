@@ -157,7 +157,7 @@ async fn connect(runtime: &Runtime, sandbox: &str, port: u16) -> io::Result<TcpS
     }
     let netns = sandbox.dir.join(NETNS);
     let socket =
-        tokio::task::spawn_blocking(move || connect_inside(&netns, port)).await.map_err(io::Error::other)??;
+        tokio::task::spawn_blocking(move || connect_in_netns(&netns, port)).await.map_err(io::Error::other)??;
     socket.set_nonblocking(true)?;
     TcpStream::from_std(socket)
 }
@@ -170,14 +170,14 @@ async fn connect_to_loopback(port: u16) -> io::Result<TcpStream> {
 }
 
 /// Connects in a dedicated thread that enters the namespace and exits there, so that no thread has to switch back.
-fn connect_inside(netns: &Path, port: u16) -> io::Result<std::net::TcpStream> {
+fn connect_in_netns(netns: &Path, port: u16) -> io::Result<std::net::TcpStream> {
     let netns = std::fs::File::open(netns)?;
-    let inside = std::thread::spawn(move || {
+    let thread = std::thread::spawn(move || {
         use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
         move_into_link_name_space(std::os::fd::AsFd::as_fd(&netns), Some(LinkNameSpaceType::Network))?;
         std::net::TcpStream::connect(("127.0.0.1", port)).or_else(|_| std::net::TcpStream::connect(("::1", port)))
     });
-    inside.join().map_err(|_| io::Error::other("the connecting thread panicked"))?
+    thread.join().map_err(|_| io::Error::other("the connecting thread panicked"))?
 }
 
 fn failure(port: u16, error: &io::Error) -> String {

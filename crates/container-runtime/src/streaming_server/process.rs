@@ -80,7 +80,7 @@ async fn watched(
             let _ = tokio::time::timeout(std::time::Duration::from_secs(2), output).await;
             Ok(code)
         }
-        shown = &mut output => match shown {
+        result = &mut output => match result {
             Ok(true) => Ok(end.await?),
             _ => Err(Error::State("the client has gone".to_owned())),
         },

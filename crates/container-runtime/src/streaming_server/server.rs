@@ -59,7 +59,7 @@ async fn by_websocket(runtime: Arc<Runtime>, ticket: Ticket, request: Request) -
     let (mut parts, _) = request.into_parts();
     let socket = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
         Ok(socket) => socket.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX),
-        Err(refused) => return refused.into_response(),
+        Err(rejection) => return rejection.into_response(),
     };
     match ticket {
         Ticket::PortForward(request) => {

@@ -70,7 +70,7 @@ pub async fn process(mut session: Session, ends: Ends, expected: ExpectedStreams
     }
     let sender = |stream: &Option<Stream>| stream.as_ref().map(|stream| stream.sender.clone());
     let (stdout, stderr, error) = (sender(&streams.stdout), sender(&streams.stderr), sender(&streams.error));
-    let gone = async { while session.accept().await.is_some() {} };
+    let disconnected = async { while session.accept().await.is_some() {} };
     let show = async {
         while let Some(piece) = out.recv().await {
             let sent = match piece {
@@ -90,12 +90,12 @@ pub async fn process(mut session: Session, ends: Ends, expected: ExpectedStreams
             }
         }
     };
-    tokio::pin!(gone);
+    tokio::pin!(disconnected);
     tokio::select! {
-        () = &mut gone => {}
+        () = &mut disconnected => {}
         () = show => {
             // The client closes the connection when it has read everything; this wait is bounded.
-            let _ = tokio::time::timeout(OPEN_TIMEOUT, gone).await;
+            let _ = tokio::time::timeout(OPEN_TIMEOUT, disconnected).await;
         }
     }
 }
@@ -104,7 +104,7 @@ async fn collect(session: &mut Session, expected: ExpectedStreams) -> Option<Str
     let mut streams = Streams::default();
     while !streams.complete(expected) {
         let stream = session.accept().await?;
-        let place = match stream.headers.get("streamtype").map(String::as_str) {
+        let slot = match stream.headers.get("streamtype").map(String::as_str) {
             Some("error") => &mut streams.error,
             Some("stdin") => &mut streams.stdin,
             Some("stdout") => &mut streams.stdout,
@@ -112,7 +112,7 @@ async fn collect(session: &mut Session, expected: ExpectedStreams) -> Option<Str
             Some("resize") => &mut streams.resize,
             _ => return None,
         };
-        *place = Some(stream);
+        *slot = Some(stream);
     }
     Some(streams)
 }

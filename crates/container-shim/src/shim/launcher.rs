@@ -131,7 +131,7 @@ fn spawn(dir: &Path, work: impl FnOnce(&Rc<RefCell<File>>) -> Result<StartedProc
             let report = Rc::new(RefCell::new(File::from(to)));
             let complaints = listen(dir);
             let outcome = match catch_unwind(AssertUnwindSafe(|| work(&report))) {
-                Ok(Ok(begun)) => Report::Started(begun),
+                Ok(Ok(started)) => Report::Started(started),
                 Ok(Err(error)) => Report::Failed { error: with_complaint(chain(error.as_ref()), &complaints) },
                 Err(_) => Report::Failed { error: "the OCI runtime panicked".to_owned() },
             };
@@ -180,9 +180,9 @@ fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
-        let words = next.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
+        let message = next.to_string();
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
         }
         cause = next.source();
     }
@@ -229,27 +229,32 @@ fn restrict_devices(start: &Start, spec: &Spec) -> Result<(), WorkError> {
     Ok(devices::restrict(&Cgroup::at(&start.cgroup), rules)?)
 }
 
-fn enter(start: &Start, asked: &Process, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<StartedProcess, WorkError> {
+fn enter(
+    start: &Start,
+    requested: &Process,
+    io: Io<'_>,
+    report: &Rc<RefCell<File>>,
+) -> Result<StartedProcess, WorkError> {
     let spec = Spec::load(start.dir.join("bundle/config.json"))?;
     let filter = spec.linux().as_ref().and_then(|linux| linux.seccomp().clone());
-    let mut process = asked.clone();
+    let mut process = requested.clone();
     let mut warnings = Vec::new();
     let mut payload = adapt(&mut process, filter.as_ref(), report, &mut warnings)?;
     if let Some(users) = user_namespace(&spec) {
         // Overrides the adaptations above: user and capabilities are set inside the user namespace.
-        let mut wanted = asked.clone();
-        let entering = Entering::take(&mut wanted, users)?;
+        let mut adjusted = requested.clone();
+        let entering = Entering::take(&mut adjusted, users)?;
         let loads = !payload.filters.is_empty() && entering.loads_by_privilege();
         payload.drop_admin = loads && !entering.administrates();
         payload.entering = Some(Rc::new(entering));
-        process.set_user(wanted.user().clone());
-        process.set_capabilities(wanted.capabilities().clone());
+        process.set_user(adjusted.user().clone());
+        process.set_capabilities(adjusted.capabilities().clone());
         process.set_no_new_privileges(Some(false));
     }
     let file = start.dir.join(format!("exec-{}.json", std::process::id()));
     private::write(&file, &serde_json::to_vec(&process)?)?;
     let at_nanos = super::nanos(Timestamp::now());
-    let owner = stream_owner(&spec, asked)?;
+    let owner = stream_owner(&spec, requested)?;
     let builder = builder(start, io, payload, owner)?;
     let built = builder
         .as_tenant()
@@ -334,10 +339,10 @@ fn clamp(process: &mut Process, warnings: &mut Vec<String>) -> Result<(), WorkEr
         return Ok(());
     }
     let own: i32 = fs::read_to_string("/proc/self/oom_score_adj")?.trim().parse()?;
-    if let Some(wanted) = process.oom_score_adj()
-        && wanted < own
+    if let Some(requested) = process.oom_score_adj()
+        && requested < own
     {
-        warnings.push(format!("OOM score {wanted} needs CAP_SYS_RESOURCE, {own} is used"));
+        warnings.push(format!("OOM score {requested} needs CAP_SYS_RESOURCE, {own} is used"));
         process.set_oom_score_adj(Some(own));
     }
     let mut limits = process.rlimits().clone().unwrap_or_default();
@@ -388,10 +393,10 @@ fn create_by(runtime: &Path, start: &Start, io: Io<'_>) -> Result<StartedProcess
     let mut command = oci(runtime, start);
     command.arg("create").arg("--bundle").arg(start.dir.join("bundle")).arg("--pid-file").arg(&pid_file);
     run(command, &start.id, io)?;
-    let mut begin = oci(runtime, start);
-    begin.arg("start").arg(&start.id).stdin(Stdio::null());
+    let mut start_command = oci(runtime, start);
+    start_command.arg("start").arg(&start.id).stdin(Stdio::null());
     let at_nanos = super::nanos(Timestamp::now());
-    told(begin)?;
+    run_command(start_command)?;
     Ok(StartedProcess { pid: fs::read_to_string(pid_file)?.trim().parse()?, at_nanos, warnings: Vec::new() })
 }
 
@@ -427,10 +432,10 @@ fn run(mut command: Command, id: &str, io: Io<'_>) -> Result<(), WorkError> {
         }
     }
     command.arg(id);
-    told(command)
+    run_command(command)
 }
 
-fn told(mut command: Command) -> Result<(), WorkError> {
+fn run_command(mut command: Command) -> Result<(), WorkError> {
     let log = command.get_args().skip_while(|arg| *arg != "--log").nth(1).map(|path| Path::new(path).to_owned());
     if command.status()?.success() {
         return Ok(());

@@ -127,7 +127,7 @@ impl Output {
                     let record = source.lines.push(&buffer[..count], Timestamp::now());
                     append(self.log.as_mut(), &record);
                     for one in &mut self.attached {
-                        one.give(stream, &buffer[..count]);
+                        one.write(stream, &buffer[..count]);
                     }
                     n += 1;
                 }
@@ -156,7 +156,7 @@ impl AttachedClient {
         }
     }
 
-    fn give(&mut self, stream: Stream, bytes: &[u8]) {
+    fn write(&mut self, stream: Stream, bytes: &[u8]) {
         self.backlog = bytes.to_vec();
         self.backlog_of = stream;
         self.stuck_since = Instant::now();

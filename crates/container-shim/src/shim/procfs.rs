@@ -35,9 +35,9 @@ pub fn check(pid: i32, spec: &Spec) -> io::Result<()> {
     own.extend(paths(linux.and_then(|linux| linux.readonly_paths().as_ref())));
     match forbidden(&fs::read_to_string(format!("/proc/{pid}/mountinfo"))?, &own) {
         None => Ok(()),
-        Some(place) => Err(io::Error::other(format!(
+        Some(mount_point) => Err(io::Error::other(format!(
             "a volume is mounted at {}: only the container's own procfs may be there",
-            place.display()
+            mount_point.display()
         ))),
     }
 }
@@ -46,18 +46,18 @@ pub fn check(pid: i32, spec: &Spec) -> io::Result<()> {
 fn forbidden(mountinfo: &str, own: &[String]) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
-        let place = PathBuf::from(unescape(before.split(' ').nth(4)?));
+        let mount_point = PathBuf::from(unescape(before.split(' ').nth(4)?));
         let kind = after.split(' ').next()?;
-        let harmless = match place.strip_prefix("/proc") {
+        let harmless = match mount_point.strip_prefix("/proc") {
             Err(_) => true,
-            Ok(inside) if inside.as_os_str().is_empty() => kind == "proc",
+            Ok(relative) if relative.as_os_str().is_empty() => kind == "proc",
             Ok(_) => {
-                own.iter().any(|path| place.starts_with(Path::new(path)))
-                    || REPLACEABLE.iter().any(|path| place == Path::new(path))
+                own.iter().any(|path| mount_point.starts_with(Path::new(path)))
+                    || REPLACEABLE.iter().any(|path| mount_point == Path::new(path))
                     || OF_THE_MACHINE.contains(&kind)
             }
         };
-        (!harmless).then_some(place)
+        (!harmless).then_some(mount_point)
     })
 }
 
@@ -74,10 +74,10 @@ mod tests {
 
     #[test]
     fn only_masked_paths_and_replaceable_files_may_be_mounted_in_proc() {
-        let check = |place: &str, kind: &str, expect: bool| {
-            let line = format!("36 35 98:0 / {place} rw,noatime - {kind} source rw\n");
+        let check = |mount_point: &str, kind: &str, expect: bool| {
+            let line = format!("36 35 98:0 / {mount_point} rw,noatime - {kind} source rw\n");
             let own = ["/proc/kcore".to_owned(), "/proc/sys".to_owned()];
-            assert_eq!(forbidden(&line, &own).is_none(), expect, "{place} {kind}");
+            assert_eq!(forbidden(&line, &own).is_none(), expect, "{mount_point} {kind}");
         };
         check("/proc", "proc", true);
         check("/proc", "ext4", false);

@@ -80,12 +80,12 @@ fn take_offer(mut socket: &UnixStream, uid: Option<u32>) -> io::Result<()> {
 /// If the kernel rejects the change, the stream stays usable by its descriptor, so that is not an error.
 pub fn set_owner(stream: impl AsFd, uid: u32) -> io::Result<()> {
     let stat = fstat(&stream)?;
-    let ours = match FileType::from_raw_mode(stat.st_mode) {
+    let is_pipe_or_pty = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Fifo => true,
         FileType::CharacterDevice => PSEUDO_TERMINALS.contains(&rustix::fs::major(stat.st_rdev)),
         _ => false,
     };
-    if !ours || stat.st_uid == uid {
+    if !is_pipe_or_pty || stat.st_uid == uid {
         return Ok(());
     }
     match fchown(stream, Some(Uid::from_raw(uid)), None) {

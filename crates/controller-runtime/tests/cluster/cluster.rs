@@ -26,7 +26,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 
 pub struct Cluster {
     server: Server,
-    authority: String,
+    ca: String,
     /// The readers for conditions of tests, and the names of all pods ever seen.
     watched: Vec<(&'static str, Reader<Value>)>,
     pods: Arc<Mutex<BTreeSet<String>>>,
@@ -63,7 +63,7 @@ impl Cluster {
         let server = Server::start(config, store).await.unwrap();
         let mut cluster = Self {
             server,
-            authority: read_certificate(&directory),
+            ca: read_certificate(&directory),
             watched: Vec::new(),
             pods: Arc::default(),
             _node: node,
@@ -96,8 +96,8 @@ impl Cluster {
     /// Returns an HTTPS client of a cluster administrator.
     pub fn remote(&self) -> Client {
         let mut config = Config::new(format!("https://{}", self.server.address()).parse().unwrap());
-        let authority = Some(Pem::Inline(self.authority.clone().into()));
-        config.tls = Tls { certificate_authority: authority, ..Tls::default() };
+        let ca = Some(Pem::Inline(self.ca.clone().into()));
+        config.tls = Tls { certificate_authority: ca, ..Tls::default() };
         config.credential = Credential::Token(Secret::new(TOKEN));
         Client::connect(&config, Settings::default()).unwrap()
     }
@@ -137,7 +137,7 @@ impl Cluster {
         match tokio::time::timeout(DEADLINE, waiting).await {
             Ok(objects) => objects,
             Err(_) => {
-                let shown: Vec<String> = self
+                let rendered: Vec<String> = self
                     .watched
                     .iter()
                     .flat_map(|(_, reader)| {
@@ -145,7 +145,7 @@ impl Cluster {
                         objects.iter().take(5).map(|entry| entry.value.to_string()).collect::<Vec<_>>()
                     })
                     .collect();
-                panic!("{kind} never {what}:\n{}", shown.join("\n"));
+                panic!("{kind} never {what}:\n{}", rendered.join("\n"));
             }
         }
     }

@@ -34,7 +34,7 @@ fn number(object: &Value, field: &str) -> i64 {
 }
 
 /// Whether a Deployment's rollout is complete.
-fn is_settled(deployment: &Value, replicas: i64) -> bool {
+fn is_rolled_out(deployment: &Value, replicas: i64) -> bool {
     let meta = Meta::of(deployment);
     number(deployment, "observedGeneration") == meta.generation()
         && ["replicas", "updatedReplicas", "availableReplicas"]
@@ -44,11 +44,11 @@ fn is_settled(deployment: &Value, replicas: i64) -> bool {
 }
 
 /// Waits until the rollout of this or a later generation of the Deployment is complete.
-async fn settled(cluster: &Cluster, generation: i64, replicas: i64) -> Value {
+async fn wait_for_rollout(cluster: &Cluster, generation: i64, replicas: i64) -> Value {
     let key = Key::new("default", "web");
     cluster
         .until("deployments.apps", "settled", |all| {
-            all.get(&key).is_some_and(|it| Meta::of(it).generation() >= generation && is_settled(it, replicas))
+            all.get(&key).is_some_and(|it| Meta::of(it).generation() >= generation && is_rolled_out(it, replicas))
         })
         .await
         .get(&key)
@@ -57,10 +57,10 @@ async fn settled(cluster: &Cluster, generation: i64, replicas: i64) -> Value {
 }
 
 /// Waits until a cache shows an object of the namespace `default` in the wanted state.
-async fn shown(caches: &Caches, name: &str, wanted: impl Fn(Option<&Value>) -> bool) {
+async fn wait_for_cached(caches: &Caches, name: &str, condition: impl Fn(Option<&Value>) -> bool) {
     let mut reader = caches.reader("configmaps").unwrap().clone();
     let waiting = async {
-        while !wanted(reader.snapshot().objects.get(&Key::new("default", name))) {
+        while !condition(reader.snapshot().objects.get(&Key::new("default", name))) {
             reader.advanced().await.unwrap();
         }
     };
@@ -83,10 +83,11 @@ async fn in_process_caches_share_objects_and_remote_caches_have_copies() {
     admin.create(&target, &map("made"), &WriteOptions::default()).await.unwrap();
     let (late, remote) = (follow(&admin), follow(&cluster.remote()));
     for data in ["made", "changed"] {
-        let answered = admin.update(&named, &map(data), &WriteOptions::default()).await.unwrap();
-        assert_eq!(answered, cluster.remote().get(&named).await.unwrap(), "what is answered here and over the network");
+        let response = admin.update(&named, &map(data), &WriteOptions::default()).await.unwrap();
+        assert_eq!(response, cluster.remote().get(&named).await.unwrap(), "what is answered here and over the network");
         for caches in [&early, &late, &remote] {
-            shown(caches, "map", |object| object.is_some_and(|object| object["data"]["is"] == data.into())).await;
+            wait_for_cached(caches, "map", |object| object.is_some_and(|object| object["data"]["is"] == data.into()))
+                .await;
         }
         let [early, late, remote] = [&early, &late, &remote].map(|caches| {
             let objects = caches.reader("configmaps").unwrap().snapshot().objects;
@@ -98,7 +99,7 @@ async fn in_process_caches_share_objects_and_remote_caches_have_copies() {
     }
     admin.delete(&named, &DeleteOptions::default()).await.unwrap();
     for caches in [&early, &late, &remote] {
-        shown(caches, "map", |object| object.is_none()).await;
+        wait_for_cached(caches, "map", |object| object.is_none()).await;
     }
 }
 
@@ -108,14 +109,14 @@ async fn a_deployment_is_rolled_out_scaled_and_rolled_back() {
     let _nodes = nodes(cluster.admin());
     let _manager = cluster.manage(cluster.admin());
     create(&cluster, 3).await;
-    settled(&cluster, 1, 3).await;
+    wait_for_rollout(&cluster, 1, 3).await;
     let target = Target::named(&kinds::DEPLOYMENTS, "default", "web");
     for (image, replicas, revision) in [("v2", 3, "2"), ("v2", 5, "2"), ("v1", 5, "3")] {
         let change = value!({"spec": {"replicas": replicas,
             "template": {"spec": {"containers": [{"name": "c", "image": image}]}}}});
         let patch = Patch::Strategic(change);
         let patched = cluster.admin().patch(&target, &patch, &WriteOptions::default()).await.unwrap();
-        let deployment = settled(&cluster, Meta::of(&patched).generation(), replicas).await;
+        let deployment = wait_for_rollout(&cluster, Meta::of(&patched).generation(), replicas).await;
         assert_eq!(Meta::of(&deployment).annotation("deployment.kubernetes.io/revision"), Some(revision));
         let progress = controllers::condition::find(&deployment, "Progressing").unwrap();
         assert_eq!(progress["reason"], "NewReplicaSetAvailable".into());
@@ -135,7 +136,7 @@ async fn a_deployment_is_rolled_out_over_https() {
     let _nodes = nodes(remote.clone());
     let _manager = cluster.manage(remote);
     create(&cluster, 3).await;
-    settled(&cluster, 1, 3).await;
+    wait_for_rollout(&cluster, 1, 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -147,18 +148,18 @@ async fn deleted_pods_are_replaced_and_a_thousand_are_created_quickly() {
     create(&cluster, 1000).await;
     cluster.until("pods", "a thousand pods", |pods| pods.len() == 1000).await;
     println!("1,000 pods created after {:?}", start.elapsed());
-    settled(&cluster, 1, 1000).await;
+    wait_for_rollout(&cluster, 1, 1000).await;
     println!("1,000 pods available after {:?}", start.elapsed());
     let pods = cluster.admin().list(&Target::all(&kinds::PODS), &ListOptions::default()).await.unwrap();
     for pod in pods.items.iter().take(10) {
         let options = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() };
         cluster.admin().delete(&Target::object(&kinds::PODS, &Key::of(pod)), &options).await.unwrap();
     }
-    let gone: Vec<Key> = pods.items.iter().take(10).map(Key::of).collect();
+    let deleted_keys: Vec<Key> = pods.items.iter().take(10).map(Key::of).collect();
     cluster
-        .until("pods", "replaced", |pods| pods.len() == 1000 && gone.iter().all(|key| pods.get(key).is_none()))
+        .until("pods", "replaced", |pods| pods.len() == 1000 && deleted_keys.iter().all(|key| pods.get(key).is_none()))
         .await;
-    settled(&cluster, 1, 1000).await;
+    wait_for_rollout(&cluster, 1, 1000).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -184,7 +185,7 @@ async fn a_new_leader_continues_without_creating_duplicates() {
     create(&cluster, 400).await;
     cluster.until("pods", "under way", |pods| pods.len() > 20).await;
     first.abort();
-    settled(&cluster, 1, 400).await;
+    wait_for_rollout(&cluster, 1, 400).await;
     second.abort();
     let lease = cluster.admin().get(&Target::named(&kinds::LEASES, "kube-system", "kcm")).await.unwrap();
     assert_eq!(lease["spec"]["holderIdentity"], "second".into());

@@ -29,13 +29,13 @@ struct Inner {
 }
 
 struct State {
-    world: FakeCluster,
+    cluster: FakeCluster,
     watchers: Vec<(String, mpsc::UnboundedSender<Bytes>)>,
     /// Every write request, such as `POST pods`.
     writes: Vec<String>,
-    refuse: Option<Refuse>,
+    reject: Option<Refuse>,
     /// Whether requests are no longer answered.
-    is_gone: bool,
+    is_unreachable: bool,
     /// The duration of a write.
     write_time: Duration,
 }
@@ -44,13 +44,13 @@ type Refuse = Box<dyn Fn(&Method, &str, &str) -> Option<Status> + Send>;
 
 impl Api {
     pub fn new(lag: Duration) -> Self {
-        let world = FakeCluster::new(Time::from_unix(1_000_000, 0));
+        let cluster = FakeCluster::new(Time::from_unix(1_000_000, 0));
         let state = State {
-            world,
+            cluster,
             watchers: Vec::new(),
             writes: Vec::new(),
-            refuse: None,
-            is_gone: false,
+            reject: None,
+            is_unreachable: false,
             write_time: Duration::ZERO,
         };
         Self(Arc::new(Inner { state: Mutex::new(state), lag }))
@@ -61,11 +61,11 @@ impl Api {
         let serve = move |request: Request<Bytes>| {
             let api = api.clone();
             async move {
-                let (is_gone, write_time) = {
+                let (is_unreachable, write_time) = {
                     let state = api.0.state.lock().unwrap();
-                    (state.is_gone, state.write_time)
+                    (state.is_unreachable, state.write_time)
                 };
-                if is_gone {
+                if is_unreachable {
                     return std::future::pending().await;
                 }
                 if request.method() != Method::GET {
@@ -80,12 +80,12 @@ impl Api {
     /// Changes the world as another client would.
     pub fn change<R>(&self, change: impl FnOnce(&mut FakeCluster) -> R) -> R {
         let mut state = self.0.state.lock().unwrap();
-        self.tell_after(&mut state, change)
+        self.notify_after(&mut state, change)
     }
 
     /// Sets a function that may reject requests by method, kind with subresource, and name.
-    pub fn refuse(&self, refuse: impl Fn(&Method, &str, &str) -> Option<Status> + Send + 'static) {
-        self.0.state.lock().unwrap().refuse = Some(Box::new(refuse));
+    pub fn reject_requests(&self, reject: impl Fn(&Method, &str, &str) -> Option<Status> + Send + 'static) {
+        self.0.state.lock().unwrap().reject = Some(Box::new(reject));
     }
 
     /// Sets the duration of writes.
@@ -95,11 +95,11 @@ impl Api {
 
     /// Stops answering requests.
     pub fn go(&self) {
-        self.0.state.lock().unwrap().is_gone = true;
+        self.0.state.lock().unwrap().is_unreachable = true;
     }
 
-    pub fn refuse_nothing(&self) {
-        self.0.state.lock().unwrap().refuse = None;
+    pub fn accept_all(&self) {
+        self.0.state.lock().unwrap().reject = None;
     }
 
     /// Returns the number of write requests such as `POST pods`, regardless of their outcome.
@@ -110,14 +110,14 @@ impl Api {
     /// Waits until a condition holds.
     pub async fn until(&self, what: &str, condition: impl Fn(&FakeCluster) -> bool) {
         let reached = async {
-            while !condition(&self.0.state.lock().unwrap().world) {
+            while !condition(&self.0.state.lock().unwrap().cluster) {
                 // Time is virtual: sleeping lets all other tasks run first.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
         if tokio::time::timeout(Duration::from_secs(3600), reached).await.is_err() {
             let state = self.0.state.lock().unwrap();
-            panic!("never {what}:\n{}\n{}", state.world.picture().join("\n"), state.world.log.join("\n"));
+            panic!("never {what}:\n{}\n{}", state.cluster.picture().join("\n"), state.cluster.log.join("\n"));
         }
     }
 
@@ -127,49 +127,49 @@ impl Api {
         let (resource, key, subresource) = read_path(&path).unwrap_or_else(|| panic!("no path: {path}"));
         let named = if subresource.is_empty() { resource.to_string() } else { format!("{resource}/{subresource}") };
         let mut state = self.0.state.lock().unwrap();
-        if let Some(status) = state.refuse.as_ref().and_then(|refuse| refuse(request.method(), &named, &key.name)) {
+        if let Some(status) = state.reject.as_ref().and_then(|reject| reject(request.method(), &named, &key.name)) {
             state.writes.push(format!("{} {named}", request.method()));
-            return answer(status.code, &status.to_value());
+            return json_response(status.code, &status.to_value());
         }
         if request.method() == Method::GET {
             return if query.contains("watch=true") {
                 self.watch(&mut state, &resource, &query)
             } else {
-                match state.world.get(&resource, &key) {
-                    Some(object) => answer(200, object),
-                    None => refusal(&resource, &key, &WriteError::NotFound),
+                match state.cluster.get(&resource, &key) {
+                    Some(object) => json_response(200, object),
+                    None => error_response(&resource, &key, &WriteError::NotFound),
                 }
             };
         }
         state.writes.push(format!("{} {named}", request.method()));
         let body = json::parse(request.body()).unwrap();
         if request.method() == Method::POST && subresource.is_empty() {
-            let created = self.tell_after(&mut state, |world| world.create(&resource, body));
+            let created = self.notify_after(&mut state, |cluster| cluster.create(&resource, body));
             return match created {
-                Ok(key) => answer(201, state.world.get(&resource, &key).unwrap()),
-                Err(refused) => refusal(&resource, &key, &refused),
+                Ok(key) => json_response(201, state.cluster.get(&resource, &key).unwrap()),
+                Err(error) => error_response(&resource, &key, &error),
             };
         }
         let action = action(request.method(), &resource, &key, &subresource, body);
-        match self.tell_after(&mut state, |world| world.execute(&action)) {
-            Ok(()) => match state.world.get(&resource, &key) {
-                Some(object) => answer(200, object),
-                None => answer(200, &value!({"kind": "Status", "status": "Success"})),
+        match self.notify_after(&mut state, |cluster| cluster.execute(&action)) {
+            Ok(()) => match state.cluster.get(&resource, &key) {
+                Some(object) => json_response(200, object),
+                None => json_response(200, &value!({"kind": "Status", "status": "Success"})),
             },
-            Err(refused) => refusal(&resource, &key, &refused),
+            Err(error) => error_response(&resource, &key, &error),
         }
     }
 
     fn watch(&self, state: &mut State, resource: &Resource, query: &str) -> Response<Body> {
         if !query.contains("sendInitialEvents=true") {
-            let gone = Status::failure(Reason::Expired, "the model keeps no history");
-            return answer(410, &gone.to_value());
+            let status = Status::failure(Reason::Expired, "the model keeps no history");
+            return json_response(410, &status.to_value());
         }
         let (sender, events) = mpsc::unbounded_channel();
-        for entry in state.world.of(&resource.to_string()).iter() {
+        for entry in state.cluster.of(&resource.to_string()).iter() {
             sender.send(event("ADDED", &entry.value)).unwrap();
         }
-        let end = value!({"metadata": {"resourceVersion": (state.world.revision().to_string()),
+        let end = value!({"metadata": {"resourceVersion": (state.cluster.revision().to_string()),
             "annotations": {"k8s.io/initial-events-end": "true"}}});
         sender.send(event("BOOKMARK", &end)).unwrap();
         state.watchers.push((resource.to_string(), sender));
@@ -177,27 +177,27 @@ impl Api {
     }
 
     /// Applies a change and sends its watch events after the lag.
-    fn tell_after<R>(&self, state: &mut State, change: impl FnOnce(&mut FakeCluster) -> R) -> R {
+    fn notify_after<R>(&self, state: &mut State, change: impl FnOnce(&mut FakeCluster) -> R) -> R {
         let kinds: Vec<String> = kinds::ALL.iter().map(ToString::to_string).collect();
-        let before: Vec<_> = kinds.iter().map(|kind| state.world.of(kind)).collect();
-        let result = change(&mut state.world);
-        let mut told = Vec::new();
+        let before: Vec<_> = kinds.iter().map(|kind| state.cluster.of(kind)).collect();
+        let result = change(&mut state.cluster);
+        let mut events = Vec::new();
         for (kind, before) in kinds.iter().zip(before) {
-            let after = state.world.of(kind);
+            let after = state.cluster.of(kind);
             for entry in after.iter() {
                 match before.entry(&entry.key) {
                     Some(old) if old.revision == entry.revision => {}
-                    Some(_) => told.push((kind.clone(), event("MODIFIED", &entry.value))),
-                    None => told.push((kind.clone(), event("ADDED", &entry.value))),
+                    Some(_) => events.push((kind.clone(), event("MODIFIED", &entry.value))),
+                    None => events.push((kind.clone(), event("ADDED", &entry.value))),
                 }
             }
             for entry in before.iter().filter(|entry| after.entry(&entry.key).is_none()) {
                 let mut last = entry.value.clone();
-                MetaMut::of(&mut last).unwrap().set_resource_version(state.world.revision());
-                told.push((kind.clone(), event("DELETED", &last)));
+                MetaMut::of(&mut last).unwrap().set_resource_version(state.cluster.revision());
+                events.push((kind.clone(), event("DELETED", &last)));
             }
         }
-        for (kind, bytes) in told {
+        for (kind, bytes) in events {
             state.watchers.retain(|(_, watcher)| !watcher.is_closed());
             for (_, watcher) in state.watchers.iter().filter(|(watched, _)| *watched == kind) {
                 let (watcher, bytes, lag) = (watcher.clone(), bytes.clone(), self.0.lag);
@@ -234,21 +234,21 @@ fn event(kind: &str, object: &Value) -> Bytes {
     json::to_vec(&value!({"type": kind, "object": (object.clone())})).into()
 }
 
-fn answer(code: u16, value: &Value) -> Response<Body> {
+fn json_response(code: u16, value: &Value) -> Response<Body> {
     let mut response = Response::new(transport::body(Full::new(Bytes::from(json::to_vec(value)))));
     *response.status_mut() = StatusCode::from_u16(code).unwrap();
     response
 }
 
-fn refusal(resource: &Resource, key: &Key, refused: &WriteError) -> Response<Body> {
+fn error_response(resource: &Resource, key: &Key, error: &WriteError) -> Response<Body> {
     let name = GroupName { group: &resource.group, name: &resource.plural };
-    let status = match refused {
+    let status = match error {
         WriteError::NotFound => Status::not_found(name, &key.name),
         WriteError::AlreadyExists => Status::already_exists(name, &key.name),
         WriteError::Conflict => Status::conflict(name, &key.name, "the object has been modified"),
-        WriteError::Invalid(why) => Status::bad_request(why.as_str()),
+        WriteError::Invalid(message) => Status::bad_request(message.as_str()),
     };
-    answer(status.code, &status.to_value())
+    json_response(status.code, &status.to_value())
 }
 
 fn read_path(path: &str) -> Option<(Resource, Key, String)> {
@@ -272,7 +272,7 @@ fn action(method: &Method, resource: &Resource, key: &Key, subresource: &str, bo
     let text = |value: &Value, path: &[&str]| value.str_at(path).map(Into::into);
     match *method {
         Method::PUT if subresource == "status" => Action::UpdateStatus { resource, object: body },
-        Method::PUT => Action::Update { resource, object: body, told: None },
+        Method::PUT => Action::Update { resource, object: body, result_event: None },
         Method::DELETE => Action::Delete {
             resource,
             key: key.clone(),
@@ -282,7 +282,7 @@ fn action(method: &Method, resource: &Resource, key: &Key, subresource: &str, bo
             },
             propagation: None,
             grace_seconds: None,
-            told: None,
+            result_event: None,
         },
         Method::PATCH => Action::Patch {
             resource,
@@ -299,6 +299,6 @@ fn action(method: &Method, resource: &Resource, key: &Key, subresource: &str, bo
 }
 
 /// Returns the names of all objects of a kind.
-pub fn names(world: &FakeCluster, kind: &str) -> Vec<String> {
-    world.of(kind).iter().map(|entry| Meta::of(&entry.value).name().to_owned()).collect()
+pub fn names(cluster: &FakeCluster, kind: &str) -> Vec<String> {
+    cluster.of(kind).iter().map(|entry| Meta::of(&entry.value).name().to_owned()).collect()
 }

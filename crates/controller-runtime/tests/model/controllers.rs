@@ -24,7 +24,7 @@ struct Copies;
 struct Observation<'a> {
     map: &'a Value,
     pods: Vec<&'a Value>,
-    refusal: Option<&'a Rejection>,
+    rejection: Option<&'a Rejection>,
 }
 
 /// The number of decisions on the ConfigMap `bad`.
@@ -47,7 +47,7 @@ impl Controller for Copies {
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let map = cache.get("configmaps", key)?;
         let pods = cache.controlled_by("pods", Meta::of(map).uid()).collect();
-        Some(Observation { map, pods, refusal: cache.refusal() })
+        Some(Observation { map, pods, rejection: cache.rejection() })
     }
 
     fn plan(observed: &Observation<'_>, _: Time) -> Plan {
@@ -56,36 +56,36 @@ impl Controller for Copies {
             PANICS.fetch_add(1, Ordering::SeqCst);
             panic!("this one is bad");
         }
-        let wanted: usize = observed.map.str_at(&["data", "count"]).and_then(|text| text.parse().ok()).unwrap_or(0);
+        let desired: usize = observed.map.str_at(&["data", "count"]).and_then(|text| text.parse().ok()).unwrap_or(0);
         let mut plan = Plan::default();
         let owner = value!([{"apiVersion": "v1", "kind": "ConfigMap", "uid": (meta.uid()), "name": (meta.name()), "controller": true}]);
         let generate = format!("{}-", meta.name());
         let pod =
             value!({"metadata": {"namespace": (meta.namespace()), "generateName": generate, "ownerReferences": owner}});
-        let told = EventOnResult {
+        let result_event = EventOnResult {
             regarding: Regarding::object(observed.map),
             done_reason: "SuccessfulCreate",
             done_message: "Created pod".into(),
             failed: Some(("FailedCreate", "Error creating".into())),
         };
-        for _ in observed.pods.len()..wanted {
-            let told = Some(Box::new(told.clone()));
-            plan.push(Action::Create { resource: kinds::PODS.clone(), object: pod.clone(), told });
+        for _ in observed.pods.len()..desired {
+            let result_event = Some(Box::new(result_event.clone()));
+            plan.push(Action::Create { resource: kinds::PODS.clone(), object: pod.clone(), result_event });
         }
-        for pod in observed.pods.iter().skip(wanted).filter(|pod| !Meta::of(pod).is_deleting()) {
+        for pod in observed.pods.iter().skip(desired).filter(|pod| !Meta::of(pod).is_deleting()) {
             plan.push(Action::delete(&kinds::PODS, pod));
         }
         // The last action, which must run even if earlier ones are rejected.
-        let said = meta.annotation("refused");
-        let refused = observed.refusal.map(|refusal| refusal.message.as_str());
-        if said != refused {
+        let annotation = meta.annotation("refused");
+        let rejection_message = observed.rejection.map(|rejection| rejection.message.as_str());
+        if annotation != rejection_message {
             let mut map = observed.map.clone();
             let mut meta = apimachinery::meta::MetaMut::of(&mut map).unwrap();
-            match refused {
+            match rejection_message {
                 Some(message) => meta.set_annotation("refused", message),
                 None => meta.remove_annotation("refused"),
             }
-            plan.push(Action::Update { resource: kinds::CONFIG_MAPS.clone(), object: map, told: None });
+            plan.push(Action::Update { resource: kinds::CONFIG_MAPS.clone(), object: map, result_event: None });
         }
         plan
     }
@@ -108,11 +108,11 @@ fn config_map(name: &str, count: &str) -> Value {
 }
 
 fn add(api: &Api, name: &str, count: &str) {
-    api.change(|world| world.add(&kinds::CONFIG_MAPS, config_map(name, count)));
+    api.change(|cluster| cluster.add(&kinds::CONFIG_MAPS, config_map(name, count)));
 }
 
-fn pods(world: &FakeCluster) -> usize {
-    world.of("pods").len()
+fn pods(cluster: &FakeCluster) -> usize {
+    cluster.of("pods").len()
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,13 +122,13 @@ async fn lagging_watches_do_not_cause_duplicates() {
         add(&api, &format!("m{number}"), "20");
     }
     let _running = start(&api);
-    api.until("a hundred pods", |world| pods(world) >= 100).await;
+    api.until("a hundred pods", |cluster| pods(cluster) >= 100).await;
     // Unrelated changes trigger the controller before its caches contain its own writes.
     for _ in 0..10 {
         for number in 0..5 {
             let key = Key::new("a", format!("m{number}"));
-            api.change(|world| {
-                world.change(&kinds::CONFIG_MAPS, &key, |map| drop(map.as_object_mut().unwrap().insert("x", "y")));
+            api.change(|cluster| {
+                cluster.change(&kinds::CONFIG_MAPS, &key, |map| drop(map.as_object_mut().unwrap().insert("x", "y")));
             });
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -137,11 +137,11 @@ async fn lagging_watches_do_not_cause_duplicates() {
     assert_eq!(api.writes("POST pods"), 100);
     for number in 0..5 {
         let key = Key::new("a", format!("m{number}"));
-        api.change(|world| {
-            world.change(&kinds::CONFIG_MAPS, &key, |map| *map.get_mut("data").unwrap() = value!({"count": "3"}));
+        api.change(|cluster| {
+            cluster.change(&kinds::CONFIG_MAPS, &key, |map| *map.get_mut("data").unwrap() = value!({"count": "3"}));
         });
     }
-    api.until("fifteen pods", |world| pods(world) == 15).await;
+    api.until("fifteen pods", |cluster| pods(cluster) == 15).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(api.writes("DELETE pods"), 85, "nothing is deleted twice either");
 }
@@ -153,7 +153,7 @@ async fn a_panicking_decision_affects_only_its_own_key() {
     let _running = start(&api);
     api.until("tried", |_| PANICS.load(Ordering::SeqCst) > 2).await;
     add(&api, "good", "2");
-    api.until("two pods", |world| pods(world) == 2).await;
+    api.until("two pods", |cluster| pods(cluster) == 2).await;
     let before = PANICS.load(Ordering::SeqCst);
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let tries = PANICS.load(Ordering::SeqCst) - before;
@@ -163,26 +163,26 @@ async fn a_panicking_decision_affects_only_its_own_key() {
 #[tokio::test(start_paused = true)]
 async fn a_rejected_action_is_not_repeated_and_is_reported() {
     let api = Api::new(Duration::ZERO);
-    api.refuse(|method, kind, _| {
+    api.reject_requests(|method, kind, _| {
         (method == Method::POST && kind == "pods").then(|| Status::failure(Reason::Forbidden, "exceeded quota"))
     });
     add(&api, "x", "100");
     let _running = start(&api);
-    let annotation = |world: &FakeCluster| {
-        let map = world.get(&kinds::CONFIG_MAPS, &Key::new("a", "x")).unwrap();
+    let annotation = |cluster: &FakeCluster| {
+        let map = cluster.get(&kinds::CONFIG_MAPS, &Key::new("a", "x")).unwrap();
         Meta::of(map).annotation("refused").map(str::to_owned)
     };
-    api.until("told of the refusal", |world| annotation(world).as_deref() == Some("exceeded quota")).await;
+    api.until("told of the refusal", |cluster| annotation(cluster).as_deref() == Some("exceeded quota")).await;
     assert!(api.writes("POST pods") < 10, "{}", api.writes("POST pods"));
-    api.until("an event", |world| !names(world, "events").is_empty()).await;
-    api.change(|world| {
-        let event = &world.of("events").iter().next().unwrap().value.clone();
+    api.until("an event", |cluster| !names(cluster, "events").is_empty()).await;
+    api.change(|cluster| {
+        let event = &cluster.of("events").iter().next().unwrap().value.clone();
         assert_eq!(event.str_at(&["reason"]), Some("FailedCreate"));
         assert_eq!(event.str_at(&["message"]), Some("Error creating: exceeded quota"));
     });
-    api.refuse_nothing();
-    api.until("all pods", |world| pods(world) == 100).await;
-    api.until("no refusal", |world| annotation(world).is_none()).await;
+    api.accept_all();
+    api.until("all pods", |cluster| pods(cluster) == 100).await;
+    api.until("no refusal", |cluster| annotation(cluster).is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,7 +190,7 @@ async fn an_idle_controller_sends_no_requests() {
     let api = Api::new(Duration::ZERO);
     add(&api, "x", "3");
     let _running = start(&api);
-    api.until("three pods", |world| pods(world) == 3).await;
+    api.until("three pods", |cluster| pods(cluster) == 3).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = ["POST pods", "PUT configmaps", "DELETE pods"].map(|which| api.writes(which));
     tokio::time::sleep(Duration::from_secs(3600)).await;
@@ -207,7 +207,7 @@ async fn slow_writes_delay_only_their_own_keys() {
     for number in 0..200 {
         add(&api, &format!("m{number}"), "1");
     }
-    let begun = Instant::now();
-    api.until("two hundred pods", |world| pods(world) == 200).await;
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    let started = Instant::now();
+    api.until("two hundred pods", |cluster| pods(cluster) == 200).await;
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
 }

@@ -23,7 +23,7 @@ fn election(api: &Api, identity: &str) -> Election {
 }
 
 fn spec(api: &Api, field: &str) -> String {
-    api.change(|world| world.get(&kinds::LEASES, &lease()).unwrap()["spec"][field].to_string())
+    api.change(|cluster| cluster.get(&kinds::LEASES, &lease()).unwrap()["spec"][field].to_string())
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,8 +43,8 @@ async fn only_one_candidate_leads_at_a_time() {
         });
     }
     let start = Instant::now();
-    while let Some(ended) = tasks.join_next().await {
-        assert_eq!(ended.unwrap(), LeadershipEnd::Released);
+    while let Some(outcome) = tasks.join_next().await {
+        assert_eq!(outcome.unwrap(), LeadershipEnd::Released);
     }
     assert!(start.elapsed() < Duration::from_secs(5 * 105), "a released lease is taken at once");
     assert_eq!(spec(&api, "leaseTransitions"), "4", "five leaders, four changes of hands");
@@ -74,27 +74,27 @@ async fn a_leader_that_cannot_renew_stops_before_another_starts() {
     let stopped = Arc::new(AtomicBool::new(false));
     let leader = election(&api, "first");
     let (elected, was_elected) = oneshot::channel();
-    let ended = tokio::spawn({
+    let outcome = tokio::spawn({
         let stopped = Arc::clone(&stopped);
         async move {
             let work = || async {
                 let _ = elected.send(());
                 std::future::pending::<()>().await;
             };
-            let ended = leader.lead(work, std::future::pending::<()>()).await;
+            let outcome = leader.lead(work, std::future::pending::<()>()).await;
             stopped.store(true, Ordering::SeqCst);
-            ended
+            outcome
         }
     });
     was_elected.await.unwrap();
-    api.refuse(|method, kind, _| {
-        let refused = *method == Method::PUT && kind == "leases.coordination.k8s.io";
-        refused.then(|| Status::failure(Reason::InternalError, "no"))
+    api.reject_requests(|method, kind, _| {
+        let rejected = *method == Method::PUT && kind == "leases.coordination.k8s.io";
+        rejected.then(|| Status::failure(Reason::InternalError, "no"))
     });
     let silent = Instant::now();
-    assert_eq!(ended.await.unwrap(), LeadershipEnd::Lost);
+    assert_eq!(outcome.await.unwrap(), LeadershipEnd::Lost);
     assert!(silent.elapsed() <= Duration::from_secs(12), "{:?}", silent.elapsed());
-    api.refuse_nothing();
+    api.accept_all();
     election(&api, "second").acquire().await;
     assert!(stopped.load(Ordering::SeqCst));
 }
@@ -103,8 +103,8 @@ async fn a_leader_that_cannot_renew_stops_before_another_starts() {
 async fn a_stopped_leader_releases_the_lease() {
     let api = Api::new(Duration::ZERO);
     let stop = tokio::time::sleep(Duration::from_secs(30));
-    let ended = election(&api, "first").lead(std::future::pending::<()>, stop).await;
-    assert_eq!(ended, LeadershipEnd::Released);
+    let outcome = election(&api, "first").lead(std::future::pending::<()>, stop).await;
+    assert_eq!(outcome, LeadershipEnd::Released);
     assert_eq!(spec(&api, "holderIdentity"), "\"\"");
     let freed = Instant::now();
     election(&api, "second").acquire().await;
@@ -123,7 +123,7 @@ async fn a_stopped_leader_does_not_wait_for_an_unreachable_api_server() {
         let _ = elected.send(());
         std::future::pending::<()>().await;
     };
-    let asked = Instant::now();
+    let stopped_at = Instant::now();
     assert_eq!(election(&api, "first").lead(work, stop).await, LeadershipEnd::Released);
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(stopped_at.elapsed() < Duration::from_secs(5), "{:?}", stopped_at.elapsed());
 }

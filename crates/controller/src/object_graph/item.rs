@@ -57,13 +57,13 @@ impl Item {
     }
 
     /// Whether the object has the finalizer.
-    pub fn is_held_by(&self, finalizer: &str) -> bool {
+    pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|have| have == finalizer)
     }
 
     /// Whether the object is in foreground deletion.
     pub fn waits_for_dependents(&self) -> bool {
-        self.deleting && self.is_held_by(FOREGROUND)
+        self.deleting && self.has_finalizer(FOREGROUND)
     }
 
     /// Returns the reference to the owner with this UID.
@@ -80,9 +80,9 @@ impl Owner {
         reference.insert("kind", self.kind.clone());
         reference.insert("name", self.name.clone());
         reference.insert("uid", self.uid.clone());
-        for (field, said) in [("controller", self.controller), ("blockOwnerDeletion", self.block)] {
-            if let Some(said) = said {
-                reference.insert(field, said);
+        for (field, flag) in [("controller", self.controller), ("blockOwnerDeletion", self.block)] {
+            if let Some(flag) = flag {
+                reference.insert(field, flag);
             }
         }
         Value::Object(reference)

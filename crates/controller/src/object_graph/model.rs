@@ -21,18 +21,18 @@ const QUESTIONS_MAX: usize = 10;
 ///
 /// # Panics
 /// If the global controller does not stop asking, or decides differently on the same input.
-pub fn step<S: GlobalController>(world: &FakeCluster, key: &Key) -> Plan {
-    let everything = observe(world);
-    let mut answers = Answers::new();
+pub fn step<S: GlobalController>(cluster: &FakeCluster, key: &Key) -> Plan {
+    let everything = observe(cluster);
+    let mut responses = Answers::new();
     for _ in 0..QUESTIONS_MAX {
-        let step = S::decide(&everything, key, &answers, world.now);
-        assert!(step == S::decide(&everything, key, &answers, world.now), "{}: two decisions on {key}", S::NAME);
+        let step = S::decide(&everything, key, &responses, cluster.now);
+        assert!(step == S::decide(&everything, key, &responses, cluster.now), "{}: two decisions on {key}", S::NAME);
         match step {
             Step::Act(plan) => return plan,
             Step::Ask(questions) => {
                 for question in questions {
-                    let answer = answer(world, &everything.discovery, &question);
-                    answers.insert(question, answer);
+                    let response = respond(cluster, &everything.discovery, &question);
+                    responses.insert(question, response);
                 }
             }
         }
@@ -45,18 +45,18 @@ pub fn step<S: GlobalController>(world: &FakeCluster, key: &Key) -> Plan {
 ///
 /// # Panics
 /// If the global controller does not converge.
-pub fn settle<S: GlobalController>(
-    world: &mut FakeCluster,
+pub fn run_until_stable<S: GlobalController>(
+    cluster: &mut FakeCluster,
     environment: impl Fn(&mut FakeCluster) -> bool,
     skip: Option<usize>,
 ) {
     let mut done = 0;
     // Deleted objects may still be referred to by others.
-    let mut gone: BTreeSet<Key> = BTreeSet::new();
+    let mut seen_keys: BTreeSet<Key> = BTreeSet::new();
     for _ in 0..ROUNDS_MAX {
         let mut busy = false;
-        let mut keys: BTreeSet<Key> = gone.clone();
-        let everything = observe(world);
+        let mut keys: BTreeSet<Key> = seen_keys.clone();
+        let everything = observe(cluster);
         for (_, items) in &everything.items {
             for entry in items.iter() {
                 let mut concerned = Vec::new();
@@ -65,30 +65,30 @@ pub fn settle<S: GlobalController>(
                 keys.extend(concerned);
             }
         }
-        gone.extend(keys.iter().cloned());
+        seen_keys.extend(keys.iter().cloned());
         for key in keys {
-            for action in step::<S>(world, &key).actions {
+            for action in step::<S>(cluster, &key).actions {
                 busy = true;
                 if skip != Some(done) {
-                    drop(world.execute(&action));
+                    drop(cluster.execute(&action));
                 }
                 done += 1;
             }
         }
-        if !environment(world) && !busy {
+        if !environment(cluster) && !busy {
             return;
         }
     }
-    panic!("{} does not settle in {ROUNDS_MAX} rounds:\n{}", S::NAME, world.log.join("\n"));
+    panic!("{} does not settle in {ROUNDS_MAX} rounds:\n{}", S::NAME, cluster.log.join("\n"));
 }
 
-fn observe(world: &FakeCluster) -> Everything {
+fn observe(cluster: &FakeCluster) -> Everything {
     let mut discovery = Discovery::default();
     let mut all = Vec::new();
     for resource in kinds::ALL {
         let resource = Arc::new((*resource).clone());
         let mut items = Items::new(item_index_by());
-        for entry in world.of(&resource.to_string()).iter() {
+        for entry in cluster.of(&resource.to_string()).iter() {
             let value = Item::of(&resource, &entry.value);
             items.insert(Entry { key: entry.key.clone(), revision: entry.revision, value });
         }
@@ -100,18 +100,18 @@ fn observe(world: &FakeCluster) -> Everything {
     Everything::new(Arc::new(discovery), all, true)
 }
 
-fn answer(world: &FakeCluster, discovery: &Discovery, question: &Query) -> QueryResponse {
+fn respond(cluster: &FakeCluster, discovery: &Discovery, question: &Query) -> QueryResponse {
     match question {
         Query::Object { api_version, kind, key } => {
             let Some(resource) = discovery.resource(api_version, kind) else {
                 return QueryResponse::Failed("no such kind".to_owned());
             };
-            world.get(resource, key).map_or(QueryResponse::Absent, |object| QueryResponse::Object(object.clone()))
+            cluster.get(resource, key).map_or(QueryResponse::Absent, |object| QueryResponse::Object(object.clone()))
         }
         Query::Kinds => QueryResponse::Kinds(Arc::new(discovery.clone())),
         Query::Contents { kind, namespace } => {
             let Some(found) = discovery.kind(kind) else { return QueryResponse::Failed("no such kind".to_owned()) };
-            let objects = world.of(kind);
+            let objects = cluster.of(kind);
             let items = objects
                 .in_namespace(namespace)
                 .map(|entry| (entry.key.clone(), Item::of(&found.resource, &entry.value)));

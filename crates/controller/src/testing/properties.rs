@@ -31,23 +31,23 @@ enum Cut {
 ///
 /// # Panics
 /// If the controller does not converge, or a plan violates a property.
-pub fn settle<C: Controller>(world: &mut FakeCluster, environment: impl Fn(&mut FakeCluster) -> bool) {
-    run::<C>(world, &environment, None);
+pub fn run_until_stable<C: Controller>(cluster: &mut FakeCluster, environment: impl Fn(&mut FakeCluster) -> bool) {
+    run::<C>(cluster, &environment, None);
 }
 
 /// Checks all properties: after any interruption the cluster converges to the same state.
 ///
 /// # Panics
 /// If a property is violated. The message has the details.
-pub fn check_properties<C: Controller>(world: &FakeCluster, environment: impl Fn(&mut FakeCluster) -> bool) {
-    let mut whole = world.clone();
+pub fn check_properties<C: Controller>(cluster: &FakeCluster, environment: impl Fn(&mut FakeCluster) -> bool) {
+    let mut whole = cluster.clone();
     let lengths = run::<C>(&mut whole, &environment, None);
     let expect = whole.picture();
     for (round, actions) in lengths.into_iter().enumerate().take(INTERRUPTED_ROUNDS) {
         let prefixes = (0..actions.min(LEFT_OUT_MAX)).map(Cut::Prefix);
         let left_out = (0..actions.min(LEFT_OUT_MAX)).map(Cut::AllBut);
         for cut in prefixes.chain(left_out) {
-            let mut cut_short = world.clone();
+            let mut cut_short = cluster.clone();
             run::<C>(&mut cut_short, &environment, Some((round, cut)));
             let picture = cut_short.picture();
             assert!(
@@ -64,7 +64,7 @@ pub fn check_properties<C: Controller>(world: &FakeCluster, environment: impl Fn
 
 /// Runs to convergence and returns the number of actions in each round.
 fn run<C: Controller>(
-    world: &mut FakeCluster,
+    cluster: &mut FakeCluster,
     environment: &impl Fn(&mut FakeCluster) -> bool,
     cut: Option<(usize, Cut)>,
 ) -> Vec<usize> {
@@ -75,8 +75,8 @@ fn run<C: Controller>(
         let mut length = 0;
         let mut changes = 0;
         let mut wake_at = None;
-        for key in keys::<C>(world) {
-            let plan = checked_plan::<C>(world, &key, memories.get(&key));
+        for key in keys::<C>(cluster) {
+            let plan = checked_plan::<C>(cluster, &key, memories.get(&key));
             wake_at = [wake_at, plan.wake_at].into_iter().flatten().min();
             let cut = cut.filter(|(at, _)| *at == round).map(|(_, cut)| cut);
             let mut whole = cut.is_none();
@@ -88,7 +88,7 @@ fn run<C: Controller>(
                 };
                 if taken {
                     // After a rejection the next round observes again.
-                    whole &= world.execute(action).is_ok();
+                    whole &= cluster.execute(action).is_ok();
                 }
             }
             match plan.remember {
@@ -102,42 +102,42 @@ fn run<C: Controller>(
             changes += plan.actions.iter().filter(|action| !matches!(action, Action::Event { .. })).count();
         }
         lengths.push(length);
-        let busy = environment(world);
+        let busy = environment(cluster);
         if changes > 0 || busy {
             wakes = 0;
             continue;
         }
         match wake_at {
             Some(time) if wakes < WAKES_MAX => {
-                world.now = world.now.max(time);
+                cluster.now = cluster.now.max(time);
                 wakes += 1;
             }
             _ => return lengths,
         }
     }
-    panic!("{} does not settle in {ROUNDS_MAX} rounds:\n{}", C::NAME, world.log.join("\n"));
+    panic!("{} does not settle in {ROUNDS_MAX} rounds:\n{}", C::NAME, cluster.log.join("\n"));
 }
 
 /// Returns the keys that any object concerns. For other keys of the controller's first kind there must be nothing to
 /// do, because nothing would trigger them.
-fn keys<C: Controller>(world: &FakeCluster) -> BTreeSet<Key> {
-    let cache = world.cache::<C>();
+fn keys<C: Controller>(cluster: &FakeCluster) -> BTreeSet<Key> {
+    let cache = cluster.cache::<C>();
     let mut keys = Vec::new();
     for kind in C::READS {
-        world.of(kind).iter().for_each(|entry| C::affected_keys(&cache, kind, &entry.value, &mut keys));
+        cluster.of(kind).iter().for_each(|entry| C::affected_keys(&cache, kind, &entry.value, &mut keys));
     }
     let keys: BTreeSet<Key> = keys.into_iter().collect();
-    for Entry { key, .. } in world.of(C::READS[0]).iter().map(|entry| &**entry).filter(|it| !keys.contains(&it.key)) {
-        let plan = checked_plan::<C>(world, key, None);
+    for Entry { key, .. } in cluster.of(C::READS[0]).iter().map(|entry| &**entry).filter(|it| !keys.contains(&it.key)) {
+        let plan = checked_plan::<C>(cluster, key, None);
         let is_done = plan.actions.is_empty() && plan.wake_at.is_none();
         assert!(is_done, "{}: no object concerns {key}, for which there is something to do\n{plan}", C::NAME);
     }
     keys
 }
 
-fn checked_plan<C: Controller>(world: &FakeCluster, key: &Key, memory: Option<&Value>) -> Plan {
-    let look = || decide::<C>(&world.cache_for::<C>(key, memory), key, world.now);
-    let (plan, again) = (look(), look());
+fn checked_plan<C: Controller>(cluster: &FakeCluster, key: &Key, memory: Option<&Value>) -> Plan {
+    let plan_once = || decide::<C>(&cluster.cache_for::<C>(key, memory), key, cluster.now);
+    let (plan, again) = (plan_once(), plan_once());
     assert!(plan == again, "{}: the same observation gave two plans for {key}\n{plan}\n{again}", C::NAME);
     for action in &plan.actions {
         let writes = action.writes();
@@ -145,7 +145,7 @@ fn checked_plan<C: Controller>(world: &FakeCluster, key: &Key, memory: Option<&V
         assert!(declared, "{}: {action}\nwrites {writes}, which is not declared", C::NAME);
     }
     if let Some(time) = plan.wake_at {
-        assert!(time > world.now, "{}: wants to wake at {time}, which is past, for {key}", C::NAME);
+        assert!(time > cluster.now, "{}: wants to wake at {time}, which is past, for {key}", C::NAME);
     }
     plan
 }
@@ -192,31 +192,31 @@ mod tests {
             let owner = value!([{"uid": (meta.uid()), "controller": true}]);
             let pod =
                 value!({"metadata": {"namespace": (meta.namespace()), "generateName": "p-", "ownerReferences": owner}});
-            let create = Action::Create { resource: kinds::PODS.clone(), object: pod, told: None };
+            let create = Action::Create { resource: kinds::PODS.clone(), object: pod, result_event: None };
             Plan { actions: vec![create; 3usize.saturating_sub(have)], ..Plan::default() }
         }
     }
 
-    fn world() -> FakeCluster {
-        let mut world = FakeCluster::new(Time::from_unix(1_000, 0));
-        world.add(&kinds::CONFIG_MAPS, value!({"metadata": {"namespace": "a", "name": "x"}}));
-        world
+    fn new_cluster() -> FakeCluster {
+        let mut cluster = FakeCluster::new(Time::from_unix(1_000, 0));
+        cluster.add(&kinds::CONFIG_MAPS, value!({"metadata": {"namespace": "a", "name": "x"}}));
+        cluster
     }
 
     #[test]
     fn a_level_triggered_controller_survives_interruption() {
-        check_properties::<Copies<false, false>>(&world(), kubelet);
+        check_properties::<Copies<false, false>>(&new_cluster(), kubelet);
     }
 
     #[test]
     #[should_panic(expected = "no object concerns a/x")]
     fn a_controller_that_is_never_triggered_is_detected() {
-        check_properties::<Copies<false, true>>(&world(), kubelet);
+        check_properties::<Copies<false, true>>(&new_cluster(), kubelet);
     }
 
     #[test]
     #[should_panic(expected = "settles differently")]
     fn a_controller_that_ignores_its_own_writes_is_detected() {
-        check_properties::<Copies<true, false>>(&world(), kubelet);
+        check_properties::<Copies<true, false>>(&new_cluster(), kubelet);
     }
 }

@@ -13,7 +13,7 @@ use crate::cache::{Answers, Cache, KindSnapshot, Objects, ServerResponse, index_
 use crate::{Action, Ask, Configs, Controller, Patch, Preconditions, Propagation, SideEffect, kinds};
 
 /// Maximum rounds of requests of a controller.
-const ASK_ROUNDS_MAX: usize = 4;
+const QUERY_ROUNDS_MAX: usize = 4;
 
 /// A cluster without processes.
 #[derive(Clone)]
@@ -25,8 +25,8 @@ pub struct FakeCluster {
     revision: u64,
     created: u64,
     configs: Configs,
-    answers: Answers,
-    held: BTreeMap<String, (Objects, u64)>,
+    responses: Answers,
+    frozen_kinds: BTreeMap<String, (Objects, u64)>,
 }
 
 /// A rejection of the API server.
@@ -48,8 +48,8 @@ impl FakeCluster {
             revision: 100,
             created: 0,
             configs: Configs::default(),
-            answers: Answers::default(),
-            held: BTreeMap::new(),
+            responses: Answers::default(),
+            frozen_kinds: BTreeMap::new(),
         }
     }
 
@@ -64,57 +64,62 @@ impl FakeCluster {
 
     /// Returns the cache view of the controller `C`.
     pub fn cache<C: Controller>(&self) -> Cache<'_> {
-        Cache::new(C::READS, |kind| self.shown(kind)).configured(self.configs.clone()).answered(self.answers.clone())
+        Cache::new(C::READS, |kind| self.kind_snapshot(kind))
+            .configured(self.configs.clone())
+            .with_responses(self.responses.clone())
     }
 
     /// Returns the cache view of the controller `C` for a key, with its memory and the responses to its requests.
     pub fn cache_for<C: Controller>(&self, key: &Key, memory: Option<&Value>) -> Cache<'_> {
-        let mut answers = self.answers.clone();
-        for _ in 0..ASK_ROUNDS_MAX {
-            let view = self.cache::<C>().reminded(memory.cloned()).answered(answers.clone());
-            let asks = C::asks(&view, key, self.now);
-            let before = answers.len();
-            for ask in asks.iter().filter(|ask| answers.of(ask).is_none()).collect::<Vec<_>>() {
-                if let Some(answer) = self.list(ask) {
-                    answers.insert(ask, answer);
+        let mut responses = self.responses.clone();
+        for _ in 0..QUERY_ROUNDS_MAX {
+            let view = self.cache::<C>().reminded(memory.cloned()).with_responses(responses.clone());
+            let queries = C::queries(&view, key, self.now);
+            let before = responses.len();
+            for query in queries.iter().filter(|query| responses.of(query).is_none()).collect::<Vec<_>>() {
+                if let Some(response) = self.list(query) {
+                    responses.insert(query, response);
                 }
             }
-            if answers.len() == before {
+            if responses.len() == before {
                 break;
             }
         }
-        self.cache::<C>().reminded(memory.cloned()).answered(answers)
+        self.cache::<C>().reminded(memory.cloned()).with_responses(responses)
     }
 
     /// Freezes a kind for controllers until [`FakeCluster::show`], as a lagging watch does.
     pub fn hold(&mut self, kind: &str) {
-        self.held.insert(kind.to_owned(), (self.of(kind), self.revision));
+        self.frozen_kinds.insert(kind.to_owned(), (self.of(kind), self.revision));
     }
 
     /// Ends the freeze of a kind.
     pub fn show(&mut self, kind: &str) {
-        self.held.remove(kind);
+        self.frozen_kinds.remove(kind);
     }
 
-    fn shown(&self, kind: &str) -> KindSnapshot {
-        let (objects, revision) = self.held.get(kind).cloned().unwrap_or_else(|| (self.of(kind), self.revision));
+    fn kind_snapshot(&self, kind: &str) -> KindSnapshot {
+        let (objects, revision) =
+            self.frozen_kinds.get(kind).cloned().unwrap_or_else(|| (self.of(kind), self.revision));
         KindSnapshot { objects, revision }
     }
 
     /// Answers a list request for a kind of the model.
-    fn list(&self, ask: &Ask) -> Option<ServerResponse> {
-        let plain = ask.key.name.is_empty() && ask.body.is_none() && ask.labels.as_ref().is_some_and(String::is_empty);
-        let kind = ask.resource.to_string();
+    fn list(&self, query: &Ask) -> Option<ServerResponse> {
+        let plain =
+            query.key.name.is_empty() && query.body.is_none() && query.labels.as_ref().is_some_and(String::is_empty);
+        let kind = query.resource.to_string();
         kinds::by_name(&kind).filter(|_| plain)?;
         let objects = self.of(&kind);
-        let within = objects.iter().filter(|it| ask.key.namespace.is_empty() || it.key.namespace == ask.key.namespace);
+        let within =
+            objects.iter().filter(|it| query.key.namespace.is_empty() || it.key.namespace == query.key.namespace);
         let items: Vec<Value> = within.map(|it| it.value.clone()).collect();
         Some(Ok(value!({"items": items})))
     }
 
     /// Sets the response to a request.
-    pub fn answer(&mut self, ask: &Ask, answer: ServerResponse) {
-        self.answers.insert(ask, answer);
+    pub fn set_response(&mut self, query: &Ask, response: ServerResponse) {
+        self.responses.insert(query, response);
     }
 
     /// Sets a controller's configuration.
@@ -127,7 +132,7 @@ impl FakeCluster {
     /// # Panics
     /// If an object with that name exists.
     pub fn add(&mut self, resource: &Resource, object: Value) -> Key {
-        self.create(resource, object).unwrap_or_else(|refused| panic!("{resource}: {refused:?}"))
+        self.create(resource, object).unwrap_or_else(|error| panic!("{resource}: {error:?}"))
     }
 
     /// Returns the revision of the newest change.
@@ -160,7 +165,7 @@ impl FakeCluster {
                 let seconds = if graceful { grace.unwrap_or(30).into() } else { 0 };
                 meta.set_deletion(self.now.plus(Duration::from_seconds(seconds)), seconds);
             }
-            if is_held(&object) || graceful {
+            if has_finalizers(&object) || graceful {
                 if *resource == kinds::NAMESPACES {
                     set(&mut object, "status", "phase", "Terminating".into());
                 }
@@ -197,9 +202,9 @@ impl FakeCluster {
                 let mut new = self.checked(resource, &key, &Preconditions::unchanged(object))?.clone();
                 carry(&mut new, object, "status");
                 // As for most kinds, a status write may also change annotations.
-                let said = Meta::of(object).value("annotations").cloned();
-                if let (Some(mut meta), Some(said)) = (MetaMut::of(&mut new), said) {
-                    meta.set("annotations", said);
+                let annotations = Meta::of(object).value("annotations").cloned();
+                if let (Some(mut meta), Some(annotations)) = (MetaMut::of(&mut new), annotations) {
+                    meta.set("annotations", annotations);
                 }
                 self.store(resource, new);
                 Ok(())
@@ -219,7 +224,7 @@ impl FakeCluster {
                 match self.checked(resource, key, only_if) {
                     Ok(_) => self.delete(resource, key, *propagation, *grace_seconds),
                     Err(WriteError::NotFound) => {}
-                    Err(refused) => return Err(refused),
+                    Err(error) => return Err(error),
                 }
                 Ok(())
             }
@@ -230,11 +235,11 @@ impl FakeCluster {
                 Ok(())
             }
             Action::UpdatePart { resource, subresource, object } => self.update_part(resource, subresource, object),
-            Action::After { errand, into, then } => {
+            Action::After { side_effect, into, then } => {
                 self.log.pop();
-                self.log.push(errand.to_string());
+                self.log.push(side_effect.to_string());
                 // The model's certificate is the text of the order.
-                let made = match errand {
+                let made = match side_effect {
                     SideEffect::Sign(order) => {
                         format!("{} for {}, {}", order.signer, order.life, order.usages.join(", ")).into()
                     }
@@ -329,8 +334,9 @@ impl FakeCluster {
     fn checked(&self, resource: &Resource, key: &Key, only_if: &Preconditions) -> Result<&Value, WriteError> {
         let object = self.get(resource, key).ok_or(WriteError::NotFound)?;
         let meta = Meta::of(object);
-        let differs =
-            |wanted: &Option<apimachinery::Str>, have: &str| wanted.as_ref().is_some_and(|wanted| wanted != have);
+        let differs = |expected: &Option<apimachinery::Str>, have: &str| {
+            expected.as_ref().is_some_and(|expected| expected != have)
+        };
         if differs(&only_if.uid, meta.uid()) || differs(&only_if.resource_version, meta.resource_version()) {
             return Err(WriteError::Conflict);
         }
@@ -341,13 +347,13 @@ impl FakeCluster {
     fn store(&mut self, resource: &Resource, mut object: Value) {
         let key = Key::of(&object);
         let old = self.get(resource, &key).cloned().unwrap_or_default();
-        let changed = wanted(&old) != wanted(&object);
+        let changed = desired_fields(&old) != desired_fields(&object);
         if let Some(mut meta) = MetaMut::of(&mut object) {
             meta.set("generation", Meta::of(&old).generation() + i64::from(changed));
         }
         let meta = Meta::of(&object);
         let waits_for_kubelet = meta.deletion_grace_period_seconds().is_some_and(|seconds| seconds > 0);
-        if meta.is_deleting() && !is_held(&object) && !waits_for_kubelet {
+        if meta.is_deleting() && !has_finalizers(&object) && !waits_for_kubelet {
             self.remove(resource, &key);
         } else {
             self.insert(resource, object);
@@ -371,18 +377,18 @@ impl fmt::Debug for FakeCluster {
 }
 
 /// Simulates all kubelets in one step: binds and runs pods, and removes deleted pods. Returns whether it acted.
-pub fn kubelet(world: &mut FakeCluster) -> bool {
+pub fn kubelet(cluster: &mut FakeCluster) -> bool {
     let mut busy = false;
-    for entry in world.of("pods").iter() {
+    for entry in cluster.of("pods").iter() {
         let (key, pod) = (&entry.key, &entry.value);
         if Meta::of(pod).is_deleting() {
             if Meta::of(pod).finalizers().next().is_none() {
-                world.remove(&kinds::PODS, key);
+                cluster.remove(&kinds::PODS, key);
                 busy = true;
             }
         } else if !matches!(pod.str_at(&["status", "phase"]), Some("Running" | "Succeeded" | "Failed")) {
-            let now = world.now.to_string();
-            world.change(&kinds::PODS, key, |pod| {
+            let now = cluster.now.to_string();
+            cluster.change(&kinds::PODS, key, |pod| {
                 set(pod, "spec", "nodeName", "node".into());
                 let status = value!({"phase": "Running", "conditions": [
                     {"type": "Ready", "status": "True", "lastTransitionTime": now}]});
@@ -398,7 +404,7 @@ fn apply(resource: &Resource, old: Value, patch: &Patch) -> Result<Value, WriteE
     match patch {
         Patch::Merge(patch) => Ok(patch::merge::apply(old, patch.clone())),
         Patch::Strategic(patch) => {
-            let invalid = |why: &str| WriteError::Invalid(format!("a strategic merge patch of {resource}: {why}"));
+            let invalid = |cause: &str| WriteError::Invalid(format!("a strategic merge patch of {resource}: {cause}"));
             let schema = api::catalogue::schema(&resource.group_version_kind()).ok_or_else(|| invalid("no schema"))?;
             let (Value::Object(old), Value::Object(patch)) = (old, patch.clone()) else {
                 return Err(invalid("not an object"));
@@ -426,13 +432,13 @@ fn set(object: &mut Value, section: &str, field: &str, value: Value) {
 }
 
 /// Whether a deleted object has finalizers. Namespaces also have them in their spec.
-fn is_held(object: &Value) -> bool {
+fn has_finalizers(object: &Value) -> bool {
     let in_spec = object.at(&["spec", "finalizers"]).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     in_spec || Meta::of(object).finalizers().next().is_some()
 }
 
 /// Returns the fields of the desired state.
-fn wanted(object: &Value) -> Vec<(&str, &Value)> {
+fn desired_fields(object: &Value) -> Vec<(&str, &Value)> {
     let fields = object.as_object().into_iter().flat_map(apimachinery::Object::iter);
     fields.filter(|(key, _)| !matches!(*key, "metadata" | "status")).collect()
 }

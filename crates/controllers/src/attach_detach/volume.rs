@@ -60,7 +60,7 @@ impl<'a> Volume<'a> {
         let resource = kinds::VOLUME_ATTACHMENTS.clone();
         let object = value!({"apiVersion": (resource.api_version()), "kind": "VolumeAttachment", "metadata": {"name": name},
             "spec": {"attacher": (self.driver), "nodeName": node, "source": {"persistentVolumeName": (self.name())}}});
-        Action::Create { resource, object, told: None }
+        Action::Create { resource, object, result_event: None }
     }
 }
 

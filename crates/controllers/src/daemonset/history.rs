@@ -64,8 +64,8 @@ fn merge(twins: &[&Value], hash: &str, pods: &[&Value]) -> Vec<Action> {
     if !relabelled.is_empty() {
         return relabelled;
     }
-    let gone = twins.iter().filter(|twin| !Meta::of(twin).is_deleting());
-    gone.map(|twin| Action::delete(&kinds::CONTROLLER_REVISIONS, twin)).collect()
+    let to_delete = twins.iter().filter(|twin| !Meta::of(twin).is_deleting());
+    to_delete.map(|twin| Action::delete(&kinds::CONTROLLER_REVISIONS, twin)).collect()
 }
 
 fn create(set: &Value, data: Value, number: i64, all: &[&Value]) -> Action {
@@ -88,7 +88,7 @@ fn create(set: &Value, data: Value, number: i64, all: &[&Value]) -> Action {
             meta.set_annotation(key, value.as_str().unwrap_or_default());
         }
     }
-    Action::Create { resource: kinds::CONTROLLER_REVISIONS.clone(), object, told: None }
+    Action::Create { resource: kinds::CONTROLLER_REVISIONS.clone(), object, result_event: None }
 }
 
 /// Returns a hash of the template and the collision count.

@@ -82,17 +82,18 @@ pub fn create(set: &Value, hash: &str, nodes: &[&str], owned: &[&Value]) -> Vec<
             }
         }
         bind(&mut object, node);
-        let told = told(set, "SuccessfulCreate", format!("Created pod: {name}"), "FailedCreate", "Error creating");
-        Action::Create { resource: kinds::PODS.clone(), object, told }
+        let result_event =
+            new_result_event(set, "SuccessfulCreate", format!("Created pod: {name}"), "FailedCreate", "Error creating");
+        Action::Create { resource: kinds::PODS.clone(), object, result_event }
     };
     nodes.iter().zip(&names).map(make).collect()
 }
 
 pub fn delete(set: &Value, pod: &Value) -> Action {
     let mut action = Action::delete(&kinds::PODS, pod);
-    if let Action::Delete { told: said, .. } = &mut action {
+    if let Action::Delete { result_event, .. } = &mut action {
         let message = format!("Deleted pod: {}", Meta::of(pod).name());
-        *said = told(set, "SuccessfulDelete", message, "FailedDelete", "Error deleting");
+        *result_event = new_result_event(set, "SuccessfulDelete", message, "FailedDelete", "Error deleting");
     }
     action
 }
@@ -108,7 +109,7 @@ fn bind(pod: &mut Value, node: &str) {
     }
 }
 
-fn told(
+fn new_result_event(
     set: &Value,
     done_reason: &'static str,
     done_message: String,

@@ -18,8 +18,8 @@ pub fn roll(fleet: &Fleet<'_>, now: Time) -> Vec<Action> {
     if fleet.set.str_at(&["spec", "updateStrategy", "type"]) == Some("OnDelete") {
         return Vec::new();
     }
-    let wanted = fleet.nodes.iter().filter(|place| place.wanted).count();
-    let (surge, unavailable) = bounds(fleet.set, i64::try_from(wanted).unwrap_or(i64::MAX));
+    let desired = fleet.nodes.iter().filter(|node_state| node_state.should_run).count();
+    let (surge, unavailable) = bounds(fleet.set, i64::try_from(desired).unwrap_or(i64::MAX));
     if surge > 0 { grow_first(fleet, surge, now) } else { shrink_first(fleet, unavailable, now) }
 }
 
@@ -36,8 +36,8 @@ fn bounds(set: &Value, nodes: i64) -> (i64, i64) {
 }
 
 /// Returns the updated and the outdated pod of a node; `None` if there are several of either.
-fn pair<'a>(fleet: &Fleet<'a>, place: &NodeState<'a>) -> Option<(Option<&'a Value>, Option<&'a Value>)> {
-    let alive = place.pods.iter().copied().filter(|pod| !Meta::of(pod).is_deleting());
+fn pair<'a>(fleet: &Fleet<'a>, node_state: &NodeState<'a>) -> Option<(Option<&'a Value>, Option<&'a Value>)> {
+    let alive = node_state.pods.iter().copied().filter(|pod| !Meta::of(pod).is_deleting());
     let (new, old): (Vec<&Value>, Vec<&Value>) = alive.partition(|pod| fleet.is_updated(pod));
     (new.len() <= 1 && old.len() <= 1).then(|| (new.first().copied(), old.first().copied()))
 }
@@ -45,34 +45,34 @@ fn pair<'a>(fleet: &Fleet<'a>, place: &NodeState<'a>) -> Option<(Option<&'a Valu
 fn shrink_first(fleet: &Fleet<'_>, unavailable: i64, now: Time) -> Vec<Action> {
     let mut missing = 0;
     let (mut useless, mut candidates) = (Vec::new(), Vec::new());
-    for place in fleet.nodes.iter().filter(|place| !place.pods.is_empty()) {
-        match pair(fleet, place) {
+    for node_state in fleet.nodes.iter().filter(|node_state| !node_state.pods.is_empty()) {
+        match pair(fleet, node_state) {
             None | Some((None, None) | (Some(_), Some(_))) => missing += 1,
             Some((Some(new), None)) => missing += i64::from(!fleet.is_available(new, now)),
             Some((None, Some(old))) if fleet.is_available(old, now) => candidates.push(old),
             Some((None, Some(old))) => useless.push(old),
         }
     }
-    let room = usize::try_from(unavailable - missing).unwrap_or(0);
+    let remaining_unavailable = usize::try_from(unavailable - missing).unwrap_or(0);
     // Unavailable pods are replaced regardless of maxUnavailable.
-    let gone = useless.into_iter().chain(candidates.into_iter().take(room));
-    gone.map(|pod| make::delete(fleet.set, pod)).collect()
+    let to_delete = useless.into_iter().chain(candidates.into_iter().take(remaining_unavailable));
+    to_delete.map(|pod| make::delete(fleet.set, pod)).collect()
 }
 
 fn grow_first(fleet: &Fleet<'_>, surge: i64, now: Time) -> Vec<Action> {
     let mut surging = 0;
     let (mut needed, mut candidates, mut done) = (Vec::new(), Vec::new(), Vec::new());
-    for place in fleet.nodes.iter().filter(|place| !place.pods.is_empty()) {
-        match pair(fleet, place) {
+    for node_state in fleet.nodes.iter().filter(|node_state| !node_state.pods.is_empty()) {
+        match pair(fleet, node_state) {
             Some((_, None)) => {}
-            Some((None, Some(old))) if fleet.is_available(old, now) => candidates.push(place.name),
-            Some((None, Some(_))) => needed.push(place.name),
+            Some((None, Some(old))) if fleet.is_available(old, now) => candidates.push(node_state.name),
+            Some((None, Some(_))) => needed.push(node_state.name),
             Some((Some(new), Some(old))) if fleet.is_available(new, now) => done.push(old),
             None | Some((Some(_), Some(_))) => surging += 1,
         }
     }
-    let room = usize::try_from(surge - surging).unwrap_or(0);
-    let nodes: Vec<&str> = needed.into_iter().chain(candidates.into_iter().take(room)).collect();
+    let remaining_surge = usize::try_from(surge - surging).unwrap_or(0);
+    let nodes: Vec<&str> = needed.into_iter().chain(candidates.into_iter().take(remaining_surge)).collect();
     let mut actions: Vec<Action> = done.into_iter().map(|pod| make::delete(fleet.set, pod)).collect();
     actions.extend(make::create(fleet.set, fleet.hash, &nodes, &fleet.pods));
     actions

@@ -17,10 +17,14 @@ pub struct Status {
 pub fn of(fleet: &Fleet<'_>, now: Time) -> Status {
     let set = fleet.set;
     let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-    let desired = fleet.nodes.iter().filter(|place| place.wanted).count();
-    let first: Vec<&Value> =
-        fleet.nodes.iter().filter(|place| place.wanted).filter_map(|place| place.pods.first().copied()).collect();
-    let strays = fleet.nodes.iter().filter(|place| !place.wanted && !place.pods.is_empty()).count();
+    let desired = fleet.nodes.iter().filter(|node_state| node_state.should_run).count();
+    let first: Vec<&Value> = fleet
+        .nodes
+        .iter()
+        .filter(|node_state| node_state.should_run)
+        .filter_map(|node_state| node_state.pods.first().copied())
+        .collect();
+    let strays = fleet.nodes.iter().filter(|node_state| !node_state.should_run && !node_state.pods.is_empty()).count();
     let available = first.iter().filter(|pod| fleet.is_available(pod, now)).count();
     let mut status = Object::new();
     status.insert("currentNumberScheduled", count(first.len()));
@@ -38,8 +42,8 @@ pub fn of(fleet: &Fleet<'_>, now: Time) -> Status {
         status.insert(field, number);
     }
     for field in ["collisionCount", "conditions"] {
-        if let Some(kept) = set.at(&["status", field]) {
-            status.insert(field, kept.clone());
+        if let Some(value) = set.at(&["status", field]) {
+            status.insert(field, value.clone());
         }
     }
     let status = Value::Object(status);

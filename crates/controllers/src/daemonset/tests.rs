@@ -3,7 +3,7 @@ use apimachinery::patch::merge;
 use apimachinery::time::Duration;
 use apimachinery::value;
 use controller::decide;
-use controller::testing::{FakeCluster, check_properties, settle};
+use controller::testing::{FakeCluster, check_properties, run_until_stable};
 use proptest::prelude::*;
 
 use super::*;
@@ -19,21 +19,21 @@ fn node(name: &str, more: Value) -> Value {
     merge::apply(value!({"metadata": {"name": name, "labels": {"on": name}}, "spec": {}}), more)
 }
 
-fn world(set: Value, nodes: usize) -> FakeCluster {
-    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+fn new_cluster(set: Value, nodes: usize) -> FakeCluster {
+    let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     for at in 1..=nodes {
-        world.add(&kinds::NODES, node(&format!("n{at}"), value!({})));
+        cluster.add(&kinds::NODES, node(&format!("n{at}"), value!({})));
     }
-    world.add(&kinds::DAEMON_SETS, set);
-    world
+    cluster.add(&kinds::DAEMON_SETS, set);
+    cluster
 }
 
 fn key() -> Key {
     Key::new("a", "ds")
 }
 
-fn change(world: &mut FakeCluster, change: Value) {
-    world.change(&kinds::DAEMON_SETS, &key(), |set| *set = merge::apply(set.take(), change));
+fn change(cluster: &mut FakeCluster, change: Value) {
+    cluster.change(&kinds::DAEMON_SETS, &key(), |set| *set = merge::apply(set.take(), change));
 }
 
 fn image(image: &str) -> Value {
@@ -41,15 +41,15 @@ fn image(image: &str) -> Value {
 }
 
 /// Binds each pod to its node and makes it run.
-fn nodes(world: &mut FakeCluster) -> bool {
+fn nodes(cluster: &mut FakeCluster) -> bool {
     let mut busy = false;
-    for entry in world.of("pods").iter().filter(|entry| pod::node(&entry.value).is_empty()) {
+    for entry in cluster.of("pods").iter().filter(|entry| pod::node(&entry.value).is_empty()) {
         let target = make::target(&entry.value).to_owned();
-        if world.get(&kinds::NODES, &Key::cluster(target.as_str())).is_none() {
+        if cluster.get(&kinds::NODES, &Key::cluster(target.as_str())).is_none() {
             continue;
         }
-        let now = world.now.to_string();
-        world.change(&kinds::PODS, &entry.key, |pod| {
+        let now = cluster.now.to_string();
+        cluster.change(&kinds::PODS, &entry.key, |pod| {
             let status = value!({"phase": "Running", "conditions": [
                 {"type": "Ready", "status": "True", "lastTransitionTime": now}]});
             *pod = merge::apply(pod.take(), value!({"spec": {"nodeName": target}, "status": status}));
@@ -57,31 +57,31 @@ fn nodes(world: &mut FakeCluster) -> bool {
         busy = true;
     }
     let going: Vec<Key> =
-        world.of("pods").iter().filter(|one| Meta::of(&one.value).is_deleting()).map(|one| one.key.clone()).collect();
+        cluster.of("pods").iter().filter(|one| Meta::of(&one.value).is_deleting()).map(|one| one.key.clone()).collect();
     for key in going {
-        world.remove(&kinds::PODS, &key);
+        cluster.remove(&kinds::PODS, &key);
         busy = true;
     }
     busy
 }
 
-fn shown(world: &FakeCluster) -> Vec<String> {
+fn render_pods(cluster: &FakeCluster) -> Vec<String> {
     let show = |pod: &Value| format!("{} {}", pod::node(pod), pod["spec"]["containers"][0]["image"].as_str().unwrap());
-    let mut all: Vec<String> = world.of("pods").iter().map(|entry| show(&entry.value)).collect();
+    let mut all: Vec<String> = cluster.of("pods").iter().map(|entry| show(&entry.value)).collect();
     all.sort();
     all
 }
 
-fn status(world: &FakeCluster) -> String {
-    world.get(&kinds::DAEMON_SETS, &key()).unwrap()["status"].to_string()
+fn status(cluster: &FakeCluster) -> String {
+    cluster.get(&kinds::DAEMON_SETS, &key()).unwrap()["status"].to_string()
 }
 
 #[test]
 fn every_eligible_node_has_one_pod() {
-    let mut world = world(set(), 2);
+    let mut cluster = new_cluster(set(), 2);
     let taint = |effect: &str| value!({"spec": {"taints": [{"key": "k", "value": "v", "effect": effect}]}});
-    world.add(&kinds::NODES, node("n3", taint("NoSchedule")));
-    world.add(
+    cluster.add(&kinds::NODES, node("n3", taint("NoSchedule")));
+    cluster.add(
         &kinds::NODES,
         node(
             "n4",
@@ -89,38 +89,38 @@ fn every_eligible_node_has_one_pod() {
         {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]}}),
         ),
     );
-    settle::<DaemonSet>(&mut world, nodes);
-    assert_eq!(shown(&world), ["n1 v1", "n2 v1", "n4 v1"]);
+    run_until_stable::<DaemonSet>(&mut cluster, nodes);
+    assert_eq!(render_pods(&cluster), ["n1 v1", "n2 v1", "n4 v1"]);
     let expect = r#"{"currentNumberScheduled":3,"desiredNumberScheduled":3,"numberAvailable":3,"numberMisscheduled":0,"numberReady":3,"observedGeneration":1,"updatedNumberScheduled":3}"#;
-    assert_eq!(status(&world), expect);
-    world.change(&kinds::NODES, &Key::cluster("n1"), |node| *node = merge::apply(node.take(), taint("NoSchedule")));
-    settle::<DaemonSet>(&mut world, nodes);
-    assert_eq!(shown(&world).len(), 3, "who is there may stay");
+    assert_eq!(status(&cluster), expect);
+    cluster.change(&kinds::NODES, &Key::cluster("n1"), |node| *node = merge::apply(node.take(), taint("NoSchedule")));
+    run_until_stable::<DaemonSet>(&mut cluster, nodes);
+    assert_eq!(render_pods(&cluster).len(), 3, "who is there may stay");
     assert!(
-        status(&world).contains(r#""desiredNumberScheduled":2"#)
-            && status(&world).contains(r#""numberMisscheduled":1"#)
+        status(&cluster).contains(r#""desiredNumberScheduled":2"#)
+            && status(&cluster).contains(r#""numberMisscheduled":1"#)
     );
-    world.change(&kinds::NODES, &Key::cluster("n1"), |node| *node = merge::apply(node.take(), taint("NoExecute")));
-    settle::<DaemonSet>(&mut world, nodes);
-    assert_eq!(shown(&world), ["n2 v1", "n4 v1"]);
-    change(&mut world, value!({"spec": {"template": {"spec": {"nodeSelector": {"on": "n2"}}}}}));
-    settle::<DaemonSet>(&mut world, nodes);
-    assert_eq!(shown(&world), ["n2 v1"]);
+    cluster.change(&kinds::NODES, &Key::cluster("n1"), |node| *node = merge::apply(node.take(), taint("NoExecute")));
+    run_until_stable::<DaemonSet>(&mut cluster, nodes);
+    assert_eq!(render_pods(&cluster), ["n2 v1", "n4 v1"]);
+    change(&mut cluster, value!({"spec": {"template": {"spec": {"nodeSelector": {"on": "n2"}}}}}));
+    run_until_stable::<DaemonSet>(&mut cluster, nodes);
+    assert_eq!(render_pods(&cluster), ["n2 v1"]);
 }
 
 #[test]
 fn daemon_pods_have_node_affinity_and_default_tolerations() {
     let mut set = set();
     MetaMut::of(&mut set).unwrap().set_annotation("deprecated.daemonset.template.generation", "7");
-    let mut world = world(set, 1);
-    settle::<DaemonSet>(&mut world, |_| false);
-    let pods = world.of("pods");
+    let mut cluster = new_cluster(set, 1);
+    run_until_stable::<DaemonSet>(&mut cluster, |_| false);
+    let pods = cluster.of("pods");
     let pod = &pods.iter().next().unwrap().value;
     assert_eq!(make::target(pod), "n1");
     assert_eq!(pod::node(pod), "", "the scheduler places it");
     assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 6);
     assert_eq!(Meta::of(pod).label("pod-template-generation"), Some("7"));
-    let revisions = world.of("controllerrevisions.apps");
+    let revisions = cluster.of("controllerrevisions.apps");
     let revision = &revisions.iter().next().unwrap().value;
     assert_eq!(Meta::of(revision).label(make::HASH), Meta::of(pod).label(make::HASH));
     assert_eq!(Meta::of(revision).annotation("deprecated.daemonset.template.generation"), Some("7"));
@@ -128,94 +128,96 @@ fn daemon_pods_have_node_affinity_and_default_tolerations() {
 
 #[test]
 fn rolling_update_replaces_one_node_at_a_time() {
-    let mut world = world(set(), 3);
-    settle::<DaemonSet>(&mut world, nodes);
-    world.log.clear();
-    change(&mut world, image("v2"));
-    settle::<DaemonSet>(&mut world, nodes);
-    assert_eq!(shown(&world), ["n1 v2", "n2 v2", "n3 v2"]);
-    let story: Vec<&str> = world.log.iter().filter(|line| line.contains(" pods ")).map(|line| &line[..6]).collect();
-    assert_eq!(story, ["delete", "create", "delete", "create", "delete", "create"]);
-    change(&mut world, merge::apply(image("v3"), value!({"spec": {"updateStrategy": {"type": "OnDelete"}}})));
-    settle::<DaemonSet>(&mut world, nodes);
-    assert_eq!(shown(&world), ["n1 v2", "n2 v2", "n3 v2"]);
-    assert!(!status(&world).contains("updatedNumberScheduled"), "{}", status(&world));
+    let mut cluster = new_cluster(set(), 3);
+    run_until_stable::<DaemonSet>(&mut cluster, nodes);
+    cluster.log.clear();
+    change(&mut cluster, image("v2"));
+    run_until_stable::<DaemonSet>(&mut cluster, nodes);
+    assert_eq!(render_pods(&cluster), ["n1 v2", "n2 v2", "n3 v2"]);
+    let operations: Vec<&str> =
+        cluster.log.iter().filter(|line| line.contains(" pods ")).map(|line| &line[..6]).collect();
+    assert_eq!(operations, ["delete", "create", "delete", "create", "delete", "create"]);
+    change(&mut cluster, merge::apply(image("v3"), value!({"spec": {"updateStrategy": {"type": "OnDelete"}}})));
+    run_until_stable::<DaemonSet>(&mut cluster, nodes);
+    assert_eq!(render_pods(&cluster), ["n1 v2", "n2 v2", "n3 v2"]);
+    assert!(!status(&cluster).contains("updatedNumberScheduled"), "{}", status(&cluster));
 }
 
 #[test]
 fn duplicate_revisions_are_merged_without_replacing_pods() {
-    let mut world = world(set(), 2);
-    settle::<DaemonSet>(&mut world, nodes);
-    let mut twin = world.of("controllerrevisions.apps").iter().next().unwrap().value.clone();
+    let mut cluster = new_cluster(set(), 2);
+    run_until_stable::<DaemonSet>(&mut cluster, nodes);
+    let mut twin = cluster.of("controllerrevisions.apps").iter().next().unwrap().value.clone();
     let mut meta = MetaMut::of(&mut twin).unwrap();
     meta.set("name", "ds-twin");
     meta.remove("uid");
     meta.set_label(make::HASH, "twin");
     twin.as_object_mut().unwrap().insert("revision", 2);
-    world.add(&kinds::CONTROLLER_REVISIONS, twin);
-    world.log.clear();
-    settle::<DaemonSet>(&mut world, nodes);
-    assert_eq!(world.of("controllerrevisions.apps").iter().count(), 1);
+    cluster.add(&kinds::CONTROLLER_REVISIONS, twin);
+    cluster.log.clear();
+    run_until_stable::<DaemonSet>(&mut cluster, nodes);
+    assert_eq!(cluster.of("controllerrevisions.apps").iter().count(), 1);
     let labels: Vec<_> =
-        world.of("pods").iter().map(|pod| Meta::of(&pod.value).label(make::HASH).map(str::to_owned)).collect();
+        cluster.of("pods").iter().map(|pod| Meta::of(&pod.value).label(make::HASH).map(str::to_owned)).collect();
     assert_eq!(labels, [Some("twin".to_owned()), Some("twin".to_owned())]);
-    assert!(!world.log.iter().any(|line| line.starts_with("delete pods")), "{:?}", world.log);
-    assert!(status(&world).contains(r#""updatedNumberScheduled":2"#), "{}", status(&world));
+    assert!(!cluster.log.iter().any(|line| line.starts_with("delete pods")), "{:?}", cluster.log);
+    assert!(status(&cluster).contains(r#""updatedNumberScheduled":2"#), "{}", status(&cluster));
 }
 
 #[test]
 fn max_surge_creates_the_new_pod_first() {
     let surge = value!({"spec": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}});
-    let mut world = world(merge::apply(set(), surge), 2);
-    settle::<DaemonSet>(&mut world, nodes);
-    world.log.clear();
-    change(&mut world, image("v2"));
-    settle::<DaemonSet>(&mut world, nodes);
-    assert_eq!(shown(&world), ["n1 v2", "n2 v2"]);
-    let story: Vec<&str> = world.log.iter().filter(|line| line.contains(" pods ")).map(|line| &line[..6]).collect();
-    assert_eq!(story, ["create", "delete", "create", "delete"]);
+    let mut cluster = new_cluster(merge::apply(set(), surge), 2);
+    run_until_stable::<DaemonSet>(&mut cluster, nodes);
+    cluster.log.clear();
+    change(&mut cluster, image("v2"));
+    run_until_stable::<DaemonSet>(&mut cluster, nodes);
+    assert_eq!(render_pods(&cluster), ["n1 v2", "n2 v2"]);
+    let operations: Vec<&str> =
+        cluster.log.iter().filter(|line| line.contains(" pods ")).map(|line| &line[..6]).collect();
+    assert_eq!(operations, ["create", "delete", "create", "delete"]);
 }
 
 /// Runs the controller with its memory, one second at a time. Pods on `failing` nodes fail as soon as they run.
 struct Trial {
-    world: FakeCluster,
+    cluster: FakeCluster,
     memory: Option<Value>,
 }
 
 impl Trial {
     fn new(set: Value, count: usize) -> Self {
-        let mut world = world(set, count);
-        settle::<DaemonSet>(&mut world, nodes);
-        Self { world, memory: None }
+        let mut cluster = new_cluster(set, count);
+        run_until_stable::<DaemonSet>(&mut cluster, nodes);
+        Self { cluster, memory: None }
     }
 
     /// Returns the seconds at which pods were replaced.
     fn run(&mut self, failing: &[&str], seconds: u32) -> Vec<u32> {
         let mut replaced = Vec::new();
         for second in 0..seconds {
-            fail(&mut self.world, failing);
+            fail(&mut self.cluster, failing);
             for _ in 0..4 {
                 let plan = decide::<DaemonSet>(
-                    &self.world.cache_for::<DaemonSet>(&key(), self.memory.as_ref()),
+                    &self.cluster.cache_for::<DaemonSet>(&key(), self.memory.as_ref()),
                     &key(),
-                    self.world.now,
+                    self.cluster.now,
                 );
                 let deletes = plan.actions.iter().filter(|action| action.to_string().starts_with("delete pods"));
                 replaced.extend(deletes.map(|_| second));
                 for action in &plan.actions {
-                    self.world.execute(action).unwrap();
+                    self.cluster.execute(action).unwrap();
                 }
                 self.memory = plan.remember;
-                nodes(&mut self.world);
+                nodes(&mut self.cluster);
             }
-            self.world.now = self.world.now.plus(Duration::from_seconds(1));
+            self.cluster.now = self.cluster.now.plus(Duration::from_seconds(1));
         }
         replaced
     }
 }
 
-fn fail(world: &mut FakeCluster, failing: &[&str]) {
-    let running: Vec<Key> = world
+fn fail(cluster: &mut FakeCluster, failing: &[&str]) {
+    let running: Vec<Key> = cluster
         .of("pods")
         .iter()
         .filter(|entry| failing.contains(&pod::node(&entry.value)) && pod::phase(&entry.value) == "Running")
@@ -223,7 +225,7 @@ fn fail(world: &mut FakeCluster, failing: &[&str]) {
         .collect();
     for key in running {
         let failed = value!({"status": {"phase": "Failed"}});
-        world.change(&kinds::PODS, &key, |pod| *pod = merge::apply(pod.take(), failed));
+        cluster.change(&kinds::PODS, &key, |pod| *pod = merge::apply(pod.take(), failed));
     }
 }
 
@@ -235,9 +237,9 @@ fn failed_pods_are_replaced_with_a_back_off_that_doubles_to_fifteen_minutes() {
         let expect = [0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 1923, 2823];
         assert_eq!(trial.run(&["n1"], 3000), expect, "surge {surge}");
         let events =
-            trial.world.log.iter().filter(|line| line.contains("FailedDaemonPod: Found failed daemon pod a/ds-"));
+            trial.cluster.log.iter().filter(|line| line.contains("FailedDaemonPod: Found failed daemon pod a/ds-"));
         assert_eq!(events.count(), expect.len(), "one event for each pod that is replaced");
-        assert_eq!(trial.world.of("pods").iter().count(), 1);
+        assert_eq!(trial.cluster.of("pods").iter().count(), 1);
     }
 }
 
@@ -252,34 +254,34 @@ fn the_back_off_of_failed_pods_is_counted_per_node() {
 fn a_new_template_or_half_an_hour_without_failures_resets_the_back_off() {
     let mut trial = Trial::new(set(), 1);
     assert_eq!(trial.run(&["n1"], 8), [0, 1, 3, 7]);
-    change(&mut trial.world, image("v2"));
+    change(&mut trial.cluster, image("v2"));
     assert_eq!(trial.run(&[], 1).len(), 1, "the outdated pod is replaced");
     assert_eq!(trial.run(&["n1"], 4), [0, 1, 3]);
-    trial.world.now = trial.world.now.plus(Duration::from_seconds(1801));
+    trial.cluster.now = trial.cluster.now.plus(Duration::from_seconds(1801));
     assert_eq!(trial.run(&["n1"], 4), [0, 1, 3]);
 }
 
 prop_compose! {
-    fn arbitrary_world()(
+    fn arbitrary_cluster()(
         count in 0..4usize, surge in 0..2i64, unavailable in 0..3i64, update in any::<bool>(), min_ready in prop::sample::select(vec![0, 10]),
-        gone in prop::option::of(1..4usize), tainted in prop::option::of((1..4usize, any::<bool>())),
+        removed_node in prop::option::of(1..4usize), tainted in prop::option::of((1..4usize, any::<bool>())),
     ) -> FakeCluster {
         let rolling = value!({"rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}});
-        let mut world = world(merge::apply(set(), value!({"spec": {"updateStrategy": rolling, "minReadySeconds": min_ready}})), count);
-        settle::<DaemonSet>(&mut world, nodes);
+        let mut cluster = new_cluster(merge::apply(set(), value!({"spec": {"updateStrategy": rolling, "minReadySeconds": min_ready}})), count);
+        run_until_stable::<DaemonSet>(&mut cluster, nodes);
         if let Some((at, evicts)) = tainted.filter(|(at, _)| *at <= count) {
             let effect = if evicts { "NoExecute" } else { "NoSchedule" };
-            world.change(&kinds::NODES, &Key::cluster(format!("n{at}").as_str()), |node| {
+            cluster.change(&kinds::NODES, &Key::cluster(format!("n{at}").as_str()), |node| {
                 *node = merge::apply(node.take(), value!({"spec": {"taints": [{"key": "k", "effect": effect}]}}));
             });
         }
-        if let Some(at) = gone.filter(|at| *at <= count) {
-            world.remove(&kinds::NODES, &Key::cluster(format!("n{at}").as_str()));
+        if let Some(at) = removed_node.filter(|at| *at <= count) {
+            cluster.remove(&kinds::NODES, &Key::cluster(format!("n{at}").as_str()));
         }
         if update {
-            change(&mut world, image("v2"));
+            change(&mut cluster, image("v2"));
         }
-        world
+        cluster
     }
 }
 
@@ -287,7 +289,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn properties_hold_in_generated_clusters(world in arbitrary_world()) {
-        check_properties::<DaemonSet>(&world, nodes);
+    fn properties_hold_in_generated_clusters(cluster in arbitrary_cluster()) {
+        check_properties::<DaemonSet>(&cluster, nodes);
     }
 }

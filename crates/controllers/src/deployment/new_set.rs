@@ -71,19 +71,19 @@ pub fn create(sets: &Sets<'_>) -> Action {
             "annotations": annotations, "ownerReferences": [(adoption::reference(deployment))]},
         "spec": spec,
     });
-    let mut told = resized(deployment, &name, 0, size);
-    told.failed = Some(("ReplicaSetCreateError", "Failed to create new replica set".into()));
-    Action::Create { resource: kinds::REPLICA_SETS.clone(), object, told: Some(Box::new(told)) }
+    let mut result_event = resized(deployment, &name, 0, size);
+    result_event.failed = Some(("ReplicaSetCreateError", "Failed to create new replica set".into()));
+    Action::Create { resource: kinds::REPLICA_SETS.clone(), object, result_event: Some(Box::new(result_event)) }
 }
 
 /// Returns the size that the new ReplicaSet may grow to from `size`.
 pub fn growth(sets: &Sets<'_>, size: i64) -> i64 {
-    let wanted = replicas(sets.deployment);
+    let desired_replicas = replicas(sets.deployment);
     if super::is_recreate(sets.deployment) {
-        return wanted;
+        return desired_replicas;
     }
-    let room = wanted + max_surge(sets.deployment) - sets.present();
-    if room <= 0 { size } else { size + room.min(wanted - size) }
+    let max_growth = desired_replicas + max_surge(sets.deployment) - sets.present();
+    if max_growth <= 0 { size } else { size + max_growth.min(desired_replicas - size) }
 }
 
 /// Returns the annotations of a ReplicaSet, without desired-replicas and max-replicas.

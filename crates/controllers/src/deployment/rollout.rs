@@ -23,11 +23,11 @@ pub fn roll(sets: &mut Sets<'_>, observed: &Observation<'_>) -> RolloutResult {
 }
 
 fn rolling(sets: &mut Sets<'_>, observed: &Observation<'_>) -> RolloutResult {
-    let wanted = replicas(sets.deployment);
+    let desired_replicas = replicas(sets.deployment);
     let Some(new) = &sets.new else { return make(sets, observed) };
     let size = new.size;
     // Scale the new ReplicaSet up, or down if it is too large; otherwise scale the old ones down.
-    let next = if size > wanted { wanted } else { new_set::growth(sets, size) };
+    let next = if size > desired_replicas { desired_replicas } else { new_set::growth(sets, size) };
     if next == size {
         shrink_old(sets);
     } else if let Some(new) = &mut sets.new {
@@ -45,10 +45,10 @@ fn recreate(sets: &mut Sets<'_>, observed: &Observation<'_>) -> RolloutResult {
     if shrunk || old_pods_run(sets, observed) {
         return RolloutResult::default();
     }
-    let wanted = replicas(sets.deployment);
+    let desired_replicas = replicas(sets.deployment);
     match &mut sets.new {
         Some(new) => {
-            new.size = wanted;
+            new.size = desired_replicas;
             RolloutResult::default()
         }
         None => make(sets, observed),
@@ -92,5 +92,5 @@ fn shrink_old(sets: &mut Sets<'_>) {
 fn old_pods_run(sets: &Sets<'_>, observed: &Observation<'_>) -> bool {
     let new = sets.new.as_ref().map(|new| new.meta().uid());
     let of_new = |pod: &Value| Meta::of(pod).controller().is_some_and(|owner| Some(owner.uid()) == new);
-    observed.pods.iter().any(|pod| !pod::is_ended(pod) && !of_new(pod))
+    observed.pods.iter().any(|pod| !pod::is_terminal(pod) && !of_new(pod))
 }

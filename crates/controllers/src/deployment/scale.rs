@@ -5,16 +5,18 @@ use super::sets::{DESIRED, MAX, Set, Sets, max_surge};
 
 /// Whether a ReplicaSet was last scaled for another value of `spec.replicas`.
 pub fn is_needed(sets: &Sets<'_>) -> bool {
-    let wanted = replicas(sets.deployment);
-    sets.all().filter(|set| set.size > 0).any(|set| set.number(DESIRED).is_some_and(|desired| desired != wanted))
+    let desired_replicas = replicas(sets.deployment);
+    sets.all()
+        .filter(|set| set.size > 0)
+        .any(|set| set.number(DESIRED).is_some_and(|desired| desired != desired_replicas))
 }
 
 pub fn scale(sets: &mut Sets<'_>) {
-    let wanted = replicas(sets.deployment);
+    let desired_replicas = replicas(sets.deployment);
     let active = sets.all().filter(|set| set.size > 0).count();
     if active <= 1 {
         if let Some(only) = active_or_latest(sets) {
-            only.size = wanted;
+            only.size = desired_replicas;
         }
         return;
     }
@@ -38,15 +40,17 @@ fn active_or_latest<'s, 'a>(sets: &'s mut Sets<'a>) -> Option<&'s mut Set<'a>> {
 
 /// Whether the new ReplicaSet has all desired replicas and all are available.
 fn is_saturated(sets: &Sets<'_>) -> bool {
-    let wanted = replicas(sets.deployment);
+    let desired_replicas = replicas(sets.deployment);
     sets.new.as_ref().is_some_and(|new| {
-        new.size == wanted && new.number(DESIRED) == Some(wanted) && new.status("availableReplicas") == wanted
+        new.size == desired_replicas
+            && new.number(DESIRED) == Some(desired_replicas)
+            && new.status("availableReplicas") == desired_replicas
     })
 }
 
 fn in_proportion(sets: &mut Sets<'_>) {
-    let (wanted, surge) = (replicas(sets.deployment), max_surge(sets.deployment));
-    let allowed = if wanted > 0 { wanted + surge } else { 0 };
+    let (desired_replicas, surge) = (replicas(sets.deployment), max_surge(sets.deployment));
+    let allowed = if desired_replicas > 0 { desired_replicas + surge } else { 0 };
     let to_add = allowed - sets.total();
     let was_total = sets.deployment.at(&["status", "replicas"]).and_then(apimachinery::Value::as_int).unwrap_or(0);
     let mut active: Vec<&mut Set<'_>> = sets.all_mut().filter(|set| set.size > 0).collect();
@@ -58,7 +62,7 @@ fn in_proportion(sets: &mut Sets<'_>) {
     active.sort_by_key(|set| std::cmp::Reverse(set.size));
     let mut added = 0;
     for set in &mut active {
-        let share = share(set, wanted, wanted + surge, was_total);
+        let share = share(set, desired_replicas, desired_replicas + surge, was_total);
         let left = to_add - added;
         let share = if to_add > 0 { share.min(left) } else { share.max(left) };
         let share = if to_add == 0 { 0 } else { share };
@@ -71,8 +75,8 @@ fn in_proportion(sets: &mut Sets<'_>) {
 }
 
 /// Returns the change of a ReplicaSet's size that keeps its proportion of the total.
-fn share(set: &Set<'_>, wanted: i64, allowed: i64, was_total: i64) -> i64 {
-    if wanted == 0 {
+fn share(set: &Set<'_>, desired_replicas: i64, allowed: i64, was_total: i64) -> i64 {
+    if desired_replicas == 0 {
         return -set.size;
     }
     let before = set.number(MAX).filter(|max| *max > 0).unwrap_or(was_total);

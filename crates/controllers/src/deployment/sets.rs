@@ -67,9 +67,9 @@ impl<'a> Sets<'a> {
         let newest = self.old.iter().map(Set::revision).max().unwrap_or(0);
         let Some(set) = &mut self.new else { return };
         set.annotations.extend(new_set::annotations(self.deployment, Some(set.object), newest + 1));
-        let wanted = self.deployment.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0);
+        let desired = self.deployment.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0);
         let has = set.object.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0);
-        set.min_ready_seconds = (wanted != has).then_some(wanted);
+        set.min_ready_seconds = (desired != has).then_some(desired);
     }
 
     /// Deletes old, empty ReplicaSets beyond revisionHistoryLimit.
@@ -86,14 +86,15 @@ impl<'a> Sets<'a> {
                 && replicas(set.object) == 0
                 && set.meta().generation() <= set.status("observedGeneration")
         };
-        let gone = old.iter().take(surplus).filter(is_empty);
-        gone.map(|set| Action::delete(&kinds::REPLICA_SETS, set.object)).collect()
+        let to_delete = old.iter().take(surplus).filter(is_empty);
+        to_delete.map(|set| Action::delete(&kinds::REPLICA_SETS, set.object)).collect()
     }
 
     /// Returns the writes that apply the plan.
     pub fn into_updates(self) -> Vec<Action> {
-        let (wanted, max) = (replicas(self.deployment), replicas(self.deployment) + max_surge(self.deployment));
-        self.all().filter_map(|set| set.update(self.deployment, wanted, max)).collect()
+        let (desired_replicas, max) =
+            (replicas(self.deployment), replicas(self.deployment) + max_surge(self.deployment));
+        self.all().filter_map(|set| set.update(self.deployment, desired_replicas, max)).collect()
     }
 }
 
@@ -123,13 +124,13 @@ impl<'a> Set<'a> {
         self.meta().annotation(annotation)?.parse().ok()
     }
 
-    fn update(&self, deployment: &Value, wanted: i64, max: i64) -> Option<Action> {
+    fn update(&self, deployment: &Value, desired_replicas: i64, max: i64) -> Option<Action> {
         let mut annotations = self.annotations.clone();
         let before = replicas(self.object);
         // The scaling annotations change with the size, or with spec.replicas while the ReplicaSet has pods.
-        let outdated = self.size > 0 && self.number(DESIRED).is_some_and(|desired| desired != wanted);
+        let outdated = self.size > 0 && self.number(DESIRED).is_some_and(|desired| desired != desired_replicas);
         if self.size != before || outdated {
-            annotations.insert(DESIRED.to_owned(), wanted.to_string());
+            annotations.insert(DESIRED.to_owned(), desired_replicas.to_string());
             annotations.insert(MAX.to_owned(), max.to_string());
         }
         annotations.retain(|key, value| self.meta().annotation(key) != Some(value));
@@ -144,8 +145,8 @@ impl<'a> Set<'a> {
         if let Some(seconds) = self.min_ready_seconds {
             spec.insert("minReadySeconds", seconds);
         }
-        let told = (self.size != before).then(|| Box::new(resized(deployment, self.name(), before, self.size)));
-        Some(Action::Update { resource: kinds::REPLICA_SETS.clone(), object, told })
+        let result_event = (self.size != before).then(|| Box::new(resized(deployment, self.name(), before, self.size)));
+        Some(Action::Update { resource: kinds::REPLICA_SETS.clone(), object, result_event })
     }
 }
 
@@ -167,18 +168,18 @@ pub fn max_surge(deployment: &Value) -> i64 {
 
 /// Returns the number of desired pods that may be unavailable.
 pub fn max_unavailable(deployment: &Value) -> i64 {
-    let wanted = replicas(deployment);
-    if wanted == 0 { 0 } else { bounds(deployment).1.min(wanted) }
+    let desired_replicas = replicas(deployment);
+    if desired_replicas == 0 { 0 } else { bounds(deployment).1.min(desired_replicas) }
 }
 
 fn bounds(deployment: &Value) -> (i64, i64) {
     if deployment.str_at(&["spec", "strategy", "type"]) != Some("RollingUpdate") {
         return (0, 0);
     }
-    let wanted = replicas(deployment);
+    let desired_replicas = replicas(deployment);
     let value = |field| deployment.at(&["spec", "strategy", "rollingUpdate", field]);
-    let surge = int_or_percent::up(value("maxSurge"), wanted);
-    let unavailable = int_or_percent::down(value("maxUnavailable"), wanted);
+    let surge = int_or_percent::up(value("maxSurge"), desired_replicas);
+    let unavailable = int_or_percent::down(value("maxUnavailable"), desired_replicas);
     // If both were zero, the rollout could not proceed.
     if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
 }

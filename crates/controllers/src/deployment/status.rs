@@ -24,7 +24,7 @@ pub struct StatusInputs<'a> {
     rolls: bool,
     /// The name of the new ReplicaSet is taken.
     collision: bool,
-    refusal: Option<&'a Rejection>,
+    rejection: Option<&'a Rejection>,
 }
 
 /// The replica counts of a status.
@@ -38,19 +38,19 @@ struct Numbers {
 
 /// Counts only: the Deployment is paused, being scaled or being deleted.
 pub const fn plain(deployment: &Value) -> StatusInputs<'_> {
-    StatusInputs { deployment, rolls: false, collision: false, refusal: None }
+    StatusInputs { deployment, rolls: false, collision: false, rejection: None }
 }
 
 /// Counts and progress.
-pub const fn rollout<'a>(deployment: &'a Value, collision: bool, refusal: Option<&'a Rejection>) -> StatusInputs<'a> {
-    StatusInputs { deployment, rolls: true, collision, refusal }
+pub const fn rollout<'a>(deployment: &'a Value, collision: bool, rejection: Option<&'a Rejection>) -> StatusInputs<'a> {
+    StatusInputs { deployment, rolls: true, collision, rejection }
 }
 
 /// Whether all pods belong to the new ReplicaSet and are available.
 pub fn is_complete(deployment: &Value, sets: &Sets<'_>) -> bool {
     let numbers = Numbers::of(sets);
-    let wanted = replicas(deployment);
-    numbers.updated == wanted && numbers.replicas == wanted && numbers.available == wanted
+    let desired_replicas = replicas(deployment);
+    numbers.updated == desired_replicas && numbers.replicas == desired_replicas && numbers.available == desired_replicas
 }
 
 /// Updates observedGeneration only.
@@ -168,9 +168,11 @@ fn progress(
     make: &Make<'_>,
 ) {
     let deployment = how.deployment;
-    if let Some(refusal) = how.refusal.filter(|refusal| refusal.create && refusal.writes == "replicasets.apps") {
+    if let Some(rejection) =
+        how.rejection.filter(|rejection| rejection.create && rejection.writes == "replicasets.apps")
+    {
         let name = super::new_set::name(deployment);
-        let message = format!("Failed to create new replica set \"{name}\": {}", refusal.message);
+        let message = format!("Failed to create new replica set \"{name}\": {}", rejection.message);
         condition::set(list, make("Progressing", "False", "ReplicaSetCreateError", &message));
         return;
     }
@@ -196,7 +198,7 @@ fn progress(
             condition::remove(list, "Progressing");
         }
         condition::set(list, condition);
-    } else if Numbers::told(deployment).progressed_to(numbers) {
+    } else if Numbers::from_status(deployment).progressed_to(numbers) {
         let mut condition = make("Progressing", "True", "ReplicaSetUpdated", &format!("{subject} is progressing."));
         if current.str_at(&["status"]) == Some("True") {
             keep_transition(&mut condition, &current);
@@ -274,7 +276,7 @@ impl Numbers {
     }
 
     /// Returns the counts of the stored status.
-    fn told(deployment: &Value) -> Self {
+    fn from_status(deployment: &Value) -> Self {
         let field = |name| deployment.at(&["status", name]).and_then(Value::as_int).unwrap_or(0);
         Self {
             replicas: field("replicas"),

@@ -1,5 +1,5 @@
 use apimachinery::{Resource, value};
-use controller::testing::{FakeCluster, check_properties, kubelet, settle};
+use controller::testing::{FakeCluster, check_properties, kubelet, run_until_stable};
 use controller::{Rejection, decide};
 use proptest::prelude::*;
 
@@ -15,48 +15,48 @@ fn deployment(replicas: i64, image: &str) -> Value {
             "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": image}]}}}})
 }
 
-fn world(deployment: Value) -> FakeCluster {
-    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-    world.add(&kinds::DEPLOYMENTS, deployment);
-    world
+fn new_cluster(deployment: Value) -> FakeCluster {
+    let mut fake_cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+    fake_cluster.add(&kinds::DEPLOYMENTS, deployment);
+    fake_cluster
 }
 
 fn key() -> Key {
     Key::new("a", "web")
 }
 
-fn change(world: &mut FakeCluster, resource: &Resource, name: &str, change: Value) {
-    world.change(resource, &Key::new("a", name), |object| {
+fn change(fake_cluster: &mut FakeCluster, resource: &Resource, name: &str, change: Value) {
+    fake_cluster.change(resource, &Key::new("a", name), |object| {
         *object = apimachinery::patch::merge::apply(object.take(), change);
     });
 }
 
-fn edit(world: &mut FakeCluster, spec: Value) {
-    change(world, &kinds::DEPLOYMENTS, "web", value!({"spec": spec}));
+fn edit(fake_cluster: &mut FakeCluster, spec: Value) {
+    change(fake_cluster, &kinds::DEPLOYMENTS, "web", value!({"spec": spec}));
 }
 
-fn set_image(world: &mut FakeCluster, image: &str) {
-    edit(world, value!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}));
+fn set_image(fake_cluster: &mut FakeCluster, image: &str) {
+    edit(fake_cluster, value!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}));
 }
 
 /// Simulates the ReplicaSet controller and the nodes.
-fn cluster(world: &mut FakeCluster) -> bool {
+fn cluster(fake_cluster: &mut FakeCluster) -> bool {
     let mut busy = false;
-    for entry in world.of("replicasets.apps").iter() {
-        let plan = decide::<ReplicaSet>(&world.cache::<ReplicaSet>(), &entry.key, world.now);
+    for entry in fake_cluster.of("replicasets.apps").iter() {
+        let plan = decide::<ReplicaSet>(&fake_cluster.cache::<ReplicaSet>(), &entry.key, fake_cluster.now);
         busy |= !plan.actions.is_empty();
-        plan.actions.iter().for_each(|action| drop(world.execute(action)));
+        plan.actions.iter().for_each(|action| drop(fake_cluster.execute(action)));
     }
-    kubelet(world) || busy
+    kubelet(fake_cluster) || busy
 }
 
-fn the(world: &FakeCluster) -> Value {
-    world.get(&kinds::DEPLOYMENTS, &key()).unwrap().clone()
+fn the(fake_cluster: &FakeCluster) -> Value {
+    fake_cluster.get(&kinds::DEPLOYMENTS, &key()).unwrap().clone()
 }
 
 /// Formats each ReplicaSet: revision, image, size, generation.
-fn sets(world: &FakeCluster) -> Vec<String> {
-    let mut lines: Vec<String> = world
+fn sets(fake_cluster: &FakeCluster) -> Vec<String> {
+    let mut lines: Vec<String> = fake_cluster
         .of("replicasets.apps")
         .iter()
         .map(|entry| {
@@ -70,26 +70,26 @@ fn sets(world: &FakeCluster) -> Vec<String> {
     lines
 }
 
-fn condition(world: &FakeCluster, kind: &str) -> String {
-    let object = the(world);
+fn condition(fake_cluster: &FakeCluster, kind: &str) -> String {
+    let object = the(fake_cluster);
     let found = crate::condition::find(&object, kind).cloned().unwrap_or_default();
     format!("{} {}", found["status"].as_str().unwrap_or_default(), found["reason"].as_str().unwrap_or_default())
 }
 
 #[test]
 fn a_deployment_creates_one_replicaset_and_becomes_available() {
-    let mut world = world(deployment(3, "v1"));
-    settle::<Deployment>(&mut world, cluster);
-    assert_eq!(sets(&world), ["1 \"v1\" 3 g1"]);
-    let object = the(&world);
+    let mut fake_cluster = new_cluster(deployment(3, "v1"));
+    run_until_stable::<Deployment>(&mut fake_cluster, cluster);
+    assert_eq!(sets(&fake_cluster), ["1 \"v1\" 3 g1"]);
+    let object = the(&fake_cluster);
     assert_eq!(Meta::of(&object).annotation(REVISION), Some("1"));
     let mut status = object["status"].clone();
     let conditions = status.as_object_mut().unwrap().remove("conditions").unwrap();
     let expect = r#"{"availableReplicas":3,"observedGeneration":1,"readyReplicas":3,"replicas":3,"terminatingReplicas":0,"updatedReplicas":3}"#;
     assert_eq!(status.to_string(), expect);
     assert_eq!(conditions[0]["message"], "Deployment has minimum availability.".into());
-    assert_eq!(condition(&world, "Progressing"), "True NewReplicaSetAvailable");
-    let all = world.of("replicasets.apps");
+    assert_eq!(condition(&fake_cluster, "Progressing"), "True NewReplicaSetAvailable");
+    let all = fake_cluster.of("replicasets.apps");
     let set = &all.iter().next().unwrap().value;
     let meta = Meta::of(set);
     let hash = meta.label(HASH).unwrap();
@@ -101,8 +101,8 @@ fn a_deployment_creates_one_replicaset_and_becomes_available() {
 }
 
 /// Asserts the rollout bounds, which hold at every step.
-fn within_bounds(world: &FakeCluster, available_min: usize, total_max: usize) {
-    let pods = world.of("pods");
+fn within_bounds(fake_cluster: &FakeCluster, available_min: usize, total_max: usize) {
+    let pods = fake_cluster.of("pods");
     let alive = pods.iter().filter(|entry| crate::pod::is_active(&entry.value)).count();
     let ready =
         pods.iter().filter(|entry| crate::pod::is_active(&entry.value) && crate::pod::is_ready(&entry.value)).count();
@@ -111,186 +111,188 @@ fn within_bounds(world: &FakeCluster, available_min: usize, total_max: usize) {
 }
 
 /// Executes one plan of the Deployment controller, without any other controller.
-fn step(world: &mut FakeCluster) {
-    let plan = decide::<Deployment>(&world.cache::<Deployment>(), &key(), world.now);
-    plan.actions.iter().for_each(|action| drop(world.execute(action)));
+fn step(fake_cluster: &mut FakeCluster) {
+    let plan = decide::<Deployment>(&fake_cluster.cache::<Deployment>(), &key(), fake_cluster.now);
+    plan.actions.iter().for_each(|action| drop(fake_cluster.execute(action)));
 }
 
 /// Returns `spec.replicas` of the ReplicaSet with an image.
-fn size_of(world: &FakeCluster, image: &str) -> i64 {
-    let all = world.of("replicasets.apps");
+fn size_of(fake_cluster: &FakeCluster, image: &str) -> i64 {
+    let all = fake_cluster.of("replicasets.apps");
     let is = |set: &Value| set.at(&["spec", "template", "spec"]).unwrap()["containers"][0]["image"] == image.into();
     all.iter().find(|entry| is(&entry.value)).map_or(0, |entry| replicas(&entry.value))
 }
 
 #[test]
 fn an_outdated_replicaset_status_does_not_break_the_bounds() {
-    let mut world = world(deployment(8, "v1"));
-    settle::<Deployment>(&mut world, cluster);
-    set_image(&mut world, "v2");
+    let mut fake_cluster = new_cluster(deployment(8, "v1"));
+    run_until_stable::<Deployment>(&mut fake_cluster, cluster);
+    set_image(&mut fake_cluster, "v2");
     for _ in 0..3 {
-        step(&mut world);
+        step(&mut fake_cluster);
     }
     // The old ReplicaSet still reports all eight replicas.
-    assert_eq!((size_of(&world, "v1"), size_of(&world, "v2")), (6, 2), "ten at most, and six are enough");
-    let names: Vec<(String, bool)> = world
+    assert_eq!((size_of(&fake_cluster, "v1"), size_of(&fake_cluster, "v2")), (6, 2), "ten at most, and six are enough");
+    let names: Vec<(String, bool)> = fake_cluster
         .of("replicasets.apps")
         .iter()
         .map(|entry| (entry.key.name.to_string(), replicas(&entry.value) == 2))
         .collect();
     let new = names.iter().find(|(_, is_new)| *is_new).unwrap().0.clone();
     change(
-        &mut world,
+        &mut fake_cluster,
         &kinds::REPLICA_SETS,
         &new,
         value!({"status": {"replicas": 2, "readyReplicas": 2, "availableReplicas": 2}}),
     );
     for _ in 0..3 {
-        step(&mut world);
+        step(&mut fake_cluster);
     }
-    let (old, new) = (size_of(&world, "v1"), size_of(&world, "v2"));
+    let (old, new) = (size_of(&fake_cluster, "v1"), size_of(&fake_cluster, "v2"));
     assert!(old >= 4, "two new ones serve, so four old ones must: {old}");
     assert!(new <= 2, "eight old ones are still there, so there is room for two new ones: {new}");
 }
 
 #[test]
 fn a_rollout_proceeds_in_steps_within_its_bounds() {
-    let mut world = world(deployment(3, "v1"));
-    settle::<Deployment>(&mut world, cluster);
-    set_image(&mut world, "v2");
-    settle::<Deployment>(&mut world, |world| {
-        within_bounds(world, 3, 4);
-        let busy = cluster(world);
-        within_bounds(world, 3, 4);
+    let mut fake_cluster = new_cluster(deployment(3, "v1"));
+    run_until_stable::<Deployment>(&mut fake_cluster, cluster);
+    set_image(&mut fake_cluster, "v2");
+    run_until_stable::<Deployment>(&mut fake_cluster, |fake_cluster| {
+        within_bounds(fake_cluster, 3, 4);
+        let busy = cluster(fake_cluster);
+        within_bounds(fake_cluster, 3, 4);
         busy
     });
     // Upstream produces the same generations: three steps down, two up.
-    assert_eq!(sets(&world), ["1 \"v1\" 0 g4", "2 \"v2\" 3 g3"]);
-    assert_eq!(Meta::of(&the(&world)).annotation(REVISION), Some("2"));
+    assert_eq!(sets(&fake_cluster), ["1 \"v1\" 0 g4", "2 \"v2\" 3 g3"]);
+    assert_eq!(Meta::of(&the(&fake_cluster)).annotation(REVISION), Some("2"));
 }
 
 #[test]
 fn a_rollback_reuses_the_old_replicaset_as_the_newest_revision() {
-    let mut world = world(deployment(2, "v1"));
+    let mut fake_cluster = new_cluster(deployment(2, "v1"));
     for image in ["v1", "v2", "v1"] {
-        set_image(&mut world, image);
-        settle::<Deployment>(&mut world, cluster);
+        set_image(&mut fake_cluster, image);
+        run_until_stable::<Deployment>(&mut fake_cluster, cluster);
     }
-    let shown = sets(&world);
-    assert!(shown[0].starts_with("2 \"v2\" 0") && shown[1].starts_with("3 \"v1\" 2"), "{shown:?}");
-    let all = world.of("replicasets.apps");
+    let lines = sets(&fake_cluster);
+    assert!(lines[0].starts_with("2 \"v2\" 0") && lines[1].starts_with("3 \"v1\" 2"), "{lines:?}");
+    let all = fake_cluster.of("replicasets.apps");
     let histories: Vec<_> = all.iter().filter_map(|entry| Meta::of(&entry.value).annotation(HISTORY)).collect();
     assert_eq!(histories, ["1"]);
-    assert_eq!(condition(&world, "Progressing"), "True NewReplicaSetAvailable");
+    assert_eq!(condition(&fake_cluster, "Progressing"), "True NewReplicaSetAvailable");
 }
 
 #[test]
 fn recreate_waits_until_old_pods_have_terminated() {
-    let mut world = world(deployment(3, "v1"));
-    edit(&mut world, value!({"strategy": {"type": "Recreate", "rollingUpdate": null}}));
-    settle::<Deployment>(&mut world, cluster);
-    set_image(&mut world, "v2");
-    settle::<Deployment>(&mut world, |world| {
-        let pods = world.of("pods");
+    let mut fake_cluster = new_cluster(deployment(3, "v1"));
+    edit(&mut fake_cluster, value!({"strategy": {"type": "Recreate", "rollingUpdate": null}}));
+    run_until_stable::<Deployment>(&mut fake_cluster, cluster);
+    set_image(&mut fake_cluster, "v2");
+    run_until_stable::<Deployment>(&mut fake_cluster, |fake_cluster| {
+        let pods = fake_cluster.of("pods");
         let images: std::collections::BTreeSet<String> = pods
             .iter()
-            .filter(|entry| !crate::pod::is_ended(&entry.value))
+            .filter(|entry| !crate::pod::is_terminal(&entry.value))
             .map(|entry| entry.value["spec"]["containers"][0]["image"].to_string())
             .collect();
         assert!(images.len() <= 1, "{images:?}");
-        cluster(world)
+        cluster(fake_cluster)
     });
-    assert_eq!(sets(&world), ["1 \"v1\" 0 g2", "2 \"v2\" 3 g1"]);
+    assert_eq!(sets(&fake_cluster), ["1 \"v1\" 0 g2", "2 \"v2\" 3 g1"]);
 }
 
 #[test]
 fn scaling_during_a_rollout_is_proportional() {
-    let mut world = world(deployment(10, "v1"));
-    settle::<Deployment>(&mut world, cluster);
-    set_image(&mut world, "v2");
+    let mut fake_cluster = new_cluster(deployment(10, "v1"));
+    run_until_stable::<Deployment>(&mut fake_cluster, cluster);
+    set_image(&mut fake_cluster, "v2");
     // New pods never become ready, so the rollout stops at 8 old and 5 new pods.
-    let stuck = |world: &mut FakeCluster| {
+    let stuck = |fake_cluster: &mut FakeCluster| {
         let mut busy = false;
-        for entry in world.of("replicasets.apps").iter() {
-            let plan = decide::<ReplicaSet>(&world.cache::<ReplicaSet>(), &entry.key, world.now);
+        for entry in fake_cluster.of("replicasets.apps").iter() {
+            let plan = decide::<ReplicaSet>(&fake_cluster.cache::<ReplicaSet>(), &entry.key, fake_cluster.now);
             busy |= !plan.actions.is_empty();
-            plan.actions.iter().for_each(|action| drop(world.execute(action)));
+            plan.actions.iter().for_each(|action| drop(fake_cluster.execute(action)));
         }
-        for entry in world.of("pods").iter().filter(|entry| Meta::of(&entry.value).is_deleting()) {
-            world.remove(&kinds::PODS, &entry.key);
+        for entry in fake_cluster.of("pods").iter().filter(|entry| Meta::of(&entry.value).is_deleting()) {
+            fake_cluster.remove(&kinds::PODS, &entry.key);
             busy = true;
         }
         busy
     };
-    settle::<Deployment>(&mut world, stuck);
-    let sizes = |world: &FakeCluster| -> Vec<String> {
-        sets(world).iter().map(|line| line.split(' ').take(3).collect::<Vec<_>>().join(" ")).collect()
+    run_until_stable::<Deployment>(&mut fake_cluster, stuck);
+    let sizes = |fake_cluster: &FakeCluster| -> Vec<String> {
+        sets(fake_cluster).iter().map(|line| line.split(' ').take(3).collect::<Vec<_>>().join(" ")).collect()
     };
-    assert_eq!(sizes(&world), ["1 \"v1\" 8", "2 \"v2\" 5"]);
-    assert_eq!(condition(&world, "Progressing"), "False ProgressDeadlineExceeded");
-    edit(&mut world, value!({"replicas": 20}));
-    settle::<Deployment>(&mut world, stuck);
+    assert_eq!(sizes(&fake_cluster), ["1 \"v1\" 8", "2 \"v2\" 5"]);
+    assert_eq!(condition(&fake_cluster, "Progressing"), "False ProgressDeadlineExceeded");
+    edit(&mut fake_cluster, value!({"replicas": 20}));
+    run_until_stable::<Deployment>(&mut fake_cluster, stuck);
     // Scaling from 13 to 25 makes 15 of the 8 and 10 of the 5.
-    assert_eq!(sizes(&world), ["1 \"v1\" 15", "2 \"v2\" 10"]);
+    assert_eq!(sizes(&fake_cluster), ["1 \"v1\" 15", "2 \"v2\" 10"]);
 }
 
 #[test]
 fn a_paused_deployment_is_scaled_but_not_rolled_out() {
-    let mut world = world(deployment(2, "v1"));
-    settle::<Deployment>(&mut world, cluster);
-    edit(&mut world, value!({"paused": true, "replicas": 4}));
-    set_image(&mut world, "v2");
-    settle::<Deployment>(&mut world, cluster);
-    assert_eq!(sets(&world), ["1 \"v1\" 4 g2"]);
-    assert_eq!(condition(&world, "Progressing"), "Unknown DeploymentPaused");
-    edit(&mut world, value!({"paused": null}));
-    settle::<Deployment>(&mut world, cluster);
-    assert_eq!(sets(&world).len(), 2);
-    assert_eq!(condition(&world, "Progressing"), "True NewReplicaSetAvailable");
+    let mut fake_cluster = new_cluster(deployment(2, "v1"));
+    run_until_stable::<Deployment>(&mut fake_cluster, cluster);
+    edit(&mut fake_cluster, value!({"paused": true, "replicas": 4}));
+    set_image(&mut fake_cluster, "v2");
+    run_until_stable::<Deployment>(&mut fake_cluster, cluster);
+    assert_eq!(sets(&fake_cluster), ["1 \"v1\" 4 g2"]);
+    assert_eq!(condition(&fake_cluster, "Progressing"), "Unknown DeploymentPaused");
+    edit(&mut fake_cluster, value!({"paused": null}));
+    run_until_stable::<Deployment>(&mut fake_cluster, cluster);
+    assert_eq!(sets(&fake_cluster).len(), 2);
+    assert_eq!(condition(&fake_cluster, "Progressing"), "True NewReplicaSetAvailable");
 }
 
 #[test]
 fn replicasets_beyond_the_history_limit_are_deleted() {
-    let mut world = world(deployment(1, "v0"));
-    edit(&mut world, value!({"revisionHistoryLimit": 2}));
+    let mut fake_cluster = new_cluster(deployment(1, "v0"));
+    edit(&mut fake_cluster, value!({"revisionHistoryLimit": 2}));
     for number in 0..6 {
-        set_image(&mut world, &format!("v{number}"));
-        settle::<Deployment>(&mut world, cluster);
+        set_image(&mut fake_cluster, &format!("v{number}"));
+        run_until_stable::<Deployment>(&mut fake_cluster, cluster);
     }
-    let kept: Vec<String> = sets(&world).iter().map(|line| line[..1].to_owned()).collect();
-    assert_eq!(kept, ["4", "5", "6"]);
+    let revisions: Vec<String> = sets(&fake_cluster).iter().map(|line| line[..1].to_owned()).collect();
+    assert_eq!(revisions, ["4", "5", "6"]);
 }
 
 #[test]
 fn a_name_collision_increments_the_collision_count() {
-    let mut world = world(deployment(1, "v1"));
-    let name = new_set::name(&the(&world));
+    let mut fake_cluster = new_cluster(deployment(1, "v1"));
+    let name = new_set::name(&the(&fake_cluster));
     let foreign = value!({"metadata": {"namespace": "a", "name": (name.as_str())}, "spec": {"replicas": 0}});
-    world.add(&kinds::REPLICA_SETS, foreign);
-    settle::<Deployment>(&mut world, |world| world.of("replicasets.apps").len() > 1 && cluster(world));
-    assert_eq!(the(&world)["status"]["collisionCount"], 1.into());
-    assert_eq!(world.of("replicasets.apps").len(), 2);
+    fake_cluster.add(&kinds::REPLICA_SETS, foreign);
+    run_until_stable::<Deployment>(&mut fake_cluster, |fake_cluster| {
+        fake_cluster.of("replicasets.apps").len() > 1 && cluster(fake_cluster)
+    });
+    assert_eq!(the(&fake_cluster)["status"]["collisionCount"], 1.into());
+    assert_eq!(fake_cluster.of("replicasets.apps").len(), 2);
 }
 
 #[test]
 fn replicasets_are_adopted_and_released_by_labels() {
-    let mut world = world(deployment(2, "v1"));
-    settle::<Deployment>(&mut world, cluster);
-    let name = world.of("replicasets.apps").iter().next().unwrap().key.name.clone();
-    change(&mut world, &kinds::REPLICA_SETS, &name, value!({"metadata": {"ownerReferences": null}}));
-    settle::<Deployment>(&mut world, cluster);
-    let set = world.get(&kinds::REPLICA_SETS, &Key::new("a", name.clone())).unwrap();
+    let mut fake_cluster = new_cluster(deployment(2, "v1"));
+    run_until_stable::<Deployment>(&mut fake_cluster, cluster);
+    let name = fake_cluster.of("replicasets.apps").iter().next().unwrap().key.name.clone();
+    change(&mut fake_cluster, &kinds::REPLICA_SETS, &name, value!({"metadata": {"ownerReferences": null}}));
+    run_until_stable::<Deployment>(&mut fake_cluster, cluster);
+    let set = fake_cluster.get(&kinds::REPLICA_SETS, &Key::new("a", name.clone())).unwrap();
     assert_eq!(Meta::of(set).controller().unwrap().name(), "web");
-    assert_eq!(world.of("replicasets.apps").len(), 1);
+    assert_eq!(fake_cluster.of("replicasets.apps").len(), 1);
 }
 
 #[test]
 fn a_failed_replicaset_creation_is_reported_in_the_condition() {
-    let world = world(deployment(1, "v1"));
-    let refusal =
+    let fake_cluster = new_cluster(deployment(1, "v1"));
+    let rejection =
         Rejection { writes: "replicasets.apps".into(), create: true, reason: "Forbidden".into(), message: "no".into() };
-    let cache = world.cache::<Deployment>().refused(Some(refusal));
-    let plan = decide::<Deployment>(&cache, &key(), world.now);
+    let cache = fake_cluster.cache::<Deployment>().with_rejection(Some(rejection));
+    let plan = decide::<Deployment>(&cache, &key(), fake_cluster.now);
     let Some(Action::UpdateStatus { object, .. }) = plan.actions.last() else { panic!("{plan}") };
     let failing = crate::condition::find(object, "Progressing").unwrap();
     assert_eq!(failing["reason"], "ReplicaSetCreateError".into());
@@ -298,15 +300,15 @@ fn a_failed_replicaset_creation_is_reported_in_the_condition() {
 
 #[test]
 fn properties_hold_throughout_a_rollout() {
-    let mut world = world(deployment(4, "v1"));
-    check_properties::<Deployment>(&world, cluster);
-    settle::<Deployment>(&mut world, cluster);
-    set_image(&mut world, "v2");
-    check_properties::<Deployment>(&world, cluster);
-    edit(&mut world, value!({"replicas": 7}));
-    check_properties::<Deployment>(&world, cluster);
-    edit(&mut world, value!({"strategy": {"type": "Recreate", "rollingUpdate": null}}));
-    check_properties::<Deployment>(&world, cluster);
+    let mut fake_cluster = new_cluster(deployment(4, "v1"));
+    check_properties::<Deployment>(&fake_cluster, cluster);
+    run_until_stable::<Deployment>(&mut fake_cluster, cluster);
+    set_image(&mut fake_cluster, "v2");
+    check_properties::<Deployment>(&fake_cluster, cluster);
+    edit(&mut fake_cluster, value!({"replicas": 7}));
+    check_properties::<Deployment>(&fake_cluster, cluster);
+    edit(&mut fake_cluster, value!({"strategy": {"type": "Recreate", "rollingUpdate": null}}));
+    check_properties::<Deployment>(&fake_cluster, cluster);
 }
 
 #[derive(Clone, Debug)]
@@ -328,17 +330,17 @@ fn arbitrary_edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-fn make(world: &mut FakeCluster, change: &Edit) {
+fn make(fake_cluster: &mut FakeCluster, change: &Edit) {
     match change {
-        Edit::Size(size) => edit(world, value!({"replicas": (*size)})),
-        Edit::Image(image) => set_image(world, &format!("v{image}")),
+        Edit::Size(size) => edit(fake_cluster, value!({"replicas": (*size)})),
+        Edit::Image(image) => set_image(fake_cluster, &format!("v{image}")),
         Edit::Bounds(surge, unavailable) => edit(
-            world,
+            fake_cluster,
             value!({"strategy": {"type": "RollingUpdate",
             "rollingUpdate": {"maxSurge": (*surge), "maxUnavailable": (*unavailable)}}}),
         ),
-        Edit::Recreate => edit(world, value!({"strategy": {"type": "Recreate", "rollingUpdate": null}})),
-        Edit::Pause(paused) => edit(world, value!({"paused": (*paused)})),
+        Edit::Recreate => edit(fake_cluster, value!({"strategy": {"type": "Recreate", "rollingUpdate": null}})),
+        Edit::Pause(paused) => edit(fake_cluster, value!({"paused": (*paused)})),
     }
 }
 
@@ -348,21 +350,21 @@ proptest! {
     #[test]
     fn properties_hold_after_arbitrary_edits(
         size in 0..6i64,
-        settled in prop::collection::vec(arbitrary_edit(), 0..3),
+        initial_edits in prop::collection::vec(arbitrary_edit(), 0..3),
         edits in prop::collection::vec(arbitrary_edit(), 0..3),
     ) {
-        let mut world = world(deployment(size, "v0"));
-        for change in &settled {
-            make(&mut world, change);
-            settle::<Deployment>(&mut world, cluster);
+        let mut fake_cluster = new_cluster(deployment(size, "v0"));
+        for change in &initial_edits {
+            make(&mut fake_cluster, change);
+            run_until_stable::<Deployment>(&mut fake_cluster, cluster);
         }
-        edits.iter().for_each(|change| make(&mut world, change));
-        check_properties::<Deployment>(&world, cluster);
-        edit(&mut world, value!({"paused": null}));
-        settle::<Deployment>(&mut world, cluster);
-        let object = the(&world);
-        let wanted = replicas(&object);
+        edits.iter().for_each(|change| make(&mut fake_cluster, change));
+        check_properties::<Deployment>(&fake_cluster, cluster);
+        edit(&mut fake_cluster, value!({"paused": null}));
+        run_until_stable::<Deployment>(&mut fake_cluster, cluster);
+        let object = the(&fake_cluster);
+        let desired_replicas = replicas(&object);
         let count = |field| object.at(&["status", field]).and_then(Value::as_int).unwrap_or(0);
-        prop_assert_eq!((count("updatedReplicas"), count("availableReplicas"), count("replicas")), (wanted, wanted, wanted));
+        prop_assert_eq!((count("updatedReplicas"), count("availableReplicas"), count("replicas")), (desired_replicas, desired_replicas, desired_replicas));
     }
 }

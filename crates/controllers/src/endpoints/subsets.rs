@@ -85,8 +85,8 @@ pub fn repack(subsets: Vec<Subset>) -> Vec<Subset> {
         }
         by_addresses.entry(have).or_default().extend(port);
     }
-    let pick = |keys: &[(AddressKey, bool)], wanted: bool| -> Vec<Value> {
-        keys.iter().filter(|(_, ready)| *ready == wanted).map(|(key, _)| addresses[key].clone()).collect()
+    let pick = |keys: &[(AddressKey, bool)], is_ready: bool| -> Vec<Value> {
+        keys.iter().filter(|(_, ready)| *ready == is_ready).map(|(key, _)| addresses[key].clone()).collect()
     };
     order
         .into_iter()

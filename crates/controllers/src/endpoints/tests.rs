@@ -1,23 +1,23 @@
 use apimachinery::value;
-use controller::testing::{FakeCluster, check_properties, settle};
+use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
 use super::*;
 
-fn world() -> FakeCluster {
-    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+fn new_cluster() -> FakeCluster {
+    let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     let ports = value!([{"name": "h", "port": 80, "targetPort": "http"}, {"name": "d", "port": 53, "protocol": "UDP", "targetPort": 5353}]);
-    world.add(
+    cluster.add(
         &kinds::SERVICES,
         value!({"metadata": {"namespace": "a", "name": "s", "labels": {"l": "v"}},
             "spec": {"clusterIP": "10.0.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "web"}, "ports": ports}}),
     );
-    pod(&mut world, "x", "10.1.0.1", "True", value!([{"name": "http", "containerPort": 9090}]));
-    pod(&mut world, "y", "10.1.0.2", "True", value!([]));
-    world
+    pod(&mut cluster, "x", "10.1.0.1", "True", value!([{"name": "http", "containerPort": 9090}]));
+    pod(&mut cluster, "y", "10.1.0.2", "True", value!([]));
+    cluster
 }
 
-fn pod(world: &mut FakeCluster, name: &str, ip: &str, ready: &str, ports: Value) {
-    world.add(
+fn pod(cluster: &mut FakeCluster, name: &str, ip: &str, ready: &str, ports: Value) {
+    cluster.add(
         &kinds::PODS,
         value!({"metadata": {"namespace": "a", "name": name, "labels": {"app": "web"}},
             "spec": {"nodeName": "n", "containers": [{"name": "c", "ports": ports}]},
@@ -27,11 +27,11 @@ fn pod(world: &mut FakeCluster, name: &str, ip: &str, ready: &str, ports: Value)
 }
 
 /// Formats each subset as `ready addresses|unready addresses at ports`.
-fn published(world: &FakeCluster) -> Vec<String> {
-    let endpoints = world.get(&kinds::ENDPOINTS, &Key::new("a", "s")).unwrap();
+fn published(cluster: &FakeCluster) -> Vec<String> {
+    let endpoints = cluster.get(&kinds::ENDPOINTS, &Key::new("a", "s")).unwrap();
     let join = |items: &[Value], field: &str| {
-        let shown: Vec<String> = items.iter().map(|it| it[field].to_string().replace('"', "")).collect();
-        shown.join(",")
+        let addresses: Vec<String> = items.iter().map(|it| it[field].to_string().replace('"', "")).collect();
+        addresses.join(",")
     };
     subsets::read(endpoints)
         .iter()
@@ -41,11 +41,11 @@ fn published(world: &FakeCluster) -> Vec<String> {
 
 #[test]
 fn ports_with_equal_addresses_share_a_subset() {
-    let mut world = world();
-    check_properties::<Endpoints>(&world, |_| false);
-    settle::<Endpoints>(&mut world, |_| false);
-    assert_eq!(published(&world), ["10.1.0.1,10.1.0.2| at 5353", "10.1.0.1| at 9090"]);
-    let endpoints = world.get(&kinds::ENDPOINTS, &Key::new("a", "s")).unwrap();
+    let mut cluster = new_cluster();
+    check_properties::<Endpoints>(&cluster, |_| false);
+    run_until_stable::<Endpoints>(&mut cluster, |_| false);
+    assert_eq!(published(&cluster), ["10.1.0.1,10.1.0.2| at 5353", "10.1.0.1| at 9090"]);
+    let endpoints = cluster.get(&kinds::ENDPOINTS, &Key::new("a", "s")).unwrap();
     let meta = Meta::of(endpoints);
     assert_eq!((meta.label("l"), meta.label(MANAGED_BY)), (Some("v"), Some(MANAGER)));
     assert_eq!(meta.annotation(service::TRIGGER), Some("2023-11-14T22:13:20Z"));
@@ -54,24 +54,24 @@ fn ports_with_equal_addresses_share_a_subset() {
 
 #[test]
 fn addresses_follow_readiness() {
-    let mut world = world();
-    pod(&mut world, "z", "10.1.0.3", "False", value!([]));
-    settle::<Endpoints>(&mut world, |_| false);
-    assert_eq!(published(&world), ["10.1.0.1,10.1.0.2|10.1.0.3 at 5353", "10.1.0.1| at 9090"]);
-    world.change(&kinds::PODS, &Key::new("a", "x"), |pod| {
+    let mut cluster = new_cluster();
+    pod(&mut cluster, "z", "10.1.0.3", "False", value!([]));
+    run_until_stable::<Endpoints>(&mut cluster, |_| false);
+    assert_eq!(published(&cluster), ["10.1.0.1,10.1.0.2|10.1.0.3 at 5353", "10.1.0.1| at 9090"]);
+    cluster.change(&kinds::PODS, &Key::new("a", "x"), |pod| {
         *pod = apimachinery::patch::merge::apply(pod.take(), value!({"status": {"phase": "Succeeded"}}));
     });
-    world.delete(&kinds::PODS, &Key::new("a", "y"), None, None);
-    settle::<Endpoints>(&mut world, |_| false);
-    assert_eq!(published(&world), ["|10.1.0.3 at 5353"], "what ended or is going is not served");
+    cluster.delete(&kinds::PODS, &Key::new("a", "y"), None, None);
+    run_until_stable::<Endpoints>(&mut cluster, |_| false);
+    assert_eq!(published(&cluster), ["|10.1.0.3 at 5353"], "what ended or is going is not served");
 }
 
 #[test]
 fn managed_endpoints_are_deleted_with_their_service() {
-    let mut world = world();
-    settle::<Endpoints>(&mut world, |_| false);
-    world.remove(&kinds::SERVICES, &Key::new("a", "s"));
-    let plan = controller::decide::<Endpoints>(&world.cache::<Endpoints>(), &Key::new("a", "s"), world.now);
+    let mut cluster = new_cluster();
+    run_until_stable::<Endpoints>(&mut cluster, |_| false);
+    cluster.remove(&kinds::SERVICES, &Key::new("a", "s"));
+    let plan = controller::decide::<Endpoints>(&cluster.cache::<Endpoints>(), &Key::new("a", "s"), cluster.now);
     assert_eq!(plan.to_string(), "delete endpoints a/s\n");
 }
 

@@ -74,12 +74,12 @@ fn by_shares(groups: &mut Groups, nodes: &[&Value]) {
     if shares.values().map(|share| fewest(*share)).sum::<f64>() > total {
         return;
     }
-    let mut wanted: BTreeMap<String, usize> =
+    let mut desired: BTreeMap<String, usize> =
         shares.iter().map(|(zone, share)| (zone.clone(), fewest(*share) as usize)).collect();
     let mut spare = Vec::new();
     for endpoint in &mut ready {
         let own = zone(endpoint).unwrap_or_default();
-        match wanted.get_mut(&own) {
+        match desired.get_mut(&own) {
             Some(left) if *left > 0 => {
                 *left -= 1;
                 set(endpoint, &own);
@@ -88,7 +88,7 @@ fn by_shares(groups: &mut Groups, nodes: &[&Value]) {
         }
     }
     for endpoint in spare {
-        let needy = wanted.iter_mut().find(|(_, left)| **left > 0);
+        let needy = desired.iter_mut().find(|(_, left)| **left > 0);
         let to = match needy {
             Some((zone, left)) => {
                 *left -= 1;

@@ -1,33 +1,33 @@
 use controller::kinds;
-use controller::testing::{FakeCluster, check_properties, settle};
+use controller::testing::{FakeCluster, check_properties, run_until_stable};
 use proptest::prelude::*;
 
 use super::*;
 
 const SLICES: &str = "endpointslices.discovery.k8s.io";
 
-fn world(spec: Value) -> FakeCluster {
-    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+fn new_cluster(spec: Value) -> FakeCluster {
+    let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     let base = value!({"clusterIP": "10.0.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "web"},
         "ports": [{"name": "h", "port": 80, "targetPort": "http"}, {"port": 53, "protocol": "UDP", "targetPort": 5353}]});
     let spec = apimachinery::patch::merge::apply(base, spec);
-    world.add(
+    cluster.add(
         &kinds::SERVICES,
         value!({"metadata": {"namespace": "a", "name": "s", "labels": {"l": "v"}}, "spec": spec}),
     );
     for (name, zone) in [("n1", "z1"), ("n2", "z2")] {
-        world.add(
+        cluster.add(
             &kinds::NODES,
             value!({"metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": zone}},
                 "status": {"allocatable": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "True"}]}}),
         );
     }
-    world
+    cluster
 }
 
-fn pod(world: &mut FakeCluster, name: &str, node: &str, ips: &[&str], ready: bool) {
+fn pod(cluster: &mut FakeCluster, name: &str, node: &str, ips: &[&str], ready: bool) {
     let ips: Vec<Value> = ips.iter().map(|ip| value!({"ip": (*ip)})).collect();
-    world.add(
+    cluster.add(
         &kinds::PODS,
         value!({"metadata": {"namespace": "a", "name": name, "labels": {"app": "web"}},
             "spec": {"nodeName": node, "containers": [{"name": "c", "ports": [{"name": "http", "containerPort": 8080}]}]},
@@ -36,21 +36,21 @@ fn pod(world: &mut FakeCluster, name: &str, node: &str, ips: &[&str], ready: boo
     );
 }
 
-fn slices(world: &FakeCluster) -> Vec<Value> {
-    world.of(SLICES).iter().map(|entry| entry.value.clone()).collect()
+fn slices(cluster: &FakeCluster) -> Vec<Value> {
+    cluster.of(SLICES).iter().map(|entry| entry.value.clone()).collect()
 }
 
-fn settled(world: &mut FakeCluster) -> Vec<Value> {
-    settle::<EndpointSlice>(world, |_| false);
-    slices(world)
+fn reconciled_slices(cluster: &mut FakeCluster) -> Vec<Value> {
+    run_until_stable::<EndpointSlice>(cluster, |_| false);
+    slices(cluster)
 }
 
 #[test]
 fn endpoints_have_addresses_conditions_node_zone_and_target() {
-    let mut world = world(value!({}));
-    pod(&mut world, "x", "n1", &["10.1.0.1", "2001:db8::1"], true);
-    check_properties::<EndpointSlice>(&world, |_| false);
-    let slices = settled(&mut world);
+    let mut cluster = new_cluster(value!({}));
+    pod(&mut cluster, "x", "n1", &["10.1.0.1", "2001:db8::1"], true);
+    check_properties::<EndpointSlice>(&cluster, |_| false);
+    let slices = reconciled_slices(&mut cluster);
     let [slice] = slices.as_slice() else { panic!("{slices:?}") };
     let expect = r#"[{"addresses":["10.1.0.1"],"conditions":{"ready":true,"serving":true,"terminating":false},"nodeName":"n1","targetRef":{"kind":"Pod","name":"x","namespace":"a","uid":"uid-4"},"zone":"z1"}]"#;
     assert_eq!(slice["endpoints"].to_string(), expect);
@@ -63,14 +63,14 @@ fn endpoints_have_addresses_conditions_node_zone_and_target() {
 
 #[test]
 fn a_service_without_pods_has_an_empty_slice_that_is_reused() {
-    let mut world = world(value!({}));
-    let empty = settled(&mut world);
+    let mut cluster = new_cluster(value!({}));
+    let empty = reconciled_slices(&mut cluster);
     assert_eq!((empty.len(), empty[0]["endpoints"].to_string()), (1, "[]".to_owned()));
-    pod(&mut world, "x", "n1", &["10.1.0.1"], true);
-    let filled = settled(&mut world);
+    pod(&mut cluster, "x", "n1", &["10.1.0.1"], true);
+    let filled = reconciled_slices(&mut cluster);
     assert_eq!((filled.len(), Meta::of(&filled[0]).name()), (1, Meta::of(&empty[0]).name()));
-    world.remove(&kinds::PODS, &Key::new("a", "x"));
-    let again = settled(&mut world);
+    cluster.remove(&kinds::PODS, &Key::new("a", "x"));
+    let again = reconciled_slices(&mut cluster);
     assert_eq!(
         (again.len(), again[0]["endpoints"].to_string(), again[0]["ports"].to_string()),
         (1, "[]".into(), "[]".into())
@@ -79,41 +79,42 @@ fn a_service_without_pods_has_an_empty_slice_that_is_reused() {
 
 #[test]
 fn terminating_endpoints_are_serving_but_not_ready() {
-    let mut world = world(value!({}));
-    pod(&mut world, "x", "n1", &["10.1.0.1"], true);
-    world.delete(&kinds::PODS, &Key::new("a", "x"), None, None);
-    let conditions = |world: &mut FakeCluster| settled(world)[0]["endpoints"][0]["conditions"].to_string();
-    assert_eq!(conditions(&mut world), r#"{"ready":false,"serving":true,"terminating":true}"#);
-    world.change(&kinds::SERVICES, &Key::new("a", "s"), |service| {
+    let mut cluster = new_cluster(value!({}));
+    pod(&mut cluster, "x", "n1", &["10.1.0.1"], true);
+    cluster.delete(&kinds::PODS, &Key::new("a", "x"), None, None);
+    let conditions =
+        |cluster: &mut FakeCluster| reconciled_slices(cluster)[0]["endpoints"][0]["conditions"].to_string();
+    assert_eq!(conditions(&mut cluster), r#"{"ready":false,"serving":true,"terminating":true}"#);
+    cluster.change(&kinds::SERVICES, &Key::new("a", "s"), |service| {
         service.get_mut("spec").unwrap().as_object_mut().unwrap().insert("publishNotReadyAddresses", true);
     });
-    assert_eq!(conditions(&mut world), r#"{"ready":true,"serving":true,"terminating":true}"#);
+    assert_eq!(conditions(&mut cluster), r#"{"ready":true,"serving":true,"terminating":true}"#);
 }
 
 #[test]
 fn each_ip_family_has_separate_slices() {
-    let mut world = world(value!({"ipFamilies": ["IPv4", "IPv6"]}));
-    pod(&mut world, "x", "n1", &["10.1.0.1", "2001:db8::1"], true);
+    let mut cluster = new_cluster(value!({"ipFamilies": ["IPv4", "IPv6"]}));
+    pod(&mut cluster, "x", "n1", &["10.1.0.1", "2001:db8::1"], true);
     let mut families: Vec<String> =
-        settled(&mut world).iter().map(|it| text(it, &["addressType"]).to_owned()).collect();
+        reconciled_slices(&mut cluster).iter().map(|it| text(it, &["addressType"]).to_owned()).collect();
     families.sort();
     assert_eq!(families, ["IPv4", "IPv6"]);
-    world.change(&kinds::SERVICES, &Key::new("a", "s"), |service| {
+    cluster.change(&kinds::SERVICES, &Key::new("a", "s"), |service| {
         service.get_mut("spec").unwrap().as_object_mut().unwrap().insert("ipFamilies", value!(["IPv6"]));
     });
-    assert_eq!(settled(&mut world).len(), 1);
+    assert_eq!(reconciled_slices(&mut cluster).len(), 1);
 }
 
 #[test]
 fn hints_follow_the_traffic_distribution_of_the_service() {
     let check = |spec: Value, annotations: Value, expect: &str| {
-        let mut world = world(spec);
-        world.change(&kinds::SERVICES, &Key::new("a", "s"), |it| {
+        let mut cluster = new_cluster(spec);
+        cluster.change(&kinds::SERVICES, &Key::new("a", "s"), |it| {
             apimachinery::meta::MetaMut::of(it).unwrap().set("annotations", annotations);
         });
-        pod(&mut world, "x", "n1", &["10.1.0.1"], true);
-        pod(&mut world, "y", "n1", &["10.1.0.2"], true);
-        let endpoints = settled(&mut world)[0]["endpoints"].clone();
+        pod(&mut cluster, "x", "n1", &["10.1.0.1"], true);
+        pod(&mut cluster, "y", "n1", &["10.1.0.2"], true);
+        let endpoints = reconciled_slices(&mut cluster)[0]["endpoints"].clone();
         assert_eq!(format!("{} {}", endpoints[0]["hints"], endpoints[1]["hints"]), expect);
     };
     let own = r#"{"forZones":[{"name":"z1"}]} {"forZones":[{"name":"z1"}]}"#;
@@ -134,20 +135,20 @@ proptest! {
         after in prop::collection::btree_set(0..40u8, 0..30),
         slice_max in 1..8usize,
     ) {
-        let mut world = world(value!({}));
-        world.configure(Config { slice_max });
+        let mut cluster = new_cluster(value!({}));
+        cluster.configure(Config { slice_max });
         for at in &before {
-            pod(&mut world, &format!("p{at}"), "n1", &[&format!("10.1.0.{at}")], at % 3 != 0);
+            pod(&mut cluster, &format!("p{at}"), "n1", &[&format!("10.1.0.{at}")], at % 3 != 0);
         }
-        settle::<EndpointSlice>(&mut world, |_| false);
+        run_until_stable::<EndpointSlice>(&mut cluster, |_| false);
         for at in before.difference(&after) {
-            world.remove(&kinds::PODS, &Key::new("a", format!("p{at}")));
+            cluster.remove(&kinds::PODS, &Key::new("a", format!("p{at}")));
         }
         for at in after.difference(&before) {
-            pod(&mut world, &format!("p{at}"), "n2", &[&format!("10.1.0.{at}")], at % 3 != 0);
+            pod(&mut cluster, &format!("p{at}"), "n2", &[&format!("10.1.0.{at}")], at % 3 != 0);
         }
-        settle::<EndpointSlice>(&mut world, |_| false);
-        let slices = slices(&world);
+        run_until_stable::<EndpointSlice>(&mut cluster, |_| false);
+        let slices = slices(&cluster);
         let mut addresses: Vec<String> = Vec::new();
         for slice in &slices {
             let endpoints = list(slice, &["endpoints"]);

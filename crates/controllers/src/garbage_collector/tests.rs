@@ -1,19 +1,19 @@
 use apimachinery::Resource;
 use controller::kinds;
-use controller::object_graph::{settle, step};
+use controller::object_graph::{run_until_stable, step};
 use controller::testing::{FakeCluster, kubelet};
 use proptest::prelude::*;
 
 use super::*;
 
-fn world() -> FakeCluster {
+fn new_cluster() -> FakeCluster {
     FakeCluster::new(Time::from_unix(1_700_000_000, 0))
 }
 
 /// Creates an object with owners and returns its UID.
-fn add(world: &mut FakeCluster, resource: &Resource, name: &str, owners: Vec<Value>) -> String {
-    let key = world.add(resource, value!({"metadata": {"namespace": "a", "name": name, "ownerReferences": owners}}));
-    Meta::of(world.get(resource, &key).unwrap()).uid().to_owned()
+fn add(cluster: &mut FakeCluster, resource: &Resource, name: &str, owners: Vec<Value>) -> String {
+    let key = cluster.add(resource, value!({"metadata": {"namespace": "a", "name": name, "ownerReferences": owners}}));
+    Meta::of(cluster.get(resource, &key).unwrap()).uid().to_owned()
 }
 
 fn owner(resource: &Resource, name: &str, uid: &str, block: bool) -> Value {
@@ -23,18 +23,18 @@ fn owner(resource: &Resource, name: &str, uid: &str, block: bool) -> Value {
 
 /// Creates a Deployment with its ReplicaSet and pod.
 fn chain() -> FakeCluster {
-    let mut world = world();
-    let deployment = add(&mut world, &kinds::DEPLOYMENTS, "web", Vec::new());
+    let mut cluster = new_cluster();
+    let deployment = add(&mut cluster, &kinds::DEPLOYMENTS, "web", Vec::new());
     let of_web = owner(&kinds::DEPLOYMENTS, "web", &deployment, true);
-    let set = add(&mut world, &kinds::REPLICA_SETS, "web-1", vec![of_web]);
-    add(&mut world, &kinds::PODS, "web-1-x", vec![owner(&kinds::REPLICA_SETS, "web-1", &set, true)]);
-    world
+    let set = add(&mut cluster, &kinds::REPLICA_SETS, "web-1", vec![of_web]);
+    add(&mut cluster, &kinds::PODS, "web-1-x", vec![owner(&kinds::REPLICA_SETS, "web-1", &set, true)]);
+    cluster
 }
 
-fn names(world: &FakeCluster) -> Vec<String> {
+fn names(cluster: &FakeCluster) -> Vec<String> {
     let mut names = Vec::new();
     for resource in kinds::ALL {
-        names.extend(world.of(&resource.to_string()).iter().map(|entry| entry.key.name.to_string()));
+        names.extend(cluster.of(&resource.to_string()).iter().map(|entry| entry.key.name.to_string()));
     }
     names.sort();
     names
@@ -46,92 +46,92 @@ fn key(name: &str) -> Key {
 
 #[test]
 fn objects_with_existing_owners_are_not_changed() {
-    let mut world = chain();
-    settle::<GarbageCollector>(&mut world, |_| false, None);
-    assert_eq!(names(&world), ["web", "web-1", "web-1-x"]);
-    assert!(world.log.is_empty(), "{:?}", world.log);
+    let mut cluster = chain();
+    run_until_stable::<GarbageCollector>(&mut cluster, |_| false, None);
+    assert_eq!(names(&cluster), ["web", "web-1", "web-1-x"]);
+    assert!(cluster.log.is_empty(), "{:?}", cluster.log);
 }
 
 #[test]
 fn background_deletion_deletes_dependents_after_the_owner() {
-    let mut world = chain();
-    world.delete(&kinds::DEPLOYMENTS, &key("web"), Some(Propagation::Background), None);
-    settle::<GarbageCollector>(&mut world, kubelet, None);
-    assert_eq!(world.log[0], "delete replicasets.apps a/web-1 Background");
-    assert_eq!(names(&world), [""; 0]);
+    let mut cluster = chain();
+    cluster.delete(&kinds::DEPLOYMENTS, &key("web"), Some(Propagation::Background), None);
+    run_until_stable::<GarbageCollector>(&mut cluster, kubelet, None);
+    assert_eq!(cluster.log[0], "delete replicasets.apps a/web-1 Background");
+    assert_eq!(names(&cluster), [""; 0]);
 }
 
 #[test]
 fn foreground_deletion_deletes_the_owner_after_its_dependents() {
-    let mut world = chain();
-    world.delete(&kinds::DEPLOYMENTS, &key("web"), Some(Propagation::Foreground), None);
-    settle::<GarbageCollector>(&mut world, kubelet, None);
-    assert_eq!(names(&world), [""; 0]);
-    let order: Vec<&str> = world.log.iter().map(|line| line.split(' ').nth(2).unwrap()).collect();
-    assert_eq!(order, ["a/web-1", "a/web-1-x", "a/web-1", "a/web"], "{:?}", world.log);
-    assert_eq!(world.log[0], "delete replicasets.apps a/web-1 Foreground", "it has dependents of its own");
+    let mut cluster = chain();
+    cluster.delete(&kinds::DEPLOYMENTS, &key("web"), Some(Propagation::Foreground), None);
+    run_until_stable::<GarbageCollector>(&mut cluster, kubelet, None);
+    assert_eq!(names(&cluster), [""; 0]);
+    let order: Vec<&str> = cluster.log.iter().map(|line| line.split(' ').nth(2).unwrap()).collect();
+    assert_eq!(order, ["a/web-1", "a/web-1-x", "a/web-1", "a/web"], "{:?}", cluster.log);
+    assert_eq!(cluster.log[0], "delete replicasets.apps a/web-1 Foreground", "it has dependents of its own");
 }
 
 #[test]
 fn foreground_deletion_waits_only_for_blocking_dependents() {
-    let mut world = world();
-    let map = add(&mut world, &kinds::CONFIG_MAPS, "map", Vec::new());
-    add(&mut world, &kinds::SECRETS, "secret", vec![owner(&kinds::CONFIG_MAPS, "map", &map, false)]);
-    world.change(&kinds::SECRETS, &key("secret"), |secret| {
+    let mut cluster = new_cluster();
+    let map = add(&mut cluster, &kinds::CONFIG_MAPS, "map", Vec::new());
+    add(&mut cluster, &kinds::SECRETS, "secret", vec![owner(&kinds::CONFIG_MAPS, "map", &map, false)]);
+    cluster.change(&kinds::SECRETS, &key("secret"), |secret| {
         apimachinery::meta::MetaMut::of(secret).unwrap().add_finalizer("example.com/slow");
     });
-    world.delete(&kinds::CONFIG_MAPS, &key("map"), Some(Propagation::Foreground), None);
-    settle::<GarbageCollector>(&mut world, |_| false, None);
-    assert_eq!(names(&world), ["secret"], "it is going");
-    assert!(Meta::of(world.get(&kinds::SECRETS, &key("secret")).unwrap()).is_deleting());
+    cluster.delete(&kinds::CONFIG_MAPS, &key("map"), Some(Propagation::Foreground), None);
+    run_until_stable::<GarbageCollector>(&mut cluster, |_| false, None);
+    assert_eq!(names(&cluster), ["secret"], "it is going");
+    assert!(Meta::of(cluster.get(&kinds::SECRETS, &key("secret")).unwrap()).is_deleting());
 }
 
 #[test]
 fn orphan_deletion_keeps_dependents_without_owner_reference() {
-    let mut world = chain();
-    world.delete(&kinds::DEPLOYMENTS, &key("web"), Some(Propagation::Orphan), None);
-    settle::<GarbageCollector>(&mut world, kubelet, None);
-    assert_eq!(names(&world), ["web-1", "web-1-x"]);
-    let set = world.get(&kinds::REPLICA_SETS, &key("web-1")).unwrap();
+    let mut cluster = chain();
+    cluster.delete(&kinds::DEPLOYMENTS, &key("web"), Some(Propagation::Orphan), None);
+    run_until_stable::<GarbageCollector>(&mut cluster, kubelet, None);
+    assert_eq!(names(&cluster), ["web-1", "web-1-x"]);
+    let set = cluster.get(&kinds::REPLICA_SETS, &key("web-1")).unwrap();
     assert_eq!(Meta::of(set).owner_references().count(), 0);
 }
 
 #[test]
 fn a_nonexistent_owner_is_confirmed_with_the_api_server() {
-    let mut world = world();
-    let uid = add(&mut world, &kinds::CONFIG_MAPS, "map", vec![owner(&kinds::CONFIG_MAPS, "never", "u", true)]);
-    let plan = step::<GarbageCollector>(&world, &Key::cluster(uid));
+    let mut cluster = new_cluster();
+    let uid = add(&mut cluster, &kinds::CONFIG_MAPS, "map", vec![owner(&kinds::CONFIG_MAPS, "never", "u", true)]);
+    let plan = step::<GarbageCollector>(&cluster, &Key::cluster(uid));
     assert_eq!(plan.to_string(), "delete configmaps a/map Background\n");
     // An object with the same name and another UID.
-    add(&mut world, &kinds::CONFIG_MAPS, "never", Vec::new());
-    settle::<GarbageCollector>(&mut world, |_| false, None);
-    assert_eq!(names(&world), ["never"]);
+    add(&mut cluster, &kinds::CONFIG_MAPS, "never", Vec::new());
+    run_until_stable::<GarbageCollector>(&mut cluster, |_| false, None);
+    assert_eq!(names(&cluster), ["never"]);
 }
 
 #[test]
 fn dependents_of_an_unserved_kind_are_not_deleted() {
-    let mut world = world();
+    let mut cluster = new_cluster();
     let nobody = value!({"apiVersion": "example.com/v1", "kind": "Widget", "name": "w", "uid": "u"});
-    add(&mut world, &kinds::CONFIG_MAPS, "map", vec![nobody]);
-    settle::<GarbageCollector>(&mut world, |_| false, None);
-    assert_eq!(names(&world), ["map"], "what is not served may be served again");
+    add(&mut cluster, &kinds::CONFIG_MAPS, "map", vec![nobody]);
+    run_until_stable::<GarbageCollector>(&mut cluster, |_| false, None);
+    assert_eq!(names(&cluster), ["map"], "what is not served may be served again");
 }
 
 #[test]
-fn an_object_is_kept_while_one_of_its_owners_exists() {
-    let mut world = world();
-    let stays = add(&mut world, &kinds::CONFIG_MAPS, "stays", Vec::new());
-    let goes = add(&mut world, &kinds::CONFIG_MAPS, "goes", Vec::new());
+fn object_with_an_existing_owner_is_not_deleted() {
+    let mut cluster = new_cluster();
+    let stays = add(&mut cluster, &kinds::CONFIG_MAPS, "stays", Vec::new());
+    let goes = add(&mut cluster, &kinds::CONFIG_MAPS, "goes", Vec::new());
     let owners = vec![
         owner(&kinds::CONFIG_MAPS, "stays", &stays, false),
         owner(&kinds::CONFIG_MAPS, "goes", &goes, true),
         owner(&kinds::CONFIG_MAPS, "never", "u", true),
     ];
-    add(&mut world, &kinds::SECRETS, "secret", owners);
-    world.delete(&kinds::CONFIG_MAPS, &key("goes"), Some(Propagation::Foreground), None);
-    settle::<GarbageCollector>(&mut world, |_| false, None);
-    assert_eq!(names(&world), ["secret", "stays"]);
-    let left: Vec<String> = Meta::of(world.get(&kinds::SECRETS, &key("secret")).unwrap())
+    add(&mut cluster, &kinds::SECRETS, "secret", owners);
+    cluster.delete(&kinds::CONFIG_MAPS, &key("goes"), Some(Propagation::Foreground), None);
+    run_until_stable::<GarbageCollector>(&mut cluster, |_| false, None);
+    assert_eq!(names(&cluster), ["secret", "stays"]);
+    let left: Vec<String> = Meta::of(cluster.get(&kinds::SECRETS, &key("secret")).unwrap())
         .owner_references()
         .map(|owner| owner.name().to_owned())
         .collect();
@@ -140,26 +140,26 @@ fn an_object_is_kept_while_one_of_its_owners_exists() {
 
 #[test]
 fn an_owner_reference_with_a_wrong_name_is_dangling() {
-    let mut world = world();
-    let map = add(&mut world, &kinds::CONFIG_MAPS, "map", Vec::new());
-    add(&mut world, &kinds::SECRETS, "secret", vec![owner(&kinds::CONFIG_MAPS, "other", &map, true)]);
-    settle::<GarbageCollector>(&mut world, |_| false, None);
-    assert_eq!(names(&world), ["map"]);
+    let mut cluster = new_cluster();
+    let map = add(&mut cluster, &kinds::CONFIG_MAPS, "map", Vec::new());
+    add(&mut cluster, &kinds::SECRETS, "secret", vec![owner(&kinds::CONFIG_MAPS, "other", &map, true)]);
+    run_until_stable::<GarbageCollector>(&mut cluster, |_| false, None);
+    assert_eq!(names(&cluster), ["map"]);
 }
 
 #[test]
 fn an_ownership_cycle_is_deleted() {
-    let mut world = world();
-    let first = add(&mut world, &kinds::CONFIG_MAPS, "first", Vec::new());
+    let mut cluster = new_cluster();
+    let first = add(&mut cluster, &kinds::CONFIG_MAPS, "first", Vec::new());
     let second =
-        add(&mut world, &kinds::CONFIG_MAPS, "second", vec![owner(&kinds::CONFIG_MAPS, "first", &first, true)]);
-    world.change(&kinds::CONFIG_MAPS, &key("first"), |object| {
+        add(&mut cluster, &kinds::CONFIG_MAPS, "second", vec![owner(&kinds::CONFIG_MAPS, "first", &first, true)]);
+    cluster.change(&kinds::CONFIG_MAPS, &key("first"), |object| {
         let owners = vec![owner(&kinds::CONFIG_MAPS, "second", &second, true)];
         apimachinery::meta::MetaMut::of(object).unwrap().set("ownerReferences", owners);
     });
-    world.delete(&kinds::CONFIG_MAPS, &key("first"), Some(Propagation::Foreground), None);
-    settle::<GarbageCollector>(&mut world, |_| false, None);
-    assert_eq!(names(&world), [""; 0], "{:?}", world.log);
+    cluster.delete(&kinds::CONFIG_MAPS, &key("first"), Some(Propagation::Foreground), None);
+    run_until_stable::<GarbageCollector>(&mut cluster, |_| false, None);
+    assert_eq!(names(&cluster), [""; 0], "{:?}", cluster.log);
 }
 
 proptest! {
@@ -172,7 +172,7 @@ proptest! {
         how in prop::sample::select(vec![Propagation::Background, Propagation::Foreground]),
         skip in prop::option::of(0..6usize),
     ) {
-        let mut world = world();
+        let mut cluster = new_cluster();
         let mut uids: Vec<String> = Vec::new();
         let mut children: Vec<Vec<usize>> = vec![Vec::new(); parents.len()];
         for (at, (parent, block)) in parents.iter().enumerate() {
@@ -182,20 +182,20 @@ proptest! {
             } else {
                 Vec::new()
             };
-            let uid = add(&mut world, &kinds::CONFIG_MAPS, &format!("o{at}"), owners);
+            let uid = add(&mut cluster, &kinds::CONFIG_MAPS, &format!("o{at}"), owners);
             uids.push(uid);
         }
         let root = deleted % parents.len();
-        let mut gone = BTreeSet::from([root]);
+        let mut collected = BTreeSet::from([root]);
         let mut open = vec![root];
         while let Some(next) = open.pop() {
-            open.extend(children[next].iter().filter(|child| gone.insert(**child)));
+            open.extend(children[next].iter().filter(|child| collected.insert(**child)));
         }
-        world.delete(&kinds::CONFIG_MAPS, &key(&format!("o{root}")), Some(how), None);
-        settle::<GarbageCollector>(&mut world, |_| false, skip);
+        cluster.delete(&kinds::CONFIG_MAPS, &key(&format!("o{root}")), Some(how), None);
+        run_until_stable::<GarbageCollector>(&mut cluster, |_| false, skip);
         let mut expect: Vec<String> =
-            (0..parents.len()).filter(|at| !gone.contains(at)).map(|at| format!("o{at}")).collect();
+            (0..parents.len()).filter(|at| !collected.contains(at)).map(|at| format!("o{at}")).collect();
         expect.sort();
-        prop_assert_eq!(names(&world), expect);
+        prop_assert_eq!(names(&cluster), expect);
     }
 }

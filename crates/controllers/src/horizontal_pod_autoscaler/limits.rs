@@ -101,7 +101,7 @@ impl Bounds {
         &self,
         hpa: &Value,
         current: i64,
-        wanted: i64,
+        desired: i64,
         memory: &Memory,
         now: Time,
     ) -> (i64, &'static str, &'static str) {
@@ -116,7 +116,7 @@ impl Bounds {
         let too_fast = |limit: i64, bound: i64, up: bool| if up { limit < bound } else { limit > bound };
         const RATE: &str = "the desired replica count is increasing faster than the maximum scale rate";
         const RATE_DOWN: &str = "the desired replica count is decreasing faster than the maximum scale rate";
-        if wanted > current && wanted > up.min(self.max).max(current) {
+        if desired > current && desired > up.min(self.max).max(current) {
             return match too_fast(up, self.max, true) {
                 true => (up.max(current), "ScaleUpLimit", RATE),
                 false => {
@@ -124,7 +124,7 @@ impl Bounds {
                 }
             };
         }
-        if wanted < down.max(self.min).min(current) {
+        if desired < down.max(self.min).min(current) {
             return match too_fast(down, self.min, false) {
                 true => (down.min(current), "ScaleDownLimit", RATE_DOWN),
                 false => {
@@ -133,7 +133,7 @@ impl Bounds {
             };
         }
         (
-            wanted.clamp(self.min, self.max.max(self.min)),
+            desired.clamp(self.min, self.max.max(self.min)),
             "DesiredWithinRange",
             "the desired count is within the acceptable range",
         )

@@ -22,11 +22,11 @@ pub struct Proposal {
 pub struct Proposals {
     all: Vec<Result<Proposal, (&'static str, String)>>,
     /// `status.currentMetrics`.
-    pub told: Vec<Value>,
+    pub current_metrics: Vec<Value>,
 }
 
 /// Returns the request that measures a metric.
-pub fn ask(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
+pub fn query(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
     let custom = |plural: &str| Resource {
         group: "custom.metrics.k8s.io".into(),
         version: "v1beta2".into(),
@@ -96,14 +96,14 @@ impl Proposals {
         config: &Config,
         now: Time,
     ) -> Self {
-        let mut proposals = Self { all: Vec::new(), told: Vec::new() };
+        let mut proposals = Self { all: Vec::new(), current_metrics: Vec::new() };
         let tolerances = Tolerances::of(hpa, config.tolerance);
         for (spec, measured) in super::specs(hpa).iter().zip(measured) {
             let context = Context { spec, measured: measured.as_ref(), pods, scale, config, tolerances, now };
             match context.propose() {
-                Ok((proposed, told)) => {
+                Ok((proposed, current_metric)) => {
                     proposals.all.push(Ok(proposed));
-                    proposals.told.push(told);
+                    proposals.current_metrics.push(current_metric);
                 }
                 Err(failed) => proposals.all.push(Err(failed)),
             }
@@ -141,9 +141,9 @@ impl Context<'_> {
         match self.spec.str_at(&["type"]).unwrap_or_default() {
             "Resource" => self.resource("resource", "FailedGetResourceMetric"),
             "ContainerResource" => self.resource("containerResource", "FailedGetContainerResourceMetric"),
-            "Pods" => self.of_pods().map_err(|why| ("FailedGetPodsMetric", why)),
-            "Object" => self.of_object().map_err(|why| ("FailedGetObjectMetric", why)),
-            "External" => self.external().map_err(|why| ("FailedGetExternalMetric", why)),
+            "Pods" => self.of_pods().map_err(|message| ("FailedGetPodsMetric", message)),
+            "Object" => self.of_object().map_err(|message| ("FailedGetObjectMetric", message)),
+            "External" => self.external().map_err(|message| ("FailedGetExternalMetric", message)),
             other => Err(("InvalidMetricSourceType", format!("invalid metric source type {other:?}"))),
         }
     }
@@ -153,7 +153,7 @@ impl Context<'_> {
         let container = self.spec.str_at(&[field, "container"]);
         let percent = self.spec.at(&[field, "target", "averageUtilization"]).and_then(Value::as_int);
         let what = if percent.is_some() { "utilization" } else { "usage" };
-        let failed = |why: String| (reason, format!("failed to get {name} {what}: {why}"));
+        let failed = |cause: String| (reason, format!("failed to get {name} {what}: {cause}"));
         let groups = self.pod_usage(name, container).map_err(failed)?;
         let mean = mean(&groups.samples);
         let (replicas, used) = match percent {
@@ -176,24 +176,26 @@ impl Context<'_> {
         if let (Some(_), Some(current)) = (percent, current.as_object_mut()) {
             current.insert("averageUtilization", used);
         }
-        let mut told = value!({"name": name, "current": current});
+        let mut current_metric = value!({"name": name, "current": current});
         let mut metric = format!("{name} resource");
-        if let (Some(container), Some(told)) = (container, told.as_object_mut()) {
-            told.insert("container", container);
+        if let (Some(container), Some(current_metric)) = (container, current_metric.as_object_mut()) {
+            current_metric.insert("container", container);
             metric = format!("{name} container resource");
         }
         let how = if percent.is_some() { "utilization (percentage of request)" } else { "" };
         let metric = format!("{metric} {how}").trim_end().to_owned();
         let kind = self.spec.str_at(&["type"]).unwrap_or_default();
-        let told: Value = Value::Object([("type", Value::from(kind)), (field, told)].into_iter().collect());
-        Ok((Proposal { replicas, metric }, told))
+        let current_metric: Value =
+            Value::Object([("type", Value::from(kind)), (field, current_metric)].into_iter().collect());
+        Ok((Proposal { replicas, metric }, current_metric))
     }
 
     /// Returns the usage of the pods, grouped by the availability of their samples.
     fn pod_usage(&self, name: &str, container: Option<&str>) -> Result<usage::Groups, String> {
-        let unable = |why: &str| format!("unable to get metrics for resource {name}: {why}");
-        let items =
-            self.items().map_err(|why| unable(&format!("unable to fetch metrics from resource metrics API: {why}")))?;
+        let unable = |cause: &str| format!("unable to get metrics for resource {name}: {cause}");
+        let items = self
+            .items()
+            .map_err(|cause| unable(&format!("unable to fetch metrics from resource metrics API: {cause}")))?;
         let mut samples = BTreeMap::new();
         for item in items {
             let containers = item.get("containers").and_then(Value::as_array).unwrap_or_default();
@@ -214,9 +216,10 @@ impl Context<'_> {
 
     fn of_pods(&self) -> Result<(Proposal, Value), String> {
         let name = self.spec.str_at(&["pods", "metric", "name"]).unwrap_or_default();
-        let unable = |why: String| format!("failed to get pods metric value: unable to get metric {name}: {why}");
-        let items =
-            self.items().map_err(|why| unable(format!("unable to fetch metrics from custom metrics API: {why}")))?;
+        let unable = |cause: String| format!("failed to get pods metric value: unable to get metric {name}: {cause}");
+        let items = self
+            .items()
+            .map_err(|cause| unable(format!("unable to fetch metrics from custom metrics API: {cause}")))?;
         let read = |item: &Value| {
             let pod = item.str_at(&["describedObject", "name"])?.to_owned();
             Some((pod, sample(item, usage::quantity(item.get("value")?)?)))
@@ -224,41 +227,44 @@ impl Context<'_> {
         let groups = usage::group(self.pods, items.iter().filter_map(read).collect(), false, self.config, self.now);
         let target = self.target("pods", "averageValue")?;
         let (replicas, used) = usage::replicas(groups, Target::Average(target), self.current(), self.tolerances)?;
-        let told = value!({"type": "Pods", "pods": {"metric": (self.metric("pods")), "current": {"averageValue": (amount(used, name))}}});
-        Ok((Proposal { replicas, metric: format!("pods metric {name}") }, told))
+        let current_metric = value!({"type": "Pods", "pods": {"metric": (self.metric("pods")), "current": {"averageValue": (amount(used, name))}}});
+        Ok((Proposal { replicas, metric: format!("pods metric {name}") }, current_metric))
     }
 
     fn of_object(&self) -> Result<(Proposal, Value), String> {
         let name = self.spec.str_at(&["object", "metric", "name"]).unwrap_or_default();
-        let why = |why: &str| {
+        let error_message = |error_message: &str| {
             format!(
-                "failed to get object metric value: unable to get metric {name}: unable to fetch metrics from custom metrics API: {why}"
+                "failed to get object metric value: unable to get metric {name}: unable to fetch metrics from custom metrics API: {error_message}"
             )
         };
-        let items = self.items().map_err(|error| why(&error))?;
-        let value =
-            items.first().and_then(|item| usage::quantity(item.get("value")?)).ok_or_else(|| why("no value"))?;
+        let items = self.items().map_err(|error| error_message(&error))?;
+        let value = items
+            .first()
+            .and_then(|item| usage::quantity(item.get("value")?))
+            .ok_or_else(|| error_message("no value"))?;
         let (replicas, current) = self.of_total("object", value)?;
         let object = self.spec.at(&["object", "describedObject"]).cloned().unwrap_or_default();
-        let told = value!({"type": "Object", "object": {"metric": (self.metric("object")), "describedObject": object, "current": current}});
-        Ok((Proposal { replicas, metric: format!("Object metric {name}") }, told))
+        let current_metric = value!({"type": "Object", "object": {"metric": (self.metric("object")), "describedObject": object, "current": current}});
+        Ok((Proposal { replicas, metric: format!("Object metric {name}") }, current_metric))
     }
 
     fn external(&self) -> Result<(Proposal, Value), String> {
         let name = self.spec.str_at(&["external", "metric", "name"]).unwrap_or_default();
-        let why = |why: &str| {
+        let error_message = |error_message: &str| {
             format!(
-                "failed to get {name} external metric value: unable to get external metric {name}: unable to fetch metrics from external metrics API: {why}"
+                "failed to get {name} external metric value: unable to get external metric {name}: unable to fetch metrics from external metrics API: {error_message}"
             )
         };
-        let items = self.items().map_err(|error| why(&error))?;
+        let items = self.items().map_err(|error| error_message(&error))?;
         if items.is_empty() {
-            return Err(why("no metrics returned from external metrics API"));
+            return Err(error_message("no metrics returned from external metrics API"));
         }
         let value = items.iter().filter_map(|item| usage::quantity(item.get("value")?)).sum();
         let (replicas, current) = self.of_total("external", value)?;
-        let told = value!({"type": "External", "external": {"metric": (self.metric("external")), "current": current}});
-        Ok((Proposal { replicas, metric: format!("external metric {name}") }, told))
+        let current_metric =
+            value!({"type": "External", "external": {"metric": (self.metric("external")), "current": current}});
+        Ok((Proposal { replicas, metric: format!("external metric {name}") }, current_metric))
     }
 
     /// Returns the replicas for one total value: per pod with averageValue, as a whole with value.
@@ -284,7 +290,7 @@ impl Context<'_> {
     fn items(&self) -> Result<&[Value], String> {
         match self.measured {
             None => Err("it was not asked for".to_owned()),
-            Some(Err(why)) => Err(why.clone()),
+            Some(Err(message)) => Err(message.clone()),
             Some(Ok(list)) => Ok(list.get("items").and_then(Value::as_array).unwrap_or_default()),
         }
     }

@@ -8,7 +8,7 @@ const NOW: Time = Time::from_unix(1_767_225_600, 0);
 
 /// A Deployment whose pods request one CPU each, and an autoscaler with a target of 50 %.
 struct Scene {
-    world: FakeCluster,
+    cluster: FakeCluster,
     replicas: i64,
     /// CPU usage of each pod in millicores; `None` without a metrics API.
     used: Option<Vec<i64>>,
@@ -17,28 +17,28 @@ struct Scene {
 
 impl Scene {
     fn new(replicas: i64, used: Option<&[i64]>, spec: Value) -> Self {
-        let mut world = FakeCluster::new(NOW);
+        let mut cluster = FakeCluster::new(NOW);
         let metric = value!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}});
         let base = value!({"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "minReplicas": 1, "maxReplicas": 10, "metrics": [metric]});
         let hpa = value!({"metadata": {"namespace": "a", "name": "h"}, "spec": (merge::apply(base, spec))});
-        world.add(&kinds::HORIZONTAL_POD_AUTOSCALERS, hpa);
+        cluster.add(&kinds::HORIZONTAL_POD_AUTOSCALERS, hpa);
         let long_ago = "2025-01-01T00:00:00Z";
         for at in 0..replicas {
             let container = value!({"name": "c", "resources": {"requests": {"cpu": "1"}}});
             let ready = value!({"type": "Ready", "status": "True", "lastTransitionTime": long_ago});
-            world.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": (format!("p{at}")), "labels": {"app": "web"}},
+            cluster.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": (format!("p{at}")), "labels": {"app": "web"}},
                 "spec": {"containers": [container]}, "status": {"phase": "Running", "startTime": long_ago, "conditions": [ready]}}));
         }
-        Self { world, replicas, used: used.map(<[i64]>::to_vec), memory: None }
+        Self { cluster, replicas, used: used.map(<[i64]>::to_vec), memory: None }
     }
 
-    fn answers(&self) -> Answers {
+    fn responses(&self) -> Answers {
         let hpa = self.hpa();
-        let mut answers = Answers::default();
+        let mut responses = Answers::default();
         let scale = value!({"metadata": {"resourceVersion": "7"}, "spec": {"replicas": (self.replicas)},
             "status": {"replicas": (self.replicas), "selector": "app=web"}});
-        answers.insert(&scale_of(&self.world.cache::<HorizontalPodAutoscaler>(), &hpa), Ok(scale));
+        responses.insert(&scale_of(&self.cluster.cache::<HorizontalPodAutoscaler>(), &hpa), Ok(scale));
         let measured = match &self.used {
             None => Err("the server could not find the requested resource (get pods.metrics.k8s.io)".to_owned()),
             Some(used) => {
@@ -49,33 +49,36 @@ impl Scene {
                 Ok(value!({"items": (used.iter().enumerate().map(item).collect::<Vec<_>>())}))
             }
         };
-        answers.insert(&metrics::ask(&specs(&hpa)[0], "a", "app=web").unwrap(), measured);
-        answers
+        responses.insert(&metrics::query(&specs(&hpa)[0], "a", "app=web").unwrap(), measured);
+        responses
     }
 
     fn hpa(&self) -> Value {
-        self.world.get(&kinds::HORIZONTAL_POD_AUTOSCALERS, &Key::new("a", "h")).unwrap().clone()
+        self.cluster.get(&kinds::HORIZONTAL_POD_AUTOSCALERS, &Key::new("a", "h")).unwrap().clone()
     }
 
     /// Executes one plan of the autoscaler and returns the new replicas.
-    fn look(&mut self) -> i64 {
+    fn reconcile(&mut self) -> i64 {
         let key = Key::new("a", "h");
-        let cache =
-            self.world.cache::<HorizontalPodAutoscaler>().answered(self.answers()).reminded(self.memory.clone());
-        let plan = decide::<HorizontalPodAutoscaler>(&cache, &key, self.world.now);
+        let cache = self
+            .cluster
+            .cache::<HorizontalPodAutoscaler>()
+            .with_responses(self.responses())
+            .reminded(self.memory.clone());
+        let plan = decide::<HorizontalPodAutoscaler>(&cache, &key, self.cluster.now);
         drop(cache);
         for action in &plan.actions {
             match action {
                 Action::UpdatePart { object, .. } => self.replicas = object["spec"]["replicas"].as_int().unwrap(),
-                other => self.world.execute(other).unwrap(),
+                other => self.cluster.execute(other).unwrap(),
             }
         }
         self.memory = plan.remember;
-        self.world.now = self.world.now.plus(Duration::from_seconds(15));
+        self.cluster.now = self.cluster.now.plus(Duration::from_seconds(15));
         self.replicas
     }
 
-    fn told(&self) -> Vec<String> {
+    fn conditions(&self) -> Vec<String> {
         let hpa = self.hpa();
         let conditions = hpa["status"]["conditions"].as_array().unwrap();
         let text = |have: &Value, field: &str| have.str_at(&[field]).unwrap().to_owned();
@@ -89,8 +92,11 @@ impl Scene {
 #[test]
 fn a_missing_metrics_api_is_reported_without_scaling() {
     let mut scene = Scene::new(3, None, value!({}));
-    assert_eq!(scene.look(), 3);
-    assert_eq!(scene.told(), ["AbleToScale True SucceededGetScale", "ScalingActive False FailedGetResourceMetric"]);
+    assert_eq!(scene.reconcile(), 3);
+    assert_eq!(
+        scene.conditions(),
+        ["AbleToScale True SucceededGetScale", "ScalingActive False FailedGetResourceMetric"]
+    );
     let message = "the HPA was unable to compute the replica count: failed to get cpu utilization: unable to get metrics for \
         resource cpu: unable to fetch metrics from resource metrics API: the server could not find the requested resource \
         (get pods.metrics.k8s.io)";
@@ -103,7 +109,7 @@ fn tolerance_in_the_behavior_overrides_the_default() {
     let check = |used: &[i64], behavior: Value, expect: i64| {
         let count = i64::try_from(used.len()).unwrap();
         assert_eq!(
-            Scene::new(count, Some(used), value!({"behavior": (behavior.clone())})).look(),
+            Scene::new(count, Some(used), value!({"behavior": (behavior.clone())})).reconcile(),
             expect,
             "{used:?} {behavior}"
         );
@@ -118,21 +124,21 @@ fn a_custom_target_uses_the_plural_name_of_its_crd() {
     let target = value!({"scaleTargetRef": {"apiVersion": "example.org/v1", "kind": "Octopus", "name": "web"}});
     let mut scene = Scene::new(2, Some(&[900, 900]), target);
     let names = value!({"kind": "Octopus", "plural": "octopodes"});
-    scene.world.add(
+    scene.cluster.add(
         &kinds::CUSTOM_RESOURCE_DEFINITIONS,
         value!({"metadata": {"name": "octopodes.example.org"}, "spec": {"group": "example.org", "names": names, "scope": "Namespaced"}}),
     );
-    let ask = scale_of(&scene.world.cache::<HorizontalPodAutoscaler>(), &scene.hpa());
-    assert_eq!(ask.to_string(), "octopodes.example.org/v1/a/web/scale?-");
-    assert_eq!(scene.look(), 4);
+    let query = scale_of(&scene.cluster.cache::<HorizontalPodAutoscaler>(), &scene.hpa());
+    assert_eq!(query.to_string(), "octopodes.example.org/v1/a/web/scale?-");
+    assert_eq!(scene.reconcile(), 4);
 }
 
 #[test]
 fn replicas_follow_the_load_within_bounds_and_rates() {
     let check = |used: &[i64], spec: Value, expect: i64, limited: &str| {
         let mut scene = Scene::new(i64::try_from(used.len()).unwrap(), Some(used), spec);
-        assert_eq!(scene.look(), expect, "{used:?} {:?}", scene.told());
-        assert_eq!(scene.told()[2], format!("ScalingLimited {limited}"), "{used:?}");
+        assert_eq!(scene.reconcile(), expect, "{used:?} {:?}", scene.conditions());
+        assert_eq!(scene.conditions()[2], format!("ScalingLimited {limited}"), "{used:?}");
     };
     check(&[500, 500], value!({}), 2, "False DesiredWithinRange");
     check(&[540, 540], value!({}), 2, "False DesiredWithinRange");
@@ -145,12 +151,12 @@ fn replicas_follow_the_load_within_bounds_and_rates() {
 #[test]
 fn scaling_down_waits_for_the_stabilization_window() {
     let mut scene = Scene::new(4, Some(&[100, 100, 100, 100]), value!({}));
-    assert_eq!(scene.look(), 4);
-    assert_eq!(scene.told()[0], "AbleToScale True ScaleDownStabilized");
+    assert_eq!(scene.reconcile(), 4);
+    assert_eq!(scene.conditions()[0], "AbleToScale True ScaleDownStabilized");
     for _ in 0..19 {
-        scene.look();
+        scene.reconcile();
     }
-    assert_eq!(scene.look(), 1, "after five minutes: {:?}", scene.told());
+    assert_eq!(scene.reconcile(), 1, "after five minutes: {:?}", scene.conditions());
     assert_eq!(scene.hpa()["status"]["desiredReplicas"], 1.into());
 }
 
@@ -159,30 +165,30 @@ fn scaling_policies_limit_the_rate() {
     let policies =
         value!({"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]});
     let mut scene = Scene::new(4, Some(&[100, 100, 100, 100]), value!({"behavior": {"scaleDown": policies}}));
-    assert_eq!(scene.look(), 3);
-    assert_eq!(scene.told()[2], "ScalingLimited True ScaleDownLimit");
-    assert_eq!(scene.look(), 3, "one a minute");
+    assert_eq!(scene.reconcile(), 3);
+    assert_eq!(scene.conditions()[2], "ScalingLimited True ScaleDownLimit");
+    assert_eq!(scene.reconcile(), 3, "one a minute");
     for _ in 0..3 {
-        scene.look();
+        scene.reconcile();
     }
     assert_eq!(scene.replicas, 2);
     let off = value!({"scaleUp": {"selectPolicy": "Disabled"}});
     let mut scene = Scene::new(1, Some(&[5000]), value!({"behavior": off}));
-    assert_eq!(scene.look(), 1);
+    assert_eq!(scene.reconcile(), 1);
 }
 
 #[test]
 fn pods_without_metrics_dampen_scaling() {
     let mut scene = Scene::new(4, Some(&[900, 900]), value!({"maxReplicas": 20}));
-    assert_eq!(scene.look(), 4, "the two that say nothing may use nothing");
+    assert_eq!(scene.reconcile(), 4, "the two that say nothing may use nothing");
     let mut none = Scene::new(0, Some(&[]), value!({}));
-    assert_eq!(none.look(), 0);
-    assert_eq!(none.told()[1], "ScalingActive False ScalingDisabled");
+    assert_eq!(none.reconcile(), 0);
+    assert_eq!(none.conditions()[1], "ScalingActive False ScalingDisabled");
     let mut many = Scene::new(12, Some(&[1]), value!({}));
-    assert_eq!(many.look(), 10, "above the largest size it shrinks whatever is measured");
+    assert_eq!(many.reconcile(), 10, "above the largest size it shrinks whatever is measured");
 }
 
 #[test]
 fn properties_hold() {
-    check_properties::<HorizontalPodAutoscaler>(&Scene::new(2, None, value!({})).world, |_| false);
+    check_properties::<HorizontalPodAutoscaler>(&Scene::new(2, None, value!({})).cluster, |_| false);
 }

@@ -135,8 +135,8 @@ pub fn replicas(
     let is_near = |ratio: f64| tolerances.is_near(ratio);
     let grows_with_unready = !groups.unready.is_empty() && ratio > 1.0;
     if !grows_with_unready && groups.missing.is_empty() {
-        let wanted = if is_near(ratio) { current } else { (ratio * groups.ready as f64).ceil() as i64 };
-        return Ok((wanted, used));
+        let desired = if is_near(ratio) { current } else { (ratio * groups.ready as f64).ceil() as i64 };
+        return Ok((desired, used));
     }
     let mut suppose = |name: &String, value: i64| {
         groups.samples.insert(name.clone(), Sample { value, at: None, window: Duration::default() });
@@ -153,9 +153,9 @@ pub fn replicas(
     }
     let (again, _) = target.ratio(&groups.samples).ok_or("no metrics returned matched known pods")?;
     let turned = (ratio < 1.0 && again > 1.0) || (ratio > 1.0 && again < 1.0);
-    let wanted = (again * groups.samples.len() as f64).ceil() as i64;
-    let against = (again < 1.0 && wanted > current) || (again > 1.0 && wanted < current);
-    Ok((if is_near(again) || turned || against { current } else { wanted }, used))
+    let desired = (again * groups.samples.len() as f64).ceil() as i64;
+    let against = (again < 1.0 && desired > current) || (again > 1.0 && desired < current);
+    Ok((if is_near(again) || turned || against { current } else { desired }, used))
 }
 
 /// Returns the desired replicas for the ratio of a metric that is not per pod, based on the ready pods.
@@ -180,9 +180,9 @@ pub fn requests(pods: &[&Value], resource: &str, container: Option<&str>) -> Res
             if container.is_some_and(|only| only != of) {
                 continue;
             }
-            let asked = one.at(&["resources", "requests", resource]).and_then(quantity);
+            let requested = one.at(&["resources", "requests", resource]).and_then(quantity);
             let missing = || format!("missing request for {resource} in container {of} of Pod {name}");
-            sum += asked.ok_or_else(missing)?;
+            sum += requested.ok_or_else(missing)?;
         }
         all.insert(name.to_owned(), sum);
     }

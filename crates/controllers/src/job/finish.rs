@@ -3,13 +3,13 @@
 use apimachinery::Value;
 use apimachinery::time::{Duration, Time};
 
-use super::policy::{PodFailureAction, judge, succeeds};
+use super::policy::{PodFailureAction, evaluate_failure, succeeds};
 use super::tally::Tally;
 use super::{completions, is_failed, is_indexed, is_suspended, limit_per_index, spec_number};
 use crate::{condition, pod};
 
 /// Two seconds, because timestamps have whole seconds and at least one second must pass.
-const SETTLE: Duration = Duration::from_seconds(2);
+const SUCCESS_POLICY_DELAY: Duration = Duration::from_seconds(2);
 
 /// The outcome of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,17 +21,17 @@ pub struct Finish {
 
 impl Finish {
     /// Returns the outcome already in the conditions, or the one to be written now.
-    pub fn of(job: &Value, owned: &[&Value], tally: &Tally, now: Time) -> Option<Self> {
-        said(job).or_else(|| fails(job, owned, tally, now)).or_else(|| succeeded(job, owned, tally))
+    pub fn of(job: &Value, owned: &[&Value], counts: &Tally, now: Time) -> Option<Self> {
+        recorded_finish(job).or_else(|| fails(job, owned, counts, now)).or_else(|| succeeded(job, owned, counts))
     }
 
     /// Returns the time until which a met success policy waits for running pods to terminate and be counted. Upstream
     /// syncs a Job at most once per second, so it counts such pods too.
     pub fn settles_at(&self, job: &Value, owned: &[&Value]) -> Option<Time> {
-        let news = self.reason == "SuccessPolicy" && condition::find(job, self.interim()).is_none();
+        let is_new = self.reason == "SuccessPolicy" && condition::find(job, self.interim()).is_none();
         let runs = owned.iter().any(|pod| pod::is_active(pod));
-        let last = owned.iter().filter(|pod| pod::is_ended(pod)).filter_map(|pod| pod::ended_at(pod)).max();
-        last.filter(|_| news && runs).map(|last| last.plus(SETTLE))
+        let last = owned.iter().filter(|pod| pod::is_terminal(pod)).filter_map(|pod| pod::finish_time(pod)).max();
+        last.filter(|_| is_new && runs).map(|last| last.plus(SUCCESS_POLICY_DELAY))
     }
 
     /// Returns the interim condition.
@@ -56,7 +56,7 @@ pub fn deadline(job: &Value) -> Option<Time> {
     Some(start.plus(Duration::from_seconds(seconds)))
 }
 
-fn said(job: &Value) -> Option<Finish> {
+fn recorded_finish(job: &Value) -> Option<Finish> {
     let read = |kind, success| {
         let have = condition::find(job, kind).filter(|have| have.str_at(&["status"]) == Some("True"))?;
         let text = |field| have.str_at(&[field]).unwrap_or_default().to_owned();
@@ -65,23 +65,23 @@ fn said(job: &Value) -> Option<Finish> {
     read("SuccessCriteriaMet", true).or_else(|| read("FailureTarget", false))
 }
 
-fn fails(job: &Value, owned: &[&Value], tally: &Tally, now: Time) -> Option<Finish> {
-    let by_policy = owned.iter().filter(|pod| is_failed(job, pod)).find_map(|pod| match judge(job, pod) {
-        PodFailureAction::FailJob(why) => Some(why),
+fn fails(job: &Value, owned: &[&Value], counts: &Tally, now: Time) -> Option<Finish> {
+    let by_policy = owned.iter().filter(|pod| is_failed(job, pod)).find_map(|pod| match evaluate_failure(job, pod) {
+        PodFailureAction::FailJob(policy_message) => Some(policy_message),
         _ => None,
     });
-    if let Some(why) = by_policy {
-        return Some(Finish::failure("PodFailurePolicy", why));
+    if let Some(policy_message) = by_policy {
+        return Some(Finish::failure("PodFailurePolicy", policy_message));
     }
     let limit = spec_number(job, "backoffLimit").unwrap_or(6);
-    if tally.failed_total() > limit || restarts_exceed(job, owned, limit) {
+    if counts.failed_total() > limit || restarts_exceed(job, owned, limit) {
         return Some(Finish::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
     }
     if deadline(job).is_some_and(|deadline| deadline <= now) {
         return Some(Finish::failure("DeadlineExceeded", "Job was active longer than specified deadline"));
     }
     limit_per_index(job).filter(|_| is_indexed(job))?;
-    let (given_up, done) = (tally.given_up.len(), tally.done.len());
+    let (given_up, done) = (counts.given_up.len(), counts.done.len());
     let most = spec_number(job, "maxFailedIndexes").and_then(|most| usize::try_from(most).ok());
     if most.is_some_and(|most| given_up > most) {
         let message = "Job has exceeded the specified maximal number of failed indexes";
@@ -91,18 +91,18 @@ fn fails(job: &Value, owned: &[&Value], tally: &Tally, now: Time) -> Option<Fini
     (given_up > 0 && given_up + done >= all).then(|| Finish::failure("FailedIndexes", "Job has failed indexes"))
 }
 
-fn succeeded(job: &Value, owned: &[&Value], tally: &Tally) -> Option<Finish> {
+fn succeeded(job: &Value, owned: &[&Value], counts: &Tally) -> Option<Finish> {
     let success = |reason: &str, message: String| Finish { success: true, reason: reason.to_owned(), message };
     if is_indexed(job)
-        && let Some(message) = succeeds(job, &tally.done, completions(job))
+        && let Some(message) = succeeds(job, &counts.done, completions(job))
     {
         return Some(success("SuccessPolicy", message));
     }
-    let total = tally.succeeded_total();
+    let total = counts.succeeded_total();
     let complete = match spec_number(job, "completions") {
         // Without completions any success completes the Job, after all running pods have terminated.
         None => total > 0 && !owned.iter().any(|pod| pod::is_active(pod)),
-        Some(wanted) => total >= wanted,
+        Some(required) => total >= required,
     };
     complete.then(|| success("CompletionsReached", "Reached expected number of succeeded pods".to_owned()))
 }

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn indexes_beyond_100000_are_kept() {
+    fn indexes_beyond_100000_are_preserved() {
         let mut indexes = Indexes::parse("0-99999,150000", 2_000_000_000);
         indexes.insert(100_000);
         indexes.insert(1_999_999_999);

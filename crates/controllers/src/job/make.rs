@@ -7,7 +7,7 @@ use apimachinery::time::{Duration, Time};
 use apimachinery::{Value, value};
 use controller::{Action, EventOnResult, Plan, Regarding, kinds};
 
-use super::policy::{PodFailureAction, judge};
+use super::policy::{PodFailureAction, evaluate_failure};
 use super::tally::Tally;
 use super::{
     FINALIZER, completions, has_finalizer, index_of, is_failed, is_indexed, is_suspended, limit_per_index, release,
@@ -29,14 +29,15 @@ const BACKOFF_MAX: Duration = Duration::from_seconds(600);
 const PREFIX_MAX: usize = 63 - NAME_SUFFIX_LENGTH;
 
 /// Creates or deletes pods until the desired number runs.
-pub fn manage(job: &Value, owned: &[&Value], tally: &Tally, now: Time) -> Plan {
+pub fn manage(job: &Value, owned: &[&Value], counts: &Tally, now: Time) -> Plan {
     let mut active: Vec<&Value> = owned.iter().copied().filter(|pod| pod::is_active(pod)).collect();
     active.sort_by_cached_key(|pod| pod::deletion_key(pod, 0, now));
     // A surplus pod loses its finalizer first, so that it is not counted, and is deleted afterwards.
-    let (held, unwanted): (Vec<&Value>, Vec<&Value>) = active.iter().copied().partition(|pod| has_finalizer(pod));
+    let (tracked_pods, unwanted): (Vec<&Value>, Vec<&Value>) =
+        active.iter().copied().partition(|pod| has_finalizer(pod));
     let mut plan = Plan::default();
     plan.actions.extend(unwanted.into_iter().map(|pod| delete(job, pod)));
-    let surplus = surplus(job, &held, wanted(job, &held, tally));
+    let surplus = surplus(job, &tracked_pods, desired_active(job, &tracked_pods, counts));
     if !surplus.is_empty() {
         plan.actions.extend(surplus.into_iter().take(BURST_MAX).map(release));
         return plan;
@@ -46,9 +47,9 @@ pub fn manage(job: &Value, owned: &[&Value], tally: &Tally, now: Time) -> Plan {
     }
     let going = owned.iter().filter(|pod| pod::is_terminating(pod)).count();
     let going = if replaces_only_failed(job) { going } else { 0 };
-    let missing = wanted(job, &held, tally).saturating_sub(held.len() + going).min(BURST_MAX);
+    let missing = desired_active(job, &tracked_pods, counts).saturating_sub(tracked_pods.len() + going).min(BURST_MAX);
     if missing > 0 {
-        create(&mut plan, job, owned, tally, missing, now);
+        create(&mut plan, job, owned, counts, missing, now);
     }
     plan
 }
@@ -64,39 +65,39 @@ pub fn failures_before(pod: &Value) -> i64 {
 }
 
 /// Returns the desired number of active pods.
-fn wanted(job: &Value, held: &[&Value], tally: &Tally) -> usize {
+fn desired_active(job: &Value, tracked_pods: &[&Value], counts: &Tally) -> usize {
     if is_suspended(job) {
         return 0;
     }
     let parallelism = spec_number(job, "parallelism").unwrap_or(1);
-    let wanted = match spec_number(job, "completions") {
+    let desired = match spec_number(job, "completions") {
         // After the first success no pod is created, and active pods keep running.
-        None if tally.succeeded_total() > 0 => return held.len(),
+        None if counts.succeeded_total() > 0 => return tracked_pods.len(),
         None => parallelism,
-        Some(completions) => (completions - tally.succeeded_total()).min(parallelism),
+        Some(completions) => (completions - counts.succeeded_total()).min(parallelism),
     };
-    usize::try_from(wanted).unwrap_or(0)
+    usize::try_from(desired).unwrap_or(0)
 }
 
 /// Returns the pods to delete: duplicates of an index first, then the first in deletion order.
-fn surplus<'a>(job: &Value, held: &[&'a Value], wanted: usize) -> Vec<&'a Value> {
+fn surplus<'a>(job: &Value, tracked_pods: &[&'a Value], desired: usize) -> Vec<&'a Value> {
     let mut seen = BTreeSet::new();
     let mut rest = Vec::new();
     let mut surplus = Vec::new();
     // The last pod in deletion order is the one to keep.
-    for pod in held.iter().rev().copied() {
+    for pod in tracked_pods.iter().rev().copied() {
         if is_indexed(job) && !index_of(job, pod).is_some_and(|index| seen.insert(index)) {
             surplus.push(pod);
         } else {
             rest.push(pod);
         }
     }
-    let too_many = rest.len().saturating_sub(wanted);
+    let too_many = rest.len().saturating_sub(desired);
     surplus.extend(rest.into_iter().rev().take(too_many));
     surplus
 }
 
-fn create(plan: &mut Plan, job: &Value, owned: &[&Value], tally: &Tally, missing: usize, now: Time) {
+fn create(plan: &mut Plan, job: &Value, owned: &[&Value], counts: &Tally, missing: usize, now: Time) {
     if !is_indexed(job) || limit_per_index(job).is_none() {
         let failed: Vec<&Value> = failures_since_success(job, owned);
         if let Some(until) = back_off(&failed, failed.len()).filter(|until| *until > now) {
@@ -110,7 +111,7 @@ fn create(plan: &mut Plan, job: &Value, owned: &[&Value], tally: &Tally, missing
         plan.actions.extend(made.iter().map(|name| make(job, name, &prefix, None)));
         return;
     }
-    for index in pending(job, owned, tally).take(missing) {
+    for index in pending(job, owned, counts).take(missing) {
         let last = last_failure(job, owned, index).filter(|_| limit_per_index(job).is_some());
         if let Some(last) = last {
             let failures = usize::try_from(failures_before(last)).unwrap_or(0) + 1;
@@ -126,29 +127,30 @@ fn create(plan: &mut Plan, job: &Value, owned: &[&Value], tally: &Tally, missing
 }
 
 /// Returns the indexes without an active pod, the lowest first.
-fn pending<'a>(job: &Value, owned: &[&Value], tally: &'a Tally) -> impl Iterator<Item = u32> + use<'a> {
+fn pending<'a>(job: &Value, owned: &[&Value], counts: &'a Tally) -> impl Iterator<Item = u32> + use<'a> {
     let busy = |pod: &&&Value| pod::is_active(pod) || (replaces_only_failed(job) && pod::is_terminating(pod));
     let busy: BTreeSet<u32> = owned.iter().filter(busy).filter_map(|pod| index_of(job, pod)).collect();
     (0..completions(job))
-        .filter(move |index| !busy.contains(index) && !tally.done.has(*index) && !tally.given_up.has(*index))
+        .filter(move |index| !busy.contains(index) && !counts.done.has(*index) && !counts.given_up.has(*index))
 }
 
 /// Returns the failed pod of an index with the highest failure count.
 fn last_failure<'a>(job: &Value, owned: &[&'a Value], index: u32) -> Option<&'a Value> {
     let failed = owned.iter().copied().filter(|pod| is_failed(job, pod) && index_of(job, pod) == Some(index));
-    failed.max_by_key(|pod| (failures_before(pod), pod::ended_at(pod)))
+    failed.max_by_key(|pod| (failures_before(pod), pod::finish_time(pod)))
 }
 
 /// Returns the failed pods that terminated after the last success.
 fn failures_since_success<'a>(job: &Value, owned: &[&'a Value]) -> Vec<&'a Value> {
-    let success = owned.iter().filter(|pod| pod::phase(pod) == "Succeeded").filter_map(|pod| pod::ended_at(pod)).max();
-    let counts = |pod: &&&Value| pod::phase(pod) == "Failed" && judge(job, pod) != PodFailureAction::Ignore;
-    owned.iter().filter(counts).copied().filter(|pod| pod::ended_at(pod) > success).collect()
+    let success =
+        owned.iter().filter(|pod| pod::phase(pod) == "Succeeded").filter_map(|pod| pod::finish_time(pod)).max();
+    let counts = |pod: &&&Value| pod::phase(pod) == "Failed" && evaluate_failure(job, pod) != PodFailureAction::Ignore;
+    owned.iter().filter(counts).copied().filter(|pod| pod::finish_time(pod) > success).collect()
 }
 
 /// Returns the time of the next attempt: ten seconds after the last failure, doubled for each further failure.
 fn back_off(failed: &[&Value], failures: usize) -> Option<Time> {
-    let last = failed.iter().filter_map(|pod| pod::ended_at(pod)).max()?;
+    let last = failed.iter().filter_map(|pod| pod::finish_time(pod)).max()?;
     let doubled = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
     let wait = BACKOFF.nanos().saturating_mul(1 << doubled).min(BACKOFF_MAX.nanos());
     Some(last.plus(Duration::from_nanos(wait)))
@@ -174,14 +176,15 @@ fn make(job: &Value, name: &str, prefix: &str, index: Option<(u32, Option<&Value
         }
     }
     if let Some((index, _)) = index {
-        tell_index(&mut object, Meta::of(job).name(), index);
+        set_index(&mut object, Meta::of(job).name(), index);
     }
-    let told = told(job, "SuccessfulCreate", format!("Created pod: {name}"), "FailedCreate", "Error creating");
-    Action::Create { resource: kinds::PODS.clone(), object, told }
+    let result_event =
+        new_result_event(job, "SuccessfulCreate", format!("Created pod: {name}"), "FailedCreate", "Error creating");
+    Action::Create { resource: kinds::PODS.clone(), object, result_event }
 }
 
 fn count_failures(job: &Value, meta: &mut MetaMut<'_>, last: Option<&Value>) {
-    let ignored = last.is_some_and(|last| judge(job, last) == PodFailureAction::Ignore);
+    let ignored = last.is_some_and(|last| evaluate_failure(job, last) == PodFailureAction::Ignore);
     let before = last.map_or(0, failures_before);
     let ignored_before =
         last.and_then(|last| Meta::of(last).annotation(INDEX_IGNORED)?.parse::<i64>().ok()).unwrap_or(0);
@@ -192,7 +195,7 @@ fn count_failures(job: &Value, meta: &mut MetaMut<'_>, last: Option<&Value>) {
 }
 
 /// Passes the index to the pod: as hostname, and as environment variable of each container.
-fn tell_index(pod: &mut Value, job: &str, index: u32) {
+fn set_index(pod: &mut Value, job: &str, index: u32) {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     spec.insert("hostname", format!("{job}-{index}"));
     for field in ["containers", "initContainers"] {
@@ -211,14 +214,14 @@ fn tell_index(pod: &mut Value, job: &str, index: u32) {
 
 fn delete(job: &Value, pod: &Value) -> Action {
     let mut action = Action::delete(&kinds::PODS, pod);
-    if let Action::Delete { told: said, .. } = &mut action {
+    if let Action::Delete { result_event, .. } = &mut action {
         let message = format!("Deleted pod: {}", Meta::of(pod).name());
-        *said = told(job, "SuccessfulDelete", message, "FailedDelete", "Error deleting");
+        *result_event = new_result_event(job, "SuccessfulDelete", message, "FailedDelete", "Error deleting");
     }
     action
 }
 
-fn told(
+fn new_result_event(
     job: &Value,
     done_reason: &'static str,
     done_message: String,

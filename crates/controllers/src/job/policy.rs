@@ -20,14 +20,14 @@ pub enum PodFailureAction {
 }
 
 /// Applies the podFailurePolicy to a failed pod.
-pub fn judge(job: &Value, pod: &Value) -> PodFailureAction {
+pub fn evaluate_failure(job: &Value, pod: &Value) -> PodFailureAction {
     let rules = job.at(&["spec", "podFailurePolicy", "rules"]).and_then(Value::as_array).unwrap_or_default();
     for (at, rule) in rules.iter().enumerate() {
-        let Some(why) = matched(rule, pod) else { continue };
+        let Some(message) = matched(rule, pod) else { continue };
         return match rule.str_at(&["action"]).unwrap_or_default() {
             "Ignore" => PodFailureAction::Ignore,
             "FailIndex" => PodFailureAction::FailIndex,
-            "FailJob" => PodFailureAction::FailJob(format!("{why} matching FailJob rule at index {at}")),
+            "FailJob" => PodFailureAction::FailJob(format!("{message} matching FailJob rule at index {at}")),
             _ => PodFailureAction::Count,
         };
     }
@@ -41,8 +41,8 @@ pub fn succeeds(job: &Value, succeeded: &Indexes, completions: u32) -> Option<St
         let count = rule.get("succeededCount").and_then(Value::as_int).and_then(|count| usize::try_from(count).ok());
         match rule.str_at(&["succeededIndexes"]) {
             Some(text) => {
-                let asked = Indexes::parse(text, completions);
-                succeeded.in_common(&asked) >= count.unwrap_or(asked.len())
+                let indexes = Indexes::parse(text, completions);
+                succeeded.in_common(&indexes) >= count.unwrap_or(indexes.len())
             }
             None => count.is_some_and(|count| succeeded.len() >= count),
         }
@@ -103,12 +103,12 @@ mod tests {
             "containerStatuses": [{"name": "ok", "state": {"terminated": {"exitCode": 0}}},
                 {"name": "c", "state": {"terminated": {"exitCode": 42}}}]}});
         let check = |rules: Value, expect: PodFailureAction| {
-            assert_eq!(judge(&value!({"spec": {"podFailurePolicy": {"rules": rules}}}), &pod), expect);
+            assert_eq!(evaluate_failure(&value!({"spec": {"podFailurePolicy": {"rules": rules}}}), &pod), expect);
         };
         let exit = |action: &str, operator: &str, code: i64| value!({"action": action, "onExitCodes": {"operator": operator, "values": [code]}});
-        let told = |why: &str| PodFailureAction::FailJob(format!("{why} matching FailJob rule at index 0"));
+        let fail_job = |message: &str| PodFailureAction::FailJob(format!("{message} matching FailJob rule at index 0"));
         check(value!([]), PodFailureAction::Count);
-        check(value!([(exit("FailJob", "In", 42))]), told("Container c for pod a/p failed with exit code 42"));
+        check(value!([(exit("FailJob", "In", 42))]), fail_job("Container c for pod a/p failed with exit code 42"));
         check(value!([(exit("FailJob", "In", 7)), (exit("Ignore", "NotIn", 7))]), PodFailureAction::Ignore);
         check(value!([(exit("FailJob", "In", 0))]), PodFailureAction::Count);
         check(
@@ -117,7 +117,7 @@ mod tests {
         );
         let disrupted =
             value!([{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]);
-        check(disrupted, told("Pod a/p has condition DisruptionTarget"));
+        check(disrupted, fail_job("Pod a/p has condition DisruptionTarget"));
     }
 
     #[test]

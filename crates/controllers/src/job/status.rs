@@ -12,16 +12,16 @@ use super::{is_indexed, is_suspended, limit_per_index};
 use crate::{condition, pod};
 
 /// Returns the status update and its events.
-pub fn of(job: &Value, owned: &[&Value], tally: &Tally, finish: Option<Finish>, now: Time) -> Vec<Action> {
+pub fn of(job: &Value, owned: &[&Value], counts: &Tally, finish: Option<Finish>, now: Time) -> Vec<Action> {
     let mut events = Vec::new();
-    let mut status = numbers(job, owned, tally);
+    let mut status = numbers(job, owned, counts);
     let mut conditions = job.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
     let mut start = job.at(&["status", "startTime"]).cloned();
     if start.is_none() && !is_suspended(job) {
         start = Some(now.to_string().into());
     }
     match finish {
-        Some(finish) => end(job, owned, tally, &finish, &mut status, &mut conditions, &mut events, now),
+        Some(finish) => end(job, owned, counts, &finish, &mut status, &mut conditions, &mut events, now),
         None => {
             if suspend(job, &mut conditions, &mut events, now) == Some(false) {
                 // The time during which a Job is suspended does not count towards activeDeadlineSeconds.
@@ -46,29 +46,29 @@ pub fn of(job: &Value, owned: &[&Value], tally: &Tally, finish: Option<Finish>, 
     actions
 }
 
-fn numbers(job: &Value, owned: &[&Value], tally: &Tally) -> Object {
+fn numbers(job: &Value, owned: &[&Value], counts: &Tally) -> Object {
     let count =
         |is: &dyn Fn(&Value) -> bool| i64::try_from(owned.iter().filter(|pod| is(pod)).count()).unwrap_or(i64::MAX);
     let mut status = Object::new();
     status.insert("ready", count(&|pod| pod::is_active(pod) && pod::is_ready(pod)));
     status.insert("terminating", count(&pod::is_terminating));
-    let counted = [("active", count(&pod::is_active)), ("succeeded", tally.succeeded), ("failed", tally.failed)];
+    let counted = [("active", count(&pod::is_active)), ("succeeded", counts.succeeded), ("failed", counts.failed)];
     // Go omits zero fields, except the first two.
     for (field, number) in counted.into_iter().filter(|(_, number)| *number != 0) {
         status.insert(field, number);
     }
     let mut uncounted = Object::new();
-    for (field, uids) in [("succeeded", &tally.uncounted_succeeded), ("failed", &tally.uncounted_failed)] {
+    for (field, uids) in [("succeeded", &counts.uncounted_succeeded), ("failed", &counts.uncounted_failed)] {
         if !uids.is_empty() {
             uncounted.insert(field, listed(uids));
         }
     }
     status.insert("uncountedTerminatedPods", uncounted);
-    if is_indexed(job) && !tally.done.is_empty() {
-        status.insert("completedIndexes", tally.done.to_string());
+    if is_indexed(job) && !counts.done.is_empty() {
+        status.insert("completedIndexes", counts.done.to_string());
     }
     if is_indexed(job) && limit_per_index(job).is_some() {
-        status.insert("failedIndexes", tally.given_up.to_string());
+        status.insert("failedIndexes", counts.given_up.to_string());
     }
     status
 }
@@ -82,7 +82,7 @@ fn listed(uids: &BTreeSet<String>) -> Vec<Value> {
 fn end(
     job: &Value,
     owned: &[&Value],
-    tally: &Tally,
+    counts: &Tally,
     finish: &Finish,
     status: &mut Object,
     conditions: &mut Vec<Value>,
@@ -94,7 +94,7 @@ fn end(
         conditions.push(make(finish.interim()));
         return;
     }
-    let quiet = tally.is_settled() && !owned.iter().any(|pod| pod::is_active(pod) || pod::is_terminating(pod));
+    let quiet = counts.is_all_counted() && !owned.iter().any(|pod| pod::is_active(pod) || pod::is_terminating(pod));
     if !quiet {
         return;
     }
@@ -123,8 +123,8 @@ fn known(reason: &str) -> &'static str {
 
 /// Updates the Suspended condition. Returns the new state if it changed: `false` if the Job was resumed.
 fn suspend(job: &Value, conditions: &mut Vec<Value>, events: &mut Vec<Action>, now: Time) -> Option<bool> {
-    let told = condition::in_list(conditions, "Suspended").and_then(|have| have.str_at(&["status"]));
-    let (status, reason, message, event) = match (is_suspended(job), told) {
+    let suspended_status = condition::in_list(conditions, "Suspended").and_then(|have| have.str_at(&["status"]));
+    let (status, reason, message, event) = match (is_suspended(job), suspended_status) {
         (true, Some("True")) | (false, None | Some("False")) => return None,
         (true, _) => ("True", "JobSuspended", "Job suspended", "Suspended"),
         (false, Some(_)) => ("False", "JobResumed", "Job resumed", "Resumed"),

@@ -7,7 +7,7 @@ use apimachinery::{Object, Value};
 use controller::Action;
 
 use super::indexes::Indexes;
-use super::policy::{PodFailureAction, judge};
+use super::policy::{PodFailureAction, evaluate_failure};
 use super::{completions, has_finalizer, index_of, is_failed, is_indexed, limit_per_index, make, release};
 use crate::pod;
 
@@ -30,26 +30,26 @@ impl Tally {
     /// Adds the terminated pods to the counts of the stored status.
     pub fn of(job: &Value, owned: &[&Value]) -> Self {
         let number = |field| job.at(&["status", field]).and_then(Value::as_int).unwrap_or(0);
-        let told = |field| job.str_at(&["status", field]).unwrap_or_default();
-        let mut tally = Self {
+        let status_field = |field| job.str_at(&["status", field]).unwrap_or_default();
+        let mut counts = Self {
             succeeded: number("succeeded"),
             failed: number("failed"),
             uncounted_succeeded: written_down(job, "succeeded"),
             uncounted_failed: written_down(job, "failed"),
-            done: Indexes::parse(told("completedIndexes"), completions(job)),
-            given_up: Indexes::parse(told("failedIndexes"), completions(job)),
+            done: Indexes::parse(status_field("completedIndexes"), completions(job)),
+            given_up: Indexes::parse(status_field("failedIndexes"), completions(job)),
         };
-        let held: BTreeSet<&str> =
+        let tracked_uids: BTreeSet<&str> =
             owned.iter().filter(|pod| has_finalizer(pod)).map(|pod| Meta::of(pod).uid()).collect();
-        tally.succeeded += take_absent(&mut tally.uncounted_succeeded, &held);
-        tally.failed += take_absent(&mut tally.uncounted_failed, &held);
+        counts.succeeded += take_absent(&mut counts.uncounted_succeeded, &tracked_uids);
+        counts.failed += take_absent(&mut counts.uncounted_failed, &tracked_uids);
         for pod in owned.iter().filter(|pod| has_finalizer(pod)) {
-            tally.add(job, pod);
+            counts.add(job, pod);
         }
         if is_indexed(job) {
-            tally.succeeded = i64::try_from(tally.done.len()).unwrap_or(i64::MAX);
+            counts.succeeded = i64::try_from(counts.done.len()).unwrap_or(i64::MAX);
         }
-        tally
+        counts
     }
 
     /// Returns the succeeded pods, including uncounted ones.
@@ -63,7 +63,7 @@ impl Tally {
     }
 
     /// Whether all terminated pods are counted.
-    pub fn is_settled(&self) -> bool {
+    pub fn is_all_counted(&self) -> bool {
         self.uncounted_succeeded.is_empty() && self.uncounted_failed.is_empty()
     }
 
@@ -82,8 +82,8 @@ impl Tally {
                 _ => is_failed(job, pod) && (!counts(job, pod) || (is_indexed(job) && index.is_none())),
             }
         };
-        let ended = owned.iter().filter(|pod| has_finalizer(pod) && is_known(pod));
-        ended.filter(|pod| is_over || !self.is_remembered(job, pod, owned)).map(|pod| release(pod)).collect()
+        let finished_pods = owned.iter().filter(|pod| has_finalizer(pod) && is_known(pod));
+        finished_pods.filter(|pod| is_over || !self.is_remembered(job, pod, owned)).map(|pod| release(pod)).collect()
     }
 
     /// Whether the pod must be kept as the record of its index's failure count, until a newer pod of the index carries
@@ -109,7 +109,7 @@ impl Tally {
                 (false, _) => drop(self.uncounted_succeeded.insert(uid.to_owned())),
             }
         } else if is_failed(job, pod) && (!is_indexed(job) || index.is_some()) {
-            let verdict = judge(job, pod);
+            let verdict = evaluate_failure(job, pod);
             if verdict != PodFailureAction::Ignore {
                 self.uncounted_failed.insert(uid.to_owned());
             }
@@ -124,7 +124,7 @@ impl Tally {
 }
 
 fn counts(job: &Value, pod: &Value) -> bool {
-    judge(job, pod) != PodFailureAction::Ignore
+    evaluate_failure(job, pod) != PodFailureAction::Ignore
 }
 
 /// Returns the UIDs in the stored uncountedTerminatedPods.
@@ -135,8 +135,8 @@ fn written_down(job: &Value, field: &str) -> BTreeSet<String> {
 }
 
 /// Removes the UIDs without a finalizer and returns their number.
-fn take_absent(uids: &mut BTreeSet<String>, held: &BTreeSet<&str>) -> i64 {
+fn take_absent(uids: &mut BTreeSet<String>, tracked_uids: &BTreeSet<&str>) -> i64 {
     let before = uids.len();
-    uids.retain(|uid| held.contains(uid.as_str()));
+    uids.retain(|uid| tracked_uids.contains(uid.as_str()));
     i64::try_from(before - uids.len()).unwrap_or(i64::MAX)
 }

@@ -1,6 +1,6 @@
 use apimachinery::patch::merge;
 use controller::decide;
-use controller::testing::{FakeCluster, check_properties, settle};
+use controller::testing::{FakeCluster, check_properties, run_until_stable};
 use proptest::prelude::*;
 
 use super::*;
@@ -15,38 +15,38 @@ fn job(spec: Value) -> Value {
 
 /// Creates a Job whose pods `run`, `succeed`, `fail` or `fail:CODE`.
 fn doing(does: &str, spec: Value) -> FakeCluster {
-    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+    let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     let annotated = value!({"template": {"metadata": {"annotations": {"does": does}}}});
-    world.add(&kinds::JOBS, job(merge::apply(annotated, spec)));
-    world
+    cluster.add(&kinds::JOBS, job(merge::apply(annotated, spec)));
+    cluster
 }
 
 fn key() -> Key {
     Key::new("a", "j")
 }
 
-fn change(world: &mut FakeCluster, change: Value) {
-    world.change(&kinds::JOBS, &key(), |job| *job = merge::apply(job.take(), change));
+fn change(cluster: &mut FakeCluster, change: Value) {
+    cluster.change(&kinds::JOBS, &key(), |job| *job = merge::apply(job.take(), change));
 }
 
 /// Simulates nodes: binds pods, applies their annotated behaviour, and terminates pods that are being deleted.
-fn nodes(world: &mut FakeCluster) -> bool {
+fn nodes(cluster: &mut FakeCluster) -> bool {
     let mut busy = false;
-    for entry in world.of("pods").iter() {
+    for entry in cluster.of("pods").iter() {
         let (key, pod) = (&entry.key, &entry.value);
         if Meta::of(pod).is_deleting() {
             if Meta::of(pod).finalizers().next().is_none() {
-                world.remove(&kinds::PODS, key);
+                cluster.remove(&kinds::PODS, key);
                 busy = true;
-            } else if !pod::is_ended(pod) {
-                let now = world.now.to_string();
+            } else if !pod::is_terminal(pod) {
+                let now = cluster.now.to_string();
                 let end = value!({"status": {"phase": "Failed", "containerStatuses": [
                     {"name": "c", "state": {"terminated": {"exitCode": 137, "finishedAt": now}}}]}});
-                world.change(&kinds::PODS, key, |pod| *pod = merge::apply(pod.take(), end));
+                cluster.change(&kinds::PODS, key, |pod| *pod = merge::apply(pod.take(), end));
                 busy = true;
             }
         } else if pod::phase(pod).is_empty() {
-            let now = world.now.to_string();
+            let now = cluster.now.to_string();
             let does = Meta::of(pod).annotation("does").unwrap_or("run").to_owned();
             let code =
                 does.strip_prefix("fail").map(|code| code.strip_prefix(':').map_or(1, |code| code.parse().unwrap()));
@@ -54,10 +54,10 @@ fn nodes(world: &mut FakeCluster) -> bool {
                 ("run", _) => {
                     value!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": now}]})
                 }
-                (_, Some(code)) => ended("Failed", code, &now),
-                _ => ended("Succeeded", 0, &now),
+                (_, Some(code)) => terminated_status("Failed", code, &now),
+                _ => terminated_status("Succeeded", 0, &now),
             };
-            world.change(&kinds::PODS, key, |pod| {
+            cluster.change(&kinds::PODS, key, |pod| {
                 *pod = merge::apply(pod.take(), value!({"spec": {"nodeName": "n"}, "status": status}));
             });
             busy = true;
@@ -66,72 +66,72 @@ fn nodes(world: &mut FakeCluster) -> bool {
     busy
 }
 
-fn ended(phase: &str, code: i64, now: &str) -> Value {
+fn terminated_status(phase: &str, code: i64, now: &str) -> Value {
     value!({"phase": phase, "containerStatuses": [{"name": "c", "state": {"terminated": {"exitCode": code, "finishedAt": now}}}]})
 }
 
 /// Formats the status without times.
-fn status(world: &FakeCluster) -> String {
-    let mut status = world.get(&kinds::JOBS, &key()).unwrap()["status"].clone();
+fn status(cluster: &FakeCluster) -> String {
+    let mut status = cluster.get(&kinds::JOBS, &key()).unwrap()["status"].clone();
     let fields = status.as_object_mut().unwrap();
     fields.remove("startTime");
     fields.remove("completionTime");
     let conditions = fields.remove("conditions").unwrap_or_default();
-    let told = conditions.as_array().unwrap_or_default().iter().map(|have| {
+    let lines = conditions.as_array().unwrap_or_default().iter().map(|have| {
         let text = |field| have.str_at(&[field]).unwrap();
         format!("{} {} {}: {}", text("type"), text("status"), text("reason"), text("message"))
     });
     format!(
         "{}\n{}",
         fields.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" "),
-        told.collect::<Vec<_>>().join("\n")
+        lines.collect::<Vec<_>>().join("\n")
     )
 }
 
 fn check(does: &str, spec: Value, expect: &str) -> FakeCluster {
-    let mut world = doing(does, spec);
-    settle::<Job>(&mut world, nodes);
-    assert_eq!(status(&world), expect, "{}", world.log.join("\n"));
-    world
+    let mut cluster = doing(does, spec);
+    run_until_stable::<Job>(&mut cluster, nodes);
+    assert_eq!(status(&cluster), expect, "{}", cluster.log.join("\n"));
+    cluster
 }
 
 #[test]
 fn a_job_completes_when_enough_pods_succeeded() {
-    let world = check(
+    let cluster = check(
         "succeed",
         value!({"completions": 3, "parallelism": 2}),
         "ready=0 succeeded=3 terminating=0 uncountedTerminatedPods={}\n\
          SuccessCriteriaMet True CompletionsReached: Reached expected number of succeeded pods\n\
          Complete True CompletionsReached: Reached expected number of succeeded pods",
     );
-    assert!(world.of("pods").iter().all(|entry| !has_finalizer(&entry.value)));
-    assert_eq!(world.of("pods").len(), 3);
-    assert!(world.log.iter().any(|line| line == "event Job a/j Normal Completed: Job completed"));
+    assert!(cluster.of("pods").iter().all(|entry| !has_finalizer(&entry.value)));
+    assert_eq!(cluster.of("pods").len(), 3);
+    assert!(cluster.log.iter().any(|line| line == "event Job a/j Normal Completed: Job completed"));
 }
 
 #[test]
 fn a_job_backs_off_and_fails_at_the_backoff_limit() {
     let start = doing("fail", value!({})).now;
-    let world = check(
+    let cluster = check(
         "fail",
         value!({"backoffLimit": 2}),
         "failed=3 ready=0 terminating=0 uncountedTerminatedPods={}\n\
          FailureTarget True BackoffLimitExceeded: Job has reached the specified backoff limit\n\
          Failed True BackoffLimitExceeded: Job has reached the specified backoff limit",
     );
-    assert_eq!(world.now.since(start).whole_seconds(), 30, "10 after the first, 20 after the second");
+    assert_eq!(cluster.now.since(start).whole_seconds(), 30, "10 after the first, 20 after the second");
 }
 
 #[test]
 fn an_indexed_job_runs_each_index_once() {
-    let world = check(
+    let cluster = check(
         "succeed",
         value!({"completionMode": "Indexed", "completions": 3, "parallelism": 2}),
         "completedIndexes=\"0-2\" ready=0 succeeded=3 terminating=0 uncountedTerminatedPods={}\n\
          SuccessCriteriaMet True CompletionsReached: Reached expected number of succeeded pods\n\
          Complete True CompletionsReached: Reached expected number of succeeded pods",
     );
-    let pods = world.of("pods");
+    let pods = cluster.of("pods");
     let pod = &pods.iter().next().unwrap().value;
     assert_eq!(Meta::of(pod).label(make::INDEX), Some("0"));
     assert_eq!((Meta::of(pod).generate_name(), &pod["spec"]["hostname"]), ("j-0-", &"j-0".into()));
@@ -152,20 +152,24 @@ fn backoff_limit_per_index_fails_indexes_separately() {
 #[test]
 fn failure_and_success_policies_are_applied() {
     let rule = value!({"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}});
-    let world = check(
+    let cluster = check(
         "fail:42",
         value!({"podFailurePolicy": {"rules": [rule]}, "parallelism": 2, "completions": 2}),
         &status(&{
-            let mut world = doing(
+            let mut cluster = doing(
                 "fail:42",
                 value!({"podFailurePolicy": {"rules": [
                 {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]}, "parallelism": 2, "completions": 2}),
             );
-            settle::<Job>(&mut world, nodes);
-            world
+            run_until_stable::<Job>(&mut cluster, nodes);
+            cluster
         }),
     );
-    assert!(status(&world).contains("failed with exit code 42 matching FailJob rule at index 0"), "{}", status(&world));
+    assert!(
+        status(&cluster).contains("failed with exit code 42 matching FailJob rule at index 0"),
+        "{}",
+        status(&cluster)
+    );
     check(
         "succeed",
         value!({"completionMode": "Indexed", "completions": 4, "parallelism": 1, "successPolicy": {"rules": [{"succeededCount": 2}]}}),
@@ -177,92 +181,92 @@ fn failure_and_success_policies_are_applied() {
 
 #[test]
 fn suspending_a_job_deletes_its_pods_without_counting_failures() {
-    let mut world = doing("run", value!({"parallelism": 2, "completions": 2, "suspend": true}));
-    settle::<Job>(&mut world, nodes);
+    let mut cluster = doing("run", value!({"parallelism": 2, "completions": 2, "suspend": true}));
+    run_until_stable::<Job>(&mut cluster, nodes);
     assert_eq!(
-        status(&world),
+        status(&cluster),
         "ready=0 terminating=0 uncountedTerminatedPods={}\nSuspended True JobSuspended: Job suspended"
     );
-    change(&mut world, value!({"spec": {"suspend": false}}));
-    settle::<Job>(&mut world, nodes);
+    change(&mut cluster, value!({"spec": {"suspend": false}}));
+    run_until_stable::<Job>(&mut cluster, nodes);
     assert_eq!(
-        status(&world),
+        status(&cluster),
         "active=2 ready=2 terminating=0 uncountedTerminatedPods={}\nSuspended False JobResumed: Job resumed"
     );
-    change(&mut world, value!({"spec": {"suspend": true}}));
-    settle::<Job>(&mut world, nodes);
+    change(&mut cluster, value!({"spec": {"suspend": true}}));
+    run_until_stable::<Job>(&mut cluster, nodes);
     assert_eq!(
-        status(&world),
+        status(&cluster),
         "ready=0 terminating=0 uncountedTerminatedPods={}\nSuspended True JobSuspended: Job suspended"
     );
-    assert_eq!(world.of("pods").len(), 0);
+    assert_eq!(cluster.of("pods").len(), 0);
 }
 
 #[test]
 fn active_deadline_fails_the_job_and_deletes_its_pods() {
-    let mut world = doing("run", value!({"activeDeadlineSeconds": 60}));
-    settle::<Job>(&mut world, nodes);
-    assert!(status(&world).contains("Failed True DeadlineExceeded: Job was active longer than specified deadline"));
-    assert_eq!(world.of("pods").len(), 0);
+    let mut cluster = doing("run", value!({"activeDeadlineSeconds": 60}));
+    run_until_stable::<Job>(&mut cluster, nodes);
+    assert!(status(&cluster).contains("Failed True DeadlineExceeded: Job was active longer than specified deadline"));
+    assert_eq!(cluster.of("pods").len(), 0);
 }
 
 #[test]
 fn a_job_without_completions_completes_after_the_first_success() {
-    let mut world = doing("run", value!({"parallelism": 2}));
-    change(&mut world, value!({"spec": {"completions": null}}));
-    settle::<Job>(&mut world, nodes);
-    let first = world.of("pods").iter().next().unwrap().key.clone();
-    let now = world.now.to_string();
-    world.change(&kinds::PODS, &first, |pod| {
-        *pod = merge::apply(pod.take(), value!({"status": (ended("Succeeded", 0, &now))}));
+    let mut cluster = doing("run", value!({"parallelism": 2}));
+    change(&mut cluster, value!({"spec": {"completions": null}}));
+    run_until_stable::<Job>(&mut cluster, nodes);
+    let first = cluster.of("pods").iter().next().unwrap().key.clone();
+    let now = cluster.now.to_string();
+    cluster.change(&kinds::PODS, &first, |pod| {
+        *pod = merge::apply(pod.take(), value!({"status": (terminated_status("Succeeded", 0, &now))}));
     });
-    settle::<Job>(&mut world, nodes);
-    assert!(status(&world).starts_with("active=1 ready=1 succeeded=1 "), "{}", status(&world));
-    let second = world.of("pods").iter().find(|one| one.key != first).unwrap().key.clone();
-    world.change(&kinds::PODS, &second, |pod| {
-        *pod = merge::apply(pod.take(), value!({"status": (ended("Succeeded", 0, &now))}));
+    run_until_stable::<Job>(&mut cluster, nodes);
+    assert!(status(&cluster).starts_with("active=1 ready=1 succeeded=1 "), "{}", status(&cluster));
+    let second = cluster.of("pods").iter().find(|one| one.key != first).unwrap().key.clone();
+    cluster.change(&kinds::PODS, &second, |pod| {
+        *pod = merge::apply(pod.take(), value!({"status": (terminated_status("Succeeded", 0, &now))}));
     });
-    settle::<Job>(&mut world, nodes);
-    assert!(status(&world).contains("Complete True"), "{}", status(&world));
+    run_until_stable::<Job>(&mut cluster, nodes);
+    assert!(status(&cluster).contains("Complete True"), "{}", status(&cluster));
 }
 
 #[test]
 fn pods_of_a_deleted_job_lose_the_finalizer() {
-    let mut world = doing("run", value!({"parallelism": 2, "completions": 2}));
-    settle::<Job>(&mut world, nodes);
-    world.remove(&kinds::JOBS, &key());
-    let plan = decide::<Job>(&world.cache::<Job>(), &key(), world.now);
+    let mut cluster = doing("run", value!({"parallelism": 2, "completions": 2}));
+    run_until_stable::<Job>(&mut cluster, nodes);
+    cluster.remove(&kinds::JOBS, &key());
+    let plan = decide::<Job>(&cluster.cache::<Job>(), &key(), cluster.now);
     assert_eq!(plan.actions.len(), 2);
-    plan.actions.iter().for_each(|action| world.execute(action).unwrap());
-    assert!(world.of("pods").iter().all(|entry| !has_finalizer(&entry.value)));
+    plan.actions.iter().for_each(|action| cluster.execute(action).unwrap());
+    assert!(cluster.of("pods").iter().all(|entry| !has_finalizer(&entry.value)));
 }
 
 #[test]
 fn a_released_pod_loses_the_finalizer_with_its_owner_reference() {
-    let mut world = doing("run", value!({}));
-    settle::<Job>(&mut world, nodes);
-    let released = world.of("pods").iter().next().unwrap().key.clone();
-    world.change(&kinds::PODS, &released, |pod| {
+    let mut cluster = doing("run", value!({}));
+    run_until_stable::<Job>(&mut cluster, nodes);
+    let released = cluster.of("pods").iter().next().unwrap().key.clone();
+    cluster.change(&kinds::PODS, &released, |pod| {
         *pod = merge::apply(pod.take(), value!({"metadata": {"labels": {"job": "other"}}}));
     });
-    settle::<Job>(&mut world, nodes);
-    assert_eq!(world.of("pods").len(), 2, "the Job replaces the pod it released");
-    let pods = world.of("pods");
+    run_until_stable::<Job>(&mut cluster, nodes);
+    assert_eq!(cluster.of("pods").len(), 2, "the Job replaces the pod it released");
+    let pods = cluster.of("pods");
     let pod = pods.get(&released).unwrap();
     assert!(Meta::of(pod).controller().is_none() && !has_finalizer(pod), "{pod:?}");
 }
 
 #[test]
 fn a_pod_without_a_controller_loses_the_finalizer() {
-    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+    let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     let stray = value!({"metadata": {"namespace": "a", "name": "stray", "finalizers": [FINALIZER]}});
-    world.add(&kinds::PODS, stray);
-    settle::<Job>(&mut world, nodes);
-    assert!(world.of("pods").iter().all(|entry| !has_finalizer(&entry.value)));
+    cluster.add(&kinds::PODS, stray);
+    run_until_stable::<Job>(&mut cluster, nodes);
+    assert!(cluster.of("pods").iter().all(|entry| !has_finalizer(&entry.value)));
 }
 
 prop_compose! {
-    fn arbitrary_world()(
+    fn arbitrary_cluster()(
         does in prop::sample::select(vec!["run", "succeed", "fail", "fail:42"]), indexed in any::<bool>(),
         parallelism in 0..4i64, fewer in 0..3i64, completions in 1..4i64, limit in 0..2i64, per_index in prop::option::of(0..2i64),
         policy in prop::option::of(prop::sample::select(vec!["Ignore", "Count"])), suspend in any::<bool>(), only_failed in any::<bool>(),
@@ -285,12 +289,12 @@ prop_compose! {
         if only_failed {
             spec = merge::apply(spec, value!({"podReplacementPolicy": "Failed"}));
         }
-        let mut world = doing(does, spec);
+        let mut cluster = doing(does, spec);
         if does == "run" {
-            settle::<Job>(&mut world, nodes);
-            change(&mut world, value!({"spec": {"parallelism": ((parallelism - fewer).max(0)), "suspend": suspend}}));
+            run_until_stable::<Job>(&mut cluster, nodes);
+            change(&mut cluster, value!({"spec": {"parallelism": ((parallelism - fewer).max(0)), "suspend": suspend}}));
         }
-        world
+        cluster
     }
 }
 
@@ -298,7 +302,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn properties_hold_in_generated_clusters(world in arbitrary_world()) {
-        check_properties::<Job>(&world, nodes);
+    fn properties_hold_in_generated_clusters(cluster in arbitrary_cluster()) {
+        check_properties::<Job>(&cluster, nodes);
     }
 }

@@ -53,22 +53,22 @@ pub fn update(node: &Value, ready: &str, may_empty: MayEmpty, now: Time) -> Opti
         MayEmpty::NotNow => emptied_at(node).is_some(),
         MayEmpty::Never => false,
     };
-    let mut wanted: Vec<(&str, &str)> = Vec::new();
+    let mut desired: Vec<(&str, &str)> = Vec::new();
     if is_true(node, &["spec", "unschedulable"]) {
-        wanted.push((UNSCHEDULABLE, "NoSchedule"));
+        desired.push((UNSCHEDULABLE, "NoSchedule"));
     }
     for (kind, key) in BY_CONDITION {
         if condition::find(node, kind).is_some_and(|it| it.str_at(&["status"]) == Some("True")) {
-            wanted.push((key, "NoSchedule"));
+            desired.push((key, "NoSchedule"));
         }
     }
     if let Some(cause) = cause {
-        wanted.push((cause, "NoSchedule"));
+        desired.push((cause, "NoSchedule"));
         if emptying {
-            wanted.push((cause, "NoExecute"));
+            desired.push((cause, "NoExecute"));
         }
     }
-    let is_ours = |taint: &Value| {
+    let is_managed = |taint: &Value| {
         let (key, effect) = (text(taint, &["key"]), text(taint, &["effect"]));
         match effect {
             "NoExecute" => matches!(key, NOT_READY | UNREACHABLE),
@@ -78,9 +78,9 @@ pub fn update(node: &Value, ready: &str, may_empty: MayEmpty, now: Time) -> Opti
             _ => false,
         }
     };
-    let is_wanted = |taint: &Value| wanted.contains(&(text(taint, &["key"]), text(taint, &["effect"])));
-    let mut taints: Vec<Value> = have.iter().filter(|taint| !is_ours(taint) || is_wanted(taint)).cloned().collect();
-    for (key, effect) in wanted {
+    let is_desired = |taint: &Value| desired.contains(&(text(taint, &["key"]), text(taint, &["effect"])));
+    let mut taints: Vec<Value> = have.iter().filter(|taint| !is_managed(taint) || is_desired(taint)).cloned().collect();
+    for (key, effect) in desired {
         let there = |taint: &Value| (text(taint, &["key"]), text(taint, &["effect"])) == (key, effect);
         if !taints.iter().any(there) {
             let mut taint: Object = [("key", key), ("effect", effect)].into_iter().collect();

@@ -1,4 +1,4 @@
-use controller::testing::{FakeCluster, check_properties, settle};
+use controller::testing::{FakeCluster, check_properties, run_until_stable};
 use proptest::prelude::*;
 
 use super::*;
@@ -8,49 +8,49 @@ fn start() -> Time {
 }
 
 /// Creates ready nodes with a fresh heartbeat, one for each zone number.
-fn world(zones: &[usize]) -> FakeCluster {
-    let mut world = FakeCluster::new(start());
+fn new_cluster(zones: &[usize]) -> FakeCluster {
+    let mut cluster = FakeCluster::new(start());
     for (at, zone) in zones.iter().enumerate() {
-        let said = value!([{"type": "Ready", "status": "True", "lastHeartbeatTime": (start().to_string())}]);
-        world.add(
+        let conditions = value!([{"type": "Ready", "status": "True", "lastHeartbeatTime": (start().to_string())}]);
+        cluster.add(
             &kinds::NODES,
             value!({"metadata": {"name": (format!("n{at}")), "labels": {"topology.kubernetes.io/zone": (format!("z{zone}"))}},
-                "status": {"conditions": said}}),
+                "status": {"conditions": conditions}}),
         );
     }
-    world
+    cluster
 }
 
-fn renew(world: &mut FakeCluster, names: &[&str]) {
-    let now = world.now.micro().to_string();
+fn renew(cluster: &mut FakeCluster, names: &[&str]) {
+    let now = cluster.now.micro().to_string();
     for name in names {
         let key = Key::new(LEASES, *name);
         let lease = value!({"metadata": {"namespace": LEASES, "name": (*name)}, "spec": {"renewTime": (now.as_str())}});
-        if world.get(&kinds::LEASES, &key).is_some() {
-            world.remove(&kinds::LEASES, &key);
+        if cluster.get(&kinds::LEASES, &key).is_some() {
+            cluster.remove(&kinds::LEASES, &key);
         }
-        world.add(&kinds::LEASES, lease);
+        cluster.add(&kinds::LEASES, lease);
     }
 }
 
-fn plan(world: &FakeCluster, name: &str) -> Plan {
-    controller::decide::<NodeLifecycle>(&world.cache::<NodeLifecycle>(), &Key::cluster(name), world.now)
+fn plan(cluster: &FakeCluster, name: &str) -> Plan {
+    controller::decide::<NodeLifecycle>(&cluster.cache::<NodeLifecycle>(), &Key::cluster(name), cluster.now)
 }
 
 /// Executes the plans for one node until no action is left for now.
-fn act(world: &mut FakeCluster, name: &str) {
+fn act(cluster: &mut FakeCluster, name: &str) {
     for _ in 0..10 {
-        let plan = plan(world, name);
+        let plan = plan(cluster, name);
         if plan.actions.is_empty() {
             return;
         }
-        plan.actions.iter().for_each(|action| world.execute(action).unwrap());
+        plan.actions.iter().for_each(|action| cluster.execute(action).unwrap());
     }
     panic!("{name} does not settle");
 }
 
-fn taints(world: &FakeCluster, name: &str) -> Vec<String> {
-    let node = world.get(&kinds::NODES, &Key::cluster(name)).unwrap();
+fn taints(cluster: &FakeCluster, name: &str) -> Vec<String> {
+    let node = cluster.get(&kinds::NODES, &Key::cluster(name)).unwrap();
     let name = |taint: &Value| {
         format!("{}:{}", text(taint, &["key"]).trim_start_matches("node.kubernetes.io/"), text(taint, &["effect"]))
     };
@@ -59,83 +59,86 @@ fn taints(world: &FakeCluster, name: &str) -> Vec<String> {
 
 #[test]
 fn an_unresponsive_node_becomes_unknown_and_its_pods_not_ready() {
-    let mut world = world(&[0, 0]);
-    world.add(
+    let mut cluster = new_cluster(&[0, 0]);
+    cluster.add(
         &kinds::PODS,
         value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"nodeName": "n0"},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
     );
-    renew(&mut world, &["n0", "n1"]);
-    assert_eq!(plan(&world, "n0").wake_at, Some(start().plus(Duration::from_seconds(50))));
-    world.now = start().plus(Duration::from_seconds(51));
-    renew(&mut world, &["n1"]);
-    act(&mut world, "n0");
-    act(&mut world, "n1");
-    let node = world.get(&kinds::NODES, &Key::cluster("n0")).unwrap();
-    let said = condition::find(node, "Ready").unwrap();
-    assert_eq!((said["status"].as_str(), said["reason"].as_str()), (Some("Unknown"), Some("NodeStatusUnknown")));
+    renew(&mut cluster, &["n0", "n1"]);
+    assert_eq!(plan(&cluster, "n0").wake_at, Some(start().plus(Duration::from_seconds(50))));
+    cluster.now = start().plus(Duration::from_seconds(51));
+    renew(&mut cluster, &["n1"]);
+    act(&mut cluster, "n0");
+    act(&mut cluster, "n1");
+    let node = cluster.get(&kinds::NODES, &Key::cluster("n0")).unwrap();
+    let condition = condition::find(node, "Ready").unwrap();
+    assert_eq!(
+        (condition["status"].as_str(), condition["reason"].as_str()),
+        (Some("Unknown"), Some("NodeStatusUnknown"))
+    );
     let never = condition::find(node, "DiskPressure").unwrap();
     assert_eq!(never["reason"], "NodeStatusNeverUpdated".into());
-    assert_eq!(taints(&world, "n0"), ["unreachable:NoSchedule", "unreachable:NoExecute"]);
-    assert!(!pod::is_ready(world.get(&kinds::PODS, &Key::new("a", "p")).unwrap()));
-    assert_eq!(taints(&world, "n1"), [""; 0]);
+    assert_eq!(taints(&cluster, "n0"), ["unreachable:NoSchedule", "unreachable:NoExecute"]);
+    assert!(!pod::is_ready(cluster.get(&kinds::PODS, &Key::new("a", "p")).unwrap()));
+    assert_eq!(taints(&cluster, "n1"), [""; 0]);
 }
 
 #[test]
 fn a_recovered_node_loses_only_the_controllers_taints() {
-    let mut world = world(&[0, 0]);
-    world.change(&kinds::NODES, &Key::cluster("n0"), |node| {
+    let mut cluster = new_cluster(&[0, 0]);
+    cluster.change(&kinds::NODES, &Key::cluster("n0"), |node| {
         *node = apimachinery::patch::merge::apply(
             node.take(),
             value!({"spec": {"unschedulable": true, "taints": [{"key": "dedicated", "effect": "NoExecute"},
                 {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]}}),
         );
     });
-    act(&mut world, "n0");
-    assert_eq!(taints(&world, "n0"), ["dedicated:NoExecute", "unschedulable:NoSchedule"]);
+    act(&mut cluster, "n0");
+    assert_eq!(taints(&cluster, "n0"), ["dedicated:NoExecute", "unschedulable:NoSchedule"]);
 }
 
 #[test]
 fn no_execute_taints_are_rate_limited_per_zone() {
-    let mut world = world(&[0, 0, 0, 0, 0]);
-    world.now = start().plus(Duration::from_seconds(60));
-    renew(&mut world, &["n2", "n3", "n4"]);
-    act(&mut world, "n0");
-    act(&mut world, "n1");
-    assert_eq!(taints(&world, "n0"), ["unreachable:NoSchedule", "unreachable:NoExecute"]);
-    assert_eq!(taints(&world, "n1"), ["unreachable:NoSchedule"], "one in ten seconds");
-    assert_eq!(plan(&world, "n1").wake_at, Some(world.now.plus(Duration::from_seconds(10))));
-    world.now = world.now.plus(Duration::from_seconds(10));
-    act(&mut world, "n1");
-    assert_eq!(taints(&world, "n1").len(), 2);
+    let mut cluster = new_cluster(&[0, 0, 0, 0, 0]);
+    cluster.now = start().plus(Duration::from_seconds(60));
+    renew(&mut cluster, &["n2", "n3", "n4"]);
+    act(&mut cluster, "n0");
+    act(&mut cluster, "n1");
+    assert_eq!(taints(&cluster, "n0"), ["unreachable:NoSchedule", "unreachable:NoExecute"]);
+    assert_eq!(taints(&cluster, "n1"), ["unreachable:NoSchedule"], "one in ten seconds");
+    assert_eq!(plan(&cluster, "n1").wake_at, Some(cluster.now.plus(Duration::from_seconds(10))));
+    cluster.now = cluster.now.plus(Duration::from_seconds(10));
+    act(&mut cluster, "n1");
+    assert_eq!(taints(&cluster, "n1").len(), 2);
 }
 
 #[test]
 fn no_node_gets_no_execute_if_all_zones_are_unhealthy() {
-    let mut world = world(&[0, 1]);
-    world.now = start().plus(Duration::from_seconds(60));
-    renew(&mut world, &["n1"]);
-    act(&mut world, "n0");
-    assert_eq!(taints(&world, "n0").len(), 2);
-    world.now = world.now.plus(Duration::from_seconds(60));
-    act(&mut world, "n1");
-    act(&mut world, "n0");
+    let mut cluster = new_cluster(&[0, 1]);
+    cluster.now = start().plus(Duration::from_seconds(60));
+    renew(&mut cluster, &["n1"]);
+    act(&mut cluster, "n0");
+    assert_eq!(taints(&cluster, "n0").len(), 2);
+    cluster.now = cluster.now.plus(Duration::from_seconds(60));
+    act(&mut cluster, "n1");
+    act(&mut cluster, "n0");
     assert_eq!(
-        (taints(&world, "n0"), taints(&world, "n1")),
+        (taints(&cluster, "n0"), taints(&cluster, "n1")),
         (vec!["unreachable:NoSchedule".to_owned()], vec!["unreachable:NoSchedule".to_owned()])
     );
 }
 
 #[test]
 fn node_conditions_become_no_schedule_taints() {
-    let mut world = world(&[0]);
-    world.change(&kinds::NODES, &Key::cluster("n0"), |node| {
-        let said = value!([{"type": "Ready", "status": "True", "lastHeartbeatTime": (start().to_string())},
+    let mut cluster = new_cluster(&[0]);
+    cluster.change(&kinds::NODES, &Key::cluster("n0"), |node| {
+        let conditions = value!([{"type": "Ready", "status": "True", "lastHeartbeatTime": (start().to_string())},
             {"type": "MemoryPressure", "status": "True"}, {"type": "NetworkUnavailable", "status": "True"}]);
-        node.get_mut("status").unwrap().as_object_mut().unwrap().insert("conditions", said);
+        node.get_mut("status").unwrap().as_object_mut().unwrap().insert("conditions", conditions);
     });
-    act(&mut world, "n0");
-    assert_eq!(taints(&world, "n0"), ["memory-pressure:NoSchedule", "network-unavailable:NoSchedule"]);
+    act(&mut cluster, "n0");
+    assert_eq!(taints(&cluster, "n0"), ["memory-pressure:NoSchedule", "network-unavailable:NoSchedule"]);
 }
 
 proptest! {
@@ -143,14 +146,14 @@ proptest! {
 
     #[test]
     fn properties_hold_in_generated_clusters(zones in prop::collection::vec(0..3usize, 1..5), silent in prop::collection::vec(any::<bool>(), 5)) {
-        let mut world = world(&zones);
+        let mut cluster = new_cluster(&zones);
         let names: Vec<String> = (0..zones.len()).filter(|at| !silent[*at]).map(|at| format!("n{at}")).collect();
-        world.now = start().plus(Duration::from_seconds(30));
-        renew(&mut world, &names.iter().map(String::as_str).collect::<Vec<_>>());
-        check_properties::<NodeLifecycle>(&world, |_| false);
-        settle::<NodeLifecycle>(&mut world, |_| false);
+        cluster.now = start().plus(Duration::from_seconds(30));
+        renew(&mut cluster, &names.iter().map(String::as_str).collect::<Vec<_>>());
+        check_properties::<NodeLifecycle>(&cluster, |_| false);
+        run_until_stable::<NodeLifecycle>(&mut cluster, |_| false);
         for at in 0..zones.len() {
-            prop_assert!(!taints(&world, &format!("n{at}")).is_empty(), "in the end all are silent");
+            prop_assert!(!taints(&cluster, &format!("n{at}")).is_empty(), "in the end all are silent");
         }
     }
 }

@@ -44,7 +44,7 @@ impl Default for Rates {
 }
 
 /// Decides on a node from the state of its zone and of all other zones.
-pub fn judge(node: &Value, all: &[&Value], rates: &Rates, now: Time) -> Judgement {
+pub fn evaluate(node: &Value, all: &[&Value], rates: &Rates, now: Time) -> Judgement {
     if ready(node) == "True" {
         return Judgement { may_empty: MayEmpty::NotNow, wake_at: None };
     }
@@ -52,8 +52,8 @@ pub fn judge(node: &Value, all: &[&Value], rates: &Rates, now: Time) -> Judgemen
     let mut zones: Vec<(&str, &str)> = all.iter().map(|it| zone(it)).collect();
     zones.sort_unstable();
     zones.dedup();
-    let of_zone = |wanted: (&str, &str)| {
-        let nodes: Vec<&Value> = all.iter().copied().filter(|it| zone(it) == wanted).collect();
+    let of_zone = |zone_key: (&str, &str)| {
+        let nodes: Vec<&Value> = all.iter().copied().filter(|it| zone(it) == zone_key).collect();
         state(&nodes, rates)
     };
     // If all zones are unhealthy, the fault is probably on the control plane's side.

@@ -51,9 +51,9 @@ pub fn plan_unbound(
             return pending(None);
         }
         return match matching::mismatch(volume, claim) {
-            Some(why) => {
+            Some(cause) => {
                 let name = Meta::of(volume).name();
-                let message = format!("Cannot bind to requested volume {name:?}: {why}");
+                let message = format!("Cannot bind to requested volume {name:?}: {cause}");
                 pending(Some(event(claim, EventType::Warning, "VolumeMismatch", message)))
             }
             None => bind(volume, claim),
@@ -69,9 +69,9 @@ pub fn plan_unbound(
         let message = "waiting for first consumer to be created before binding";
         return pending(Some(event(claim, EventType::Normal, "WaitForFirstConsumer", message)));
     }
-    let says_class = claim.at(&["spec", "storageClassName"]).is_some() || meta.annotation(CLASS_BETA).is_some();
+    let has_class = claim.at(&["spec", "storageClassName"]).is_some() || meta.annotation(CLASS_BETA).is_some();
     match (class, default_class) {
-        (None, Some(default)) if !says_class => Plan::of(with_class(claim, default)),
+        (None, Some(default)) if !has_class => Plan::of(with_class(claim, default)),
         (Some(class), _) => provision(claim, class, pending),
         (None, _) if matching::class_of(claim).is_empty() => {
             let message = "no persistent volumes available for this claim and no storage class is set";
@@ -103,7 +103,7 @@ fn provision(claim: &Value, class: &Value, pending: impl Fn(Option<Action>) -> P
         meta.set_annotation(PROVISIONER, provisioner);
         meta.set_annotation(PROVISIONER_BETA, provisioner);
     }
-    Plan::of(Action::Update { resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(), object, told: None })
+    Plan::of(Action::Update { resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(), object, result_event: None })
 }
 
 fn with_class(claim: &Value, class: &Value) -> Action {
@@ -111,17 +111,21 @@ fn with_class(claim: &Value, class: &Value) -> Action {
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         spec.insert("storageClassName", Meta::of(class).name());
     }
-    Action::Update { resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(), object, told: None }
+    Action::Update { resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(), object, result_event: None }
 }
 
 /// Returns the next write that binds the claim to the volume.
 fn bind(volume: &Value, claim: &Value) -> Plan {
     if let Some(volume) = naming(volume, claim) {
-        return Plan::of(Action::Update { resource: kinds::PERSISTENT_VOLUMES.clone(), object: volume, told: None });
+        return Plan::of(Action::Update {
+            resource: kinds::PERSISTENT_VOLUMES.clone(),
+            object: volume,
+            result_event: None,
+        });
     }
     if let Some(claim) = named(claim, volume) {
         let resource = kinds::PERSISTENT_VOLUME_CLAIMS.clone();
-        return Plan::of(Action::Update { resource, object: claim, told: None });
+        return Plan::of(Action::Update { resource, object: claim, result_event: None });
     }
     Plan { actions: phase(claim, "Bound", Some(volume)).into_iter().collect(), ..Plan::default() }
 }
@@ -132,12 +136,12 @@ fn naming(volume: &Value, claim: &Value) -> Option<Value> {
     if text(volume, &["spec", "claimRef", "uid"]) == meta.uid() && matching::is_for(volume, claim) {
         return None;
     }
-    let ours = volume.at(&["spec", "claimRef"]).is_none();
+    let bound_by_controller = volume.at(&["spec", "claimRef"]).is_none();
     let mut object = volume.clone();
     let reference = value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": (meta.namespace()),
         "name": (meta.name()), "uid": (meta.uid()), "resourceVersion": (meta.resource_version())});
     object.get_mut("spec")?.as_object_mut()?.insert("claimRef", reference);
-    if ours && let Some(mut meta) = MetaMut::of(&mut object) {
+    if bound_by_controller && let Some(mut meta) = MetaMut::of(&mut object) {
         meta.set_annotation(BOUND_BY_CONTROLLER, "yes");
     }
     Some(object)

@@ -1,128 +1,129 @@
 use apimachinery::value;
 use controller::kinds;
-use controller::testing::{FakeCluster, check_properties, settle};
+use controller::testing::{FakeCluster, check_properties, run_until_stable};
 use proptest::prelude::*;
 
 use super::*;
 
-fn world() -> FakeCluster {
+fn new_cluster() -> FakeCluster {
     FakeCluster::new(Time::from_unix(1_700_000_000, 0))
 }
 
-fn volume(world: &mut FakeCluster, name: &str, size: &str, class: &str) -> Key {
-    world.add(
+fn volume(cluster: &mut FakeCluster, name: &str, size: &str, class: &str) -> Key {
+    cluster.add(
         &kinds::PERSISTENT_VOLUMES,
         value!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": size},
             "storageClassName": class}}),
     )
 }
 
-fn claim(world: &mut FakeCluster, name: &str, size: &str, class: &str, volume: &str) -> Key {
+fn claim(cluster: &mut FakeCluster, name: &str, size: &str, class: &str, volume: &str) -> Key {
     let mut spec = value!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}, "storageClassName": class});
     if !volume.is_empty() {
         spec.as_object_mut().unwrap().insert("volumeName", volume);
     }
-    world.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": {"namespace": "a", "name": name}, "spec": spec}))
+    cluster.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": {"namespace": "a", "name": name}, "spec": spec}))
 }
 
-fn settled(world: &mut FakeCluster) {
-    settle::<PersistentVolumeBinder>(world, |_| false);
+fn run_binder(cluster: &mut FakeCluster) {
+    run_until_stable::<PersistentVolumeBinder>(cluster, |_| false);
 }
 
 /// Formats a claim as `phase of volume`.
-fn of_claim(world: &FakeCluster, key: &Key) -> String {
-    let claim = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, key).unwrap();
+fn of_claim(cluster: &FakeCluster, key: &Key) -> String {
+    let claim = cluster.get(&kinds::PERSISTENT_VOLUME_CLAIMS, key).unwrap();
     format!("{} {}", text(claim, &["status", "phase"]), text(claim, &["spec", "volumeName"]))
 }
 
-fn phase(world: &FakeCluster, key: &Key) -> String {
-    text(world.get(&kinds::PERSISTENT_VOLUMES, key).unwrap(), &["status", "phase"]).to_owned()
+fn phase(cluster: &FakeCluster, key: &Key) -> String {
+    text(cluster.get(&kinds::PERSISTENT_VOLUMES, key).unwrap(), &["status", "phase"]).to_owned()
 }
 
 #[test]
 fn the_smallest_matching_volume_is_bound() {
-    let mut world = world();
-    let big = volume(&mut world, "big", "10Gi", "c");
-    let small = volume(&mut world, "small", "2Gi", "c");
-    volume(&mut world, "tiny", "500Mi", "c");
-    volume(&mut world, "other", "1Gi", "d");
+    let mut cluster = new_cluster();
+    let big = volume(&mut cluster, "big", "10Gi", "c");
+    let small = volume(&mut cluster, "small", "2Gi", "c");
+    volume(&mut cluster, "tiny", "500Mi", "c");
+    volume(&mut cluster, "other", "1Gi", "d");
     // The volumes must be Available before the smallest can be selected.
-    settled(&mut world);
-    let key = claim(&mut world, "x", "1Gi", "c", "");
-    check_properties::<PersistentVolumeBinder>(&world, |_| false);
-    settled(&mut world);
-    assert_eq!(of_claim(&world, &key), "Bound small");
-    assert_eq!((phase(&world, &small), phase(&world, &big)), ("Bound".into(), "Available".into()));
-    let bound = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap();
+    run_binder(&mut cluster);
+    let key = claim(&mut cluster, "x", "1Gi", "c", "");
+    check_properties::<PersistentVolumeBinder>(&cluster, |_| false);
+    run_binder(&mut cluster);
+    assert_eq!(of_claim(&cluster, &key), "Bound small");
+    assert_eq!((phase(&cluster, &small), phase(&cluster, &big)), ("Bound".into(), "Available".into()));
+    let bound = cluster.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap();
     assert_eq!(bound["status"]["capacity"], value!({"storage": "2Gi"}));
     let meta = Meta::of(bound);
     assert_eq!((meta.annotation(BIND_COMPLETED), meta.annotation(BOUND_BY_CONTROLLER)), (Some("yes"), Some("yes")));
-    world.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &key);
-    settled(&mut world);
-    assert_eq!(phase(&world, &small), "Released");
+    cluster.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &key);
+    run_binder(&mut cluster);
+    assert_eq!(phase(&cluster, &small), "Released");
 }
 
 #[test]
 fn a_volume_requested_by_name_is_bound_if_it_matches() {
-    let mut world = world();
-    volume(&mut world, "v", "1Gi", "c");
-    let key = claim(&mut world, "x", "1Gi", "c", "v");
-    let greedy = claim(&mut world, "y", "5Gi", "c", "v");
-    settled(&mut world);
-    assert_eq!(of_claim(&world, &key), "Bound v");
-    assert_eq!(of_claim(&world, &greedy), "Pending v");
-    let meta = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap();
+    let mut cluster = new_cluster();
+    volume(&mut cluster, "v", "1Gi", "c");
+    let key = claim(&mut cluster, "x", "1Gi", "c", "v");
+    let greedy = claim(&mut cluster, "y", "5Gi", "c", "v");
+    run_binder(&mut cluster);
+    assert_eq!(of_claim(&cluster, &key), "Bound v");
+    assert_eq!(of_claim(&cluster, &greedy), "Pending v");
+    let meta = cluster.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap();
     assert_eq!(Meta::of(meta).annotation(BOUND_BY_CONTROLLER), None, "it was a person's choice");
 }
 
 #[test]
 fn a_claim_without_its_volume_becomes_lost() {
-    let mut world = world();
-    let volume = volume(&mut world, "v", "1Gi", "c");
-    let key = claim(&mut world, "x", "1Gi", "c", "");
-    settled(&mut world);
-    world.remove(&kinds::PERSISTENT_VOLUMES, &volume);
-    settled(&mut world);
-    assert_eq!(of_claim(&world, &key), "Lost v");
+    let mut cluster = new_cluster();
+    let volume = volume(&mut cluster, "v", "1Gi", "c");
+    let key = claim(&mut cluster, "x", "1Gi", "c", "");
+    run_binder(&mut cluster);
+    cluster.remove(&kinds::PERSISTENT_VOLUMES, &volume);
+    run_binder(&mut cluster);
+    assert_eq!(of_claim(&cluster, &key), "Lost v");
 }
 
 #[test]
 fn wait_for_first_consumer_leaves_the_choice_to_the_scheduler() {
-    let mut world = world();
-    volume(&mut world, "v", "1Gi", "late");
-    world.add(
+    let mut cluster = new_cluster();
+    volume(&mut cluster, "v", "1Gi", "late");
+    cluster.add(
         &kinds::STORAGE_CLASSES,
         value!({"metadata": {"name": "late"}, "provisioner": "example.com/p", "volumeBindingMode": "WaitForFirstConsumer"}),
     );
-    let key = claim(&mut world, "x", "1Gi", "late", "");
-    let plan = |world: &FakeCluster| {
-        controller::decide::<PersistentVolumeBinder>(&world.cache::<PersistentVolumeBinder>(), &key, world.now)
+    let key = claim(&mut cluster, "x", "1Gi", "late", "");
+    let plan = |cluster: &FakeCluster| {
+        controller::decide::<PersistentVolumeBinder>(&cluster.cache::<PersistentVolumeBinder>(), &key, cluster.now)
     };
-    assert!(plan(&world).to_string().contains("waiting for first consumer"), "{}", plan(&world));
-    world.change(&kinds::PERSISTENT_VOLUME_CLAIMS, &key, |claim| {
+    assert!(plan(&cluster).to_string().contains("waiting for first consumer"), "{}", plan(&cluster));
+    cluster.change(&kinds::PERSISTENT_VOLUME_CLAIMS, &key, |claim| {
         apimachinery::meta::MetaMut::of(claim).unwrap().set_annotation(SELECTED_NODE, "n");
     });
-    world.remove(&kinds::PERSISTENT_VOLUMES, &Key::cluster("v"));
-    world.execute(&plan(&world).actions[0]).unwrap();
-    let asked = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap();
-    assert_eq!(Meta::of(asked).annotation(PROVISIONER), Some("example.com/p"));
+    cluster.remove(&kinds::PERSISTENT_VOLUMES, &Key::cluster("v"));
+    cluster.execute(&plan(&cluster).actions[0]).unwrap();
+    let stored_claim = cluster.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap();
+    assert_eq!(Meta::of(stored_claim).annotation(PROVISIONER), Some("example.com/p"));
 }
 
 #[test]
 fn a_claim_without_a_class_gets_the_default_class() {
-    let mut world = world();
-    let key = world.add(
+    let mut cluster = new_cluster();
+    let key = cluster.add(
         &kinds::PERSISTENT_VOLUME_CLAIMS,
         value!({"metadata": {"namespace": "a", "name": "x"}, "spec": {"accessModes": ["ReadWriteOnce"]}}),
     );
-    world.add(
+    cluster.add(
         &kinds::STORAGE_CLASSES,
         value!({"metadata": {"name": "std", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
             "provisioner": "example.com/p"}),
     );
-    let plan = controller::decide::<PersistentVolumeBinder>(&world.cache::<PersistentVolumeBinder>(), &key, world.now);
-    world.execute(&plan.actions[0]).unwrap();
-    assert_eq!(world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap()["spec"]["storageClassName"], "std".into());
+    let plan =
+        controller::decide::<PersistentVolumeBinder>(&cluster.cache::<PersistentVolumeBinder>(), &key, cluster.now);
+    cluster.execute(&plan.actions[0]).unwrap();
+    assert_eq!(cluster.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap()["spec"]["storageClassName"], "std".into());
 }
 
 /// In CVE-2020-8555 the controller manager requested the URL of a StorageClass, and the event contained a part of the
@@ -130,22 +131,23 @@ fn a_claim_without_a_class_gets_the_default_class() {
 #[test]
 fn cve_2020_8555_the_url_of_a_storage_class_is_neither_requested_nor_reported() {
     const URL: &str = "http://169.254.169.254/latest/meta-data/";
-    let mut world = world();
-    world.add(
+    let mut cluster = new_cluster();
+    cluster.add(
         &kinds::STORAGE_CLASSES,
         value!({"metadata": {"name": "gluster"}, "provisioner": "kubernetes.io/glusterfs",
             "parameters": {"resturl": URL, "restuser": "u", "adminSecretName": "s"}}),
     );
-    let key = claim(&mut world, "x", "1Gi", "gluster", "");
+    let key = claim(&mut cluster, "x", "1Gi", "gluster", "");
     // Controllers compute plans from cached objects only. This plan annotates the provisioner and waits.
-    let plan = controller::decide::<PersistentVolumeBinder>(&world.cache::<PersistentVolumeBinder>(), &key, world.now);
+    let plan =
+        controller::decide::<PersistentVolumeBinder>(&cluster.cache::<PersistentVolumeBinder>(), &key, cluster.now);
     assert!(!plan.to_string().contains("169.254"), "{plan}");
     for action in &plan.actions {
-        world.execute(action).unwrap();
+        cluster.execute(action).unwrap();
     }
-    let asked = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap();
-    assert_eq!(Meta::of(asked).annotation(PROVISIONER), Some("kubernetes.io/glusterfs"));
-    assert!(!apimachinery::json::to_string(asked).contains("169.254"));
+    let stored_claim = cluster.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap();
+    assert_eq!(Meta::of(stored_claim).annotation(PROVISIONER), Some("kubernetes.io/glusterfs"));
+    assert!(!apimachinery::json::to_string(stored_claim).contains("169.254"));
 }
 
 proptest! {
@@ -156,15 +158,15 @@ proptest! {
         sizes in prop::collection::vec(1..6u8, 0..5),
         wants in prop::collection::vec(1..6u8, 0..4),
     ) {
-        let mut world = world();
+        let mut cluster = new_cluster();
         for (at, size) in sizes.iter().enumerate() {
-            volume(&mut world, &format!("v{at}"), &format!("{size}Gi"), "c");
+            volume(&mut cluster, &format!("v{at}"), &format!("{size}Gi"), "c");
         }
         for (at, want) in wants.iter().enumerate() {
-            claim(&mut world, &format!("c{at}"), &format!("{want}Gi"), "c", "");
+            claim(&mut cluster, &format!("c{at}"), &format!("{want}Gi"), "c", "");
         }
-        settled(&mut world);
-        let claims = world.of("persistentvolumeclaims");
+        run_binder(&mut cluster);
+        let claims = cluster.of("persistentvolumeclaims");
         let mut taken: Vec<String> =
             claims.iter().map(|it| text(&it.value, &["spec", "volumeName"]).to_owned()).filter(|it| !it.is_empty()).collect();
         taken.sort();
@@ -175,7 +177,7 @@ proptest! {
             sizes.iter().enumerate().filter(|(at, _)| !taken.contains(&format!("v{at}"))).map(|(_, size)| *size).collect();
         for (at, want) in wants.iter().enumerate() {
             let key = Key::new("a", format!("c{at}"));
-            if of_claim(&world, &key).starts_with("Pending") {
+            if of_claim(&cluster, &key).starts_with("Pending") {
                 prop_assert!(free.iter().all(|size| size < want), "{} could have been bound", key);
             }
         }

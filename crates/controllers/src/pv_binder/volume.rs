@@ -45,9 +45,9 @@ pub fn plan(volume: &Value, claim: Option<&Value>) -> Plan {
 /// loses its UID.
 fn unbound(volume: &Value) -> Action {
     let mut object = volume.clone();
-    let ours = Meta::of(volume).annotation(BOUND_BY_CONTROLLER).is_some();
+    let bound_by_controller = Meta::of(volume).annotation(BOUND_BY_CONTROLLER).is_some();
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
-        if ours {
+        if bound_by_controller {
             spec.remove("claimRef");
         } else if let Some(reference) = spec.get_mut("claimRef").and_then(Value::as_object_mut) {
             reference.remove("uid");
@@ -57,5 +57,5 @@ fn unbound(volume: &Value) -> Action {
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.remove_annotation(BOUND_BY_CONTROLLER);
     }
-    Action::Update { resource: kinds::PERSISTENT_VOLUMES.clone(), object, told: None }
+    Action::Update { resource: kinds::PERSISTENT_VOLUMES.clone(), object, result_event: None }
 }

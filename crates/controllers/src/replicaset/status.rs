@@ -14,7 +14,7 @@ pub struct Status {
     pub wake_at: Option<Time>,
 }
 
-pub fn of<K: Kind>(set: &Value, owned: &[&Value], refusal: Option<&Rejection>, now: Time) -> Status {
+pub fn of<K: Kind>(set: &Value, owned: &[&Value], rejection: Option<&Rejection>, now: Time) -> Status {
     let counts = Counts::of(set, owned, now);
     let counted = [
         ("fullyLabeledReplicas", counts.labeled),
@@ -25,13 +25,13 @@ pub fn of<K: Kind>(set: &Value, owned: &[&Value], refusal: Option<&Rejection>, n
     let mut status = Object::new();
     status.insert("replicas", counts.active);
     // Go omits zero fields, except these two.
-    if K::TELLS_TERMINATING {
+    if K::REPORTS_TERMINATING {
         status.insert("terminatingReplicas", counts.terminating);
     }
     for (field, number) in counted.into_iter().filter(|(_, number)| *number != 0) {
         status.insert(field, number);
     }
-    let conditions = conditions(set, counts.active, refusal, now);
+    let conditions = conditions(set, counts.active, rejection, now);
     if !conditions.is_empty() {
         status.insert("conditions", conditions);
     }
@@ -84,16 +84,16 @@ impl Counts {
 }
 
 /// Sets the ReplicaFailure condition while the API server rejects creations or deletions.
-fn conditions(set: &Value, active: i64, refusal: Option<&Rejection>, now: Time) -> Vec<Value> {
+fn conditions(set: &Value, active: i64, rejection: Option<&Rejection>, now: Time) -> Vec<Value> {
     let mut list = set.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
-    match refusal.filter(|refusal| refusal.writes == "pods") {
-        Some(refusal) if condition::in_list(&list, "ReplicaFailure").is_none() => {
+    match rejection.filter(|rejection| rejection.writes == "pods") {
+        Some(rejection) if condition::in_list(&list, "ReplicaFailure").is_none() => {
             let missing = active < replicas(set);
             let reason = if missing { "FailedCreate" } else { "FailedDelete" };
             condition::set(
                 &mut list,
                 value!({"type": "ReplicaFailure", "status": "True", "reason": reason,
-                    "message": (refusal.message.as_str()), "lastTransitionTime": (now.to_string())}),
+                    "message": (rejection.message.as_str()), "lastTransitionTime": (now.to_string())}),
             );
         }
         Some(_) => {}

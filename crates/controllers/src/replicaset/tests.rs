@@ -1,5 +1,5 @@
 use apimachinery::{Resource, value};
-use controller::testing::{FakeCluster, WriteError, check_properties, kubelet, settle};
+use controller::testing::{FakeCluster, WriteError, check_properties, kubelet, run_until_stable};
 use controller::{Rejection, decide};
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ fn bare_pod(name: &str, app: &str) -> Value {
     value!({"metadata": {"namespace": "a", "name": name, "labels": {"app": app}}, "spec": {}})
 }
 
-fn world() -> FakeCluster {
+fn new_cluster() -> FakeCluster {
     FakeCluster::new(Time::from_unix(1_700_000_000, 0))
 }
 
@@ -23,48 +23,48 @@ fn key(name: &str) -> Key {
     Key::new("a", name)
 }
 
-fn plan(world: &FakeCluster, name: &str) -> String {
-    decide::<ReplicaSet>(&world.cache::<ReplicaSet>(), &key(name), world.now).to_string()
+fn plan(cluster: &FakeCluster, name: &str) -> String {
+    decide::<ReplicaSet>(&cluster.cache::<ReplicaSet>(), &key(name), cluster.now).to_string()
 }
 
-fn resize(world: &mut FakeCluster, name: &str, replicas: i64) {
-    world.change(&kinds::REPLICA_SETS, &key(name), |set| {
+fn resize(cluster: &mut FakeCluster, name: &str, replicas: i64) {
+    cluster.change(&kinds::REPLICA_SETS, &key(name), |set| {
         set.get_mut("spec").unwrap().as_object_mut().unwrap().insert("replicas", replicas);
     });
 }
 
-fn status(world: &FakeCluster, name: &str) -> String {
-    world.get(&kinds::REPLICA_SETS, &key(name)).unwrap()["status"].to_string()
+fn status(cluster: &FakeCluster, name: &str) -> String {
+    cluster.get(&kinds::REPLICA_SETS, &key(name)).unwrap()["status"].to_string()
 }
 
-fn change(world: &mut FakeCluster, resource: &Resource, name: &str, change: Value) {
-    world.change(resource, &key(name), |object| {
+fn change(cluster: &mut FakeCluster, resource: &Resource, name: &str, change: Value) {
+    cluster.change(resource, &key(name), |object| {
         *object = apimachinery::patch::merge::apply(object.take(), change);
     });
 }
 
 #[test]
 fn a_replicaset_converges_to_its_replicas_and_reports_them() {
-    let mut world = world();
-    world.add(&kinds::REPLICA_SETS, set("web", 3));
-    settle::<ReplicaSet>(&mut world, kubelet);
-    assert_eq!(world.of("pods").len(), 3);
+    let mut cluster = new_cluster();
+    cluster.add(&kinds::REPLICA_SETS, set("web", 3));
+    run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
+    assert_eq!(cluster.of("pods").len(), 3);
     let expect = r#"{"availableReplicas":3,"fullyLabeledReplicas":3,"observedGeneration":1,"readyReplicas":3,"replicas":3,"terminatingReplicas":0}"#;
-    assert_eq!(status(&world, "web"), expect);
-    resize(&mut world, "web", 1);
-    settle::<ReplicaSet>(&mut world, kubelet);
-    assert_eq!(world.of("pods").len(), 1);
-    resize(&mut world, "web", 0);
-    settle::<ReplicaSet>(&mut world, kubelet);
-    assert_eq!(status(&world, "web"), r#"{"observedGeneration":3,"replicas":0,"terminatingReplicas":0}"#);
+    assert_eq!(status(&cluster, "web"), expect);
+    resize(&mut cluster, "web", 1);
+    run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
+    assert_eq!(cluster.of("pods").len(), 1);
+    resize(&mut cluster, "web", 0);
+    run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
+    assert_eq!(status(&cluster, "web"), r#"{"observedGeneration":3,"replicas":0,"terminatingReplicas":0}"#);
 }
 
 #[test]
 fn pods_are_created_from_the_template() {
-    let mut world = world();
-    world.add(&kinds::REPLICA_SETS, set("web", 1));
-    settle::<ReplicaSet>(&mut world, |_| false);
-    let pods = world.of("pods");
+    let mut cluster = new_cluster();
+    cluster.add(&kinds::REPLICA_SETS, set("web", 1));
+    run_until_stable::<ReplicaSet>(&mut cluster, |_| false);
+    let pods = cluster.of("pods");
     let pod = &pods.iter().next().unwrap().value;
     let meta = Meta::of(pod);
     assert_eq!((meta.generate_name(), meta.label("app")), ("web-", Some("web")));
@@ -77,95 +77,95 @@ fn pods_are_created_from_the_template() {
 
 #[test]
 fn matching_orphans_are_adopted_and_other_pods_released() {
-    let mut world = world();
-    world.add(&kinds::PODS, bare_pod("x", "web"));
-    world.add(&kinds::PODS, bare_pod("y", "other"));
-    world.add(&kinds::REPLICA_SETS, set("web", 2));
-    assert!(plan(&world, "web").starts_with("patch pods a/x "), "{}", plan(&world, "web"));
-    settle::<ReplicaSet>(&mut world, kubelet);
-    assert_eq!(world.of("pods").len(), 3, "one adopted, one made, one not ours");
-    assert!(Meta::of(world.get(&kinds::PODS, &key("y")).unwrap()).controller().is_none());
-    change(&mut world, &kinds::PODS, "x", value!({"metadata": {"labels": {"app": "debug"}}}));
-    settle::<ReplicaSet>(&mut world, kubelet);
-    assert!(Meta::of(world.get(&kinds::PODS, &key("x")).unwrap()).controller().is_none());
-    assert_eq!(world.of("pods").len(), 4, "a released pod is replaced");
+    let mut cluster = new_cluster();
+    cluster.add(&kinds::PODS, bare_pod("x", "web"));
+    cluster.add(&kinds::PODS, bare_pod("y", "other"));
+    cluster.add(&kinds::REPLICA_SETS, set("web", 2));
+    assert!(plan(&cluster, "web").starts_with("patch pods a/x "), "{}", plan(&cluster, "web"));
+    run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
+    assert_eq!(cluster.of("pods").len(), 3, "one adopted, one made, one not ours");
+    assert!(Meta::of(cluster.get(&kinds::PODS, &key("y")).unwrap()).controller().is_none());
+    change(&mut cluster, &kinds::PODS, "x", value!({"metadata": {"labels": {"app": "debug"}}}));
+    run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
+    assert!(Meta::of(cluster.get(&kinds::PODS, &key("x")).unwrap()).controller().is_none());
+    assert_eq!(cluster.of("pods").len(), 4, "a released pod is replaced");
 }
 
 #[test]
 fn terminated_and_terminating_pods_are_replaced() {
-    let mut world = world();
-    world.add(&kinds::REPLICA_SETS, set("web", 2));
-    settle::<ReplicaSet>(&mut world, kubelet);
-    let names: Vec<Key> = world.of("pods").iter().map(|entry| entry.key.clone()).collect();
-    change(&mut world, &kinds::PODS, &names[0].name, value!({"status": {"phase": "Failed"}}));
-    world.delete(&kinds::PODS, &names[1], None, None);
-    let planned = plan(&world, "web");
+    let mut cluster = new_cluster();
+    cluster.add(&kinds::REPLICA_SETS, set("web", 2));
+    run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
+    let names: Vec<Key> = cluster.of("pods").iter().map(|entry| entry.key.clone()).collect();
+    change(&mut cluster, &kinds::PODS, &names[0].name, value!({"status": {"phase": "Failed"}}));
+    cluster.delete(&kinds::PODS, &names[1], None, None);
+    let planned = plan(&cluster, "web");
     assert_eq!(planned.matches("create pods").count(), 2, "{planned}");
-    settle::<ReplicaSet>(&mut world, |_| false);
-    assert!(status(&world, "web").contains(r#""replicas":2,"terminatingReplicas":1"#), "{}", status(&world, "web"));
+    run_until_stable::<ReplicaSet>(&mut cluster, |_| false);
+    assert!(status(&cluster, "web").contains(r#""replicas":2,"terminatingReplicas":1"#), "{}", status(&cluster, "web"));
 }
 
 #[test]
 fn low_deletion_cost_goes_first_and_a_deleted_replicaset_is_idle() {
-    let mut world = world();
-    world.add(&kinds::REPLICA_SETS, set("web", 3));
-    settle::<ReplicaSet>(&mut world, kubelet);
-    let cheap = world.of("pods").iter().nth(1).unwrap().key.clone();
+    let mut cluster = new_cluster();
+    cluster.add(&kinds::REPLICA_SETS, set("web", 3));
+    run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
+    let cheap = cluster.of("pods").iter().nth(1).unwrap().key.clone();
     let cost = value!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-5"}}});
-    change(&mut world, &kinds::PODS, &cheap.name, cost);
-    resize(&mut world, "web", 2);
-    assert!(plan(&world, "web").starts_with(&format!("delete pods {cheap}\n")), "{}", plan(&world, "web"));
-    change(&mut world, &kinds::REPLICA_SETS, "web", value!({"metadata": {"finalizers": ["x"]}}));
-    world.delete(&kinds::REPLICA_SETS, &key("web"), None, None);
-    assert!(!plan(&world, "web").contains("pods"), "{}", plan(&world, "web"));
+    change(&mut cluster, &kinds::PODS, &cheap.name, cost);
+    resize(&mut cluster, "web", 2);
+    assert!(plan(&cluster, "web").starts_with(&format!("delete pods {cheap}\n")), "{}", plan(&cluster, "web"));
+    change(&mut cluster, &kinds::REPLICA_SETS, "web", value!({"metadata": {"finalizers": ["x"]}}));
+    cluster.delete(&kinds::REPLICA_SETS, &key("web"), None, None);
+    assert!(!plan(&cluster, "web").contains("pods"), "{}", plan(&cluster, "web"));
 }
 
 #[test]
 fn a_pod_becomes_available_after_min_ready_seconds() {
-    let mut world = world();
+    let mut cluster = new_cluster();
     let mut set = set("web", 1);
     set.get_mut("spec").unwrap().as_object_mut().unwrap().insert("minReadySeconds", 30);
-    world.add(&kinds::REPLICA_SETS, set);
+    cluster.add(&kinds::REPLICA_SETS, set);
     for _ in 0..3 {
-        let plan = decide::<ReplicaSet>(&world.cache::<ReplicaSet>(), &key("web"), world.now);
-        plan.actions.iter().for_each(|action| world.execute(action).unwrap());
-        kubelet(&mut world);
+        let plan = decide::<ReplicaSet>(&cluster.cache::<ReplicaSet>(), &key("web"), cluster.now);
+        plan.actions.iter().for_each(|action| cluster.execute(action).unwrap());
+        kubelet(&mut cluster);
     }
-    assert!(status(&world, "web").contains(r#""readyReplicas":1"#) && !status(&world, "web").contains("available"));
-    let start = world.now;
-    settle::<ReplicaSet>(&mut world, kubelet);
-    assert_eq!(world.now.since(start).whole_seconds(), 30);
-    assert!(status(&world, "web").contains(r#""availableReplicas":1"#));
+    assert!(status(&cluster, "web").contains(r#""readyReplicas":1"#) && !status(&cluster, "web").contains("available"));
+    let start = cluster.now;
+    run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
+    assert_eq!(cluster.now.since(start).whole_seconds(), 30);
+    assert!(status(&cluster, "web").contains(r#""availableReplicas":1"#));
 }
 
 #[test]
 fn a_rejected_pod_sets_replica_failure_until_it_succeeds() {
-    let mut world = world();
-    world.add(&kinds::REPLICA_SETS, set("web", 2));
-    let refusal =
+    let mut cluster = new_cluster();
+    cluster.add(&kinds::REPLICA_SETS, set("web", 2));
+    let rejection =
         Rejection { writes: "pods".into(), create: true, reason: "Forbidden".into(), message: "exceeded quota".into() };
-    let cache = world.cache::<ReplicaSet>().refused(Some(refusal));
-    let plan = decide::<ReplicaSet>(&cache, &key("web"), world.now);
+    let cache = cluster.cache::<ReplicaSet>().with_rejection(Some(rejection));
+    let plan = decide::<ReplicaSet>(&cache, &key("web"), cluster.now);
     drop(cache);
     let update = plan.actions.last().unwrap().clone();
     assert_eq!(update.to_string(), "update replicasets.apps/status a/web");
-    world.execute(&update).unwrap();
-    let failing = world.get(&kinds::REPLICA_SETS, &key("web")).unwrap()["status"]["conditions"][0].clone();
+    cluster.execute(&update).unwrap();
+    let failing = cluster.get(&kinds::REPLICA_SETS, &key("web")).unwrap()["status"]["conditions"][0].clone();
     assert_eq!(
         (failing["reason"].as_str(), failing["message"].as_str()),
         (Some("FailedCreate"), Some("exceeded quota"))
     );
-    settle::<ReplicaSet>(&mut world, kubelet);
-    assert!(!status(&world, "web").contains("ReplicaFailure"));
+    run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
+    assert!(!status(&cluster, "web").contains("ReplicaFailure"));
 }
 
 #[test]
 fn pod_names_are_deterministic() {
-    let mut world = world();
-    world.add(&kinds::REPLICA_SETS, set("web", 3));
-    let plan = decide::<ReplicaSet>(&world.cache::<ReplicaSet>(), &key("web"), world.now);
+    let mut cluster = new_cluster();
+    cluster.add(&kinds::REPLICA_SETS, set("web", 3));
+    let plan = decide::<ReplicaSet>(&cluster.cache::<ReplicaSet>(), &key("web"), cluster.now);
     let creates: Vec<&Action> = plan.actions.iter().filter(|action| matches!(action, Action::Create { .. })).collect();
-    let mut after = world.clone();
+    let mut after = cluster.clone();
     creates.iter().for_each(|action| after.execute(action).unwrap());
     for action in &creates {
         assert_eq!(
@@ -174,53 +174,53 @@ fn pod_names_are_deterministic() {
             "the next leader, before it has seen anything"
         );
     }
-    settle::<ReplicaSet>(&mut after, kubelet);
-    let gone = after.of("pods").iter().next().unwrap().key.clone();
-    after.remove(&kinds::PODS, &gone);
-    settle::<ReplicaSet>(&mut after, kubelet);
-    assert!(after.get(&kinds::PODS, &gone).is_none(), "a pod does not come back under an old name");
+    run_until_stable::<ReplicaSet>(&mut after, kubelet);
+    let deleted_pod = after.of("pods").iter().next().unwrap().key.clone();
+    after.remove(&kinds::PODS, &deleted_pod);
+    run_until_stable::<ReplicaSet>(&mut after, kubelet);
+    assert!(after.get(&kinds::PODS, &deleted_pod).is_none(), "a pod does not come back under an old name");
 }
 
 #[test]
 fn properties_hold_in_example_clusters() {
-    let mut world = world();
-    world.add(&kinds::PODS, bare_pod("x", "web"));
-    world.add(&kinds::PODS, bare_pod("y", "web"));
-    world.add(&kinds::REPLICA_SETS, set("web", 4));
-    world.add(&kinds::REPLICA_SETS, set("db", 3));
-    check_properties::<ReplicaSet>(&world, kubelet);
-    settle::<ReplicaSet>(&mut world, kubelet);
-    resize(&mut world, "web", 1);
-    resize(&mut world, "db", 6);
-    check_properties::<ReplicaSet>(&world, kubelet);
+    let mut cluster = new_cluster();
+    cluster.add(&kinds::PODS, bare_pod("x", "web"));
+    cluster.add(&kinds::PODS, bare_pod("y", "web"));
+    cluster.add(&kinds::REPLICA_SETS, set("web", 4));
+    cluster.add(&kinds::REPLICA_SETS, set("db", 3));
+    check_properties::<ReplicaSet>(&cluster, kubelet);
+    run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
+    resize(&mut cluster, "web", 1);
+    resize(&mut cluster, "db", 6);
+    check_properties::<ReplicaSet>(&cluster, kubelet);
 }
 
 prop_compose! {
     /// Generates ReplicaSets that were scaled before, and orphan pods of all kinds.
-    fn arbitrary_world()(
+    fn arbitrary_cluster()(
         sizes in prop::collection::vec((0..5i64, 0..5i64, prop::sample::select(vec![0, 20])), 1..3),
         pods in prop::collection::vec((0..3usize, prop::sample::select(vec!["", "Pending", "Running", "Failed"]), any::<bool>()), 0..5),
     ) -> FakeCluster {
-        let mut world = world();
+        let mut cluster = new_cluster();
         for (at, (before, _, min_ready)) in sizes.iter().enumerate() {
             let mut set = set(&format!("s{at}"), *before);
             set.get_mut("spec").unwrap().as_object_mut().unwrap().insert("minReadySeconds", *min_ready);
-            world.add(&kinds::REPLICA_SETS, set);
+            cluster.add(&kinds::REPLICA_SETS, set);
         }
-        settle::<ReplicaSet>(&mut world, kubelet);
+        run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
         for (at, (app, phase, going)) in pods.iter().enumerate() {
             let mut pod = bare_pod(&format!("p{at}"), &format!("s{app}"));
             pod.as_object_mut().unwrap().insert("status", value!({"phase": (*phase)}));
             pod.get_mut("spec").unwrap().as_object_mut().unwrap().insert("nodeName", "n");
-            let key = world.add(&kinds::PODS, pod);
+            let key = cluster.add(&kinds::PODS, pod);
             if *going {
-                world.delete(&kinds::PODS, &key, None, None);
+                cluster.delete(&kinds::PODS, &key, None, None);
             }
         }
         for (at, (_, after, _)) in sizes.iter().enumerate() {
-            resize(&mut world, &format!("s{at}"), *after);
+            resize(&mut cluster, &format!("s{at}"), *after);
         }
-        world
+        cluster
     }
 }
 
@@ -228,13 +228,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn properties_hold_in_generated_clusters(world in arbitrary_world()) {
-        check_properties::<ReplicaSet>(&world, kubelet);
-        let mut settled = world;
-        settle::<ReplicaSet>(&mut settled, kubelet);
-        for entry in settled.of("replicasets.apps").iter() {
+    fn properties_hold_in_generated_clusters(cluster in arbitrary_cluster()) {
+        check_properties::<ReplicaSet>(&cluster, kubelet);
+        let mut final_cluster = cluster;
+        run_until_stable::<ReplicaSet>(&mut final_cluster, kubelet);
+        for entry in final_cluster.of("replicasets.apps").iter() {
             let uid = Meta::of(&entry.value).uid();
-            let pods = settled.of("pods");
+            let pods = final_cluster.of("pods");
             let alive = pods.by("controller", uid).filter(|pod| pod::is_active(&pod.value)).count();
             prop_assert_eq!(alive as i64, replicas(&entry.value));
         }

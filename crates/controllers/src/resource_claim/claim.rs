@@ -33,7 +33,7 @@ pub fn plan(claim: &Value, users: Option<&[&Value]>, owner: Option<&Value>) -> P
         if let Some(mut meta) = MetaMut::of(&mut object) {
             meta.remove_finalizer(FINALIZER);
         }
-        return Plan::of(Action::Update { resource: kinds::RESOURCE_CLAIMS.clone(), object, told: None });
+        return Plan::of(Action::Update { resource: kinds::RESOURCE_CLAIMS.clone(), object, result_event: None });
     }
     // A claim is deleted here only if its owner terminated or was replaced. The garbage collector handles a deleted
     // owner.

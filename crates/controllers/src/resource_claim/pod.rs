@@ -13,59 +13,59 @@ use crate::{adoption, names};
 const USERS_MAX: usize = 256;
 
 /// Returns the next step for a pod.
-pub fn plan(pod: &Value, wishes: &[ClaimRequest<'_>], _: Time) -> Plan {
+pub fn plan(pod: &Value, claim_requests: &[ClaimRequest<'_>], _: Time) -> Plan {
     if Meta::of(pod).is_deleting() || is_done(pod) {
         return Plan::default();
     }
     let mut plan = Plan::default();
-    let mut told = Vec::new();
-    for wish in wishes {
-        let by_template = wish.stated.str_at(&["resourceClaimTemplateName"]);
-        match (wish.claim, by_template, wish.template) {
-            (Some(claim), Some(_), _) if !is_told(pod, wish, claim) => {
-                told.push(
-                    value!({"name": (text(wish.stated, &["name"])), "resourceClaimName": (Meta::of(claim).name())}),
+    let mut statuses = Vec::new();
+    for claim_request in claim_requests {
+        let by_template = claim_request.stated.str_at(&["resourceClaimTemplateName"]);
+        match (claim_request.claim, by_template, claim_request.template) {
+            (Some(claim), Some(_), _) if !is_recorded(pod, claim_request, claim) => {
+                statuses.push(
+                    value!({"name": (text(claim_request.stated, &["name"])), "resourceClaimName": (Meta::of(claim).name())}),
                 );
             }
             (Some(claim), _, _) => plan.actions.extend(reserve(pod, claim)),
             // The status records that this entry needs no claim.
-            (None, Some(_), _) if is_left_out(pod, wish) => {}
-            (None, Some(_), Some(template)) => plan.push(create(pod, wish, template)),
+            (None, Some(_), _) if is_left_out(pod, claim_request) => {}
+            (None, Some(_), Some(template)) => plan.push(create(pod, claim_request, template)),
             (None, Some(template), None) => {
-                plan.push(missing(pod, wish, template));
+                plan.push(missing(pod, claim_request, template));
                 plan.waiting = Some(format!("template {template} does not exist"));
             }
             (None, None, _) => {}
         }
     }
-    if !told.is_empty() {
+    if !statuses.is_empty() {
         plan.push(Action::Patch {
             resource: kinds::PODS.clone(),
             key: Key::of(pod),
             subresource: "status",
             only_if: Preconditions::same(pod),
-            patch: Patch::Strategic(value!({"status": {"resourceClaimStatuses": told}})),
+            patch: Patch::Strategic(value!({"status": {"resourceClaimStatuses": statuses}})),
         });
     }
     plan
 }
 
-fn status_of<'a>(pod: &'a Value, wish: &ClaimRequest<'_>) -> Option<&'a Value> {
+fn status_of<'a>(pod: &'a Value, claim_request: &ClaimRequest<'_>) -> Option<&'a Value> {
     let statuses = list(pod, &["status", "resourceClaimStatuses"]);
-    statuses.iter().find(|status| status.get("name") == wish.stated.get("name"))
+    statuses.iter().find(|status| status.get("name") == claim_request.stated.get("name"))
 }
 
 /// Whether the pod's status names the claim.
-fn is_told(pod: &Value, wish: &ClaimRequest<'_>, claim: &Value) -> bool {
-    status_of(pod, wish).is_some_and(|status| text(status, &["resourceClaimName"]) == Meta::of(claim).name())
+fn is_recorded(pod: &Value, claim_request: &ClaimRequest<'_>, claim: &Value) -> bool {
+    status_of(pod, claim_request).is_some_and(|status| text(status, &["resourceClaimName"]) == Meta::of(claim).name())
 }
 
-fn is_left_out(pod: &Value, wish: &ClaimRequest<'_>) -> bool {
-    status_of(pod, wish).is_some_and(|status| status.get("resourceClaimName").is_none())
+fn is_left_out(pod: &Value, claim_request: &ClaimRequest<'_>) -> bool {
+    status_of(pod, claim_request).is_some_and(|status| status.get("resourceClaimName").is_none())
 }
 
-fn create(pod: &Value, wish: &ClaimRequest<'_>, template: &Value) -> Action {
-    let stated = text(wish.stated, &["name"]);
+fn create(pod: &Value, claim_request: &ClaimRequest<'_>, template: &Value) -> Action {
+    let stated = text(claim_request.stated, &["name"]);
     let prefix = format!("{}-{stated}-", Meta::of(pod).name());
     let mut metadata = Object::new();
     metadata.insert("namespace", Meta::of(pod).namespace());
@@ -83,17 +83,17 @@ fn create(pod: &Value, wish: &ClaimRequest<'_>, template: &Value) -> Action {
     let resource = kinds::RESOURCE_CLAIMS.clone();
     let object =
         value!({"apiVersion": (resource.api_version()), "kind": "ResourceClaim", "metadata": metadata, "spec": spec});
-    Action::Create { resource, object, told: None }
+    Action::Create { resource, object, result_event: None }
 }
 
-fn missing(pod: &Value, wish: &ClaimRequest<'_>, template: &str) -> Action {
+fn missing(pod: &Value, claim_request: &ClaimRequest<'_>, template: &str) -> Action {
     Action::Event {
         regarding: Regarding::object(pod),
         kind: EventType::Warning,
         reason: "FailedResourceClaimCreation",
         message: format!(
             "PodResourceClaim {}: resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found",
-            text(wish.stated, &["name"]),
+            text(claim_request.stated, &["name"]),
         ),
     }
 }

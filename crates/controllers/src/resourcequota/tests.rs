@@ -1,46 +1,46 @@
 use apimachinery::value;
-use controller::testing::{FakeCluster, check_properties, kubelet, settle};
+use controller::testing::{FakeCluster, check_properties, kubelet, run_until_stable};
 
 use super::*;
 
-fn world(spec: Value) -> FakeCluster {
-    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-    world.add(&kinds::RESOURCE_QUOTAS, value!({"metadata": {"namespace": "a", "name": "q"}, "spec": spec}));
+fn new_cluster(spec: Value) -> FakeCluster {
+    let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+    cluster.add(&kinds::RESOURCE_QUOTAS, value!({"metadata": {"namespace": "a", "name": "q"}, "spec": spec}));
     for (name, namespace, phase) in [("x", "a", "Running"), ("y", "a", "Succeeded"), ("z", "b", "Running")] {
         let resources = value!({"requests": {"cpu": "500m"}, "limits": {"cpu": "1", "memory": "1Gi"}});
-        world.add(
+        cluster.add(
             &kinds::PODS,
             value!({"metadata": {"namespace": namespace, "name": name},
                 "spec": {"containers": [{"name": "c", "resources": resources}]}, "status": {"phase": phase}}),
         );
     }
-    world.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "best"}, "spec": {"containers": [{}]}}));
-    world
+    cluster.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "best"}, "spec": {"containers": [{}]}}));
+    cluster
 }
 
-fn used(world: &FakeCluster) -> String {
-    world.get(&kinds::RESOURCE_QUOTAS, &Key::new("a", "q")).unwrap()["status"]["used"].to_string()
+fn used(cluster: &FakeCluster) -> String {
+    cluster.get(&kinds::RESOURCE_QUOTAS, &Key::new("a", "q")).unwrap()["status"]["used"].to_string()
 }
 
 #[test]
 fn running_pods_are_counted_and_terminated_pods_are_not() {
     let hard = value!({"pods": "9", "requests.cpu": "4", "limits.memory": "8Gi", "count/pods": "9", "count/deployments.apps": "1"});
-    let mut world = world(value!({"hard": hard}));
-    check_properties::<ResourceQuota>(&world, |_| false);
-    settle::<ResourceQuota>(&mut world, |_| false);
+    let mut cluster = new_cluster(value!({"hard": hard}));
+    check_properties::<ResourceQuota>(&cluster, |_| false);
+    run_until_stable::<ResourceQuota>(&mut cluster, |_| false);
     let expect =
         r#"{"count/deployments.apps":"0","count/pods":"3","limits.memory":"1Gi","pods":"2","requests.cpu":"500m"}"#;
-    assert_eq!(used(&world), expect);
-    world.delete(&kinds::PODS, &Key::new("a", "x"), None, Some(0));
-    settle::<ResourceQuota>(&mut world, |_| false);
+    assert_eq!(used(&cluster), expect);
+    cluster.delete(&kinds::PODS, &Key::new("a", "x"), None, Some(0));
+    run_until_stable::<ResourceQuota>(&mut cluster, |_| false);
     let expect = r#"{"count/deployments.apps":"0","count/pods":"2","limits.memory":"0","pods":"1","requests.cpu":"0"}"#;
-    assert_eq!(used(&world), expect);
+    assert_eq!(used(&cluster), expect);
 }
 
 /// Simulates admission: creates a pod if the quota allows it, and adds its usage.
-fn admit(world: &mut FakeCluster, name: &str) -> bool {
+fn admit(cluster: &mut FakeCluster, name: &str) -> bool {
     let key = Key::new("a", "q");
-    let quota = world.get(&kinds::RESOURCE_QUOTAS, &key).unwrap();
+    let quota = cluster.get(&kinds::RESOURCE_QUOTAS, &key).unwrap();
     let amount = |at: &[&str]| quota.str_at(at).and_then(|text| text.parse::<usize>().ok());
     let (Some(used), Some(hard)) = (amount(&["status", "used", "pods"]), amount(&["status", "hard", "pods"])) else {
         return false;
@@ -48,40 +48,40 @@ fn admit(world: &mut FakeCluster, name: &str) -> bool {
     if used >= hard {
         return false;
     }
-    world.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": name}, "spec": {"containers": [{}]}}));
-    world.change(&kinds::RESOURCE_QUOTAS, &key, |quota| {
+    cluster.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": name}, "spec": {"containers": [{}]}}));
+    cluster.change(&kinds::RESOURCE_QUOTAS, &key, |quota| {
         let used = value!({"status": {"used": {"pods": ((used + 1).to_string())}}});
         *quota = apimachinery::patch::merge::apply(std::mem::take(quota), used);
     });
     true
 }
 
-fn running(world: &FakeCluster) -> usize {
-    let ended = |pod: &Value| pod.str_at(&["status", "phase"]) == Some("Succeeded");
-    world.of("pods").in_namespace("a").filter(|it| !ended(&it.value)).count()
+fn running(cluster: &FakeCluster) -> usize {
+    let is_terminal = |pod: &Value| pod.str_at(&["status", "phase"]) == Some("Succeeded");
+    cluster.of("pods").in_namespace("a").filter(|it| !is_terminal(&it.value)).count()
 }
 
-fn look(world: &FakeCluster, view: &Cache) -> Plan {
-    controller::decide::<ResourceQuota>(view, &Key::new("a", "q"), world.now)
+fn plan_with(cluster: &FakeCluster, view: &Cache) -> Plan {
+    controller::decide::<ResourceQuota>(view, &Key::new("a", "q"), cluster.now)
 }
 
 #[test]
 fn recalculation_waits_for_a_cache_as_new_as_the_quota() {
-    let mut world = world(value!({"hard": {"pods": "9"}}));
-    settle::<ResourceQuota>(&mut world, |_| false);
-    assert_eq!(used(&world), r#"{"pods":"2"}"#);
-    world.hold("pods");
-    assert!(admit(&mut world, "new"));
-    let view = world.cache::<ResourceQuota>();
-    let asks = ResourceQuota::asks(&view, &Key::new("a", "q"), world.now);
-    assert_eq!(asks, [Ask { as_of: Some(world.revision()), ..Ask::all(&kinds::PODS, "a") }]);
+    let mut cluster = new_cluster(value!({"hard": {"pods": "9"}}));
+    run_until_stable::<ResourceQuota>(&mut cluster, |_| false);
+    assert_eq!(used(&cluster), r#"{"pods":"2"}"#);
+    cluster.hold("pods");
+    assert!(admit(&mut cluster, "new"));
+    let view = cluster.cache::<ResourceQuota>();
+    let queries = ResourceQuota::queries(&view, &Key::new("a", "q"), cluster.now);
+    assert_eq!(queries, [Ask { as_of: Some(cluster.revision()), ..Ask::all(&kinds::PODS, "a") }]);
     let expect = "wake at 2023-11-14T22:13:21Z\nwaiting: pods are cached at an older version than the quota's\n";
-    assert_eq!(look(&world, &view).to_string(), expect);
+    assert_eq!(plan_with(&cluster, &view).to_string(), expect);
     drop(view);
-    let plan = look(&world, &world.cache_for::<ResourceQuota>(&Key::new("a", "q"), None));
+    let plan = plan_with(&cluster, &cluster.cache_for::<ResourceQuota>(&Key::new("a", "q"), None));
     assert_eq!(plan, Plan::default(), "the server says what the cache does not");
-    world.show("pods");
-    assert_eq!(look(&world, &world.cache::<ResourceQuota>()), Plan::default());
+    cluster.show("pods");
+    assert_eq!(plan_with(&cluster, &cluster.cache::<ResourceQuota>()), Plan::default());
 }
 
 #[test]
@@ -92,85 +92,86 @@ fn a_lagging_watch_never_admits_more_than_the_quota() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % sides
         };
-        let mut world = world(value!({"hard": {"pods": "4"}}));
-        settle::<ResourceQuota>(&mut world, |_| false);
+        let mut cluster = new_cluster(value!({"hard": {"pods": "4"}}));
+        run_until_stable::<ResourceQuota>(&mut cluster, |_| false);
         for step in 0..60 {
             match roll(8) {
-                0..3 => drop(admit(&mut world, &format!("p{step}"))),
+                0..3 => drop(admit(&mut cluster, &format!("p{step}"))),
                 3 => {
-                    let pods = world.of("pods");
+                    let pods = cluster.of("pods");
                     let at = usize::try_from(roll(pods.len().max(1) as u64)).unwrap();
                     if let Some(pod) = pods.iter().nth(at) {
-                        world.delete(&kinds::PODS, &pod.key, None, Some(0));
+                        cluster.delete(&kinds::PODS, &pod.key, None, Some(0));
                     }
                 }
-                4 => world.hold("pods"),
-                5 => world.show("pods"),
-                chance => {
+                4 => cluster.hold("pods"),
+                5 => cluster.show("pods"),
+                choice => {
                     let key = Key::new("a", "q");
-                    let view = if chance == 6 {
-                        world.cache::<ResourceQuota>()
+                    let view = if choice == 6 {
+                        cluster.cache::<ResourceQuota>()
                     } else {
-                        world.cache_for::<ResourceQuota>(&key, None)
+                        cluster.cache_for::<ResourceQuota>(&key, None)
                     };
-                    let plan = look(&world, &view);
+                    let plan = plan_with(&cluster, &view);
                     drop(view);
-                    plan.actions.iter().for_each(|action| world.execute(action).unwrap());
+                    plan.actions.iter().for_each(|action| cluster.execute(action).unwrap());
                 }
             }
-            let pods = running(&world);
-            assert!(pods <= 4, "seed {seed}, step {step}: {pods} pods\n{}", world.log.join("\n"));
+            let pods = running(&cluster);
+            assert!(pods <= 4, "seed {seed}, step {step}: {pods} pods\n{}", cluster.log.join("\n"));
         }
-        world.show("pods");
-        settle::<ResourceQuota>(&mut world, |_| false);
-        let pods = running(&world);
-        assert_eq!(used(&world), format!(r#"{{"pods":"{pods}"}}"#), "seed {seed}");
+        cluster.show("pods");
+        run_until_stable::<ResourceQuota>(&mut cluster, |_| false);
+        let pods = running(&cluster);
+        assert_eq!(used(&cluster), format!(r#"{{"pods":"{pods}"}}"#), "seed {seed}");
     }
 }
 
 #[test]
 fn unwatched_kinds_are_counted_when_new_and_every_five_minutes() {
-    let mut world =
-        world(value!({"hard": {"count/widgets.example.org": "4", "count/leases.coordination.k8s.io": "2"}}));
+    let mut cluster =
+        new_cluster(value!({"hard": {"count/widgets.example.org": "4", "count/leases.coordination.k8s.io": "2"}}));
     let (key, minute) = (Key::new("a", "q"), Duration::from_seconds(60));
     let lease = |name: &str| value!({"metadata": {"namespace": "a", "name": name}});
-    world.add(&kinds::LEASES, lease("one"));
+    cluster.add(&kinds::LEASES, lease("one"));
     let mut memory = None;
-    let mut look = |world: &mut FakeCluster| {
-        let view = world.cache_for::<ResourceQuota>(&key, memory.as_ref());
-        let plan = controller::decide::<ResourceQuota>(&view, &key, world.now);
+    let mut reconcile = |cluster: &mut FakeCluster| {
+        let view = cluster.cache_for::<ResourceQuota>(&key, memory.as_ref());
+        let plan = controller::decide::<ResourceQuota>(&view, &key, cluster.now);
         drop(view);
-        plan.actions.iter().for_each(|action| world.execute(action).unwrap());
+        plan.actions.iter().for_each(|action| cluster.execute(action).unwrap());
         memory.clone_from(&plan.remember);
-        (used(world), plan.wake_at.map(|at| at.since(world.now).whole_seconds()))
+        (used(cluster), plan.wake_at.map(|at| at.since(cluster.now).whole_seconds()))
     };
     let one = r#"{"count/leases.coordination.k8s.io":"1"}"#.to_owned();
-    assert_eq!(look(&mut world), (one.clone(), Some(300)), "nobody knows widgets");
-    world.add(&kinds::LEASES, lease("two"));
-    world.now = world.now.plus(minute);
-    assert_eq!(look(&mut world), (one, Some(240)), "the server adds what is created");
-    world.now = world.now.plus(Duration::from_seconds(240));
-    assert_eq!(look(&mut world), (r#"{"count/leases.coordination.k8s.io":"2"}"#.to_owned(), Some(300)));
+    assert_eq!(reconcile(&mut cluster), (one.clone(), Some(300)), "nobody knows widgets");
+    cluster.add(&kinds::LEASES, lease("two"));
+    cluster.now = cluster.now.plus(minute);
+    assert_eq!(reconcile(&mut cluster), (one, Some(240)), "the server adds what is created");
+    cluster.now = cluster.now.plus(Duration::from_seconds(240));
+    assert_eq!(reconcile(&mut cluster), (r#"{"count/leases.coordination.k8s.io":"2"}"#.to_owned(), Some(300)));
     let spec = value!({"group": "example.org", "scope": "Namespaced", "names": {"kind": "Widget", "plural": "widgets"},
         "versions": [{"name": "v1", "served": true}]});
-    world.add(&kinds::CUSTOM_RESOURCE_DEFINITIONS, value!({"metadata": {"name": "widgets.example.org"}, "spec": spec}));
-    let asks = ResourceQuota::asks(
-        &world.cache::<ResourceQuota>().reminded(Some(world.now.to_string().into())),
+    cluster
+        .add(&kinds::CUSTOM_RESOURCE_DEFINITIONS, value!({"metadata": {"name": "widgets.example.org"}, "spec": spec}));
+    let queries = ResourceQuota::queries(
+        &cluster.cache::<ResourceQuota>().reminded(Some(cluster.now.to_string().into())),
         &key,
-        world.now,
+        cluster.now,
     );
-    let quota = world.get(&kinds::RESOURCE_QUOTAS, &key).unwrap().clone();
+    let quota = cluster.get(&kinds::RESOURCE_QUOTAS, &key).unwrap().clone();
     let widgets =
         Ask::all(&apimachinery::Resource::namespaced("example.org", "v1", "widgets", "Widget"), "a").since(&quota);
-    assert!(asks.iter().eq([&widgets]), "it is new to the quota: {asks:?}");
-    world.answer(&widgets, Ok(value!({"items": [{}, {}, {}]})));
+    assert!(queries.iter().eq([&widgets]), "it is new to the quota: {queries:?}");
+    cluster.set_response(&widgets, Ok(value!({"items": [{}, {}, {}]})));
     let both = r#"{"count/leases.coordination.k8s.io":"2","count/widgets.example.org":"3"}"#.to_owned();
-    assert_eq!(look(&mut world), (both, Some(300)));
+    assert_eq!(reconcile(&mut cluster), (both, Some(300)));
 }
 
 #[test]
 fn quota_scopes_limit_the_counted_pods() {
-    let mut world = world(value!({"hard": {"pods": "9"}, "scopes": ["BestEffort"]}));
-    settle::<ResourceQuota>(&mut world, kubelet);
-    assert_eq!(used(&world), r#"{"pods":"1"}"#);
+    let mut cluster = new_cluster(value!({"hard": {"pods": "9"}, "scopes": ["BestEffort"]}));
+    run_until_stable::<ResourceQuota>(&mut cluster, kubelet);
+    assert_eq!(used(&cluster), r#"{"pods":"1"}"#);
 }

@@ -1,27 +1,27 @@
 //! Tests of address assignment to Services of type LoadBalancer.
 
-use controller::testing::{FakeCluster, check_properties, settle};
+use controller::testing::{FakeCluster, check_properties, run_until_stable};
 
 use super::*;
 
-fn world(pool: Option<&str>) -> FakeCluster {
-    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
+fn new_cluster(pool: Option<&str>) -> FakeCluster {
+    let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     if let Some(pool) = pool {
-        world.configure(Config::parse(pool).unwrap());
+        cluster.configure(Config::parse(pool).unwrap());
     }
     for (name, ip, ready) in [("a", "192.0.2.1", "True"), ("b", "192.0.2.2", "True"), ("c", "192.0.2.3", "Unknown")] {
-        world.add(
+        cluster.add(
             &kinds::NODES,
             value!({"metadata": {"name": name}, "status": {
                 "addresses": [{"type": "InternalIP", "address": ip}, {"type": "Hostname", "address": name}],
                 "conditions": [{"type": "Ready", "status": ready}]}}),
         );
     }
-    world
+    cluster
 }
 
-fn service(world: &mut FakeCluster, name: &str, age_seconds: i64, more: Value) -> Key {
-    world.now = Time::from_unix(1_700_000_000 - age_seconds, 0);
+fn service(cluster: &mut FakeCluster, name: &str, age_seconds: i64, more: Value) -> Key {
+    cluster.now = Time::from_unix(1_700_000_000 - age_seconds, 0);
     let mut spec = value!({"type": "LoadBalancer", "ports": [{"port": 80}]});
     if let Value::Object(more) = more {
         for (key, value) in more {
@@ -30,14 +30,14 @@ fn service(world: &mut FakeCluster, name: &str, age_seconds: i64, more: Value) -
     }
     let mut object = value!({"metadata": {"name": name, "namespace": "x"}});
     object.as_object_mut().unwrap().insert("spec", spec);
-    world.add(&kinds::SERVICES, object)
+    cluster.add(&kinds::SERVICES, object)
 }
 
-fn check(world: &mut FakeCluster, expect: &[(&str, &str)]) {
-    check_properties::<ServiceLb>(world, |_| false);
-    settle::<ServiceLb>(world, |_| false);
+fn check(cluster: &mut FakeCluster, expect: &[(&str, &str)]) {
+    check_properties::<ServiceLb>(cluster, |_| false);
+    run_until_stable::<ServiceLb>(cluster, |_| false);
     for (name, addresses) in expect {
-        let object = world.get(&kinds::SERVICES, &Key::new("x", *name)).unwrap();
+        let object = cluster.get(&kinds::SERVICES, &Key::new("x", *name)).unwrap();
         let given: Vec<String> = given(object).iter().map(ToString::to_string).collect();
         assert_eq!(given.join(" "), *addresses, "{name}");
     }
@@ -45,57 +45,57 @@ fn check(world: &mut FakeCluster, expect: &[(&str, &str)]) {
 
 #[test]
 fn services_get_the_addresses_of_ready_nodes() {
-    let mut world = world(Some(""));
-    service(&mut world, "old", 9, value!({}));
-    service(&mut world, "new", 1, value!({}));
-    service(&mut world, "other-port", 1, value!({"ports": [{"port": 81}]}));
-    service(&mut world, "foreign", 1, value!({"loadBalancerClass": "example.org/x", "ports": [{"port": 82}]}));
-    service(&mut world, "ours", 1, value!({"loadBalancerClass": CLASS, "ports": [{"port": 82}]}));
-    service(&mut world, "six", 1, value!({"ipFamilies": ["IPv6"], "ports": [{"port": 83}]}));
+    let mut cluster = new_cluster(Some(""));
+    service(&mut cluster, "old", 9, value!({}));
+    service(&mut cluster, "new", 1, value!({}));
+    service(&mut cluster, "other-port", 1, value!({"ports": [{"port": 81}]}));
+    service(&mut cluster, "foreign", 1, value!({"loadBalancerClass": "example.org/x", "ports": [{"port": 82}]}));
+    service(&mut cluster, "ours", 1, value!({"loadBalancerClass": CLASS, "ports": [{"port": 82}]}));
+    service(&mut cluster, "six", 1, value!({"ipFamilies": ["IPv6"], "ports": [{"port": 83}]}));
     let both = "192.0.2.1 192.0.2.2";
     check(
-        &mut world,
+        &mut cluster,
         &[("old", both), ("new", ""), ("other-port", both), ("foreign", ""), ("ours", both), ("six", "")],
     );
     // The port becomes free, and a node becomes ready.
-    world.remove(&kinds::SERVICES, &Key::new("x", "old"));
-    world.change(&kinds::NODES, &Key::cluster("c"), |node| {
+    cluster.remove(&kinds::SERVICES, &Key::new("x", "old"));
+    cluster.change(&kinds::NODES, &Key::cluster("c"), |node| {
         let status = node.get_mut("status").and_then(Value::as_object_mut).unwrap();
         status.insert("conditions", value!([{"type": "Ready", "status": "True"}]));
     });
-    check(&mut world, &[("new", "192.0.2.1 192.0.2.2 192.0.2.3")]);
+    check(&mut cluster, &[("new", "192.0.2.1 192.0.2.2 192.0.2.3")]);
 }
 
 #[test]
 fn reserved_node_ports_are_not_assigned() {
-    let mut world = world(None);
-    world.configure(Config { pool: Vec::new(), reserved: [22, 6443].into() });
-    world.change(&kinds::NODES, &Key::cluster("c"), |node| {
+    let mut cluster = new_cluster(None);
+    cluster.configure(Config { pool: Vec::new(), reserved: [22, 6443].into() });
+    cluster.change(&kinds::NODES, &Key::cluster("c"), |node| {
         let status = node.get_mut("status").and_then(Value::as_object_mut).unwrap();
         status.insert("daemonEndpoints", value!({"kubeletEndpoint": {"Port": 10350}}));
     });
     for port in [22, 80, 6443, 10350] {
         let ports = value!([{"port": 8000, "name": "a"}, {"port": (i64::from(port)), "protocol": "UDP", "name": "b"}]);
-        service(&mut world, &format!("on-{port}"), 1, value!({"ports": ports}));
+        service(&mut cluster, &format!("on-{port}"), 1, value!({"ports": ports}));
     }
-    check(&mut world, &[("on-22", ""), ("on-80", "192.0.2.1 192.0.2.2"), ("on-6443", ""), ("on-10350", "")]);
+    check(&mut cluster, &[("on-22", ""), ("on-80", "192.0.2.1 192.0.2.2"), ("on-6443", ""), ("on-10350", "")]);
     let config = Config { pool: Vec::new(), reserved: [22].into() };
     let own = value!({"spec": {"type": "LoadBalancer", "ports": [{"port": 22}]}});
-    let [Err(why)] = &of_nodes(&[&own], &[], &config.reserved)[..] else { panic!("it is refused") };
-    assert_eq!(why, "port 22 of the nodes is the machines' own");
+    let [Err(message)] = &of_nodes(&[&own], &[], &config.reserved)[..] else { panic!("it is refused") };
+    assert_eq!(message, "port 22 of the nodes is the machines' own");
 }
 
 #[test]
 fn pool_addresses_are_unique_and_stable() {
-    let mut world = world(Some("198.51.100.1-198.51.100.3, 2001:db8::/126"));
-    service(&mut world, "asks", 1, value!({"loadBalancerIP": "198.51.100.1"}));
-    service(&mut world, "both", 9, value!({"ipFamilies": ["IPv6", "IPv4"]}));
-    check(&mut world, &[("asks", "198.51.100.1"), ("both", "198.51.100.2 2001:db8::")]);
-    service(&mut world, "older", 20, value!({}));
-    service(&mut world, "late", 0, value!({}));
-    service(&mut world, "taken", 0, value!({"loadBalancerIP": "198.51.100.2"}));
+    let mut cluster = new_cluster(Some("198.51.100.1-198.51.100.3, 2001:db8::/126"));
+    service(&mut cluster, "asks", 1, value!({"loadBalancerIP": "198.51.100.1"}));
+    service(&mut cluster, "both", 9, value!({"ipFamilies": ["IPv6", "IPv4"]}));
+    check(&mut cluster, &[("asks", "198.51.100.1"), ("both", "198.51.100.2 2001:db8::")]);
+    service(&mut cluster, "older", 20, value!({}));
+    service(&mut cluster, "late", 0, value!({}));
+    service(&mut cluster, "taken", 0, value!({"loadBalancerIP": "198.51.100.2"}));
     check(
-        &mut world,
+        &mut cluster,
         &[
             ("asks", "198.51.100.1"),
             ("both", "198.51.100.2 2001:db8::"),
@@ -104,27 +104,27 @@ fn pool_addresses_are_unique_and_stable() {
             ("taken", ""),
         ],
     );
-    world.change(&kinds::SERVICES, &Key::new("x", "older"), |service| {
+    cluster.change(&kinds::SERVICES, &Key::new("x", "older"), |service| {
         service.get_mut("spec").and_then(Value::as_object_mut).unwrap().insert("type", "ClusterIP");
     });
-    check(&mut world, &[("older", "")]);
-    check(&mut world, &[("late", "198.51.100.3")]);
+    check(&mut cluster, &[("older", "")]);
+    check(&mut cluster, &[("late", "198.51.100.3")]);
 }
 
 #[test]
 fn no_address_is_assigned_without_a_configuration() {
-    let mut world = world(None);
-    service(&mut world, "web", 1, value!({}));
-    check(&mut world, &[("web", "")]);
+    let mut cluster = new_cluster(None);
+    service(&mut cluster, "web", 1, value!({}));
+    check(&mut cluster, &[("web", "")]);
 }
 
 #[test]
 fn pools_are_ranges_cidrs_and_addresses() {
     let check = |text: &str, expect: &str| {
-        let shown = Config::parse(text).map(|config| {
+        let rendered = Config::parse(text).map(|config| {
             config.pool.iter().map(|(first, last)| format!("{first}-{last}")).collect::<Vec<_>>().join(" ")
         });
-        assert_eq!(shown.as_deref().unwrap_or("none"), expect, "{text}");
+        assert_eq!(rendered.as_deref().unwrap_or("none"), expect, "{text}");
     };
     check("192.0.2.7", "192.0.2.7-192.0.2.7");
     check("192.0.2.7/30,2001:db8::1-2001:db8::2", "192.0.2.4-192.0.2.7 2001:db8::1-2001:db8::2");

@@ -51,13 +51,17 @@ fn create(set: &Value, template: &Value, name: &str, ordinal: i64) -> Action {
         }
     }
     let what = format!("create Claim {name} Pod {}-{ordinal} in StatefulSet {}", meta.name(), meta.name());
-    let told = EventOnResult {
+    let result_event = EventOnResult {
         regarding: Regarding::object(set),
         done_reason: "SuccessfulCreate",
         done_message: format!("{what} success"),
         failed: Some(("FailedCreate", format!("{what} failed error").into())),
     };
-    Action::Create { resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(), object, told: Some(Box::new(told)) }
+    Action::Create {
+        resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(),
+        object,
+        result_event: Some(Box::new(result_event)),
+    }
 }
 
 /// Sets the owner of claims by the retention policy: the StatefulSet or the pod if they are deleted with it, otherwise
@@ -67,10 +71,10 @@ pub fn retention(set: &Value, slots: &Slots<'_>, claims: &[&Value]) -> Vec<Actio
     let (when_deleted, when_scaled) = (policy("whenDeleted"), policy("whenScaled"));
     let mut actions = Vec::new();
     for claim in claims.iter().filter(|claim| !Meta::of(claim).is_deleting()) {
-        let Some(place) = ordinal(set, claim) else { continue };
-        let beyond = slots.beyond.iter().find(|pod| super::ordinal(set, pod) == Some(place));
+        let Some(claim_ordinal) = ordinal(set, claim) else { continue };
+        let beyond = slots.beyond.iter().find(|pod| super::ordinal(set, pod) == Some(claim_ordinal));
         // An ordinal out of range without a pod: the owner of its claim stays unchanged.
-        if beyond.is_none() && !slots.row.iter().any(|slot| slot.ordinal == place) {
+        if beyond.is_none() && !slots.row.iter().any(|slot| slot.ordinal == claim_ordinal) {
             continue;
         }
         let by_pod = beyond.filter(|_| when_scaled);
@@ -89,7 +93,7 @@ fn owned(claim: &Value, set: &Value, by_set: bool, by_pod: Option<&Value>) -> Op
         // Another controller manages the claim.
         return None;
     }
-    let mut wanted: Vec<Value> = meta
+    let mut desired: Vec<Value> = meta
         .value("ownerReferences")
         .and_then(Value::as_array)
         .unwrap_or_default()
@@ -98,16 +102,16 @@ fn owned(claim: &Value, set: &Value, by_set: bool, by_pod: Option<&Value>) -> Op
         .cloned()
         .collect();
     if by_set {
-        wanted.push(reference(set, "apps/v1", "StatefulSet"));
+        desired.push(reference(set, "apps/v1", "StatefulSet"));
     }
     if let Some(pod) = by_pod {
-        wanted.push(reference(pod, "v1", "Pod"));
+        desired.push(reference(pod, "v1", "Pod"));
     }
     let uids = |owners: &[Value]| -> Vec<String> {
         owners.iter().filter_map(|owner| owner.str_at(&["uid"]).map(str::to_owned)).collect()
     };
     let have = meta.value("ownerReferences").and_then(Value::as_array).unwrap_or_default();
-    if uids(have) == uids(&wanted) {
+    if uids(have) == uids(&desired) {
         return None;
     }
     Some(Action::Patch {
@@ -115,7 +119,7 @@ fn owned(claim: &Value, set: &Value, by_set: bool, by_pod: Option<&Value>) -> Op
         key: Key::of(claim),
         subresource: "",
         only_if: Preconditions::unchanged(claim),
-        patch: controller::Patch::Merge(value!({"metadata": {"ownerReferences": wanted}})),
+        patch: controller::Patch::Merge(value!({"metadata": {"ownerReferences": desired}})),
     })
 }
 

@@ -32,17 +32,17 @@ impl<'a> Revisions<'a> {
         if !is_newest && !Meta::of(set).is_deleting() {
             return Err(vec![revision::renumber(update, next)]);
         }
-        let told = set.str_at(&["status", "currentRevision"]);
-        let current = all.iter().copied().find(|one| Some(Meta::of(one).name()) == told).unwrap_or(update);
+        let current_name = set.str_at(&["status", "currentRevision"]);
+        let current = all.iter().copied().find(|one| Some(Meta::of(one).name()) == current_name).unwrap_or(update);
         Ok(Self { all, current, update, collisions })
     }
 
     /// Returns the revision for a new pod: ordinals below the partition keep the current revision.
-    pub fn for_new(&self, set: &Value, place: i64) -> &'a Value {
+    pub fn for_new(&self, set: &Value, ordinal: i64) -> &'a Value {
         let partition = set.at(&["spec", "updateStrategy", "rollingUpdate", "partition"]).and_then(Value::as_int);
         let rolls = set.str_at(&["spec", "updateStrategy", "type"]) == Some("RollingUpdate");
-        let kept = rolls && partition.is_some_and(|partition| place < ordinal::start(set) + partition);
-        if kept { self.current } else { self.update }
+        let keeps_current = rolls && partition.is_some_and(|partition| ordinal < ordinal::start(set) + partition);
+        if keeps_current { self.current } else { self.update }
     }
 
     /// Deletes unused revisions beyond revisionHistoryLimit.
@@ -81,5 +81,5 @@ fn create(set: &Value, data: Value, number: i64, collisions: i64, all: &[&Value]
             meta.set_annotation(key, value.as_str().unwrap_or_default());
         }
     }
-    Action::Create { resource: kinds::CONTROLLER_REVISIONS.clone(), object, told: None }
+    Action::Create { resource: kinds::CONTROLLER_REVISIONS.clone(), object, result_event: None }
 }

@@ -27,15 +27,15 @@ pub fn of(set: &Value, pods: &[&Value], revisions: &Revisions<'_>, now: Time) ->
         |name: &str| count(&|pod| created(pod) && !Meta::of(pod).is_deleting() && revision_of(pod) == name);
     let (total, updated) = (count(&created), of_revision(update));
     let mut of_current = of_revision(current);
-    let wanted = replicas(set);
+    let desired = replicas(set);
     let rolls = set.str_at(&["spec", "updateStrategy", "type"]) == Some("RollingUpdate");
-    if rolls && updated == wanted && ready == wanted && total == wanted {
+    if rolls && updated == desired && ready == desired && total == desired {
         // The update is complete: the update revision becomes the current one.
         (current, of_current) = (update, updated);
     }
     let mut status = Object::new();
-    let told = |field| set.at(&["status", field]).and_then(Value::as_array).map(<[Value]>::to_vec);
-    if let Some(conditions) = told("conditions").filter(|conditions| !conditions.is_empty()) {
+    let status_list = |field| set.at(&["status", field]).and_then(Value::as_array).map(<[Value]>::to_vec);
+    if let Some(conditions) = status_list("conditions").filter(|conditions| !conditions.is_empty()) {
         status.insert("conditions", conditions);
     }
     status.insert("replicas", total);

@@ -96,7 +96,7 @@ pub fn of_events<'a>(events: impl Iterator<Item = &'a Value>) -> Vec<StageEvent>
 
 /// Returns the times when a service's rules were installed on each node: the first after the write, and the last.
 pub fn of_records(records: &[Record], addresses: &[String], since: Option<Time>) -> Vec<StageEvent> {
-    let concerns = |record: &&Record| record.addresses.iter().any(|address| addresses.contains(address));
+    let is_relevant = |record: &&Record| record.addresses.iter().any(|address| addresses.contains(address));
     // The log is more precise than the object's time, which may be up to one second earlier.
     let after = |record: &&Record| since.is_none_or(|since| record.at >= since);
     let of = |record: &Record, what: &str| StageEvent {
@@ -108,34 +108,34 @@ pub fn of_records(records: &[Record], addresses: &[String], since: Option<Time>)
         by: record.by.clone(),
     };
     let mut of_each: BTreeMap<&str, (&Record, Option<&Record>)> = BTreeMap::new();
-    for record in records.iter().filter(concerns).filter(after) {
+    for record in records.iter().filter(is_relevant).filter(after) {
         of_each.entry(&record.by).and_modify(|(_, last)| *last = Some(record)).or_insert((record, None));
     }
-    let told = |(first, last): (&Record, Option<&Record>)| {
+    let to_steps = |(first, last): (&Record, Option<&Record>)| {
         [Some(of(first, "rules in place")), last.map(|record| of(record, "rules last changed"))]
     };
-    of_each.into_values().flat_map(told).flatten().collect()
+    of_each.into_values().flat_map(to_steps).flatten().collect()
 }
 
 /// Removes duplicates and keeps the most precise.
 pub fn distinct(found: Vec<StageEvent>) -> Vec<StageEvent> {
-    let mut kept: Vec<StageEvent> = Vec::with_capacity(found.len());
+    let mut retained: Vec<StageEvent> = Vec::with_capacity(found.len());
     let mut places: BTreeMap<(Stage, String), usize> = BTreeMap::new();
     for one in found {
         let is_unique = matches!(one.stage, Stage::Other | Stage::Seen);
         match places.get(&(one.stage, one.which.clone())) {
-            Some(place) if !is_unique => {
-                if one.precise && !kept[*place].precise {
-                    kept[*place] = one;
+            Some(position) if !is_unique => {
+                if one.precise && !retained[*position].precise {
+                    retained[*position] = one;
                 }
             }
             _ => {
-                places.insert((one.stage, one.which.clone()), kept.len());
-                kept.push(one);
+                places.insert((one.stage, one.which.clone()), retained.len());
+                retained.push(one);
             }
         }
     }
-    kept
+    retained
 }
 
 fn written(object: &Value) -> Option<StageEvent> {
@@ -172,7 +172,7 @@ fn conditions(kind: &str, object: &Value, first_made: Option<Time>) -> Vec<Stage
         let name = condition.str_at(&["type"])?;
         let at = Time::parse(condition.str_at(&["lastTransitionTime"])?).ok()?;
         let row = CONDITIONS.iter().find(|row| row.0 == kind && row.1 == name);
-        let (stage, said, by) = row.map_or((Stage::Other, name, manager), |row| (row.2, row.3, row.4));
+        let (stage, text, by) = row.map_or((Stage::Other, name, manager), |row| (row.2, row.3, row.4));
         let by = if by.is_empty() { manager } else { by };
         // A controller that created an object has observed its cause, even if it reports that later.
         let at = first_made.filter(|made| stage == Stage::Seen && *made < at).unwrap_or(at);
@@ -180,10 +180,11 @@ fn conditions(kind: &str, object: &Value, first_made: Option<Time>) -> Vec<Stage
             // A pod without init containers is Initialized before anything ran.
             "True" if stage == Stage::Initialized && items(object, &["spec", "initContainers"]).is_empty() => None,
             "True" if row.is_none() && kind == "Pod" => None,
-            "True" => Some(coarse(stage, at, describe(said, kind, stage, object), by)),
+            "True" => Some(coarse(stage, at, describe(text, kind, stage, object), by)),
             _ => {
-                let why = condition.str_at(&["message"]).or_else(|| condition.str_at(&["reason"])).unwrap_or_default();
-                Some(coarse(Stage::Other, at, cut(&format!("not {name}: {why}")), by))
+                let message =
+                    condition.str_at(&["message"]).or_else(|| condition.str_at(&["reason"])).unwrap_or_default();
+                Some(coarse(Stage::Other, at, cut(&format!("not {name}: {message}")), by))
             }
         }
     };
@@ -191,12 +192,12 @@ fn conditions(kind: &str, object: &Value, first_made: Option<Time>) -> Vec<Stage
 }
 
 /// Returns the description of a condition for this object.
-fn describe(said: &str, kind: &str, stage: Stage, object: &Value) -> String {
+fn describe(text: &str, kind: &str, stage: Stage, object: &Value) -> String {
     match (kind, stage) {
         ("Pod", Stage::Bound) => {
-            format!("{said} to node {}", object.str_at(&["spec", "nodeName"]).unwrap_or_default())
+            format!("{text} to node {}", object.str_at(&["spec", "nodeName"]).unwrap_or_default())
         }
-        _ => said.to_owned(),
+        _ => text.to_owned(),
     }
 }
 
@@ -241,8 +242,8 @@ fn published(slice: &Value) -> Option<StageEvent> {
 fn deletion(object: &Value) -> Option<StageEvent> {
     let meta = Meta::of(object);
     let grace = meta.deletion_grace_period_seconds().unwrap_or_default();
-    let asked = meta.deletion_timestamp()?.plus(Duration::from_seconds(grace.saturating_neg()));
-    Some(coarse(Stage::Other, asked, "deletion requested", ""))
+    let requested_at = meta.deletion_timestamp()?.plus(Duration::from_seconds(grace.saturating_neg()));
+    Some(coarse(Stage::Other, requested_at, "deletion requested", ""))
 }
 
 fn event(event: &Value) -> Option<StageEvent> {
@@ -251,8 +252,8 @@ fn event(event: &Value) -> Option<StageEvent> {
     let at = precise.or_else(|| coarse("deprecatedFirstTimestamp")).or_else(|| coarse("deprecatedLastTimestamp"))?;
     let reason = event.str_at(&["reason"]).unwrap_or_default();
     let stage = REASONS.iter().find(|(name, _)| *name == reason).map_or(Stage::Other, |(_, stage)| *stage);
-    let place = event.str_at(&["regarding", "fieldPath"]).unwrap_or_default();
-    let container = place.split_once('{').and_then(|(_, name)| name.strip_suffix('}')).unwrap_or_default();
+    let field_path = event.str_at(&["regarding", "fieldPath"]).unwrap_or_default();
+    let container = field_path.split_once('{').and_then(|(_, name)| name.strip_suffix('}')).unwrap_or_default();
     let which = match stage {
         Stage::Image => format!("{reason} {container}"),
         _ => container.to_owned(),

@@ -102,9 +102,9 @@ fn deployment_trace_runs_from_create_to_installed_rules() {
 12:00:03.100       +2 s  EndpointSlice/web-s  rules last changed for 10.96.3.4 (kube-proxy on b)
 12:00:09           +8 s  Pod/web-1-x          BackOff: later (4 times) (kubelet)
 ";
-    let mut told = records(LOG, "kube-proxy");
-    told.extend(records(FURTHER, "kube-proxy on b"));
-    let found = table(&chain(&deployment(), &objects, &events(), &told));
+    let mut log_records = records(LOG, "kube-proxy");
+    log_records.extend(records(FURTHER, "kube-proxy on b"));
+    let found = table(&chain(&deployment(), &objects, &events(), &log_records));
     assert_eq!(found, expect, "\n{found}");
 }
 
@@ -115,8 +115,8 @@ fn cause_is_observed_before_the_object_created_from_it() {
     let deployment = apimachinery::patch::merge::apply(deployment(), late);
     let replica_set = owned("ReplicaSet", "web-1", "r", ("Deployment", "web", "d"), &value!({}));
     let steps = chain(&deployment, &[replica_set], &[], &[]);
-    let told: Vec<&str> = steps.iter().map(|step| step.what.as_str()).collect();
-    assert_eq!(told, ["written", "seen by the deployment controller", "written for Deployment/web"]);
+    let descriptions: Vec<&str> = steps.iter().map(|step| step.what.as_str()).collect();
+    assert_eq!(descriptions, ["written", "seen by the deployment controller", "written for Deployment/web"]);
 }
 
 #[test]
@@ -126,9 +126,9 @@ fn any_object_can_be_traced() {
         "managedFields": [
             {"manager": "helm", "operation": "Apply", "time": "2026-11-16T12:00:01Z"},
             {"manager": "kubectl-edit", "operation": "Update", "time": "2026-11-16T12:00:05Z"}]}});
-    let said: Vec<String> =
+    let descriptions: Vec<String> =
         chain(&object, &[], &[], &[]).iter().map(|step| format!("{} by {}", step.what, step.by)).collect();
-    assert_eq!(said, ["written by helm", "changed by kubectl-edit", "deletion requested by "]);
+    assert_eq!(descriptions, ["written by helm", "changed by kubectl-edit", "deletion requested by "]);
     assert!(chain(&Value::object(), &[Value::object()], &[Value::object()], &[]).is_empty());
 }
 
@@ -147,6 +147,6 @@ fn terminated_container_has_its_exit_reason() {
         "status": {"containerStatuses": [{"name": "c", "restartCount": 1,
             "lastState": {"terminated": {"exitCode": 3, "startedAt": "2026-11-16T12:00:02Z", "finishedAt": "2026-11-16T12:00:04Z"}},
             "state": {"running": {"startedAt": "2026-11-16T12:00:05Z"}}}]}});
-    let said: Vec<String> = chain(&pod, &[], &[], &[]).into_iter().map(|step| step.what).collect();
-    assert_eq!(said, ["written", "container c exited with code 3", "container c started (restart 1)"]);
+    let descriptions: Vec<String> = chain(&pod, &[], &[], &[]).into_iter().map(|step| step.what).collect();
+    assert_eq!(descriptions, ["written", "container c exited with code 3", "container c started (restart 1)"]);
 }

@@ -51,7 +51,7 @@ const CONTROLLERS: &[(&str, CheckResult)] = &[
     ("hugetlb", CheckResult::Doubtful),
 ];
 
-pub fn judge(machine: &Machine) -> Vec<Row> {
+pub fn evaluate(machine: &Machine) -> Vec<Row> {
     let mut rows = vec![kernel(&machine.kernel)];
     rows.extend(machine.features.iter().map(feature));
     rows.extend([cgroups(&machine.cgroups), capabilities(machine.capabilities)]);
@@ -78,12 +78,12 @@ fn feature(feature: &Feature) -> Row {
     let looks_at = feature.purpose;
     match &feature.tried {
         FeatureStatus::Works => Row::new(feature.name, looks_at, "works"),
-        FeatureStatus::Fails(why) => Row::new(feature.name, looks_at, why.as_str()).but(
+        FeatureStatus::Fails(cause) => Row::new(feature.name, looks_at, cause.as_str()).but(
             feature.need.without(),
             format!("use a kernel with {0}, or load its module: `modprobe {0}`", feature.name),
         ),
-        FeatureStatus::Unknown(why) => {
-            Row::new(feature.name, looks_at, why.as_str()).but(CheckResult::Doubtful, "run this as root to test it")
+        FeatureStatus::Unknown(cause) => {
+            Row::new(feature.name, looks_at, cause.as_str()).but(CheckResult::Doubtful, "run this as root to test it")
         }
     }
 }
@@ -110,17 +110,17 @@ fn cgroups(cgroups: &Cgroups) -> Row {
 }
 
 /// Returns the missing capabilities without which pods cannot run.
-pub fn capabilities_lacking(held: u64) -> Vec<String> {
-    let bad = missing(held).filter(|(_, _, verdict)| *verdict == CheckResult::Bad);
+pub fn capabilities_lacking(effective: u64) -> Vec<String> {
+    let bad = missing(effective).filter(|(_, _, verdict)| *verdict == CheckResult::Bad);
     bad.map(|(name, _, _)| format!("CAP_{name}")).collect()
 }
 
-fn missing(held: u64) -> impl Iterator<Item = &'static (&'static str, u8, CheckResult)> {
-    CAPABILITIES.iter().filter(move |(_, bit, _)| (held >> bit) & 1 == 0)
+fn missing(effective: u64) -> impl Iterator<Item = &'static (&'static str, u8, CheckResult)> {
+    CAPABILITIES.iter().filter(move |(_, bit, _)| (effective >> bit) & 1 == 0)
 }
 
-fn capabilities(held: u64) -> Row {
-    let missing: Vec<_> = missing(held).collect();
+fn capabilities(effective: u64) -> Row {
+    let missing: Vec<_> = missing(effective).collect();
     let row = Row::new(
         "capabilities",
         "capabilities of this process",
@@ -183,7 +183,7 @@ pub fn disk_pressure(free_bytes: u64, total_bytes: u64) -> Option<DiskPressure> 
 fn disk(machine: &Machine) -> Row {
     let disk = &machine.disk;
     let percent = disk.free_bytes.saturating_mul(100) / disk.total_bytes.max(1);
-    let row = Row::new("disk", &disk.folder, format!("{} MiB free, {percent} %", disk.free_bytes >> 20));
+    let row = Row::new("disk", &disk.dir, format!("{} MiB free, {percent} %", disk.free_bytes >> 20));
     if disk.free_bytes < FREE_BYTES_MIN {
         return row.but(CheckResult::Bad, "free disk space, or choose another directory with --data-dir");
     }
@@ -202,7 +202,7 @@ fn disk(machine: &Machine) -> Row {
 fn sync(machine: &Machine) -> Row {
     let looks_at = "4 KiB written and synced";
     match &machine.disk.sync {
-        Err(why) => Row::new("sync speed", looks_at, why.as_str())
+        Err(error) => Row::new("sync speed", looks_at, error.as_str())
             .but(CheckResult::Doubtful, "run this as root, or with a writable --data-dir"),
         Ok(sync) => {
             let millis = |micros: u64| format!("{}.{:02}", micros / 1000, micros % 1000 / 10);
@@ -223,12 +223,12 @@ fn sync(machine: &Machine) -> Row {
 
 fn clock(machine: &Machine) -> Row {
     let clock = &machine.clock;
-    let kept = match clock.synchronised {
+    let status = match clock.synchronised {
         Some(true) => format!("synchronised, maximum error {} ms", clock.error_micros / 1000),
         Some(false) => "not synchronised".to_owned(),
         None => "unknown".to_owned(),
     };
-    let row = Row::new("clock", "adjtimex and monotonicity", kept);
+    let row = Row::new("clock", "adjtimex and monotonicity", status);
     if clock.unix_seconds < UNIX_SECONDS_MIN {
         return row.but(CheckResult::Bad, "the clock was never set: certificates would not be valid; set it");
     }
@@ -306,7 +306,7 @@ fn resolvers(machine: &Machine) -> Row {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::{Clock, Cluster, Disk, Limits, Requirement, Sync, judge as all, prevents};
+    use super::super::{Clock, Cluster, Disk, Limits, Requirement, Sync, evaluate as all, prevents};
     use super::*;
 
     fn good() -> Machine {
@@ -321,7 +321,7 @@ mod tests {
             },
             ports: vec![port(6443, Requirement::Always), port(2379, Requirement::Sometimes)],
             disk: Disk {
-                folder: "/var/lib/knarr".into(),
+                dir: "/var/lib/knarr".into(),
                 free_bytes: 100 << 30,
                 total_bytes: 200 << 30,
                 free_files: Some(1 << 20),

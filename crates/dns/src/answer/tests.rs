@@ -55,7 +55,7 @@ fn zone() -> Zone {
     zone
 }
 
-fn shown(answer: Answer) -> String {
+fn render(answer: Answer) -> String {
     let data = |records: Vec<Record>| -> String {
         records.iter().map(|record| record.data.to_string()).collect::<Vec<_>>().join(" | ")
     };
@@ -75,7 +75,7 @@ fn names_resolve_as_specified() {
     let check = |question: &str, expect: &str| {
         let (name, kind) = question.split_once(' ').unwrap();
         let name = Name::from_ascii(name).unwrap();
-        assert_eq!(shown(answer(&zone, &name, kind.parse().unwrap())), expect, "{question}");
+        assert_eq!(render(answer(&zone, &name, kind.parse().unwrap())), expect, "{question}");
     };
     check("kubernetes.default.svc.cluster.local. A", "10.96.0.1");
     check("KUBERNETES.Default.svc.Cluster.Local. A", "10.96.0.1");

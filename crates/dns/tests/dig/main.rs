@@ -57,16 +57,16 @@ async fn dig(server: SocketAddr, question: &'static str) -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dig_resolves_cluster_and_external_names() {
-    let mut world = Zone::of("example.org").unwrap();
-    world.complete = true;
-    world.servers = vec!["192.0.2.7".parse().unwrap()];
-    let world = start(world, Vec::new()).await;
-    let server = start(zone(), vec![world]).await;
+    let mut upstream = Zone::of("example.org").unwrap();
+    upstream.complete = true;
+    upstream.servers = vec!["192.0.2.7".parse().unwrap()];
+    let upstream = start(upstream, Vec::new()).await;
+    let server = start(zone(), vec![upstream]).await;
     let check = async |question: &'static str, expect: &[&str]| {
-        let Some(said) = dig(server, question).await else { return };
+        let Some(output) = dig(server, question).await else { return };
         for expect in expect {
-            let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(said.contains(expect), "{question}: {expect:?} is not in\n{said}");
+            let output = output.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(output.contains(expect), "{question}: {expect:?} is not in\n{output}");
         }
     };
     check(

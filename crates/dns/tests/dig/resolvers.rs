@@ -81,12 +81,12 @@ impl Space {
             assert!(Command::new("ip").args(line.split(' ')).status().unwrap().success(), "ip {line}");
         }
         let path = Path::new("/run/netns").join(&space.0);
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let work = move || {
             let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             executor.block_on(async {
                 let listeners = Listeners::bind(&["127.0.0.1:53".parse().unwrap()]).await.unwrap();
-                tell.send(()).unwrap();
+                sender.send(()).unwrap();
                 listeners
                     .serve(Arc::new(Knowledge::new(zone(), Forwarder::new(Vec::new()), Clients::everybody())))
                     .await;
@@ -94,7 +94,7 @@ impl Space {
         };
         // The thread exits with the test process.
         std::thread::spawn(move || netlink::namespace::within(&path, work));
-        told.recv().unwrap();
+        receiver.recv().unwrap();
         space
     }
 }
@@ -111,8 +111,8 @@ fn resolvers_of_glibc_and_musl_conform_to_the_specification() {
         println!("skipped: network namespaces need root");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name).display().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
     std::fs::write(at("resolve.c"), PROGRAM).unwrap();
     std::fs::write(
         at("resolv.conf"),
@@ -128,31 +128,31 @@ fn resolvers_of_glibc_and_musl_conform_to_the_specification() {
             Err(_) => println!("skipped: there is no {compiler} (Debian's gcc and musl-tools)"),
             Ok(status) => {
                 assert!(status.success(), "{compiler} failed");
-                check(&space, folder.path(), &program);
+                check(&space, dir.path(), &program);
             }
         }
     }
 }
 
 /// Runs a program with other files mounted over those of the host.
-fn check(space: &Space, folder: &Path, program: &str) {
+fn check(space: &Space, dir: &Path, program: &str) {
     let files = ["resolv.conf", "nsswitch.conf", "hosts"];
     let mounts: Vec<String> =
-        files.iter().map(|file| format!("mount --bind {}/{file} /etc/{file}", folder.display())).collect();
+        files.iter().map(|file| format!("mount --bind {}/{file} /etc/{file}", dir.display())).collect();
     let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
     let script = format!("{} && exec {program} {}", mounts.join(" && "), names.join(" "));
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{}", space.0)).args(["unshare", "--mount", "sh", "-c", &script]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let said = String::from_utf8(output.stdout).unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
     let sorted = |line: &str| {
         let (name, addresses) = line.split_once(':').unwrap();
         let mut addresses: Vec<&str> = addresses.split_whitespace().collect();
         addresses.sort_unstable();
         format!("{name}: {}", addresses.join(" "))
     };
-    let found: Vec<String> = said.lines().map(sorted).collect();
+    let found: Vec<String> = stdout.lines().map(sorted).collect();
     let expect: Vec<String> = NAMES.iter().map(|(name, addresses)| format!("{name}: {addresses}")).collect();
     assert_eq!(found, expect, "{program}");
 }

@@ -18,9 +18,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// forwarded.
 const CLUSTER: &[u8] =
     b"\0\x01\x01\0\0\x01\0\0\0\0\0\0\x0akubernetes\x07default\x03svc\x07cluster\x05local\0\0\x01\0\x01";
-const WORLD: &[u8] = b"\0\x02\x01\0\0\x01\0\0\0\0\0\0\x07example\x03org\0\0\x01\0\x01";
+const EXTERNAL_QUERY: &[u8] = b"\0\x02\x01\0\0\x01\0\0\0\0\0\0\x07example\x03org\0\0\x01\0\x01";
 
-fn ask(space: &Namespace, from: &str, server: SocketAddr, question: &[u8]) -> UdpSocket {
+fn send_query(space: &Namespace, from: &str, server: SocketAddr, question: &[u8]) -> UdpSocket {
     let socket = space.enter(|| UdpSocket::bind((from.parse::<IpAddr>().unwrap(), 0)).unwrap());
     socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     socket.send_to(question, server).unwrap();
@@ -55,7 +55,7 @@ fn is_answered_over_tcp(space: &Namespace, from: &str, server: SocketAddr) -> bo
 /// Serves in a namespace until the sender is dropped.
 fn serve(node: &Namespace) -> (SocketAddr, tokio::sync::oneshot::Sender<()>, JoinHandle<()>) {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let path = node.path.clone();
     let work = move || {
         let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -64,7 +64,7 @@ fn serve(node: &Namespace) -> (SocketAddr, tokio::sync::oneshot::Sender<()>, Joi
             let addresses = listeners.addresses().unwrap();
             let clients = Clients::of_cluster(netlink::Cidr::parse_list("10.244.0.0/16").unwrap(), &addresses);
             clients.set_node("two", vec!["192.0.2.2".parse().unwrap()]);
-            tell.send(addresses[0]).unwrap();
+            sender.send(addresses[0]).unwrap();
             tokio::select! {
                 () = listeners.serve(Arc::new(Knowledge::new(zone(), Forwarder::new(Vec::new()), clients))) => {}
                 _ = stopped => {}
@@ -72,7 +72,7 @@ fn serve(node: &Namespace) -> (SocketAddr, tokio::sync::oneshot::Sender<()>, Joi
         });
     };
     let thread = std::thread::spawn(move || netlink::namespace::within(&path, work).unwrap());
-    (told.recv().unwrap(), stop, thread)
+    (receiver.recv().unwrap(), stop, thread)
 }
 
 #[test]
@@ -84,12 +84,12 @@ fn resolver_answers_only_pods_nodes_and_its_own_host() {
     node.run("ip addr add 198.51.100.7/32 dev lo\nip route add 10.244.0.9/32 via 192.0.2.2");
     outside.run("ip addr add 192.0.2.99/24 dev up1\nip addr add 10.244.0.9/32 dev lo");
     let (server, stop, thread) = serve(node);
-    for question in [CLUSTER, WORLD] {
-        let stranger = ask(outside, "192.0.2.99", server, question);
+    for question in [CLUSTER, EXTERNAL_QUERY] {
+        let stranger = send_query(outside, "192.0.2.99", server, question);
         for (space, from) in
             [(outside, "10.244.0.9"), (outside, "192.0.2.2"), (node, "192.0.2.1"), (node, "198.51.100.7")]
         {
-            assert!(is_answered(&ask(space, from, server, question)), "{from}");
+            assert!(is_answered(&send_query(space, from, server, question)), "{from}");
         }
         // Queries are handled in order: an answer would have arrived by now.
         stranger.set_nonblocking(true).unwrap();

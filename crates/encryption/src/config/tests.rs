@@ -222,6 +222,6 @@ fn a_rule_for_the_resource_precedes_its_group_and_the_wildcard() {
 #[test]
 fn debug_output_hides_secrets() {
     let configuration = parse(&rule("secrets", &format!("aesgcm: {{keys: [{{name: a, secret: {SECRET}}}]}}"))).unwrap();
-    let shown = format!("{configuration:?}");
-    assert!(shown.contains("name: \"a\"") && !shown.contains("48, 49"), "{shown}");
+    let rendered = format!("{configuration:?}");
+    assert!(rendered.contains("name: \"a\"") && !rendered.contains("48, 49"), "{rendered}");
 }

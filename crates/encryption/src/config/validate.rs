@@ -73,14 +73,14 @@ impl<'a> Pass<'a> {
             let group = one.group == two.group && (one.resource == "*" || two.resource == "*");
             all || group
         };
-        let shown = || BadValue::Value(Value::Array(list.to_vec()));
+        let bad_value = || BadValue::Value(Value::Array(list.to_vec()));
         if pairs().any(|(one, two)| one == two) {
             let detail = "the same resource cannot be specified multiple times";
-            self.findings.push(Error::invalid(path, shown(), detail));
+            self.findings.push(Error::invalid(path, bad_value(), detail));
         }
         if pairs().any(covers) {
             let detail = "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked";
-            self.findings.push(Error::invalid(path, shown(), detail));
+            self.findings.push(Error::invalid(path, bad_value(), detail));
         }
     }
 
@@ -95,8 +95,8 @@ impl<'a> Pass<'a> {
     }
 
     fn provider(&mut self, provider: &'a Value, path: &Path<'_>) {
-        let said: Vec<&str> = PROVIDERS.iter().filter(|name| provider.get(name).is_some()).copied().collect();
-        let problem = match said.len() {
+        let configured: Vec<&str> = PROVIDERS.iter().filter(|name| provider.get(name).is_some()).copied().collect();
+        let problem = match configured.len() {
             0 => "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity",
             1 => "",
             _ => "more than one provider specified in a single element, should split into different list elements",
@@ -106,7 +106,7 @@ impl<'a> Pass<'a> {
             self.findings.push(Error::invalid(path, BadValue::Omitted, problem));
         }
         // Of several providers in one entry, upstream validates the first in this order.
-        match said.first().copied() {
+        match configured.first().copied() {
             Some("kms") => self.kms(&provider["kms"], &path.field("kms")),
             Some(name @ ("aesgcm" | "aescbc")) => self.keys(&provider[name], &path.field(name), AES_KEY_BYTES),
             Some(name @ "secretbox") => self.keys(&provider[name], &path.field(name), SECRETBOX_KEY_BYTES),

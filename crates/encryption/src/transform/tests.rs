@@ -50,8 +50,8 @@ fn transformers(providers: &[&str]) -> Transformers {
     Transformers::for_resource(&configuration, "", "secrets")
 }
 
-fn seal(transformers: &Transformers, keyring: &Keyring) -> Vec<u8> {
-    transformers.seal(b"{\"a\":1}", PATH, keyring, &mut Counter(0), NOW).unwrap().into_owned()
+fn encrypt(transformers: &Transformers, keyring: &Keyring) -> Vec<u8> {
+    transformers.encrypt(b"{\"a\":1}", PATH, keyring, &mut Counter(0), NOW).unwrap().into_owned()
 }
 
 fn value(stale: bool) -> Result<Decryption<'static>, Error> {
@@ -70,7 +70,7 @@ fn status(key_id: &str) -> Status {
 
 /// Adopts a seed from a fake plugin that encrypts by inverting bits.
 fn adopt(keyring: &mut Keyring, service: &str, key_id: &str, start: u8) {
-    let seed = NewSeed::draw(&mut Counter(start));
+    let seed = NewSeed::generate(&mut Counter(start));
     let ciphertext = seed.plaintext().iter().map(|byte| !byte).collect();
     let annotations = BTreeMap::from([("version.example.org".to_owned(), vec![1])]);
     let encrypted = EncryptResponse { ciphertext, key_id: key_id.into(), annotations };
@@ -81,7 +81,7 @@ fn adopt(keyring: &mut Keyring, service: &str, key_id: &str, start: u8) {
 fn each_provider_writes_its_prefix_and_decrypts_its_values() {
     let check = |provider: &str, prefix: &str| {
         let (transformers, keyring) = (transformers(&[provider]), ring("vault", "k1"));
-        let stored = seal(&transformers, &keyring);
+        let stored = encrypt(&transformers, &keyring);
         assert!(stored.starts_with(prefix.as_bytes()), "{}", String::from_utf8_lossy(&stored));
         assert_eq!(transformers.open(&stored, PATH, &keyring), value(false), "{provider}");
     };
@@ -128,7 +128,7 @@ fn the_first_provider_encrypts_and_values_of_others_are_stale() {
     let all = ["aesgcm:b=2,a=1", "aescbc:c=3", "secretbox:d=4", "kms:vault", "identity"];
     let current = transformers(&all);
     let check = |writer: &str, stale: bool| {
-        let stored = seal(&transformers(&[writer]), &keyring);
+        let stored = encrypt(&transformers(&[writer]), &keyring);
         assert_eq!(current.open(&stored, PATH, &keyring), value(stale), "{writer}");
     };
     check("aesgcm:b=2", false);
@@ -143,17 +143,17 @@ fn the_first_provider_encrypts_and_values_of_others_are_stale() {
 fn two_providers_of_one_type_decrypt_their_own_values() {
     let keyring = Keyring::default();
     let rotated = transformers(&["aescbc:new=2", "aescbc:old=1"]);
-    assert_eq!(rotated.open(&seal(&transformers(&["aescbc:old=1"]), &keyring), PATH, &keyring), value(true));
+    assert_eq!(rotated.open(&encrypt(&transformers(&["aescbc:old=1"]), &keyring), PATH, &keyring), value(true));
     // A key that was replaced under the same name.
     let same_name = transformers(&["aesgcm:a=2", "aesgcm:a=1"]);
-    assert_eq!(same_name.open(&seal(&transformers(&["aesgcm:a=1"]), &keyring), PATH, &keyring), value(true));
+    assert_eq!(same_name.open(&encrypt(&transformers(&["aesgcm:a=1"]), &keyring), PATH, &keyring), value(true));
 }
 
 #[test]
 fn encryption_can_be_disabled_and_enabled() {
     let keyring = Keyring::default();
     let (on, off) = (transformers(&["aesgcm:a=1", "identity"]), transformers(&["identity", "aesgcm:a=1"]));
-    let (encrypted, plain) = (seal(&on, &keyring), seal(&off, &keyring));
+    let (encrypted, plain) = (encrypt(&on, &keyring), encrypt(&off, &keyring));
     assert_eq!(off.open(&encrypted, PATH, &keyring), value(true));
     assert_eq!(on.open(&plain, PATH, &keyring), value(true));
     assert_eq!(transformers(&["identity"]).open(&encrypted, PATH, &keyring), Err(Error::NoPrefix));
@@ -168,7 +168,7 @@ fn an_unlisted_resource_is_not_encrypted_and_rejects_encrypted_values() {
     let configuration = Configuration::parse(text.as_bytes(), Reload::Never).unwrap();
     let pods = Transformers::for_resource(&configuration, "", "pods");
     let keyring = Keyring::default();
-    assert_eq!(seal(&pods, &keyring), b"{\"a\":1}");
+    assert_eq!(encrypt(&pods, &keyring), b"{\"a\":1}");
     assert_eq!(pods.open(b"k8s:enc:aesgcm:v1:a:xyz", PATH, &keyring), Err(Error::NoPrefix));
 }
 
@@ -204,7 +204,7 @@ fn a_moved_value_is_rejected_if_its_path_is_authenticated() {
     let keyring = ring("vault", "k1");
     for provider in ["aesgcm:a=1", "kms:vault"] {
         let transformers = transformers(&[provider]);
-        let stored = seal(&transformers, &keyring);
+        let stored = encrypt(&transformers, &keyring);
         assert_eq!(transformers.open(&stored, b"/registry/secrets/default/b", &keyring), Err(Error::Authentication));
     }
 }
@@ -212,7 +212,7 @@ fn a_moved_value_is_rejected_if_its_path_is_authenticated() {
 #[test]
 fn an_unknown_key_is_requested_and_then_cached() {
     let transformers = transformers(&["kms:vault"]);
-    let stored = seal(&transformers, &ring("vault", "k1"));
+    let stored = encrypt(&transformers, &ring("vault", "k1"));
     let mut fresh = Keyring::default();
     let Ok(Decryption::NeedsKey(request)) = transformers.open(&stored, PATH, &fresh) else { panic!("a request") };
     assert_eq!((&*request.service, &*request.key_id), ("vault", "k1"));
@@ -234,7 +234,7 @@ fn an_unknown_key_is_requested_and_then_cached() {
 fn a_value_with_a_plain_dek_is_decrypted_and_stale() {
     let key = Gcm::new(&[5; 32]).unwrap();
     let mut data = Vec::new();
-    key.seal(b"{\"a\":1}", PATH, [1; 12], &mut data).unwrap();
+    key.encrypt(b"{\"a\":1}", PATH, [1; 12], &mut data).unwrap();
     let envelope = kms::Envelope {
         data,
         key_id: "k1".into(),
@@ -257,7 +257,7 @@ fn a_seed_encrypts_while_its_kms_plugin_confirms_the_key_id() {
     let transformers = transformers(&["kms:vault"]);
     let later = |seconds: i64| Time::from_unix(1_000_000 + seconds, 0);
     let writes =
-        |keyring: &Keyring, seconds: i64| transformers.seal(b"x", PATH, keyring, &mut Counter(0), later(seconds));
+        |keyring: &Keyring, seconds: i64| transformers.encrypt(b"x", PATH, keyring, &mut Counter(0), later(seconds));
     assert!(writes(&keyring, 180).is_ok());
     let expired = writes(&keyring, 181).unwrap_err().to_string();
     assert!(expired.starts_with("encryptedDEKSource with keyID hash \"sha256:"), "{expired}");
@@ -281,7 +281,7 @@ fn an_unhealthy_kms_plugin_is_not_used() {
         Status { version: "v1".into(), key_id: String::new(), ..sick },
         "kmsv2 Provider vault is not healthy, error: [got unexpected healthz status: down, expected KMSv2 API version v2, got v1, expected KMSv2 KeyID to be set, got ]",
     );
-    let seed = NewSeed::draw(&mut Counter(0));
+    let seed = NewSeed::generate(&mut Counter(0));
     let encrypted = EncryptResponse { ciphertext: vec![1], key_id: "k2".into(), annotations: BTreeMap::new() };
     let mismatch = keyring.adopt("vault", &seed, encrypted.clone(), &status("k1"), NOW);
     assert!(matches!(mismatch, Err(kms::Error::KeyMismatch { .. })));
@@ -320,14 +320,14 @@ proptest! {
         start: u8,
     ) {
         let (transformers, keyring) = (transformers(&[PROVIDERS[provider]]), ring("vault", "k1"));
-        let stored = transformers.seal(&bytes, &path, &keyring, &mut Counter(start), NOW).unwrap();
+        let stored = transformers.encrypt(&bytes, &path, &keyring, &mut Counter(start), NOW).unwrap();
         prop_assert_eq!(transformers.open(&stored, &path, &keyring), Ok(Decryption::Value { bytes: bytes.as_slice().into(), stale: false }));
     }
 
     #[test]
     fn a_changed_byte_is_detected(at: prop::sample::Index, change in 1_u8..=255, provider in 1..PROVIDERS.len()) {
         let (transformers, keyring) = (transformers(&[PROVIDERS[provider]]), ring("vault", "k1"));
-        let mut stored = seal(&transformers, &keyring);
+        let mut stored = encrypt(&transformers, &keyring);
         let at = at.index(stored.len());
         stored[at] ^= change;
         // The result must never be a value. AES-CBC is excluded because it has no authentication tag.
@@ -339,7 +339,7 @@ proptest! {
     fn another_key_does_not_decrypt(provider in 1_usize..3, fill in 2_u8..=255) {
         let kind = PROVIDERS[provider].split_once(':').unwrap().0;
         let keyring = Keyring::default();
-        let stored = seal(&transformers(&[PROVIDERS[provider]]), &keyring);
+        let stored = encrypt(&transformers(&[PROVIDERS[provider]]), &keyring);
         let other = transformers(&[&format!("{kind}:a={fill}")]);
         prop_assert!(other.open(&stored, PATH, &keyring).is_err());
     }
@@ -357,7 +357,7 @@ proptest! {
     #[test]
     fn a_truncated_or_modified_envelope_never_panics(at: prop::sample::Index, cut: prop::sample::Index, change: u8) {
         let (transformers, keyring) = (transformers(&["kms:vault"]), ring("vault", "k1"));
-        let mut stored = seal(&transformers, &keyring);
+        let mut stored = encrypt(&transformers, &keyring);
         let at = at.index(stored.len());
         stored[at] = change;
         stored.truncate(cut.index(stored.len()) + 1);

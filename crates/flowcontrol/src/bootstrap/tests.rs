@@ -39,9 +39,9 @@ fn bootstrap_objects_equal_upstreams() {
         let strip = |object: &Value| {
             (identity(object).1.to_owned(), object["spec"].clone(), object["metadata"]["annotations"].clone())
         };
-        let ours: Vec<_> = objects().iter().filter(|object| identity(object).0 == kind).map(strip).collect();
-        let theirs: Vec<_> = recorded.as_array().unwrap().iter().map(strip).collect();
-        assert_eq!(ours, theirs);
+        let actual: Vec<_> = objects().iter().filter(|object| identity(object).0 == kind).map(strip).collect();
+        let expected: Vec<_> = recorded.as_array().unwrap().iter().map(strip).collect();
+        assert_eq!(actual, expected);
     }
 }
 
@@ -90,7 +90,7 @@ fn the_shares_of_the_exempt_level_may_be_changed() {
 }
 
 #[test]
-fn a_changed_suggested_object_is_kept() {
+fn changed_suggested_object_is_preserved() {
     let change = |annotation: Option<&str>, generation: i64| {
         let mut current = stored();
         let object = find(&mut current, "FlowSchema", "probes");
@@ -106,10 +106,10 @@ fn a_changed_suggested_object_is_kept() {
     assert_eq!(change(Some("false"), 2), []);
     let marked = only_update(change(None, 2));
     assert_eq!((auto_update(&marked), &marked["spec"]["matchingPrecedence"]), (Some(false), &Value::Int(5)));
-    let ours = only_update(change(None, 1));
-    assert_eq!((auto_update(&ours), &ours["spec"]["matchingPrecedence"]), (Some(true), &Value::Int(2)));
-    let asked = only_update(change(Some("true"), 9));
-    assert_eq!(asked["spec"]["matchingPrecedence"], Value::Int(2));
+    let managed = only_update(change(None, 1));
+    assert_eq!((auto_update(&managed), &managed["spec"]["matchingPrecedence"]), (Some(true), &Value::Int(2)));
+    let opted_in = only_update(change(Some("true"), 9));
+    assert_eq!(opted_in["spec"]["matchingPrecedence"], Value::Int(2));
 }
 
 #[test]
@@ -117,9 +117,9 @@ fn unchanged_objects_of_older_versions_are_deleted() {
     let mut current = stored();
     let mut old = current[0].clone();
     MetaMut::of(&mut old).unwrap().set("name", "workload-leader-election");
-    let mut kept = old.clone();
-    MetaMut::of(&mut kept).unwrap().set("name", "kept");
-    MetaMut::of(&mut kept).unwrap().set_annotation(AUTO_UPDATE, "false");
-    current.extend([old, kept]);
+    let mut opted_out = old.clone();
+    MetaMut::of(&mut opted_out).unwrap().set("name", "kept");
+    MetaMut::of(&mut opted_out).unwrap().set_annotation(AUTO_UPDATE, "false");
+    current.extend([old, opted_out]);
     assert_eq!(lines(&current), ["delete PriorityLevelConfiguration workload-leader-election"]);
 }

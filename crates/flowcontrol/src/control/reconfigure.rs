@@ -163,7 +163,7 @@ impl FlowControl {
             return;
         }
         let moved =
-            |old: u32| used.iter().position(|kept| *kept == old).expect("only what is used is asked for") as u32;
+            |old: u32| used.iter().position(|series| *series == old).expect("only what is used is asked for") as u32;
         for flow in &mut self.flows {
             flow.series = moved(flow.series);
         }

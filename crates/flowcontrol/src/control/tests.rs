@@ -294,7 +294,7 @@ proptest! {
     }
 
     #[test]
-    fn equal_steps_give_equal_results(users in prop::collection::vec(0_u8..5, 1..200)) {
+    fn equal_steps_produce_equal_results(users in prop::collection::vec(0_u8..5, 1..200)) {
         let run = || {
             let mut control = fresh(20);
             let all = groups(&["system:authenticated"]);

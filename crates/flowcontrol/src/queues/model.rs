@@ -113,9 +113,9 @@ impl Model {
         let active = (0..self.queues.len()).filter(|index| runs(*index) || !self.queues[*index].waiting.is_empty());
         let active = active.count() as SeatTime;
         let waiting = self.queues.iter().flat_map(|queue| &queue.waiting).map(|(_, work, _)| work.width());
-        let wanted = self.seats_in_use() + waiting.sum::<u32>();
+        let demand = self.seats_in_use() + waiting.sum::<u32>();
         if active > 0 {
-            self.progress += elapsed * SeatTime::from(wanted.min(self.limit)) / active;
+            self.progress += elapsed * SeatTime::from(demand.min(self.limit)) / active;
         }
     }
 

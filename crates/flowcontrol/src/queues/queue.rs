@@ -47,7 +47,7 @@ impl Queue {
     }
 
     /// Sets an inactive queue to the current virtual time.
-    pub fn begin(&mut self, progress: SeatTime) {
+    pub fn activate(&mut self, progress: SeatTime) {
         if !self.is_active() {
             self.next_dispatch = progress;
         }
@@ -85,8 +85,8 @@ impl Queue {
 
     pub fn remove(&mut self, slot: u32) {
         if let Some(at) = self.waiting.iter().position(|waiting| waiting.slot == slot) {
-            let gone = self.waiting.remove(at).expect("the position was just found");
-            self.waiting_work -= gone.work;
+            let removed = self.waiting.remove(at).expect("the position was just found");
+            self.waiting_work -= removed.work;
         }
     }
 }

@@ -65,7 +65,7 @@ fn a_request_wider_than_the_limit_runs_alone() {
 }
 
 #[test]
-fn seats_are_kept_while_a_request_lingers() {
+fn seats_stay_occupied_while_a_request_lingers() {
     let mut queues = Queues::new(queuing(1, 1, 10), 1, millis(0));
     let work = Work { initial_seats: 1, final_seats: 1, additional_latency: Duration::from_millis(5) };
     assert_eq!(queues.arrive(tag(1), work, 0, millis(0)), (Start::Executes(0), vec![]));

@@ -41,16 +41,16 @@ async fn propagation_policy_deletes_or_orphans_dependents() {
         let child = cluster.create(&kinds::CONFIG_MAPS, &map(&format!("{kind}-child"), Some(&owner))).await;
         cluster.create(&kinds::CONFIG_MAPS, &map(&format!("{kind}-grandchild"), Some(&child))).await;
     }
-    let gone = |kind: &'static str| {
+    let is_deleted = |kind: &'static str| {
         move |all: &Objects| !["", "-child", "-grandchild"].iter().any(|end| has(all, &format!("{kind}{end}")))
     };
     delete(cluster, &kinds::CONFIG_MAPS, "background", Some(Propagation::Background)).await;
-    cluster.until(&kinds::CONFIG_MAPS, "collected", gone("background")).await;
+    cluster.until(&kinds::CONFIG_MAPS, "collected", is_deleted("background")).await;
     delete(cluster, &kinds::CONFIG_MAPS, "foreground", Some(Propagation::Foreground)).await;
     let in_order = |all: &Objects| {
         let there = ["foreground", "foreground-child", "foreground-grandchild"].map(|name| has(all, name));
         assert!(there.is_sorted_by(|older, younger| *older || !*younger), "an owner went before: {there:?}");
-        gone("foreground")(all)
+        is_deleted("foreground")(all)
     };
     cluster.until(&kinds::CONFIG_MAPS, "collected", in_order).await;
     delete(cluster, &kinds::CONFIG_MAPS, "orphan", Some(Propagation::Orphan)).await;
@@ -81,8 +81,8 @@ async fn namespace_deletion_removes_all_content_including_custom_resources() {
     create(kinds::CUSTOM_RESOURCE_DEFINITIONS.clone(), "", definition).await;
     let key = Key::cluster("widgets.example.org");
     let established = |all: &Objects| {
-        let said = all.get(&key).and_then(|it| condition::find(it, "Established"));
-        said.is_some_and(|said| said.str_at(&["status"]) == Some("True"))
+        let condition = all.get(&key).and_then(|it| condition::find(it, "Established"));
+        condition.is_some_and(|condition| condition.str_at(&["status"]) == Some("True"))
     };
     cluster.until(&kinds::CUSTOM_RESOURCE_DEFINITIONS, "established", established).await;
     create(
@@ -121,17 +121,18 @@ async fn quota_counts_usage_and_rejects_objects_above_the_limit() {
         "spec": {"hard": {"pods": "5", "configmaps": "9"}}});
     cluster.create(&kinds::RESOURCE_QUOTAS, &quota).await;
     let used = |pods: &'static str| move |it: &Value| it.str_at(&["status", "used", "pods"]) == Some(pods);
-    settled(&fixture, &kinds::RESOURCE_QUOTAS, "q", used("0")).await;
+    wait_for_object(&fixture, &kinds::RESOURCE_QUOTAS, "q", used("0")).await;
     cluster.create(&kinds::REPLICA_SETS, &workload("ReplicaSet", "web", value!({"replicas": 0}))).await;
     for _ in 0..8 {
         cluster.patch(&kinds::REPLICA_SETS, "web", value!({"spec": {"replicas": 60}})).await;
         let failed = |it: &Value| number(it, "readyReplicas") == 5 && condition::find(it, "ReplicaFailure").is_some();
-        let set = settled(&fixture, &kinds::REPLICA_SETS, "web", failed).await;
-        let said = condition::find(&set, "ReplicaFailure").and_then(|it| it.str_at(&["message"])).unwrap_or_default();
-        assert!(said.contains("exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5"), "{said}");
-        settled(&fixture, &kinds::RESOURCE_QUOTAS, "q", used("5")).await;
+        let set = wait_for_object(&fixture, &kinds::REPLICA_SETS, "web", failed).await;
+        let message =
+            condition::find(&set, "ReplicaFailure").and_then(|it| it.str_at(&["message"])).unwrap_or_default();
+        assert!(message.contains("exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5"), "{message}");
+        wait_for_object(&fixture, &kinds::RESOURCE_QUOTAS, "q", used("5")).await;
         cluster.patch(&kinds::REPLICA_SETS, "web", value!({"spec": {"replicas": 1}})).await;
-        settled(&fixture, &kinds::RESOURCE_QUOTAS, "q", used("1")).await;
+        wait_for_object(&fixture, &kinds::RESOURCE_QUOTAS, "q", used("1")).await;
     }
     assert_eq!(most.load(Ordering::SeqCst), 5, "pods at once");
 }
@@ -162,7 +163,7 @@ async fn endpoints_follow_readiness() {
         let count = |field: &str| subset[field].as_array().map_or(0, <[Value]>::len);
         (count("addresses"), count("notReadyAddresses")) == (2, 1)
     };
-    settled(&fixture, &kinds::ENDPOINTS, "web", apart).await;
+    wait_for_object(&fixture, &kinds::ENDPOINTS, "web", apart).await;
     cluster.patch(&kinds::PODS, &one, does("run")).await;
     cluster.until(&kinds::ENDPOINT_SLICES, "full again", ready(3)).await;
 }
@@ -188,7 +189,7 @@ async fn claim_binds_the_smallest_fitting_volume_and_releases_it() {
         "spec": {"storageClassName": "", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}});
     cluster.create(&kinds::PERSISTENT_VOLUME_CLAIMS, &claim).await;
     let is = |phase: &'static str| move |it: &Value| it.str_at(&["status", "phase"]) == Some(phase);
-    let bound = settled(&fixture, &kinds::PERSISTENT_VOLUME_CLAIMS, "c", is("Bound")).await;
+    let bound = wait_for_object(&fixture, &kinds::PERSISTENT_VOLUME_CLAIMS, "c", is("Bound")).await;
     assert_eq!(bound["spec"]["volumeName"], "fitting".into());
     let volume =
         |phase: &'static str| move |all: &Objects| all.get(&Key::cluster("fitting")).is_some_and(|it| is(phase)(it));
@@ -220,7 +221,7 @@ async fn new_namespace_gets_service_account_and_root_ca_and_token_secrets_are_fi
     let secret = value!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/service-account-token"});
     cluster.until(&kinds::SERVICE_ACCOUNTS, "made", |all| has(all, "default")).await;
     cluster.create(&kinds::SECRETS, &secret).await;
-    let filled = settled(&fixture, &kinds::SECRETS, "t", |it| it.at(&["data", "token"]).is_some()).await;
+    let filled = wait_for_object(&fixture, &kinds::SECRETS, "t", |it| it.at(&["data", "token"]).is_some()).await;
     assert_eq!(filled["data"]["token"], "ZGVmYXVsdC9kZWZhdWx0L3Q=".into());
 }
 
@@ -241,7 +242,7 @@ async fn pods_of_a_lost_node_are_recreated_elsewhere() {
     let spec = value!({"replicas": 8, "template": {"spec": {"tolerations": impatient}}});
     cluster.create(&kinds::DEPLOYMENTS, &workload("Deployment", "web", spec)).await;
     let available = |it: &Value| is_seen(it) && number(it, "availableReplicas") == 8;
-    settled(&fixture, &kinds::DEPLOYMENTS, "web", available).await;
+    wait_for_object(&fixture, &kinds::DEPLOYMENTS, "web", available).await;
     let on_lost = |pods: &Objects| {
         let there = |pod: &Value| pod.str_at(&["spec", "nodeName"]).is_some_and(|node| node.starts_with("lost-"));
         pods.iter().filter(|it| there(&it.value) && !Meta::of(&it.value).is_deleting()).count()
@@ -255,5 +256,5 @@ async fn pods_of_a_lost_node_are_recreated_elsewhere() {
     };
     cluster.until(&kinds::NODES, "silent", silent).await;
     cluster.until(&kinds::PODS, "sent away", |pods| on_lost(pods) == 0).await;
-    settled(&fixture, &kinds::DEPLOYMENTS, "web", available).await;
+    wait_for_object(&fixture, &kinds::DEPLOYMENTS, "web", available).await;
 }

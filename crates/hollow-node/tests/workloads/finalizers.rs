@@ -109,7 +109,7 @@ async fn create(fixture: &Fixture, namespace: &str, seed: u64) {
 }
 
 /// Deletes everything in a namespace, in random order and with random propagation.
-async fn delete_all(fixture: &Fixture, namespace: &str, chance: &mut RandomSource) {
+async fn delete_all(fixture: &Fixture, namespace: &str, random_source: &mut RandomSource) {
     let admin = fixture.cluster.admin();
     let mut all: Vec<(&Resource, Key)> = Vec::new();
     for resource in KINDS {
@@ -119,10 +119,10 @@ async fn delete_all(fixture: &Fixture, namespace: &str, chance: &mut RandomSourc
     let volume = namespace.replace("space", "volume");
     all.push((&kinds::PERSISTENT_VOLUMES, Key::cluster(volume.as_str())));
     while !all.is_empty() {
-        let (resource, key) = all.swap_remove(chance.below(all.len()));
+        let (resource, key) = all.swap_remove(random_source.below(all.len()));
         let propagation =
             [None, Some(Propagation::Background), Some(Propagation::Foreground), Some(Propagation::Orphan)]
-                [chance.below(4)];
+                [random_source.below(4)];
         let options = DeleteOptions { propagation, ..DeleteOptions::default() };
         match admin.delete(&Target::object(resource, &key), &options).await {
             Ok(_) => {}

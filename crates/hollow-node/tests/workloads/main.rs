@@ -55,7 +55,7 @@ fn is_seen(object: &Value) -> bool {
     number(object, "observedGeneration") == Meta::of(object).generation()
 }
 
-async fn settled(fixture: &Fixture, resource: &Resource, name: &str, is: impl Fn(&Value) -> bool) -> Value {
+async fn wait_for_object(fixture: &Fixture, resource: &Resource, name: &str, is: impl Fn(&Value) -> bool) -> Value {
     let key = Key::new("default", name);
     let all = fixture.cluster.until(resource, "settled", |all| all.get(&key).is_some_and(&is)).await;
     all.get(&key).expect("it was there").clone()
@@ -74,7 +74,7 @@ async fn deployment_is_rolled_out_scaled_and_rolled_back() {
                     .all(|field| number(it, field) == replicas)
         }
     };
-    settled(&fixture, &kinds::DEPLOYMENTS, "web", done(4)).await;
+    wait_for_object(&fixture, &kinds::DEPLOYMENTS, "web", done(4)).await;
     let pods = cluster.until(&kinds::PODS, "made", |pods| pods.len() == 4).await;
     let is_placed = |pod: &Value| pod.str_at(&["spec", "nodeName"]).is_some_and(|node| node.starts_with('n'));
     let has_address =
@@ -86,7 +86,8 @@ async fn deployment_is_rolled_out_scaled_and_rolled_back() {
             .await;
         let generation = Meta::of(&generation).generation();
         let is = done(replicas);
-        settled(&fixture, &kinds::DEPLOYMENTS, "web", |it| Meta::of(it).generation() == generation && is(it)).await;
+        wait_for_object(&fixture, &kinds::DEPLOYMENTS, "web", |it| Meta::of(it).generation() == generation && is(it))
+            .await;
         let of_image = |pod: &Value| pod["spec"]["containers"][0]["image"] == image.into();
         let count = usize::try_from(replicas).expect("few");
         cluster
@@ -102,20 +103,20 @@ async fn stateful_set_creates_pods_in_order_and_updates_in_reverse_order() {
     let fixture = fixture(2, &[&kinds::STATEFUL_SETS, &kinds::PODS]).await;
     let cluster = &fixture.cluster;
     // Records each pod when first seen, with the pods that were ready then.
-    let story: Arc<Mutex<Vec<String>>> = Arc::default();
-    let (told, pods) = (Arc::clone(&story), cluster.reader(&kinds::PODS).clone());
+    let creations: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (recorded, pods) = (Arc::clone(&creations), cluster.reader(&kinds::PODS).clone());
     let notices = client::cache::ChangeQueue::new(1000);
     cluster.reader(&kinds::PODS).subscribe(&notices, move |change, _| {
         if let (None, Some(pod)) = (change.old, change.new) {
             let ready = pods.snapshot().objects.iter().filter(|one| controllers::pod::is_ready(&one.value)).count();
-            told.lock().expect("no panic").push(format!("{} after {ready}", Meta::of(pod).name()));
+            recorded.lock().expect("no panic").push(format!("{} after {ready}", Meta::of(pod).name()));
         }
     });
     let set = workload("StatefulSet", "db", value!({"replicas": 3, "serviceName": "db"}));
     cluster.create(&kinds::STATEFUL_SETS, &set).await;
     let done = |it: &Value| is_seen(it) && number(it, "availableReplicas") == 3 && number(it, "updatedReplicas") == 3;
-    let first = settled(&fixture, &kinds::STATEFUL_SETS, "db", done).await;
-    assert_eq!(*story.lock().expect("no panic"), ["db-0 after 0", "db-1 after 1", "db-2 after 2"]);
+    let first = wait_for_object(&fixture, &kinds::STATEFUL_SETS, "db", done).await;
+    assert_eq!(*creations.lock().expect("no panic"), ["db-0 after 0", "db-1 after 1", "db-2 after 2"]);
     cluster
         .patch(
             &kinds::STATEFUL_SETS,
@@ -125,10 +126,11 @@ async fn stateful_set_creates_pods_in_order_and_updates_in_reverse_order() {
         .await;
     let old = first["status"]["currentRevision"].clone();
     let second =
-        settled(&fixture, &kinds::STATEFUL_SETS, "db", |it| done(it) && it["status"]["currentRevision"] != old).await;
+        wait_for_object(&fixture, &kinds::STATEFUL_SETS, "db", |it| done(it) && it["status"]["currentRevision"] != old)
+            .await;
     assert_eq!(second["status"]["currentRevision"], second["status"]["updateRevision"]);
-    let told = story.lock().expect("no panic")[3..].join(", ");
-    assert_eq!(told, "db-2 after 2, db-1 after 2, db-0 after 2");
+    let recorded = creations.lock().expect("no panic")[3..].join(", ");
+    assert_eq!(recorded, "db-2 after 2, db-1 after 2, db-0 after 2");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,11 +154,11 @@ async fn jobs_complete_fail_and_are_counted_once() {
         )
         .await;
     let is = |kind: &'static str| move |it: &Value| controllers::condition::find(it, kind).is_some();
-    let many = settled(&fixture, &kinds::JOBS, "many", is("Complete")).await;
+    let many = wait_for_object(&fixture, &kinds::JOBS, "many", is("Complete")).await;
     assert_eq!((number(&many, "succeeded"), number(&many, "failed")), (12, 0));
-    let bad = settled(&fixture, &kinds::JOBS, "bad", is("Failed")).await;
+    let bad = wait_for_object(&fixture, &kinds::JOBS, "bad", is("Failed")).await;
     assert_eq!((number(&bad, "succeeded"), number(&bad, "failed")), (0, 1));
-    let each = settled(&fixture, &kinds::JOBS, "each", is("Complete")).await;
+    let each = wait_for_object(&fixture, &kinds::JOBS, "each", is("Complete")).await;
     assert_eq!(each["status"]["completedIndexes"], "0-3".into());
     let is_free = |pod: &Value| Meta::of(pod).finalizers().next().is_none();
     let let_go = |pods: &Objects| pods.len() >= 12 + 1 + 4 && pods.iter().all(|pod| is_free(&pod.value));
@@ -173,10 +175,13 @@ async fn cron_job_creates_jobs_and_daemon_set_runs_on_every_node() {
         "spec": {"schedule": "@every 1s", "jobTemplate": {"spec": {"template": pod}}}});
     cluster.create(&kinds::CRON_JOBS, &cron).await;
     cluster.create(&kinds::DAEMON_SETS, &workload("DaemonSet", "ds", value!({}))).await;
-    let ds = settled(&fixture, &kinds::DAEMON_SETS, "ds", |it| is_seen(it) && number(it, "numberAvailable") == 3).await;
+    let ds =
+        wait_for_object(&fixture, &kinds::DAEMON_SETS, "ds", |it| is_seen(it) && number(it, "numberAvailable") == 3)
+            .await;
     assert_eq!(number(&ds, "desiredNumberScheduled"), 3);
     let tick =
-        settled(&fixture, &kinds::CRON_JOBS, "tick", |it| it.at(&["status", "lastSuccessfulTime"]).is_some()).await;
+        wait_for_object(&fixture, &kinds::CRON_JOBS, "tick", |it| it.at(&["status", "lastSuccessfulTime"]).is_some())
+            .await;
     assert!(tick["status"].get("lastScheduleTime").is_some());
 }
 

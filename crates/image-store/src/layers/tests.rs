@@ -71,11 +71,11 @@ impl World {
 
 #[test]
 fn assumed_directories_take_the_attributes_of_the_layer_below() {
-    let world = World::new();
+    let fixture = World::new();
     let lower = archive(&[(EntryType::Directory, "var", ""), (EntryType::Directory, "var/lib", "")]);
     let upper = archive(&[(EntryType::Regular, "var/lib/file", "x")]);
-    let keys = world.publish(&[lower, upper]).unwrap();
-    let stat = fs::metadata(world.layers.files(&keys[1]).join("var/lib")).unwrap();
+    let keys = fixture.publish(&[lower, upper]).unwrap();
+    let stat = fs::metadata(fixture.layers.files(&keys[1]).join("var/lib")).unwrap();
     assert_eq!((stat.uid(), stat.gid(), stat.mode() & 0o7777, stat.mtime()), (7, 8, 0o750, 1000));
 }
 
@@ -95,8 +95,8 @@ fn cve_2021_32760_an_assumed_directory_replaced_by_a_link_is_not_followed() {
             (EntryType::Symlink, "top", "CANARY/.."),
         ],
     ] {
-        let world = World::new();
-        let canary = world.canary();
+        let fixture = World::new();
+        let canary = fixture.canary();
         let before = fs::metadata(&canary).unwrap();
         let lower = archive(&[
             (EntryType::Directory, "victim", ""),
@@ -114,7 +114,7 @@ fn cve_2021_32760_an_assumed_directory_replaced_by_a_link_is_not_followed() {
         let upper = archive(&entries);
         fs::create_dir_all(canary.join("../victim")).unwrap();
         let victim = fs::metadata(canary.join("../victim")).unwrap();
-        world.publish(&[lower, upper]).unwrap();
+        fixture.publish(&[lower, upper]).unwrap();
         for (path, before) in [(canary.clone(), before), (canary.join("../victim"), victim)] {
             let after = fs::metadata(&path).unwrap();
             let attributes =
@@ -126,10 +126,10 @@ fn cve_2021_32760_an_assumed_directory_replaced_by_a_link_is_not_followed() {
 
 #[test]
 fn bytes_after_the_end_of_an_archive_are_bounded() {
-    let world = World::new();
+    let fixture = World::new();
     let mut tar = archive(&[(EntryType::Regular, "file", "x")]);
     tar.resize(tar.len() + (1 << 20), 0);
-    assert!(world.prepare(&tar, &tar).is_ok(), "a MiB of padding is fine");
+    assert!(fixture.prepare(&tar, &tar).is_ok(), "a MiB of padding is fine");
     let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     bomb.write_all(&tar).unwrap();
     let megabyte = vec![0; 1 << 20];
@@ -137,16 +137,16 @@ fn bytes_after_the_end_of_an_archive_are_bounded() {
         bomb.write_all(&megabyte).unwrap();
     }
     let bomb = bomb.finish().unwrap();
-    let error = world.prepare(&bomb, b"never compared").map(|_| ()).unwrap_err();
+    let error = fixture.prepare(&bomb, b"never compared").map(|_| ()).unwrap_err();
     assert!(matches!(&error, LayerError::Unpack { source: UnpackError::TooLarge(_), .. }), "{error:?}");
 }
 
 /// CVE-2021-41103 and CVE-2024-25621: local users ran set-user-ID programs of layers.
 #[test]
 fn cve_2021_41103_layers_are_closed_to_other_users() {
-    let world = World::new();
-    let keys = world.publish(&[archive(&[(EntryType::Regular, "file", "x")])]).unwrap();
-    for path in [world.dir.path().join("layers"), world.layers.dir(&keys[0])] {
+    let fixture = World::new();
+    let keys = fixture.publish(&[archive(&[(EntryType::Regular, "file", "x")])]).unwrap();
+    for path in [fixture.dir.path().join("layers"), fixture.layers.dir(&keys[0])] {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o077, 0, "{}", path.display());
     }
 }

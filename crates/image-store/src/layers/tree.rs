@@ -25,7 +25,7 @@ pub struct DiskUsage {
 }
 
 /// Places host files under `root`: by hard link if all users may read the file, otherwise as a copy with mode 0755.
-pub fn place(files: &[(PathBuf, PathBuf)], root: &Path) -> Result<DiskUsage, LayerError> {
+pub fn install_files(files: &[(PathBuf, PathBuf)], root: &Path) -> Result<DiskUsage, LayerError> {
     let at = |path: &Path| {
         let path = path.to_owned();
         move |source| LayerError::Io { path, source }
@@ -37,16 +37,16 @@ pub fn place(files: &[(PathBuf, PathBuf)], root: &Path) -> Result<DiskUsage, Lay
         for dir in to.ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty()) {
             dirs.insert(dir.to_owned());
         }
-        let place = root.join(to);
-        fs::create_dir_all(place.parent().unwrap_or(root)).map_err(at(&place))?;
+        let target = root.join(to);
+        fs::create_dir_all(target.parent().unwrap_or(root)).map_err(at(&target))?;
         let metadata = fs::metadata(from).map_err(at(from))?;
         let mode = metadata.permissions().mode();
         let open_to_all = mode & 0o444 == 0o444 && matches!(mode & 0o111, 0 | 0o111);
-        if !open_to_all || linkat(CWD, from, CWD, &place, AtFlags::SYMLINK_FOLLOW).is_err() {
+        if !open_to_all || linkat(CWD, from, CWD, &target, AtFlags::SYMLINK_FOLLOW).is_err() {
             // The copy shares extents on filesystems that support it.
-            added.bytes += fs::copy(from, &place).map_err(at(from))?;
+            added.bytes += fs::copy(from, &target).map_err(at(from))?;
             added.inodes += 1;
-            fs::set_permissions(&place, Permissions::from_mode(MODE)).map_err(at(&place))?;
+            fs::set_permissions(&target, Permissions::from_mode(MODE)).map_err(at(&target))?;
         }
     }
     for dir in dirs.iter().map(|dir| root.join(dir)).chain([root.to_owned()]) {

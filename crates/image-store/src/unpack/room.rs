@@ -16,7 +16,7 @@ const RATIO_MAX: u64 = 200;
 /// Size up to which the ratio is not limited, since long runs of zeros compress extremely well.
 const RATIO_FREE_BYTES: u64 = 1 << 30;
 /// A layer leaves 1/100 of its disk free, so that the host stays operable.
-const KEPT_PART: u64 = 100;
+const RESERVED_FRACTION: u64 = 100;
 /// Maximum size of the long names and attributes of an entry, which are read into memory.
 const METADATA_BYTES_MAX: u64 = 4 << 20;
 
@@ -38,8 +38,8 @@ impl ArchiveLimits {
     }
 
     fn on(packed: u64, disk: &StatVfs) -> ArchiveLimits {
-        let kept = disk.f_blocks / KEPT_PART;
-        let free = disk.f_bavail.saturating_sub(kept).saturating_mul(disk.f_frsize);
+        let reserved = disk.f_blocks / RESERVED_FRACTION;
+        let free = disk.f_bavail.saturating_sub(reserved).saturating_mul(disk.f_frsize);
         let by_ratio = packed.saturating_mul(RATIO_MAX).max(RATIO_FREE_BYTES);
         let bounds = [
             (BYTES_MAX, format!("{} GiB", BYTES_MAX >> 30)),
@@ -48,7 +48,7 @@ impl ArchiveLimits {
         ];
         let (bytes, bound) = bounds.into_iter().min_by_key(|(bytes, _)| *bytes).expect("there are bounds");
         // Some filesystems allocate inodes dynamically and report zero.
-        let inodes = if disk.f_files == 0 { u64::MAX } else { disk.f_favail - disk.f_favail / KEPT_PART };
+        let inodes = if disk.f_files == 0 { u64::MAX } else { disk.f_favail - disk.f_favail / RESERVED_FRACTION };
         ArchiveLimits { bytes, bound, entries: inodes.min(ENTRIES_MAX) }
     }
 }
@@ -75,7 +75,7 @@ struct Header {
 }
 
 impl Allowance {
-    pub fn begin(&self) {
+    pub fn start(&self) {
         let mut header = self.0.borrow_mut();
         header.left = Some(METADATA_BYTES_MAX);
         header.read.clear();
@@ -122,11 +122,11 @@ mod tests {
         let check = |packed: u64, free_bytes: u64, files: (u64, u64), bytes: u64, bound: &str, entries: u64| {
             let mut disk = rustix::fs::statvfs("/").unwrap();
             (disk.f_frsize, disk.f_blocks) = (4096, 1 << 30);
-            disk.f_bavail = free_bytes / 4096 + disk.f_blocks / KEPT_PART;
+            disk.f_bavail = free_bytes / 4096 + disk.f_blocks / RESERVED_FRACTION;
             (disk.f_files, disk.f_favail) = files;
-            let room = ArchiveLimits::on(packed, &disk);
-            assert_eq!((room.bytes, room.entries), (bytes, entries), "{packed} {free_bytes}: {room:?}");
-            assert!(room.bound.contains(bound), "{room:?}");
+            let limits = ArchiveLimits::on(packed, &disk);
+            assert_eq!((limits.bytes, limits.entries), (bytes, entries), "{packed} {free_bytes}: {limits:?}");
+            assert!(limits.bound.contains(bound), "{limits:?}");
         };
         let (gib, files) = (1u64 << 30, (1000, 1000));
         check(10, 100 * gib, files, gib, "may unpack to", 990);

@@ -72,7 +72,7 @@ impl Tree {
     }
 
     pub fn directory(&mut self, path: &Path, attributes: &Attributes) -> io::Result<()> {
-        let (parent, name) = self.place(path)?;
+        let (parent, name) = self.open_parent(path)?;
         let replaced = match statat(&parent.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => None,
             Ok(stat) => Some(is_whiteout(&stat)),
@@ -95,7 +95,7 @@ impl Tree {
     }
 
     pub fn file(&mut self, path: &Path, content: &mut impl Read, attributes: &Attributes) -> io::Result<()> {
-        let (parent, name) = self.place(path)?;
+        let (parent, name) = self.open_parent(path)?;
         self.clear(&parent, name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(openat(&parent.fd, name, flags, Mode::from_raw_mode(0o600))?);
@@ -105,14 +105,14 @@ impl Tree {
     }
 
     pub fn symlink(&mut self, path: &Path, target: &Path, attributes: &Attributes) -> io::Result<()> {
-        let (parent, name) = self.place(path)?;
+        let (parent, name) = self.open_parent(path)?;
         self.clear(&parent, name)?;
         symlinkat(target, &parent.fd, name)?;
         dress_name(&parent.fd, name, attributes)
     }
 
     pub fn hard_link(&mut self, path: &Path, target: &Path) -> io::Result<()> {
-        let (parent, name) = self.place(path)?;
+        let (parent, name) = self.open_parent(path)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let existing = openat2(&self.root, target, flags, Mode::empty(), within())?;
         self.clear(&parent, name)?;
@@ -120,7 +120,7 @@ impl Tree {
     }
 
     pub fn fifo(&mut self, path: &Path, attributes: &Attributes) -> io::Result<()> {
-        let (parent, name) = self.place(path)?;
+        let (parent, name) = self.open_parent(path)?;
         self.clear(&parent, name)?;
         mknodat(&parent.fd, name, FileType::Fifo, Mode::from_raw_mode(0o600), 0)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -132,7 +132,7 @@ impl Tree {
 
     /// Hides a name of the layers below; an entry of this layer with that name stays.
     pub fn whiteout(&mut self, path: &Path) -> io::Result<()> {
-        let (parent, name) = self.place(path)?;
+        let (parent, name) = self.open_parent(path)?;
         match mknodat(&parent.fd, name, FileType::CharacterDevice, Mode::empty(), 0) {
             Err(Errno::EXIST) => Ok(()),
             done => Ok(done?),
@@ -144,13 +144,13 @@ impl Tree {
         if dir.as_os_str().is_empty() {
             return mark_opaque(&self.root);
         }
-        let inside = dir.join("any name");
-        let (parent, _) = self.place(&inside)?;
+        let child = dir.join("any name");
+        let (parent, _) = self.open_parent(&child)?;
         mark_opaque(&parent.fd)
     }
 
     /// Returns the directory of an entry and the entry's name in it.
-    fn place<'p>(&mut self, path: &'p Path) -> io::Result<(Directory, &'p OsStr)> {
+    fn open_parent<'p>(&mut self, path: &'p Path) -> io::Result<(Directory, &'p OsStr)> {
         let name = path.file_name().ok_or(Errno::INVAL)?;
         let parent = path.parent().unwrap_or(Path::new(""));
         if let Some((recent, dir)) = &self.recent
@@ -208,9 +208,9 @@ impl Tree {
             Err(Errno::ISDIR | Errno::PERM) => self.recent = None,
             Err(error) => return Err(error.into()),
         }
-        let gone = parent.path.join(name);
-        self.assumed.retain(|path| !path.starts_with(&gone));
-        self.times.retain(|path, _| !path.starts_with(&gone));
+        let removed = parent.path.join(name);
+        self.assumed.retain(|path| !path.starts_with(&removed));
+        self.times.retain(|path, _| !path.starts_with(&removed));
         // The descriptor refers to the directory that was resolved inside the root, and `remove_dir_all` follows no
         // symlinks below it.
         std::fs::remove_dir_all(proc_path(&parent.fd).join(name))

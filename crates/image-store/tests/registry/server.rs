@@ -78,20 +78,23 @@ async fn serve(State(content): State<Arc<Content>>, request: Request) -> Respons
         // `me:<password>` in base64, for the only password that the tests use.
         assert_eq!(password, "secret");
         if header("authorization") != Some("Basic bWU6c2VjcmV0") {
-            return answer(401).header("www-authenticate", "Basic realm=\"test\"").body(error("UNAUTHORIZED")).unwrap();
+            return response_builder(401)
+                .header("www-authenticate", "Basic realm=\"test\"")
+                .body(error("UNAUTHORIZED"))
+                .unwrap();
         }
     }
     let path = request.uri().path().to_owned();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
-        ["v2"] => answer(200).body(Body::empty()).unwrap(),
+        ["v2"] => response_builder(200).body(Body::empty()).unwrap(),
         ["v2", "test", "tool", "manifests", reference] => content.manifest(reference),
         ["v2", "test", "tool", "blobs", digest] => {
             let offset =
                 header("range").and_then(|range| range.strip_prefix("bytes=")?.split('-').next()?.parse().ok());
             content.blob(digest, offset)
         }
-        _ => answer(404).body(error("NAME_UNKNOWN")).unwrap(),
+        _ => response_builder(404).body(error("NAME_UNKNOWN")).unwrap(),
     }
 }
 
@@ -111,25 +114,30 @@ impl Content {
             "1" => self.read(&self.manifest).unwrap(),
             digest => match self.read(digest) {
                 Some(bytes) => bytes,
-                None => return answer(404).body(error("MANIFEST_UNKNOWN")).unwrap(),
+                None => return response_builder(404).body(error("MANIFEST_UNKNOWN")).unwrap(),
             },
         };
-        answer(200).header("docker-content-digest", Digest::of(&bytes).as_str()).body(Body::from(bytes)).unwrap()
+        response_builder(200)
+            .header("docker-content-digest", Digest::of(&bytes).as_str())
+            .body(Body::from(bytes))
+            .unwrap()
     }
 
     fn blob(&self, digest: &str, offset: Option<usize>) -> Response {
-        let Some(mut bytes) = self.read(digest) else { return answer(404).body(error("BLOB_UNKNOWN")).unwrap() };
+        let Some(mut bytes) = self.read(digest) else {
+            return response_builder(404).body(error("BLOB_UNKNOWN")).unwrap();
+        };
         if self.manners.corrupt {
             bytes[0] ^= 1;
         }
         if self.manners.stall && bytes.len() > 10_000 {
             let start = Bytes::from(bytes[..100].to_vec());
             let body = stream::once(async { Ok::<_, std::io::Error>(start) }).chain(stream::pending());
-            return answer(200).header("content-length", bytes.len()).body(Body::from_stream(body)).unwrap();
+            return response_builder(200).header("content-length", bytes.len()).body(Body::from_stream(body)).unwrap();
         }
         if let Some(offset) = offset {
             self.ranges.fetch_add(1, Ordering::SeqCst);
-            return answer(206).body(Body::from(bytes.split_off(offset))).unwrap();
+            return response_builder(206).body(Body::from(bytes.split_off(offset))).unwrap();
         }
         if let Some(limit) = self.manners.break_after
             && bytes.len() > limit
@@ -142,13 +150,13 @@ impl Content {
                 Err(std::io::Error::other("torn"))
             });
             let torn = stream::once(async { Ok(start) }).chain(end);
-            return answer(200).header("content-length", bytes.len()).body(Body::from_stream(torn)).unwrap();
+            return response_builder(200).header("content-length", bytes.len()).body(Body::from_stream(torn)).unwrap();
         }
-        answer(200).body(Body::from(bytes)).unwrap()
+        response_builder(200).body(Body::from(bytes)).unwrap()
     }
 }
 
-fn answer(status: u16) -> axum::http::response::Builder {
+fn response_builder(status: u16) -> axum::http::response::Builder {
     Response::builder().status(status)
 }
 

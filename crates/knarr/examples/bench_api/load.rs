@@ -124,18 +124,18 @@ pub async fn list(server: &Server) -> Result<(usize, Duration)> {
 
 /// Updates one object repeatedly. Each update waits until all watchers have received the previous one.
 pub async fn fan_out(server: &Server, watchers: usize, time: Duration) -> Result<Measurement> {
-    let (told, mut heard) = mpsc::channel(watchers);
+    let (sender, mut heard) = mpsc::channel(watchers);
     let mut tasks = JoinSet::new();
     let path = "/api/v1/namespaces/default/configmaps?watch=1";
     for number in 0..watchers {
         // A hundred watches share a connection, as in a large client.
         let client = if number % 100 == 0 { server.connect()? } else { continue };
         for _ in 0..100.min(watchers - number) {
-            let mut answer = client.raw(Request::get(path).body(Bytes::new())?).await?.into_body();
-            let told = told.clone();
+            let mut response = client.raw(Request::get(path).body(Bytes::new())?).await?.into_body();
+            let sender = sender.clone();
             tasks.spawn(async move {
-                while let Some(Ok(frame)) = answer.frame().await {
-                    if frame.data_ref().is_some_and(|data| !data.is_empty()) && told.send(()).await.is_err() {
+                while let Some(Ok(frame)) = response.frame().await {
+                    if frame.data_ref().is_some_and(|data| !data.is_empty()) && sender.send(()).await.is_err() {
                         return;
                     }
                 }
@@ -183,8 +183,8 @@ fn create(name: &str) -> Result<Request<Bytes>> {
 
 /// Returns the status code and the length of a response.
 async fn send(client: &Client, request: Request<Bytes>) -> Result<(u16, usize)> {
-    let answer = client.raw(request).await?;
-    let (code, mut body, mut bytes) = (answer.status().as_u16(), answer.into_body(), 0);
+    let response = client.raw(request).await?;
+    let (code, mut body, mut bytes) = (response.status().as_u16(), response.into_body(), 0);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(anyhow::Error::from_boxed)?;
         bytes += frame.data_ref().map_or(0, Bytes::len);

@@ -19,17 +19,17 @@ pub struct Server {
 
 impl Server {
     /// Starts a server with an empty data directory.
-    pub fn start(program: &Path, folder: &Path) -> Result<Self> {
-        std::fs::write(folder.join("tokens.csv"), format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
+    pub fn start(program: &Path, dir: &Path) -> Result<Self> {
+        std::fs::write(dir.join("tokens.csv"), format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
         let mut process = Command::new(program)
             .args(["kube-apiserver", "--bind-address", "127.0.0.1", "--secure-port", "0"])
             .args(["--authorization-mode", "Node,RBAC", "--disable-admission-plugins", "ServiceAccount"])
             .arg("--data-dir")
-            .arg(folder.join("data"))
+            .arg(dir.join("data"))
             .arg("--cert-dir")
-            .arg(folder.join("certs"))
+            .arg(dir.join("certs"))
             .arg("--token-auth-file")
-            .arg(folder.join("tokens.csv"))
+            .arg(dir.join("tokens.csv"))
             .stderr(Stdio::piped())
             .spawn()?;
         let mut lines = BufReader::new(process.stderr.take().context("its log is piped")?).lines();
@@ -43,8 +43,8 @@ impl Server {
             .collect();
         std::thread::spawn(move || lines.for_each(drop));
         let mut config = Config::new(format!("https://{address}").parse()?);
-        let authority = std::fs::read(folder.join("certs/apiserver.crt"))?;
-        config.tls = Tls { certificate_authority: Some(Pem::Inline(authority.into())), ..Tls::default() };
+        let ca = std::fs::read(dir.join("certs/apiserver.crt"))?;
+        config.tls = Tls { certificate_authority: Some(Pem::Inline(ca.into())), ..Tls::default() };
         config.credential = Credential::Token(Secret::new(TOKEN));
         Ok(Self { process, config })
     }
@@ -58,8 +58,8 @@ impl Server {
     pub async fn ready(&self) -> Result<()> {
         let client = self.connect()?;
         loop {
-            let answer = client.raw(http::Request::get("/readyz").body(Bytes::new())?).await;
-            if answer.is_ok_and(|answer| answer.status().is_success()) {
+            let response = client.raw(http::Request::get("/readyz").body(Bytes::new())?).await;
+            if response.is_ok_and(|response| response.status().is_success()) {
                 return Ok(());
             }
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;

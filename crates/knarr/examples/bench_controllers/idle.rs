@@ -27,13 +27,13 @@ pub async fn measure() -> Result<()> {
     let this = std::env::current_exe().context("failed to find the path of this executable")?;
     let examples = this.parent().context("this executable is not in a directory")?;
     let program = examples.parent().context("this executable is not in a target directory")?.join("knarr");
-    let folder = tempfile::tempdir_in(examples)?;
-    let server = Server::start(&program, folder.path())?;
+    let dir = tempfile::tempdir_in(examples)?;
+    let server = Server::start(&program, dir.path())?;
     server.ready().await?;
-    let manager = Manager::start(&program, folder.path(), &server)?;
+    let manager = Manager::start(&program, dir.path(), &server)?;
     let client = server.connect()?;
     fill(&client).await?;
-    settle(&client).await?;
+    wait_until_stable(&client).await?;
     let before = (manager.cpu_seconds()?, server.cpu_seconds()?);
     tokio::time::sleep(WINDOW).await;
     let share = |before: f64, after: f64| (after - before) / WINDOW.as_secs_f64() * 100.0;
@@ -46,8 +46,8 @@ pub async fn measure() -> Result<()> {
 struct Manager(Child);
 
 impl Manager {
-    fn start(program: &Path, folder: &Path, server: &Server) -> Result<Self> {
-        let kubeconfig = folder.join("kubeconfig");
+    fn start(program: &Path, dir: &Path, server: &Server) -> Result<Self> {
+        let kubeconfig = dir.join("kubeconfig");
         let text = value!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
             "clusters": [{"name": "c", "cluster": {"server": (server.config.server.to_string()), "insecure-skip-tls-verify": true}}],
             "users": [{"name": "u", "user": {"token": (server::TOKEN)}}],
@@ -127,7 +127,7 @@ fn objects(number: usize) -> Vec<(&'static Resource, Value)> {
 }
 
 /// Waits until no objects except leases change any more.
-async fn settle(client: &Client) -> Result<()> {
+async fn wait_until_stable(client: &Client) -> Result<()> {
     let newest = || async {
         let mut newest = 0;
         for resource in

@@ -34,18 +34,18 @@ async fn main() {
     );
     let start = Instant::now();
     cluster.create(&kinds::DEPLOYMENTS, &deployment()).await;
-    let wanted = usize::try_from(REPLICAS).expect("few");
-    cluster.until(&kinds::PODS, "made", |pods| pods.len() >= wanted).await;
-    told("all pods created", start);
-    settled(&cluster, 1, REPLICAS).await;
-    told("all pods available", start);
+    let expected = usize::try_from(REPLICAS).expect("few");
+    cluster.until(&kinds::PODS, "made", |pods| pods.len() >= expected).await;
+    print_elapsed("all pods created", start);
+    wait_for_rollout(&cluster, 1, REPLICAS).await;
+    print_elapsed("all pods available", start);
     roll(&cluster).await;
     let start = Instant::now();
     let target = client::Target::named(&kinds::DEPLOYMENTS, "default", "web");
     let deleted = cluster.admin().delete(&target, &client::DeleteOptions::default()).await;
     deleted.expect("the Deployment is deleted");
     cluster.until(&kinds::PODS, "gone", controller::Objects::is_empty).await;
-    told("all pods collected after the Deployment was deleted", start);
+    print_elapsed("all pods collected after the Deployment was deleted", start);
     drop((manager, nodes, cluster));
     idle::measure().await.expect("failed to measure an idle controller manager");
 }
@@ -58,9 +58,9 @@ async fn roll(cluster: &Cluster) {
     let patched = cluster.patch(&kinds::DEPLOYMENTS, "web", image).await;
     let generation = Meta::of(&patched).generation();
     let bounds = Bounds::watch(cluster);
-    settled(cluster, generation, REPLICAS).await;
+    wait_for_rollout(cluster, generation, REPLICAS).await;
     let (low, high) = bounds.seen();
-    told("rolled over", start);
+    print_elapsed("rolled over", start);
     println!("  between {low} available (at least {fewest} required) and {high} pods (at most {most})");
     assert!(low >= fewest && high <= most, "maxSurge or maxUnavailable was violated");
 }
@@ -108,13 +108,13 @@ fn deployment() -> Value {
                 "spec": {"containers": [{"name": "c", "image": "v1"}], "terminationGracePeriodSeconds": 0}}}})
 }
 
-async fn settled(cluster: &Cluster, generation: i64, replicas: i64) {
+async fn wait_for_rollout(cluster: &Cluster, generation: i64, replicas: i64) {
     let key = Key::new("default", "web");
-    let is = |found: &Value| is_settled(found, generation, replicas);
+    let is = |found: &Value| is_rolled_out(found, generation, replicas);
     cluster.until(&kinds::DEPLOYMENTS, "settled", |all| all.get(&key).is_some_and(is)).await;
 }
 
-fn is_settled(found: &Value, generation: i64, replicas: i64) -> bool {
+fn is_rolled_out(found: &Value, generation: i64, replicas: i64) -> bool {
     number(found, "observedGeneration") >= generation
         && ["replicas", "updatedReplicas", "availableReplicas"].iter().all(|field| number(found, field) == replicas)
 }
@@ -123,7 +123,7 @@ fn number(found: &Value, field: &str) -> i64 {
     found.at(&["status", field]).and_then(Value::as_int).unwrap_or(0)
 }
 
-fn told(what: &str, start: Instant) {
+fn print_elapsed(what: &str, start: Instant) {
     let took: Duration = start.elapsed();
     println!("{what} after {:.2} s", took.as_secs_f64());
 }

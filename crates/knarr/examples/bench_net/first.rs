@@ -32,8 +32,8 @@ pub fn measure() -> Result<()> {
     ] {
         space.run(line)?;
     }
-    let folder = tempfile::tempdir()?;
-    let data = folder.path().join("data");
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
     let this = std::env::current_exe()?;
     let program = this.ancestors().nth(2).context("this executable is not in a target directory")?.join("knarr");
     let command = |verb: &str| {
@@ -87,10 +87,10 @@ async fn round(client: &Client, number: u32) -> Result<Duration> {
         "ports": [{"name": "p", "port": 8080, "protocol": "TCP"}]});
     let target = Target::within(&kinds::ENDPOINT_SLICES, "default");
     client.create(&target, &slice, &WriteOptions::default()).await?;
-    let begun = Instant::now();
+    let start = Instant::now();
     // Without rules the packets leave the host and are never answered.
     while TcpStream::connect_timeout(&to, TRY).is_err() {
-        ensure!(begun.elapsed() < TIMEOUT, "the Service does not respond");
+        ensure!(start.elapsed() < TIMEOUT, "the Service does not respond");
     }
-    Ok(begun.elapsed())
+    Ok(start.elapsed())
 }

@@ -32,7 +32,7 @@ pub fn measure() -> Result<()> {
     println!("\n| names of {SERVICES} services over UDP, concurrent queries | responses/s | p50 | p99 |");
     println!("|---|---|---|---|");
     for at_once in CLIENTS {
-        let mut times = ask(server, *at_once)?;
+        let mut times = send_queries(server, *at_once)?;
         times.sort();
         let micros = |percent| percentile(&times, percent).as_secs_f64() * 1e6;
         let rate = times.len() as f64 / SPAN.as_secs_f64();
@@ -54,12 +54,12 @@ fn zone() -> Result<Zone> {
 }
 
 /// Sends queries with `at_once` of them in flight, identified by their IDs. Returns the latency of each.
-fn ask(server: SocketAddr, at_once: u32) -> Result<Vec<Duration>> {
+fn send_queries(server: SocketAddr, at_once: u32) -> Result<Vec<Duration>> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.connect(server)?;
     socket.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let begun = Instant::now();
-    let mut sent = vec![begun; usize::from(u16::MAX) + 1];
+    let start = Instant::now();
+    let mut sent = vec![start; usize::from(u16::MAX) + 1];
     let mut times = Vec::new();
     let mut next = 0_u16;
     let mut send = |sent: &mut Vec<Instant>| {
@@ -72,7 +72,7 @@ fn ask(server: SocketAddr, at_once: u32) -> Result<Vec<Duration>> {
         send(&mut sent)?;
     }
     let mut buffer = [0; 1500];
-    while begun.elapsed() < SPAN {
+    while start.elapsed() < SPAN {
         let length = socket.recv(&mut buffer)?;
         // The response has no error and one address.
         ensure!(length > 12 && buffer[3] & 0xf == 0 && buffer[7] == 1, "a query was not answered");

@@ -29,11 +29,11 @@ pub fn measure() -> Result<()> {
         let mut changes = Vec::new();
         for _ in 0..ROUNDS {
             let space = Space::new("rules")?;
-            let mut world = World::new();
-            let begun = Instant::now();
-            world.rules.changes();
-            decided = begun.elapsed();
-            let ran = space.enter(|| run(mode, &mut world))?;
+            let mut cluster = World::new();
+            let start = Instant::now();
+            cluster.rules.changes();
+            decided = start.elapsed();
+            let ran = space.enter(|| run(mode, &mut cluster))?;
             let (first, second, single) = ran?;
             whole.push(first);
             again = second;
@@ -56,26 +56,26 @@ pub fn measure() -> Result<()> {
 
 type Ran = (Duration, Duration, Vec<Duration>);
 
-fn run(mode: Mode, world: &mut World) -> Result<Ran> {
+fn run(mode: Mode, cluster: &mut World) -> Result<Ran> {
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(async {
         let settings = Settings { pods: vec!["10.244.0.0/16".parse()?], mark: 0x4000, ..Settings::default() };
         let mut engine = Engine::new(mode);
-        let begun = Instant::now();
-        engine.everything(settings.clone(), world.rules.everything()).await?;
-        let first = begun.elapsed();
+        let start = Instant::now();
+        engine.everything(settings.clone(), cluster.rules.everything()).await?;
+        let first = start.elapsed();
         // A restarted proxy finds its rules in the kernel.
         let mut engine = Engine::new(mode);
-        let begun = Instant::now();
-        engine.everything(settings, world.rules.everything()).await?;
-        let second = begun.elapsed();
+        let start = Instant::now();
+        engine.everything(settings, cluster.rules.everything()).await?;
+        let second = start.elapsed();
         let mut single = Vec::new();
         for number in 0..CHANGES {
-            world.slice(number * 7 + 1, ENDPOINTS - 1);
-            let begun = Instant::now();
-            let changes = world.rules.changes();
+            cluster.slice(number * 7 + 1, ENDPOINTS - 1);
+            let start = Instant::now();
+            let changes = cluster.rules.changes();
             engine.change(changes).await?;
-            single.push(begun.elapsed());
+            single.push(start.elapsed());
         }
         Ok((first, second, single))
     })
@@ -87,14 +87,14 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let mut world = Self { rules: Rules::new(Node { name: "a".into(), zone: String::new() }, false) };
+        let mut cluster = Self { rules: Rules::new(Node { name: "a".into(), zone: String::new() }, false) };
         for number in 1..=SERVICES {
             let address = Ipv4Addr::from(0x0a60_0000 + number);
             let service = value!({"spec": {"clusterIP": (address.to_string()), "ports": [{"name": "p", "port": 80}]}});
-            world.rules.set_service(&key(number), Some(&service));
-            world.slice(number, ENDPOINTS);
+            cluster.rules.set_service(&key(number), Some(&service));
+            cluster.slice(number, ENDPOINTS);
         }
-        world
+        cluster
     }
 
     fn slice(&mut self, number: u32, endpoints: u32) {

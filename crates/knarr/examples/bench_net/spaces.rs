@@ -41,9 +41,9 @@ impl Drop for Space {
 }
 
 fn run(line: &str) -> Result<String> {
-    let mut words = line.split(' ');
-    let program = words.next().context("a command has a name")?;
-    let output = Command::new(program).args(words).output().with_context(|| format!("failed to start {program}"))?;
+    let mut tokens = line.split(' ');
+    let program = tokens.next().context("a command has a name")?;
+    let output = Command::new(program).args(tokens).output().with_context(|| format!("failed to start {program}"))?;
     ensure!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

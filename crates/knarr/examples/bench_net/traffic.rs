@@ -55,12 +55,12 @@ fn one(mode: Option<Mode>) -> Result<(f64, f64)> {
     std::thread::spawn(move || serve(&serving));
     std::thread::scope(|scope| {
         let proxying = mode.map(|mode| {
-            let (tell, told) = std::sync::mpsc::channel();
+            let (ready_sender, ready) = std::sync::mpsc::channel();
             let (node, stop) = (&node, &stop);
-            (scope.spawn(move || node.enter(|| proxy(mode, direct, stop, &tell))?), told)
+            (scope.spawn(move || node.enter(|| proxy(mode, direct, stop, &ready_sender))?), ready)
         });
-        if let Some((_, told)) = &proxying {
-            told.recv().context("the proxy did not start")?;
+        if let Some((_, ready)) = &proxying {
+            ready.recv().context("the proxy did not start")?;
         }
         let done = client.enter(|| Ok((connections(target)?, throughput(target)?)))?;
         stop.store(true, Ordering::Relaxed);
@@ -72,7 +72,7 @@ fn one(mode: Option<Mode>) -> Result<(f64, f64)> {
 }
 
 /// Proxies one Service until `stop` is set.
-fn proxy(mode: Mode, to: SocketAddr, stop: &AtomicBool, tell: &std::sync::mpsc::Sender<()>) -> Result<()> {
+fn proxy(mode: Mode, to: SocketAddr, stop: &AtomicBool, ready_sender: &std::sync::mpsc::Sender<()>) -> Result<()> {
     let mut rules = Rules::new(Node { name: "a".into(), zone: String::new() }, false);
     let service = value!({"spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "p", "port": 80}]}});
     rules.set_service(&Key::new("x", "web"), Some(&service));
@@ -86,7 +86,7 @@ fn proxy(mode: Mode, to: SocketAddr, stop: &AtomicBool, tell: &std::sync::mpsc::
         let settings = Settings { pods: Cidr::parse_list(PODS)?, mark: 0x4000, ..Settings::default() };
         let mut engine = Engine::new(mode);
         engine.everything(settings, rules.everything()).await?;
-        tell.send(())?;
+        ready_sender.send(())?;
         while !stop.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -117,10 +117,10 @@ fn open(target: SocketAddr) -> Result<TcpStream> {
 /// Returns the number of connections per second, each with one request.
 fn connections(target: SocketAddr) -> Result<f64> {
     let count = AtomicU64::new(0);
-    let begun = Instant::now();
+    let start = Instant::now();
     std::thread::scope(|scope| {
         let work = || {
-            while begun.elapsed() < SPAN {
+            while start.elapsed() < SPAN {
                 let stream = open(target)?;
                 // The port can be reused immediately.
                 rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
@@ -132,18 +132,18 @@ fn connections(target: SocketAddr) -> Result<f64> {
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(work)).collect();
         clients.into_iter().try_for_each(|client| client.join().ok().context("a client failed")?)
     })?;
-    Ok(count.into_inner() as f64 / begun.elapsed().as_secs_f64())
+    Ok(count.into_inner() as f64 / start.elapsed().as_secs_f64())
 }
 
 /// Returns bytes per second through one connection.
 fn throughput(target: SocketAddr) -> Result<f64> {
     let mut stream = open(target)?;
     let buffer = vec![7; 256 << 10];
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut bytes = 0;
-    while begun.elapsed() < SPAN {
+    while start.elapsed() < SPAN {
         stream.write_all(&buffer)?;
         bytes += buffer.len();
     }
-    Ok(bytes as f64 / begun.elapsed().as_secs_f64())
+    Ok(bytes as f64 / start.elapsed().as_secs_f64())
 }

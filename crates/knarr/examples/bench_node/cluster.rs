@@ -10,7 +10,7 @@ use client::config::Kubeconfig;
 use client::{Client, Settings};
 
 /// Environment variable of the process inside the namespace.
-const INSIDE: &str = "KNARR_BENCH_INSIDE";
+const IN_NAMESPACE: &str = "KNARR_BENCH_INSIDE";
 
 /// Debian's directory of CNI plugins, for containerd's pods.
 const PLUGINS: &str = "/usr/lib/cni";
@@ -47,17 +47,17 @@ impl Engine {
 
 /// A cluster of one node that is stopped on drop.
 pub struct Cluster {
-    folder: tempfile::TempDir,
+    dir: tempfile::TempDir,
     program: PathBuf,
     daemon: Option<Child>,
 }
 
-pub fn is_inside() -> bool {
-    std::env::var_os(INSIDE).is_some()
+pub fn is_in_namespace() -> bool {
+    std::env::var_os(IN_NAMESPACE).is_some()
 }
 
 /// Runs this binary again in a new network namespace, so that the cluster's rules and links do not affect the host.
-pub fn run_inside() -> Result<()> {
+pub fn run_in_namespace() -> Result<()> {
     let name = format!("knarr-bench-{}", std::process::id());
     let run = |line: &str| {
         let status = Command::new("ip").args(line.split(' ')).status().context("failed to start ip")?;
@@ -76,7 +76,7 @@ pub fn run_inside() -> Result<()> {
     let outcome = prepared.iter().try_for_each(|line| run(&format!("-n {name} {line}"))).and_then(|()| {
         let this = std::env::current_exe()?;
         let mut again = Command::new("nsenter");
-        again.arg(format!("--net=/run/netns/{name}")).arg(this).env(INSIDE, "1");
+        again.arg(format!("--net=/run/netns/{name}")).arg(this).env(IN_NAMESPACE, "1");
         ensure!(again.status()?.success(), "the measurement failed");
         Ok(())
     });
@@ -89,8 +89,8 @@ impl Cluster {
     pub fn start(engine: Engine) -> Result<Option<Self>> {
         let this = std::env::current_exe()?;
         let program = this.ancestors().nth(2).context("this executable is not in a target directory")?.join("knarr");
-        let folder = tempfile::tempdir()?;
-        let mut cluster = Self { folder, program, daemon: None };
+        let dir = tempfile::tempdir()?;
+        let mut cluster = Self { dir, program, daemon: None };
         let data = cluster.data();
         let mut up = Command::new(&cluster.program);
         up.args([
@@ -123,7 +123,7 @@ impl Cluster {
 
     /// Returns substrings, one of which is in the command line of every process of the cluster.
     pub fn parts(&self) -> Vec<String> {
-        vec![self.folder.path().display().to_string()]
+        vec![self.dir.path().display().to_string()]
     }
 
     fn data(&self) -> PathBuf {
@@ -131,7 +131,7 @@ impl Cluster {
     }
 
     fn at(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.dir.path().join(name)
     }
 
     fn start_containerd(&mut self) -> Result<()> {
@@ -175,10 +175,12 @@ impl Drop for Cluster {
             let _ = daemon.kill();
             let _ = daemon.wait();
         }
-        let own = self.folder.path().display().to_string();
+        let own = self.dir.path().display().to_string();
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        for place in table.lines().filter_map(|line| line.split(' ').nth(4)).filter(|place| place.starts_with(&own)) {
-            let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
+        for mount_point in
+            table.lines().filter_map(|line| line.split(' ').nth(4)).filter(|mount_point| mount_point.starts_with(&own))
+        {
+            let _ = rustix::mount::unmount(mount_point, rustix::mount::UnmountFlags::DETACH);
         }
     }
 }

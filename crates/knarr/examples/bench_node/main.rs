@@ -36,8 +36,8 @@ struct Figures {
 
 fn main() -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "containers need root");
-    if !cluster::is_inside() {
-        return cluster::run_inside();
+    if !cluster::is_in_namespace() {
+        return cluster::run_in_namespace();
     }
     let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     println!("| runtime | POST to Running, p50 | p95 | {CROWD} pods | shim, private | idle with {IDLE} pods |");
@@ -88,7 +88,7 @@ async fn start(client: &Client, names: &[String]) -> Result<Duration> {
     let target = Target::within(&PODS, "default");
     let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
     let mut watch = client.watch(&target, &options).await?;
-    let begun = Instant::now();
+    let start_time = Instant::now();
     for name in names {
         let pod = value!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": (name.as_str()), "namespace": "default"},
             "spec": {"containers": [{"name": "c", "image": "knarr.local/pause", "imagePullPolicy": "IfNotPresent"}],
@@ -105,7 +105,7 @@ async fn start(client: &Client, names: &[String]) -> Result<Duration> {
                 left.remove(pod.str_at(&["metadata", "name"]).unwrap_or_default());
             }
         }
-        Ok::<_, anyhow::Error>(begun.elapsed())
+        Ok::<_, anyhow::Error>(start_time.elapsed())
     };
     tokio::time::timeout(TIMEOUT, waiting).await.context("the pods did not start in time")?
 }

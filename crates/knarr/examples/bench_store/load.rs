@@ -91,19 +91,19 @@ pub async fn fan_out(url: &str, watchers: usize, time: Duration) -> Result<Measu
     let began = Instant::now();
     let mut times = Vec::new();
     while began.elapsed() < time {
-        let asked = Instant::now();
+        let start = Instant::now();
         client.put("watched".to_owned()).await?;
         for _ in 0..watchers {
             hearing.recv().await.context("a watch ended")?;
         }
-        times.push(asked.elapsed());
+        times.push(start.elapsed());
     }
     Ok(measured(times, began.elapsed()))
 }
 
 /// Writes the keys. Returns the duration.
 pub async fn fill(url: &str, keys: usize) -> Result<Duration> {
-    answers(url).await?;
+    wait_until_ready(url).await?;
     let clients = connect(url, 64).await?;
     let step = clients.len();
     let began = Instant::now();
@@ -123,9 +123,9 @@ pub async fn fill(url: &str, keys: usize) -> Result<Duration> {
 }
 
 /// Waits until a linearizable read succeeds.
-pub async fn answers(url: &str) -> Result<()> {
+pub async fn wait_until_ready(url: &str) -> Result<()> {
     let began = Instant::now();
-    while let Err(error) = answer(url).await {
+    while let Err(error) = try_read(url).await {
         if began.elapsed() > START {
             return Err(error.context("the server does not respond"));
         }
@@ -134,7 +134,7 @@ pub async fn answers(url: &str) -> Result<()> {
     Ok(())
 }
 
-async fn answer(url: &str) -> Result<()> {
+async fn try_read(url: &str) -> Result<()> {
     Client::new(Wire::connect(url).await?, 0).get("k/000000".into(), Bytes::new()).await.map(drop)
 }
 
@@ -147,9 +147,9 @@ async fn measure(clients: Vec<(Client, Load)>, time: Duration) -> Result<[Measur
         tasks.spawn(async move {
             let mut times = Vec::new();
             while began.elapsed() < time {
-                let asked = Instant::now();
-                client.ask(load).await?;
-                times.push(asked.elapsed());
+                let start = Instant::now();
+                client.send(load).await?;
+                times.push(start.elapsed());
             }
             anyhow::Ok((load, times))
         });
@@ -198,7 +198,7 @@ impl Client {
         }
     }
 
-    async fn ask(&mut self, load: Load) -> Result<()> {
+    async fn send(&mut self, load: Load) -> Result<()> {
         match load {
             Load::Put => {
                 let key = self.any_key();
@@ -248,9 +248,9 @@ impl Client {
             success: vec![pb::RequestOp { request: Some(Request::RequestPut(put)) }],
             failure: vec![pb::RequestOp { request: Some(Request::RequestRange(get)) }],
         };
-        let answer: pb::TxnResponse = self.kv.call(|methods| &methods.txn, &txn).await?;
-        self.own_revision = match answer.responses.into_iter().next().and_then(|response| response.response) {
-            Some(Response::ResponsePut(_)) => answer.header.map_or(0, |header| header.revision),
+        let txn_response: pb::TxnResponse = self.kv.call(|methods| &methods.txn, &txn).await?;
+        self.own_revision = match txn_response.responses.into_iter().next().and_then(|response| response.response) {
+            Some(Response::ResponsePut(_)) => txn_response.header.map_or(0, |header| header.revision),
             // The key exists from an earlier measurement.
             Some(Response::ResponseRange(range)) => range.kvs.first().map_or(0, |kv| kv.mod_revision),
             other => bail!("unexpected response of a transaction: {other:?}"),
@@ -278,8 +278,8 @@ async fn listen(channel: Channel, watches: usize, heard: mpsc::Sender<()>) -> Re
     }
     let mut responses = WatchClient::new(channel).watch(ReceiverStream::new(receiver)).await?.into_inner();
     while let Some(response) = responses.message().await? {
-        let news = response.events.len() + usize::from(response.created);
-        for _ in 0..news {
+        let count = response.events.len() + usize::from(response.created);
+        for _ in 0..count {
             if heard.send(()).await.is_err() {
                 return Ok(());
             }

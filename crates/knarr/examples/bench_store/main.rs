@@ -36,10 +36,10 @@ async fn main() -> Result<()> {
     let this = std::env::current_exe().context("failed to find the path of this executable")?;
     let examples = this.parent().context("this executable is not in a directory")?;
     let knarr = examples.parent().context("this executable is not in a target directory")?.join("knarr");
-    let folder = tempfile::tempdir_in(examples)?;
+    let dir = tempfile::tempdir_in(examples)?;
     let mut servers = [
-        Server::start("knarr", &[knarr.to_str().context("a path that is text")?, "etcd"], folder.path())?,
-        Server::start("etcd", &[ETCD], folder.path())?,
+        Server::start("knarr", &[knarr.to_str().context("a path that is text")?, "etcd"], dir.path())?,
+        Server::start("etcd", &[ETCD], dir.path())?,
     ];
     footprint(&mut servers).await?;
     let mut rates = Table::new(
@@ -48,16 +48,18 @@ async fn main() -> Result<()> {
     );
     for (load, clients) in CELLS {
         for clients in *clients {
-            let [ours, theirs] =
+            let [knarr_measured, etcd_measured] =
                 both(&servers, async |server| load::run(server.url(), *load, *clients, CELL).await).await?;
-            rates.row(load.name(), *clients, &ours, &theirs);
+            rates.row(load.name(), *clients, &knarr_measured, &etcd_measured);
         }
     }
-    let [ours, theirs] = both(&servers, async |server| load::reads_under_writes(server.url(), CELL).await).await?;
-    rates.row("get, while 64 clients put", 16, &ours.0, &theirs.0);
-    rates.row("put, while 16 clients get", 64, &ours.1, &theirs.1);
-    let [ours, theirs] = both(&servers, async |server| load::fan_out(server.url(), WATCHERS, CELL).await).await?;
-    rates.row("put until 1,000 watchers have it", 1, &ours, &theirs);
+    let [knarr_measured, etcd_measured] =
+        both(&servers, async |server| load::reads_under_writes(server.url(), CELL).await).await?;
+    rates.row("get, while 64 clients put", 16, &knarr_measured.0, &etcd_measured.0);
+    rates.row("put, while 16 clients get", 64, &knarr_measured.1, &etcd_measured.1);
+    let [knarr_measured, etcd_measured] =
+        both(&servers, async |server| load::fan_out(server.url(), WATCHERS, CELL).await).await?;
+    rates.row("put until 1,000 watchers have it", 1, &knarr_measured, &etcd_measured);
     print!("{rates}");
     let mut end = Table::new("at the end", &["knarr", "etcd", "ratio"]);
     end.pair("memory (RSS), MiB", servers[0].rss_mib()?, servers[1].rss_mib()?);
@@ -68,27 +70,27 @@ async fn main() -> Result<()> {
 /// Fills both servers and measures memory, disk and restart time.
 async fn footprint(servers: &mut [Server; 2]) -> Result<()> {
     let mut table = Table::new(&format!("{KEYS} keys of {VALUE_BYTES} bytes"), &["knarr", "etcd", "ratio"]);
-    let [ours, theirs] = both(servers, async |server| load::fill(server.url(), KEYS).await).await?;
-    table.pair("load at 64 clients, s", ours.as_secs_f64(), theirs.as_secs_f64());
+    let [knarr, etcd] = both(servers, async |server| load::fill(server.url(), KEYS).await).await?;
+    table.pair("load at 64 clients, s", knarr.as_secs_f64(), etcd.as_secs_f64());
     table.pair("memory (RSS) after it, MiB", servers[0].rss_mib()?, servers[1].rss_mib()?);
     table.pair("disk, MiB", servers[0].disk_mib()?, servers[1].disk_mib()?);
-    let [ours, theirs] = servers;
-    let times = (ours.reopen().await?.as_secs_f64(), theirs.reopen().await?.as_secs_f64());
+    let [knarr, etcd] = servers;
+    let times = (knarr.reopen().await?.as_secs_f64(), etcd.reopen().await?.as_secs_f64());
     table.pair("reopen after SIGKILL until a read is answered, s", times.0, times.1);
-    table.pair("memory (RSS) after it, MiB", ours.rss_mib()?, theirs.rss_mib()?);
+    table.pair("memory (RSS) after it, MiB", knarr.rss_mib()?, etcd.rss_mib()?);
     print!("{table}");
     Ok(())
 }
 
 /// Measures both servers sequentially, so that neither competes with the other.
 async fn both<T>(servers: &[Server; 2], measure: impl AsyncFn(&Server) -> Result<T>) -> Result<[T; 2]> {
-    let [ours, theirs] = servers;
-    Ok([measure(ours).await.context("knarr")?, measure(theirs).await.context("etcd")?])
+    let [knarr, etcd] = servers;
+    Ok([measure(knarr).await.context("knarr")?, measure(etcd).await.context("etcd")?])
 }
 
-fn disk_bytes(folder: &Path) -> std::io::Result<u64> {
+fn disk_bytes(dir: &Path) -> std::io::Result<u64> {
     let mut total = 0;
-    for entry in std::fs::read_dir(folder)? {
+    for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         total += if entry.file_type()?.is_dir() { disk_bytes(&entry.path())? } else { entry.metadata()?.len() };
     }

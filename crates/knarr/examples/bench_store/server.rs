@@ -20,13 +20,14 @@ pub struct Server {
 
 impl Server {
     /// Starts `command` with etcd's flags and its own directory.
-    pub fn start(name: &str, command: &[&str], folder: &Path) -> Result<Self> {
-        let held = [std::net::TcpListener::bind("127.0.0.2:0")?, std::net::TcpListener::bind("127.0.0.2:0")?];
-        let urls = [&held[0], &held[1]].map(|held| held.local_addr().map(|address| format!("http://{address}")));
-        drop(held);
+    pub fn start(name: &str, command: &[&str], dir: &Path) -> Result<Self> {
+        let listeners = [std::net::TcpListener::bind("127.0.0.2:0")?, std::net::TcpListener::bind("127.0.0.2:0")?];
+        let urls = [&listeners[0], &listeners[1]]
+            .map(|listeners| listeners.local_addr().map(|address| format!("http://{address}")));
+        drop(listeners);
         let [url, peer] = urls;
         let (url, peer) = (url?, peer?);
-        let data = folder.join(name);
+        let data = dir.join(name);
         let flags = [
             ("name", name),
             ("data-dir", data.to_str().context("a path that is text")?),
@@ -54,7 +55,7 @@ impl Server {
         self.process.wait()?;
         let began = Instant::now();
         self.process = spawn(&self.command)?;
-        load::answers(&self.url).await?;
+        load::wait_until_ready(&self.url).await?;
         Ok(began.elapsed())
     }
 

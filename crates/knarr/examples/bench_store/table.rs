@@ -17,23 +17,23 @@ impl Table {
     }
 
     /// Adds two values and their ratio.
-    pub fn pair(&mut self, what: &str, ours: f64, theirs: f64) {
-        self.push(vec![what.to_owned(), format!("{ours:.2}"), format!("{theirs:.2}"), ratio(ours, theirs)]);
+    pub fn pair(&mut self, what: &str, knarr: f64, etcd: f64) {
+        self.push(vec![what.to_owned(), format!("{knarr:.2}"), format!("{etcd:.2}"), ratio(knarr, etcd)]);
     }
 
     /// Adds throughput and latency of both servers.
-    pub fn row(&mut self, what: &str, clients: usize, ours: &Measurement, theirs: &Measurement) {
+    pub fn row(&mut self, what: &str, clients: usize, knarr: &Measurement, etcd: &Measurement) {
         self.push(vec![
             what.to_owned(),
             clients.to_string(),
-            format!("{:.0}", ours.per_second),
-            format!("{:.0}", theirs.per_second),
-            ratio(ours.per_second, theirs.per_second),
-            milliseconds(ours.p50),
-            milliseconds(theirs.p50),
-            milliseconds(ours.p99),
-            milliseconds(theirs.p99),
-            ratio(ours.p99.as_secs_f64(), theirs.p99.as_secs_f64()),
+            format!("{:.0}", knarr.per_second),
+            format!("{:.0}", etcd.per_second),
+            ratio(knarr.per_second, etcd.per_second),
+            milliseconds(knarr.p50),
+            milliseconds(etcd.p50),
+            milliseconds(knarr.p99),
+            milliseconds(etcd.p99),
+            ratio(knarr.p99.as_secs_f64(), etcd.p99.as_secs_f64()),
         ]);
     }
 
@@ -50,8 +50,8 @@ impl fmt::Display for Table {
     }
 }
 
-fn ratio(ours: f64, theirs: f64) -> String {
-    format!("{:.2}", ours / theirs)
+fn ratio(knarr: f64, etcd: f64) -> String {
+    format!("{:.2}", knarr / etcd)
 }
 
 fn milliseconds(time: std::time::Duration) -> String {

@@ -62,8 +62,8 @@ impl Wire {
         body.send_data(framed(message)?, true)?;
         let response = response.await?;
         ensure_well(response.headers())?;
-        let answer = read(response.into_body()).await?;
-        Ok(Answer::decode(answer.get(PREFIX..).context("the response has no message")?)?)
+        let response_body = read(response.into_body()).await?;
+        Ok(Answer::decode(response_body.get(PREFIX..).context("the response has no message")?)?)
     }
 }
 

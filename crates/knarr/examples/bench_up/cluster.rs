@@ -13,22 +13,22 @@ use tokio::net::UdpSocket;
 use crate::process::Process;
 
 /// Environment variable of the process inside the namespace.
-const INSIDE: &str = "KNARR_BENCH_INSIDE";
+const IN_NAMESPACE: &str = "KNARR_BENCH_INSIDE";
 /// Address of the host in the namespace.
 const ADDRESS: &str = "198.51.100.2";
 const DNS_PORT: u16 = 10053;
 /// Timeout of a DNS query before it is repeated.
-const DNS_PATIENCE: Duration = Duration::from_millis(50);
+const DNS_TIMEOUT: Duration = Duration::from_millis(50);
 /// DNS query for the address of kubernetes.default.svc.cluster.local.
 const QUESTION: &[u8] =
     b"\x4b\x4e\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x0akubernetes\x07default\x03svc\x07cluster\x05local\x00\x00\x01\x00\x01";
 
-pub fn is_inside() -> bool {
-    std::env::var_os(INSIDE).is_some()
+pub fn is_in_namespace() -> bool {
+    std::env::var_os(IN_NAMESPACE).is_some()
 }
 
 /// Runs this binary again in a new network namespace, so that the cluster's rules and links do not affect the host.
-pub fn run_inside() -> Result<()> {
+pub fn run_in_namespace() -> Result<()> {
     let name = format!("knarr-bench-{}", std::process::id());
     let run = |line: &str| {
         let status = Command::new("ip").args(line.split(' ')).status().context("failed to start ip")?;
@@ -47,7 +47,7 @@ pub fn run_inside() -> Result<()> {
     ];
     let outcome = prepared.iter().try_for_each(|line| run(&format!("-n {name} {line}"))).and_then(|()| {
         let mut again = Command::new("nsenter");
-        again.arg(format!("--net=/run/netns/{name}")).arg(std::env::current_exe()?).env(INSIDE, "1");
+        again.arg(format!("--net=/run/netns/{name}")).arg(std::env::current_exe()?).env(IN_NAMESPACE, "1");
         ensure!(again.status()?.success(), "the measurement failed");
         Ok(())
     });
@@ -57,10 +57,10 @@ pub fn run_inside() -> Result<()> {
 
 /// A cluster of one node and the time of its start command. It is stopped on drop.
 pub struct Cluster {
-    folder: tempfile::TempDir,
+    dir: tempfile::TempDir,
     program: PathBuf,
     child: Child,
-    begun: Instant,
+    started_at: Instant,
 }
 
 impl Cluster {
@@ -68,18 +68,18 @@ impl Cluster {
     pub fn start() -> Result<Self> {
         let this = std::env::current_exe()?;
         let program = this.ancestors().nth(2).context("this executable is not in a target directory")?.join("knarr");
-        let folder = tempfile::tempdir()?;
+        let dir = tempfile::tempdir()?;
         let mut up = Command::new(&program);
         // Disk pressure is disabled: the host's disk may be nearly full.
         up.args(["up", "--node-name", "bench", "--kubelet-arg", "eviction-hard=nodefs.available<1Mi", "--data-dir"]);
-        up.arg(folder.path().join("data")).stdout(Stdio::null());
-        let begun = Instant::now();
+        up.arg(dir.path().join("data")).stdout(Stdio::null());
+        let started_at = Instant::now();
         let child = up.spawn().context("failed to start knarr")?;
-        Ok(Self { folder, program, child, begun })
+        Ok(Self { dir, program, child, started_at })
     }
 
-    pub const fn begun(&self) -> Instant {
-        self.begun
+    pub const fn started_at(&self) -> Instant {
+        self.started_at
     }
 
     pub fn program(&self) -> &Path {
@@ -92,30 +92,30 @@ impl Cluster {
 
     /// Returns a client. Fails until the kubeconfig exists.
     pub fn client(&self) -> Result<Client> {
-        let config = Kubeconfig::load(&[self.folder.path().join("data/admin.kubeconfig")])?.config(None)?;
+        let config = Kubeconfig::load(&[self.dir.path().join("data/admin.kubeconfig")])?.config(None)?;
         Ok(Client::connect(&config, Settings { attempts_max: 1, ..Settings::default() })?)
     }
 
     /// Whether the DNS server resolves the API server's Service.
-    pub async fn dns_answers(&self) -> bool {
-        tokio::time::timeout(DNS_PATIENCE, ask()).await.is_ok_and(|answer| answer.unwrap_or(false))
+    pub async fn is_dns_ready(&self) -> bool {
+        tokio::time::timeout(DNS_TIMEOUT, query_dns()).await.is_ok_and(|resolved| resolved.unwrap_or(false))
     }
 }
 
-async fn ask() -> Result<bool> {
+async fn query_dns() -> Result<bool> {
     let server: SocketAddr = format!("{ADDRESS}:{DNS_PORT}").parse()?;
     let socket = UdpSocket::bind("0.0.0.0:0").await?;
     socket.connect(server).await?;
     socket.send(QUESTION).await?;
-    let mut answer = [0; 512];
-    let length = socket.recv(&mut answer).await?;
+    let mut response = [0; 512];
+    let length = socket.recv(&mut response).await?;
     // No error, and at least one record.
-    Ok(length > 12 && answer[3] & 0xf == 0 && answer[7] > 0)
+    Ok(length > 12 && response[3] & 0xf == 0 && response[7] > 0)
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let data = self.folder.path().join("data");
+        let data = self.dir.path().join("data");
         let _ = Command::new(&self.program).args(["down", "--purge", "--data-dir"]).arg(data).output();
         let _ = self.child.kill();
         let _ = self.child.wait();

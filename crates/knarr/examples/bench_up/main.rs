@@ -26,11 +26,11 @@ const OBJECTS: usize = 7_200;
 const WRITERS: usize = 32;
 /// Duration of the idle CPU measurement, and the delay before memory is measured.
 const IDLE: Duration = Duration::from_secs(60);
-const SETTLE: Duration = Duration::from_secs(10);
+const STABILIZATION_DELAY: Duration = Duration::from_secs(10);
 /// Time limit of every wait.
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// Polling interval before the API can be watched.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Times of a start, measured from the start of the command.
 struct Start {
@@ -42,8 +42,8 @@ struct Start {
 
 fn main() -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "containers need root");
-    if !cluster::is_inside() {
-        return cluster::run_inside();
+    if !cluster::is_in_namespace() {
+        return cluster::run_in_namespace();
     }
     let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut starts = Vec::new();
@@ -65,7 +65,7 @@ fn main() -> Result<()> {
     row("start to DNS answering", format!("{:.2} s", median(|it| it.dns)), "1 s");
     row("start to first pod Running", format!("{:.2} s", median(|it| it.pod)), "1.5 s");
     executor.block_on(async {
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(STABILIZATION_DELAY).await;
         let process = cluster.process();
         row("memory idle", memory(process)?, "100 MB");
         let before = process.processor_time()?;
@@ -74,10 +74,10 @@ fn main() -> Result<()> {
         row("processor idle, over a minute", format!("{busy:.2} % of a core"), "0.3 %");
         let client = cluster.client()?;
         run_pods(&client, CROWD).await?;
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(STABILIZATION_DELAY).await;
         row(&format!("memory with {CROWD} pods"), memory(process)?, "");
         make_objects(&client).await?;
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(STABILIZATION_DELAY).await;
         row(&format!("memory with {OBJECTS} objects more"), memory(process)?, "");
         anyhow::Ok(())
     })?;
@@ -88,24 +88,24 @@ fn main() -> Result<()> {
 
 /// Observes a start as a client would.
 async fn started(cluster: &Cluster) -> Result<Start> {
-    let begun = cluster.begun();
+    let started_at = cluster.started_at();
     let client =
         tokio::time::timeout(TIMEOUT, api(cluster)).await.context("the API server did not become ready in time")??;
-    let api = begun.elapsed();
+    let api = started_at.elapsed();
     let node = async {
         seen(&client, &Target::all(&NODES), is_node_ready).await?;
-        anyhow::Ok(begun.elapsed())
+        anyhow::Ok(started_at.elapsed())
     };
     let dns = async {
-        while !cluster.dns_answers().await {
-            tokio::time::sleep(LOOK).await;
+        while !cluster.is_dns_ready().await {
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
-        anyhow::Ok(begun.elapsed())
+        anyhow::Ok(started_at.elapsed())
     };
     let pod = async {
         create(&client, &pod("first")).await?;
         seen(&client, &Target::within(&PODS, "default"), is_running).await?;
-        anyhow::Ok(begun.elapsed())
+        anyhow::Ok(started_at.elapsed())
     };
     let all = async { tokio::try_join!(node, dns, pod) };
     let (node, dns, pod) =
@@ -116,23 +116,23 @@ async fn started(cluster: &Cluster) -> Result<Start> {
 async fn api(cluster: &Cluster) -> Result<Client> {
     loop {
         if let Ok(client) = cluster.client()
-            && let Ok(answer) = client.raw(http::Request::get("/readyz").body(bytes::Bytes::new())?).await
-            && answer.status().is_success()
+            && let Ok(response) = client.raw(http::Request::get("/readyz").body(bytes::Bytes::new())?).await
+            && response.status().is_success()
         {
             return Ok(client);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Creates an object. Retries while the namespace's service account does not exist yet.
 async fn create(client: &Client, object: &Value) -> Result<()> {
-    let begun = Instant::now();
+    let start = Instant::now();
     loop {
         match client.create(&Target::within(&PODS, "default"), object, &WriteOptions::default()).await {
             Ok(_) => return Ok(()),
-            Err(error) if begun.elapsed() > TIMEOUT => return Err(error.into()),
-            Err(_) => tokio::time::sleep(LOOK).await,
+            Err(error) if start.elapsed() > TIMEOUT => return Err(error.into()),
+            Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
 }

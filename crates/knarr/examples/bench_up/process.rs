@@ -13,7 +13,7 @@ impl Process {
     pub fn processor_time(self) -> Result<Duration> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0))?;
         let fields: Vec<&str> = stat.rsplit_once(')').context("a process has a name")?.1.split_whitespace().collect();
-        let ticks = |place: usize| fields.get(place).and_then(|text| text.parse::<u64>().ok());
+        let ticks = |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok());
         let ticks = ticks(11).zip(ticks(12)).context("a process has CPU time")?;
         // USER_HZ is 100 on all supported architectures.
         Ok(Duration::from_millis((ticks.0 + ticks.1) * 10))

@@ -62,7 +62,7 @@ impl Servers {
     pub async fn serve(self: Arc<Self>, listener: TcpListener) -> Result<()> {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
-            let place = Arc::clone(&places).acquire_owned().await?;
+            let permit = Arc::clone(&places).acquire_owned().await?;
             let Ok((incoming, _)) = listener.accept().await else {
                 // The usual reason is EMFILE, which needs time until other connections are closed.
                 tokio::time::sleep(ACCEPT_RETRY).await;
@@ -73,7 +73,7 @@ impl Servers {
                 if let Err(error) = servers.pass(incoming).await {
                     tracing::debug!(%error, "a connection to a server was closed");
                 }
-                drop(place);
+                drop(permit);
             });
         }
     }
@@ -123,16 +123,16 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         tokio::spawn(async move {
-            let mut kept = Vec::new();
+            let mut streams = Vec::new();
             while let Ok((mut stream, _)) = listener.accept().await {
                 stream.write_all(name.as_bytes()).await.unwrap();
-                kept.push(stream);
+                streams.push(stream);
             }
         });
         address
     }
 
-    async fn said(stream: &mut TcpStream) -> String {
+    async fn read_reply(stream: &mut TcpStream) -> String {
         let mut buffer = [0; 1];
         let count = stream.read(&mut buffer).await.unwrap_or(0);
         String::from_utf8_lossy(&buffer[..count]).into_owned()
@@ -140,8 +140,8 @@ mod tests {
 
     #[tokio::test]
     async fn connections_go_to_a_reachable_server_and_close_when_it_leaves() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("servers");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("servers");
         let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
         let (one, two) = (server("1").await, server("2").await);
         let servers = Arc::new(Servers::open(&file, &dead));
@@ -150,15 +150,15 @@ mod tests {
         let address = listener.local_addr().unwrap();
         tokio::spawn(Arc::clone(&servers).serve(listener));
         let mut first = TcpStream::connect(address).await.unwrap();
-        assert_eq!(said(&mut first).await, "1", "the dead one is passed over");
+        assert_eq!(read_reply(&mut first).await, "1", "the dead one is passed over");
         servers.set(vec![two.clone()]);
-        assert_eq!(said(&mut first).await, "", "its server has left");
+        assert_eq!(read_reply(&mut first).await, "", "its server has left");
         let mut second = TcpStream::connect(address).await.unwrap();
-        assert_eq!(said(&mut second).await, "2");
+        assert_eq!(read_reply(&mut second).await, "2");
         servers.set(Vec::new());
-        let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
-        let named = Servers::open(&folder.path().join("others"), &one);
-        named.set(vec![gone]);
+        let closed_address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+        let named = Servers::open(&dir.path().join("others"), &one);
+        named.set(vec![closed_address]);
         assert_eq!(named.reach().await.unwrap().0, one, "whoever was given is asked when nobody else answers");
         assert_eq!(Servers::open(&file, &one).known.borrow().clone(), [two, one], "what was known is known again");
     }

@@ -17,10 +17,10 @@ use super::flags::Flags;
 
 /// A configuration file that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("invalid file {}: {why}", .file.display())]
+#[error("invalid file {}: {message}", .file.display())]
 struct Unusable {
     file: PathBuf,
-    why: String,
+    message: String,
 }
 
 /// Returns all configured authenticators.
@@ -37,7 +37,7 @@ pub fn authenticators(flags: &Flags) -> Result<Authenticators> {
         let path = file.clone();
         let parse = move || {
             let text = read(&path)?;
-            auth::token_file::parse(&text).map_err(|error| Unusable { file: path.clone(), why: error.to_string() })
+            auth::token_file::parse(&text).map_err(|error| Unusable { file: path.clone(), message: error.to_string() })
         };
         authenticators.token_file = Some(ReloadedValue::new(vec![file.clone()], parse)?);
     }
@@ -52,7 +52,8 @@ fn issuers(flags: &Flags, own: &[Str], authenticators: &mut Authenticators) -> R
     let Some(file) = &flags.authentication_config else {
         if by_flags.authenticator()?.is_some() {
             let given = flags.clone();
-            let unusable = |why: String| Unusable { file: "invalid OIDC issuer of --oidc-issuer-url".into(), why };
+            let unusable =
+                |message: String| Unusable { file: "invalid OIDC issuer of --oidc-issuer-url".into(), message };
             let made = move || {
                 let issuer = oidc_flags(&given).map_err(|error| unusable(format!("{error:#}")))?;
                 let issuer = issuer.authenticator().map_err(|error| unusable(error.to_string()))?;
@@ -79,7 +80,7 @@ fn issuers(flags: &Flags, own: &[Str], authenticators: &mut Authenticators) -> R
 
 fn parse_config(file: &Path, own: &[Str]) -> Result<oidc::Config, Unusable> {
     let text = read(file)?;
-    oidc::Config::parse(&text, own).map_err(|error| Unusable { file: file.to_owned(), why: error.to_string() })
+    oidc::Config::parse(&text, own).map_err(|error| Unusable { file: file.to_owned(), message: error.to_string() })
 }
 
 fn oidc_flags(flags: &Flags) -> Result<oidc::Flags> {
@@ -159,17 +160,17 @@ fn service_accounts(flags: &Flags) -> Result<ServiceAccounts> {
 }
 
 /// Returns the server's generated service account key, and generates it on first use.
-fn own_key(folder: &Path) -> Result<PathBuf> {
-    let file = folder.join("service-account.key");
+fn own_key(dir: &Path) -> Result<PathBuf> {
+    let file = dir.join("service-account.key");
     if !file.is_file() {
-        std::fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        std::fs::create_dir_all(dir).with_context(|| format!("failed to create {}", dir.display()))?;
         tls::write_new_key(&file)?;
     }
     Ok(file)
 }
 
 fn read(file: &Path) -> Result<String, Unusable> {
-    std::fs::read_to_string(file).map_err(|error| Unusable { file: file.to_owned(), why: error.to_string() })
+    std::fs::read_to_string(file).map_err(|error| Unusable { file: file.to_owned(), message: error.to_string() })
 }
 
 fn texts(list: &[String]) -> Vec<Str> {

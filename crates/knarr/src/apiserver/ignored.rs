@@ -88,10 +88,10 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 }
 
 /// Logs a warning for every flag given that has no effect.
-pub fn say(matches: &ArgMatches) {
-    for (name, _, why) in IGNORED {
+pub fn warn_ignored_flags(matches: &ArgMatches) {
+    for (name, _, reason) in IGNORED {
         if matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine) {
-            tracing::warn!("--{name} has no effect: {why}");
+            tracing::warn!("--{name} has no effect: {reason}");
         }
     }
 }

@@ -28,8 +28,8 @@ impl Authorities {
 
     fn sign(&self, order: &Order) -> Result<Value, String> {
         let pair = self.0.get(order.signer.as_str()).ok_or_else(|| format!("{} has no authority", order.signer))?;
-        let wanted = SigningRequest { request: &order.request, usages: &order.usages, life: order.life };
-        let certificate = sign(pair, &wanted, component_base::clock::now()).map_err(|error| {
+        let signing_request = SigningRequest { request: &order.request, usages: &order.usages, life: order.life };
+        let certificate = sign(pair, &signing_request, component_base::clock::now()).map_err(|error| {
             let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
             causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
         })?;
@@ -38,8 +38,8 @@ impl Authorities {
 }
 
 impl SideEffects for Authorities {
-    fn run(&self, errand: &SideEffect) -> Result<Value, String> {
-        match errand {
+    fn run(&self, side_effect: &SideEffect) -> Result<Value, String> {
+        match side_effect {
             SideEffect::Sign(order) => self.sign(order),
             SideEffect::CreateDirectory(_) | SideEffect::RemoveDirectory(_) => {
                 Err("there are no folders here".to_owned())

@@ -30,7 +30,7 @@ pub fn of(flags: &Flags, config: &Config) -> Result<Configs> {
             period: read_duration(flags.legacy_service_account_token_clean_up_period)?,
         })
         .with(node_lifecycle(flags)?)
-        .with(podgc::Config { ended_max: flags.terminated_pod_gc_threshold })
+        .with(podgc::Config { terminated_pods_max: flags.terminated_pod_gc_threshold })
         .with(root_ca::Config(root_certificates(flags, config)?))
         .with(trust_bundle::Config(root_certificates(flags, config)?));
     let configs = signing(flags, configs)?;
@@ -107,8 +107,8 @@ fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
     }
     let signers = pairs.iter().map(|(signer, _)| *signer).collect();
     let life = read_duration(flags.cluster_signing_duration)?;
-    let errands: Arc<dyn SideEffects> = Arc::new(Authorities::new(pairs)?);
-    Ok(configs.with(csr_signer::Config { signers, life }).with(errands))
+    let side_effects: Arc<dyn SideEffects> = Arc::new(Authorities::new(pairs)?);
+    Ok(configs.with(csr_signer::Config { signers, life }).with(side_effects))
 }
 
 /// Returns how Secrets of type service-account-token are filled, or `None` without a signing key.

@@ -312,7 +312,7 @@ pub fn without_meaning(mut command: clap::Command) -> clap::Command {
 }
 
 /// Logs one warning that lists the given flags without effect.
-pub fn say_without_meaning(matches: &ArgMatches) {
+pub fn warn_ignored_flags(matches: &ArgMatches) {
     let given = |name: &&&str| matches.value_source(name) == Some(ValueSource::CommandLine);
     let used: Vec<&str> = WITHOUT_MEANING.iter().chain(SWITCHES_WITHOUT_MEANING).filter(given).copied().collect();
     let unused: Vec<&str> = WORKERS

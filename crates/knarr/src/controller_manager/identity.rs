@@ -83,14 +83,14 @@ impl AsAccount {
         let request = value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
             "spec": {"expirationSeconds": (i64::try_from(TOKEN_LIFE.as_secs()).unwrap_or(i64::MAX))}});
         let options = WriteOptions::default();
-        let answer = match self.root.create(&target, &request, &options).await {
+        let response = match self.root.create(&target, &request, &options).await {
             Err(error) if error.is_not_found() => {
                 self.make_account().await?;
                 self.root.create(&target, &request, &options).await?
             }
             other => other?,
         };
-        Ok(answer.at(&["status", "token"]).and_then(Value::as_str).unwrap_or_default().to_owned())
+        Ok(response.at(&["status", "token"]).and_then(Value::as_str).unwrap_or_default().to_owned())
     }
 
     async fn make_account(&self) -> Result<(), Error> {
@@ -110,12 +110,12 @@ impl Transport for AsAccount {
     fn send(&self, mut request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(async move {
             request.headers_mut().insert(AUTHORIZATION, self.header().await?);
-            let answer = self.inner.send(request).await?;
-            if answer.status() == StatusCode::UNAUTHORIZED {
+            let response = self.inner.send(request).await?;
+            if response.status() == StatusCode::UNAUTHORIZED {
                 // The service account may have been re-created: the next request gets a new token.
                 *self.token.lock().await = None;
             }
-            Ok(answer)
+            Ok(response)
         })
     }
 }

@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const NAME: &[&str] = &["kubernetes", "default", "svc", "cluster", "local"];
 /// Offsets in a DNS response: response code, answer count, start of the question section.
 const CODE: usize = 3;
-const ANSWERS: usize = 7;
+const ANSWER_COUNT: usize = 7;
 const HEADER: usize = 12;
 
 /// DNS record types A and AAAA, and the length of their data.
@@ -65,9 +65,9 @@ async fn within<T>(work: impl Future<Output = Result<T>>) -> Result<T, String> {
 /// Reads an object without a resourceVersion, which needs a quorum of the store.
 async fn read(client: &Client) -> Result<u64> {
     let namespaces = Resource::cluster("", "v1", "namespaces", "Namespace");
-    let begun = Instant::now();
+    let start = Instant::now();
     client.get(&Target::named(&namespaces, "", "kube-system")).await?;
-    Ok(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX))
+    Ok(u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX))
 }
 
 async fn nodes(client: &Client) -> Result<Vec<(String, bool)>> {
@@ -100,9 +100,9 @@ async fn resolve(server: SocketAddr) -> Result<String> {
     for (kind, length) in KINDS {
         let question = question(kind);
         socket.send(&question).await.with_context(|| format!("failed to send a query to {server}"))?;
-        let mut answer = [0; 512];
-        let read = socket.recv(&mut answer).await.with_context(|| format!("no response from {server}"))?;
-        last = address(answer.get(..read).unwrap_or_default(), question.len(), length);
+        let mut response = [0; 512];
+        let read = socket.recv(&mut response).await.with_context(|| format!("no response from {server}"))?;
+        last = address(response.get(..read).unwrap_or_default(), question.len(), length);
         if last.is_ok() {
             break;
         }
@@ -122,14 +122,14 @@ fn question(kind: u8) -> Vec<u8> {
 }
 
 /// Returns the first address of a response. The answer section follows the question directly.
-fn address(answer: &[u8], question: usize, length: usize) -> Result<IpAddr> {
-    ensure!(answer.len() >= HEADER, "the response is too short");
-    let code = answer[CODE] & 0xf;
-    if code != 0 || answer[ANSWERS] == 0 {
+fn address(response: &[u8], question: usize, length: usize) -> Result<IpAddr> {
+    ensure!(response.len() >= HEADER, "the response is too short");
+    let code = response[CODE] & 0xf;
+    if code != 0 || response[ANSWER_COUNT] == 0 {
         bail!("the name does not resolve (response code {code})");
     }
     // A compressed name that points into the question has two bytes; type, class, TTL and length have ten more.
-    let record = answer.get(question..).unwrap_or_default();
+    let record = response.get(question..).unwrap_or_default();
     let name = if record.first().is_some_and(|byte| byte & 0xc0 == 0xc0) { 2 } else { question - HEADER - 4 };
     let data = record.get(name + 10..name + 10 + length).context("the response has no address")?;
     Ok(match <[u8; 4]>::try_from(data) {
@@ -146,18 +146,18 @@ mod tests {
     fn dns_response_address_is_parsed_and_malformed_response_is_rejected() {
         for (kind, bytes) in KINDS {
             let question = question(kind);
-            let mut answer = question.clone();
-            answer[2] |= 0x80;
-            answer[ANSWERS] = 1;
-            answer.extend([0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 5, 0, u8::try_from(bytes).unwrap()]);
-            answer.extend((1..).take(bytes));
+            let mut response = question.clone();
+            response[2] |= 0x80;
+            response[ANSWER_COUNT] = 1;
+            response.extend([0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 5, 0, u8::try_from(bytes).unwrap()]);
+            response.extend((1..).take(bytes));
             let expect = if bytes == 4 { "1.2.3.4" } else { "102:304:506:708:90a:b0c:d0e:f10" };
-            assert_eq!(address(&answer, question.len(), bytes).unwrap().to_string(), expect);
-            for length in 0..answer.len() {
-                assert!(address(&answer[..length], question.len(), bytes).is_err());
+            assert_eq!(address(&response, question.len(), bytes).unwrap().to_string(), expect);
+            for length in 0..response.len() {
+                assert!(address(&response[..length], question.len(), bytes).is_err());
             }
-            answer[CODE] |= 3;
-            assert!(address(&answer, question.len(), bytes).unwrap_err().to_string().contains("code 3"));
+            response[CODE] |= 3;
+            assert!(address(&response, question.len(), bytes).unwrap_err().to_string().contains("code 3"));
         }
     }
 }

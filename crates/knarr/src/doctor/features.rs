@@ -11,7 +11,7 @@ use rustix::mount::{MountFlags, mount};
 const NAMESPACES: &[&str] = &["cgroup", "ipc", "mnt", "net", "pid", "uts"];
 
 /// Tries all features; `folder` is the directory of image layers.
-pub fn observe(folder: &Path) -> Vec<Feature> {
+pub fn observe(dir: &Path) -> Vec<Feature> {
     let feature = |name, purpose, need, tried| Feature { name, purpose, need, tried };
     let root = rustix::process::geteuid().is_root();
     let apart = |try_it: &(dyn Fn() -> Result<(), String> + Sync)| {
@@ -20,14 +20,14 @@ pub fn observe(folder: &Path) -> Vec<Feature> {
         }
         match sys::apart(try_it) {
             Ok(Ok(())) => FeatureStatus::Works,
-            Ok(Err(why)) => FeatureStatus::Fails(why),
+            Ok(Err(error)) => FeatureStatus::Fails(error),
             Err(error) => FeatureStatus::Unknown(format!("not checked: failed to create a namespace: {error}")),
         }
     };
     let link = |kind: &'static str| move || plain(kind);
     vec![
         feature("namespaces", "isolation of pods", Requirement::Always, namespaces()),
-        feature("overlay", "image layers", Requirement::Always, apart(&|| overlay(folder))),
+        feature("overlay", "image layers", Requirement::Always, apart(&|| overlay(dir))),
         feature("veth", "pod network interfaces", Requirement::Always, apart(&link("veth"))),
         feature("nf_tables", "Services and network policies", Requirement::Always, apart(&packet_rules)),
         feature("vxlan", "pod network between hosts", Requirement::Sometimes, apart(&tunnel)),
@@ -62,24 +62,24 @@ fn packet_rules() -> Result<(), String> {
 }
 
 /// Mounts an overlay in the directory of image layers: some file systems do not support it.
-fn overlay(folder: &Path) -> Result<(), String> {
-    let place = folder.join(format!(".doctor-{}", std::process::id()));
-    let result = lay_over(&place).map_err(|error| format!("in {}: {error}", folder.display()));
+fn overlay(dir: &Path) -> Result<(), String> {
+    let scratch = dir.join(format!(".doctor-{}", std::process::id()));
+    let result = lay_over(&scratch).map_err(|error| format!("in {}: {error}", dir.display()));
     // The mount disappears with the thread's namespace; the directories are visible to the host.
-    let _ = std::fs::remove_dir_all(&place);
+    let _ = std::fs::remove_dir_all(&scratch);
     result
 }
 
-fn lay_over(place: &Path) -> std::io::Result<()> {
+fn lay_over(scratch: &Path) -> std::io::Result<()> {
     for name in ["lower", "upper", "work", "merged"] {
-        std::fs::create_dir_all(place.join(name))?;
+        std::fs::create_dir_all(scratch.join(name))?;
     }
-    let at = |name: &str| place.join(name).display().to_string();
+    let at = |name: &str| scratch.join(name).display().to_string();
     let options = format!("lowerdir={},upperdir={},workdir={}", at("lower"), at("upper"), at("work"));
     let options = std::ffi::CString::new(options)?;
-    mount("overlay", place.join("merged"), "overlay", MountFlags::empty(), Some(options.as_c_str()))?;
-    std::fs::write(place.join("merged/file"), "")?;
-    rustix::mount::unmount(place.join("merged"), rustix::mount::UnmountFlags::DETACH)?;
+    mount("overlay", scratch.join("merged"), "overlay", MountFlags::empty(), Some(options.as_c_str()))?;
+    std::fs::write(scratch.join("merged/file"), "")?;
+    rustix::mount::unmount(scratch.join("merged"), rustix::mount::UnmountFlags::DETACH)?;
     Ok(())
 }
 

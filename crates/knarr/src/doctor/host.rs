@@ -21,12 +21,12 @@ const CLOCK_LOOKS: usize = 1000;
 
 /// Runs all checks. `holder` is the PID of the cluster that runs in the data directory.
 pub(super) fn observe(doctor: &Doctor, holder: Option<u32>) -> Machine {
-    let folder = existing(&doctor.data_dir);
-    let ours = holder.map_or_else(Vec::new, |holder| processes(holder, &doctor.data_dir));
-    let port = |number, who, flag, need| Port { number, who, flag, need, holder: port_holder(number, &ours) };
+    let dir = existing(&doctor.data_dir);
+    let own_processes = holder.map_or_else(Vec::new, |holder| processes(holder, &doctor.data_dir));
+    let port = |number, who, flag, need| Port { number, who, flag, need, holder: port_holder(number, &own_processes) };
     Machine {
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-        features: features::observe(&folder),
+        features: features::observe(&dir),
         cgroups: cgroups(),
         ports: vec![
             port(doctor.secure_port, "the API server", "--secure-port", Requirement::Always),
@@ -36,7 +36,7 @@ pub(super) fn observe(doctor: &Doctor, holder: Option<u32>) -> Machine {
             port(2379, "clients of a replicated store", "", Requirement::Sometimes),
             port(2380, "members of a replicated store", "", Requirement::Sometimes),
         ],
-        disk: disk(&folder),
+        disk: disk(&dir),
         clock: clock(),
         capabilities: capabilities(),
         limits: limits(),
@@ -46,8 +46,8 @@ pub(super) fn observe(doctor: &Doctor, holder: Option<u32>) -> Machine {
 }
 
 /// Returns the directory or its nearest existing ancestor.
-fn existing(folder: &Path) -> PathBuf {
-    folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/")).to_owned()
+fn existing(dir: &Path) -> PathBuf {
+    dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/")).to_owned()
 }
 
 fn read(path: &str) -> Option<String> {
@@ -68,8 +68,8 @@ fn cgroups() -> Cgroups {
         (false, true) => Hierarchy::V2,
     };
     let mut controllers = BTreeSet::new();
-    for place in ["/sys/fs/cgroup/cgroup.controllers", "/sys/fs/cgroup/unified/cgroup.controllers"] {
-        controllers.extend(read(place).unwrap_or_default().split_whitespace().map(str::to_owned));
+    for file in ["/sys/fs/cgroup/cgroup.controllers", "/sys/fs/cgroup/unified/cgroup.controllers"] {
+        controllers.extend(read(file).unwrap_or_default().split_whitespace().map(str::to_owned));
     }
     for line in mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup")) {
         let options = line.split(' ').nth(3).unwrap_or_default().split(',');
@@ -104,11 +104,11 @@ fn processes(holder: u32, data_dir: &Path) -> Vec<u32> {
     let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let own = data_dir.as_os_str().as_encoded_bytes();
-    let is_ours = |number: &u32| {
+    let is_own = |number: &u32| {
         let line = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
         *number == holder || (!own.is_empty() && line.windows(own.len()).any(|part| part == own))
     };
-    numbers.filter(|number| *number != std::process::id() || *number == holder).filter(is_ours).collect()
+    numbers.filter(|number| *number != std::process::id() || *number == holder).filter(is_own).collect()
 }
 
 fn port_holder(port: u16, cluster: &[u32]) -> PortUser {
@@ -140,26 +140,26 @@ fn listens(process: u32, port: u16) -> bool {
     targets.any(|target| target.to_str().is_some_and(|target| sockets.contains(target)))
 }
 
-fn disk(folder: &Path) -> Disk {
-    let room = rustix::fs::statvfs(folder).ok();
+fn disk(dir: &Path) -> Disk {
+    let stats = rustix::fs::statvfs(dir).ok();
     Disk {
-        folder: folder.display().to_string(),
-        free_bytes: room.as_ref().map_or(0, |room| room.f_bavail * room.f_frsize),
-        total_bytes: room.as_ref().map_or(0, |room| room.f_blocks * room.f_frsize),
-        free_files: room.as_ref().filter(|room| room.f_files > 0).map(|room| room.f_favail),
-        sync: sync_speed(folder).map_err(|error| format!("not measured: {error}")),
+        dir: dir.display().to_string(),
+        free_bytes: stats.as_ref().map_or(0, |stats| stats.f_bavail * stats.f_frsize),
+        total_bytes: stats.as_ref().map_or(0, |stats| stats.f_blocks * stats.f_frsize),
+        free_files: stats.as_ref().filter(|stats| stats.f_files > 0).map(|stats| stats.f_favail),
+        sync: sync_speed(dir).map_err(|error| format!("not measured: {error}")),
     }
 }
 
 /// Times appends with fsync, as the store does them.
-fn sync_speed(folder: &Path) -> std::io::Result<Sync> {
-    let path = folder.join(format!(".doctor-sync-{}", std::process::id()));
+fn sync_speed(dir: &Path) -> std::io::Result<Sync> {
+    let path = dir.join(format!(".doctor-sync-{}", std::process::id()));
     let mut file = OpenOptions::new().create_new(true).write(true).open(&path)?;
     let timed = (|| {
         file.write_all(&[0; SYNC_BYTES])?;
         file.sync_all()?;
-        let (mut micros, begun) = (Vec::with_capacity(SYNCS), Instant::now());
-        while micros.len() < SYNCS && begun.elapsed().as_secs() < SYNC_SECONDS_MAX {
+        let (mut micros, began_at) = (Vec::with_capacity(SYNCS), Instant::now());
+        while micros.len() < SYNCS && began_at.elapsed().as_secs() < SYNC_SECONDS_MAX {
             file.rewind()?;
             let start = Instant::now();
             file.write_all(&[0; SYNC_BYTES])?;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn port_held_by_the_cluster_process_is_reported_as_ours() {
+    fn port_used_by_the_cluster_is_reported_as_its_own() {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(port_holder(port, &[std::process::id()]), PortUser::Ours);
@@ -240,11 +240,11 @@ mod tests {
 
     #[test]
     fn disk_check_leaves_no_files() {
-        let folder = tempfile::tempdir().unwrap();
-        let seen = disk(folder.path());
+        let dir = tempfile::tempdir().unwrap();
+        let seen = disk(dir.path());
         assert!(seen.sync.is_ok_and(|sync| sync.p50_micros <= sync.p99_micros));
-        features::observe(folder.path());
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        assert_eq!(existing(&folder.path().join("a/b")), folder.path());
+        features::observe(dir.path());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert_eq!(existing(&dir.path().join("a/b")), dir.path());
     }
 }

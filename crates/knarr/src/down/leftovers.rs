@@ -29,10 +29,13 @@ pub fn remove_logs(uids: &BTreeSet<String>) {
 }
 
 /// Unmounts everything below a directory. The directory itself may be a mount of the operator and stays.
-pub fn unmount_inside(folder: &Path) -> Result<()> {
-    for place in sys::mounts_below(folder)?.iter().rev().filter(|place| *place != folder) {
-        rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH | rustix::mount::UnmountFlags::NOFOLLOW)
-            .with_context(|| format!("failed to unmount {}", place.display()))?;
+pub fn unmount_below(dir: &Path) -> Result<()> {
+    for mount_point in sys::mounts_below(dir)?.iter().rev().filter(|mount_point| *mount_point != dir) {
+        rustix::mount::unmount(
+            mount_point,
+            rustix::mount::UnmountFlags::DETACH | rustix::mount::UnmountFlags::NOFOLLOW,
+        )
+        .with_context(|| format!("failed to unmount {}", mount_point.display()))?;
     }
     Ok(())
 }
@@ -115,12 +118,12 @@ mod tests {
         }
         fs::write(precious.join("data"), "x").unwrap();
         let purged = sys::apart(|| {
-            for place in [&volume, &disk] {
-                rustix::mount::mount_bind_recursive(&precious, place).unwrap();
+            for mount_point in [&volume, &disk] {
+                rustix::mount::mount_bind_recursive(&precious, mount_point).unwrap();
             }
-            unmount_inside(&data.join("kubelet")).unwrap();
-            let refused = remove_data(&data).unwrap_err().to_string();
-            assert!(refused.contains("is a mount point"), "{refused}");
+            unmount_below(&data.join("kubelet")).unwrap();
+            let error = remove_data(&data).unwrap_err().to_string();
+            assert!(error.contains("is a mount point"), "{error}");
             assert!(precious.join("data").exists());
             rustix::mount::unmount(&disk, rustix::mount::UnmountFlags::DETACH).unwrap();
             remove_data(&data).unwrap();

@@ -15,7 +15,7 @@ use crate::cri;
 use crate::output::{self, outln};
 
 /// Time limit for stopping a sandbox after its containers have exited.
-const SANDBOX_PATIENCE: Duration = Duration::from_secs(30);
+const SANDBOX_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Termination mode of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,17 +34,17 @@ pub async fn stop(data_dir: &Path, manner: Manner, prefix: &str) -> Result<usize
         command.try_get_matches_from([format!("--data-dir={}", data_dir.display()), "--network=auto".into()])?;
     let runtime = container_runtime::Runtime::open(cri::config(&matches)?).await?;
     let socket = data_dir.join("down.sock");
-    let (tell_ready, ready) = oneshot::channel();
-    let (end, ended) = oneshot::channel::<()>();
+    let (notify_ready, ready) = oneshot::channel();
+    let (end, stopped) = oneshot::channel::<()>();
     let listen_on = socket.clone();
     let serving = tokio::spawn(async move {
-        let tell_ready = || {
-            let _ = tell_ready.send(());
+        let notify_ready = || {
+            let _ = notify_ready.send(());
         };
         let stop = async {
-            let _ = ended.await;
+            let _ = stopped.await;
         };
-        container_runtime::serve(runtime, &listen_on, tell_ready, stop).await
+        container_runtime::serve(runtime, &listen_on, notify_ready, stop).await
     });
     ready.await.context("failed to start the runtime")?;
     let runtime = Runtime::new(&::node_api::cri::connect(&socket.display().to_string()).await?);
@@ -60,8 +60,8 @@ pub async fn stop(data_dir: &Path, manner: Manner, prefix: &str) -> Result<usize
 
 async fn stop_containers(runtime: &Runtime, prefix: &str) -> Result<()> {
     let running = terminate::running(runtime).await.context("failed to list containers")?;
-    let mut progress = Progress::begin(&running, prefix);
-    terminate::end_all(runtime, running, |ended| progress.ended(&ended)).await;
+    let mut progress = Progress::start(&running, prefix);
+    terminate::end_all(runtime, running, |exit| progress.record_exit(&exit)).await;
     progress.finish();
     Ok(())
 }
@@ -76,12 +76,12 @@ async fn stop_sandboxes(runtime: &Runtime) -> Result<usize> {
         let mut client = client.clone();
         ends.spawn(async move {
             let stop = v1::StopPodSandboxRequest { pod_sandbox_id: sandbox.id };
-            tokio::time::timeout(SANDBOX_PATIENCE, client.stop_pod_sandbox(stop)).await??;
+            tokio::time::timeout(SANDBOX_TIMEOUT, client.stop_pod_sandbox(stop)).await??;
             anyhow::Ok(())
         });
     }
-    while let Some(ended) = ends.join_next().await {
-        ended?.context("failed to stop a pod")?;
+    while let Some(result) = ends.join_next().await {
+        result?.context("failed to stop a pod")?;
     }
     Ok(count)
 }
@@ -90,12 +90,12 @@ async fn stop_sandboxes(runtime: &Runtime) -> Result<usize> {
 struct Progress<'a> {
     prefix: &'a str,
     count: usize,
-    ended: usize,
+    exited: usize,
     live: bool,
 }
 
 impl<'a> Progress<'a> {
-    fn begin(running: &[Running], prefix: &'a str) -> Self {
+    fn start(running: &[Running], prefix: &'a str) -> Self {
         let seconds = running.iter().map(|container| container.grace_seconds).max().unwrap_or_default();
         if !running.is_empty() {
             outln!(
@@ -105,17 +105,17 @@ impl<'a> Progress<'a> {
         }
         // Nodes stop concurrently and would overwrite each other's lines.
         let live = std::io::stderr().is_terminal() && prefix.is_empty();
-        Self { prefix, count: running.len(), ended: 0, live }
+        Self { prefix, count: running.len(), exited: 0, live }
     }
 
-    fn ended(&mut self, ended: &TerminatedContainer) {
-        self.ended += 1;
-        if let Some(problem) = &ended.problem {
+    fn record_exit(&mut self, exit: &TerminatedContainer) {
+        self.exited += 1;
+        if let Some(problem) = &exit.problem {
             self.clear();
-            output::error_line(format_args!("{}container {}: {problem}", self.prefix, ended.name));
+            output::error_line(format_args!("{}container {}: {problem}", self.prefix, exit.name));
         }
         if self.live {
-            let _ = write!(std::io::stderr(), "\r{} of {} containers have exited\x1b[K", self.ended, self.count);
+            let _ = write!(std::io::stderr(), "\r{} of {} containers have exited\x1b[K", self.exited, self.count);
         }
     }
 

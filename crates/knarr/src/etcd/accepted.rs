@@ -145,9 +145,9 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
 }
 
 /// Returns warnings about the given flags. Fails on a rejected flag.
-pub(super) fn judge(matches: &ArgMatches) -> Result<Vec<String>> {
+pub(super) fn check_flags(matches: &ArgMatches) -> Result<Vec<String>> {
     let mut warnings = Vec::new();
-    for (name, _, idle, answer) in FLAGS {
+    for (name, _, idle, handling) in FLAGS {
         if matches.value_source(name) != Some(ValueSource::CommandLine) {
             continue;
         }
@@ -155,10 +155,10 @@ pub(super) fn judge(matches: &ArgMatches) -> Result<Vec<String>> {
         if idle.contains(&value) {
             continue;
         }
-        match answer {
+        match handling {
             Taken => {}
-            Warned(why) => warnings.push(format!("--{name} has no effect: {why}")),
-            Refused(why) => bail!("--{name}={value} is not supported: {why}"),
+            Warned(reason) => warnings.push(format!("--{name} has no effect: {reason}")),
+            Refused(reason) => bail!("--{name}={value} is not supported: {reason}"),
         }
     }
     Ok(warnings)
@@ -168,13 +168,13 @@ pub(super) fn judge(matches: &ArgMatches) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn answer(flag: &str) -> String {
+    fn flag_message(flag: &str) -> String {
         let command = clap::Command::new("etcd").args(arguments());
         let matches = match command.try_get_matches_from(["etcd", flag]) {
             Ok(matches) => matches,
             Err(error) => return error.to_string(),
         };
-        match judge(&matches) {
+        match check_flags(&matches) {
             Ok(warnings) => warnings.join("; "),
             Err(error) => format!("refused: {error}"),
         }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn flags_are_accepted_warned_about_or_rejected() {
-        let check = |flag: &str, expect: &str| assert_eq!(answer(flag), expect, "{flag}");
+        let check = |flag: &str, expect: &str| assert_eq!(flag_message(flag), expect, "{flag}");
         check("--initial-corrupt-check", "");
         check("--initial-corrupt-check=true", "");
         check("--compaction-batch-limit=1000", "");
@@ -206,7 +206,7 @@ mod tests {
         check("--client-crl-file=/x", &format!("refused: --client-crl-file=/x is not supported: {NO_LIST}"));
         check("--logger=zap", "");
         check("--log-outputs=/var/log/etcd", "--log-outputs has no effect: logs go to standard error");
-        assert!(answer("--no-such-flag").contains("unexpected argument"));
+        assert!(flag_message("--no-such-flag").contains("unexpected argument"));
     }
 
     #[test]

@@ -153,9 +153,9 @@ fn public_key(path: &str) -> Result<PublicKey> {
 mod tests {
     use super::*;
 
-    fn keys(folder: &Path) -> (String, String) {
+    fn keys(dir: &Path) -> (String, String) {
         let key = rcgen::KeyPair::generate().expect("a key");
-        let (private, public) = (folder.join("private.pem"), folder.join("public.pem"));
+        let (private, public) = (dir.join("private.pem"), dir.join("public.pem"));
         std::fs::write(&private, key.serialize_pem()).expect("it is written");
         std::fs::write(&public, key.public_key_pem()).expect("it is written");
         (private.display().to_string(), public.display().to_string())
@@ -167,8 +167,8 @@ mod tests {
 
     #[test]
     fn jwt_is_valid_until_expiry_and_only_for_its_key() {
-        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let (private, public) = keys(folder.path());
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (private, public) = keys(dir.path());
         let signer = jwt(&format!("sign-method=ES256,priv-key={private},pub-key={public},ttl=10s")).unwrap();
         let token = signer.sign_at("alice", 7, 1000).unwrap();
         let verifier = jwt(&format!("sign-method=ES256,pub-key={public}")).unwrap();
@@ -184,8 +184,8 @@ mod tests {
 
     #[test]
     fn invalid_jwt_options_are_rejected() {
-        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let ((private, public), (_, stranger)) = (keys(folder.path()), keys(other.path()));
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let ((private, public), (_, stranger)) = (keys(dir.path()), keys(other.path()));
         let check = |options: &str, expect: &str| {
             let error = format!("{:#}", jwt(options).expect_err(options));
             assert!(error.contains(expect), "{options}: {error}");

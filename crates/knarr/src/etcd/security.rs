@@ -171,19 +171,19 @@ mod tests {
 
     #[test]
     fn auto_tls_generates_certificates_once() {
-        let folder = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let (secure, plain) = (["https://localhost:2379".to_owned()], ["http://localhost:2379".to_owned()]);
         let auto = security(&["--auto-tls", "--peer-auto-tls"]);
-        assert!(security(&[]).client_tls(folder.path(), &secure).unwrap().is_none());
-        assert!(auto.client_tls(folder.path(), &plain).unwrap().is_none());
-        assert!(!folder.path().join("fixtures").exists(), "nothing is made that is not used");
+        assert!(security(&[]).client_tls(dir.path(), &secure).unwrap().is_none());
+        assert!(auto.client_tls(dir.path(), &plain).unwrap().is_none());
+        assert!(!dir.path().join("fixtures").exists(), "nothing is made that is not used");
 
-        assert!(auto.client_tls(folder.path(), &secure).unwrap().is_some());
-        assert!(auto.peer_tls(folder.path(), &secure).unwrap().is_some());
-        let key = folder.path().join("fixtures/client/key.pem");
+        assert!(auto.client_tls(dir.path(), &secure).unwrap().is_some());
+        assert!(auto.peer_tls(dir.path(), &secure).unwrap().is_some());
+        let key = dir.path().join("fixtures/client/key.pem");
         assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
         let first = std::fs::read(&key).unwrap();
-        assert!(auto.client_tls(folder.path(), &secure).unwrap().is_some());
+        assert!(auto.client_tls(dir.path(), &secure).unwrap().is_some());
         assert_eq!(std::fs::read(&key).unwrap(), first, "a restart keeps the certificate");
 
         let endless = security(&["--auto-tls", "--self-signed-cert-validity=0"]);

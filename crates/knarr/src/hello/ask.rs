@@ -10,10 +10,10 @@ use tokio::net::TcpStream;
 /// Timeout of the entire request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a response in bytes. The rest is not read.
-const ANSWER_MAX: u64 = 1 << 20;
+const RESPONSE_BYTES_MAX: u64 = 1 << 20;
 
 /// Returns the body of a GET. Fails unless the status is 200.
-pub async fn ask(url: &str) -> Result<String> {
+pub async fn get(url: &str) -> Result<String> {
     let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a URL"))?;
     ensure!(uri.scheme_str().unwrap_or("http") == "http", "only http:// URLs are supported");
     let host = uri.host().with_context(|| format!("{url:?} has no host"))?.to_owned();
@@ -23,18 +23,18 @@ pub async fn ask(url: &str) -> Result<String> {
     let talk = async {
         let mut stream = TcpStream::connect((host.as_str(), port)).await?;
         stream.write_all(request.as_bytes()).await?;
-        let mut answer = Vec::new();
-        stream.take(ANSWER_MAX).read_to_end(&mut answer).await?;
-        std::io::Result::Ok(answer)
+        let mut response = Vec::new();
+        stream.take(RESPONSE_BYTES_MAX).read_to_end(&mut response).await?;
+        std::io::Result::Ok(response)
     };
-    let answer = tokio::time::timeout(TIMEOUT, talk).await.with_context(|| format!("{host} does not respond"))?;
-    let answer = answer.with_context(|| format!("the request to {host} failed"))?;
-    body(&String::from_utf8_lossy(&answer)).with_context(|| format!("unexpected response from {host}"))
+    let response = tokio::time::timeout(TIMEOUT, talk).await.with_context(|| format!("{host} does not respond"))?;
+    let response = response.with_context(|| format!("the request to {host} failed"))?;
+    body(&String::from_utf8_lossy(&response)).with_context(|| format!("unexpected response from {host}"))
 }
 
 /// Returns the body of a response with status 200.
-fn body(answer: &str) -> Result<String> {
-    let (head, body) = answer.split_once("\r\n\r\n").context("not an HTTP response")?;
+fn body(response: &str) -> Result<String> {
+    let (head, body) = response.split_once("\r\n\r\n").context("not an HTTP response")?;
     let status = head.split(' ').nth(1).unwrap_or_default();
     ensure!(status == "200", "its status is {status}");
     Ok(body.to_owned())

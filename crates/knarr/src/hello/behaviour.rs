@@ -52,30 +52,30 @@ pub struct HelloResponse {
 
 impl Behaviour {
     /// Answers a request. A POST changes the behaviour of later requests.
-    pub fn answer(&mut self, asked: &HelloRequest<'_>, place: &PodInfo) -> HelloResponse {
+    pub fn respond(&mut self, request: &HelloRequest<'_>, pod_info: &PodInfo) -> HelloResponse {
         let after = self.slow;
         let reply = |status: u16, body: String| HelloResponse { status, body, after, exit: None };
         let probe = |ok: bool| if ok { reply(200, "ok\n".to_owned()) } else { reply(503, "set to fail\n".to_owned()) };
-        let bad = |why: &str| reply(400, format!("{why}\n"));
-        match (asked.method, asked.path) {
-            ("GET" | "HEAD", "/") => reply(200, shown(asked, place)),
+        let bad = |message: &str| reply(400, format!("{message}\n"));
+        match (request.method, request.path) {
+            ("GET" | "HEAD", "/") => reply(200, describe_request(request, pod_info)),
             ("GET" | "HEAD", "/readyz") => probe(self.ready),
             ("GET" | "HEAD", "/healthz" | "/livez") => probe(self.live),
-            ("POST", "/ready" | "/live") => match asked.field("ok").map(str::parse) {
+            ("POST", "/ready" | "/live") => match request.field("ok").map(str::parse) {
                 Some(Ok(ok)) => {
-                    *(if asked.path == "/ready" { &mut self.ready } else { &mut self.live }) = ok;
+                    *(if request.path == "/ready" { &mut self.ready } else { &mut self.live }) = ok;
                     reply(200, format!("ok={ok}\n"))
                 }
                 _ => bad("ok: must be true or false"),
             },
-            ("POST", "/slow") => match asked.field("seconds").map(str::parse) {
+            ("POST", "/slow") => match request.field("seconds").map(str::parse) {
                 Some(Ok(seconds)) => {
                     self.slow = duration(seconds);
                     reply(200, format!("seconds={}\n", self.slow.as_secs_f64()))
                 }
                 _ => bad("seconds: must be a number"),
             },
-            ("POST", "/exit") => match asked.field("code").unwrap_or("0").parse::<u8>() {
+            ("POST", "/exit") => match request.field("code").unwrap_or("0").parse::<u8>() {
                 Ok(code) => HelloResponse { exit: Some(code.into()), ..reply(200, String::new()) },
                 Err(_) => bad("code: must be a number from 0 to 255"),
             },
@@ -99,16 +99,16 @@ pub fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.clamp(0.0, SLOW_MAX)).unwrap_or_default()
 }
 
-fn shown(asked: &HelloRequest<'_>, place: &PodInfo) -> String {
-    let mut text = format!("Hello from {}\n\n", place.pod);
-    let facts = [("namespace", &place.namespace), ("node", &place.node), ("ip", &place.ip)];
+fn describe_request(request: &HelloRequest<'_>, pod_info: &PodInfo) -> String {
+    let mut text = format!("Hello from {}\n\n", pod_info.pod);
+    let facts = [("namespace", &pod_info.namespace), ("node", &pod_info.node), ("ip", &pod_info.ip)];
     for (name, value) in facts {
         if let Some(value) = value {
             let _ = writeln!(text, "{name}: {value}");
         }
     }
-    let _ = writeln!(text, "\n{} {}", asked.method, asked.path);
-    for (name, value) in asked.headers {
+    let _ = writeln!(text, "\n{} {}", request.method, request.path);
+    for (name, value) in request.headers {
         let _ = writeln!(text, "{name}: {value}");
     }
     text
@@ -118,27 +118,27 @@ fn shown(asked: &HelloRequest<'_>, place: &PodInfo) -> String {
 mod tests {
     use super::*;
 
-    fn place() -> PodInfo {
+    fn pod_info() -> PodInfo {
         PodInfo { pod: "web-1".into(), namespace: None, node: Some("n".into()), ip: Some("10.0.0.7".into()) }
     }
 
-    fn ask(behaviour: &mut Behaviour, line: &str) -> HelloResponse {
+    fn send(behaviour: &mut Behaviour, line: &str) -> HelloResponse {
         let (method, target) = line.split_once(' ').unwrap();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        behaviour.answer(&HelloRequest { method, path, query, headers: &[("host".into(), "web".into())] }, &place())
+        behaviour.respond(&HelloRequest { method, path, query, headers: &[("host".into(), "web".into())] }, &pod_info())
     }
 
     #[test]
-    fn root_path_shows_pod_and_request() {
+    fn root_path_returns_pod_and_request() {
         let mut behaviour = Behaviour { ready: true, live: true, slow: Duration::ZERO };
         let expect = "Hello from web-1\n\nnode: n\nip: 10.0.0.7\n\nGET /\nhost: web\n";
-        assert_eq!(ask(&mut behaviour, "GET /").body, expect);
+        assert_eq!(send(&mut behaviour, "GET /").body, expect);
     }
 
     #[test]
     fn post_requests_change_probes_delay_and_exit() {
         let mut behaviour = Behaviour { ready: true, live: true, slow: Duration::ZERO };
-        let mut check = |line: &str, status: u16| assert_eq!(ask(&mut behaviour, line).status, status, "{line}");
+        let mut check = |line: &str, status: u16| assert_eq!(send(&mut behaviour, line).status, status, "{line}");
         check("GET /readyz", 200);
         check("POST /ready?ok=false", 200);
         check("GET /readyz", 503);
@@ -151,10 +151,10 @@ mod tests {
         check("POST /slow?seconds=0.5", 200);
         check("POST /slow?seconds=x", 400);
         check("GET /nothing", 404);
-        let answer = ask(&mut behaviour, "POST /exit?code=3");
-        assert_eq!((answer.exit, answer.after), (Some(3), Duration::from_millis(500)));
-        assert_eq!(ask(&mut behaviour, "POST /exit?code=300").status, 400);
-        ask(&mut behaviour, "POST /slow?seconds=NaN");
+        let response = send(&mut behaviour, "POST /exit?code=3");
+        assert_eq!((response.exit, response.after), (Some(3), Duration::from_millis(500)));
+        assert_eq!(send(&mut behaviour, "POST /exit?code=300").status, 400);
+        send(&mut behaviour, "POST /slow?seconds=NaN");
         assert_eq!(behaviour.slow, Duration::ZERO);
     }
 }

@@ -22,7 +22,7 @@ pub struct Meter {
 struct State {
     /// Received bytes and size of each blob.
     parts: BTreeMap<Digest, (u64, u64)>,
-    shown: Option<Instant>,
+    last_rendered: Option<Instant>,
 }
 
 impl Meter {
@@ -30,33 +30,33 @@ impl Meter {
         Self { name: name.to_owned(), live: std::io::stderr().is_terminal(), state: Mutex::default() }
     }
 
-    pub fn told(&self, step: &PullProgress) {
+    pub fn update(&self, step: &PullProgress) {
         let mut state = self.state.lock().expect("no holder panics");
         let before = state.parts.insert(step.digest.clone(), (step.arrived, step.size));
         if !self.live {
             let is_new = before.is_none_or(|(arrived, _)| arrived < step.size);
             if step.arrived == step.size && is_new {
-                say(&format!("{}: pulled {}, {}\n", self.name, step.digest, bytes(step.size)));
+                write_stderr(&format!("{}: pulled {}, {}\n", self.name, step.digest, bytes(step.size)));
             }
             return;
         }
-        if state.shown.is_none_or(|at| at.elapsed() >= LINE_EVERY) {
-            state.shown = Some(Instant::now());
+        if state.last_rendered.is_none_or(|at| at.elapsed() >= LINE_EVERY) {
+            state.last_rendered = Some(Instant::now());
             // The escape sequence clears the rest of a longer previous line.
-            say(&format!("\r{}: {}\x1b[K", self.name, line(&state.parts)));
+            write_stderr(&format!("\r{}: {}\x1b[K", self.name, line(&state.parts)));
         }
     }
 
     /// Clears the progress line.
     pub fn finish(&self) {
-        if self.live && self.state.lock().expect("no holder panics").shown.is_some() {
-            say("\r\x1b[K");
+        if self.live && self.state.lock().expect("no holder panics").last_rendered.is_some() {
+            write_stderr("\r\x1b[K");
         }
     }
 }
 
 /// Writes to standard error. Errors are ignored: the reader may have closed it.
-fn say(text: &str) {
+fn write_stderr(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 

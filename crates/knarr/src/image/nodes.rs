@@ -22,7 +22,7 @@ pub struct Node {
 pub fn open(data_dir: &Path, only: Option<&str>) -> Result<Vec<Node>> {
     let further = Nodes::open(data_dir);
     let mut all = vec![(machine(data_dir), data_dir.to_owned())];
-    all.extend(further.names()?.into_iter().map(|name| (name.clone(), further.folder_of(&name))));
+    all.extend(further.names()?.into_iter().map(|name| (name.clone(), further.node_dir(&name))));
     if let Some(only) = only {
         let known: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
         all.retain(|(name, _)| name == only);
@@ -95,7 +95,7 @@ mod tests {
             assert!(node.store.find("tool:1").is_some_and(|image| image.pinned), "{}", node.name);
         }
         assert_eq!(open(dir.path(), Some("third")).unwrap().len(), 1);
-        let refused = open(dir.path(), Some("fourth")).err().unwrap().to_string();
-        assert!(refused.contains("second, third"), "{refused}");
+        let error = open(dir.path(), Some("fourth")).err().unwrap().to_string();
+        assert!(error.contains("second, third"), "{error}");
     }
 }

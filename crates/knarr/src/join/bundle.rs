@@ -36,7 +36,7 @@ pub fn lock(pki: &Pki, key: &str) -> Result<String> {
 }
 
 /// Decrypts the files into a directory. Fails if a file exists: it belongs to another cluster.
-pub fn unlock(locked: &str, key: &str, folder: &Path) -> Result<()> {
+pub fn unlock(locked: &str, key: &str, dir: &Path) -> Result<()> {
     let bytes = BASE64.decode(locked).context("the key bundle is damaged")?;
     ensure!(bytes.len() > NONCE_LEN, "the key bundle is damaged");
     let (nonce, sealed) = bytes.split_at(NONCE_LEN);
@@ -44,9 +44,9 @@ pub fn unlock(locked: &str, key: &str, folder: &Path) -> Result<()> {
     let mut sealed = sealed.to_vec();
     let open = cipher(key)?.open_in_place(nonce, Aad::empty(), &mut sealed).map(|open| open.to_vec());
     let files = json::parse(&open.ok().context("the token's key does not decrypt the key bundle")?)?;
-    std::fs::create_dir_all(folder)?;
+    std::fs::create_dir_all(dir)?;
     for (name, text) in files.as_object().context("the key bundle is damaged")?.iter() {
-        let path = folder.join(name);
+        let path = dir.join(name);
         let text = text.as_str().context("the key bundle is damaged")?;
         ensure!(!name.contains('/'), "the key bundle is damaged");
         pki::write(&path, text, 0o600)?;

@@ -72,7 +72,7 @@ pub fn leave(data_dir: &Path, token: &str) -> Result<PathBuf> {
 }
 
 /// Deletes the token for the first start after the node has joined.
-pub fn forget(data_dir: &Path) -> Result<()> {
+pub fn delete_token(data_dir: &Path) -> Result<()> {
     match std::fs::remove_file(waiting(data_dir)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).context("failed to remove the join token")
@@ -143,8 +143,8 @@ mod tests {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::write(&file, "x".repeat(5000)).unwrap();
         assert!(format!("{:#}", of_file(&file).read().unwrap_err()).contains("too long"));
-        forget(directory.path()).unwrap();
-        forget(directory.path()).unwrap();
+        delete_token(directory.path()).unwrap();
+        delete_token(directory.path()).unwrap();
         assert!(!file.exists());
         assert!(of_file(&file).read().is_err());
         assert!(TokenArgs::default().read().unwrap().is_none());

@@ -29,16 +29,16 @@ fn ca_params() -> CertificateParams {
 }
 
 /// Returns cluster-info as a server publishes it, signed with a token's secret.
-fn info(authority: &str, secret: &str) -> Value {
-    let mut info = cluster_info("https://here:6443", authority.as_bytes());
+fn info(ca: &str, secret: &str) -> Value {
+    let mut info = cluster_info("https://here:6443", ca.as_bytes());
     let content = info.str_at(&["data", "kubeconfig"]).unwrap().to_owned();
     let signature = auth::bootstrap_token::signature(&content, "abcdef", secret);
     info.get_mut("data").and_then(Value::as_object_mut).unwrap().insert(signature_key("abcdef"), signature);
     info
 }
 
-fn token_for(authority: &str) -> JoinToken {
-    JoinToken { token: TOKEN.to_owned(), pin: pin(authority).unwrap(), key: None }
+fn token_for(ca: &str) -> JoinToken {
+    JoinToken { token: TOKEN.to_owned(), pin: pin(ca).unwrap(), key: None }
 }
 
 /// Returns a PEM that some parsers read as the genuine CA only, and others as both CAs.
@@ -51,13 +51,13 @@ fn with_hidden_ca(genuine: &str, hidden: &str) -> String {
 fn only_the_pinned_ca_of_signed_cluster_info_is_trusted() {
     let (genuine, other) = (new_ca().0, new_ca().0);
     let token = token_for(&genuine);
-    let refusal = |info: &Value| format!("{:#}", trusted_authority(info, &token).unwrap_err());
-    assert_eq!(trusted_authority(&info(&genuine, "0123456789abcdef"), &token).unwrap(), genuine.replace('\r', ""));
-    assert!(refusal(&info(&other, "0123456789abcdef")).contains("another CA"));
-    assert!(refusal(&info(&genuine, "fedcba9876543210")).contains("not signed by a holder"));
-    assert!(refusal(&cluster_info("https://here", genuine.as_bytes())).contains("not signed with token abcdef"));
+    let error = |info: &Value| format!("{:#}", trusted_ca(info, &token).unwrap_err());
+    assert_eq!(trusted_ca(&info(&genuine, "0123456789abcdef"), &token).unwrap(), genuine.replace('\r', ""));
+    assert!(error(&info(&other, "0123456789abcdef")).contains("another CA"));
+    assert!(error(&info(&genuine, "fedcba9876543210")).contains("not signed by a holder"));
+    assert!(error(&cluster_info("https://here", genuine.as_bytes())).contains("not signed with token abcdef"));
     for both in [with_hidden_ca(&genuine, &other), format!("{genuine}{other}"), format!("# CA\n{genuine}")] {
-        assert!(refusal(&info(&both, "0123456789abcdef")).contains("not exactly one certificate"));
+        assert!(error(&info(&both, "0123456789abcdef")).contains("not exactly one certificate"));
         assert!(pin(&both).is_err());
     }
     assert!(pin("").is_err());
@@ -87,10 +87,10 @@ async fn man_in_the_middle(ca: (&str, KeyPair), info: Value) -> (String, mpsc::U
             }
             let _ = heads.send(String::from_utf8_lossy(&head).into_owned());
             let length = body.len();
-            let answer = format!(
+            let response = format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
             );
-            let _ = stream.write_all(answer.as_bytes()).await;
+            let _ = stream.write_all(response.as_bytes()).await;
             let _ = stream.shutdown().await;
         }
     });
@@ -103,8 +103,8 @@ async fn a_second_ca_under_a_genuine_pin_does_not_receive_the_token() {
     let token = token_for(&genuine);
     let info = info(&with_hidden_ca(&genuine, &evil), "0123456789abcdef");
     let (server, mut seen) = man_in_the_middle((&evil, evil_key), info).await;
-    let refused = format!("{:#}", ask(&server, &token).await.unwrap_err());
-    assert!(refused.contains("not exactly one certificate"), "{refused}");
+    let error = format!("{:#}", fetch_cluster(&server, &token).await.unwrap_err());
+    assert!(error.contains("not exactly one certificate"), "{error}");
     let mut heads = Vec::new();
     while let Ok(head) = seen.try_recv() {
         heads.push(head);

@@ -20,7 +20,7 @@ const MANAGER: &str = "knarr";
 /// Applies all objects. Server-side apply restores our fields and keeps other managers' fields.
 pub async fn apply(options: &Options, layout: &Layout) -> Result<()> {
     let client = admin(layout)?;
-    metrics::forget_if_disabled(&client, options).await?;
+    metrics::delete_if_disabled(&client, options).await?;
     for (resource, object) in objects(options, layout)?.into_iter().chain(metrics::objects(options, layout)?) {
         put(&client, &resource, object).await?;
     }
@@ -47,10 +47,10 @@ fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Value)>>
     if !options.joined {
         objects.push((CONFIG_MAPS.clone(), settings(options)));
     }
-    let authority = layout.pki().join("ca.crt");
-    let authority = std::fs::read(&authority).with_context(|| format!("failed to read {}", authority.display()))?;
+    let ca = layout.pki().join("ca.crt");
+    let ca = std::fs::read(&ca).with_context(|| format!("failed to read {}", ca.display()))?;
     let server = format!("https://{}", SocketAddr::new(layout.address, layout.port));
-    objects.push((CONFIG_MAPS.clone(), join::cluster_info(&server, &authority)));
+    objects.push((CONFIG_MAPS.clone(), join::cluster_info(&server, &ca)));
     objects.push((Resource::namespaced("", "v1", "services", "Service"), dns_service(layout)));
     Ok(objects)
 }
@@ -99,7 +99,7 @@ pub async fn publish_dns(client: &Client, layout: &Layout) -> Result<()> {
         match layout.addresses.iter().find(|address| Family::of(address) == family) {
             Some(address) => put(client, &slices, dns_slice(layout, &node, &name, address)).await?,
             // The node may have had an address of this family before.
-            None => forget(client, &Target::named(&slices, "kube-system", &name)).await?,
+            None => delete_if_exists(client, &Target::named(&slices, "kube-system", &name)).await?,
         }
     }
     Ok(())
@@ -107,7 +107,7 @@ pub async fn publish_dns(client: &Client, layout: &Layout) -> Result<()> {
 
 /// Deletes an object if it exists. The get before it is for clients that may read but not delete, if the object does
 /// not exist.
-async fn forget(client: &Client, target: &Target<'_>) -> Result<()> {
+async fn delete_if_exists(client: &Client, target: &Target<'_>) -> Result<()> {
     let removed = match client.get(target).await {
         Ok(_) => client.delete(target, &DeleteOptions::default()).await.map(drop),
         Err(error) => Err(error),

@@ -45,7 +45,7 @@ pub async fn changed(options: &Options, now: &[IpAddr]) -> Result<()> {
 }
 
 /// Re-executes this process with the same arguments. Returns only on an error.
-pub fn begin_anew() -> Result<()> {
+pub fn re_execute() -> Result<()> {
     let program = std::env::current_exe().context("failed to find the path of this executable")?;
     let failed = Command::new(program).args(std::env::args_os().skip(1)).exec();
     Err(failed).context("failed to re-execute this process")
@@ -54,10 +54,10 @@ pub fn begin_anew() -> Result<()> {
 /// Returns a channel that receives a value whenever links or addresses change.
 fn heard() -> Result<mpsc::Receiver<()>> {
     let mut changes = netlink::link::Changes::open().context("failed to watch the addresses of this host")?;
-    let (tell, heard) = mpsc::channel(1);
+    let (sender, heard) = mpsc::channel(1);
     std::thread::Builder::new().name("addresses".to_owned()).spawn(move || {
         // The channel holds one value, which stands for all changes since the last read.
-        while changes.wait().is_ok() && !matches!(tell.try_send(()), Err(mpsc::error::TrySendError::Closed(()))) {}
+        while changes.wait().is_ok() && !matches!(sender.try_send(()), Err(mpsc::error::TrySendError::Closed(()))) {}
     })?;
     Ok(heard)
 }

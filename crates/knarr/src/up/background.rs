@@ -15,7 +15,7 @@ use crate::join::{JoinToken, token_args};
 use crate::output::out;
 
 /// Interval at which readiness is polled. Another process's file cannot be waited for otherwise.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Starts this binary again, detached from the terminal, and waits until its cluster is ready.
 pub fn start(data_dir: &Path) -> Result<()> {
@@ -38,7 +38,7 @@ pub fn start(data_dir: &Path) -> Result<()> {
         if child.try_wait()?.is_some() {
             bail!("{}", std::fs::read_to_string(&output).unwrap_or_default().trim());
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     out!("{}", std::fs::read_to_string(&output)?);
     Ok(())

@@ -13,8 +13,8 @@ pub struct Disk {
 
 impl Disk {
     /// Returns `None` if statvfs fails.
-    pub fn of(folder: &Path) -> Option<Self> {
-        let disk = rustix::fs::statvfs(folder).ok()?;
+    pub fn of(dir: &Path) -> Option<Self> {
+        let disk = rustix::fs::statvfs(dir).ok()?;
         Some(Self { free_bytes: disk.f_bavail * disk.f_frsize, total_bytes: disk.f_blocks * disk.f_frsize })
     }
 

@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 
 /// Time limit for a killed process to release its lock, and the polling interval. flock has no timeout.
 const DYING: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Mode of a data directory. Other users may traverse but not list it: the root user of a pod with a user namespace is
 /// another user on the node and must reach the pod's root file system. Private files below have their own modes.
@@ -28,36 +28,36 @@ const LOG_ROTATION: Rotation = Rotation { megabytes_max: 64, days_max: 0, backup
 /// The lock of this process on a data directory.
 #[derive(Debug)]
 pub struct Instance {
-    folder: PathBuf,
+    dir: PathBuf,
     lock: File,
 }
 
 impl Instance {
     /// Locks a directory. Creates it if it does not exist, and removes list permission for other users.
-    pub fn claim(folder: &Path) -> Result<Self> {
-        prepare(folder)?;
+    pub fn claim(dir: &Path) -> Result<Self> {
+        prepare(dir)?;
         // The kernel lists mounts by their resolved paths, so all paths are made from the resolved directory.
-        let folder = &folder.canonicalize().with_context(|| format!("failed to resolve {}", folder.display()))?;
-        if let Some(holder) = Self::holder(folder)? {
-            bail!("{} belongs to a cluster that runs as process {holder}; stop it with `knarr down`", folder.display());
+        let dir = &dir.canonicalize().with_context(|| format!("failed to resolve {}", dir.display()))?;
+        if let Some(holder) = Self::holder(dir)? {
+            bail!("{} belongs to a cluster that runs as process {holder}; stop it with `knarr down`", dir.display());
         }
-        let lock = open(folder)?;
+        let lock = open(dir)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .with_context(|| format!("another cluster is starting in {}", folder.display()))?;
-        let instance = Self { folder: folder.to_owned(), lock };
-        instance.say(&format!("{}\n", std::process::id()))?;
+            .with_context(|| format!("another cluster is starting in {}", dir.display()))?;
+        let instance = Self { dir: dir.to_owned(), lock };
+        instance.write_lock(&format!("{}\n", std::process::id()))?;
         Ok(instance)
     }
 
     /// Returns the PID of the process that holds the lock. Waits up to [`DYING`] for a killed process to release it,
     /// and for a new process to write its PID.
-    pub fn holder(folder: &Path) -> Result<Option<u32>> {
-        if !folder.join("knarr.lock").is_file() {
+    pub fn holder(dir: &Path) -> Result<Option<u32>> {
+        if !dir.join("knarr.lock").is_file() {
             return Ok(None);
         }
         let deadline = Instant::now() + DYING;
         loop {
-            let mut lock = open(folder)?;
+            let mut lock = open(dir)?;
             if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
                 return Ok(None);
             }
@@ -68,50 +68,50 @@ impl Instance {
             match number {
                 Ok(number) if late || is_alive(number) => return Ok(Some(number)),
                 Err(error) if late => {
-                    let lock = folder.join("knarr.lock");
+                    let lock = dir.join("knarr.lock");
                     return Err(error).with_context(|| format!("{} contains no PID", lock.display()));
                 }
                 Ok(_) | Err(_) => {}
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Waits until the lock is released.
-    pub fn wait_for_end(folder: &Path) -> Result<()> {
-        Ok(flock(open(folder)?, FlockOperation::LockShared)?)
+    pub fn wait_for_end(dir: &Path) -> Result<()> {
+        Ok(flock(open(dir)?, FlockOperation::LockShared)?)
     }
 
     /// Whether the cluster of a data directory is ready.
-    pub fn is_ready(folder: &Path) -> bool {
-        std::fs::read_to_string(folder.join("knarr.lock")).is_ok_and(|text| text.lines().nth(1) == Some("ready"))
+    pub fn is_ready(dir: &Path) -> bool {
+        std::fs::read_to_string(dir.join("knarr.lock")).is_ok_and(|text| text.lines().nth(1) == Some("ready"))
     }
 
     /// Records that the cluster is ready, and its components.
     pub fn ready(&self, components: &[&str]) -> Result<()> {
-        self.say(&format!("{}\nready\n{}\n", std::process::id(), components.join(" ")))
+        self.write_lock(&format!("{}\nready\n{}\n", std::process::id(), components.join(" ")))
     }
 
     /// Returns the components in the process of a cluster. They start and exit together.
-    pub fn components(folder: &Path) -> Vec<String> {
-        let text = std::fs::read_to_string(folder.join("knarr.lock")).unwrap_or_default();
+    pub fn components(dir: &Path) -> Vec<String> {
+        let text = std::fs::read_to_string(dir.join("knarr.lock")).unwrap_or_default();
         text.lines().nth(2).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
     }
 
     /// Returns the data directory without symbolic links in its path.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Opens the components' log file, which is rotated by size.
     pub fn log(&self) -> Result<Mutex<LogFile>> {
-        let path = self.folder.join("knarr.log");
+        let path = self.dir.join("knarr.log");
         let mut log = LogFile::new(&path, LOG_ROTATION);
         log.open().with_context(|| format!("failed to write {}", path.display()))?;
         Ok(Mutex::new(log))
     }
 
-    fn say(&self, text: &str) -> Result<()> {
+    fn write_lock(&self, text: &str) -> Result<()> {
         let mut lock = &self.lock;
         lock.set_len(0)?;
         lock.rewind()?;
@@ -126,27 +126,26 @@ fn is_alive(process: u32) -> bool {
 
 /// Creates a data directory that only its owner can list, or changes the mode of an existing one. A directory with
 /// other files keeps its mode.
-pub fn prepare(folder: &Path) -> Result<()> {
+pub fn prepare(dir: &Path) -> Result<()> {
     let failed = || {
         format!(
             "failed to create {}; run this command as root, or choose another directory with --data-dir",
-            folder.display()
+            dir.display()
         )
     };
-    sys::create_dirs(folder, DATA_DIR_MODE).with_context(failed)?;
-    let mode = std::fs::metadata(folder).with_context(failed)?.permissions().mode();
-    let is_ours =
-        folder.join("knarr.lock").is_file() || std::fs::read_dir(folder).with_context(failed)?.next().is_none();
+    sys::create_dirs(dir, DATA_DIR_MODE).with_context(failed)?;
+    let mode = std::fs::metadata(dir).with_context(failed)?.permissions().mode();
+    let is_own = dir.join("knarr.lock").is_file() || std::fs::read_dir(dir).with_context(failed)?.next().is_none();
     let is_shared = mode & STICKY != 0;
-    if mode & 0o777 != DATA_DIR_MODE && is_ours && !is_shared {
-        std::fs::set_permissions(folder, Permissions::from_mode(DATA_DIR_MODE))
-            .with_context(|| format!("failed to change the mode of {}", folder.display()))?;
+    if mode & 0o777 != DATA_DIR_MODE && is_own && !is_shared {
+        std::fs::set_permissions(dir, Permissions::from_mode(DATA_DIR_MODE))
+            .with_context(|| format!("failed to change the mode of {}", dir.display()))?;
     }
     Ok(())
 }
 
-fn open(folder: &Path) -> Result<File> {
-    let path = folder.join("knarr.lock");
+fn open(dir: &Path) -> Result<File> {
+    let path = dir.join("knarr.lock");
     let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path);
     file.with_context(|| format!("failed to write {}; run this command as root", path.display()))
 }
@@ -157,18 +156,18 @@ mod tests {
 
     #[test]
     fn data_directory_is_locked_by_one_process() {
-        let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Instance::holder(folder.path()).unwrap(), None);
-        let first = Instance::claim(folder.path()).unwrap();
-        assert_eq!(Instance::holder(folder.path()).unwrap(), Some(std::process::id()));
-        let refused = Instance::claim(folder.path()).unwrap_err().to_string();
-        assert!(refused.contains("knarr down"), "{refused}");
-        assert!(!Instance::is_ready(folder.path()));
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Instance::holder(dir.path()).unwrap(), None);
+        let first = Instance::claim(dir.path()).unwrap();
+        assert_eq!(Instance::holder(dir.path()).unwrap(), Some(std::process::id()));
+        let error = Instance::claim(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("knarr down"), "{error}");
+        assert!(!Instance::is_ready(dir.path()));
         first.ready(&["kubelet", "dns"]).unwrap();
-        assert_eq!(Instance::components(folder.path()), ["kubelet", "dns"]);
-        assert!(Instance::is_ready(folder.path()));
+        assert_eq!(Instance::components(dir.path()), ["kubelet", "dns"]);
+        assert!(Instance::is_ready(dir.path()));
         drop(first);
-        assert_eq!(Instance::holder(folder.path()).unwrap(), None);
+        assert_eq!(Instance::holder(dir.path()).unwrap(), None);
     }
 
     #[test]
@@ -176,16 +175,16 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
         let check = |name: &str, before: Option<u32>, content: Option<&str>, expect: u32| {
-            let folder = top.path().join(name);
+            let dir = top.path().join(name);
             if let Some(before) = before {
-                std::fs::create_dir(&folder).unwrap();
-                std::fs::set_permissions(&folder, Permissions::from_mode(before)).unwrap();
+                std::fs::create_dir(&dir).unwrap();
+                std::fs::set_permissions(&dir, Permissions::from_mode(before)).unwrap();
             }
             if let Some(content) = content {
-                std::fs::write(folder.join(content), "").unwrap();
+                std::fs::write(dir.join(content), "").unwrap();
             }
-            prepare(&folder).unwrap();
-            assert_eq!(mode(&folder), expect, "{name}");
+            prepare(&dir).unwrap();
+            assert_eq!(mode(&dir), expect, "{name}");
         };
         check("new/below", None, None, 0o711);
         check("empty", Some(0o755), None, 0o711);
@@ -195,7 +194,7 @@ mod tests {
         let instance = Instance::claim(&top.path().join("claimed")).unwrap();
         for file in ["knarr.lock", "knarr.log"] {
             drop(instance.log().unwrap());
-            assert_eq!(mode(&instance.folder().join(file)), 0o600, "{file}");
+            assert_eq!(mode(&instance.dir().join(file)), 0o600, "{file}");
         }
     }
 
@@ -220,17 +219,17 @@ mod tests {
         std::fs::create_dir(&real).unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
         let instance = Instance::claim(&link).unwrap();
-        assert_eq!(instance.folder(), real.canonicalize().unwrap());
+        assert_eq!(instance.dir(), real.canonicalize().unwrap());
     }
 
     #[test]
     fn holder_waits_until_a_new_process_writes_its_pid() {
-        let folder = tempfile::tempdir().unwrap();
-        let come = Instance { folder: folder.path().to_owned(), lock: open(folder.path()).unwrap() };
+        let dir = tempfile::tempdir().unwrap();
+        let come = Instance { dir: dir.path().to_owned(), lock: open(dir.path()).unwrap() };
         flock(&come.lock, FlockOperation::NonBlockingLockExclusive).unwrap();
         let holder = std::thread::scope(|scope| {
-            let asking = scope.spawn(|| Instance::holder(folder.path()).unwrap());
-            come.say(&format!("{}\n", std::process::id())).unwrap();
+            let asking = scope.spawn(|| Instance::holder(dir.path()).unwrap());
+            come.write_lock(&format!("{}\n", std::process::id())).unwrap();
             asking.join().unwrap()
         });
         assert_eq!(holder, Some(std::process::id()));

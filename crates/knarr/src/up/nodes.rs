@@ -51,7 +51,7 @@ const TOKEN_LIFE: Duration = Duration::from_secs(600);
 /// The network-namespace nodes of this host, which do not include the host's own node.
 #[derive(Clone)]
 pub struct Nodes {
-    folder: PathBuf,
+    dir: PathBuf,
     network: RoutedNetwork,
     cidrs: Vec<Cidr>,
 }
@@ -59,34 +59,34 @@ pub struct Nodes {
 impl Nodes {
     /// Opens the nodes of a data directory with the CIDRs of the last start.
     pub fn open(data_dir: &Path) -> Self {
-        let folder = data_dir.join("nodes");
-        let cidrs = kept(&folder).unwrap_or_else(|| vec![CIDR.parse().expect("a constant")]);
-        Self::new(folder, cidrs)
+        let dir = data_dir.join("nodes");
+        let cidrs = stored_cidrs(&dir).unwrap_or_else(|| vec![CIDR.parse().expect("a constant")]);
+        Self::new(dir, cidrs)
     }
 
     /// Opens the nodes of a starting cluster. Existing nodes keep their CIDRs: fails if `--node-cidr` differs.
-    pub fn settle(options: &Options) -> Result<Self> {
-        let folder = options.data_dir.join("nodes");
+    pub fn open_for_start(options: &Options) -> Result<Self> {
+        let dir = options.data_dir.join("nodes");
         let (given, service_cidr) = (&options.node_cidr, &options.service_cidr);
-        let kept = if names(&folder)?.is_empty() { None } else { kept(&folder) };
+        let stored = if names(&dir)?.is_empty() { None } else { stored_cidrs(&dir) };
         let usual = || -> Vec<Cidr> {
             let of_family = |cidr: &str| if cidr.contains(':') { CIDR_SIX } else { CIDR };
             service_cidr.split(',').map(|cidr| of_family(cidr).parse().expect("a constant")).collect()
         };
-        let cidrs = match kept {
-            Some(kept) if !given.is_empty() && *given != kept => bail!(
+        let cidrs = match stored {
+            Some(stored) if !given.is_empty() && *given != stored => bail!(
                 "the nodes of this host have addresses of {}, not of {}; remove them first with `knarr node rm`",
-                list(&kept),
+                list(&stored),
                 list(given)
             ),
-            Some(kept) => kept,
+            Some(stored) => stored,
             None if given.is_empty() => usual(),
             None => given.clone(),
         };
-        Ok(Self::new(folder, cidrs))
+        Ok(Self::new(dir, cidrs))
     }
 
-    fn new(folder: PathBuf, cidrs: Vec<Cidr>) -> Self {
+    fn new(dir: PathBuf, cidrs: Vec<Cidr>) -> Self {
         let network = RoutedNetwork::new(pod_network::routed::Config {
             pod_cidrs: cidrs.clone(),
             cluster_cidrs: cidrs.clone(),
@@ -95,9 +95,9 @@ impl Nodes {
             bind_sources: false,
             // A restarted node must keep the address that other nodes know.
             keep_addresses: true,
-            ..pod_network::routed::Config::new(&folder.join("network"))
+            ..pod_network::routed::Config::new(&dir.join("network"))
         });
-        Self { folder, network, cidrs }
+        Self { dir, network, cidrs }
     }
 
     /// Returns the addresses of the host. If network-namespace nodes exist, a loopback address is replaced by one that
@@ -115,20 +115,20 @@ impl Nodes {
     }
 
     pub fn names(&self) -> Result<Vec<String>> {
-        names(&self.folder)
+        names(&self.dir)
     }
 
     /// Returns the data directory of a node.
-    pub fn folder_of(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+    pub fn node_dir(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
     }
 
     /// Makes sure that at least `count` nodes exist, including the host's own, and that each has a network. Returns the
     /// names of network-namespace nodes.
     pub fn ensure(&self, machine: &str, count: u16) -> Result<Vec<String>> {
-        sys::create_dirs(&self.folder, DATA_DIR_MODE)?;
+        sys::create_dirs(&self.dir, DATA_DIR_MODE)?;
         // Nodes that are added later get addresses of the same CIDRs.
-        sys::replace_file(&self.folder.join("cidr"), list(&self.cidrs).as_bytes(), 0o600)?;
+        sys::replace_file(&self.dir.join("cidr"), list(&self.cidrs).as_bytes(), 0o600)?;
         let mut number = 2;
         while self.names()?.len() + 1 < usize::from(count) {
             let name = format!("{machine}-{number}");
@@ -149,9 +149,9 @@ impl Nodes {
         ensure_name(name)?;
         offer.check()?;
         if *offer != Offer::default() {
-            let folder = self.folder_of(name);
-            sys::create_dirs(&folder, DATA_DIR_MODE)?;
-            offer.keep(&folder)?;
+            let dir = self.node_dir(name);
+            sys::create_dirs(&dir, DATA_DIR_MODE)?;
+            offer.keep(&dir)?;
         }
         self.add(name)
     }
@@ -177,13 +177,13 @@ impl Nodes {
     /// Removes a node's network, and releases its addresses.
     pub fn disconnect(&self, name: &str) -> Result<()> {
         self.network.remove(name, INTERFACE)?;
-        Ok(namespace::forget(&self.folder_of(name).join("netns"))?)
+        Ok(namespace::unpin(&self.node_dir(name).join("netns"))?)
     }
 
     /// Removes the networks of all nodes, and the links between them. The nodes keep their addresses.
     pub fn clean_up(&self) -> Result<()> {
         for name in self.names()? {
-            namespace::forget(&self.folder_of(&name).join("netns"))?;
+            namespace::unpin(&self.node_dir(&name).join("netns"))?;
         }
         Ok(self.network.clean_up()?)
     }
@@ -194,19 +194,19 @@ impl Nodes {
     }
 
     async fn follow(&self, options: &Options, layout: &Layout) -> Result<()> {
-        sys::create_dirs(&self.folder, DATA_DIR_MODE)?;
-        let changes = Changes::of(&self.folder).context("failed to watch the list of nodes")?;
-        let mut kept: BTreeMap<String, oneshot::Sender<()>> = BTreeMap::new();
+        sys::create_dirs(&self.dir, DATA_DIR_MODE)?;
+        let changes = Changes::of(&self.dir).context("failed to watch the list of nodes")?;
+        let mut stop_senders: BTreeMap<String, oneshot::Sender<()>> = BTreeMap::new();
         let mut keepers = JoinSet::new();
         loop {
             let names = self.names()?;
             // Dropping the channel of a removed node stops its agent.
-            kept.retain(|name, _| names.contains(name));
+            stop_senders.retain(|name, _| names.contains(name));
             for name in names {
-                kept.entry(name.clone()).or_insert_with(|| {
-                    let (end, ended) = oneshot::channel();
+                stop_senders.entry(name.clone()).or_insert_with(|| {
+                    let (end, stopped) = oneshot::channel();
                     let keeper = Keeper { nodes: self.clone(), name, options: options.clone(), layout: layout.clone() };
-                    keepers.spawn(keeper.run(ended));
+                    keepers.spawn(keeper.run(stopped));
                     end
                 });
             }
@@ -216,9 +216,9 @@ impl Nodes {
 
     /// Creates the network namespace of a node and connects it. Existing parts are kept.
     fn connect(&self, name: &str) -> Result<Vec<IpAddr>> {
-        let folder = self.folder_of(name);
-        sys::create_dirs(&folder, DATA_DIR_MODE)?;
-        let netns = folder.join("netns");
+        let dir = self.node_dir(name);
+        sys::create_dirs(&dir, DATA_DIR_MODE)?;
+        let netns = dir.join("netns");
         namespace::ensure(&netns)?;
         let lease = match self.network.inspect(&netns, name, INTERFACE) {
             Ok(()) => self.network.lease(name, INTERFACE)?,
@@ -229,9 +229,9 @@ impl Nodes {
 
     /// Replaces the list atomically.
     fn write(&self, names: &[String]) -> Result<()> {
-        sys::create_dirs(&self.folder, DATA_DIR_MODE)?;
+        sys::create_dirs(&self.dir, DATA_DIR_MODE)?;
         let text: String = names.iter().map(|name| format!("{name}\n")).collect();
-        let file = self.folder.join(LIST);
+        let file = self.dir.join(LIST);
         let written = sys::replace_file(&file, text.as_bytes(), 0o600);
         written.with_context(|| format!("failed to write {}", file.display()))
     }
@@ -246,22 +246,22 @@ struct Keeper {
 }
 
 impl Keeper {
-    async fn run(self, mut ended: oneshot::Receiver<()>) {
+    async fn run(self, mut stopped: oneshot::Receiver<()>) {
         let mut waits = RETRY.waits();
         loop {
-            let begun = Instant::now();
+            let start = Instant::now();
             match self.start().await {
                 Ok(mut agent) => tokio::select! {
-                    _ = &mut ended => return end(agent).await,
+                    _ = &mut stopped => return end(agent).await,
                     status = agent.wait() => tracing::warn!(node = self.name, ?status, "the agent of a node exited"),
                 },
                 Err(error) => tracing::warn!(node = self.name, "failed to start the agent of a node: {error:#}"),
             }
-            if begun.elapsed() > WELL {
+            if start.elapsed() > WELL {
                 waits.reset();
             }
             tokio::select! {
-                _ = &mut ended => return,
+                _ = &mut stopped => return,
                 () = tokio::time::sleep(waits.next_wait()) => {}
             }
         }
@@ -270,9 +270,9 @@ impl Keeper {
     async fn start(&self) -> Result<Child> {
         let (nodes, name) = (self.nodes.clone(), self.name.clone());
         let addresses = tokio::task::spawn_blocking(move || nodes.connect(&name)).await??;
-        let folder = self.nodes.folder_of(&self.name);
+        let dir = self.nodes.node_dir(&self.name);
         let mut command = Command::new(std::env::current_exe().context("failed to find the path of this executable")?);
-        command.arg("agent").arg("--data-dir").arg(&folder).arg("--netns").arg(folder.join("netns"));
+        command.arg("agent").arg("--data-dir").arg(&dir).arg("--netns").arg(dir.join("netns"));
         command.args(["--node-name", &self.name, "--node-ip", &list(&addresses)]);
         command.args([
             "--server",
@@ -280,8 +280,8 @@ impl Keeper {
         ]);
         command.args(["--with-process", &std::process::id().to_string()]);
         command.envs(crate::log::chosen().map(|levels| (crate::log::VARIABLE, levels)));
-        command.args(["--kubelet-arg", &format!("cgroup-root={}", group(&folder))]);
-        command.args(Offer::kept(&folder).unwrap_or_else(|| self.options.offer.clone()).flags());
+        command.args(["--kubelet-arg", &format!("cgroup-root={}", group(&dir))]);
+        command.args(Offer::load(&dir).unwrap_or_else(|| self.options.offer.clone()).flags());
         for (flag, value) in self.given() {
             command.args([&flag, &value]);
         }
@@ -291,22 +291,22 @@ impl Keeper {
             let clients = format!("cluster-cidr={},{}", self.options.pod_cidr, list(&self.nodes.cidrs));
             command.args(["--dns-arg", &clients]);
         }
-        if !folder.join("kubelet.kubeconfig").is_file() {
+        if !dir.join("kubelet.kubeconfig").is_file() {
             let data_dir = &self.options.data_dir;
             let token = token::create(&token::admin(data_dir)?, data_dir, TOKEN_LIFE, &[join::GROUP]).await?;
             // Other users must not read the token. The agent deletes the file after it has joined.
-            let file = join::token_args::leave(&folder, &token.to_string())?;
+            let file = join::token_args::leave(&dir, &token.to_string())?;
             command.arg("--token-file").arg(file);
         }
         let mut log = std::fs::OpenOptions::new();
-        let log = log.create(true).write(true).truncate(true).mode(0o600).open(folder.join("agent.out"))?;
+        let log = log.create(true).write(true).truncate(true).mode(0o600).open(dir.join("agent.out"))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(command.spawn()?)
     }
 
     /// Returns the flags of node components, which also apply to these nodes.
     fn given(&self) -> Vec<(String, String)> {
-        let rows = super::plan::ROWS.iter().filter(|row| row.place == super::Placement::Node);
+        let rows = super::plan::ROWS.iter().filter(|row| row.role == super::Placement::Node);
         let flags = rows.flat_map(|row| {
             let own = self.options.own_flags.get(row.name).into_iter().flatten();
             own.map(|flag| (format!("--{}", row.own_flags), flag.clone()))
@@ -326,8 +326,8 @@ fn ensure_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-fn names(folder: &Path) -> Result<Vec<String>> {
-    let file = folder.join(LIST);
+fn names(dir: &Path) -> Result<Vec<String>> {
+    let file = dir.join(LIST);
     match std::fs::read_to_string(&file) {
         Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -336,8 +336,8 @@ fn names(folder: &Path) -> Result<Vec<String>> {
 }
 
 /// Reads the CIDRs of the last start.
-fn kept(folder: &Path) -> Option<Vec<Cidr>> {
-    let text = std::fs::read_to_string(folder.join("cidr")).ok()?;
+fn stored_cidrs(dir: &Path) -> Option<Vec<Cidr>> {
+    let text = std::fs::read_to_string(dir.join("cidr")).ok()?;
     Cidr::parse_list(text.trim()).ok().filter(|cidrs| !cidrs.is_empty())
 }
 
@@ -347,8 +347,8 @@ fn list(items: &[impl ToString]) -> String {
 }
 
 /// Returns the cgroup root of a node's pods, unique per data directory.
-pub fn group(folder: &Path) -> String {
-    let name: String = folder.display().to_string().trim_start_matches('/').replace('/', "-");
+pub fn group(dir: &Path) -> String {
+    let name: String = dir.display().to_string().trim_start_matches('/').replace('/', "-");
     format!("/knarr-{name}")
 }
 
@@ -367,14 +367,14 @@ mod tests {
 
     #[test]
     fn node_list_is_stored_and_invalid_names_are_rejected() {
-        let folder = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let options = |given: &str, services: &str| Options {
-            data_dir: folder.path().to_owned(),
+            data_dir: dir.path().to_owned(),
             node_cidr: Cidr::parse_list(given).unwrap(),
             service_cidr: services.to_owned(),
             ..Options::default()
         };
-        let nodes = Nodes::settle(&options("192.0.2.0/28", "10.96.0.0/16")).unwrap();
+        let nodes = Nodes::open_for_start(&options("192.0.2.0/28", "10.96.0.0/16")).unwrap();
         assert!(nodes.ensure("machine", 1).unwrap().is_empty());
         nodes.add("a").unwrap();
         nodes.add("b").unwrap();
@@ -383,12 +383,12 @@ mod tests {
         }
         nodes.remove("a").unwrap();
         assert!(nodes.remove("a").is_err());
-        for again in [Nodes::open(folder.path()), Nodes::settle(&options("", "10.96.0.0/16")).unwrap()] {
+        for again in [Nodes::open(dir.path()), Nodes::open_for_start(&options("", "10.96.0.0/16")).unwrap()] {
             assert_eq!((again.names().unwrap(), list(&again.cidrs).as_str()), (vec!["b".to_owned()], "192.0.2.0/28"));
         }
-        assert!(Nodes::settle(&options("198.51.100.0/24", "10.96.0.0/16")).is_err(), "addresses stay");
+        assert!(Nodes::open_for_start(&options("198.51.100.0/24", "10.96.0.0/16")).is_err(), "addresses stay");
         nodes.remove("b").unwrap();
-        let dual = Nodes::settle(&options("", "fd00:96::/108,10.96.0.0/16")).unwrap();
+        let dual = Nodes::open_for_start(&options("", "fd00:96::/108,10.96.0.0/16")).unwrap();
         assert_eq!(list(&dual.cidrs), "fd4b:6e61:7272::/64,172.30.0.0/24");
     }
 

@@ -39,13 +39,13 @@ impl Offer {
 
     /// Returns the kubelet's reservation that results in these allocatable resources, or `None` if everything is
     /// offered. `kept_bytes` is the eviction threshold, which the kubelet subtracts too.
-    pub fn reserved(&self, machine: &Machine, kept_bytes: i64) -> Option<String> {
+    pub fn reserved(&self, machine: &Machine, eviction_bytes: i64) -> Option<String> {
         let cpu = self.node_cpu.map(|offered| {
             let reserved = machine.cpus.saturating_mul(1000).saturating_sub(offered.milli_value()).max(0);
             format!("cpu={reserved}m")
         });
         let memory = self.node_memory.map(|offered| {
-            let reserved = machine.memory_bytes.saturating_sub(offered.value()).saturating_sub(kept_bytes).max(0);
+            let reserved = machine.memory_bytes.saturating_sub(offered.value()).saturating_sub(eviction_bytes).max(0);
             format!("memory={reserved}")
         });
         let parts: Vec<String> = cpu.into_iter().chain(memory).collect();
@@ -66,7 +66,7 @@ impl Offer {
     }
 
     /// Reads the stored resources of a node, if any.
-    pub fn kept(data_dir: &Path) -> Option<Self> {
+    pub fn load(data_dir: &Path) -> Option<Self> {
         let text = std::fs::read_to_string(data_dir.join(FILE)).ok()?;
         let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
         Some(Self { node_cpu: value("--node-cpu="), node_memory: value("--node-memory=") })
@@ -96,10 +96,10 @@ mod tests {
     #[test]
     fn node_resources_are_stored() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Offer::kept(dir.path()), None);
-        for kept in [offer("", ""), offer("500m", "1Gi")] {
-            kept.keep(dir.path()).unwrap();
-            assert_eq!(Offer::kept(dir.path()), Some(kept));
+        assert_eq!(Offer::load(dir.path()), None);
+        for expected in [offer("", ""), offer("500m", "1Gi")] {
+            expected.keep(dir.path()).unwrap();
+            assert_eq!(Offer::load(dir.path()), Some(expected));
         }
     }
 
@@ -109,8 +109,8 @@ mod tests {
         for (cpu, memory, expect) in
             [("100000", "", "--node-cpu"), ("", "1Ei", "--node-memory"), ("0", "", "greater than 0")]
         {
-            let refused = offer(cpu, memory).check().unwrap_err().to_string();
-            assert!(refused.contains(expect), "{refused}");
+            let error = offer(cpu, memory).check().unwrap_err().to_string();
+            assert!(error.contains(expect), "{error}");
         }
     }
 }

@@ -66,7 +66,7 @@ pub struct Row {
     pub part: &'static str,
     /// Name of the command that runs the component alone.
     pub name: &'static str,
-    pub place: Placement,
+    pub role: Placement,
     /// Argument of `knarr up` that adds a flag to the component.
     pub own_flags: &'static str,
     /// Name of the component's kubeconfig, which is its identity.
@@ -82,7 +82,7 @@ pub const ROWS: &[Row] = &[
     Row {
         part: "",
         name: "etcd",
-        place: Placement::Store,
+        role: Placement::Store,
         own_flags: "etcd-arg",
         kubeconfig: "admin",
         flags: store_flags,
@@ -92,39 +92,39 @@ pub const ROWS: &[Row] = &[
     Row {
         part: "",
         name: "kube-apiserver",
-        place: Placement::Server,
+        role: Placement::Server,
         own_flags: "kube-apiserver-arg",
         kubeconfig: "admin",
         flags: server_flags,
         arguments: apiserver::arguments,
-        run: |matches, shared| Box::pin(async move { apiserver::start(&matches, shared.inside.as_ref()).await }),
+        run: |matches, shared| Box::pin(async move { apiserver::start(&matches, shared.in_process.as_ref()).await }),
     },
     Row {
         part: "controller-manager",
         name: "kube-controller-manager",
-        place: Placement::Server,
+        role: Placement::Server,
         own_flags: "kube-controller-manager-arg",
         kubeconfig: "controller-manager",
         flags: manager_flags,
         arguments: controller_manager::arguments,
         run: |matches, shared| {
-            Box::pin(async move { controller_manager::start(&matches, shared.inside.as_ref()).await })
+            Box::pin(async move { controller_manager::start(&matches, shared.in_process.as_ref()).await })
         },
     },
     Row {
         part: "scheduler",
         name: "kube-scheduler",
-        place: Placement::Server,
+        role: Placement::Server,
         own_flags: "kube-scheduler-arg",
         kubeconfig: "scheduler",
         flags: scheduler_flags,
         arguments: scheduler::arguments,
-        run: |matches, shared| Box::pin(async move { scheduler::start(&matches, shared.inside.as_ref()).await }),
+        run: |matches, shared| Box::pin(async move { scheduler::start(&matches, shared.in_process.as_ref()).await }),
     },
     Row {
         part: "kubelet",
         name: "kubelet",
-        place: Placement::Node,
+        role: Placement::Node,
         own_flags: "kubelet-arg",
         kubeconfig: "kubelet",
         flags: kubelet_flags::of,
@@ -134,17 +134,17 @@ pub const ROWS: &[Row] = &[
     Row {
         part: "proxy",
         name: "kube-proxy",
-        place: Placement::Node,
+        role: Placement::Node,
         own_flags: "kube-proxy-arg",
         kubeconfig: "proxy",
         flags: proxy_flags,
         arguments: proxy::arguments,
-        run: |matches, shared| Box::pin(async move { proxy::start(&matches, shared.inside.as_ref()).await }),
+        run: |matches, shared| Box::pin(async move { proxy::start(&matches, shared.in_process.as_ref()).await }),
     },
     Row {
         part: "network",
         name: "network",
-        place: Placement::Node,
+        role: Placement::Node,
         own_flags: "network-arg",
         kubeconfig: "network",
         flags: network_flags,
@@ -154,32 +154,34 @@ pub const ROWS: &[Row] = &[
     Row {
         part: "dns",
         name: "dns",
-        place: Placement::Node,
+        role: Placement::Node,
         own_flags: "dns-arg",
         kubeconfig: "dns",
         flags: dns_flags,
         arguments: dns::arguments,
-        run: |matches, shared| Box::pin(async move { dns::start(&matches, shared.inside.as_ref()).await }),
+        run: |matches, shared| Box::pin(async move { dns::start(&matches, shared.in_process.as_ref()).await }),
     },
     Row {
         part: "local-path",
         name: "local-path",
-        place: Placement::Node,
+        role: Placement::Node,
         own_flags: "local-path-arg",
         kubeconfig: "local-path",
         flags: local_path_flags,
         arguments: local_path::arguments,
-        run: |matches, shared| Box::pin(async move { local_path::start(&matches, shared.inside.as_ref()).await }),
+        run: |matches, shared| Box::pin(async move { local_path::start(&matches, shared.in_process.as_ref()).await }),
     },
     Row {
         part: METRICS,
         name: "metrics-server",
-        place: Placement::Server,
+        role: Placement::Server,
         own_flags: "metrics-server-arg",
         kubeconfig: "metrics",
         flags: metrics_flags,
         arguments: metrics_server::arguments,
-        run: |matches, shared| Box::pin(async move { metrics_server::start(&matches, shared.inside.as_ref()).await }),
+        run: |matches, shared| {
+            Box::pin(async move { metrics_server::start(&matches, shared.in_process.as_ref()).await })
+        },
     },
 ];
 
@@ -198,13 +200,13 @@ pub const fn places(store: &Store) -> &'static [Placement] {
 
 /// Returns the enabled components of these places with their flags, in start order.
 pub fn of(places: &[Placement], options: &Options, layout: &Layout, pki: &Pki) -> Vec<(&'static Row, Vec<String>)> {
-    let wanted =
-        |row: &&Row| places.contains(&row.place) && !options.disable.iter().any(|disabled| disabled == row.part);
+    let is_enabled =
+        |row: &&Row| places.contains(&row.role) && !options.disable.iter().any(|disabled| disabled == row.part);
     let planned = |row: &'static Row| {
         let own = options.own_flags.get(row.name).into_iter().flatten();
         (row, overridden((row.flags)(options, layout, pki), own))
     };
-    ROWS.iter().filter(wanted).map(planned).collect()
+    ROWS.iter().filter(is_enabled).map(planned).collect()
 }
 
 /// Paths, names, addresses and ports of a host.
@@ -388,7 +390,7 @@ impl Layout {
 
 fn store_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     let file = |name: &str| path(layout.pki().join(name));
-    let authority = path(pki.authority(Authority::Store));
+    let ca = path(pki.ca_certificate(Authority::Store));
     let client_url = format!("https://{}", SocketAddr::new(layout.address, STORE_PORT));
     let mut flags = flags(&[
         ("name", layout.node_name.clone()),
@@ -401,11 +403,11 @@ fn store_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("election-timeout", "800".into()),
         ("cert-file", file("etcd-server.crt")),
         ("key-file", file("etcd-server.key")),
-        ("trusted-ca-file", authority.clone()),
+        ("trusted-ca-file", ca.clone()),
         ("client-cert-auth", "true".into()),
         ("peer-cert-file", file("etcd-peer.crt")),
         ("peer-key-file", file("etcd-peer.key")),
-        ("peer-trusted-ca-file", authority),
+        ("peer-trusted-ca-file", ca),
         ("peer-client-cert-auth", "true".into()),
     ]);
     if let Store::Member { initial, via } = &options.store {
@@ -437,7 +439,7 @@ fn elects(options: &Options) -> String {
 
 fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     let file = |name: &str| path(layout.pki().join(name));
-    let front = path(pki.authority(Authority::FrontProxy));
+    let front = path(pki.ca_certificate(Authority::FrontProxy));
     let mut flags = flags(&[
         ("secure-port", options.secure_port.to_string()),
         ("bind-address", layout.everywhere(options.bind_address).to_string()),
@@ -445,7 +447,7 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("cert-dir", path(layout.pki())),
         ("tls-cert-file", file("apiserver.crt")),
         ("tls-private-key-file", file("apiserver.key")),
-        ("client-ca-file", path(pki.authority(Authority::Cluster))),
+        ("client-ca-file", path(pki.ca_certificate(Authority::Cluster))),
         ("authorization-mode", "Node,RBAC".into()),
         // Pods for node infrastructure, such as storage and network plugins, need to be privileged.
         ("allow-privileged", "true".into()),
@@ -458,7 +460,7 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("enable-aggregator-routing", "true".into()),
         // Node names are usually not resolvable by this host.
         ("kubelet-preferred-address-types", "InternalIP,ExternalIP,Hostname".into()),
-        ("kubelet-certificate-authority", path(pki.authority(Authority::Cluster))),
+        ("kubelet-certificate-authority", path(pki.ca_certificate(Authority::Cluster))),
         ("kubelet-client-certificate", file("apiserver-kubelet-client.crt")),
         ("kubelet-client-key", file("apiserver-kubelet-client.key")),
         ("requestheader-client-ca-file", front),
@@ -474,8 +476,8 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
 }
 
 fn manager_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
-    let authority = pki.authority_pair(Authority::Cluster);
-    let mut told = flags(&[
+    let ca = pki.ca_pair(Authority::Cluster);
+    let mut args = flags(&[
         ("kubeconfig", path(layout.kubeconfig("controller-manager"))),
         ("leader-elect", elects(options)),
         ("secure-port", "0".into()),
@@ -483,22 +485,22 @@ fn manager_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("kube-api-qps", "-1".into()),
         ("use-service-account-credentials", "true".into()),
         ("service-account-private-key-file", path(pki.service_account_key())),
-        ("root-ca-file", path(authority.certificate.clone())),
-        ("cluster-signing-cert-file", path(authority.certificate)),
-        ("cluster-signing-key-file", path(authority.key)),
+        ("root-ca-file", path(ca.certificate.clone())),
+        ("cluster-signing-cert-file", path(ca.certificate)),
+        ("cluster-signing-key-file", path(ca.key)),
         ("allocate-node-cidrs", "true".into()),
         ("cluster-cidr", options.pod_cidr.clone()),
         ("service-cluster-ip-range", options.service_cidr.clone()),
         ("controllers", "*,bootstrap-signer-controller,token-cleaner-controller".into()),
     ]);
     if options.load_balancer != "none" {
-        told.push(format!("--load-balancer-addresses={}", options.load_balancer));
+        args.push(format!("--load-balancer-addresses={}", options.load_balancer));
         let ports = [options.secure_port, options.kubelet_port, options.metrics_port, options.dns_port];
         let ports = [SSH_PORT, STORE_PORT, STORE_PEER_PORT].into_iter().chain(ports);
         let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
-        told.push(format!("--load-balancer-reserved-ports={}", ports.join(",")));
+        args.push(format!("--load-balancer-reserved-ports={}", ports.join(",")));
     }
-    told
+    args
 }
 
 fn scheduler_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
@@ -521,16 +523,16 @@ fn proxy_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
 }
 
 fn network_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
-    let mut told =
+    let mut args =
         flags(&[("kubeconfig", path(layout.kubeconfig("network"))), ("hostname-override", layout.node_name.clone())]);
     // Nodes need no announcement for their own addresses.
     if !["", "none", "nodes"].contains(&options.load_balancer.as_str()) {
-        told.push(format!("--load-balancer-pool={}", options.load_balancer));
+        args.push(format!("--load-balancer-pool={}", options.load_balancer));
     }
     if !options.disable.iter().any(|part| part == "dns") {
-        told.push(format!("--dns-service={}", list(&layout.dns_services)));
+        args.push(format!("--dns-service={}", list(&layout.dns_services)));
     }
-    told
+    args
 }
 
 fn local_path_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
@@ -549,7 +551,7 @@ fn metrics_flags(_: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("secure-port", layout.metrics_port.to_string()),
         ("tls-cert-file", file("metrics-server.crt")),
         ("tls-private-key-file", file("metrics-server.key")),
-        ("kubelet-certificate-authority", path(pki.authority(Authority::Cluster))),
+        ("kubelet-certificate-authority", path(pki.ca_certificate(Authority::Cluster))),
         ("kubelet-preferred-address-types", "InternalIP,ExternalIP,Hostname".into()),
         ("kubelet-use-node-status-port", "true".into()),
         ("metric-resolution", "15s".into()),
@@ -557,10 +559,10 @@ fn metrics_flags(_: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
 }
 
 fn dns_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
-    let mut told = flags(&[("kubeconfig", path(layout.kubeconfig("dns"))), ("cluster-cidr", options.pod_cidr.clone())]);
-    told.extend(layout.dns_servers().map(|address| format!("--listen={address}")));
-    told.extend(layout.dns_services.iter().map(|address| format!("--service-ip={address}")));
-    told
+    let mut args = flags(&[("kubeconfig", path(layout.kubeconfig("dns"))), ("cluster-cidr", options.pod_cidr.clone())]);
+    args.extend(layout.dns_servers().map(|address| format!("--listen={address}")));
+    args.extend(layout.dns_services.iter().map(|address| format!("--service-ip={address}")));
+    args
 }
 
 fn list<'a>(addresses: impl IntoIterator<Item = &'a IpAddr>) -> String {
@@ -614,7 +616,7 @@ mod tests {
     fn node_components_have_a_per_node_identity() {
         let options = Options { node_name: Some("n1".to_owned()), ..Options::default() };
         let layout = Layout::of(&options, vec![IpAddr::from([192, 0, 2, 1])]).unwrap();
-        for row in ROWS.iter().filter(|row| row.place == Placement::Node) {
+        for row in ROWS.iter().filter(|row| row.role == Placement::Node) {
             let user = layout.user(row.kubeconfig).unwrap();
             let is_component = component::of(&user).any(|found| found.node == "n1");
             // The role of kube-proxy is read-only upstream.
@@ -649,10 +651,10 @@ mod tests {
         options.offer.node_cpu = Some("500m".parse().unwrap());
         let layout = Layout::of(&options, vec![IpAddr::from([192, 0, 2, 1])]).unwrap();
         let kubelet = |options: &Options| kubelet_flags::of(options, &layout, &Pki::at(&layout.pki())).join(" ");
-        let told = kubelet(&options);
-        assert!(told.contains("nodefs.available<5%") && told.contains("imagefs.available<5%"), "{told}");
-        assert!(told.contains("memory.available<100Mi"), "{told}");
-        assert!(told.contains("--system-reserved=cpu="), "{told}");
+        let args = kubelet(&options);
+        assert!(args.contains("nodefs.available<5%") && args.contains("imagefs.available<5%"), "{args}");
+        assert!(args.contains("memory.available<100Mi"), "{args}");
+        assert!(args.contains("--system-reserved=cpu="), "{args}");
         assert!(!kubelet(&Options::default()).contains("system-reserved"));
     }
 
@@ -669,10 +671,10 @@ mod tests {
             let options = Options { service_cidr: services.to_owned(), ..Options::default() };
             let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
             let layout = Layout::of(&options, addresses).unwrap();
-            let told = of(&[Placement::Server, Placement::Node], &options, &layout, &Pki::at(&layout.pki()));
-            let told: Vec<String> = told.into_iter().flat_map(|(_, flags)| flags).collect();
+            let args = of(&[Placement::Server, Placement::Node], &options, &layout, &Pki::at(&layout.pki()));
+            let args: Vec<String> = args.into_iter().flat_map(|(_, flags)| flags).collect();
             for flag in expect {
-                assert!(told.iter().any(|one| one == flag), "{flag} is not in {told:#?}");
+                assert!(args.iter().any(|one| one == flag), "{flag} is not in {args:#?}");
             }
         };
         let four = ["--listen=192.0.2.1:10053", "--cluster-dns=10.96.0.10", "--bind-address=0.0.0.0"];

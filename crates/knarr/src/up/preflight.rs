@@ -57,14 +57,14 @@ pub fn member(ports: [u16; 2]) -> Result<()> {
 }
 
 /// Fails if the disk has less than [`FREE_BYTES_MIN`] free. The directory need not exist yet.
-pub fn room(folder: &Path) -> Result<()> {
-    let there = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
+pub fn check_free_space(dir: &Path) -> Result<()> {
+    let there = dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
     let disk = rustix::fs::statvfs(there).context("failed to read the free disk space")?;
     let free_bytes = disk.f_bavail * disk.f_frsize;
     if free_bytes < FREE_BYTES_MIN {
-        let folder = folder.display();
+        let dir = dir.display();
         bail!(
-            "the disk of {folder} is full ({} MiB left); free some space, or choose another directory with --data-dir",
+            "the disk of {dir} is full ({} MiB left); free some space, or choose another directory with --data-dir",
             free_bytes >> 20
         );
     }

@@ -20,15 +20,15 @@ use super::{Options, addons};
 /// Time limit of a start.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Time limit for a store member, whose peers may start later.
-const MEMBER_PATIENCE: Duration = Duration::from_secs(600);
+const MEMBER_TIMEOUT: Duration = Duration::from_secs(600);
 /// Time limit for the kubelet's serving certificate.
-const SIGNING_PATIENCE: Duration = Duration::from_secs(20);
+const SIGNING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Polling interval of a store member.
-const MEMBER_LOOK: Duration = Duration::from_millis(50);
+const MEMBER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Polling interval of the API server, which cannot be watched before it responds.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Timeout of a single request.
-const ANSWER: Duration = Duration::from_millis(500);
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 
 type Wait = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
@@ -43,11 +43,11 @@ pub async fn server(layout: &Layout) -> Result<()> {
     let client = admin(layout)?;
     let ready = async {
         loop {
-            let answer = client.raw(Request::get("/readyz").body(Bytes::new())?).await;
-            if answer.is_ok_and(|answer| answer.status().is_success()) {
+            let response = client.raw(Request::get("/readyz").body(Bytes::new())?).await;
+            if response.is_ok_and(|response| response.status().is_success()) {
                 return anyhow::Ok(());
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     tokio::time::timeout(TIMEOUT, ready).await.context("the API server did not become ready")?
@@ -70,14 +70,14 @@ pub async fn member(options: &Options, layout: &Layout) -> Result<()> {
                     break;
                 }
             }
-            let reads = tokio::time::timeout(ANSWER, own.revision()).await;
+            let reads = tokio::time::timeout(REQUEST_TIMEOUT, own.revision()).await;
             if matches!(reads, Ok(Ok(_))) && is_in_order(&own_members, layout).await == Some(true) {
                 return;
             }
-            tokio::time::sleep(MEMBER_LOOK).await;
+            tokio::time::sleep(MEMBER_POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(MEMBER_PATIENCE, takes_part).await.context(
+    tokio::time::timeout(MEMBER_TIMEOUT, takes_part).await.context(
         "the store did not become ready: a majority of its members must run; see `knarr members` on another server",
     )
 }
@@ -85,7 +85,7 @@ pub async fn member(options: &Options, layout: &Layout) -> Result<()> {
 /// Returns hosts of other members: the one that added this member, and those in its own member list. It may be unable
 /// to reach them because they have its old address.
 async fn others(own: &Members, via: Option<&str>, layout: &Layout) -> Vec<String> {
-    let known = tokio::time::timeout(ANSWER, own.known()).await;
+    let known = tokio::time::timeout(REQUEST_TIMEOUT, own.known()).await;
     let known = known.ok().and_then(Result::ok).unwrap_or_default();
     let others = known.into_iter().filter(|member| member.name != layout.node_name).flat_map(|it| it.client_urls);
     let hosts = others.filter_map(|url| url.parse::<http::Uri>().ok()?.host().map(str::to_owned));
@@ -96,7 +96,7 @@ async fn others(own: &Members, via: Option<&str>, layout: &Layout) -> Vec<String
 /// neither is needed any more, or `None` if no member responds.
 async fn is_in_order(members: &Members, layout: &Layout) -> Option<bool> {
     let url = layout.peer_url();
-    let list = tokio::time::timeout(ANSWER, members.list()).await.ok()?.ok()?;
+    let list = tokio::time::timeout(REQUEST_TIMEOUT, members.list()).await.ok()?.ok()?;
     Some(match own_member(&list, &layout.node_name, &url) {
         Own::InOrder => true,
         Own::Learner(id) => members.promote(id).await.is_ok(),
@@ -204,10 +204,10 @@ pub async fn serving_certificate(layout: &Layout) {
     let file = Purpose::Serving(Vec::new()).file(&directory);
     let signed = async {
         while !file.exists() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    if tokio::time::timeout(SIGNING_PATIENCE, signed).await.is_err() {
+    if tokio::time::timeout(SIGNING_TIMEOUT, signed).await.is_err() {
         tracing::warn!(
             "the kubelet's serving certificate was not signed, so logs and exec fail; see `kubectl get csr`"
         );
@@ -217,18 +217,21 @@ pub async fn serving_certificate(layout: &Layout) {
 /// Waits until this host's DNS server resolves the name of the API server.
 pub async fn dns(layout: &Layout) -> Result<()> {
     let is_four = layout.first_services.first().is_none_or(IpAddr::is_ipv4);
-    let answered = async {
+    let resolved = async {
         for server in layout.dns_servers() {
-            while !matches!(tokio::time::timeout(ANSWER, asked(server, is_four)).await, Ok(Ok(true))) {
-                tokio::time::sleep(LOOK).await;
+            while !matches!(
+                tokio::time::timeout(REQUEST_TIMEOUT, resolves_api_server(server, is_four)).await,
+                Ok(Ok(true))
+            ) {
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
     };
-    tokio::time::timeout(TIMEOUT, answered).await.context("the DNS server does not respond; see the log")
+    tokio::time::timeout(TIMEOUT, resolved).await.context("the DNS server does not respond; see the log")
 }
 
 /// Whether a DNS server returns an address of an IP family for the API server's name.
-async fn asked(server: SocketAddr, is_four: bool) -> std::io::Result<bool> {
+async fn resolves_api_server(server: SocketAddr, is_four: bool) -> std::io::Result<bool> {
     let local: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((local, 0)).await?;
     socket.connect(server).await?;
@@ -240,10 +243,10 @@ async fn asked(server: SocketAddr, is_four: bool) -> std::io::Result<bool> {
     }
     question.extend([0, 0, if is_four { 1 } else { 28 }, 0, 1]);
     socket.send(&question).await?;
-    let mut answer = [0; 512];
-    let length = socket.recv(&mut answer).await?;
-    let (code, answers) = (answer[3] & 15, u16::from_be_bytes([answer[6], answer[7]]));
-    Ok(length > question.len() && answer[..2] == question[..2] && code == 0 && answers > 0)
+    let mut response = [0; 512];
+    let length = socket.recv(&mut response).await?;
+    let (code, answers) = (response[3] & 15, u16::from_be_bytes([response[6], response[7]]));
+    Ok(length > question.len() && response[..2] == question[..2] && code == 0 && answers > 0)
 }
 
 /// Watches until the object satisfies the condition.

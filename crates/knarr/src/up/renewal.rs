@@ -10,23 +10,23 @@ use super::certificates;
 use super::plan::Layout;
 
 /// Maximum interval between checks: clocks are set, hosts are suspended, files are deleted.
-const LOOK_AT_LEAST: Duration = Duration::from_secs(24 * 3600);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Minimum interval between checks, also after a failure.
-const LOOK_AT_MOST: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL_MIN: Duration = Duration::from_secs(60);
 
 /// Installs the SIGHUP handler, so that the signal no longer terminates the process.
-pub fn asked() -> Result<Signal> {
+pub fn install_hangup_handler() -> Result<Signal> {
     Ok(signal(SignalKind::hangup())?)
 }
 
 /// Renews certificates that are about to expire, while the future is polled. SIGHUP triggers a check.
 ///
 /// Only files change. The API server reloads its files, and so does every client whose kubeconfig names them.
-pub async fn keep(pki: &Pki, layout: &Layout, mut asked: Signal) -> Result<()> {
+pub async fn keep(pki: &Pki, layout: &Layout, mut hangup: Signal) -> Result<()> {
     loop {
         let wait = until_next(pki.next_renewal()?, SystemTime::now());
         tokio::select! {
-            _ = asked.recv() => tracing::info!("received SIGHUP; checking certificates"),
+            _ = hangup.recv() => tracing::info!("received SIGHUP; checking certificates"),
             () = tokio::time::sleep(wait) => {}
         }
         match certificates(pki, layout) {
@@ -38,8 +38,8 @@ pub async fn keep(pki: &Pki, layout: &Layout, mut asked: Signal) -> Result<()> {
 
 /// Returns the time until the next check.
 fn until_next(renewal: Option<SystemTime>, now: SystemTime) -> Duration {
-    let wait = renewal.map_or(LOOK_AT_LEAST, |at| at.duration_since(now).unwrap_or_default());
-    wait.clamp(LOOK_AT_MOST, LOOK_AT_LEAST)
+    let wait = renewal.map_or(CHECK_INTERVAL_MAX, |at| at.duration_since(now).unwrap_or_default());
+    wait.clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX)
 }
 
 #[cfg(test)]

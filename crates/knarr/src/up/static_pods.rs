@@ -63,19 +63,19 @@ pub fn has(name: &str) -> bool {
 }
 
 /// Returns the directory of the manifests.
-pub fn folder(data_dir: &Path) -> PathBuf {
+pub fn manifests_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("manifests")
 }
 
 /// Fails if `--static-pods` differs from the first start: the objects are in one store, embedded or separate.
 pub fn check(options: &Options) -> Result<()> {
-    let shown = options.data_dir.display();
+    let dir = options.data_dir.display();
     let embedded = options.data_dir.join("store").is_dir();
-    let apart = folder(&options.data_dir).join("etcd.yaml").is_file();
-    ensure!(!options.static_pods || !embedded, "the cluster in {shown} has an embedded store: omit --static-pods");
+    let apart = manifests_dir(&options.data_dir).join("etcd.yaml").is_file();
+    ensure!(!options.static_pods || !embedded, "the cluster in {dir} has an embedded store: omit --static-pods");
     ensure!(
         options.static_pods || !apart,
-        "the cluster in {shown} has its control plane in static pods: add --static-pods"
+        "the cluster in {dir} has its control plane in static pods: add --static-pods"
     );
     ensure!(
         !options.static_pods || !options.disable.iter().any(|part| part == "kubelet"),
@@ -87,12 +87,12 @@ pub fn check(options: &Options) -> Result<()> {
 /// Writes the manifests. An unchanged manifest is not rewritten, so that its pod keeps running.
 pub fn write(options: &Options, layout: &Layout, pki: &Pki) -> Result<()> {
     ensure!(options.store == plan::Store::Inside, "--static-pods works only with `knarr up` and its own store");
-    let folder = folder(&layout.data_dir);
-    sys::create_dirs(&folder, 0o700).with_context(|| format!("failed to create {}", folder.display()))?;
+    let dir = manifests_dir(&layout.data_dir);
+    sys::create_dirs(&dir, 0o700).with_context(|| format!("failed to create {}", dir.display()))?;
     for component in components(options, layout, pki) {
         let text = json::to_string_pretty(&manifest(&component));
         // JSON is YAML, and `.yaml` is the usual extension of manifests.
-        let file = folder.join(format!("{}.yaml", component.name));
+        let file = dir.join(format!("{}.yaml", component.name));
         if std::fs::read_to_string(&file).is_ok_and(|there| there == text) {
             continue;
         }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use crate::output;
 
 /// Environment variables that sudo keeps.
-const KEPT: &str = "--preserve-env=KNARR_LOG";
+const PRESERVED_ENV: &str = "--preserve-env=KNARR_LOG";
 
 /// Replaces this process by `sudo` with the same command line. Returns if it already runs as root, or if there is no
 /// terminal or no sudo; the preflight checks then report that root is missing.
@@ -28,7 +28,7 @@ pub fn run_as_root() -> Result<()> {
 
 /// Returns the arguments of sudo. The executable is named by its path, because sudo has a search path of its own.
 fn arguments(this: &Path, own: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    [KEPT.into(), "--".into(), this.as_os_str().to_owned()].into_iter().chain(own).collect()
+    [PRESERVED_ENV.into(), "--".into(), this.as_os_str().to_owned()].into_iter().chain(own).collect()
 }
 
 /// Returns the first file of that name in a search path.

@@ -10,7 +10,7 @@ pub fn mounts(dir: &Path) -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let own = dir.display().to_string();
     let places = table.lines().filter_map(|line| line.split(' ').nth(4));
-    places.filter(|place| place.starts_with(&own)).map(str::to_owned).collect()
+    places.filter(|mount_point| mount_point.starts_with(&own)).map(str::to_owned).collect()
 }
 
 /// Kills the processes and removes the mounts and cgroups of a failed test.
@@ -28,8 +28,8 @@ pub fn sweep(dir: &Path, group: &str) {
             }
         }
     }
-    for place in mounts(dir).iter().rev() {
-        let _ = rustix::mount::unmount(place.as_str(), rustix::mount::UnmountFlags::DETACH);
+    for mount_point in mounts(dir).iter().rev() {
+        let _ = rustix::mount::unmount(mount_point.as_str(), rustix::mount::UnmountFlags::DETACH);
     }
     for _ in 0..100 {
         if cgroup.remove().is_ok() {

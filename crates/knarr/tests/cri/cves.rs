@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use image_store::{Name, Recipe, Store};
 use node_api::cri::v1;
 
-use crate::machine::{Machine, busybox, machine, script, secured, words};
+use crate::machine::{Machine, busybox, machine, script, secured, strings};
 
 /// Runs a container until it exits and returns its log, or `None` if it cannot be created or started.
 async fn log_of(m: &mut Machine, sandbox: &str, config: v1::ContainerConfig) -> Option<String> {
     let id = m.try_create(sandbox, config).await.ok()?;
     m.runtime.start_container(v1::StartContainerRequest { container_id: id.clone() }).await.ok()?;
-    let status = m.ended(&id).await;
+    let status = m.wait_for_exit(&id).await;
     Some(crate::machine::text_of(&std::fs::read_to_string(&status.log_path).unwrap()))
 }
 
@@ -60,8 +60,8 @@ async fn image_with_symlinked_proc_sys_or_dev_unmasks_no_path() {
         let probe = "head -c1 /proc/kcore 2>/dev/null | wc -c; (echo h >/proc/sysrq-trigger) 2>/dev/null && echo written || echo refused; \
                      [ -c /dev/null ] && echo device";
         let mut config = secured(&format!("c{n}"), probe, |security| {
-            security.masked_paths = words(&["/proc/kcore"]);
-            security.readonly_paths = words(&["/proc/sysrq-trigger"]);
+            security.masked_paths = strings(&["/proc/kcore"]);
+            security.readonly_paths = strings(&["/proc/sysrq-trigger"]);
         });
         config.image = Some(v1::ImageSpec { image, ..Default::default() });
         if let Some(log) = log_of(&mut m, &sandbox, config).await {
@@ -118,11 +118,11 @@ async fn exec_sync_output_is_bounded() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("much").await;
     let id = m.run(&sandbox, script("c", "sleep 1000")).await;
-    let cmd = words(&["sh", "-c", "head -c 67108864 /dev/zero"]);
+    let cmd = strings(&["sh", "-c", "head -c 67108864 /dev/zero"]);
     let request = v1::ExecSyncRequest { container_id: id.clone(), cmd, timeout: 25 };
     let mut client = m.runtime.clone().max_decoding_message_size(128 << 20);
-    if let Ok(answer) = client.exec_sync(request).await {
-        let length = answer.into_inner().stdout.len();
+    if let Ok(response) = client.exec_sync(request).await {
+        let length = response.into_inner().stdout.len();
         assert!(length <= 16 << 20, "{length} bytes");
     }
     assert_eq!(m.shell(&id, "echo alive").await, "alive");

@@ -12,7 +12,7 @@ use std::process::Command;
 use image_store::{Name, Recipe, Store};
 use node_api::cri::v1;
 
-use crate::machine::{IMAGE, Machine, machine, script, secured, words};
+use crate::machine::{IMAGE, Machine, machine, script, secured, strings};
 
 /// File descriptors that a runtime might leak into a container.
 const DESCRIPTORS: std::ops::Range<u32> = 3..24;
@@ -25,7 +25,7 @@ async fn try_start(m: &mut Machine, id: &str) -> Result<(), tonic::Status> {
     m.runtime.start_container(v1::StartContainerRequest { container_id: id.into() }).await.map(|_| ())
 }
 
-async fn is_refused(m: &mut Machine, sandbox: &str, config: v1::ContainerConfig) -> bool {
+async fn is_rejected(m: &mut Machine, sandbox: &str, config: v1::ContainerConfig) -> bool {
     match m.try_create(sandbox, config).await {
         Err(_) => true,
         Ok(id) => try_start(m, &id).await.is_err(),
@@ -41,8 +41,8 @@ async fn container_can_use_only_its_own_devices() {
     let mut devices = vec![("c".to_owned(), "1 11".to_owned())];
     let partitions = fs::read_to_string("/proc/partitions").unwrap();
     let disks = partitions.lines().skip(2).filter_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        Some(("b".to_owned(), format!("{} {}", words.first()?, words.get(1)?)))
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        Some(("b".to_owned(), format!("{} {}", fields.first()?, fields.get(1)?)))
     });
     devices.extend(disks.take(2));
     for (kind, numbers) in devices {
@@ -50,12 +50,12 @@ async fn container_can_use_only_its_own_devices() {
             "rm -f /dev/node; mknod /dev/node {kind} {numbers} && dd if=/dev/node of=/dev/null bs=512 count=1 2>&1; \
              dd if=/dev/zero of=/dev/node bs=1 count=0 2>&1; true"
         );
-        let said = m.shell(&id, &script).await;
-        assert_eq!(said.matches("Operation not permitted").count(), 2, "{kind} {numbers}: {said}");
+        let stdout = m.shell(&id, &script).await;
+        assert_eq!(stdout.matches("Operation not permitted").count(), 2, "{kind} {numbers}: {stdout}");
     }
     // Even an allowed device node works only in its /dev.
-    let said = m.shell(&id, "mknod /null c 1 3 && cat /null 2>&1; echo x >/dev/null && echo works").await;
-    assert_eq!(said, "cat: can't open '/null': Permission denied\nworks");
+    let stdout = m.shell(&id, "mknod /null c 1 3 && cat /null 2>&1; echo x >/dev/null && echo works").await;
+    assert_eq!(stdout, "cat: can't open '/null': Permission denied\nworks");
     assert_eq!(m.shell(&id, "awk '$2 == \"/\" {print $4}' /proc/mounts | tr , '\\n' | grep -c nodev").await, "1");
     let privileged = secured("privileged", "mknod /dev/node c 1 11 && head -c 1 /dev/node | wc -c", |security| {
         security.privileged = true;
@@ -69,8 +69,8 @@ async fn device_works_at_the_requested_path() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("outside").await;
     let mut config = script("c", "for d in /dev/mine /opt/outside; do echo x >$d && stat -c %t:%T $d; done");
-    let device = |inside: &str| v1::Device {
-        container_path: inside.into(),
+    let device = |container_path: &str| v1::Device {
+        container_path: container_path.into(),
         host_path: "/dev/null".into(),
         permissions: "rwm".into(),
     };
@@ -120,8 +120,8 @@ async fn image_volumes_are_mounted_noexec_nosuid_nodev() {
     for flag in ["ro", "nosuid", "nodev", "noexec"] {
         assert!(flags.split(',').any(|own| own == flag), "{flag} is not in {flags}");
     }
-    let said = m.shell(&id, "/image/bin/busybox true 2>&1 || true").await;
-    assert!(said.contains("Permission denied"), "{said}");
+    let output = m.shell(&id, "/image/bin/busybox true 2>&1 || true").await;
+    assert!(output.contains("Permission denied"), "{output}");
     m.finish().await;
 }
 
@@ -211,14 +211,14 @@ async fn cve_2019_5736_runtime_executable_cannot_be_overwritten() {
 async fn cve_2024_21626_no_runtime_descriptor_leaks_into_a_container() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("descriptors").await;
-    let inside = "up=/proc/self/cwd/../../../../../../../../../../..; \
+    let probe = "up=/proc/self/cwd/../../../../../../../../../../..; \
                   [ \"$(stat -L -c %d:%i $up)\" = \"$(stat -c %d:%i /)\" ] && echo inside || echo outside";
     for n in DESCRIPTORS {
-        let mut config = script(&format!("c{n}"), inside);
+        let mut config = script(&format!("c{n}"), probe);
         config.working_dir = format!("/proc/self/fd/{n}");
         let id = m.create(&sandbox, config).await;
         if try_start(&mut m, &id).await.is_ok() {
-            let status = m.ended(&id).await;
+            let status = m.wait_for_exit(&id).await;
             let log = fs::read_to_string(&status.log_path).unwrap();
             assert!(!log.contains("outside"), "descriptor {n}: {log}");
         }
@@ -235,10 +235,11 @@ async fn cve_2024_21626_no_runtime_descriptor_leaks_into_a_container() {
         let work = root.join("root");
         let _ = fs::remove_dir(&work).or_else(|_| fs::remove_file(&work));
         std::os::unix::fs::symlink(format!("/proc/self/fd/{n}"), &work).unwrap();
-        let request = v1::ExecSyncRequest { container_id: id.clone(), cmd: words(&["sh", "-c", inside]), timeout: 20 };
+        let request =
+            v1::ExecSyncRequest { container_id: id.clone(), cmd: strings(&["sh", "-c", probe]), timeout: 20 };
         if let Ok(done) = m.runtime.exec_sync(request).await {
-            let said = String::from_utf8(done.into_inner().stdout).unwrap();
-            assert!(!said.contains("outside"), "descriptor {n}: {said}");
+            let output = String::from_utf8(done.into_inner().stdout).unwrap();
+            assert!(!output.contains("outside"), "descriptor {n}: {output}");
         }
     }
     m.finish().await;
@@ -254,13 +255,13 @@ async fn cve_2025_31133_container_symlink_does_not_replace_the_mask() {
     std::os::unix::fs::symlink("/proc/sys/kernel/core_pattern", dev.join("null")).unwrap();
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
     let mut config = secured("c", "cat /proc/kcore 2>/dev/null; true", |security| {
-        security.masked_paths = words(&["/proc/kcore", "/proc/sysrq-trigger"]);
-        security.readonly_paths = words(&["/proc/sys"]);
+        security.masked_paths = strings(&["/proc/kcore", "/proc/sysrq-trigger"]);
+        security.readonly_paths = strings(&["/proc/sys"]);
     });
     config.mounts = vec![volume("/dev", &dev)];
     let id = m.create(&sandbox, config).await;
     if try_start(&mut m, &id).await.is_ok() {
-        let status = m.ended(&id).await;
+        let status = m.wait_for_exit(&id).await;
         let log = fs::read_to_string(&status.log_path).unwrap();
         assert!(!log.contains(pattern.trim()), "{log}");
     }
@@ -293,10 +294,10 @@ async fn cve_2025_52881_mounts_over_proc_are_rejected() {
     let sandbox = m.sandbox("proc").await;
     let host = m.path("volume");
     fs::create_dir_all(&host).unwrap();
-    for (n, place) in ["/proc", "/proc/self/attr", "/proc/sys/kernel", "/proc/1"].into_iter().enumerate() {
+    for (n, mount_point) in ["/proc", "/proc/self/attr", "/proc/sys/kernel", "/proc/1"].into_iter().enumerate() {
         let mut config = script(&format!("c{n}"), "sleep 1000");
-        config.mounts = vec![volume(place, &host)];
-        assert!(is_refused(&mut m, &sandbox, config).await, "{place}");
+        config.mounts = vec![volume(mount_point, &host)];
+        assert!(is_rejected(&mut m, &sandbox, config).await, "{mount_point}");
     }
     // The same through a link in the image.
     let name = "test.local/linked-proc:1";
@@ -308,7 +309,7 @@ async fn cve_2025_52881_mounts_over_proc_are_rejected() {
     let mut config = script("linked", "sleep 1000");
     config.image = Some(v1::ImageSpec { image: name.into(), ..Default::default() });
     config.mounts = vec![volume("/elsewhere", &host)];
-    assert!(is_refused(&mut m, &sandbox, config).await);
+    assert!(is_rejected(&mut m, &sandbox, config).await);
     m.finish().await;
 }
 
@@ -326,11 +327,11 @@ async fn cve_2022_0811_host_sysctl_is_rejected() {
         let mut config = m.sandbox_config("sysctl");
         config.linux.as_mut().unwrap().sysctls.insert(name.into(), value.into());
         let request = v1::RunPodSandboxRequest { config: Some(config), runtime_handler: String::new() };
-        let answer = m.runtime.run_pod_sandbox(request).await;
+        let response = m.runtime.run_pod_sandbox(request).await;
         let now = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
         fs::write("/proc/sys/kernel/core_pattern", &pattern).unwrap();
         assert_eq!(now, pattern, "{name} changes the machine");
-        let error = answer.unwrap_err();
+        let error = response.unwrap_err();
         assert!(error.message().contains("sysctl"), "{name}: {error}");
     }
     m.finish().await;

@@ -4,7 +4,7 @@ use std::fs;
 
 use node_api::cri::v1;
 
-use crate::machine::{IMAGE, machine, script, text_of, words};
+use crate::machine::{IMAGE, machine, script, strings, text_of};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn container_writes_its_log_and_reports_its_exit_code() {
@@ -26,9 +26,9 @@ async fn sandbox_has_its_own_namespaces_files_and_loopback() {
     let Some(mut m) = machine().await else { return };
     let mut config = m.sandbox_config("box");
     config.dns_config = Some(v1::DnsConfig {
-        servers: words(&["10.0.0.10"]),
-        searches: words(&["a.local"]),
-        options: words(&["ndots:5"]),
+        servers: strings(&["10.0.0.10"]),
+        searches: strings(&["a.local"]),
+        options: strings(&["ndots:5"]),
     });
     config.linux.as_mut().unwrap().sysctls.insert("net.ipv4.ip_unprivileged_port_start".into(), "80".into());
     let sandbox = m.sandbox_of(config).await;
@@ -45,14 +45,14 @@ async fn sandbox_has_its_own_namespaces_files_and_loopback() {
     let other = m.run(&sandbox, script("d", "sleep 1000")).await;
     assert_eq!(m.shell(&other, "cat /dev/shm/f").await, "x");
     let request = v1::PodSandboxStatusRequest { pod_sandbox_id: sandbox.clone(), verbose: true };
-    let answer = m.runtime.pod_sandbox_status(request).await.unwrap().into_inner();
-    assert_eq!(answer.status.unwrap().state(), v1::PodSandboxState::SandboxReady);
-    assert_eq!(answer.containers_statuses.len(), 2);
+    let response = m.runtime.pod_sandbox_status(request).await.unwrap().into_inner();
+    assert_eq!(response.status.unwrap().state(), v1::PodSandboxState::SandboxReady);
+    assert_eq!(response.containers_statuses.len(), 2);
     m.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shared_pid_namespace_shows_other_containers_and_ends_with_its_init() {
+async fn shared_pid_namespace_contains_other_containers_and_ends_with_its_init() {
     let Some(mut m) = machine().await else { return };
     let mut config = m.sandbox_config("shared");
     let shared = v1::NamespaceOption { pid: v1::NamespaceMode::Pod.into(), ..Default::default() };
@@ -111,7 +111,7 @@ async fn exec_sync_returns_output_and_kills_at_timeout() {
     assert_eq!((early.stdout, early.exit_code), (b"early\n".to_vec(), 0));
     let big = m.exec(&id, &["sh", "-c", "dd if=/dev/zero bs=1M count=3 2>/dev/null"]).await;
     assert_eq!(big.stdout.len(), 3 << 20);
-    let request = v1::ExecSyncRequest { container_id: id.clone(), cmd: words(&["sleep", "777"]), timeout: 1 };
+    let request = v1::ExecSyncRequest { container_id: id.clone(), cmd: strings(&["sleep", "777"]), timeout: 1 };
     let error = m.runtime.exec_sync(request).await.unwrap_err();
     assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
     assert_eq!(
@@ -119,7 +119,7 @@ async fn exec_sync_returns_output_and_kills_at_timeout() {
             .await,
         "0"
     );
-    let request = v1::ExecSyncRequest { container_id: id.clone(), cmd: words(&["no-such-program"]), timeout: 0 };
+    let request = v1::ExecSyncRequest { container_id: id.clone(), cmd: strings(&["no-such-program"]), timeout: 0 };
     let error = m.runtime.exec_sync(request).await.unwrap_err();
     assert!(error.message().contains("executable file not found in $PATH"), "{}", error.message());
     m.finish().await;
@@ -135,7 +135,7 @@ async fn start_fails_if_the_command_cannot_run() {
         (&["/etc/passwd"], "permission denied"),
     ] {
         let mut config = script("c", "");
-        config.command = words(command);
+        config.command = strings(command);
         let id = m.create(&sandbox, config).await;
         let error =
             m.runtime.start_container(v1::StartContainerRequest { container_id: id.clone() }).await.unwrap_err();
@@ -216,10 +216,10 @@ async fn resource_limits_apply_and_are_updated_and_stats_report_usage() {
     let request = v1::PodSandboxStatsRequest { pod_sandbox_id: sandbox.clone() };
     let stats = m.runtime.pod_sandbox_stats(request).await.unwrap().into_inner().stats.unwrap();
     assert_eq!(stats.linux.unwrap().containers.len(), 1);
-    config.command = words(&["sh", "-c", "a=x; while :; do a=$a$a; done"]);
+    config.command = strings(&["sh", "-c", "a=x; while :; do a=$a$a; done"]);
     config.log_path = "oom.log".into();
     let id = m.run(&sandbox, config).await;
-    let status = m.ended(&id).await;
+    let status = m.wait_for_exit(&id).await;
     assert_eq!((status.exit_code, status.reason.as_str()), (137, "OOMKilled"));
     m.finish().await;
 }
@@ -235,7 +235,7 @@ async fn rotated_log_is_reopened() {
     let request = v1::ReopenContainerLogRequest { container_id: id.clone() };
     m.runtime.reopen_container_log(request).await.unwrap();
     m.exec(&id, &["touch", "/go"]).await;
-    m.ended(&id).await;
+    m.wait_for_exit(&id).await;
     assert_eq!(text_of(&fs::read_to_string(&rotated).unwrap()), "one\n");
     assert_eq!(text_of(&fs::read_to_string(&log).unwrap()), "two\n");
     m.finish().await;

@@ -155,7 +155,7 @@ impl Machine {
     }
 
     /// Waits until a container has exited, using the event stream.
-    pub async fn ended(&mut self, id: &str) -> v1::ContainerStatus {
+    pub async fn wait_for_exit(&mut self, id: &str) -> v1::ContainerStatus {
         let mut events = self.runtime.get_container_events(v1::GetEventsRequest {}).await.unwrap().into_inner();
         let wait = async {
             loop {
@@ -172,7 +172,7 @@ impl Machine {
     /// Runs a container until it exits. Returns its status and log.
     pub async fn output(&mut self, sandbox: &str, config: v1::ContainerConfig) -> (v1::ContainerStatus, String) {
         let id = self.run(sandbox, config).await;
-        let status = self.ended(&id).await;
+        let status = self.wait_for_exit(&id).await;
         let log = text_of(&fs::read_to_string(&status.log_path).unwrap());
         (status, log)
     }
@@ -247,8 +247,8 @@ impl Drop for Machine {
     }
 }
 
-pub fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+pub fn strings(values: &[&str]) -> Vec<String> {
+    values.iter().map(|word| (*word).to_owned()).collect()
 }
 
 /// Returns the configuration of a container that runs a shell script.
@@ -256,7 +256,7 @@ pub fn script(name: &str, script: &str) -> v1::ContainerConfig {
     v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata { name: name.into(), attempt: 0 }),
         image: Some(v1::ImageSpec { image: IMAGE.into(), ..Default::default() }),
-        command: words(&["sh", "-c", script]),
+        command: strings(&["sh", "-c", script]),
         log_path: format!("{name}.log"),
         linux: Some(v1::LinuxContainerConfig {
             security_context: Some(v1::LinuxContainerSecurityContext {

@@ -9,7 +9,7 @@ use node_api::cri::v1;
 use node_api::cri::v1::runtime_service_client::RuntimeServiceClient;
 use tonic::transport::Channel;
 
-use crate::machine::{IMAGE, TIMEOUT, busybox, machine, machine_with, script, secured, text_of, words};
+use crate::machine::{IMAGE, TIMEOUT, busybox, machine, machine_with, script, secured, strings, text_of};
 
 /// Returns what a client sees of a few containers, one line each.
 async fn transcript(
@@ -35,12 +35,12 @@ async fn transcript(
         security.run_as_username = "web".into();
         security.no_new_privs = true;
         security.seccomp = Some(v1::SecurityProfile::default());
-        security.capabilities = Some(v1::Capability { drop_capabilities: words(&["ALL"]), ..Default::default() });
+        security.capabilities = Some(v1::Capability { drop_capabilities: strings(&["ALL"]), ..Default::default() });
     });
     for config in [plain, web] {
         let id = create(client, &sandbox_id, &sandbox, config).await;
         client.start_container(v1::StartContainerRequest { container_id: id.clone() }).await.unwrap();
-        let status = ended(client, &id).await;
+        let status = wait_for_exit(client, &id).await;
         lines.push(format!("{} {:?} {}", status.exit_code, status.state(), status.reason));
         let mut log: Vec<String> =
             text_of(&std::fs::read_to_string(&status.log_path).unwrap()).lines().map(str::to_owned).collect();
@@ -49,7 +49,7 @@ async fn transcript(
         lines.extend(log);
     }
     let mut missing = script("missing", "");
-    missing.command = words(&["no-such-program"]);
+    missing.command = strings(&["no-such-program"]);
     let id = create(client, &sandbox_id, &sandbox, missing).await;
     let error = client.start_container(v1::StartContainerRequest { container_id: id.clone() }).await.unwrap_err();
     lines.push(format!("start: {}", error.message().contains("executable file not found in $PATH")));
@@ -62,7 +62,7 @@ async fn transcript(
     client.start_container(v1::StartContainerRequest { container_id: id.clone() }).await.unwrap();
     let request = v1::ExecSyncRequest {
         container_id: id.clone(),
-        cmd: words(&["sh", "-c", "echo hi; echo no >&2; exit 7"]),
+        cmd: strings(&["sh", "-c", "echo hi; echo no >&2; exit 7"]),
         timeout: 10,
     };
     let done = client.exec_sync(request).await.unwrap().into_inner();
@@ -94,7 +94,7 @@ async fn status(client: &mut RuntimeServiceClient<Channel>, id: &str) -> v1::Con
 }
 
 /// Waits until a container has exited by polling its status: old runtimes have no event stream.
-async fn ended(client: &mut RuntimeServiceClient<Channel>, id: &str) -> v1::ContainerStatus {
+async fn wait_for_exit(client: &mut RuntimeServiceClient<Channel>, id: &str) -> v1::ContainerStatus {
     let wait = async {
         loop {
             let status = status(client, id).await;
@@ -131,8 +131,8 @@ async fn runc_and_crun_handlers_behave_like_the_built_in_runtime() {
     for arg in &found {
         let handler = arg.split('=').nth(1).unwrap();
         let config = m.sandbox_config(handler);
-        let theirs = transcript(&mut m.runtime, config, handler).await;
-        assert_eq!(own.join("\n"), theirs.join("\n"), "{handler}");
+        let expected = transcript(&mut m.runtime, config, handler).await;
+        assert_eq!(own.join("\n"), expected.join("\n"), "{handler}");
     }
     let request =
         v1::RunPodSandboxRequest { config: Some(m.sandbox_config("none")), runtime_handler: "no-such".into() };
@@ -151,9 +151,9 @@ async fn containerd_behaves_like_the_built_in_runtime() {
     let config = m.sandbox_config("own");
     let own = transcript(&mut m.runtime, config, "").await;
     let Some((daemon, mut client)) = containerd(&m.path("containerd"), &m.path("images")).await else { return };
-    let theirs = transcript(&mut client, m.sandbox_config("theirs"), "").await;
+    let expected = transcript(&mut client, m.sandbox_config("theirs"), "").await;
     drop(daemon);
-    assert_eq!(own.join("\n"), theirs.join("\n"));
+    assert_eq!(own.join("\n"), expected.join("\n"));
     m.finish().await;
 }
 
@@ -166,8 +166,10 @@ impl Drop for Daemon {
         let _ = self.0.wait();
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = self.1.display().to_string();
-        for place in table.lines().filter_map(|line| line.split(' ').nth(4)).filter(|place| place.starts_with(&own)) {
-            let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
+        for mount_point in
+            table.lines().filter_map(|line| line.split(' ').nth(4)).filter(|mount_point| mount_point.starts_with(&own))
+        {
+            let _ = rustix::mount::unmount(mount_point, rustix::mount::UnmountFlags::DETACH);
         }
     }
 }
@@ -178,7 +180,7 @@ async fn containerd(dir: &Path, images: &Path) -> Option<(Daemon, RuntimeService
     let store = Store::open(images).unwrap();
     let tool = store.build(&Name::parse(IMAGE).unwrap(), &busybox()).await.unwrap();
     let mut pause = busybox();
-    pause.config.cmd = words(&["/bin/sleep", "1000000"]);
+    pause.config.cmd = strings(&["/bin/sleep", "1000000"]);
     let pause = store.build(&Name::parse("test.local/pause:1").unwrap(), &pause).await.unwrap();
     store.export(&[&tool, &pause], std::fs::File::create(&archive).unwrap()).unwrap();
     let socket = dir.join("containerd.sock");

@@ -3,7 +3,7 @@
 use node_api::cri::v1;
 use node_api::cri::v1::security_profile::ProfileType;
 
-use crate::machine::{machine, machine_with, script, secured, words};
+use crate::machine::{machine, machine_with, script, secured, strings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_groups_and_capabilities_are_as_requested() {
@@ -30,8 +30,8 @@ async fn users_groups_and_capabilities_are_as_requested() {
     assert_eq!(m.output(&sandbox, strict).await.1, "99\n");
     let few = secured("few", "grep CapEff /proc/self/status | cut -f2", |security| {
         security.capabilities = Some(v1::Capability {
-            add_capabilities: words(&["NET_ADMIN"]),
-            drop_capabilities: words(&["ALL"]),
+            add_capabilities: strings(&["NET_ADMIN"]),
+            drop_capabilities: strings(&["ALL"]),
             ..Default::default()
         });
     });
@@ -74,8 +74,8 @@ async fn paths_are_masked_and_read_only_unless_privileged() {
     let probe = "cat /proc/kcore 2>/dev/null | head -c1 | wc -c; ls /proc/acpi /proc/scsi 2>/dev/null | grep -vc :; \
                  touch /x 2>/dev/null && echo rw || echo ro; (echo 1 >/proc/sys/kernel/printk) 2>/dev/null && echo w || echo r";
     let strict = secured("strict", probe, |security| {
-        security.masked_paths = words(&["/proc/acpi", "/proc/kcore", "/proc/scsi"]);
-        security.readonly_paths = words(&["/proc/sys"]);
+        security.masked_paths = strings(&["/proc/acpi", "/proc/kcore", "/proc/scsi"]);
+        security.readonly_paths = strings(&["/proc/sys"]);
         security.readonly_rootfs = true;
     });
     let log = m.output(&sandbox, strict).await.1;
@@ -186,8 +186,8 @@ async fn default_ulimits_apply_to_containers() {
         return;
     };
     let sandbox = m.sandbox("limits").await;
-    let (_, said) = m.output(&sandbox, script("c", "ulimit -Sn; ulimit -Hn; ulimit -c")).await;
-    assert_eq!(said, "123\n456\n0\n");
+    let (_, output) = m.output(&sandbox, script("c", "ulimit -Sn; ulimit -Hn; ulimit -c")).await;
+    assert_eq!(output, "123\n456\n0\n");
     m.finish().await;
 }
 
@@ -221,8 +221,9 @@ async fn user_namespace_maps_root_to_another_uid() {
     let id = m.run(&sandbox, container).await;
     assert_eq!(m.shell(&id, "stat -c %u /volume /volume/file").await, "0\n33");
     assert_eq!(m.shell(&id, "id -u; stat -c %u /bin/busybox /mine").await, "0\n0\n0");
-    let inside = "grep -E '^(Cap(Eff|Bnd)|NoNewPrivs)' /proc/self/status | cut -f2; cat /proc/self/uid_map | tr -s ' '";
-    assert_eq!(m.shell(&id, inside).await, "00000000a80425fb\n00000000a80425fb\n0\n 0 200000 65536");
+    let command =
+        "grep -E '^(Cap(Eff|Bnd)|NoNewPrivs)' /proc/self/status | cut -f2; cat /proc/self/uid_map | tr -s ' '";
+    assert_eq!(m.shell(&id, command).await, "00000000a80425fb\n00000000a80425fb\n0\n 0 200000 65536");
     let written = m.path("runtime/containers").join(&id).join("upper/mine");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(written).unwrap()), 200_000);
     m.finish().await;

@@ -12,15 +12,15 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-use crate::machine::{Machine, TIMEOUT, machine, script, words};
+use crate::machine::{Machine, TIMEOUT, machine, script, strings};
 
 pub type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 pub async fn websocket(url: &str, protocol: &str) -> Socket {
     let mut request = url.replace("http://", "ws://").into_client_request().unwrap();
     request.headers_mut().insert("Sec-WebSocket-Protocol", protocol.parse().unwrap());
-    let (socket, answer) = tokio_tungstenite::connect_async(request).await.unwrap();
-    assert_eq!(answer.headers()["sec-websocket-protocol"], protocol);
+    let (socket, response) = tokio_tungstenite::connect_async(request).await.unwrap();
+    assert_eq!(response.headers()["sec-websocket-protocol"], protocol);
     socket
 }
 
@@ -40,7 +40,7 @@ pub async fn read_all(mut socket: Socket) -> BTreeMap<u8, String> {
 
 pub async fn exec_url(m: &mut Machine, id: &str, command: &[&str], tty: bool, stdin: bool) -> String {
     let request =
-        v1::ExecRequest { container_id: id.into(), cmd: words(command), tty, stdin, stdout: true, stderr: !tty };
+        v1::ExecRequest { container_id: id.into(), cmd: strings(command), tty, stdin, stdout: true, stderr: !tty };
     m.runtime.exec(request).await.unwrap().into_inner().url
 }
 
@@ -104,7 +104,7 @@ async fn attach_streams_output_and_input_and_writes_the_log() {
     socket.send(Message::Binary(b"\xff\x00".to_vec().into())).await.unwrap();
     let channels = read_all(socket).await;
     assert_eq!(channels[&1], "got one\ngot two\nend\n");
-    let status = m.ended(&id).await;
+    let status = m.wait_for_exit(&id).await;
     assert_eq!(status.exit_code, 0);
     let log = crate::machine::text_of(&std::fs::read_to_string(status.log_path).unwrap());
     assert_eq!(log, "got one\ngot two\nend\n");
@@ -124,7 +124,7 @@ async fn attach_works_with_a_terminal() {
     socket.send(Message::Binary(b"\x00word\n".to_vec().into())).await.unwrap();
     let channels = read_all(socket).await;
     assert!(channels[&1].contains("got word"), "{channels:?}");
-    let log = std::fs::read_to_string(m.ended(&id).await.log_path).unwrap();
+    let log = std::fs::read_to_string(m.wait_for_exit(&id).await.log_path).unwrap();
     assert!(log.contains("/dev/pts/0") && log.contains("got word"), "{log}");
     m.finish().await;
 }
@@ -139,12 +139,12 @@ async fn spdy(url: &str, version: &str) -> Session {
          X-Stream-Protocol-Version: {version}\r\nContent-Length: 0\r\n\r\n"
     );
     socket.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"\r\n\r\n") {
-        answer.push(socket.read_u8().await.unwrap());
+    let mut response = Vec::new();
+    while !response.ends_with(b"\r\n\r\n") {
+        response.push(socket.read_u8().await.unwrap());
     }
-    let answer = String::from_utf8(answer).unwrap().to_lowercase();
-    assert!(answer.starts_with("http/1.1 101") && answer.contains(version), "{answer}");
+    let response = String::from_utf8(response).unwrap().to_lowercase();
+    assert!(response.starts_with("http/1.1 101") && response.contains(version), "{response}");
     Session::new(socket, Side::Client)
 }
 

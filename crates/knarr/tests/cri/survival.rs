@@ -33,10 +33,10 @@ async fn restarted_runtime_finds_its_containers_and_missed_exits() {
     m.restart().await;
     assert_eq!(m.status(&running).await.state(), v1::ContainerState::ContainerRunning);
     assert_eq!(m.shell(&running, "echo alive").await, "alive");
-    let status = m.ended(&ending).await;
+    let status = m.wait_for_exit(&ending).await;
     assert_eq!((status.exit_code, status.reason.as_str()), (9, "Error"));
     m.start(&created).await;
-    assert_eq!(m.ended(&created).await.exit_code, 0);
+    assert_eq!(m.wait_for_exit(&created).await.exit_code, 0);
     let request = v1::PodSandboxStatusRequest { pod_sandbox_id: sandbox.clone(), verbose: false };
     let status = m.runtime.pod_sandbox_status(request).await.unwrap().into_inner().status.unwrap();
     assert_eq!(status.state(), v1::PodSandboxState::SandboxReady);
@@ -58,7 +58,7 @@ async fn killed_shim_kills_its_containers_and_is_reported() {
     });
     let pid = rustix::process::Pid::from_raw(shim.expect("the shim is there")).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    let status = m.ended(&id).await;
+    let status = m.wait_for_exit(&id).await;
     assert_eq!((status.exit_code, status.reason.as_str()), (255, "Unknown"));
     let request = v1::PodSandboxStatusRequest { pod_sandbox_id: sandbox.clone(), verbose: false };
     let status = m.runtime.pod_sandbox_status(request).await.unwrap().into_inner().status.unwrap();

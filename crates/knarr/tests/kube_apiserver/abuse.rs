@@ -27,16 +27,16 @@ pub fn connect(server: &Server) -> Stream {
 
 /// Reads until the server closes the connection.
 fn rest(mut stream: Stream) -> String {
-    let mut said = Vec::new();
+    let mut response = Vec::new();
     // A server may close the connection without close_notify.
-    let _ = stream.read_to_end(&mut said);
-    String::from_utf8_lossy(&said).into_owned()
+    let _ = stream.read_to_end(&mut response);
+    String::from_utf8_lossy(&response).into_owned()
 }
 
 #[test]
 fn slow_headers_and_silent_connections_time_out() {
     let server = Server::start_with(&["--request-timeout", "2s"]);
-    let begin = Instant::now();
+    let start = Instant::now();
     let mut slow = connect(&server);
     slow.write_all(b"GET /api/v1/namespaces HTTP/1.1\r\nHost: a\r\nX-Slow: ").unwrap();
     rest(slow);
@@ -44,7 +44,7 @@ fn slow_headers_and_silent_connections_time_out() {
     // Only the TLS handshake.
     silent.flush().unwrap();
     rest(silent);
-    assert!(begin.elapsed() < TIMEOUT, "both were cut off");
+    assert!(start.elapsed() < TIMEOUT, "both were cut off");
     assert_eq!(server.code(&[], "/readyz").0, "200");
 }
 
@@ -57,9 +57,9 @@ fn half_closed_connection_ends_its_watch() {
     half.conn.send_close_notify();
     half.flush().unwrap();
     half.sock.shutdown(Shutdown::Write).unwrap();
-    let begin = Instant::now();
+    let start = Instant::now();
     rest(half);
-    assert!(begin.elapsed() < TIMEOUT, "its watch has ended");
+    assert!(start.elapsed() < TIMEOUT, "its watch has ended");
     let open = || server.code(&[], "/metrics").1;
     let is_none = |text: &String| {
         let watches = |line: &&str| line.starts_with("apiserver_longrunning_requests{") && line.contains("namespaces");
@@ -77,9 +77,9 @@ fn truncated_body_ends_the_request() {
     half.conn.send_close_notify();
     half.flush().unwrap();
     half.sock.shutdown(Shutdown::Write).unwrap();
-    let begin = Instant::now();
-    let said = rest(half);
-    assert!(!said.contains(" 201") && begin.elapsed() < TIMEOUT, "{said}");
+    let start = Instant::now();
+    let response = rest(half);
+    assert!(!response.contains(" 201") && start.elapsed() < TIMEOUT, "{response}");
     assert_eq!(server.code(&[], "/readyz").0, "200");
 }
 
@@ -91,8 +91,8 @@ fn too_many_headers_are_rejected() {
     let many: String = (0..50_000).map(|number| format!("X-{number}: y\r\n")).collect();
     // The server may close the connection before all headers are sent.
     let _ = flood.write_all(many.as_bytes()).and_then(|()| flood.write_all(b"\r\n"));
-    let said = rest(flood);
-    assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
+    let response = rest(flood);
+    assert!(response.is_empty() || response.starts_with("HTTP/1.1 431"), "{response}");
     assert_eq!(server.code(&[], "/readyz").0, "200");
 }
 
@@ -102,16 +102,19 @@ fn non_http_input_is_rejected() {
     for nonsense in [&b"\x16\x03\x01\x00\xff nonsense\r\n\r\n"[..], b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"] {
         let mut stream = connect(&server);
         stream.write_all(nonsense).unwrap();
-        let said = rest(stream);
-        assert!(said.is_empty() || said.starts_with("HTTP/1.1 400") || said.starts_with("HTTP/1.1 505"), "{said}");
+        let response = rest(stream);
+        assert!(
+            response.is_empty() || response.starts_with("HTTP/1.1 400") || response.starts_with("HTTP/1.1 505"),
+            "{response}"
+        );
     }
     // A connection without TLS.
     let mut plain = TcpStream::connect(&server.address).unwrap();
     plain.set_read_timeout(Some(TIMEOUT)).unwrap();
     plain.write_all(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    let mut said = Vec::new();
-    let _ = plain.read_to_end(&mut said);
-    assert!(!String::from_utf8_lossy(&said).contains("200 OK"));
+    let mut response = Vec::new();
+    let _ = plain.read_to_end(&mut response);
+    assert!(!String::from_utf8_lossy(&response).contains("200 OK"));
     assert_eq!(server.code(&[], "/readyz").0, "200");
 }
 

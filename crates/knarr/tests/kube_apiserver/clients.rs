@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use crate::server::Server;
 
 async fn connect(server: &Server) -> Client {
-    let file = kube::config::Kubeconfig::read_from(server.folder.path().join("kubeconfig")).unwrap();
+    let file = kube::config::Kubeconfig::read_from(server.dir.path().join("kubeconfig")).unwrap();
     let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
     Client::try_from(config).unwrap()
 }
@@ -89,17 +89,17 @@ core.delete_namespaced_config_map("py", "default")
 #[test]
 fn python_client_lists_watches_and_writes() {
     let server = Server::start();
-    let program = server.folder.path().join("program.py");
+    let program = server.dir.path().join("program.py");
     std::fs::write(&program, PROGRAM).unwrap();
     // Debian's interpreter, for which its package python3-kubernetes is installed.
     let output = Command::new("/usr/bin/python3")
         .args(["-W", "ignore"])
         .arg(&program)
-        .arg(server.folder.path().join("kubeconfig"))
+        .arg(server.dir.path().join("kubeconfig"))
         .output()
         .unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.is_empty(), "{said}");
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.is_empty(), "{text}");
 }
 
 /// Splits off the first length-delimited protobuf field, which must have this one-byte tag. It is independent of the

@@ -14,19 +14,19 @@ use crate::server::Server;
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Repeats a request until the response is the expected one.
-pub fn until<T: std::fmt::Debug>(mut ask: impl FnMut() -> T, is_right: impl Fn(&T) -> bool) -> T {
-    let begin = Instant::now();
+pub fn until<T: std::fmt::Debug>(mut poll: impl FnMut() -> T, is_right: impl Fn(&T) -> bool) -> T {
+    let start = Instant::now();
     loop {
-        let answer = ask();
-        if is_right(&answer) {
-            return answer;
+        let value = poll();
+        if is_right(&value) {
+            return value;
         }
-        assert!(begin.elapsed() < TIMEOUT, "still {answer:?}");
+        assert!(start.elapsed() < TIMEOUT, "still {value:?}");
     }
 }
 
-fn write(server_folder: &std::path::Path, name: &str, text: &str) -> String {
-    let file = server_folder.join(name);
+fn write(server_dir: &std::path::Path, name: &str, text: &str) -> String {
+    let file = server_dir.join(name);
     std::fs::write(&file, text).unwrap();
     file.to_str().unwrap().to_owned()
 }
@@ -48,9 +48,9 @@ rules:
 
 #[test]
 fn audit_log_follows_the_policy() {
-    let folder = tempfile::tempdir().unwrap();
-    let policy = write(folder.path(), "policy.yaml", POLICY);
-    let log = folder.path().join("audit.log");
+    let dir = tempfile::tempdir().unwrap();
+    let policy = write(dir.path(), "policy.yaml", POLICY);
+    let log = dir.path().join("audit.log");
     let log_path = log.to_str().unwrap();
     let server = Server::start_with(&["--audit-policy-file", &policy, "--audit-log-path", log_path]);
     server.kubectl("create configmap noted --from-literal=a=b");
@@ -78,9 +78,9 @@ fn audit_log_follows_the_policy() {
     assert_eq!(created["sourceIPs"][0], "127.0.0.1");
     let secret = find("create", "secrets");
     assert_eq!((secret["level"].as_str(), secret.get("requestObject")), (Some("Metadata"), None));
-    let refused = find("list", "pods");
-    assert_eq!(refused["annotations"]["authorization.k8s.io/decision"], "forbid");
-    assert_eq!(refused["responseStatus"]["reason"], "Forbidden");
+    let forbidden = find("list", "pods");
+    assert_eq!(forbidden["annotations"]["authorization.k8s.io/decision"], "forbid");
+    assert_eq!(forbidden["responseStatus"]["reason"], "Forbidden");
     assert_eq!(find("list", "configmaps")["impersonatedUser"]["username"], "jane");
 }
 
@@ -91,20 +91,19 @@ fn audit_events_are_sent_to_the_webhook() {
         let _ = sender.send((head.to_owned(), body.to_owned()));
         "{}".to_owned()
     });
-    let folder = tempfile::tempdir().unwrap();
-    let authority = write(folder.path(), "ca.crt", &webhook.authority.pem());
+    let dir = tempfile::tempdir().unwrap();
+    let ca = write(dir.path(), "ca.crt", &webhook.ca.pem());
     let kubeconfig = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: c\n  cluster: {{server: '{}/events?from=a', certificate-authority: {authority}}}\ncontexts:\n- name: c\n  context: {{cluster: c, user: u}}\nusers:\n- name: u\n  user: {{}}\n",
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: c\n  cluster: {{server: '{}/events?from=a', certificate-authority: {ca}}}\ncontexts:\n- name: c\n  context: {{cluster: c, user: u}}\nusers:\n- name: u\n  user: {{}}\n",
         webhook.url
     );
-    let (config, policy) =
-        (write(folder.path(), "kubeconfig", &kubeconfig), write(folder.path(), "policy.yaml", POLICY));
+    let (config, policy) = (write(dir.path(), "kubeconfig", &kubeconfig), write(dir.path(), "policy.yaml", POLICY));
     let flags = ["--audit-policy-file", &policy, "--audit-webhook-config-file", &config];
     let more = ["--audit-webhook-batch-max-wait=10ms"];
     let server = Server::start_with(&flags.iter().chain(&more).copied().collect::<Vec<_>>());
     server.kubectl("create configmap told --from-literal=a=b");
-    let told = || received.recv_timeout(TIMEOUT).unwrap();
-    let (head, body) = until(told, |(_, body)| body.contains("\"name\":\"told\""));
+    let receive = || received.recv_timeout(TIMEOUT).unwrap();
+    let (head, body) = until(receive, |(_, body)| body.contains("\"name\":\"told\""));
     assert!(head.starts_with("POST /events?from=a "), "{head}");
     let list: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((list["kind"].as_str(), list["apiVersion"].as_str()), (Some("EventList"), Some("audit.k8s.io/v1")));
@@ -112,14 +111,14 @@ fn audit_events_are_sent_to_the_webhook() {
 
 #[test]
 fn blocking_strict_audit_rejects_requests_if_the_log_fails() {
-    let folder = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let policy = write(
-        folder.path(),
+        dir.path(),
         "policy.yaml",
         "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: None\n  nonResourceURLs: ['*']\n- level: Metadata\n",
     );
     // A directory at the path of the log file.
-    let log = folder.path().to_str().unwrap();
+    let log = dir.path().to_str().unwrap();
     let flags = ["--audit-policy-file", &policy, "--audit-log-path", log, "--audit-log-mode=blocking-strict"];
     let server = Server::start_with(&flags);
     let (code, body) = server.code(&[], "/api/v1/namespaces");
@@ -147,20 +146,20 @@ fn flow_schemas_and_priority_levels_limit_requests() {
         let status = "get flowschema janes -o jsonpath={.status.conditions[0].type}={.status.conditions[0].status}";
         server.kubectl(status)
     };
-    until(dangling, |said| said == "Dangling=True");
+    until(dangling, |text| text == "Dangling=True");
     let made = server.kubectl_with("create -f -", LEVEL);
     assert_eq!(made, "prioritylevelconfiguration.flowcontrol.apiserver.k8s.io/nothing created");
-    until(dangling, |said| said == "Dangling=False");
+    until(dangling, |text| text == "Dangling=False");
     // This request takes the only seat of a level without shares.
     let mut slow = slow_post(&server, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
-    let refused = until(|| headers(&jane), |said| said.contains(" 429")).to_lowercase();
+    let response = until(|| headers(&jane), |text| text.contains(" 429")).to_lowercase();
     slow.kill().unwrap();
     slow.wait().unwrap();
-    assert!(refused.contains("retry-after: ") && refused.contains("x-kubernetes-pf-flowschema-uid: "), "{refused}");
-    assert!(refused.contains("too many requests, please try again later."), "{refused}");
+    assert!(response.contains("retry-after: ") && response.contains("x-kubernetes-pf-flowschema-uid: "), "{response}");
+    assert!(response.contains("too many requests, please try again later."), "{response}");
     assert!(headers(&["-i"]).contains(" 200"), "the exempt are served");
     server.kubectl("delete flowschema catch-all exempt");
-    until(|| server.kubectl("get flowschema catch-all exempt -o name"), |said| said.lines().count() == 2);
+    until(|| server.kubectl("get flowschema catch-all exempt -o name"), |text| text.lines().count() == 2);
 }
 
 /// Starts a request of user jane whose body never ends.
@@ -185,8 +184,8 @@ fn max_inflight_limits_reject_excess_requests() {
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let mut slow = slow_post(&server, path);
     let post = || server.code(&["-i", "-X", "POST", "-H", jane, "-d", "{}"], path);
-    let (_, said) = until(post, |(code, _)| code == "429");
-    assert!(said.to_lowercase().contains("retry-after: 1"), "{said}");
+    let (_, response) = until(post, |(code, _)| code == "429");
+    assert!(response.to_lowercase().contains("retry-after: 1"), "{response}");
     slow.kill().unwrap();
     slow.wait().unwrap();
     // A disconnected client releases its seat.
@@ -196,9 +195,9 @@ fn max_inflight_limits_reject_excess_requests() {
 #[test]
 fn requests_time_out() {
     let server = Server::start_with(&["--request-timeout", "2s"]);
-    let (code, said) = server.code(&[], "/api/v1/namespaces?timeout=soon");
-    assert!(code == "400" && said.contains("invalid timeout specified in the request URL"), "{code} {said}");
-    let begin = Instant::now();
+    let (code, response) = server.code(&[], "/api/v1/namespaces?timeout=soon");
+    assert!(code == "400" && response.contains("invalid timeout specified in the request URL"), "{code} {response}");
+    let start = Instant::now();
     // Not curl, which reads no response while it waits for more input to send.
     let program = "import http.client, ssl, sys
 connection = http.client.HTTPSConnection(sys.argv[1], context=ssl._create_unverified_context(), timeout=20)
@@ -209,19 +208,22 @@ connection.endheaders(b'{')
 answer = connection.getresponse()
 print(answer.read().decode(), answer.status)";
     let slow = Command::new("python3").args(["-c", program, &server.address]).output().unwrap();
-    let said = String::from_utf8_lossy(&slow.stdout).trim().to_owned();
-    assert!(said.contains("request did not complete within the allotted timeout") && said.ends_with("504"), "{said}");
-    assert!(begin.elapsed() < TIMEOUT);
+    let response = String::from_utf8_lossy(&slow.stdout).trim().to_owned();
+    assert!(
+        response.contains("request did not complete within the allotted timeout") && response.ends_with("504"),
+        "{response}"
+    );
+    assert!(start.elapsed() < TIMEOUT);
     let watched: Vec<String> = server.stream("/api/v1/namespaces?watch=true&timeoutSeconds=3").collect();
-    assert!(watched.len() >= 4 && begin.elapsed() > Duration::from_secs(4), "a watch may take longer");
+    assert!(watched.len() >= 4 && start.elapsed() > Duration::from_secs(4), "a watch may take longer");
 }
 
 #[test]
 fn health_endpoints_list_checks() {
     let server = Server::start();
-    let check = |path: &str, code: &str, words: &str| {
-        let (got, said) = server.code(&[], path);
-        assert!(got == code && said.contains(words), "{path}: {got} {said}");
+    let check = |path: &str, code: &str, text: &str| {
+        let (got, body) = server.code(&[], path);
+        assert!(got == code && body.contains(text), "{path}: {got} {body}");
     };
     check("/readyz", "200", "ok");
     check("/readyz?verbose", "200", "[+]etcd-readiness ok\n");
@@ -292,7 +294,9 @@ fn delete_returns_warnings_of_admission_policies() {
     server.kubectl("create configmap going --from-literal=a=b");
     let path = "/api/v1/namespaces/default/configmaps/going?dryRun=All";
     let delete = || String::from_utf8_lossy(&server.curl(&["-i", "-X", "DELETE"], path).stdout).into_owned();
-    until(delete, |said| {
-        said.contains(" 200") && said.to_lowercase().contains("warning: 299") && said.contains("think twice")
+    until(delete, |response| {
+        response.contains(" 200")
+            && response.to_lowercase().contains("warning: 299")
+            && response.contains("think twice")
     });
 }

@@ -77,26 +77,26 @@ struct Component {
 
 impl Component {
     fn start(server: &Server, name: &str) -> Self {
-        let folder = server.folder.path();
+        let dir = server.dir.path();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let process = Command::new(env!("CARGO_BIN_EXE_knarr"))
             .args([name, "--bind-address=127.0.0.1", &format!("--secure-port={port}"), "--kubeconfig"])
-            .arg(folder.join("kubeconfig"))
+            .arg(dir.join("kubeconfig"))
             .stdout(Stdio::null())
-            .stderr(fs::File::create(folder.join(format!("{name}.log"))).unwrap())
+            .stderr(fs::File::create(dir.join(format!("{name}.log"))).unwrap())
             .spawn()
             .unwrap();
         Self { process, port }
     }
 
     fn get(&self, arguments: &[&str], path: &str) -> String {
-        let answer = Command::new("curl")
+        let output = Command::new("curl")
             .args(["-sk", "--max-time", "20", "-H", "Authorization: Bearer a-token", "-w", "%{http_code}"])
             .args(arguments)
             .arg(format!("https://127.0.0.1:{}{path}", self.port))
             .output()
             .unwrap();
-        String::from_utf8(answer.stdout).unwrap()
+        String::from_utf8(output.stdout).unwrap()
     }
 }
 

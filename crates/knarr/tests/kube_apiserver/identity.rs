@@ -11,8 +11,8 @@ use crate::filters::until;
 use crate::outside::{Authority, Outside};
 use crate::server::Server;
 
-fn write(folder: &Path, name: &str, text: &str) -> String {
-    let file = folder.join(name);
+fn write(dir: &Path, name: &str, text: &str) -> String {
+    let file = dir.join(name);
     std::fs::write(&file, text).unwrap();
     file.to_str().unwrap().to_owned()
 }
@@ -26,18 +26,18 @@ fn whoami(server: &Server, arguments: &[&str]) -> String {
         all.extend(["-H", "Authorization:"]);
     }
     let (code, body) = server.code(&all, "/apis/authentication.k8s.io/v1/selfsubjectreviews");
-    let answer: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
-    answer["status"]["userInfo"]["username"].as_str().map_or(code, str::to_owned)
+    let response: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+    response["status"]["userInfo"]["username"].as_str().map_or(code, str::to_owned)
 }
 
 #[test]
 fn client_certificates_and_front_proxies_authenticate() {
-    let folder = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let (clients, proxies, strangers) =
         (Authority::new("clients"), Authority::new("proxies"), Authority::new("strangers"));
-    let file = |name: &str, text: &str| write(folder.path(), name, text);
-    let pair = |authority: &Authority, name: &str| {
-        let (certificate, key) = authority.certify(name, "crew", &[]);
+    let file = |name: &str, text: &str| write(dir.path(), name, text);
+    let pair = |ca: &Authority, name: &str| {
+        let (certificate, key) = ca.certify(name, "crew", &[]);
         (file(&format!("{name}.crt"), &certificate), file(&format!("{name}.key"), &key))
     };
     let (ann, proxy, eve) = (pair(&clients, "ann"), pair(&proxies, "front"), pair(&strangers, "eve"));
@@ -53,16 +53,20 @@ fn client_certificates_and_front_proxies_authenticate() {
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let server = Server::start_with(&flags);
-    let shows = |pair: &(String, String), more: &[&str]| {
+    let authenticates_as = |pair: &(String, String), more: &[&str]| {
         let mut arguments = vec!["--cert", pair.0.as_str(), "--key", pair.1.as_str()];
         arguments.extend(more);
         whoami(&server, &arguments)
     };
-    assert_eq!(shows(&ann, &[]), "ann");
-    assert_eq!(shows(&proxy, &["-H", "X-Remote-User: bob", "-H", "X-Remote-Group: crew"]), "bob");
-    assert_eq!(shows(&ann, &["-H", "X-Remote-User: bob"]), "ann", "others speak for nobody");
-    assert_eq!(shows(&eve, &[]), "401", "a certificate that nobody vouches for");
-    assert_eq!(shows(&eve, &["-H", "Authorization: Bearer plain-token"]), "jane", "a token counts all the same");
+    assert_eq!(authenticates_as(&ann, &[]), "ann");
+    assert_eq!(authenticates_as(&proxy, &["-H", "X-Remote-User: bob", "-H", "X-Remote-Group: crew"]), "bob");
+    assert_eq!(authenticates_as(&ann, &["-H", "X-Remote-User: bob"]), "ann", "others speak for nobody");
+    assert_eq!(authenticates_as(&eve, &[]), "401", "a certificate that nobody vouches for");
+    assert_eq!(
+        authenticates_as(&eve, &["-H", "Authorization: Bearer plain-token"]),
+        "jane",
+        "a token counts all the same"
+    );
     assert_eq!(whoami(&server, &[]), "401", "under AlwaysAllow anonymous requests are rejected");
 }
 
@@ -78,80 +82,80 @@ fn anonymous_requests_are_rejected_under_always_allow() {
 
 #[test]
 fn changed_files_are_reloaded() {
-    let folder = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let (first, second) = (Authority::new("first"), Authority::new("second"));
-    let install = |authority: &Authority| {
-        let (certificate, key) = authority.certify("server", "", &["127.0.0.1"]);
-        (write(folder.path(), "tls.crt", &certificate), write(folder.path(), "tls.key", &key))
+    let install = |ca: &Authority| {
+        let (certificate, key) = ca.certify("server", "", &["127.0.0.1"]);
+        (write(dir.path(), "tls.crt", &certificate), write(dir.path(), "tls.key", &key))
     };
     let (certificate, key) = install(&first);
     let flags = ["--tls-cert-file", &certificate, "--tls-private-key-file", &key];
     let server = Server::start_with(&flags);
-    let trusts = |authority: &Authority| {
-        let file = write(folder.path(), "ca.crt", &authority.pem());
+    let trusts = |ca: &Authority| {
+        let file = write(dir.path(), "ca.crt", &ca.pem());
         let url = format!("https://{}/readyz", server.address);
-        let asked =
+        let output =
             std::process::Command::new("curl").args(["-s", "--max-time", "20", "--cacert", &file, &url]).output();
-        asked.unwrap().status.success()
+        output.unwrap().status.success()
     };
     assert!(trusts(&first) && !trusts(&second));
     install(&second);
     until(|| trusts(&second), |trusted| *trusted);
     let sam = "Authorization: Bearer another-token";
     assert_eq!(whoami(&server, &["-H", sam]), "401");
-    write(server.folder.path(), "tokens.csv", "a-token,admin,admin,\"system:masters\"\nanother-token,sam,sam\n");
+    write(server.dir.path(), "tokens.csv", "a-token,admin,admin,\"system:masters\"\nanother-token,sam,sam\n");
     until(|| whoami(&server, &["-H", sam]), |name| name == "sam");
     assert_eq!(whoami(&server, &["-H", "Authorization: Bearer plain-token"]), "401");
 }
 
 #[test]
 fn sni_selects_the_serving_certificate() {
-    let folder = tempfile::tempdir().unwrap();
-    let authority = Authority::new("ours");
-    let (certificate, key) = authority.certify("sni", "", &["knarr.example"]);
-    let pair = [write(folder.path(), "sni.crt", &certificate), write(folder.path(), "sni.key", &key)].join(",");
+    let dir = tempfile::tempdir().unwrap();
+    let signing_ca = Authority::new("ours");
+    let (certificate, key) = signing_ca.certify("sni", "", &["knarr.example"]);
+    let pair = [write(dir.path(), "sni.crt", &certificate), write(dir.path(), "sni.key", &key)].join(",");
     let server = Server::start_with(&["--tls-sni-cert-key", &pair, "--tls-min-version", "VersionTLS13"]);
     let port = server.address.rsplit_once(':').unwrap().1;
-    let ca = write(folder.path(), "ca.crt", &authority.pem());
-    let asks = |more: &[&str]| {
+    let ca = write(dir.path(), "ca.crt", &signing_ca.pem());
+    let request = |more: &[&str]| {
         let mut command = std::process::Command::new("curl");
         command.args(["-s", "--max-time", "20", "--cacert", &ca]).args(more);
         command.args(["--resolve", &format!("knarr.example:{port}:127.0.0.1")]);
         command.arg(format!("https://knarr.example:{port}/readyz")).output().unwrap()
     };
-    assert_eq!(String::from_utf8(asks(&[]).stdout).unwrap(), "ok");
-    assert!(!asks(&["--tls-max", "1.2"]).status.success(), "older versions are not spoken");
+    assert_eq!(String::from_utf8(request(&[]).stdout).unwrap(), "ok");
+    assert!(!request(&["--tls-max", "1.2"]).status.success(), "older versions are not spoken");
 }
 
 #[test]
 fn oidc_issuers_authenticate_users() {
     let issuer = Issuer::start();
-    let folder = tempfile::tempdir().unwrap();
-    let ca = write(folder.path(), "issuer.crt", &issuer.server.authority.pem());
+    let dir = tempfile::tempdir().unwrap();
+    let ca = write(dir.path(), "issuer.crt", &issuer.server.ca.pem());
     let flags = ["--oidc-issuer-url", &issuer.server.url, "--oidc-client-id", "knarr", "--oidc-ca-file", &ca];
     let more = ["--oidc-username-claim=name", "--oidc-username-prefix=oidc:", "--oidc-groups-claim=teams"];
     let flags: Vec<&str> = flags.iter().chain(&more).copied().collect();
     let server = Server::start_with(&flags);
-    let asks = |token: &str| whoami(&server, &["-H", &format!("Authorization: Bearer {token}")]);
-    assert_eq!(asks(&issuer.token("ann", "knarr")), "oidc:ann");
-    assert_eq!(asks(&issuer.token("ann", "others")), "401", "for another audience");
-    assert_eq!(asks(&Issuer::start().token("ann", "knarr")), "401", "of another issuer");
+    let whoami_with = |token: &str| whoami(&server, &["-H", &format!("Authorization: Bearer {token}")]);
+    assert_eq!(whoami_with(&issuer.token("ann", "knarr")), "oidc:ann");
+    assert_eq!(whoami_with(&issuer.token("ann", "others")), "401", "for another audience");
+    assert_eq!(whoami_with(&Issuer::start().token("ann", "knarr")), "401", "of another issuer");
     drop(server);
     let config = |prefix: &str| {
-        let authority = issuer.server.authority.pem().replace('\n', "\n      ");
+        let ca_pem = issuer.server.ca.pem().replace('\n', "\n      ");
         format!(
-            "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer:\n    url: {}\n    audiences: [knarr]\n    certificateAuthority: |\n      {authority}\n  claimMappings:\n    username: {{claim: name, prefix: '{prefix}'}}\nanonymous:\n  enabled: true\n  conditions: [{{path: /readyz}}]\n",
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer:\n    url: {}\n    audiences: [knarr]\n    certificateAuthority: |\n      {ca_pem}\n  claimMappings:\n    username: {{claim: name, prefix: '{prefix}'}}\nanonymous:\n  enabled: true\n  conditions: [{{path: /readyz}}]\n",
             issuer.server.url
         )
     };
-    let file = write(folder.path(), "authentication.yaml", &config("first:"));
+    let file = write(dir.path(), "authentication.yaml", &config("first:"));
     let server = Server::start_with(&["--authentication-config", &file]);
-    let asks = |token: &str| whoami(&server, &["-H", &format!("Authorization: Bearer {token}")]);
-    assert_eq!(asks(&issuer.token("ann", "knarr")), "first:ann");
+    let whoami_with = |token: &str| whoami(&server, &["-H", &format!("Authorization: Bearer {token}")]);
+    assert_eq!(whoami_with(&issuer.token("ann", "knarr")), "first:ann");
     assert_eq!(whoami(&server, &[]), "401", "nobody may ask for other paths");
     assert_eq!(server.code(&["-H", "Authorization:"], "/readyz").0, "200");
-    write(folder.path(), "authentication.yaml", &config("second:"));
-    until(|| asks(&issuer.token("ann", "knarr")), |name| name == "second:ann");
+    write(dir.path(), "authentication.yaml", &config("second:"));
+    until(|| whoami_with(&issuer.token("ann", "knarr")), |name| name == "second:ann");
 }
 
 /// A small OIDC issuer that serves its documents over TLS.

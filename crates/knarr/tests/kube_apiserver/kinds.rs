@@ -10,11 +10,11 @@ const TABLE: [&str; 2] = ["-H", "Accept: application/json;as=Table;v=v1;g=meta.k
 /// Returns the default columns of `kubectl get` by resource name.
 fn columns() -> BTreeMap<String, Vec<String>> {
     let kinds = api::kinds::all();
-    let shown = |kind: &api::kind::Kind| {
+    let printer_columns = |kind: &api::kind::Kind| {
         let columns = kind.versions[0].columns.iter().filter(|column| column.priority == 0);
         columns.map(|column| column.name.clone()).collect()
     };
-    kinds.iter().map(|kind| (kind.qualified_resource(), shown(kind))).collect()
+    kinds.iter().map(|kind| (kind.qualified_resource(), printer_columns(kind))).collect()
 }
 
 /// Returns the preferred version of a group, such as `apps/v1`.
@@ -77,13 +77,13 @@ fn kubectl_explains_custom_resources_with_their_descriptions() {
     }"#;
     let created = server.kubectl_with("create -f -", definition);
     assert_eq!(created, "customresourcedefinition.apiextensions.k8s.io/widgets.example.com created");
-    for (what, words) in [
+    for (what, expected) in [
         ("widgets", &["A widget turns.", "What is wanted.", "metadata"][..]),
         ("widgets.spec", &["What is wanted.", "How big it is.", "<integer>"]),
         ("widgets.metadata.labels", &["map[string]string"]),
     ] {
         let explained = server.kubectl(&format!("explain {what}"));
-        let absent = words.iter().find(|word| !explained.contains(**word));
+        let absent = expected.iter().find(|word| !explained.contains(**word));
         assert_eq!(absent, None, "{explained}");
     }
 }

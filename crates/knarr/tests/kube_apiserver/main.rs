@@ -37,8 +37,8 @@ fn kubectl_works() {
     check("auth can-i delete pods", "yes");
     check("auth can-i delete pods --as=jane", "no");
     let review = "{\"apiVersion\": \"authentication.k8s.io/v1\", \"kind\": \"SelfSubjectReview\"}";
-    let told = server.kubectl_with("create -f - -o jsonpath={.status.userInfo.username}", review);
-    assert_eq!(told, "admin", "what kubectl auth whoami shows");
+    let username = server.kubectl_with("create -f - -o jsonpath={.status.userInfo.username}", review);
+    assert_eq!(username, "admin", "what kubectl auth whoami shows");
     check("delete deployment web", "deployment.apps \"web\" deleted");
     check("get deployment web", "Error from server (NotFound): deployments.apps \"web\" not found");
     let applied =
@@ -64,9 +64,9 @@ fn kubectl_works() {
 #[test]
 fn kubectl_output_formats_watch_wait_and_proxy_work() {
     let server = Server::start();
-    let has = |arguments: &str, words: &[&str]| {
-        let said = server.kubectl(arguments);
-        assert!(words.iter().all(|word| said.contains(word)), "kubectl {arguments}: {said}");
+    let has = |arguments: &str, expected: &[&str]| {
+        let stdout = server.kubectl(arguments);
+        assert!(expected.iter().all(|word| stdout.contains(word)), "kubectl {arguments}: {stdout}");
     };
     has("create configmap c --from-literal=a=b", &["configmap/c created"]);
     has("get configmap c -o yaml", &["apiVersion: v1\ndata:\n  a: b\nkind: ConfigMap"]);
@@ -120,8 +120,8 @@ fn crd_serves_its_kind_until_it_is_deleted() {
     let widget = r#"{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}"#;
     assert_eq!(server.kubectl_with("create -f -", widget), "widget.example.com/w created");
     assert_eq!(server.kubectl("get widget w -o jsonpath={.size}"), "2");
-    let refused = server.kubectl("patch widget w --type=merge -p {\"size\":0}");
-    assert!(refused.contains("size: Invalid value: 0: size in body should be greater than or equal to 1"), "{refused}");
+    let output = server.kubectl("patch widget w --type=merge -p {\"size\":0}");
+    assert!(output.contains("size: Invalid value: 0: size in body should be greater than or equal to 1"), "{output}");
     let deleted = server.kubectl("delete crd widgets.example.com --timeout=10s");
     assert_eq!(deleted, "customresourcedefinition.apiextensions.k8s.io \"widgets.example.com\" deleted");
     let (code, _) = server.code(&[], "/apis/example.com/v1/namespaces/default/widgets");
@@ -134,29 +134,29 @@ fn invalid_requests_are_rejected_with_a_message() {
     let path = "/api/v1/namespaces/default/configmaps";
     let json = ["-H", "Content-Type: application/json"];
     let post = |body: &str| {
-        let file = server.folder.path().join("body");
+        let file = server.dir.path().join("body");
         std::fs::write(&file, body).unwrap();
         let body = format!("@{}", file.display());
         server.code(&[json[0], json[1], "--data-binary", &body], path)
     };
-    let says = |(code, body): (String, String), expect: &str, words: &str| {
-        assert!(code == expect && body.contains(words), "{code} {body}, not {expect} {words}");
+    let check = |(code, body): (String, String), expect: &str, text: &str| {
+        assert!(code == expect && body.contains(text), "{code} {body}, not {expect} {text}");
     };
-    says(post("{\"broken"), "400", "unexpected end of JSON input");
-    says(post(&"[".repeat(100_000)), "400", "json parse error");
-    says(post(&format!("{{\"data\": {{\"a\": \"{}\"}}}}", "x".repeat(4 << 20))), "413", "Request entity too large");
-    says(post("{\"metadata\": {\"name\": \"Bad_Name\"}}"), "422", "a lowercase RFC 1123 subdomain");
-    says(server.code(&["-X", "BREW"], path), "405", "does not allow this method");
-    says(server.code(&["-X", "PUT"], path), "405", "does not allow this method");
-    says(server.code(&["-H", "Authorization: Bearer wrong"], path), "401", "Unauthorized");
-    says(server.code(&["-H", "Accept: application/nonsense"], path), "406", "Not Acceptable");
-    says(server.code(&[], "/api/v1/nothings"), "404", "could not find the requested resource");
+    check(post("{\"broken"), "400", "unexpected end of JSON input");
+    check(post(&"[".repeat(100_000)), "400", "json parse error");
+    check(post(&format!("{{\"data\": {{\"a\": \"{}\"}}}}", "x".repeat(4 << 20))), "413", "Request entity too large");
+    check(post("{\"metadata\": {\"name\": \"Bad_Name\"}}"), "422", "a lowercase RFC 1123 subdomain");
+    check(server.code(&["-X", "BREW"], path), "405", "does not allow this method");
+    check(server.code(&["-X", "PUT"], path), "405", "does not allow this method");
+    check(server.code(&["-H", "Authorization: Bearer wrong"], path), "401", "Unauthorized");
+    check(server.code(&["-H", "Accept: application/nonsense"], path), "406", "Not Acceptable");
+    check(server.code(&[], "/api/v1/nothings"), "404", "could not find the requested resource");
     let header = format!("X-Flood: {}", "y".repeat(2 << 20));
-    let file = server.folder.path().join("header");
+    let file = server.dir.path().join("header");
     std::fs::write(&file, header).unwrap();
     let (code, _) = server.code(&["-H", &format!("@{}", file.display())], path);
     assert!(matches!(code.as_str(), "431" | "000"), "a flood of headers: {code}");
-    says(server.code(&[], "/readyz"), "200", "ok");
+    check(server.code(&[], "/readyz"), "200", "ok");
 }
 
 #[test]
@@ -169,8 +169,8 @@ fn killed_server_restarts_with_all_objects() {
 
 #[test]
 fn recorded_requests_get_the_recorded_responses() {
-    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden"));
-    let player = folder.join("golden.py");
+    let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden"));
+    let player = dir.join("golden.py");
     if !player.is_file() {
         println!("skipped: {} is not there", player.display());
         return;
@@ -179,16 +179,16 @@ fn recorded_requests_get_the_recorded_responses() {
     let output = Command::new("python3")
         .arg(&player)
         .args(["replay", "--server", &server.address, "--token", "a-token", "--show", "20", "--fail-under", "98"])
-        .args(recordings(&folder))
+        .args(recordings(&dir))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    println!("{}", said.lines().rev().take(16).collect::<Vec<_>>().join("\n"));
-    assert!(output.status.success(), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    println!("{}", stdout.lines().rev().take(16).collect::<Vec<_>>().join("\n"));
+    assert!(output.status.success(), "{stdout}");
 }
 
-fn recordings(folder: &Path) -> Vec<PathBuf> {
-    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+fn recordings(dir: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
     let mut files: Vec<_> = files.filter(|file| file.extension().is_some_and(|ending| ending == "jsonl")).collect();
     files.sort();
     files

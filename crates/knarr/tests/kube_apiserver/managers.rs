@@ -16,15 +16,15 @@ struct Manager(Child);
 
 impl Manager {
     fn start(server: &Server, flags: &[&str]) -> Self {
-        let folder = server.folder.path();
+        let dir = server.dir.path();
         let process = Command::new(env!("CARGO_BIN_EXE_knarr"))
             .args(["kube-controller-manager", "--secure-port=0", "--leader-elect-lease-duration=3s"])
             .args(["--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms"])
             .arg("--kubeconfig")
-            .arg(folder.join("kubeconfig"))
+            .arg(dir.join("kubeconfig"))
             .args(flags)
             .stdout(Stdio::null())
-            .stderr(fs::File::create(folder.join("manager.log")).unwrap())
+            .stderr(fs::File::create(dir.join("manager.log")).unwrap())
             .spawn()
             .unwrap();
         Self(process)
@@ -46,12 +46,12 @@ fn leader(server: &Server) -> String {
 /// Collects the UIDs of all pods that a watch ever reports.
 fn pods_ever(server: &Server) -> Arc<Mutex<BTreeSet<String>>> {
     let ever: Arc<Mutex<BTreeSet<String>>> = Arc::default();
-    let told = Arc::clone(&ever);
+    let recorded = Arc::clone(&ever);
     let watch = server.stream("/api/v1/pods?watch=true&timeoutSeconds=300&resourceVersion=0");
     std::thread::spawn(move || {
         for line in watch {
             let uid = line.split_once("\"uid\":\"").and_then(|(_, rest)| rest.split('"').next()).map(str::to_owned);
-            told.lock().unwrap().extend(uid);
+            recorded.lock().unwrap().extend(uid);
         }
     });
     ever
@@ -158,9 +158,9 @@ fn request(name: &str, signer: &str, subject: (&str, &str), names: &[&str], usag
 
 #[test]
 fn kubelet_csrs_are_signed_and_authenticate() {
-    let folder = tempfile::tempdir().unwrap();
-    let authority = pki::Pki::open(folder.path()).unwrap().authority_pair(pki::Authority::Cluster);
-    let (certificate, key) = (authority.certificate.display().to_string(), authority.key.display().to_string());
+    let dir = tempfile::tempdir().unwrap();
+    let ca = pki::Pki::open(dir.path()).unwrap().ca_pair(pki::Authority::Cluster);
+    let (certificate, key) = (ca.certificate.display().to_string(), ca.key.display().to_string());
     let server = Server::start_with(&["--client-ca-file", &certificate]);
     let signing = [format!("--cluster-signing-cert-file={certificate}"), format!("--cluster-signing-key-file={key}")];
     let _manager = Manager::start(&server, &[&signing[0], &signing[1], "--leader-elect=false"]);
@@ -174,7 +174,7 @@ fn kubelet_csrs_are_signed_and_authenticate() {
         let path = format!("get csr {name} -o jsonpath={{.status.certificate}}");
         STANDARD.decode(eventually(|| server.kubectl(&path), |text| text.starts_with("LS0t"))).unwrap()
     };
-    let file = folder.path().join("client.pem");
+    let file = dir.path().join("client.pem");
     fs::write(&file, [issued("client"), key.into_bytes()].concat()).unwrap();
     let review = r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}"#;
     let arguments = [

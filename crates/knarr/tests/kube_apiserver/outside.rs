@@ -39,14 +39,14 @@ impl Authority {
 /// A server that answers one request per connection, for as long as the test runs.
 pub struct Outside {
     pub url: String,
-    pub authority: Authority,
+    pub ca: Authority,
 }
 
 impl Outside {
     /// Starts a server. `answer` returns the response body for the server's URL, the head and the body of a request.
-    pub fn start(answer: impl Fn(&str, &str, &str) -> String + Send + 'static) -> Self {
-        let authority = Authority::new("outside");
-        let (certificate, key) = authority.certify("outside", "", &["127.0.0.1"]);
+    pub fn start(respond: impl Fn(&str, &str, &str) -> String + Send + 'static) -> Self {
+        let ca = Authority::new("outside");
+        let (certificate, key) = ca.certify("outside", "", &["127.0.0.1"]);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
@@ -59,15 +59,15 @@ impl Outside {
             while let Ok((socket, _)) = listener.accept() {
                 let mut stream = StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), socket);
                 let (head, body) = receive(&mut stream);
-                let said = answer(&own, &head, &body);
-                let length = said.len();
+                let response = respond(&own, &head, &body);
+                let length = response.len();
                 let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
-                let _ = stream.write_all(format!("{head}{said}").as_bytes());
+                let _ = stream.write_all(format!("{head}{response}").as_bytes());
                 stream.conn.send_close_notify();
                 let _ = stream.flush();
             }
         });
-        Self { url, authority }
+        Self { url, ca }
     }
 }
 

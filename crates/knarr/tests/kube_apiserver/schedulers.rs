@@ -11,15 +11,15 @@ struct Scheduler(Child);
 
 impl Scheduler {
     fn start(server: &Server, name: &str) -> Self {
-        let folder = server.folder.path();
-        let kubeconfig = folder.join("kubeconfig").display().to_string();
-        let file = folder.join(format!("{name}.yaml"));
+        let dir = server.dir.path();
+        let kubeconfig = dir.join("kubeconfig").display().to_string();
+        let file = dir.join(format!("{name}.yaml"));
         fs::write(&file, CONFIGURATION.replace("KUBECONFIG", &kubeconfig)).unwrap();
         let process = Command::new(env!("CARGO_BIN_EXE_knarr"))
             .args(["kube-scheduler", "--secure-port=0", "--config"])
             .arg(&file)
             .stdout(Stdio::null())
-            .stderr(fs::File::create(folder.join(format!("{name}.log"))).unwrap())
+            .stderr(fs::File::create(dir.join(format!("{name}.log"))).unwrap())
             .spawn()
             .unwrap();
         Self(process)
@@ -95,10 +95,10 @@ fn profiles_schedule_their_pods_and_another_scheduler_takes_over() {
 #[test]
 fn metrics_requests_are_reviewed_with_the_configured_kubeconfigs() {
     let server = Server::start();
-    let folder = server.folder.path();
-    let admin = folder.join("kubeconfig");
+    let dir = server.dir.path();
+    let admin = dir.join("kubeconfig");
     // A user who may not create reviews.
-    let own = folder.join("own.kubeconfig");
+    let own = dir.join("own.kubeconfig");
     fs::write(&own, fs::read_to_string(&admin).unwrap().replace("a-token", "plain-token")).unwrap();
     let metrics = |reviewers: &[&str]| {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -109,18 +109,18 @@ fn metrics_requests_are_reviewed_with_the_configured_kubeconfigs() {
             .arg(&own)
             .args(reviewers.iter().map(|flag| format!("{flag}={}", admin.display())))
             .stdout(Stdio::null())
-            .stderr(fs::File::create(folder.join("scheduler.log")).unwrap())
+            .stderr(fs::File::create(dir.join("scheduler.log")).unwrap())
             .spawn()
             .unwrap();
         let _scheduler = Scheduler(process);
         ["a-token", "plain-token"].map(|token| {
-            let answer = Command::new("curl")
+            let output = Command::new("curl")
                 .args(["-sk", "--max-time", "20", "--retry", "100", "--retry-delay", "0", "--retry-connrefused"])
                 .args(["-o", "/dev/null", "-w", "%{http_code}", "-H", &format!("Authorization: Bearer {token}")])
                 .arg(format!("https://127.0.0.1:{port}/metrics"))
                 .output()
                 .unwrap();
-            String::from_utf8(answer.stdout).unwrap()
+            String::from_utf8(output.stdout).unwrap()
         })
     };
     assert_eq!(metrics(&[]), ["401", "401"]);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 pub struct Server {
     pub process: Child,
     pub address: String,
-    pub folder: Rc<tempfile::TempDir>,
+    pub dir: Rc<tempfile::TempDir>,
 }
 
 impl Server {
@@ -23,21 +23,21 @@ impl Server {
 
     /// Kills the server and starts another one with the same data directory.
     pub fn again(self, flags: &[&str]) -> Self {
-        let folder = self.folder.clone();
+        let dir = self.dir.clone();
         drop(self);
-        Self::start_in(folder, flags)
+        Self::start_in(dir, flags)
     }
 
-    fn start_in(folder: Rc<tempfile::TempDir>, flags: &[&str]) -> Self {
-        let tokens = folder.path().join("tokens.csv");
+    fn start_in(dir: Rc<tempfile::TempDir>, flags: &[&str]) -> Self {
+        let tokens = dir.path().join("tokens.csv");
         std::fs::write(&tokens, "a-token,admin,admin,\"system:masters\"\nplain-token,jane,jane\n").unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_knarr"))
             .args(["kube-apiserver", "--bind-address", "127.0.0.1", "--secure-port", "0"])
             .args(["--authorization-mode", "Node,RBAC", "--service-cluster-ip-range", "10.96.0.0/16"])
             .arg("--data-dir")
-            .arg(folder.path().join("data"))
+            .arg(dir.path().join("data"))
             .arg("--cert-dir")
-            .arg(folder.path().join("certs"))
+            .arg(dir.path().join("certs"))
             .arg("--token-auth-file")
             .arg(&tokens)
             .args(flags)
@@ -55,7 +55,7 @@ impl Server {
         });
         // The rest of the log is read so that the server never blocks on the pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        let server = Self { process, address: address.expect("the server says where it listens"), folder };
+        let server = Self { process, address: address.expect("the server says where it listens"), dir };
         server.write_kubeconfig();
         server.wait_until_ready();
         server
@@ -69,12 +69,12 @@ impl Server {
             "contexts": [{{"name": "c", "context": {{"cluster": "c", "user": "u"}}}}]}}"#,
             self.address
         );
-        std::fs::write(self.folder.path().join("kubeconfig"), text).unwrap();
+        std::fs::write(self.dir.path().join("kubeconfig"), text).unwrap();
     }
 
     pub fn wait_until_ready(&self) {
-        let answer = self.curl(&["--retry", "100", "--retry-delay", "0", "--retry-all-errors", "--fail"], "/readyz");
-        assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+        let output = self.curl(&["--retry", "100", "--retry-delay", "0", "--retry-all-errors", "--fail"], "/readyz");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
     pub fn curl(&self, arguments: &[&str], path: &str) -> Output {
@@ -110,7 +110,7 @@ impl Server {
     /// Starts a long-running kubectl. Returns its output lines.
     pub fn start_kubectl(&self, arguments: &str) -> impl Iterator<Item = String> + use<> {
         let mut process = Command::new("kubectl")
-            .env("KUBECONFIG", self.folder.path().join("kubeconfig"))
+            .env("KUBECONFIG", self.dir.path().join("kubeconfig"))
             .args(arguments.split(' '))
             .stdout(Stdio::piped())
             .spawn()
@@ -134,9 +134,9 @@ impl Server {
     pub fn kubectl_with(&self, arguments: &str, input: &str) -> String {
         let mut process = Command::new("kubectl")
             .arg("--kubeconfig")
-            .arg(self.folder.path().join("kubeconfig"))
+            .arg(self.dir.path().join("kubeconfig"))
             .arg("--cache-dir")
-            .arg(self.folder.path().join("cache"))
+            .arg(self.dir.path().join("cache"))
             .args(["--request-timeout", "20s"])
             // An editor that makes one change.
             .env("KUBE_EDITOR", "sed -i s/a:.b$/&-edited/")

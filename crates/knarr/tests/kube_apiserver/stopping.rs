@@ -26,15 +26,14 @@ struct Component {
 
 impl Component {
     fn start(server: &Server, name: &'static str, flags: &[&str]) -> Self {
-        let folder = server.folder.path().display().to_string();
-        let flags = flags
-            .iter()
-            .map(|flag| flag.replace("KUBECONFIG", &format!("{folder}/kubeconfig")).replace("FOLDER", &folder));
+        let dir = server.dir.path().display().to_string();
+        let flags =
+            flags.iter().map(|flag| flag.replace("KUBECONFIG", &format!("{dir}/kubeconfig")).replace("FOLDER", &dir));
         let process = Command::new(env!("CARGO_BIN_EXE_knarr"))
             .arg(name)
             .args(flags)
             .stdout(Stdio::null())
-            .stderr(fs::File::create(format!("{folder}/{name}.log")).unwrap())
+            .stderr(fs::File::create(format!("{dir}/{name}.log")).unwrap())
             .spawn()
             .unwrap();
         Self { name, process }
@@ -64,14 +63,14 @@ fn components_stop_on_sigterm_without_an_api_server() {
         let id = component.process.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     }
-    let asked = Instant::now();
+    let signaled_at = Instant::now();
     for component in &mut components {
         let status = loop {
             if let Some(status) = component.process.try_wait().unwrap() {
                 break status;
             }
-            let log = || fs::read_to_string(server.folder.path().join(format!("{}.log", component.name))).unwrap();
-            assert!(asked.elapsed() < SOON, "{} still runs:\n{}", component.name, log());
+            let log = || fs::read_to_string(server.dir.path().join(format!("{}.log", component.name))).unwrap();
+            assert!(signaled_at.elapsed() < SOON, "{} still runs:\n{}", component.name, log());
             std::thread::sleep(Duration::from_millis(20));
         };
         assert!(status.success(), "{}: {status}", component.name);

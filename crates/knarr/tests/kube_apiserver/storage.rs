@@ -13,7 +13,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 pub struct Etcd {
     process: Child,
     pub endpoint: String,
-    _folder: tempfile::TempDir,
+    _dir: tempfile::TempDir,
 }
 
 impl Etcd {
@@ -25,10 +25,10 @@ impl Etcd {
         let names = addresses.iter().enumerate().map(|(number, (peer, _))| format!("m{number}=http://{peer}"));
         let all = names.collect::<Vec<_>>().join(",");
         let start = |(number, (peer, client)): (usize, &(SocketAddr, SocketAddr))| {
-            let folder = tempfile::tempdir().unwrap();
+            let dir = tempfile::tempdir().unwrap();
             let (peer, endpoint) = (format!("http://{peer}"), format!("http://{client}"));
             let process = program()
-                .args(["--data-dir", &folder.path().to_string_lossy(), "--name", &format!("m{number}")])
+                .args(["--data-dir", &dir.path().to_string_lossy(), "--name", &format!("m{number}")])
                 .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])
                 .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
                 .args(["--initial-cluster", &all])
@@ -36,7 +36,7 @@ impl Etcd {
                 .stderr(Stdio::null())
                 .spawn()
                 .unwrap();
-            Self { process, endpoint, _folder: folder }
+            Self { process, endpoint, _dir: dir }
         };
         let members: Vec<Self> = addresses.iter().enumerate().map(start).collect();
         for member in &members {
@@ -76,10 +76,10 @@ fn own_etcd() -> Command {
 }
 
 /// Polls until the output is as expected. Each attempt is a process or a request, so nothing can be waited for.
-pub fn eventually(mut look: impl FnMut() -> String, is_good: impl Fn(&str) -> bool) -> String {
+pub fn eventually(mut read: impl FnMut() -> String, is_good: impl Fn(&str) -> bool) -> String {
     let start = Instant::now();
     loop {
-        let seen = look();
+        let seen = read();
         if is_good(&seen) {
             return seen;
         }
@@ -109,8 +109,8 @@ fn servers_see_each_other(members: &[Etcd]) {
 #[test]
 fn stopping_server_finishes_requests_and_leaves_the_endpoints() {
     let etcd = Etcd::cluster(1, real_etcd).remove(0);
-    let folder = tempfile::tempdir().unwrap();
-    let (policy, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
+    let dir = tempfile::tempdir().unwrap();
+    let (policy, log) = (dir.path().join("policy.yaml"), dir.path().join("audit.log"));
     let rules = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}"#;
     std::fs::write(&policy, rules).unwrap();
     let stays = Server::start_with(&["--etcd-servers", &etcd.endpoint, "--advertise-address", "192.0.2.1"]);
@@ -154,15 +154,15 @@ fn servers_on_three_store_members_survive_a_killed_member() {
     members.remove(0);
     let created = eventually(
         || server.kubectl("create configmap after"),
-        |said| said == "configmap/after created" || said.contains("already exists"),
+        |output| output == "configmap/after created" || output.contains("already exists"),
     );
     assert!(!created.is_empty());
     assert_eq!(server.kubectl("get configmap told after -o name"), "configmap/told\nconfigmap/after");
 }
 
 /// Writes an EncryptionConfiguration with these providers for Secrets. The first key encrypts.
-fn encryption(server_folder: &std::path::Path, providers: &str) -> String {
-    let file = server_folder.join("encryption.yaml");
+fn encryption(server_dir: &std::path::Path, providers: &str) -> String {
+    let file = server_dir.join("encryption.yaml");
     let text = format!(
         r#"{{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration",
         "resources": [{{"resources": ["secrets"], "providers": [{providers}]}}]}}"#
@@ -178,9 +178,9 @@ fn secrets_are_encrypted_at_rest_and_rewritten_after_key_rotation() {
     const NEW: &str =
         r#"{"secretbox": {"keys": [{"name": "new", "secret": "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA="}]}}"#;
     let etcd = Etcd::cluster(1, real_etcd).remove(0);
-    let folder = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let stored = || etcd.etcdctl("get /registry/secrets/default/s --print-value-only");
-    let file = encryption(folder.path(), &format!(r#"{OLD}, {{"identity": {{}}}}"#));
+    let file = encryption(dir.path(), &format!(r#"{OLD}, {{"identity": {{}}}}"#));
     let flags = ["--etcd-servers", &etcd.endpoint, "--encryption-provider-config", &file];
     let server = Server::start_with(&["--etcd-servers", &etcd.endpoint]);
     assert_eq!(server.kubectl("create secret generic s --from-literal=a=hidden"), "secret/s created");
@@ -198,32 +198,32 @@ fn secrets_are_encrypted_at_rest_and_rewritten_after_key_rotation() {
     assert_eq!(server.kubectl("create configmap c --from-literal=a=b"), "configmap/c created");
     assert!(etcd.etcdctl("get /registry/configmaps/default/c --print-value-only").starts_with('{'));
 
-    encryption(folder.path(), &format!("{NEW}, {OLD}"));
+    encryption(dir.path(), &format!("{NEW}, {OLD}"));
     let server = server.again(&flags);
     assert_eq!(read(&server), "aGlkZGVu", "the old key still reads");
     rewrite(&server);
     assert!(stored().starts_with("k8s:enc:secretbox:v1:new:"), "{}", stored());
 
-    encryption(folder.path(), OLD);
+    encryption(dir.path(), OLD);
     let server = server.again(&flags);
-    let refused = server.kubectl("get secret s");
-    assert!(refused.contains("unable to transform key"), "{refused}");
+    let output = server.kubectl("get secret s");
+    assert!(output.contains("unable to transform key"), "{output}");
     assert_eq!(server.kubectl("get configmap c -o name"), "configmap/c", "nothing else is lost");
 }
 
 #[test]
 fn invalid_encryption_configuration_fails_the_start_with_a_message() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = encryption(folder.path(), r#"{"aescbc": {"keys": [{"name": "k", "secret": "c2hvcnQ="}]}}"#);
+    let dir = tempfile::tempdir().unwrap();
+    let file = encryption(dir.path(), r#"{"aescbc": {"keys": [{"name": "k", "secret": "c2hvcnQ="}]}}"#);
     let output = Command::new(env!("CARGO_BIN_EXE_knarr"))
         .args(["kube-apiserver", "--bind-address", "127.0.0.1", "--secure-port", "0"])
-        .args(["--data-dir", &folder.path().to_string_lossy(), "--cert-dir", &folder.path().to_string_lossy()])
+        .args(["--data-dir", &dir.path().to_string_lossy(), "--cert-dir", &dir.path().to_string_lossy()])
         .args(["--encryption-provider-config", &file])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("secret is not of the expected length"), "{said}");
-    assert!(!said.contains("c2hvcnQ="), "a key must not be in a log: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && stderr.contains("secret is not of the expected length"), "{stderr}");
+    assert!(!stderr.contains("c2hvcnQ="), "a key must not be in a log: {stderr}");
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn events_expire() {
         "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}, "reason": "Tried", "type": "Normal"}"#;
     assert_eq!(server.kubectl_with("create -f -", event), "event/e created");
     assert_eq!(server.kubectl("annotate event e more=more"), "event/e annotated");
-    eventually(|| server.kubectl("get event e"), |said| said.contains("NotFound"));
+    eventually(|| server.kubectl("get event e"), |output| output.contains("NotFound"));
     drop(etcd);
     let readiness = || server.code(&[], "/readyz?verbose").1;
-    eventually(readiness, |said| said.contains("[-]etcd failed") && said.contains("readyz check failed"));
+    eventually(readiness, |output| output.contains("[-]etcd failed") && output.contains("readyz check failed"));
 }

@@ -67,15 +67,15 @@ transcripts!(
 fn check(name: &str) {
     let file = Path::new(TRANSCRIPTS).join(format!("{name}.txt"));
     let expected = Transcript::parse(&std::fs::read_to_string(&file).unwrap());
-    let ours = run(&expected, Path::new(KNARR));
+    let actual = run(&expected, Path::new(KNARR));
     if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&file, ours.to_string()).unwrap();
+        std::fs::write(&file, actual.to_string()).unwrap();
     } else {
-        compare(&expected, &ours, |_| true, "the transcript and this kubectl");
+        compare(&expected, &actual, |_| true, "the transcript and this kubectl");
     }
     if let Some(Kubectl { path, minor }) = Kubectl::find() {
-        let theirs = run(&expected, &path);
-        compare(&theirs, &ours, |step| step.since <= minor, &format!("{} and this kubectl", path.display()));
+        let reference = run(&expected, &path);
+        compare(&reference, &actual, |step| step.since <= minor, &format!("{} and this kubectl", path.display()));
     }
 }
 
@@ -83,7 +83,7 @@ fn check(name: &str) {
 fn run(transcript: &Transcript, kubectl: &Path) -> Transcript {
     // No controller creates the service accounts that pods would need.
     let server = Server::start_with(&["--disable-admission-plugins", "ServiceAccount", "--allow-privileged"]);
-    let dir = server.folder.path();
+    let dir = server.dir.path();
     let [home, work, bin] = ["home", "work", "bin"].map(|name| dir.join(name));
     for directory in [&home, &work, &bin] {
         std::fs::create_dir(directory).unwrap();

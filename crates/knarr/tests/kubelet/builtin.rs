@@ -9,13 +9,13 @@ use apimachinery::{Value, value};
 use crate::cluster::*;
 
 /// Sends a request without a body to a server on this host. Returns the response.
-fn ask(port: u16, line: &str) -> String {
+fn send_request(port: u16, line: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(format!("{line} HTTP/1.0\r\nx-asked-by: a test\r\n\r\n").as_bytes()).unwrap();
-    let mut answer = String::new();
+    let mut response = String::new();
     // A server that exits may close the connection before it has answered.
-    let _ = stream.read_to_string(&mut answer);
-    answer
+    let _ = stream.read_to_string(&mut response);
+    response
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,15 +31,15 @@ async fn built_in_images_run_without_a_registry() {
     let spec = value!({"containers": [hello, pause], "hostNetwork": true, "terminationGracePeriodSeconds": 5});
     cluster.run(&with("hello", spec), "ready", is_ready).await;
     cluster.event("Pulled: Successfully pulled image \"knarr.local/hello\"").await;
-    let page = ask(port, "GET /");
+    let page = send_request(port, "GET /");
     for part in ["Hello from hello", "node: node-1", "ip: 127.0.0.1", "x-asked-by: a test"] {
         assert!(page.contains(part), "{part}: {page}");
     }
-    ask(port, "POST /ready?ok=false");
+    send_request(port, "POST /ready?ok=false");
     cluster.wait(&PODS, "hello", "no longer ready", |pod| !is_ready(pod)).await;
-    ask(port, "POST /ready?ok=true");
+    send_request(port, "POST /ready?ok=true");
     cluster.wait(&PODS, "hello", "ready again", is_ready).await;
-    ask(port, "POST /exit?code=3");
+    send_request(port, "POST /exit?code=3");
     let again = |pod: &Value| pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 3.into();
     cluster.wait(&PODS, "hello", "started again", again).await;
     let mut missing = pod("missing", "true");

@@ -43,12 +43,12 @@ pub async fn cluster() -> Option<Cluster> {
 }
 
 pub async fn cluster_with(extra: &[&str]) -> Option<Cluster> {
-    make(wanted_engine().await?, extra, "").await
+    make(requested_runtime().await?, extra, "").await
 }
 
 /// Returns a cluster with additional fields in the kubelet's configuration.
 pub async fn cluster_with_config(config: &str) -> Option<Cluster> {
-    make(wanted_engine().await?, &[], config).await
+    make(requested_runtime().await?, &[], config).await
 }
 
 /// Returns a cluster with the built-in runtime, for features that only it has.
@@ -75,7 +75,7 @@ fn is_on_containerd() -> bool {
 }
 
 /// Returns the runtime for this test run: `None` if it is not installed, `Some(None)` for the built-in one.
-async fn wanted_engine() -> Option<Option<Daemon>> {
+async fn requested_runtime() -> Option<Option<Daemon>> {
     if is_on_containerd() { containerd().await.map(Some) } else { Some(None) }
 }
 
@@ -124,7 +124,7 @@ impl Start {
 
 /// Returns a cluster whose kubelet is not started yet.
 pub async fn cluster_without_kubelet() -> Option<Start> {
-    Start::new(wanted_engine().await?).await
+    Start::new(requested_runtime().await?).await
 }
 
 fn kubelet(machine: &Machine, flags: &[String]) -> Command {
@@ -184,9 +184,9 @@ fn write_certificates(machine: &Machine) {
     client.distinguished_name.push(rcgen::DnType::OrganizationName, "system:masters");
     client.distinguished_name.push(rcgen::DnType::CommonName, "kube-apiserver-kubelet-client");
     write("client", &client);
-    let mut authority = rcgen::CertificateParams::default();
-    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    write("ca", &authority);
+    let mut ca = rcgen::CertificateParams::default();
+    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    write("ca", &ca);
 }
 
 pub fn kubeconfig(address: &str, token: &str) -> String {
@@ -362,9 +362,9 @@ impl Cluster {
 
     /// Runs a pod until it terminates and returns the output of its first container.
     pub async fn output(&self, pod: &Value) -> String {
-        let ended = self.run(pod, "over", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
-        let text = self.printed(&ended, "c", 0);
-        assert_eq!(phase(&ended), "Succeeded", "{text}\n{}", json::to_string_pretty(&ended["status"]));
+        let finished = self.run(pod, "over", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
+        let text = self.printed(&finished, "c", 0);
+        assert_eq!(phase(&finished), "Succeeded", "{text}\n{}", json::to_string_pretty(&finished["status"]));
         text
     }
 
@@ -391,7 +391,7 @@ impl Cluster {
     pub async fn delete(&self, name: &str) {
         let target = Target::named(&PODS, "default", name);
         self.client.delete(&target, &client::DeleteOptions::default()).await.unwrap();
-        self.gone(name).await;
+        self.wait_until_deleted(name).await;
     }
 
     /// Deletes a pod and waits until the node has removed all of it. A terminated pod is deleted from the API server
@@ -407,7 +407,7 @@ impl Cluster {
         }
     }
 
-    pub async fn gone(&self, name: &str) {
+    pub async fn wait_until_deleted(&self, name: &str) {
         let options = WatchOptions {
             field_selector: format!("metadata.name={name}"),
             send_initial_events: true,

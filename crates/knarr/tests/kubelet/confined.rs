@@ -38,9 +38,9 @@ async fn localhost_seccomp_profiles_are_files_of_the_node() {
     let waits = |pod: &Value| {
         pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].as_str() == Some("CreateContainerError")
     };
-    let told = cluster.run(&absent, "refused", waits).await;
-    let told = told["status"]["containerStatuses"][0]["state"]["waiting"]["message"].as_str().unwrap().to_owned();
-    assert!(told.contains("none.json"), "{told}");
+    let message = cluster.run(&absent, "refused", waits).await;
+    let message = message["status"]["containerStatuses"][0]["state"]["waiting"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("none.json"), "{message}");
     cluster.finish().await;
 }
 
@@ -78,10 +78,11 @@ async fn supplemental_groups_policy_strict_ignores_groups_of_the_image() {
     if node["status"]["features"]["supplementalGroupsPolicy"].as_bool() == Some(true) {
         assert_eq!(cluster.output(&strict).await, "9 1001 \n");
     } else {
-        let refused = cluster.run(&strict, "refused", |pod| phase(pod) == "Failed").await;
-        assert_eq!(refused["status"]["reason"], "SupplementalGroupsPolicyNotSupported".into());
-        let why = "SupplementalGroupsPolicyNotSupported: SupplementalGroupsPolicy=Strict is not supported in this node";
-        cluster.event(why).await;
+        let rejected = cluster.run(&strict, "refused", |pod| phase(pod) == "Failed").await;
+        assert_eq!(rejected["status"]["reason"], "SupplementalGroupsPolicyNotSupported".into());
+        let message =
+            "SupplementalGroupsPolicyNotSupported: SupplementalGroupsPolicy=Strict is not supported in this node";
+        cluster.event(message).await;
     }
     cluster.finish().await;
 }
@@ -130,10 +131,10 @@ async fn resource_limits_are_enforced_and_oom_kills_are_reported() {
     };
     let resources =
         value!({"requests": {"cpu": "250m", "memory": "32Mi"}, "limits": {"cpu": "500m", "memory": "64Mi"}});
-    let mut held = pod("held", &format!("{limits}; cat /proc/self/oom_score_adj"));
-    set(&mut held, "restartPolicy", "Never");
-    set_container(&mut held, "resources", resources);
-    let seen = cluster.output(&held).await;
+    let mut limited = pod("held", &format!("{limits}; cat /proc/self/oom_score_adj"));
+    set(&mut limited, "restartPolicy", "Never");
+    set_container(&mut limited, "resources", resources);
+    let seen = cluster.output(&limited).await;
     let seen: Vec<&str> = seen.lines().collect();
     let expect: &[&str] = if v1 { &["67108864", "50000", "256"] } else { &["67108864", "50000 100000", "10"] };
     assert_eq!(&seen[..3], expect);
@@ -143,8 +144,8 @@ async fn resource_limits_are_enforced_and_oom_kills_are_reported() {
     let mut greedy = pod("greedy", "dd if=/dev/zero of=/dev/null bs=256M count=1");
     set(&mut greedy, "restartPolicy", "Never");
     set_container(&mut greedy, "resources", value!({"limits": {"memory": "32Mi"}}));
-    let ended = cluster.run(&greedy, "over", |pod| phase(pod) == "Failed").await;
-    let state = &ended["status"]["containerStatuses"][0]["state"]["terminated"];
+    let failed = cluster.run(&greedy, "over", |pod| phase(pod) == "Failed").await;
+    let state = &failed["status"]["containerStatuses"][0]["state"]["terminated"];
     assert_eq!((state["reason"].as_str(), state["exitCode"].as_int()), (Some("OOMKilled"), Some(137)));
     cluster.finish().await;
 }
@@ -158,8 +159,9 @@ async fn cpu_limits_are_not_enforced_without_cpu_cfs_quota() {
         "cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/memory/memory.limit_in_bytes"
     };
     let mut free = pod("free", &format!("{limits}; sleep 1000"));
-    let wanted = value!({"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"cpu": "200m", "memory": "64Mi"}});
-    set_container(&mut free, "resources", wanted.clone());
+    let resources =
+        value!({"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"cpu": "200m", "memory": "64Mi"}});
+    set_container(&mut free, "resources", resources.clone());
     let made = cluster.run(&free, "ready", is_ready).await;
     cluster.logged("free", "c", 0, "67108864").await;
     let expect = if Cgroup::is_unified() { "max 100000\n67108864\n" } else { "-1\n67108864\n" };
@@ -167,7 +169,7 @@ async fn cpu_limits_are_not_enforced_without_cpu_cfs_quota() {
     let uid = made.str_at(&["metadata", "uid"]).unwrap();
     let group = Cgroup::at(&format!("{}/kubepods/burstable/pod{uid}", cluster.cgroup())).usage();
     assert_eq!((group.cpu_quota_micros, group.memory_limit_bytes), (None, Some(64 << 20)));
-    assert_eq!(made["status"]["containerStatuses"][0]["resources"], wanted, "it has what it asked for");
+    assert_eq!(made["status"]["containerStatuses"][0]["resources"], resources, "it has what it asked for");
     cluster.finish().await;
 }
 
@@ -188,9 +190,9 @@ async fn qos_cgroup_shares_are_the_sum_of_the_pods_requests() {
     };
     weighs(0).await;
     for (name, cpu) in [("one", "200m"), ("two", "300m")] {
-        let mut asks = pod(name, "sleep 1000");
-        set_container(&mut asks, "resources", value!({"requests": {"cpu": cpu}}));
-        cluster.run(&asks, "ready", is_ready).await;
+        let mut burstable = pod(name, "sleep 1000");
+        set_container(&mut burstable, "resources", value!({"requests": {"cpu": cpu}}));
+        cluster.run(&burstable, "ready", is_ready).await;
     }
     weighs(500).await;
     cluster.delete_wholly("two").await;

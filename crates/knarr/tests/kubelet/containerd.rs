@@ -24,8 +24,10 @@ impl Drop for Daemon {
         kill_shims(&self.socket().display().to_string());
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = self.dir.path().display().to_string();
-        for place in table.lines().filter_map(|line| line.split(' ').nth(4)).filter(|place| place.starts_with(&own)) {
-            let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
+        for mount_point in
+            table.lines().filter_map(|line| line.split(' ').nth(4)).filter(|mount_point| mount_point.starts_with(&own))
+        {
+            let _ = rustix::mount::unmount(mount_point, rustix::mount::UnmountFlags::DETACH);
         }
     }
 }

@@ -36,8 +36,8 @@ impl DevicePlugin for Plugin {
         &self,
         _request: Request<v1beta1::Empty>,
     ) -> Result<Response<Self::ListAndWatchStream>, Status> {
-        let answers = WatchStream::new(self.0.clone()).map(|devices| Ok(v1beta1::ListAndWatchResponse { devices }));
-        Ok(Response::new(Box::pin(answers)))
+        let responses = WatchStream::new(self.0.clone()).map(|devices| Ok(v1beta1::ListAndWatchResponse { devices }));
+        Ok(Response::new(Box::pin(responses)))
     }
 
     async fn get_preferred_allocation(
@@ -51,7 +51,7 @@ impl DevicePlugin for Plugin {
         &self,
         request: Request<v1beta1::AllocateRequest>,
     ) -> Result<Response<v1beta1::AllocateResponse>, Status> {
-        let answer = |container: v1beta1::ContainerAllocateRequest| v1beta1::ContainerAllocateResponse {
+        let to_response = |container: v1beta1::ContainerAllocateRequest| v1beta1::ContainerAllocateResponse {
             envs: [("GIVEN".to_owned(), container.devices_ids.join("+"))].into(),
             devices: vec![v1beta1::DeviceSpec {
                 container_path: "/dev/mine".into(),
@@ -65,7 +65,7 @@ impl DevicePlugin for Plugin {
             }],
             ..Default::default()
         };
-        let container_responses = request.into_inner().container_requests.into_iter().map(answer).collect();
+        let container_responses = request.into_inner().container_requests.into_iter().map(to_response).collect();
         Ok(Response::new(v1beta1::AllocateResponse { container_responses }))
     }
 
@@ -94,8 +94,8 @@ async fn register(dir: &Path) -> watch::Sender<Vec<v1beta1::Device>> {
         options: None,
     };
     let mut kubelet = RegistrationClient::new(channel);
-    let refused = kubelet.register(request("kubernetes.io/mine")).await.unwrap_err();
-    assert!(refused.message().contains("invalid name"), "{refused}");
+    let error = kubelet.register(request("kubernetes.io/mine")).await.unwrap_err();
+    assert!(error.message().contains("invalid name"), "{error}");
     kubelet.register(request(RESOURCE)).await.unwrap();
     devices
 }

@@ -106,9 +106,9 @@ impl Node for Driver {
         let request = request.into_inner();
         let attached = request.publish_context.get("device").cloned().unwrap_or_default();
         self.called(format!("stage {} {attached}", request.volume_id));
-        let place = request.staging_target_path.as_str();
-        rustix::mount::mount("tmpfs", place, "tmpfs", MountFlags::empty(), None).map_err(failed)?;
-        fs::write(Path::new(place).join("content"), request.volume_context["content"].as_bytes()).map_err(failed)?;
+        let staging_path = request.staging_target_path.as_str();
+        rustix::mount::mount("tmpfs", staging_path, "tmpfs", MountFlags::empty(), None).map_err(failed)?;
+        fs::write(Path::new(staging_path).join("content"), request.volume_context["content"].as_bytes()).map_err(failed)?;
         Ok(Response::new(csi_v1::NodeStageVolumeResponse {}))
     }
 
@@ -259,8 +259,8 @@ async fn csi_volume_is_attached_staged_published_and_removed() {
     attach(&cluster).await;
     cluster.wait(&PODS, "first", "ready", is_ready).await;
     let in_use = |node: &Value| node["status"].get("volumesInUse").cloned();
-    let held = Some(value!(["kubernetes.io/csi/csi.example.com^volume-1"]));
-    cluster.wait(&NODES, NODE, "using the volume", |node| in_use(node) == held).await;
+    let expected = Some(value!(["kubernetes.io/csi/csi.example.com^volume-1"]));
+    cluster.wait(&NODES, NODE, "using the volume", |node| in_use(node) == expected).await;
     let mut second = mounting("second", "cat /v/content; echo more >/v/file");
     set(&mut second, "restartPolicy", "Never");
     assert_eq!(cluster.output(&second).await, "of the driver\n");
@@ -317,8 +317,8 @@ async fn resource_claim_is_prepared_and_its_device_is_in_the_container() {
         "reservedFor": [{"resource": "pods", "name": "user", "uid": uid}]}});
     let target = Target::named(&CLAIMS, "default", "claim").subresource("status");
     cluster.client.patch(&target, &Patch::Merge(patch), &WriteOptions::default()).await.unwrap();
-    let ended = cluster.wait(&PODS, "user", "over", |pod| phase(pod) == "Succeeded").await;
-    assert_eq!(cluster.printed(&ended, "c", 0), "d1\nwritten\n");
+    let finished = cluster.wait(&PODS, "user", "over", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(cluster.printed(&finished, "c", 0), "d1\nwritten\n");
     cluster.delete_wholly("user").await;
     fs::remove_file(described).unwrap();
     assert_eq!(driver.calls()[1..], ["prepare claim", "unprepare claim"]);

@@ -34,10 +34,10 @@ async fn shared_process_namespace_hostname_and_dns_config_are_applied() {
     );
     let fqdn = "host.sub.default.svc.cluster.local";
     let resolver = "nameserver 192.0.2.53\nsearch example.com\noptions ndots:2 rotate\n";
-    let said = cluster.output(&named).await;
-    assert!(said.starts_with(&format!("{fqdn}\n")), "{said}");
+    let stdout = cluster.output(&named).await;
+    assert!(stdout.starts_with(&format!("{fqdn}\n")), "{stdout}");
     for line in resolver.lines() {
-        assert!(said.contains(line), "{line} is not in {said}");
+        assert!(stdout.contains(line), "{line} is not in {stdout}");
     }
     cluster.finish().await;
 }
@@ -60,14 +60,14 @@ async fn termination_message_falls_back_to_log_and_restart_rules_use_exit_codes(
     let mut fails = pod("fails", "echo the reason; exit 3");
     set(&mut fails, "restartPolicy", "Never");
     set_container(&mut fails, "terminationMessagePolicy", "FallbackToLogsOnError");
-    let ended = cluster.run(&fails, "over", |pod| phase(pod) == "Failed").await;
-    let state = &ended["status"]["containerStatuses"][0]["state"]["terminated"];
+    let finished = cluster.run(&fails, "over", |pod| phase(pod) == "Failed").await;
+    let state = &finished["status"]["containerStatuses"][0]["state"]["terminated"];
     assert_eq!(state["message"], Value::from("the reason\n"));
     let mut breaks_off = pod("breaks-off", "echo -n DONE; false");
     set(&mut breaks_off, "restartPolicy", "Never");
     set_container(&mut breaks_off, "terminationMessagePolicy", "FallbackToLogsOnError");
-    let ended = cluster.run(&breaks_off, "over", |pod| phase(pod) == "Failed").await;
-    let state = &ended["status"]["containerStatuses"][0]["state"]["terminated"];
+    let finished = cluster.run(&breaks_off, "over", |pod| phase(pod) == "Failed").await;
+    let state = &finished["status"]["containerStatuses"][0]["state"]["terminated"];
     assert_eq!(state["message"], Value::from("DONE"), "no end is added to a line that has none");
 
     let mut again = pod("again", "test -e /v/once && exit 0; touch /v/once; exit 42");
@@ -80,9 +80,9 @@ async fn termination_message_falls_back_to_log_and_restart_rules_use_exit_codes(
         "restartPolicyRules",
         value!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]),
     );
-    let ended = cluster.run(&again, "over", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
+    let finished = cluster.run(&again, "over", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
     assert_eq!(
-        (phase(&ended), &ended["status"]["containerStatuses"][0]["restartCount"]),
+        (phase(&finished), &finished["status"]["containerStatuses"][0]["restartCount"]),
         ("Succeeded", &Value::Int(1))
     );
     cluster.finish().await;
@@ -117,19 +117,19 @@ async fn restart_all_containers_and_init_container_restart_rules_work() {
     let spec = value!({"restartPolicy": "Never", "initContainers": [first], "containers": [main, other],
         "volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "hostPath": {"path": (witness.display().to_string())}}],
         "terminationGracePeriodSeconds": 1});
-    let told = |pod: &Value| -> (String, String) {
+    let restarting_condition = |pod: &Value| -> (String, String) {
         let conditions = pod["status"]["conditions"].as_array().unwrap_or_default();
         let condition = conditions.iter().find(|one| one.str_at(&["type"]) == Some("AllContainersRestarting"));
         let text = |field: &str| condition.and_then(|one| one.str_at(&[field])).unwrap_or_default().to_owned();
         (text("status"), text("reason"))
     };
-    let restarting = cluster.run(&with("all", spec), "restarting", |pod| told(pod).0 == "True").await;
-    assert_eq!((phase(&restarting), told(&restarting).1.as_str()), ("Running", "RestartAllContainersStarted"));
+    let restarting = cluster.run(&with("all", spec), "restarting", |pod| restarting_condition(pod).0 == "True").await;
+    assert_eq!((phase(&restarting), restarting_condition(&restarting).1.as_str()), ("Running", "RestartAllContainersStarted"));
     let over = |pod: &Value| matches!(phase(pod), "Succeeded" | "Failed");
-    let ended = cluster.wait(&PODS, "all", "over", over).await;
-    let status = &ended["status"];
-    assert_eq!(phase(&ended), "Succeeded", "{status:?}");
-    assert_eq!(told(&ended), ("False".into(), "PodCompleted".into()));
+    let finished = cluster.wait(&PODS, "all", "over", over).await;
+    let status = &finished["status"];
+    assert_eq!(phase(&finished), "Succeeded", "{status:?}");
+    assert_eq!(restarting_condition(&finished), ("False".into(), "PodCompleted".into()));
     assert!(!fs::exists(witness.join("hook")).unwrap(), "hooks do not run");
     let restarts = |list: &str| -> Vec<Value> {
         let statuses = status[list].as_array().unwrap();
@@ -215,8 +215,8 @@ fn serve(document: Arc<Mutex<String>>) -> u16 {
             let mut request = [0; 4096];
             // The client sends its request in one packet.
             let length = stream.read(&mut request).unwrap_or(0);
-            let told = String::from_utf8_lossy(&request[..length]).to_ascii_lowercase().contains("x-who: node");
-            let body = if told { document.lock().unwrap().clone() } else { String::new() };
+            let has_header = String::from_utf8_lossy(&request[..length]).to_ascii_lowercase().contains("x-who: node");
+            let body = if has_header { document.lock().unwrap().clone() } else { String::new() };
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
             let _ = stream.write_all(format!("{head}{body}").as_bytes());
         }
@@ -236,6 +236,6 @@ async fn static_pod_from_url_runs_until_it_is_removed() {
     let mirror = cluster.wait(&PODS, &name, "ready", is_ready).await;
     assert_eq!(mirror["metadata"]["annotations"]["kubernetes.io/config.source"], Value::from("http"));
     *document.lock().unwrap() = "{\"kind\": \"PodList\", \"apiVersion\": \"v1\", \"items\": []}".to_owned();
-    cluster.gone(&name).await;
+    cluster.wait_until_deleted(&name).await;
     cluster.finish().await;
 }

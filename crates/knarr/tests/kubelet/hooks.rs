@@ -12,8 +12,8 @@ use crate::cluster::*;
 fn listen() -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-    let heard = Arc::clone(&asked);
+    let requests: Arc<Mutex<Vec<String>>> = Arc::default();
+    let heard = Arc::clone(&requests);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
@@ -24,31 +24,31 @@ fn listen() -> (u16, Arc<Mutex<Vec<String>>>) {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
         }
     });
-    (port, asked)
+    (port, requests)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn post_start_and_pre_stop_hooks_run_before_ready_and_before_termination() {
     let Some(cluster) = cluster().await else { return };
-    let (port, asked) = listen();
+    let (port, requests) = listen();
     let get = |path: &str| value!({"httpGet": {"host": "127.0.0.1", "port": (i64::from(port)), "path": path}});
-    let mut asks = pod("asks", "sleep 1000");
-    set_container(&mut asks, "lifecycle", value!({"postStart": (get("/started")), "preStop": (get("/stops"))}));
-    cluster.run(&asks, "ready", is_ready).await;
-    assert_eq!(*asked.lock().unwrap(), ["/started"]);
+    let mut hooked = pod("asks", "sleep 1000");
+    set_container(&mut hooked, "lifecycle", value!({"postStart": (get("/started")), "preStop": (get("/stops"))}));
+    cluster.run(&hooked, "ready", is_ready).await;
+    assert_eq!(*requests.lock().unwrap(), ["/started"]);
     cluster.delete("asks").await;
-    assert_eq!(*asked.lock().unwrap(), ["/started", "/stops"]);
+    assert_eq!(*requests.lock().unwrap(), ["/started", "/stops"]);
 
     let mut waits = pod("waits", "trap 'exit 0' TERM; while :; do sleep 0.1; done");
     set(&mut waits, "terminationGracePeriodSeconds", 30);
     let sleep = |seconds: i64| value!({"sleep": {"seconds": seconds}});
     set_container(&mut waits, "lifecycle", value!({"postStart": (sleep(2)), "preStop": (sleep(2))}));
-    let begun = Instant::now();
+    let start = Instant::now();
     cluster.run(&waits, "ready", is_ready).await;
-    assert!(begun.elapsed() >= Duration::from_secs(2));
-    let begun = Instant::now();
+    assert!(start.elapsed() >= Duration::from_secs(2));
+    let start = Instant::now();
     cluster.delete("waits").await;
-    let took = begun.elapsed();
+    let took = start.elapsed();
     assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(20), "{took:?}");
     cluster.finish().await;
 }
@@ -65,7 +65,7 @@ async fn probe_grace_period_overrides_the_pods_and_https_probes_work() {
     cluster.run(&deaf, "started again", restarted).await;
     let now = client::DeleteOptions { grace_seconds: Some(1), ..Default::default() };
     cluster.client.delete(&client::Target::named(&PODS, "default", "deaf"), &now).await.unwrap();
-    cluster.gone("deaf").await;
+    cluster.wait_until_deleted("deaf").await;
 
     let config = std::fs::read_to_string(cluster.path("admin.kubeconfig")).unwrap();
     let (_, address) = config.split_once("https://127.0.0.1:").unwrap();
@@ -87,7 +87,7 @@ async fn probe_grace_period_overrides_the_pods_and_https_probes_work() {
 async fn sidecars_terminate_after_main_containers_in_reverse_order() {
     let Some(cluster) = cluster().await else { return };
     std::fs::create_dir(cluster.path("out")).unwrap();
-    let says = |name: &str, sidecar: bool| {
+    let logging_container = |name: &str, sidecar: bool| {
         let script = format!("trap 'echo {name} >>/out/log; exit 0' TERM; while :; do sleep 0.1; done");
         let mut container = container(name, &script);
         let fields = container.as_object_mut().unwrap();
@@ -97,8 +97,8 @@ async fn sidecars_terminate_after_main_containers_in_reverse_order() {
         }
         container
     };
-    let spec = value!({"initContainers": [(says("first", true)), (says("second", true))],
-        "containers": [(says("main", false))], "terminationGracePeriodSeconds": 30,
+    let spec = value!({"initContainers": [(logging_container("first", true)), (logging_container("second", true))],
+        "containers": [(logging_container("main", false))], "terminationGracePeriodSeconds": 30,
         "volumes": [{"name": "out", "hostPath": {"path": (cluster.path("out").display().to_string())}}]});
     cluster.run(&with("order", spec), "ready", is_ready).await;
     cluster.delete("order").await;

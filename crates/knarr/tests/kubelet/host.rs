@@ -19,7 +19,8 @@ use crate::registry::Registry;
 async fn host_namespaces_are_used_on_request() {
     let Some(cluster) = cluster().await else { return };
     let spaces = ["pid", "ipc", "uts", "mnt"];
-    let ours = spaces.map(|space| fs::read_link(format!("/proc/self/ns/{space}")).unwrap().display().to_string());
+    let host_namespaces =
+        spaces.map(|space| fs::read_link(format!("/proc/self/ns/{space}")).unwrap().display().to_string());
     let script = "for s in pid ipc uts mnt; do readlink /proc/self/ns/$s; done";
     let mut shares = pod("shares", script);
     let mut keeps = pod("keeps", script);
@@ -28,7 +29,8 @@ async fn host_namespaces_are_used_on_request() {
     }
     set(&mut shares, "hostPID", true);
     set(&mut shares, "hostIPC", true);
-    let seen = |said: String| -> Vec<bool> { said.lines().zip(&ours).map(|(line, ours)| line == ours).collect() };
+    let seen =
+        |stdout: String| -> Vec<bool> { stdout.lines().zip(&host_namespaces).map(|(line, host_namespaces)| line == host_namespaces).collect() };
     assert_eq!(seen(cluster.output(&shares).await), [true, true, false, false]);
     assert_eq!(seen(cluster.output(&keeps).await), [false; 4]);
     cluster.finish().await;
@@ -46,8 +48,8 @@ impl SharedMount {
         shared
     }
 
-    fn mount(&self, how: &[&str], what: &Path, place: &Path) {
-        assert!(Command::new("mount").args(how).arg(what).arg(place).status().unwrap().success());
+    fn mount(&self, how: &[&str], what: &Path, target: &Path) {
+        assert!(Command::new("mount").args(how).arg(what).arg(target).status().unwrap().success());
     }
 }
 
@@ -62,7 +64,7 @@ async fn mount_propagation_and_recursive_read_only_are_applied() {
     let Some(cluster) = cluster().await else { return };
     let shared = SharedMount::new(cluster.path("shared"));
     fs::create_dir(shared.0.join("later")).unwrap();
-    let asks = |name: &str, script: &str, mount: Value| {
+    let pod_with_mount = |name: &str, script: &str, mount: Value| {
         let mut pod = pod(name, script);
         set(&mut pod, "restartPolicy", "Never");
         set(&mut pod, "volumes", value!([{"name": "v", "hostPath": {"path": (shared.0.display().to_string())}}]));
@@ -73,7 +75,7 @@ async fn mount_propagation_and_recursive_read_only_are_applied() {
         set_container(&mut pod, "volumeMounts", Value::Array(vec![mount]));
         pod
     };
-    let follows = asks(
+    let follows = pod_with_mount(
         "follows",
         "echo waits; while ! test -e /v/later/file; do sleep 0.1; done; echo seen",
         value!({"mountPropagation": "HostToContainer"}),
@@ -86,7 +88,7 @@ async fn mount_propagation_and_recursive_read_only_are_applied() {
     cluster.logged("follows", "c", 0, "seen").await;
 
     // A mount in a container propagates to the host if both sides are shared.
-    let mut gives = asks(
+    let mut gives = pod_with_mount(
         "gives",
         "mkdir /v/given && mount -t tmpfs tmpfs /v/given && echo 1 >/v/given/file && echo done && exec sleep 1000",
         value!({"mountPropagation": "Bidirectional"}),
@@ -98,12 +100,12 @@ async fn mount_propagation_and_recursive_read_only_are_applied() {
     assert_eq!(fs::read_to_string(shared.0.join("given/file")).unwrap(), "1\n");
 
     let tries = "touch /v/x 2>/dev/null && echo written; touch /v/later/x 2>/dev/null && echo written below; echo over";
-    let flat = asks("flat", tries, value!({"readOnly": true}));
+    let flat = pod_with_mount("flat", tries, value!({"readOnly": true}));
     assert_eq!(cluster.output(&flat).await, "written below\nover\n", "read-only is the mount alone");
     let node = cluster.get(&NODES, NODE).await;
     let handlers = node["status"]["runtimeHandlers"].as_array().unwrap_or_default();
     if handlers.iter().any(|one| one["features"]["recursiveReadOnlyMounts"] == Value::Bool(true)) {
-        let deep = asks("deep", tries, value!({"readOnly": true, "recursiveReadOnly": "Enabled"}));
+        let deep = pod_with_mount("deep", tries, value!({"readOnly": true, "recursiveReadOnly": "Enabled"}));
         assert_eq!(cluster.output(&deep).await, "over\n", "and all below it where that is asked for");
     } else {
         println!("not tried: this runtime does not protect what is mounted below");
@@ -159,8 +161,8 @@ async fn health(status: Arc<AtomicU8>) -> u16 {
                         http::HeaderValue::from_static("0"),
                     )])))
                 };
-                let answer = http::Response::builder().header("content-type", "application/grpc");
-                async move { answer.body(Full::new(body).with_trailers(trailers)) }
+                let response = http::Response::builder().header("content-type", "application/grpc");
+                async move { response.body(Full::new(body).with_trailers(trailers)) }
             });
             let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             tokio::spawn(async move { drop(serving.serve_connection(TokioIo::new(stream), service).await) });
@@ -192,16 +194,16 @@ async fn image_pull_secret_is_used_for_a_private_registry() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
     let image = store.build(&Name::parse("test.local/private:1").unwrap(), &busybox()).await.unwrap();
-    let mut registry = Registry { wanted: Some("Basic bWU6c2VjcmV0"), ..Registry::default() };
+    let mut registry = Registry { authorization: Some("Basic bWU6c2VjcmV0"), ..Registry::default() };
     registry.add_store(dir.path());
     registry.tag("test/private", image.manifest.as_str());
     let host = registry.start();
     let mut reads = pod("reads", "echo inside");
     set(&mut reads, "restartPolicy", "Never");
     set_container(&mut reads, "image", format!("{host}/test/private:1"));
-    let mut refused = reads.clone();
-    refused.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("name", "refused");
-    cluster.create(&PODS, &refused).await;
+    let mut rejected = reads.clone();
+    rejected.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("name", "refused");
+    cluster.create(&PODS, &rejected).await;
     cluster.event("Failed: Failed to pull image").await;
     cluster.delete("refused").await;
 
@@ -218,14 +220,14 @@ async fn image_pull_secret_is_used_for_a_private_registry() {
         set_container(&mut pod, "imagePullPolicy", "Never");
         pod
     };
-    let stranger = named(&refused, "stranger");
+    let stranger = named(&rejected, "stranger");
     let waits = |pod: &Value| {
         let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
         waiting.str_at(&["reason"]) == Some("ErrImageNeverPull")
     };
-    let told = cluster.run(&stranger, "refused", waits).await;
-    let told = told["status"]["containerStatuses"][0]["state"]["waiting"]["message"].as_str().unwrap().to_owned();
-    assert!(told.ends_with("does not have the proper auth credentials"), "{told}");
+    let message = cluster.run(&stranger, "refused", waits).await;
+    let message = message["status"]["containerStatuses"][0]["state"]["waiting"]["message"].as_str().unwrap().to_owned();
+    assert!(message.ends_with("does not have the proper auth credentials"), "{message}");
     assert_eq!(cluster.output(&named(&reads, "again")).await, "inside\n");
     cluster.finish().await;
 }
@@ -239,8 +241,8 @@ async fn pods_that_need_missing_host_features_are_rejected() {
         let mut huge = pod("huge", "true");
         let amounts = value!({"hugepages-2Mi": "2Mi", "memory": "16Mi"});
         set_container(&mut huge, "resources", value!({"limits": amounts}));
-        let refused = cluster.run(&huge, "refused", |pod| phase(pod) == "Failed").await;
-        assert_eq!(refused.str_at(&["status", "reason"]), Some("OutOfhugepages-2Mi"));
+        let rejected = cluster.run(&huge, "refused", |pod| phase(pod) == "Failed").await;
+        assert_eq!(rejected.str_at(&["status", "reason"]), Some("OutOfhugepages-2Mi"));
     } else {
         println!("not tried: this machine has huge pages");
     }
@@ -250,8 +252,8 @@ async fn pods_that_need_missing_host_features_are_rejected() {
         let mut confined = pod("confined", "true");
         let profile = value!({"type": "Localhost", "localhostProfile": "none-of-this-name"});
         set(&mut confined, "securityContext", value!({"appArmorProfile": profile}));
-        let refused = cluster.run(&confined, "refused", |pod| phase(pod) == "Failed").await;
-        assert_eq!(refused.str_at(&["status", "reason"]), Some("AppArmor"));
+        let rejected = cluster.run(&confined, "refused", |pod| phase(pod) == "Failed").await;
+        assert_eq!(rejected.str_at(&["status", "reason"]), Some("AppArmor"));
     }
     cluster.finish().await;
 }

@@ -62,19 +62,19 @@ async fn hostile_image_is_rejected_with_a_message_and_writes_nothing() {
     let other = archive(&[entry(EntryType::Regular, "file", "", b"another")]);
     registry.add_image("test/differs", LAYER, other, &plain);
     let host = registry.start();
-    for (name, words) in [
+    for (name, expected) in [
         ("climbs", "leaves the layer"),
         ("steals", "which the layer does not have"),
         ("explodes", "the layer is larger than"),
         ("lies", "sha256:"),
         ("differs", "the layer unpacks to"),
     ] {
-        let mut refused = pod(name, "true");
-        set_container(&mut refused, "image", format!("{host}/test/{name}:1"));
-        cluster.create(&PODS, &refused).await;
+        let mut rejected = pod(name, "true");
+        set_container(&mut rejected, "image", format!("{host}/test/{name}:1"));
+        cluster.create(&PODS, &rejected).await;
         let event = cluster.event(&format!("Failed: Failed to pull image \"{host}/test/{name}:1\"")).await;
-        let said = event.str_at(&["message"]).unwrap();
-        assert!(said.contains(words), "{name}: {said}");
+        let message = event.str_at(&["message"]).unwrap();
+        assert!(message.contains(expected), "{name}: {message}");
         cluster.delete(name).await;
     }
     assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");

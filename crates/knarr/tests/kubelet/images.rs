@@ -32,7 +32,7 @@ fn archives() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
 async fn images_are_pulled_by_digest_with_token_auth_and_in_every_format() {
     let Some(cluster) = cluster().await else { return };
     let (tar, gzip, zstd) = archives();
-    let mut registry = Registry { tokens: true, wanted: Some("Bearer given"), ..Registry::default() };
+    let mut registry = Registry { tokens: true, authorization: Some("Bearer given"), ..Registry::default() };
     registry.add_image("test/zstd", &format!("{LAYER}+zstd"), zstd, &tar);
     registry.add_image("test/docker", "application/vnd.docker.image.rootfs.diff.tar.gzip", gzip, &tar);
     let digest = registry.tagged("test/zstd").to_owned();
@@ -112,8 +112,8 @@ async fn imported_image_is_used_during_image_pull_back_off() {
     cluster.finish().await;
 }
 
-fn knarr(data: &Path, words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_knarr")).args(["image", "--data-dir"]).arg(data).args(words).output().unwrap()
+fn knarr(data: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_knarr")).args(["image", "--data-dir"]).arg(data).args(args).output().unwrap()
 }
 
 #[test]
@@ -123,14 +123,14 @@ fn image_commands_pull_export_remove_prune_and_import() {
     let mut registry = Registry::default();
     registry.add_image("test/tool", &format!("{LAYER}+gzip"), gzip, &tar);
     let name = format!("{}/test/tool:1", registry.start());
-    let run = |words: &[&str]| {
-        let done = knarr(dir.path(), words);
-        let (said, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-        assert!(done.status.success(), "{words:?}: {errors}");
-        (said.into_owned(), errors.into_owned())
+    let run = |args: &[&str]| {
+        let done = knarr(dir.path(), args);
+        let (stdout, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        assert!(done.status.success(), "{args:?}: {errors}");
+        (stdout.into_owned(), errors.into_owned())
     };
-    let (said, progress) = run(&["pull", &name]);
-    assert!(said.starts_with(&format!("{name} sha256:")), "{said}");
+    let (stdout, progress) = run(&["pull", &name]);
+    assert!(stdout.starts_with(&format!("{name} sha256:")), "{stdout}");
     assert_eq!(progress.matches(": pulled ").count(), 2, "the layer and the configuration: {progress}");
     assert!(run(&["ls"]).0.contains(&name));
     let file = dir.path().join("image.tar").display().to_string();
@@ -139,7 +139,7 @@ fn image_commands_pull_export_remove_prune_and_import() {
     assert!(!run(&["ls"]).0.contains(&name));
     let freed: u64 = run(&["prune"]).0.split(' ').nth(1).unwrap().parse().unwrap();
     assert!(freed > 100_000, "{freed}");
-    assert_eq!(run(&["import", &file]).0, said);
-    let refused = knarr(dir.path(), &["rm", "no.such/image:1"]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("not found"), "{refused:?}");
+    assert_eq!(run(&["import", &file]).0, stdout);
+    let output = knarr(dir.path(), &["rm", "no.such/image:1"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not found"), "{output:?}");
 }

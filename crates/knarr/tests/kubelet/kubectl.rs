@@ -53,8 +53,8 @@ async fn kubectl_reads_logs_runs_commands_copies_files_and_forwards_ports() {
     let mut forward = command(&cluster, &["port-forward", "pod/web", ":8080"]).spawn().unwrap();
     let mut line = String::new();
     // The reader is kept open: kubectl exits when its output for each connection cannot be written.
-    let mut said = BufReader::new(forward.stdout.take().unwrap());
-    said.read_line(&mut line).unwrap();
+    let mut stdout = BufReader::new(forward.stdout.take().unwrap());
+    stdout.read_line(&mut line).unwrap();
     let port: u16 = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok()).expect(&line);
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
@@ -79,8 +79,8 @@ async fn legacy_websocket_protocols_are_supported() {
     // kubectl proxy terminates the server's TLS for the test.
     let mut proxy = command(&cluster, &["proxy", "--port", "0", "--disable-filter"]).spawn().unwrap();
     let mut line = String::new();
-    let mut said = BufReader::new(proxy.stdout.take().unwrap());
-    said.read_line(&mut line).unwrap();
+    let mut stdout = BufReader::new(proxy.stdout.take().unwrap());
+    stdout.read_line(&mut line).unwrap();
     let address = line.trim().rsplit(' ').next().unwrap().to_owned();
     let heard = |path: &'static str, protocol: &'static str| {
         let url = format!("ws://{address}/api/v1/namespaces/default/pods/speaks/{path}");
@@ -98,8 +98,8 @@ async fn legacy_websocket_protocols_are_supported() {
 async fn messages(url: &str, protocol: &str) -> Vec<u8> {
     let mut request = url.into_client_request().unwrap();
     request.headers_mut().insert("Sec-WebSocket-Protocol", protocol.parse().unwrap());
-    let (mut socket, answer) = tokio_tungstenite::connect_async(request).await.unwrap();
-    assert_eq!(answer.headers()["sec-websocket-protocol"], protocol);
+    let (mut socket, response) = tokio_tungstenite::connect_async(request).await.unwrap();
+    assert_eq!(response.headers()["sec-websocket-protocol"], protocol);
     let mut all = Vec::new();
     while let Some(message) = socket.next().await {
         match message.unwrap() {
@@ -151,8 +151,8 @@ async fn kubectl_logs_attach_debug_and_exec_with_terminal_work() {
         "-c",
         "ps | grep -q 'sleep [9]8765' && echo seen",
     ];
-    let said = kubectl(&cluster, &debug, "");
-    assert!(!said.to_lowercase().contains("error"), "{said}");
+    let stdout = kubectl(&cluster, &debug, "");
+    assert!(!stdout.to_lowercase().contains("error"), "{stdout}");
     cluster.logged("sleeps", "debugger", 0, "seen").await;
     cluster.finish().await;
 }

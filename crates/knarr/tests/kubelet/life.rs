@@ -42,20 +42,20 @@ async fn node_registers_its_capacity_and_renews_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn extended_resources_of_a_node_are_kept() {
+async fn extended_resources_of_a_node_are_preserved() {
     let Some(cluster) = cluster().await else { return };
     cluster.wait(&NODES, NODE, "ready", is_ready).await;
     let target = Target::named(&NODES, "", NODE).subresource("status");
-    let give = async |amount: Value| {
+    let set_capacity = async |amount: Value| {
         let patch = Patch::Merge(value!({"status": {"capacity": {"example.com/fakecpu": amount}}}));
         cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
     };
-    give("1k".into()).await;
+    set_capacity("1k".into()).await;
     let found = |node: &Value, field: &str| node["status"][field].get("example.com/fakecpu").cloned();
     let both = |node: &Value| (found(node, "capacity"), found(node, "allocatable"));
     let given = (Some(Value::from("1k")), Some(Value::from("1k")));
     cluster.wait(&NODES, NODE, "given something", |node| both(node) == given).await;
-    give(Value::Null).await;
+    set_capacity(Value::Null).await;
     cluster.wait(&NODES, NODE, "without it again", |node| both(node) == (None, None)).await;
     cluster.finish().await;
 }
@@ -140,22 +140,22 @@ async fn many_pods_leave_no_resources_behind() {
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_restart_according_to_restart_policy() {
     let Some(cluster) = cluster().await else { return };
-    let ended = |policy: &'static str, script: &'static str, expect: &'static str| {
+    let terminated = |policy: &'static str, script: &'static str, expect: &'static str| {
         let name = format!("{}-{}", policy.to_lowercase(), expect.to_lowercase());
         let mut pod = pod(&name, script);
         set(&mut pod, "restartPolicy", policy);
         (pod, expect)
     };
     for (pod, expect) in [
-        ended("Never", "exit 0", "Succeeded"),
-        ended("Never", "echo why >/dev/termination-log; exit 3", "Failed"),
-        ended("OnFailure", "exit 0", "Succeeded"),
+        terminated("Never", "exit 0", "Succeeded"),
+        terminated("Never", "echo why >/dev/termination-log; exit 3", "Failed"),
+        terminated("OnFailure", "exit 0", "Succeeded"),
     ] {
         let found = cluster.run(&pod, expect, |pod| phase(pod) == expect).await;
         if expect == "Failed" {
-            let ended = &found["status"]["containerStatuses"][0]["state"]["terminated"];
+            let terminated = &found["status"]["containerStatuses"][0]["state"]["terminated"];
             assert_eq!(
-                (&ended["exitCode"], &ended["reason"], &ended["message"]),
+                (&terminated["exitCode"], &terminated["reason"], &terminated["message"]),
                 (&3.into(), &"Error".into(), &"why\n".into())
             );
         }
@@ -331,8 +331,8 @@ async fn killed_container_restarts_and_killed_shim_affects_only_its_pod() {
         }
     };
     let found = cluster.wait(&PODS, "victim", "started again", again(1)).await;
-    let ended = &found["status"]["containerStatuses"][0]["lastState"]["terminated"];
-    assert_eq!((&ended["exitCode"], &ended["reason"]), (&137.into(), &"Error".into()));
+    let terminated = &found["status"]["containerStatuses"][0]["lastState"]["terminated"];
+    assert_eq!((&terminated["exitCode"], &terminated["reason"]), (&137.into(), &"Error".into()));
     let sandbox = cluster.sandboxes_of(&found)[0].clone();
     cluster.kill_processes(&sandbox);
     cluster.wait(&PODS, "victim", "started again in a new sandbox", again(2)).await;

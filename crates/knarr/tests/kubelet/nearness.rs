@@ -33,10 +33,10 @@ async fn cpus_and_memory_are_on_one_numa_node_or_the_pod_is_rejected() {
     assert_eq!(state["entries"][uid]["c"], expect, "{state:?}");
 
     cluster.restart();
-    let refused = cluster.run(&guaranteed("second", "true"), "refused", |pod| phase(pod) == "Failed").await;
-    assert_eq!(refused["status"]["reason"], Value::from("TopologyAffinityError"));
+    let rejected = cluster.run(&guaranteed("second", "true"), "refused", |pod| phase(pod) == "Failed").await;
+    assert_eq!(rejected["status"]["reason"], Value::from("TopologyAffinityError"));
     let message = "Pod was rejected: Resources cannot be allocated with Topology locality";
-    assert_eq!(refused["status"]["message"], Value::from(message));
+    assert_eq!(rejected["status"]["message"], Value::from(message));
 
     cluster.delete_wholly("first").await;
     cluster.run(&guaranteed("third", "sleep 1000"), "ready", is_ready).await;

@@ -50,8 +50,8 @@ async fn memory_pressure_sets_the_condition_and_evicts_best_effort_pods() {
     assert!(message.starts_with("The node was low on resource: memory. Threshold quantity: 900Ti, available: "));
     let pressed = |node: &Value| {
         let conditions = node["status"]["conditions"].as_array().unwrap_or_default();
-        let held = |one: &Value| one["type"] == "MemoryPressure".into() && one["status"] == "True".into();
-        conditions.iter().any(held)
+        let has_pressure = |one: &Value| one["type"] == "MemoryPressure".into() && one["status"] == "True".into();
+        conditions.iter().any(has_pressure)
     };
     cluster.wait(&NODES, NODE, "under pressure", pressed).await;
     let late = cluster.run(&pod("late", "sleep 1000"), "refused", is_evicted).await;
@@ -96,9 +96,9 @@ async fn disk_pressure_removes_dead_containers_and_then_evicts_only_the_pod_that
     cluster.wait(&NODES, NODE, "under pressure", is_under("DiskPressure", true)).await;
     cluster.wait(&NODES, NODE, "relieved by its dead containers", is_under("DiskPressure", false)).await;
     assert!(is_ready(&cluster.get(&PODS, "modest").await), "no pod was evicted");
-    let ended = cluster.get(&PODS, "done").await;
-    let code = ended["status"]["containerStatuses"][0].at(&["state", "terminated", "exitCode"]);
-    assert_eq!((phase(&ended), code), ("Succeeded", Some(&0.into())), "its status stays");
+    let finished = cluster.get(&PODS, "done").await;
+    let code = finished["status"]["containerStatuses"][0].at(&["state", "terminated", "exitCode"]);
+    assert_eq!((phase(&finished), code), ("Succeeded", Some(&0.into())), "its status stays");
     cluster.run(&pod("greedy", &format!("{fill}; sleep 1000")), "evicted", is_evicted).await;
     cluster.wait(&NODES, NODE, "relieved by an eviction", is_under("DiskPressure", false)).await;
     assert!(is_ready(&cluster.get(&PODS, "modest").await), "only the greedy pod was evicted");

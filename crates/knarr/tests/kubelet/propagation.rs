@@ -36,9 +36,9 @@ async fn mounts_propagate_according_to_mount_propagation() {
     let Some(cluster) = cluster().await else { return };
     let shared = cluster.path("shared");
     std::fs::create_dir(&shared).unwrap();
-    let place = shared.display().to_string();
-    mount(&["--bind", &place, &place]);
-    mount(&["--make-shared", &place]);
+    let mount_point = shared.display().to_string();
+    mount(&["--bind", &mount_point, &mount_point]);
+    mount(&["--make-shared", &mount_point]);
     let dir = shared.join("test");
     std::fs::create_dir(&dir).unwrap();
     for (name, propagation) in PODS_AND_PROPAGATION {
@@ -71,8 +71,8 @@ async fn mounts_propagate_according_to_mount_propagation() {
     for (name, expect) in [("host", true), ("master", true), ("slave", false), ("private", false), ("default", false)] {
         assert_eq!(dir.join(name).join("file").exists(), expect, "the node and {name}");
     }
-    for place in [dir.join("master"), of_host, shared] {
-        assert!(Command::new("umount").arg("--lazy").arg(&place).status().unwrap().success(), "{place:?}");
+    for mount_point in [dir.join("master"), of_host, shared] {
+        assert!(Command::new("umount").arg("--lazy").arg(&mount_point).status().unwrap().success(), "{mount_point:?}");
     }
     cluster.finish().await;
 }
@@ -82,14 +82,14 @@ async fn unsupported_mount_propagation_is_rejected_with_the_reason() {
     let Some(cluster) = cluster_with_built_in().await else { return };
     let alone = cluster.path("alone");
     std::fs::create_dir(&alone).unwrap();
-    let place = alone.display().to_string();
-    mount(&["--bind", &place, &place]);
-    mount(&["--make-private", &place]);
+    let mount_point = alone.display().to_string();
+    mount(&["--bind", &mount_point, &mount_point]);
+    mount(&["--make-private", &mount_point]);
     for (name, propagation, needs) in
         [("both", "Bidirectional", "a shared mount"), ("down", "HostToContainer", "a shared or slave mount")]
     {
         cluster.create(&PODS, &with_host_path(name, &alone, Some(propagation), "sleep 1000")).await;
-        let expect = format!("Failed: Error: path {place:?} is mounted on {place:?} but it is not {needs}");
+        let expect = format!("Failed: Error: path {mount_point:?} is mounted on {mount_point:?} but it is not {needs}");
         cluster.event(&expect).await;
         cluster.delete(name).await;
     }

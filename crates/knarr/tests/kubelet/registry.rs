@@ -21,7 +21,7 @@ pub struct Registry {
     /// Digest and media type of the manifest of each repository.
     pub tags: BTreeMap<String, (String, String)>,
     /// Required value of the `Authorization` header.
-    pub wanted: Option<&'static str>,
+    pub authorization: Option<&'static str>,
     /// Whether requests without credentials are referred to a token endpoint.
     pub tokens: bool,
 }
@@ -110,9 +110,9 @@ impl Registry {
                 let Some((name, value)) = line.trim().split_once(": ") else { break };
                 headers.insert(name.to_lowercase(), value.to_owned());
             }
-            let mut words = first.split(' ');
-            let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-            let (status, kind, body) = self.answer(path, headers.get("authorization").map(String::as_str));
+            let mut tokens = first.split(' ');
+            let (method, path) = (tokens.next().unwrap_or_default(), tokens.next().unwrap_or_default());
+            let (status, kind, body) = self.respond(path, headers.get("authorization").map(String::as_str));
             write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {}\r\ncontent-type: {kind}\r\n", body.len())?;
             if status.starts_with("401") && self.tokens {
                 write!(stream, "www-authenticate: Bearer realm=\"http://{host}/token\",service=\"test\"\r\n")?;
@@ -126,12 +126,12 @@ impl Registry {
         }
     }
 
-    fn answer(&self, path: &str, shown: Option<&str>) -> (&'static str, String, Vec<u8>) {
+    fn respond(&self, path: &str, authorization: Option<&str>) -> (&'static str, String, Vec<u8>) {
         let kind = "application/octet-stream".to_owned();
         if path.starts_with("/token") {
             return ("200 OK", "application/json".to_owned(), br#"{"token": "given"}"#.to_vec());
         }
-        if self.wanted.is_some() && shown != self.wanted {
+        if self.authorization.is_some() && authorization != self.authorization {
             return ("401 Unauthorized", kind, Vec::new());
         }
         let Some((before, reference)) = path.trim_matches('/').rsplit_once('/') else {

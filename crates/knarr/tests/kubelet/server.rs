@@ -11,11 +11,11 @@ use client::{Event, Patch, Target, WatchOptions, WriteOptions};
 use crate::cluster::*;
 
 /// Sends a request to the kubelet. Returns the status code and the body.
-fn ask(cluster: &Cluster, token: &str, path: &str) -> (u16, String) {
-    ask_by("GET", cluster, token, path)
+fn kubelet_get(cluster: &Cluster, token: &str, path: &str) -> (u16, String) {
+    kubelet_request("GET", cluster, token, path)
 }
 
-fn ask_by(method: &str, cluster: &Cluster, token: &str, path: &str) -> (u16, String) {
+fn kubelet_request(method: &str, cluster: &Cluster, token: &str, path: &str) -> (u16, String) {
     let url = format!("https://{}{path}", cluster.kubelet_address());
     let authorization = format!("Authorization: Bearer {token}");
     let output = Command::new("curl")
@@ -36,7 +36,7 @@ async fn logs_support_tail_timestamps_and_previous() {
     set_container(&mut talks, "volumeMounts", value!([{"name": "out", "mountPath": "/out"}]));
     let again = |pod: &Value| is_ready(pod) && pod["status"]["containerStatuses"][0]["restartCount"] == Value::Int(1);
     cluster.run(&talks, "started again", again).await;
-    let logs = |query: &str| ask(&cluster, "a-token", &format!("/containerLogs/default/talks/c?{query}")).1;
+    let logs = |query: &str| kubelet_get(&cluster, "a-token", &format!("/containerLogs/default/talks/c?{query}")).1;
     cluster.logged("talks", "c", 1, "oops").await;
     let lines = "line 1\nline 2\nline 3\nline 4\n";
     assert_eq!(logs("stream=Stdout"), lines);
@@ -47,8 +47,8 @@ async fn logs_support_tail_timestamps_and_previous() {
     assert_eq!(logs("sinceTime=2999-01-01T00:00:00Z"), "");
     let stamped = logs("timestamps=true&tailLines=1");
     assert!(stamped.starts_with("20") && stamped.contains("Z "), "{stamped}");
-    assert_eq!(ask(&cluster, "a-token", "/containerLogs/default/talks/none").0, 404);
-    assert_eq!(ask(&cluster, "a-token", "/containerLogs/default/talks/c?tailLines=x").0, 422);
+    assert_eq!(kubelet_get(&cluster, "a-token", "/containerLogs/default/talks/none").0, 404);
+    assert_eq!(kubelet_get(&cluster, "a-token", "/containerLogs/default/talks/c?tailLines=x").0, 422);
     cluster.finish().await;
 }
 
@@ -77,7 +77,7 @@ async fn container_logs_are_rotated_and_the_oldest_are_deleted() {
         tokio::task::yield_now().await;
     }
     // A log that was just rotated has no successor yet.
-    while !ask(&cluster, "a-token", "/containerLogs/default/talks/c?tailLines=1").1.starts_with("line ") {
+    while !kubelet_get(&cluster, "a-token", "/containerLogs/default/talks/c?tailLines=1").1.starts_with("line ") {
         assert!(tokio::time::Instant::now() < deadline, "the log that is written is read");
     }
     cluster.finish().await;
@@ -89,18 +89,21 @@ async fn followed_log_ends_with_its_container() {
     let mut ends = pod("ends", "for n in 1 2 3; do echo $n; sleep 0.3; done");
     set(&mut ends, "restartPolicy", "Never");
     cluster.run(&ends, "running", |pod| phase(pod) == "Running").await;
-    assert_eq!(ask(&cluster, "a-token", "/containerLogs/default/ends/c?follow=true"), (200, "1\n2\n3\n".to_owned()));
+    assert_eq!(
+        kubelet_get(&cluster, "a-token", "/containerLogs/default/ends/c?follow=true"),
+        (200, "1\n2\n3\n".to_owned())
+    );
     cluster.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_authorized_by_the_api_server() {
     let Some(cluster) = cluster().await else { return };
-    assert_eq!(ask(&cluster, "a-token", "/healthz"), (200, "ok".to_owned()));
-    assert_eq!(ask(&cluster, "no-such-token", "/healthz").0, 401);
-    let (code, why) = ask(&cluster, "n-token", "/exec/default/a/b?command=x&output=1");
-    assert_eq!(code, 403, "{why}");
-    assert_eq!(ask(&cluster, "a-token", "/nothing").0, 404);
+    assert_eq!(kubelet_get(&cluster, "a-token", "/healthz"), (200, "ok".to_owned()));
+    assert_eq!(kubelet_get(&cluster, "no-such-token", "/healthz").0, 401);
+    let (code, body) = kubelet_get(&cluster, "n-token", "/exec/default/a/b?command=x&output=1");
+    assert_eq!(code, 403, "{body}");
+    assert_eq!(kubelet_get(&cluster, "a-token", "/nothing").0, 404);
     cluster.finish().await;
 }
 
@@ -108,10 +111,10 @@ async fn requests_are_authorized_by_the_api_server() {
 async fn health_checks_are_listed_and_counted_and_head_has_no_body() {
     let Some(cluster) = cluster().await else { return };
     let listed = "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n";
-    assert_eq!(ask(&cluster, "a-token", "/healthz?verbose"), (200, listed.to_owned()));
-    assert_eq!(ask(&cluster, "a-token", "/healthz/syncloop"), (200, "ok".to_owned()));
-    assert_eq!(ask(&cluster, "a-token", "/healthz/absent").0, 404);
-    let (code, slis) = ask(&cluster, "a-token", "/metrics/slis");
+    assert_eq!(kubelet_get(&cluster, "a-token", "/healthz?verbose"), (200, listed.to_owned()));
+    assert_eq!(kubelet_get(&cluster, "a-token", "/healthz/syncloop"), (200, "ok".to_owned()));
+    assert_eq!(kubelet_get(&cluster, "a-token", "/healthz/absent").0, 404);
+    let (code, slis) = kubelet_get(&cluster, "a-token", "/metrics/slis");
     assert_eq!(code, 200, "{slis}");
     assert!(slis.contains("kubernetes_healthcheck{name=\"syncloop\",type=\"healthz\"} 1\n"), "{slis}");
     let head = |token: &str, path: &str| {
@@ -135,14 +138,14 @@ async fn health_checks_are_listed_and_counted_and_head_has_no_body() {
 async fn authorized_users_can_run_a_command() {
     let Some(cluster) = cluster().await else { return };
     let made = cluster.run(&pod("runs", "sleep 1000"), "ready", is_ready).await;
-    let run = |token: &str, path: &str| ask_by("POST", &cluster, token, &format!("/run/default/runs/{path}"));
+    let run = |token: &str, path: &str| kubelet_request("POST", &cluster, token, &format!("/run/default/runs/{path}"));
     assert_eq!(run("a-token", "c?cmd=echo%20one%20%20two"), (200, "one  two\n".to_owned()));
     let uid = made.str_at(&["metadata", "uid"]).unwrap();
     assert_eq!(run("a-token", &format!("{uid}/c?cmd=hostname")), (200, "runs\n".to_owned()));
     assert_eq!(run("a-token", "c?cmd=false"), (500, "command 'false' exited with 1: ".to_owned()));
     assert_eq!(run("a-token", "none?cmd=true").0, 404);
     assert_eq!(run("n-token", "c?cmd=true").0, 403);
-    assert_eq!(ask(&cluster, "a-token", "/run/default/runs/c?cmd=true").0, 405);
+    assert_eq!(kubelet_get(&cluster, "a-token", "/run/default/runs/c?cmd=true").0, 405);
     cluster.finish().await;
 }
 
@@ -159,7 +162,7 @@ async fn stats_and_metrics_include_every_container() {
         value!({"exec": {"command": ["test", "-s", "/scratch/file"]}, "periodSeconds": 1}),
     );
     let made = cluster.run(&busy, "ready", is_ready).await;
-    let (code, text) = ask(&cluster, "a-token", "/stats/summary");
+    let (code, text) = kubelet_get(&cluster, "a-token", "/stats/summary");
     assert_eq!(code, 200, "{text}");
     let summary = json::parse(text.as_bytes()).unwrap();
     assert_eq!(summary["node"]["nodeName"], Value::from(NODE));
@@ -167,20 +170,20 @@ async fn stats_and_metrics_include_every_container() {
     assert_eq!(summary["pods"][0]["containers"][0]["name"], Value::from("c"));
     let seconds = |text: &Value| Time::parse(text.as_str().unwrap()).unwrap().unix_seconds();
     let since = seconds(&made["metadata"]["creationTimestamp"]);
-    let told = &summary["pods"][0];
-    for start in [&told["startTime"], &told["containers"][0]["startTime"]] {
+    let pod_stats = &summary["pods"][0];
+    for start in [&pod_stats["startTime"], &pod_stats["containers"][0]["startTime"]] {
         assert!((since..since + 60).contains(&seconds(start)), "{start:?} {since}");
     }
-    let volumes = told["volume"].as_array().unwrap();
+    let volumes = pod_stats["volume"].as_array().unwrap();
     let scratch = volumes.iter().find(|volume| volume["name"] == Value::from("scratch")).expect("all are told");
     assert!(scratch["usedBytes"].as_int() >= Some(1 << 20), "{text}");
-    assert!(told["ephemeral-storage"]["usedBytes"].as_int() >= Some(1 << 20), "{text}");
-    let (_, text) = ask(&cluster, "a-token", "/metrics/resource");
+    assert!(pod_stats["ephemeral-storage"]["usedBytes"].as_int() >= Some(1 << 20), "{text}");
+    let (_, text) = kubelet_get(&cluster, "a-token", "/metrics/resource");
     for metric in ["container_cpu_usage_seconds_total", "container_start_time_seconds"] {
         let metric = format!("{metric}{{container=\"c\",namespace=\"default\",pod=\"busy\"}}");
         assert!(text.contains(&metric), "{metric}: {text}");
     }
-    let (_, text) = ask(&cluster, "a-token", "/metrics/cadvisor");
+    let (_, text) = kubelet_get(&cluster, "a-token", "/metrics/cadvisor");
     let of = |name: &str| -> Vec<&str> {
         let own = |line: &&str| line.starts_with(&format!("{name}{{container=\"c\",id=\"/knarr-node-"));
         let line = text.lines().find(own).unwrap_or_else(|| panic!("{name}: {text}"));
@@ -198,24 +201,24 @@ async fn stats_and_metrics_include_every_container() {
     assert_eq!(value("container_spec_cpu_quota"), 20_000.0);
     assert!(value("container_start_time_seconds") >= since as f64);
     assert!(value("container_cpu_cfs_periods_total") > 0.0);
-    assert!(ask(&cluster, "a-token", "/metrics").1.contains("kubelet_running_pods 1"));
+    assert!(kubelet_get(&cluster, "a-token", "/metrics").1.contains("kubelet_running_pods 1"));
     let uid = made.str_at(&["metadata", "uid"]).unwrap();
     let probe = format!(
         "prober_probe_total{{container=\"c\",namespace=\"default\",pod=\"busy\",pod_uid=\"{uid}\",probe_type=\"Readiness\",result=\"successful\"}} "
     );
-    let (_, text) = ask(&cluster, "a-token", "/metrics/probes");
+    let (_, text) = kubelet_get(&cluster, "a-token", "/metrics/probes");
     let count = text.lines().find_map(|line| line.strip_prefix(&probe)).unwrap_or_else(|| panic!("{text}"));
     assert!(count.parse::<u64>().unwrap() > 0, "{text}");
-    let pods = json::parse(ask(&cluster, "a-token", "/pods").1.as_bytes()).unwrap();
+    let pods = json::parse(kubelet_get(&cluster, "a-token", "/pods").1.as_bytes()).unwrap();
     assert_eq!(pods["items"][0]["metadata"]["name"], Value::from("busy"));
-    let config = json::parse(ask(&cluster, "a-token", "/configz").1.as_bytes()).unwrap();
+    let config = json::parse(kubelet_get(&cluster, "a-token", "/configz").1.as_bytes()).unwrap();
     assert_eq!(config["kubeletconfig"]["clusterDomain"], Value::from("cluster.local"));
     // Fields that are not set have their default.
     assert_eq!(config["kubeletconfig"]["nodeStatusUpdateFrequency"], Value::from("10s"));
     assert_eq!(config["kubeletconfig"]["cgroupDriver"], Value::from("cgroupfs"));
     cluster.delete_wholly("busy").await;
     let deadline = tokio::time::Instant::now() + TIMEOUT;
-    while ask(&cluster, "a-token", "/metrics/probes").1.contains(uid) {
+    while kubelet_get(&cluster, "a-token", "/metrics/probes").1.contains(uid) {
         assert!(tokio::time::Instant::now() < deadline, "what is gone is told of no more");
     }
     cluster.finish().await;
@@ -232,14 +235,14 @@ async fn serving_certificate_is_signed_by_the_cluster() {
     let Some(cluster) = cluster_with(&["--rotate-server-certificates"]).await else { return };
     let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
     let mut watch = cluster.client.watch(&Target::all(&REQUESTS), &options).await.unwrap();
-    let asked = async {
+    let waiting = async {
         loop {
             if let Event::Added(request) = watch.next().await.unwrap().unwrap() {
                 return request;
             }
         }
     };
-    let request = tokio::time::timeout(TIMEOUT, asked).await.expect("the kubelet asks for a certificate");
+    let request = tokio::time::timeout(TIMEOUT, waiting).await.expect("the kubelet asks for a certificate");
     assert_eq!(request["spec"]["signerName"], Value::from("kubernetes.io/kubelet-serving"));
     let name = request.str_at(&["metadata", "name"]).unwrap();
     let request_file = cluster.path("request.pem");

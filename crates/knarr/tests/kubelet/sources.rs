@@ -61,8 +61,8 @@ async fn host_path_type_is_created_or_checked() {
     check("makes-file", "new/file", "FileOrCreate", "regular empty file 644\n").await;
     check("is-file", "file", "File", "regular empty file 644\n").await;
     cluster.create(&PODS, &mounting("wrong", "file", "Directory")).await;
-    let why = "FailedMount: MountVolume.SetUp failed for volume \"v\" : hostPath type check failed: ";
-    let event = cluster.event(why).await;
+    let message = "FailedMount: MountVolume.SetUp failed for volume \"v\" : hostPath type check failed: ";
+    let event = cluster.event(message).await;
     assert!(event.str_at(&["message"]).unwrap().ends_with("/file is not a directory"), "{event:?}");
     let found: Value = cluster.get(&PODS, "wrong").await;
     assert_eq!(phase(&found), "Pending");

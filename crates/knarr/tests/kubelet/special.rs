@@ -35,7 +35,7 @@ async fn static_pod_runs_with_a_mirror_pod_until_its_file_is_removed() {
         tokio::task::yield_now().await;
     }
     fs::remove_file(manifests.path().join("pod.yaml")).unwrap();
-    cluster.gone(&name).await;
+    cluster.wait_until_deleted(&name).await;
     cluster.finish().await;
 }
 
@@ -89,9 +89,9 @@ async fn container_is_resized_in_place() {
     let before = cluster.run(&sized("sized"), "ready", is_ready).await;
     cluster.logged("sized", "c", 0, &(64 << 20).to_string()).await;
     for (request, limit, mib) in [("150m", "300m", 96), ("50m", "100m", 80)] {
-        let wanted = resources(request, limit, &format!("{mib}Mi"));
-        resize(&cluster, "sized", &wanted).await;
-        let after = cluster.wait(&PODS, "sized", "resized", has(&wanted)).await;
+        let desired = resources(request, limit, &format!("{mib}Mi"));
+        resize(&cluster, "sized", &desired).await;
+        let after = cluster.wait(&PODS, "sized", "resized", has(&desired)).await;
         cluster.logged("sized", "c", 0, &(mib << 20).to_string()).await;
         let of = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
         assert_eq!(of(&before), of(&after), "it was not started again");
@@ -102,16 +102,16 @@ async fn container_is_resized_in_place() {
     let policies = value!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
     set_container(&mut again, "resizePolicy", policies);
     cluster.run(&again, "ready", is_ready).await;
-    let wanted = resources("100m", "200m", "96Mi");
-    resize(&cluster, "again", &wanted).await;
-    let found = cluster.wait(&PODS, "again", "resized", has(&wanted)).await;
+    let desired = resources("100m", "200m", "96Mi");
+    resize(&cluster, "again", &desired).await;
+    let found = cluster.wait(&PODS, "again", "resized", has(&desired)).await;
     assert_eq!(found["status"]["containerStatuses"][0]["restartCount"], Value::Int(1));
     cluster.logged("again", "c", 1, &(96 << 20).to_string()).await;
     cluster.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deferred_resize_is_kept_across_a_kubelet_restart() {
+async fn deferred_resize_survives_a_kubelet_restart() {
     let Some(mut cluster) = cluster().await else { return };
     let node = cluster.wait(&NODES, NODE, "ready", is_ready).await;
     let all: i64 = node.str_at(&["status", "capacity", "cpu"]).unwrap().parse().unwrap();
@@ -125,15 +125,15 @@ async fn deferred_resize_is_kept_across_a_kubelet_restart() {
         let old = old.clone();
         move |pod: &Value| {
             let conditions = pod["status"]["conditions"].as_array().unwrap_or_default();
-            let held = |one: &Value| one["type"] == "PodResizePending".into() && one["reason"] == reason.into();
-            conditions.iter().any(held) && pod["status"]["containerStatuses"][0]["resources"] == old
+            let is_pending = |one: &Value| one["type"] == "PodResizePending".into() && one["reason"] == reason.into();
+            conditions.iter().any(is_pending) && pod["status"]["containerStatuses"][0]["resources"] == old
         }
     };
     resize(&cluster, "sized", &resources("1000", "1001", "64Mi")).await;
     cluster.wait(&PODS, "sized", "refused", pending("Infeasible")).await;
     cluster.event("ResizeInfeasible: Node didn't have enough capacity: cpu, requested: 1000000, capacity: ").await;
-    let wanted = resources("600m", "700m", "64Mi");
-    resize(&cluster, "sized", &wanted).await;
+    let desired = resources("600m", "700m", "64Mi");
+    resize(&cluster, "sized", &desired).await;
     cluster.wait(&PODS, "sized", "put off", pending("Deferred")).await;
     cluster.restart();
     let mut third = pod("third", "true");
@@ -141,7 +141,7 @@ async fn deferred_resize_is_kept_across_a_kubelet_restart() {
     cluster.output(&third).await;
     assert!(pending("Deferred")(&cluster.get(&PODS, "sized").await), "a wish is no gift");
     cluster.delete("other").await;
-    cluster.wait(&PODS, "sized", "resized", has(&wanted)).await;
+    cluster.wait(&PODS, "sized", "resized", has(&desired)).await;
     cluster.finish().await;
 }
 
@@ -215,9 +215,9 @@ async fn pod_max_pids_limits_processes() {
     let Some(cluster) = cluster_with(&["--pod-max-pids=40"]).await else { return };
     let mut forks = pod("forks", "for n in $(seq 100); do sleep 1000 & done; echo all");
     set(&mut forks, "restartPolicy", "Never");
-    let ended = cluster.run(&forks, "over", |pod| phase(pod) == "Failed").await;
-    let said = cluster.printed(&ended, "c", 0);
-    assert!(said.contains("can't fork") && !said.contains("all"), "{said}");
+    let finished = cluster.run(&forks, "over", |pod| phase(pod) == "Failed").await;
+    let output = cluster.printed(&finished, "c", 0);
+    assert!(output.contains("can't fork") && !output.contains("all"), "{output}");
     cluster.finish().await;
 }
 
@@ -233,8 +233,8 @@ async fn critical_pod_preempts_another_pod() {
         pod
     };
     cluster.run(&asking("plain"), "ready", is_ready).await;
-    let refused = cluster.run(&asking("late"), "refused", |pod| phase(pod) == "Failed").await;
-    assert_eq!(refused["status"]["reason"], Value::from("OutOfcpu"));
+    let rejected = cluster.run(&asking("late"), "refused", |pod| phase(pod) == "Failed").await;
+    assert_eq!(rejected["status"]["reason"], Value::from("OutOfcpu"));
     let mut vital = asking("vital");
     set(&mut vital, "priorityClassName", "system-node-critical");
     cluster.run(&vital, "ready", is_ready).await;

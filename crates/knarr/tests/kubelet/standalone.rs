@@ -41,9 +41,9 @@ async fn static_pods_run_without_an_api_server_until_their_files_are_removed() {
     let Some(machine) = Machine::new().await else { return };
     fs::create_dir_all(machine.path("manifests")).unwrap();
     machine.configure("");
-    let refused = kubelet(&machine, &[]).output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("cannot use webhook authentication"), "{said}");
+    let output = kubelet(&machine, &[]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && stderr.contains("cannot use webhook authentication"), "{stderr}");
 
     let open = ["--authentication-token-webhook=false", "--authorization-mode", "AlwaysAllow", "--anonymous-auth=true"];
     let (_kubelet, _) = machine.start(kubelet(&machine, &open));

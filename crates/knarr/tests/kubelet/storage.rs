@@ -27,7 +27,7 @@ async fn claim_without_class_gets_a_directory_that_is_deleted_with_the_claim() {
     let root = cluster.path("storage");
     let controllers = "--controllers=node-lifecycle-controller,persistentvolume-binder-controller,\
         persistentvolume-protection-controller,persistentvolumeclaim-protection-controller";
-    let folder = root.display().to_string();
+    let dir = root.display().to_string();
     let _components = [
         component(
             &cluster.machine,
@@ -35,7 +35,7 @@ async fn claim_without_class_gets_a_directory_that_is_deleted_with_the_claim() {
             &["--leader-elect=false", "--secure-port=0", controllers],
         ),
         component(&cluster.machine, "kube-scheduler", &["--leader-elect=false", "--secure-port=0"]),
-        component(&cluster.machine, "local-path", &["--hostname-override", NODE, "--root", &folder]),
+        component(&cluster.machine, "local-path", &["--hostname-override", NODE, "--root", &dir]),
     ];
     let class = value!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "knarr.dev/local-path",
         "metadata": {"name": "local-path", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},

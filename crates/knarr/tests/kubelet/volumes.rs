@@ -84,8 +84,8 @@ async fn service_account_token_is_mounted_and_config_map_changes_appear() {
     let target = Target::named(&CONFIG_MAPS, "default", "live");
     let patch = Patch::Merge(value!({"data": {"k": "new\n"}}));
     cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
-    let ended = cluster.wait(&PODS, "live", "over", |pod| phase(pod) == "Succeeded").await;
-    assert_eq!(cluster.printed(&ended, "c", 0), "trust me\ndefault\n2\nnew\n");
+    let finished = cluster.wait(&PODS, "live", "over", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(cluster.printed(&finished, "c", 0), "trust me\ndefault\n2\nnew\n");
     cluster.finish().await;
 }
 
@@ -134,8 +134,8 @@ async fn changed_labels_and_annotations_appear_in_downward_api_volumes() {
     cluster.run(&pod, "running", |pod| phase(pod) == "Running").await;
     let patch = Patch::Merge(value!({"metadata": {"labels": {"a": "new"}, "annotations": {"b": "new"}}}));
     cluster.client.patch(&Target::named(&PODS, "default", "shown"), &patch, &WriteOptions::default()).await.unwrap();
-    let ended = cluster.wait(&PODS, "shown", "over", |pod| phase(pod) == "Succeeded").await;
-    assert_eq!(cluster.printed(&ended, "c", 0), "a=\"new\"\nnew\nnew\n");
+    let finished = cluster.wait(&PODS, "shown", "over", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(cluster.printed(&finished, "c", 0), "a=\"new\"\nnew\nnew\n");
     cluster.finish().await;
 }
 
@@ -164,9 +164,9 @@ async fn modes_set_by_a_container_survive_restarts_and_volume_updates() {
     let patch = Patch::Merge(value!({"data": {"k": "new"}}));
     let target = Target::named(&CONFIG_MAPS, "default", "other");
     cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
-    let ended = cluster.wait(&PODS, "modes", "over", |pod| phase(pod) == "Succeeded").await;
-    assert_eq!(cluster.printed(&ended, "c", 0), "2777\n");
-    assert_eq!(cluster.printed(&ended, "c", 1), "700\n600\n700\n");
+    let finished = cluster.wait(&PODS, "modes", "over", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(cluster.printed(&finished, "c", 0), "2777\n");
+    assert_eq!(cluster.printed(&finished, "c", 1), "700\n600\n700\n");
     cluster.finish().await;
 }
 
@@ -278,8 +278,8 @@ async fn ephemeral_volume_uses_only_a_claim_owned_by_the_pod() {
     let patch = Patch::Merge(value!({"metadata": {"ownerReferences": owner}}));
     let target = Target::named(&CLAIMS, "default", "brief-v");
     cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
-    let ended = cluster.wait(&PODS, "brief", "over", |pod| phase(pod) == "Succeeded").await;
-    assert_eq!(cluster.printed(&ended, "c", 0), "of the node\n");
+    let finished = cluster.wait(&PODS, "brief", "over", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(cluster.printed(&finished, "c", 0), "of the node\n");
     cluster.finish().await;
 }
 
@@ -310,8 +310,8 @@ async fn missing_volume_source_is_reported_and_retried() {
     cluster.event("FailedMount: MountVolume.SetUp failed for volume \"v\" : secret \"later\" not found").await;
     let secret: Value = value!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "later", "namespace": "default"}, "data": {"k": "aGk="}});
     cluster.create(&SECRETS, &secret).await;
-    let ended = cluster.wait(&PODS, "waits", "over", |pod| phase(pod) == "Succeeded").await;
-    assert_eq!(cluster.printed(&ended, "c", 0), "hi\n");
+    let finished = cluster.wait(&PODS, "waits", "over", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(cluster.printed(&finished, "c", 0), "hi\n");
     cluster.finish().await;
 }
 

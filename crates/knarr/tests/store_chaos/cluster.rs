@@ -124,6 +124,6 @@ pub fn client(servers: Vec<String>) -> Client {
 /// Returns URLs with free ports.
 pub fn free_urls(count: usize) -> Vec<String> {
     // All ports are held until the last one is known, so that none is returned twice.
-    let held: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind((HOST, 0)).unwrap()).collect();
-    held.iter().map(|listener| format!("http://{}", listener.local_addr().unwrap())).collect()
+    let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind((HOST, 0)).unwrap()).collect();
+    listeners.iter().map(|listener| format!("http://{}", listener.local_addr().unwrap())).collect()
 }

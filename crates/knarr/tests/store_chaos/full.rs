@@ -50,7 +50,7 @@ impl Full {
     }
 
     /// Returns the path of the disk through the process's root.
-    fn inside(&self) -> PathBuf {
+    fn disk_path(&self) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.process.id()));
         root.join(self.disk.strip_prefix("/").unwrap())
     }
@@ -102,7 +102,7 @@ async fn full_disk_makes_the_store_read_only_and_loses_no_writes() {
     let client = full.client();
     until("the member answers", async || client.revision().await.ok()).await;
     let mut written = 0;
-    let refused = loop {
+    let rejected = loop {
         assert!(written < WRITES_MAX, "the disk never filled up");
         match client.txn(put(&format!("k/{written:03}"), VALUE_BYTES)).await {
             Ok(_) => written += 1,
@@ -110,18 +110,18 @@ async fn full_disk_makes_the_store_read_only_and_loses_no_writes() {
         }
     };
     let full_text = "etcdserver: mvcc: database space exceeded";
-    let is_full = matches!(&refused, ClientError::Refused(mvcc::Error::NoSpace)) || refused.to_string() == full_text;
-    assert!(is_full, "after {written} writes: {refused}");
+    let is_full = matches!(&rejected, ClientError::Refused(mvcc::Error::NoSpace)) || rejected.to_string() == full_text;
+    assert!(is_full, "after {written} writes: {rejected}");
     until("the alarm is raised", async || text(&full.etcdctl(&["alarm", "list"])).contains("NOSPACE").then_some(()))
         .await;
-    let refused = full.etcdctl(&["put", "k/more", "v"]);
-    assert!(text(&refused).contains(full_text), "{}", text(&refused));
+    let rejected = full.etcdctl(&["put", "k/more", "v"]);
+    assert!(text(&rejected).contains(full_text), "{}", text(&rejected));
     let reply = client.range(Range::of(Span::prefix("k/")), Freshness::Linearizable).await.expect("reads go on");
     assert_eq!(reply.records.len(), written, "everything that was acknowledged is there, and nothing else");
     let deleted = full.etcdctl(&["del", "k/000"]);
     assert!(deleted.status.success(), "what makes room is done: {}", text(&deleted));
 
-    make_room(&full.inside());
+    free_space(&full.disk_path());
     until("the alarm is lowered", async || text(&full.etcdctl(&["alarm", "list"])).trim().is_empty().then_some(()))
         .await;
     client.txn(put("k/more", VALUE_BYTES)).await.expect("writes go on");
@@ -131,6 +131,6 @@ async fn full_disk_makes_the_store_read_only_and_loses_no_writes() {
     assert!(disarmed.status.success(), "{}", text(&disarmed));
 }
 
-fn make_room(disk: &Path) {
+fn free_space(disk: &Path) {
     std::fs::remove_file(disk.join("filler")).unwrap();
 }

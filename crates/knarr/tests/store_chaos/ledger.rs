@@ -87,14 +87,14 @@ impl AcknowledgedWrites {
 
     /// Checks real-time order: a write that started after another was acknowledged has a greater revision.
     pub fn check_order(&self) {
-        let mut ended: Vec<_> = self.acks.iter().map(|ack| (ack.acked, ack.revision)).collect();
+        let mut completed: Vec<_> = self.acks.iter().map(|ack| (ack.acked, ack.revision)).collect();
         let mut began: Vec<_> = self.acks.iter().map(|ack| (ack.began, ack.revision)).collect();
-        ended.sort_unstable();
+        completed.sort_unstable();
         began.sort_unstable();
-        let mut ended = ended.into_iter().peekable();
+        let mut completed = completed.into_iter().peekable();
         let mut newest = 0;
         for (began, revision) in began {
-            while let Some((_, earlier)) = ended.next_if(|(acked, _)| *acked < began) {
+            while let Some((_, earlier)) = completed.next_if(|(acked, _)| *acked < began) {
                 newest = newest.max(earlier);
             }
             assert!(revision > newest, "revision {revision} was given after {newest} was acknowledged");
@@ -111,7 +111,7 @@ impl AcknowledgedWrites {
 
 /// Reads all keys of the writers, once the member responds.
 async fn range(member: &Client) -> mvcc::RangeReply {
-    let answer = async {
+    let response = async {
         loop {
             match member.range(Range::of(Span::prefix(PREFIX)), Freshness::Linearizable).await {
                 Ok(reply) => return reply,
@@ -119,7 +119,7 @@ async fn range(member: &Client) -> mvcc::RangeReply {
             }
         }
     };
-    tokio::time::timeout(super::DEADLINE, answer).await.expect("a member answers in time")
+    tokio::time::timeout(super::DEADLINE, response).await.expect("a member answers in time")
 }
 
 fn value(bytes: &[u8]) -> u64 {

@@ -26,9 +26,9 @@ fn done(arguments: &[&str]) -> String {
     text
 }
 
-fn refused(arguments: &[&str], why: &str) {
+fn check_error(arguments: &[&str], message: &str) {
     let (succeeded, text) = store(arguments);
-    assert!(!succeeded && text.contains(why), "{arguments:?}: {text}");
+    assert!(!succeeded && text.contains(message), "{arguments:?}: {text}");
 }
 
 async fn write(client: &Client, key: &str, value: &str) -> i64 {
@@ -65,22 +65,22 @@ async fn snapshot_is_saved_inspected_and_restored_and_damage_is_reported() {
     for number in 0..KEYS {
         revision = write(&client, &format!("k{number}"), &"v".repeat(500)).await;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (saved, restored) = (path("saved"), path("restored"));
     let url = cluster.members[0].url.clone();
     assert!(done(&["snapshot", "save", &saved, "--endpoints", &url]).starts_with("Snapshot saved at "));
-    let told = done(&["snapshot", "status", &saved]);
-    assert!(told.contains(&format!("revision {revision}, keys {KEYS}, ")), "{told}");
+    let output = done(&["snapshot", "status", &saved]);
+    assert!(output.contains(&format!("revision {revision}, keys {KEYS}, ")), "{output}");
 
     let [clients, peers] = <[String; 2]>::try_from(free_urls(2)).unwrap();
     let members = format!("again={peers}");
     let own = ["--name=again", "--initial-advertise-peer-urls", &peers, "--initial-cluster", &members];
     let bump = ["--bump-revision=1000", "--mark-compacted"];
     let restore = [&["snapshot", "restore", &saved, "--data-dir", &restored][..], &own, &bump].concat();
-    let told = done(&restore);
-    assert!(told.starts_with(&format!("Restored {KEYS} keys at revision {} into", revision + 1000)), "{told}");
-    refused(&restore, "is not empty");
+    let output = done(&restore);
+    assert!(output.starts_with(&format!("Restored {KEYS} keys at revision {} into", revision + 1000)), "{output}");
+    check_error(&restore, "is not empty");
     let mut again = Member::new("again", Path::new(&restored), &clients, &peers, &members);
     again.start();
     let new = again.client();
@@ -94,32 +94,32 @@ async fn snapshot_is_saved_inspected_and_restored_and_damage_is_reported() {
     assert!(format!("{compacted:?}").contains("Compacted"), "{compacted:?}");
 
     flip(Path::new(&saved), 3000);
-    refused(&["snapshot", "status", &saved], "is damaged");
-    refused(&["snapshot", "restore", &saved, "--data-dir", &path("other")], "is damaged");
+    check_error(&["snapshot", "status", &saved], "is damaged");
+    check_error(&["snapshot", "restore", &saved, "--data-dir", &path("other")], "is damaged");
 
     let data = cluster.members[0].data_dir().to_owned();
     let check = ["check", "--data-dir", data.to_str().unwrap()];
-    refused(&check, "stop the member first");
+    check_error(&check, "stop the member first");
     cluster.members[0].kill();
     assert!(done(&check).ends_with("whole\n"));
     let segment = std::fs::read_dir(&data).unwrap().map(|file| file.unwrap().path());
     let segment = segment.filter(|file| file.file_name().unwrap().to_str().unwrap().ends_with(".log")).min().unwrap();
     flip(&segment, 5000);
-    refused(&check, "the log is damaged");
+    check_error(&check, "the log is damaged");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_urls_do_not_serve_keys() {
-    let folder = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let [clients, peers, metrics] = <[String; 3]>::try_from(free_urls(3)).unwrap();
-    let mut member = Member::new("m0", &folder.path().join("m0"), &clients, &peers, &format!("m0={peers}"));
+    let mut member = Member::new("m0", &dir.path().join("m0"), &clients, &peers, &format!("m0={peers}"));
     member.add(&format!("--listen-metrics-urls={metrics}"));
     member.start();
     write(&member.client(), "a", "1").await;
     let client = crate::cluster::client(vec![metrics.clone()]);
     let looked = client.get("a".into(), Freshness::Stale);
-    let answer = tokio::time::timeout(DEADLINE, looked).await.expect("an answer");
-    assert!(answer.is_err(), "{answer:?}");
+    let response = tokio::time::timeout(DEADLINE, looked).await.expect("an answer");
+    assert!(response.is_err(), "{response:?}");
     let get = |path: &str| {
         use std::io::{Read, Write};
         let host = metrics.strip_prefix("http://").unwrap();

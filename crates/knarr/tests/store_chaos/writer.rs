@@ -30,13 +30,13 @@ struct Slot {
     /// Revision of the newest value that is certainly stored.
     revision: Revision,
     /// Whether the outcome of a write is unknown. It may still be applied.
-    doubt: bool,
+    undecided: bool,
 }
 
 /// Writes sequentially until `stop` is set.
 pub async fn run(client: Client, writer: usize, reports: mpsc::UnboundedSender<Report>, stop: watch::Receiver<bool>) {
     let mut slots: Vec<Slot> = (0..KEYS)
-        .map(|slot| Slot { key: format!("{}{writer}/{slot}", super::PREFIX), revision: 0, doubt: false })
+        .map(|slot| Slot { key: format!("{}{writer}/{slot}", super::PREFIX), revision: 0, undecided: false })
         .collect();
     let mut sequence = 0;
     while !*stop.borrow() {
@@ -70,32 +70,32 @@ impl Slot {
     /// Performs one write. Only this writer writes the key, so a comparison fails only after a write with unknown
     /// outcome.
     async fn write(&mut self, client: &Client, sequence: u64) -> Option<Report> {
-        if self.doubt
-            && let Err(report) = self.look(client).await
+        if self.undecided
+            && let Err(report) = self.read_outcome(client).await
         {
             return report;
         }
         let began = Instant::now();
         let outcome = tokio::time::timeout(ATTEMPT, client.txn(swap(&self.key, self.revision, sequence))).await;
         let Ok(Ok(outcome)) = outcome else {
-            self.doubt = true;
+            self.undecided = true;
             return None;
         };
         if !matches!(outcome.reply, Reply::Txn { succeeded: true, .. }) {
             let broken = format!("{} is not at {}: applied twice, or lost ({outcome:?})", self.key, self.revision);
-            return (!self.doubt).then_some(Err(broken));
+            return (!self.undecided).then_some(Err(broken));
         }
         if outcome.revision <= self.revision {
             return Some(Err(format!("{} went from {} to {}", self.key, self.revision, outcome.revision)));
         }
-        self.doubt = false;
+        self.undecided = false;
         self.revision = outcome.revision;
         Some(Ok(Ack { key: self.key.clone(), sequence, revision: outcome.revision, began, acked: Instant::now() }))
     }
 
     /// Reads the outcome of an unanswered write. The write may still be in flight, so the doubt remains until the next
     /// one is acknowledged.
-    async fn look(&mut self, client: &Client) -> Result<(), Option<Report>> {
+    async fn read_outcome(&mut self, client: &Client) -> Result<(), Option<Report>> {
         let read = client.get(self.key.clone().into(), Freshness::Linearizable);
         let Ok(Ok((found, _))) = tokio::time::timeout(ATTEMPT, read).await else { return Err(None) };
         let found = found.map_or(0, |record| record.mod_revision);

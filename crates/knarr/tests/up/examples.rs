@@ -1,6 +1,6 @@
 //! The examples on one cluster: every command of their READMEs prints what the README shows.
 
-use super::readme::{ReadmeCommand, is_as_told, told};
+use super::readme::{ReadmeCommand, matches_line, steps};
 use super::*;
 
 /// The root of the workspace, where users run the commands.
@@ -19,34 +19,34 @@ fn examples() -> Vec<String> {
 fn commands(example: &str) -> Vec<ReadmeCommand> {
     let path = Path::new(ROOT).join("examples").join(example).join("README.md");
     let readme = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    told(&readme, "# ")
+    steps(&readme, "# ")
 }
 
 /// Whether the output contains the lines that a README shows. Columns may have other widths.
-fn is_shown(output: &str, prints: &[String]) -> bool {
+fn contains_lines(output: &str, prints: &[String]) -> bool {
     let squeeze = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let prints: Vec<String> = prints.iter().map(|line| squeeze(line)).collect();
     let lines: Vec<String> = output.lines().map(squeeze).collect();
-    let fits = |lines: &[String]| lines.iter().zip(&prints).all(|(line, told)| is_as_told(line, told));
+    let fits = |lines: &[String]| lines.iter().zip(&prints).all(|(line, documented)| matches_line(line, documented));
     prints.is_empty() || lines.windows(prints.len()).any(fits)
 }
 
 /// Repeats a command until it prints what the README shows: endpoints, metrics and rules follow objects with a delay.
 /// A CronJob may wait a minute for its schedule. A command without output must succeed. The README shows the message of a command that fails.
-fn follow(machine: &Machine, told: &ReadmeCommand) {
+fn follow(machine: &Machine, step: &ReadmeCommand) {
     let start = Instant::now();
     let mut outputs: Vec<String> = Vec::new();
     loop {
-        let output = machine.command("sh -c").arg(&told.command).current_dir(ROOT).output().unwrap();
+        let output = machine.command("sh -c").arg(&step.command).current_dir(ROOT).output().unwrap();
         outputs.push(text(&output));
         outputs.dedup();
-        if is_shown(&text(&output), &told.prints) && (output.status.success() || !told.prints.is_empty()) {
+        if contains_lines(&text(&output), &step.prints) && (output.status.success() || !step.prints.is_empty()) {
             return;
         }
         assert!(
             start.elapsed() < 2 * DEADLINE,
-            "{told:?} printed {outputs:#?}\n{}",
-            machine.said("kubectl get all,pvc,events -A -o wide")
+            "{step:?} printed {outputs:#?}\n{}",
+            machine.output_of("kubectl get all,pvc,events -A -o wide")
         );
     }
 }
@@ -58,7 +58,7 @@ fn every_manifest_of_an_example_is_applied_by_its_readme() {
     for example in examples {
         let directory = format!("examples/{example}");
         let commands = commands(&example);
-        let is_applied = |path: &str| commands.iter().any(|told| told.command == format!("kubectl apply -f {path}"));
+        let is_applied = |path: &str| commands.iter().any(|step| step.command == format!("kubectl apply -f {path}"));
         for entry in std::fs::read_dir(Path::new(ROOT).join(&directory)).unwrap() {
             let file = entry.unwrap().file_name().into_string().unwrap();
             let known = file == "README.md" || is_applied(&directory) || is_applied(&format!("{directory}/{file}"));
@@ -69,12 +69,12 @@ fn every_manifest_of_an_example_is_applied_by_its_readme() {
 
 #[test]
 fn output_is_compared_without_column_widths() {
-    let shown = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+    let expected = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
     let output = "first\nNAME    KEEP\nweb-1   7\n";
-    assert!(is_shown(output, &shown(&["NAME KEEP", "web-…  7"])));
-    assert!(is_shown(output, &[]));
-    assert!(!is_shown(output, &shown(&["NAME KEEP", "web-… 8"])));
-    assert!(!is_shown(output, &shown(&["first", "web-1 7"])), "the lines follow each other");
+    assert!(contains_lines(output, &expected(&["NAME KEEP", "web-…  7"])));
+    assert!(contains_lines(output, &[]));
+    assert!(!contains_lines(output, &expected(&["NAME KEEP", "web-… 8"])));
+    assert!(!contains_lines(output, &expected(&["first", "web-1 7"])), "the lines follow each other");
 }
 
 #[test]
@@ -87,8 +87,8 @@ fn commands_of_the_examples_print_what_their_readmes_show() {
     machine.up();
     for example in examples() {
         println!("{example}");
-        for told in commands(&example) {
-            follow(&machine, &told);
+        for step in commands(&example) {
+            follow(&machine, &step);
         }
     }
 }

@@ -27,7 +27,7 @@ const IMAGE: &str = "test.local/busybox:1";
 /// A simulated host with a network namespace and a directory; both are removed on drop.
 struct Machine {
     namespace: String,
-    folder: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Machine {
@@ -35,7 +35,7 @@ impl Machine {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("knarr-up-{}-{number}", std::process::id());
-        let machine = Self { namespace, folder: tempfile::tempdir().unwrap() };
+        let machine = Self { namespace, dir: tempfile::tempdir().unwrap() };
         let name = machine.namespace.as_str();
         run(Command::new("ip").args(["netns", "add", name]));
         machine.succeed("ip link set lo up");
@@ -60,12 +60,12 @@ impl Machine {
     }
 
     /// Returns the output of a command, whether it succeeds or not.
-    fn said(&self, line: &str) -> String {
+    fn output_of(&self, line: &str) -> String {
         text(&self.command(line).output().unwrap())
     }
 
     fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
+        self.dir.path().join("data")
     }
 
     fn knarr(&self, arguments: &str) -> String {
@@ -113,14 +113,14 @@ impl Machine {
     fn eventually(&self, line: &str, is_good: impl Fn(&str) -> bool) -> String {
         let start = Instant::now();
         loop {
-            let seen = self.said(line);
+            let seen = self.output_of(line);
             if is_good(&seen) {
                 return seen;
             }
             assert!(
                 start.elapsed() < DEADLINE,
                 "{line} still says {seen}\n{}",
-                self.said("kubectl get nodes,events -A -o wide")
+                self.output_of("kubectl get nodes,events -A -o wide")
             );
         }
     }
@@ -166,8 +166,8 @@ fn up_runs_a_cluster_that_survives_kills_and_purge_leaves_nothing() {
         return;
     }
     let machine = Machine::new();
-    let said = machine.up();
-    assert!(said.contains("ready in "), "{said}");
+    let output = machine.up();
+    assert!(output.contains("ready in "), "{output}");
     build_image(&machine);
     machine.apply(WEB);
     machine.eventually("kubectl get deployment web -o jsonpath={.status.readyReplicas}", |ready| ready == "3");
@@ -181,11 +181,11 @@ fn up_runs_a_cluster_that_survives_kills_and_purge_leaves_nothing() {
     let first = machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[0].metadata.name}");
     let found = machine.succeed(&format!("kubectl exec {first} -- busybox nslookup web.default.svc.cluster.local"));
     assert!(found.contains(&address), "{found}");
-    operate::look_after(&machine);
+    operate::run_checks(&machine);
 
     a_port_of_the_machine_leads_to_a_pod(&machine);
     pods_are_limited_from_their_first_moment(&machine);
-    what_is_used_is_told_and_scales(&machine);
+    metrics_are_reported_and_used_by_autoscaler(&machine);
     leave_nothing_after_a_hundred_pods(&machine);
 
     nothing_is_lost_when_it_dies_twenty_times(&machine);
@@ -196,13 +196,13 @@ fn up_runs_a_cluster_that_survives_kills_and_purge_leaves_nothing() {
 
     it_follows_the_machine_to_another_address(&machine);
     it_is_saved_while_it_runs_and_restored_after_a_purge(&machine);
-    let refused = machine.said(&format!("{KNARR} up -d --data-dir {}", machine.data().display()));
-    assert!(refused.contains("already runs as process"), "{refused}");
+    let rejection = machine.output_of(&format!("{KNARR} up -d --data-dir {}", machine.data().display()));
+    assert!(rejection.contains("already runs as process"), "{rejection}");
     let uids = machine.succeed("kubectl get pods -A -o jsonpath={.items[*].metadata.uid}");
     machine.knarr("down --purge");
     assert!(!machine.data().exists());
-    let kept = machine.said("find /var/log/pods /var/log/containers -maxdepth 1 -printf %p%l");
-    assert!(!uids.is_empty() && !uids.split(' ').any(|uid| kept.contains(uid)), "{uids}: {kept}");
+    let logs = machine.output_of("find /var/log/pods /var/log/containers -maxdepth 1 -printf %p%l");
+    assert!(!uids.is_empty() && !uids.split(' ').any(|uid| logs.contains(uid)), "{uids}: {logs}");
     let links = machine.succeed("ip -o link");
     assert_eq!(links.lines().count(), 3, "only what was there before: {links}");
     assert_eq!(machine.succeed("nft list tables"), "");
@@ -223,10 +223,10 @@ const AT_HOST: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name"
 
 fn a_port_of_the_machine_leads_to_a_pod(machine: &Machine) {
     machine.apply(AT_HOST);
-    let ask = "curl -s --max-time 2 http://198.51.100.2:8099/";
-    machine.eventually(ask, |said| said.starts_with("Hello from at-host"));
+    let curl = "curl -s --max-time 2 http://198.51.100.2:8099/";
+    machine.eventually(curl, |output| output.starts_with("Hello from at-host"));
     machine.succeed("kubectl delete pod at-host");
-    machine.eventually(ask, str::is_empty);
+    machine.eventually(curl, str::is_empty);
 }
 
 const CLOSED: &str = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: closed}\n\
@@ -247,8 +247,8 @@ fn pods_are_limited_from_their_first_moment(machine: &Machine) {
         (0..10).map(|n| pod(format!("closed-{n}"), "closed")).chain([pod("open".to_owned(), "open")]).collect();
     machine.apply(&pods.join("---\n"));
     let phases = "kubectl get pods -l first=act --sort-by=.metadata.name -o jsonpath={.items[*].status.phase}";
-    let ended = machine.eventually(phases, |phases| !phases.contains("Pending") && !phases.contains("Running"));
-    assert_eq!(ended, format!("{}Succeeded", "Failed ".repeat(10)));
+    let final_phases = machine.eventually(phases, |phases| !phases.contains("Pending") && !phases.contains("Running"));
+    assert_eq!(final_phases, format!("{}Succeeded", "Failed ".repeat(10)));
     machine.succeed("kubectl delete pods -l first=act");
     machine.succeed("kubectl delete networkpolicy closed");
 }
@@ -264,7 +264,7 @@ const BUSY: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
         "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]}}]}"#;
 
 /// `kubectl top` reports usage, unauthorized users get an error, and an autoscaler uses the metrics.
-fn what_is_used_is_told_and_scales(machine: &Machine) {
+fn metrics_are_reported_and_used_by_autoscaler(machine: &Machine) {
     let top = machine.eventually("kubectl top node --no-headers", |top| top.starts_with("only ") && top.contains('%'));
     assert!(top.split_whitespace().nth(1).is_some_and(|cpu| cpu.ends_with('m')), "{top}");
     let web = "kubectl top pod -l app=web --no-headers";
@@ -272,9 +272,9 @@ fn what_is_used_is_told_and_scales(machine: &Machine) {
     assert!(top.lines().all(|line| line.trim_end().ends_with("Mi")), "{top}");
     let table = machine.succeed("kubectl get pods.metrics.k8s.io -l app=web");
     assert!(table.starts_with("NAME") && table.contains("CPU") && table.contains("WINDOW"), "{table}");
-    let missing = machine.said("kubectl get --raw /apis/metrics.k8s.io/v1beta1/namespaces/default/pods/none");
+    let missing = machine.output_of("kubectl get --raw /apis/metrics.k8s.io/v1beta1/namespaces/default/pods/none");
     assert!(missing.contains("not found"), "{missing}");
-    let direct = machine.said("curl -sk https://198.51.100.2:4443/apis/metrics.k8s.io/v1beta1/nodes");
+    let direct = machine.output_of("curl -sk https://198.51.100.2:4443/apis/metrics.k8s.io/v1beta1/nodes");
     assert!(direct.contains("User \\\"system:anonymous\\\" cannot list resource"), "{direct}");
 
     machine.apply(BUSY);
@@ -289,9 +289,9 @@ fn what_is_used_is_told_and_scales(machine: &Machine) {
 fn leave_nothing_after_a_hundred_pods(machine: &Machine) {
     let uids = machine.succeed("kubectl get pods -A -o jsonpath={.items[*].metadata.uid}");
     // The rules of all endpoints are in place, including those of the last ones.
-    let settled = |rules: &str| rules.contains("numgen random mod 3");
-    machine.eventually("nft list ruleset", settled);
-    let before = machine.held(&uids);
+    let has_rules = |rules: &str| rules.contains("numgen random mod 3");
+    machine.eventually("nft list ruleset", has_rules);
+    let before = machine.count_resources(&uids);
     let pod = |n: usize| {
         format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: round-{n}, labels: {{app: round}}}}\nspec: {{containers: \
@@ -305,8 +305,8 @@ fn leave_nothing_after_a_hundred_pods(machine: &Machine) {
         machine.succeed("kubectl delete pods -l app=round --wait --timeout=60s");
     }
     let deadline = Instant::now() + DEADLINE;
-    while machine.held(&uids) != before {
-        assert!(Instant::now() < deadline, "before {before:?}, after {:?}", machine.held(&uids));
+    while machine.count_resources(&uids) != before {
+        assert!(Instant::now() < deadline, "before {before:?}, after {:?}", machine.count_resources(&uids));
         std::thread::yield_now();
     }
 }
@@ -331,7 +331,7 @@ fn nothing_is_lost_when_it_dies_twenty_times(machine: &Machine) {
         scope.spawn(|| {
             for number in 0.. {
                 let name = format!("written-{number}");
-                if machine.said(&format!("kubectl create configmap {name}")).contains("created") {
+                if machine.output_of(&format!("kubectl create configmap {name}")).contains("created") {
                     taken.lock().unwrap().push(name);
                 }
                 if stop.load(Ordering::Relaxed) {
@@ -368,8 +368,8 @@ fn it_follows_the_machine_to_another_address(machine: &Machine) {
     machine.eventually(address, |address| address == "198.51.100.7");
     machine.eventually("curl -s --max-time 5 http://198.51.100.7:30080/", |page| page.starts_with("web-"));
     let first = machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[0].metadata.name}");
-    let ask = format!("kubectl exec {first} -- busybox nslookup web.default.svc.cluster.local");
-    machine.eventually(&ask, |found| found.contains("web.default.svc.cluster.local") && !found.contains("can't"));
+    let lookup = format!("kubectl exec {first} -- busybox nslookup web.default.svc.cluster.local");
+    machine.eventually(&lookup, |found| found.contains("web.default.svc.cluster.local") && !found.contains("can't"));
     let servers = "kubectl get endpointslices kubernetes -o jsonpath={.endpoints[*].addresses[0]}";
     machine.eventually(servers, |servers| servers == "198.51.100.7");
     assert_eq!(machine.succeed(containers), before, "the same containers go on");
@@ -379,9 +379,9 @@ fn it_follows_the_machine_to_another_address(machine: &Machine) {
 /// Restores a cluster in an empty data directory from a snapshot of the running store and the CAs.
 fn it_is_saved_while_it_runs_and_restored_after_a_purge(machine: &Machine) {
     machine.succeed("kubectl create configmap before-the-snapshot --from-literal=a=b");
-    let (snapshot, pki) = (machine.folder.path().join("snapshot"), machine.folder.path().join("pki"));
-    let said = machine.knarr(&format!("store snapshot save {}", snapshot.display()));
-    assert!(said.contains("Snapshot saved"), "{said}");
+    let (snapshot, pki) = (machine.dir.path().join("snapshot"), machine.dir.path().join("pki"));
+    let output = machine.knarr(&format!("store snapshot save {}", snapshot.display()));
+    assert!(output.contains("Snapshot saved"), "{output}");
     let process = machine.process();
     machine.succeed("kubectl create configmap after-the-snapshot");
     assert_eq!(machine.process(), process, "nothing was stopped");
@@ -400,13 +400,13 @@ fn it_is_saved_while_it_runs_and_restored_after_a_purge(machine: &Machine) {
     machine.up();
     let names = machine.succeed("kubectl get configmaps -o jsonpath={.items[*].metadata.name}");
     assert!(names.contains("before-the-snapshot") && !names.contains("after-the-snapshot"), "{names}");
-    let none = machine.said(&format!("{KNARR} store snapshot save x --data-dir {}", machine.folder.path().display()));
+    let none = machine.output_of(&format!("{KNARR} store snapshot save x --data-dir {}", machine.dir.path().display()));
     assert!(none.contains("no store runs in"), "{none}");
     machine.eventually("kubectl get deployment web -o jsonpath={.status.readyReplicas}", |ready| ready == "1");
 }
 
 fn build_image(machine: &Machine) {
-    let image = machine.folder.path().join("image");
+    let image = machine.dir.path().join("image");
     std::fs::create_dir_all(image.join("bin")).unwrap();
     std::fs::copy("/bin/busybox", image.join("bin/busybox")).unwrap();
     let _ = std::os::unix::fs::symlink("busybox", image.join("bin/sh"));
@@ -427,7 +427,7 @@ struct HostResources {
 
 impl Machine {
     /// Counts host resources. Cgroups of the pods with `uids` are not counted.
-    fn held(&self, uids: &str) -> HostResources {
+    fn count_resources(&self, uids: &str) -> HostResources {
         let own = self.data().display().to_string();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let lines = std::fs::read_dir("/proc").unwrap().flatten();
@@ -456,12 +456,12 @@ fn groups(root: &str, uids: &str) -> usize {
 
 #[test]
 fn start_errors_are_one_sentence() {
-    let folder = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
     let up = |more: &[&str]| {
         let output = Command::new(KNARR)
             .args(["up", "--disable", "kubelet,proxy,dns", "--data-dir"])
-            .arg(folder.path())
+            .arg(dir.path())
             .args(more)
             .output()
             .unwrap();
@@ -469,10 +469,10 @@ fn start_errors_are_one_sentence() {
         text(&output)
     };
     let port = taken.local_addr().unwrap().port().to_string();
-    let said = up(&["--secure-port", &port]);
-    assert!(said.contains("is in use by another process") && said.contains("--secure-port"), "{said}");
-    let said = up(&["--service-cidr", "nonsense", "--secure-port", "0"]);
-    assert!(said.contains("--service-cidr"), "{said}");
+    let stderr = up(&["--secure-port", &port]);
+    assert!(stderr.contains("is in use by another process") && stderr.contains("--secure-port"), "{stderr}");
+    let stderr = up(&["--service-cidr", "nonsense", "--secure-port", "0"]);
+    assert!(stderr.contains("--service-cidr"), "{stderr}");
     let output = Command::new(KNARR).args(["down", "--data-dir", "/proc"]).output().unwrap();
     assert!(text(&output).contains("has never been the data directory of a cluster"), "{}", text(&output));
 }
@@ -484,7 +484,7 @@ fn host_without_a_reachable_address_is_rejected() {
     }
     let machine = Machine::new();
     machine.succeed("ip route del default");
-    let said = machine.said(&format!("{KNARR} up -d --data-dir {}", machine.data().display()));
-    assert!(said.contains("that pods can reach") && said.contains("--node-ip"), "{said}");
+    let output = machine.output_of(&format!("{KNARR} up -d --data-dir {}", machine.data().display()));
+    assert!(output.contains("that pods can reach") && output.contains("--node-ip"), "{output}");
     assert!(!machine.data().join("pki").exists(), "nothing is written before it is known that a cluster can start");
 }

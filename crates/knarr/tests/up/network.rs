@@ -25,48 +25,48 @@ const POOL: &str = "192.0.2.200-192.0.2.207,2001:db8:1::c8-2001:db8:1::cf";
 /// Simulated hosts with their network namespaces and processes, all removed on drop.
 struct World {
     prefix: String,
-    folder: tempfile::TempDir,
+    dir: tempfile::TempDir,
     /// Processes by node and component.
     running: Vec<(&'static str, &'static str, Child)>,
 }
 
 impl World {
     fn new() -> Self {
-        let world = Self {
+        let cluster = Self {
             prefix: format!("knarr-net-{}", std::process::id()),
-            folder: tempfile::tempdir().unwrap(),
+            dir: tempfile::tempdir().unwrap(),
             running: Vec::new(),
         };
         for name in ["switch", "router", "outside", "n1", "n2", "n3"] {
-            run(Command::new("ip").args(["netns", "add", &world.space(name)]));
-            world.on(name, "ip link set lo up");
+            run(Command::new("ip").args(["netns", "add", &cluster.space(name)]));
+            cluster.on(name, "ip link set lo up");
         }
-        world.on("switch", "ip link add br0 type bridge");
-        world.on("switch", "ip link set br0 up");
+        cluster.on("switch", "ip link add br0 type bridge");
+        cluster.on("switch", "ip link set br0 up");
         for name in ["n1", "n2", "router", "outside"] {
-            world.join("switch", name, name, "up0");
-            world.on("switch", &format!("ip link set {name} master br0"));
+            cluster.join("switch", name, name, "up0");
+            cluster.on("switch", &format!("ip link set {name} master br0"));
         }
-        world.join("router", "far", "n3", "up0");
+        cluster.join("router", "far", "n3", "up0");
         for address in ["192.0.2.254/24 dev up0", "198.51.100.254/24 dev far"] {
-            world.on("router", &format!("ip address add {address}"));
+            cluster.on("router", &format!("ip address add {address}"));
         }
         for address in ["2001:db8:1::fe/64 dev up0", "2001:db8:3::fe/64 dev far"] {
-            world.on("router", &format!("ip address add {address} nodad"));
+            cluster.on("router", &format!("ip address add {address} nodad"));
         }
-        world.on("router", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
-        world.on("outside", "ip address add 192.0.2.100/24 dev up0");
-        world.on("outside", "ip address add 2001:db8:1::64/64 dev up0 nodad");
+        cluster.on("router", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+        cluster.on("outside", "ip address add 192.0.2.100/24 dev up0");
+        cluster.on("outside", "ip address add 2001:db8:1::64/64 dev up0 nodad");
         for (name, [four, six, way]) in NODES.iter().zip(PLACES) {
-            world.on(name, &format!("ip address add {four} dev up0"));
-            world.on(name, &format!("ip address add {six} dev up0 nodad"));
-            world.on(name, &format!("ip route add default {way}"));
+            cluster.on(name, &format!("ip address add {four} dev up0"));
+            cluster.on(name, &format!("ip address add {six} dev up0 nodad"));
+            cluster.on(name, &format!("ip route add default {way}"));
             let six = six.split("::").next().unwrap();
-            world.on(name, &format!("ip route add default via {six}::fe"));
+            cluster.on(name, &format!("ip route add default via {six}::fe"));
         }
-        world.on("outside", "ip route add default via 192.0.2.254");
-        world.on("outside", "ip route add default via 2001:db8:1::fe");
-        world
+        cluster.on("outside", "ip route add default via 192.0.2.254");
+        cluster.on("outside", "ip route add default via 2001:db8:1::fe");
+        cluster
     }
 
     fn space(&self, name: &str) -> String {
@@ -111,7 +111,7 @@ impl World {
     }
 
     fn data(&self, node: &str) -> PathBuf {
-        self.folder.path().join(node)
+        self.dir.path().join(node)
     }
 
     fn apply(&self, objects: &str) {
@@ -124,9 +124,9 @@ impl World {
 
     /// Starts a component of a node.
     fn start(&mut self, node: &'static str, part: &'static str, flags: &[&str]) {
-        let log = std::fs::File::create(self.folder.path().join(format!("{node}-{part}.log"))).unwrap();
+        let log = std::fs::File::create(self.dir.path().join(format!("{node}-{part}.log"))).unwrap();
         let mut command = self.command(node);
-        command.arg(KNARR).arg(part).args(flags).arg("--kubeconfig").arg(self.folder.path().join("kubeconfig"));
+        command.arg(KNARR).arg(part).args(flags).arg("--kubeconfig").arg(self.dir.path().join("kubeconfig"));
         let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
         self.running.push((node, part, child));
     }
@@ -152,10 +152,10 @@ impl World {
     }
 
     /// Polls until the output is as expected. Each attempt is a process, so nothing can be waited for.
-    fn eventually(&self, what: &str, look: impl Fn() -> String, is_good: impl Fn(&str) -> bool) -> String {
+    fn eventually(&self, what: &str, read: impl Fn() -> String, is_good: impl Fn(&str) -> bool) -> String {
         let start = Instant::now();
         loop {
-            let seen = look();
+            let seen = read();
             if is_good(&seen) {
                 return seen;
             }
@@ -167,7 +167,7 @@ impl World {
         let state = text(
             &self.command("n1").args(["kubectl", "get", "nodes,pods,services", "-A", "-o", "wide"]).output().unwrap(),
         );
-        let files = std::fs::read_dir(self.folder.path()).unwrap().flatten().map(|file| file.path());
+        let files = std::fs::read_dir(self.dir.path()).unwrap().flatten().map(|file| file.path());
         let logs = files.filter(|path| path.extension().is_some_and(|it| it == "log")).map(|path| {
             let log = std::fs::read_to_string(&path).unwrap_or_default();
             let end: Vec<&str> = log.lines().rev().take(15).collect();
@@ -178,14 +178,14 @@ impl World {
 
     /// Starts the cluster: everything on the first node, and the node components on the others.
     fn up(&mut self) {
-        let image = self.folder.path().join("image");
+        let image = self.dir.path().join("image");
         std::fs::create_dir_all(image.join("bin")).unwrap();
         std::fs::copy("/bin/busybox", image.join("bin/busybox")).unwrap();
         self.up_first("192.0.2.1");
         for (node, [four, six, _]) in NODES.into_iter().zip(PLACES).skip(1) {
             let address = |text: &str| text.split('/').next().unwrap().to_owned();
             let data = self.data(node).display().to_string();
-            let config = self.folder.path().join(format!("{node}.yaml"));
+            let config = self.dir.path().join(format!("{node}.yaml"));
             let kind = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration";
             std::fs::write(&config, format!("{kind}\npodLogsDir: {data}/logs\n")).unwrap();
             let (certificate, key) = self.serving_certificate(node, &[address(four), address(six)]);
@@ -222,7 +222,7 @@ impl World {
             self.eventually(
                 "an image",
                 || text(&self.command(node).args(build.split(' ')).output().unwrap()),
-                |said| !said.contains("rror"),
+                |stdout| !stdout.contains("rror"),
             );
             self.start_proxy(node, "nftables");
         }
@@ -233,7 +233,7 @@ impl World {
 
     /// Issues a serving certificate for the kubelet of a node, signed by the cluster's CA: the API server verifies it.
     fn serving_certificate(&self, node: &str, addresses: &[String; 2]) -> (String, String) {
-        let file = |suffix: &str| self.folder.path().join(format!("{node}-serving.{suffix}")).display().to_string();
+        let file = |suffix: &str| self.dir.path().join(format!("{node}-serving.{suffix}")).display().to_string();
         let (certificate, key, request, extensions) = (file("crt"), file("key"), file("csr"), file("ext"));
         let names = format!("subjectAltName=DNS:{node},IP:{},IP:{}\n", addresses[0], addresses[1]);
         std::fs::write(&extensions, names).unwrap();
@@ -257,7 +257,7 @@ impl World {
         );
         self.on("n1", &line);
         let admin = std::fs::read_to_string(self.data("n1").join("admin.kubeconfig")).unwrap();
-        std::fs::write(self.folder.path().join("kubeconfig"), admin.replace("127.0.0.1", address)).unwrap();
+        std::fs::write(self.dir.path().join("kubeconfig"), admin.replace("127.0.0.1", address)).unwrap();
     }
 
     /// Returns the address of the pod of a node.
@@ -284,28 +284,32 @@ impl World {
 
     /// Connects to all targets from all hosts and pods until every connection succeeds.
     fn everyone_reaches_everyone(&self, targets: &[String]) {
-        let ask = |targets: &[String]| {
+        let fetch_script = |targets: &[String]| {
             let each = "busybox timeout 3 busybox wget -q -O /dev/null http://$to/ || echo no way to $to";
             format!("for to in {}; do {each}; done", targets.join(" "))
         };
         let mut named = targets.to_vec();
         named.extend(["web:80", "web.default.svc.cluster.local:80"].map(str::to_owned));
         for node in NODES {
-            self.eventually(&format!("from {node}"), || self.script(node, &ask(targets)), str::is_empty);
-            self.eventually(&format!("from the pod on {node}"), || self.pod_script(node, &ask(&named)), str::is_empty);
+            self.eventually(&format!("from {node}"), || self.script(node, &fetch_script(targets)), str::is_empty);
+            self.eventually(
+                &format!("from the pod on {node}"),
+                || self.pod_script(node, &fetch_script(&named)),
+                str::is_empty,
+            );
         }
         // Clients outside the cluster reach only node ports and load balancer addresses.
         let ports: Vec<String> = targets.iter().filter(|to| to.ends_with(":30080")).cloned().collect();
-        self.eventually("from outside", || self.script("outside", &ask(&ports)), str::is_empty);
+        self.eventually("from outside", || self.script("outside", &fetch_script(&ports)), str::is_empty);
     }
 
     fn clients_stick(&self) {
-        let ask = "for n in 1 2 3 4 5 6; do busybox timeout 3 busybox wget -q -O - http://sticky/; done";
-        let said = self.pod_script("n2", ask);
-        let mut names: Vec<&str> = said.lines().collect();
-        assert_eq!(names.len(), 6, "{said}");
+        let fetch_script = "for n in 1 2 3 4 5 6; do busybox timeout 3 busybox wget -q -O - http://sticky/; done";
+        let output = self.pod_script("n2", fetch_script);
+        let mut names: Vec<&str> = output.lines().collect();
+        assert_eq!(names.len(), 6, "{output}");
         names.dedup();
-        assert_eq!(names.len(), 1, "{said}");
+        assert_eq!(names.len(), 1, "{output}");
     }
 }
 
@@ -354,69 +358,73 @@ fn three_nodes_reach_all_pods_nodes_and_services_in_each_proxy_mode() {
         println!("skipped: network namespaces need root");
         return;
     }
-    let mut world = World::new();
-    world.up();
-    let targets = world.targets();
+    let mut cluster = World::new();
+    cluster.up();
+    let targets = cluster.targets();
     for mode in ["nftables", "iptables", "userspace"] {
         if mode != "nftables" {
-            world.kill(|_, part| part == "kube-proxy");
+            cluster.kill(|_, part| part == "kube-proxy");
             for node in NODES {
-                world.start_proxy(node, mode);
+                cluster.start_proxy(node, mode);
             }
         }
         println!("{mode}");
-        world.everyone_reaches_everyone(&targets);
-        world.clients_stick();
+        cluster.everyone_reaches_everyone(&targets);
+        cluster.clients_stick();
     }
-    world.kill(|_, part| part == "kube-proxy");
+    cluster.kill(|_, part| part == "kube-proxy");
     for node in NODES {
-        world.on(node, &format!("{KNARR} kube-proxy --cleanup"));
-        let left = world.script(node, "iptables-save; ip6tables-save; nft list tables; ip -o link");
+        cluster.on(node, &format!("{KNARR} kube-proxy --cleanup"));
+        let left = cluster.script(node, "iptables-save; ip6tables-save; nft list tables; ip -o link");
         let left: Vec<&str> = left.lines().filter(|line| line.contains("KUBE-") || line.contains("kube-")).collect();
         assert!(left.is_empty(), "{node}: {left:?}");
     }
     for node in NODES {
-        world.start_proxy(node, "nftables");
+        cluster.start_proxy(node, "nftables");
     }
-    world.everyone_reaches_everyone(&targets);
-    a_policy_is_enforced(&world);
-    nodes_come_back(&world, &targets);
-    a_proxy_starts_again_under_traffic(&mut world);
-    a_load_balancer_moves_when_its_node_dies(&mut world);
-    a_node_gets_another_address(&mut world);
-    nothing_is_left(&mut world);
+    cluster.everyone_reaches_everyone(&targets);
+    a_policy_is_enforced(&cluster);
+    nodes_come_back(&cluster, &targets);
+    a_proxy_starts_again_under_traffic(&mut cluster);
+    a_load_balancer_moves_when_its_node_dies(&mut cluster);
+    a_node_gets_another_address(&mut cluster);
+    nothing_is_left(&mut cluster);
 }
 
-fn a_policy_is_enforced(world: &World) {
-    let far = world.pod_on("n3");
-    let ask = format!("busybox timeout 2 busybox wget -q -O /dev/null http://{far}/ && echo through");
-    world.apply(POLICY);
-    world.eventually("a policy", || world.pod_script("n1", &ask), |said| !said.contains("through"));
-    world.on("n1", "kubectl delete networkpolicy closed");
-    world.eventually("no policy", || world.pod_script("n1", &ask), |said| said.contains("through"));
+fn a_policy_is_enforced(cluster: &World) {
+    let far = cluster.pod_on("n3");
+    let fetch_script = format!("busybox timeout 2 busybox wget -q -O /dev/null http://{far}/ && echo through");
+    cluster.apply(POLICY);
+    cluster.eventually("a policy", || cluster.pod_script("n1", &fetch_script), |output| !output.contains("through"));
+    cluster.on("n1", "kubectl delete networkpolicy closed");
+    cluster.eventually("no policy", || cluster.pod_script("n1", &fetch_script), |output| output.contains("through"));
 }
 
 /// Disconnects and reconnects a node on the same segment and the one behind the router.
-fn nodes_come_back(world: &World, targets: &[String]) {
+fn nodes_come_back(cluster: &World, targets: &[String]) {
     for (node, [_, six, way]) in NODES.into_iter().zip(PLACES).skip(1) {
-        let ask =
-            format!("busybox timeout 1 busybox wget -q -O /dev/null http://{}/ && echo through", world.pod_on(node));
-        world.on(node, "ip link set up0 down");
-        world.eventually("a node that is cut off", || world.script("n1", &ask), |said| !said.contains("through"));
-        world.on(node, "ip link set up0 up");
+        let fetch_script =
+            format!("busybox timeout 1 busybox wget -q -O /dev/null http://{}/ && echo through", cluster.pod_on(node));
+        cluster.on(node, "ip link set up0 down");
+        cluster.eventually(
+            "a node that is cut off",
+            || cluster.script("n1", &fetch_script),
+            |output| !output.contains("through"),
+        );
+        cluster.on(node, "ip link set up0 up");
         // A link that was down has lost its IPv6 addresses and routes. The components restore theirs, and the test
         // restores the host's.
-        world.on(node, &format!("ip address replace {six} dev up0 nodad"));
-        world.on(node, &format!("ip route replace default {way}"));
+        cluster.on(node, &format!("ip address replace {six} dev up0 nodad"));
+        cluster.on(node, &format!("ip route replace default {way}"));
         let network = six.split("::").next().unwrap();
-        world.on(node, &format!("ip route replace default via {network}::fe"));
+        cluster.on(node, &format!("ip route replace default via {network}::fe"));
     }
-    world.everyone_reaches_everyone(targets);
+    cluster.everyone_reaches_everyone(targets);
 }
 
-fn a_proxy_starts_again_under_traffic(world: &mut World) {
+fn a_proxy_starts_again_under_traffic(cluster: &mut World) {
     let (stop, made) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let outside = world.path("outside");
+    let outside = cluster.path("outside");
     let lost = std::thread::scope(|scope| {
         let traffic = scope.spawn(|| {
             let call = || -> std::io::Result<()> {
@@ -436,11 +444,11 @@ fn a_proxy_starts_again_under_traffic(world: &mut World) {
             netlink::namespace::within(&outside, work).unwrap()
         });
         for _ in 0..3 {
-            world.kill(|node, part| node == "n1" && part == "kube-proxy");
-            world.start_proxy("n1", "nftables");
+            cluster.kill(|node, part| node == "n1" && part == "kube-proxy");
+            cluster.start_proxy("n1", "nftables");
             let so_far = made.load(Ordering::Relaxed);
-            let begun = Instant::now();
-            while made.load(Ordering::Relaxed) < so_far + 100 && begun.elapsed() < DEADLINE {
+            let start = Instant::now();
+            while made.load(Ordering::Relaxed) < so_far + 100 && start.elapsed() < DEADLINE {
                 std::thread::yield_now();
             }
         }
@@ -451,7 +459,7 @@ fn a_proxy_starts_again_under_traffic(world: &mut World) {
     assert!(lost.is_empty(), "{lost:?}");
 }
 
-fn a_load_balancer_moves_when_its_node_dies(world: &mut World) {
+fn a_load_balancer_moves_when_its_node_dies(cluster: &mut World) {
     let service = |number: usize| {
         format!(
             r#"{{"apiVersion": "v1", "kind": "Service", "metadata": {{"name": "lb-{number}"}}, "spec": {{"type": "LoadBalancer",
@@ -459,76 +467,80 @@ fn a_load_balancer_moves_when_its_node_dies(world: &mut World) {
         )
     };
     let items: Vec<String> = (0..6).map(service).collect();
-    world.apply(&format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{}]}}"#, items.join(",")));
-    let held = |node: &str| {
-        let addresses = world.on(node, "ip -4 -o address show dev up0");
+    cluster.apply(&format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{}]}}"#, items.join(",")));
+    let assigned = |node: &str| {
+        let addresses = cluster.on(node, "ip -4 -o address show dev up0");
         let own = addresses.split_whitespace().filter_map(|word| word.strip_suffix("/32"));
         own.map(str::to_owned).collect::<Vec<_>>()
     };
-    world.eventually(
+    cluster.eventually(
         "six addresses",
-        || format!("{} {}", held("n1").len(), held("n2").len()),
+        || format!("{} {}", assigned("n1").len(), assigned("n2").len()),
         |counts| counts.split(' ').map(|count| count.parse::<usize>().unwrap()).sum::<usize>() == 6,
     );
-    assert!(held("n3").is_empty(), "it is on another network");
-    let moving = held("n2").first().cloned().expect("six addresses are shared by two nodes");
+    assert!(assigned("n3").is_empty(), "it is on another network");
+    let moving = assigned("n2").first().cloned().expect("six addresses are shared by two nodes");
     let six = format!("[2001:db8:1::{:x}]", moving.rsplit('.').next().unwrap().parse::<u8>().unwrap());
-    let ask = format!(
+    let fetch_script = format!(
         "for to in {moving} {six}; do busybox timeout 2 busybox wget -q -O /dev/null http://$to/ && echo through; done"
     );
-    let through = |said: &str| said.matches("through").count() == 2;
-    world.eventually("a load balancer", || world.script("outside", &ask), through);
-    world.on("n2", "ip link set up0 down");
-    world.kill(|node, part| node == "n2" && part != "kubelet");
-    let held = || world.on("n1", "ip -4 -o address show dev up0");
-    world.eventually("another node", held, |addresses| addresses.contains(&format!("{moving}/32")));
+    let through = |output: &str| output.matches("through").count() == 2;
+    cluster.eventually("a load balancer", || cluster.script("outside", &fetch_script), through);
+    cluster.on("n2", "ip link set up0 down");
+    cluster.kill(|node, part| node == "n2" && part != "kubelet");
+    let assigned = || cluster.on("n1", "ip -4 -o address show dev up0");
+    cluster.eventually("another node", assigned, |addresses| addresses.contains(&format!("{moving}/32")));
     // The pod of the dead node stays an endpoint until the cluster notices.
-    world.eventually("the load balancer", || world.script("outside", &ask), through);
+    cluster.eventually("the load balancer", || cluster.script("outside", &fetch_script), through);
 }
 
 /// Restarts the control plane host with another address.
-fn a_node_gets_another_address(world: &mut World) {
-    world.kill(|_, _| true);
-    world.on("n1", &format!("{KNARR} down --now --data-dir {}", world.data("n1").display()));
-    world.on("n1", "ip address del 192.0.2.1/24 dev up0");
-    world.on("n1", "ip address add 192.0.2.11/24 dev up0");
-    world.on("n1", "ip route replace default via 192.0.2.254");
-    world.up_first("192.0.2.11");
-    world.start_proxy("n1", "nftables");
+fn a_node_gets_another_address(cluster: &mut World) {
+    cluster.kill(|_, _| true);
+    cluster.on("n1", &format!("{KNARR} down --now --data-dir {}", cluster.data("n1").display()));
+    cluster.on("n1", "ip address del 192.0.2.1/24 dev up0");
+    cluster.on("n1", "ip address add 192.0.2.11/24 dev up0");
+    cluster.on("n1", "ip route replace default via 192.0.2.254");
+    cluster.up_first("192.0.2.11");
+    cluster.start_proxy("n1", "nftables");
     let address = r#"kubectl get node n1 -o jsonpath={.status.addresses[?(@.type=="InternalIP")].address}"#;
-    let look = || text(&world.command("n1").args(address.split(' ')).output().unwrap());
-    world.eventually("the new address", look, |said| said.contains("192.0.2.11"));
-    let ask = "busybox timeout 3 busybox wget -q -O /dev/null http://192.0.2.11:30080/ && echo through";
-    world.eventually("a port of the new address", || world.script("outside", ask), |said| said.contains("through"));
+    let read_address = || text(&cluster.command("n1").args(address.split(' ')).output().unwrap());
+    cluster.eventually("the new address", read_address, |stdout| stdout.contains("192.0.2.11"));
+    let fetch_script = "busybox timeout 3 busybox wget -q -O /dev/null http://192.0.2.11:30080/ && echo through";
+    cluster.eventually(
+        "a port of the new address",
+        || cluster.script("outside", fetch_script),
+        |stdout| stdout.contains("through"),
+    );
     let name = "busybox nslookup web.default.svc.cluster.local";
-    world.eventually("names", || world.pod_script("n1", name), |said| said.contains("10.96."));
+    cluster.eventually("names", || cluster.pod_script("n1", name), |stdout| stdout.contains("10.96."));
 }
 
 /// Checks that `down --purge` removes all network resources of a node.
-fn nothing_is_left(world: &mut World) {
-    world.kill(|_, _| true);
-    world.on("n1", &format!("{KNARR} down --purge --data-dir {}", world.data("n1").display()));
-    let links = world.on("n1", "ip -o link");
+fn nothing_is_left(cluster: &mut World) {
+    cluster.kill(|_, _| true);
+    cluster.on("n1", &format!("{KNARR} down --purge --data-dir {}", cluster.data("n1").display()));
+    let links = cluster.on("n1", "ip -o link");
     assert_eq!(links.lines().count(), 2, "the loopback interface and the cable: {links}");
-    let tables = world.on("n1", "nft list tables");
+    let tables = cluster.on("n1", "nft list tables");
     // Tables of iptables-nft may stay.
     assert!(!tables.contains("kube") && !tables.contains("knarr"), "{tables}");
-    assert_eq!(world.on("n1", "ip route").lines().count(), 2);
+    assert_eq!(cluster.on("n1", "ip route").lines().count(), 2);
     // Leased addresses expire automatically.
-    let lent = || world.on("n1", "ip -4 -o address show dev up0");
-    world.eventually("lent addresses", lent, |addresses| !addresses.contains("/32"));
+    let lent = || cluster.on("n1", "ip -4 -o address show dev up0");
+    cluster.eventually("lent addresses", lent, |addresses| !addresses.contains("/32"));
     let pods: netlink::Cidr = "10.244.0.0/16".parse().unwrap();
     let left = std::sync::Mutex::new(Vec::new());
-    let look = |flow: &netlink::conntrack::Flow| {
-        if pods.contains(flow.from.0) || pods.contains(flow.answered_by.0) {
+    let collect_flow = |flow: &netlink::conntrack::Flow| {
+        if pods.contains(flow.from.0) || pods.contains(flow.reply_source.0) {
             left.lock().unwrap().push(flow.clone());
         }
         // The flow is inspected, not deleted.
         false
     };
-    let looked = netlink::namespace::within(&world.path("n1"), || {
+    let looked = netlink::namespace::within(&cluster.path("n1"), || {
         [netlink::Protocol::Tcp, netlink::Protocol::Udp]
-            .map(|protocol| netlink::conntrack::forget(protocol, look).unwrap())
+            .map(|protocol| netlink::conntrack::delete_flows(protocol, collect_flow).unwrap())
     });
     looked.unwrap();
     assert!(left.into_inner().unwrap().is_empty(), "connections of pods are remembered");

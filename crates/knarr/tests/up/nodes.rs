@@ -31,8 +31,8 @@ fn three_nodes_on_one_host_pass_the_cluster_scenarios() {
         return;
     }
     let machine = Machine::new();
-    let said = machine.knarr(UP);
-    assert!(said.contains("further nodes"), "{said}");
+    let output = machine.knarr(UP);
+    assert!(output.contains("further nodes"), "{output}");
     components_of_a_node_write_nothing_of_another(&machine);
     machine.apply(SPREAD);
     ready(&machine, 3);
@@ -43,8 +43,8 @@ fn three_nodes_on_one_host_pass_the_cluster_scenarios() {
     ready(&machine, 10);
     rolls_out_and_back_without_a_failed_request(&machine);
     moves_pods_off_a_node_that_is_drained_or_lost(&machine);
-    moves_pods_off_a_node_whose_processes_are_killed(&machine);
-    rules_of_every_node_are_told(&machine);
+    moves_pods_off_a_killed_node(&machine);
+    rules_of_every_node_are_traced(&machine);
 
     let containers = "kubectl get pods -l app=web --sort-by=.metadata.name -o jsonpath={.items[*].status.containerStatuses[0].containerID}";
     let before = machine.succeed(containers);
@@ -61,7 +61,7 @@ fn three_nodes_on_one_host_pass_the_cluster_scenarios() {
     assert_eq!(machine.succeed("kubectl get nodes -o name").lines().count(), 3);
     assert!(
         machine
-            .said(&format!("{KNARR} node rm one --data-dir {}", machine.data().display()))
+            .output_of(&format!("{KNARR} node rm one --data-dir {}", machine.data().display()))
             .contains("is not a network-namespace node")
     );
 
@@ -85,7 +85,7 @@ fn components_of_a_node_write_nothing_of_another(machine: &Machine) {
     let as_component = |component: &str, command: &str| {
         let (netns, kubeconfig) = (node.join("netns"), node.join(format!("{component}.kubeconfig")));
         let there = format!("nsenter --net={} kubectl --kubeconfig {}", netns.display(), kubeconfig.display());
-        machine.said(&format!("{there} {command}"))
+        machine.output_of(&format!("{there} {command}"))
     };
     let who = as_component("dns", "auth whoami -o jsonpath={.status.userInfo.username}");
     assert_eq!(who.trim(), "knarr:dns:one-2");
@@ -96,9 +96,9 @@ fn components_of_a_node_write_nothing_of_another(machine: &Machine) {
         ("network", "delete lease load-balancer-one -n kube-node-lease --ignore-not-found=false"),
         ("kubelet", "annotate node one a=b"),
     ] {
-        let said = as_component(component, command);
-        let is_refused = said.contains("orbidden") || said.contains("not found");
-        assert!(is_refused, "{component}: {command}: {said}");
+        let output = as_component(component, command);
+        let is_rejected = output.contains("orbidden") || output.contains("not found");
+        assert!(is_rejected, "{component}: {command}: {output}");
     }
     let own = as_component("dns", "label endpointslice kube-dns-one-2 -n kube-system knarr.dev/tried=yes");
     assert!(own.contains("labeled"), "{own}");
@@ -121,14 +121,16 @@ fn placed(machine: &Machine) -> Vec<String> {
 
 /// Connects by name from a pod, by node port and load balancer from the host, and by address and name from every node.
 fn is_reachable_from_everywhere(machine: &Machine) {
-    let is_page = |said: &str| said.starts_with("Hello from web-");
-    let mut asked = 0;
+    let is_page = |output: &str| output.starts_with("Hello from web-");
+    let mut reachable = 0;
     for pod in machine.succeed("kubectl get pods -l app=web -o name").lines() {
-        let ask = format!("kubectl exec {pod} -- /knarr hello --ask http://web.default.svc.cluster.local/");
+        let fetch_command = format!("kubectl exec {pod} -- /knarr hello --ask http://web.default.svc.cluster.local/");
         // A pod of a node that was slow to come back may have been replaced meanwhile.
-        asked += usize::from(is_page(&machine.eventually(&ask, |said| is_page(said) || said.contains("NotFound"))));
+        reachable += usize::from(is_page(
+            &machine.eventually(&fetch_command, |output| is_page(output) || output.contains("NotFound")),
+        ));
     }
-    assert!(asked >= 3, "only {asked} pods could ask");
+    assert!(reachable >= 3, "only {reachable} pods could ask");
     let addresses = "kubectl get nodes -o jsonpath={.items[*].status.addresses[?(@.type==\"InternalIP\")].address}";
     let own = machine.succeed("kubectl get service web -o jsonpath={.spec.clusterIP}");
     let nodes = machine.succeed(addresses);
@@ -140,14 +142,14 @@ fn is_reachable_from_everywhere(machine: &Machine) {
     };
     machine.eventually(balancer, |given| sorted(given) == sorted(&nodes));
     for address in nodes.split(' ') {
-        for place in [format!("{address}:30080"), address.to_owned()] {
-            machine.eventually(&format!("curl -s --max-time 5 http://{place}/"), |page| page.starts_with("Hello"));
+        for endpoint in [format!("{address}:30080"), address.to_owned()] {
+            machine.eventually(&format!("curl -s --max-time 5 http://{endpoint}/"), |page| page.starts_with("Hello"));
         }
         for node in ["one", "one-2", "one-3"] {
             let netns = machine.data().join("nodes").join(node).join("netns");
             let there = if node == "one" { String::new() } else { format!("nsenter --net={} ", netns.display()) };
             let dig = format!("{there}dig +short +time=2 -p 10053 @{address} web.default.svc.cluster.local");
-            machine.eventually(&dig, |said| said.trim() == own);
+            machine.eventually(&dig, |output| output.trim() == own);
         }
     }
     for pod in machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[*].status.podIP}").split(' ') {
@@ -163,14 +165,14 @@ fn is_reachable_from_everywhere(machine: &Machine) {
 fn rolls_out_and_back_without_a_failed_request(machine: &Machine) {
     build_second_image(machine);
     let address = machine.succeed("kubectl get service web -o jsonpath={.spec.clusterIP}");
-    let ask = format!("curl -sS --max-time 10 http://{address}/");
-    let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let fetch_command = format!("curl -sS --max-time 10 http://{address}/");
+    let (stop, requests) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let load = scope.spawn(|| {
             let mut failed = Vec::new();
             while !stop.load(Ordering::Relaxed) {
-                let page = machine.said(&ask);
-                asked.fetch_add(1, Ordering::Relaxed);
+                let page = machine.output_of(&fetch_command);
+                requests.fetch_add(1, Ordering::Relaxed);
                 if !page.starts_with("Hello") {
                     failed.push(page);
                 }
@@ -180,15 +182,20 @@ fn rolls_out_and_back_without_a_failed_request(machine: &Machine) {
         machine.succeed(&format!("kubectl set image deployment/web c={SECOND}"));
         machine.succeed("kubectl rollout status deployment/web --timeout=120s");
         // Pods of the old ReplicaSet may still be endpoints for a moment.
-        machine.eventually(&ask, |page| page == "Hello from the second image");
+        machine.eventually(&fetch_command, |page| page == "Hello from the second image");
         machine.succeed("kubectl rollout undo deployment/web");
         machine.succeed("kubectl rollout status deployment/web --timeout=120s");
         stop.store(true, Ordering::Relaxed);
         let failed = load.join().unwrap();
-        assert!(failed.is_empty(), "{} of {} requests failed: {failed:?}", failed.len(), asked.load(Ordering::Relaxed));
+        assert!(
+            failed.is_empty(),
+            "{} of {} requests failed: {failed:?}",
+            failed.len(),
+            requests.load(Ordering::Relaxed)
+        );
     });
-    assert!(asked.load(Ordering::Relaxed) > 10);
-    machine.eventually(&ask, |page| page.starts_with("Hello from web-"));
+    assert!(requests.load(Ordering::Relaxed) > 10);
+    machine.eventually(&fetch_command, |page| page.starts_with("Hello from web-"));
     ready(machine, 10);
 }
 
@@ -221,7 +228,7 @@ const SECOND: &str = "test.local/hello:2";
 
 /// Builds an image whose web server names it in its response. Every node has its own image store.
 fn build_second_image(machine: &Machine) {
-    let image = machine.folder.path().join("second");
+    let image = machine.dir.path().join("second");
     std::fs::create_dir_all(image.join("bin")).unwrap();
     std::fs::create_dir_all(image.join("www")).unwrap();
     std::fs::copy("/bin/busybox", image.join("bin/busybox")).unwrap();
@@ -229,14 +236,14 @@ fn build_second_image(machine: &Machine) {
         std::fs::write(image.join("www").join(page), "Hello from the second image\n").unwrap();
     }
     let command = ["/bin/busybox", "httpd", "-f", "-p", "8080", "-h", "/www"];
-    let words: Vec<String> = command.iter().map(|word| format!("--entrypoint={word}")).collect();
-    let said = machine.knarr(&format!("image build {SECOND} {} {}", image.display(), words.join(" ")));
-    assert!(said.contains("on nodes one, one-2, one-3"), "{said}");
+    let flags: Vec<String> = command.iter().map(|word| format!("--entrypoint={word}")).collect();
+    let output = machine.knarr(&format!("image build {SECOND} {} {}", image.display(), flags.join(" ")));
+    assert!(output.contains("on nodes one, one-2, one-3"), "{output}");
 }
 
 /// Returns the PIDs of processes whose command line contains the directory or one below, and of all their descendants.
-fn processes_of(folder: &Path) -> BTreeSet<i32> {
-    let own = folder.display().to_string();
+fn processes_of(dir: &Path) -> BTreeSet<i32> {
+    let own = dir.display().to_string();
     let within = format!("{own}/");
     let mut parents = Vec::new();
     let mut found = BTreeSet::new();
@@ -244,13 +251,13 @@ fn processes_of(folder: &Path) -> BTreeSet<i32> {
         let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         let read = |file: &str| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
         // A zombie has an empty command line.
-        let words = read("cmdline");
-        if words.split(['\0', '=']).any(|word| word == own || word.starts_with(&within)) {
+        let cmdline = read("cmdline");
+        if cmdline.split(['\0', '=']).any(|word| word == own || word.starts_with(&within)) {
             found.insert(number);
         }
         let status = read("status");
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<i32>().ok());
-        parents.extend(parent.filter(|_| !words.is_empty()).map(|parent| (number, parent)));
+        parents.extend(parent.filter(|_| !cmdline.is_empty()).map(|parent| (number, parent)));
     }
     loop {
         let before = found.len();
@@ -270,19 +277,19 @@ fn kill_all(processes: &BTreeSet<i32>) {
 }
 
 /// Kills the agent of a node and all its shims and prevents a restart, as after a power failure.
-fn moves_pods_off_a_node_whose_processes_are_killed(machine: &Machine) {
-    let folder = machine.data().join("nodes").join("one-3");
+fn moves_pods_off_a_killed_node(machine: &Machine) {
+    let dir = machine.data().join("nodes").join("one-3");
     let condition = "kubectl get node one-3 -o jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
-    let lock = std::fs::File::open(folder.join("knarr.lock")).unwrap();
+    let lock = std::fs::File::open(dir.join("knarr.lock")).unwrap();
     let deadline = Instant::now() + DEADLINE;
     loop {
-        kill_all(&processes_of(&folder));
+        kill_all(&processes_of(&dir));
         if rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok() {
             break;
         }
         assert!(Instant::now() < deadline, "the agent does not die");
     }
-    kill_all(&processes_of(&folder));
+    kill_all(&processes_of(&dir));
     machine.eventually(condition, |status| status == "Unknown");
     let elsewhere = "kubectl get deployment web -o jsonpath={.status.availableReplicas}";
     machine.eventually(elsewhere, |count| count == "10");
@@ -296,11 +303,11 @@ fn moves_pods_off_a_node_whose_processes_are_killed(machine: &Machine) {
     machine.eventually("kubectl get pods -l app=web -o name", |pods| pods.lines().count() == 10);
 }
 
-fn rules_of_every_node_are_told(machine: &Machine) {
-    let told = machine.knarr("trace service/web");
+fn rules_of_every_node_are_traced(machine: &Machine) {
+    let trace = machine.knarr("trace service/web");
     for proxy in ["(kube-proxy)", "(kube-proxy on one-2)", "(kube-proxy on one-3)"] {
-        let found = told.lines().any(|line| line.contains("rules in place") && line.ends_with(proxy));
-        assert!(found, "{proxy} is not in\n{told}");
+        let found = trace.lines().any(|line| line.contains("rules in place") && line.ends_with(proxy));
+        assert!(found, "{proxy} is not in\n{trace}");
     }
 }
 
@@ -314,16 +321,16 @@ fn everything_returns_when_the_machine_is_started_again(machine: &Machine) {
     }
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let mut places: Vec<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(1)).collect();
-    places.retain(|place| Path::new(place).starts_with(&data));
-    for place in places.into_iter().rev() {
-        run(Command::new("umount").args(["--lazy", place]));
+    places.retain(|mount_point| Path::new(mount_point).starts_with(&data));
+    for mount_point in places.into_iter().rev() {
+        run(Command::new("umount").args(["--lazy", mount_point]));
     }
     machine.succeed("nft flush ruleset");
     for link in machine.succeed("ip -o link").lines() {
         let name = link.split([':', '@']).nth(1).unwrap().trim();
         if !["lo", "uplink", "wire"].contains(&name) {
             // Deleting one end of a veth pair deletes the other.
-            machine.said(&format!("ip link delete {name}"));
+            machine.output_of(&format!("ip link delete {name}"));
         }
     }
     assert_eq!(machine.succeed("ip -o link").lines().count(), 3);

@@ -7,10 +7,10 @@ use std::time::Instant;
 use super::{DEADLINE, KNARR, Machine, text};
 
 /// Runs all checks, on a cluster with the Deployment and the Service `web`.
-pub fn look_after(machine: &Machine) {
+pub fn run_checks(machine: &Machine) {
     the_doctor_finds_the_cluster_well(machine);
     the_status_names_every_component(machine);
-    a_deployment_is_told_from_its_writing_to_the_rules(machine);
+    deployment_is_traced_from_creation_to_rules(machine);
     certificates_are_made_anew_while_everything_runs(machine);
     tokens_are_listed_and_taken_back(machine);
 }
@@ -18,17 +18,17 @@ pub fn look_after(machine: &Machine) {
 fn the_doctor_finds_the_cluster_well(machine: &Machine) {
     let data = machine.data();
     let output = machine.command(&format!("{KNARR} doctor -o json --data-dir {}", data.display())).output().unwrap();
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let rows = told["checks"].as_array().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["checks"].as_array().unwrap();
     let verdict = |name: &str| {
-        let row = rows.iter().find(|row| row["check"] == name).unwrap_or_else(|| panic!("{name} is not in {told:#}"));
+        let row = rows.iter().find(|row| row["check"] == name).unwrap_or_else(|| panic!("{name} is not in {report:#}"));
         row["verdict"].as_str().unwrap().to_owned()
     };
     for check in ["API server", "store", "nodes", "DNS", "certificates", "namespaces", "overlay", "veth", "nf_tables"] {
-        assert_eq!(verdict(check), "good", "{check} in {told:#}");
+        assert_eq!(verdict(check), "good", "{check} in {report:#}");
     }
-    let ours = |port: &str| rows.iter().any(|row| row["check"] == port && row["found"] == "held by this cluster");
-    assert!(ours("port 6443") && ours("port 10250") && ours("port 10053"), "{told:#}");
+    let is_own = |port: &str| rows.iter().any(|row| row["check"] == port && row["found"] == "held by this cluster");
+    assert!(is_own("port 6443") && is_own("port 10250") && is_own("port 10053"), "{report:#}");
     let left = std::fs::read_dir(&data).unwrap().flatten().map(|entry| entry.file_name());
     let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with(".doctor")).collect();
     assert!(left.is_empty(), "{left:?}");
@@ -52,8 +52,8 @@ fn the_status_names_every_component(machine: &Machine) {
     }
 }
 
-fn a_deployment_is_told_from_its_writing_to_the_rules(machine: &Machine) {
-    let told = machine.knarr("trace deployment/web");
+fn deployment_is_traced_from_creation_to_rules(machine: &Machine) {
+    let trace = machine.knarr("trace deployment/web");
     let order = [
         ("Deployment/web", "written"),
         ("Deployment/web", "seen by the deployment controller"),
@@ -65,16 +65,16 @@ fn a_deployment_is_told_from_its_writing_to_the_rules(machine: &Machine) {
         ("EndpointSlice/web-", "endpoints of service web published"),
         ("EndpointSlice/web-", "rules "),
     ];
-    let mut lines = told.lines();
+    let mut lines = trace.lines();
     for (object, what) in order {
         let found = lines.by_ref().any(|line| line.contains(object) && line.contains(what));
-        assert!(found, "{object} {what:?} is not told where it belongs in\n{told}");
+        assert!(found, "{object} {what:?} is not told where it belongs in\n{trace}");
     }
     for object in ["svc/web", "namespace/default"] {
         assert!(machine.knarr(&format!("trace {object}")).contains("written"), "{object}");
     }
-    let refused = machine.said(&format!("{KNARR} trace nonsense/web --data-dir {}", machine.data().display()));
-    assert!(refused.contains("the server does not have a resource type \"nonsense\""), "{refused}");
+    let error = machine.output_of(&format!("{KNARR} trace nonsense/web --data-dir {}", machine.data().display()));
+    assert!(error.contains("the server does not have a resource type \"nonsense\""), "{error}");
 }
 
 fn tokens_are_listed_and_taken_back(machine: &Machine) {
@@ -83,7 +83,7 @@ fn tokens_are_listed_and_taken_back(machine: &Machine) {
     let listed = machine.knarr("token ls");
     let row = listed.lines().find(|line| line.starts_with(id)).unwrap_or_else(|| panic!("{id} is not in {listed}"));
     assert!(row.ends_with("system:bootstrappers:knarr:agents"), "{row}");
-    let ask = |path: &str| {
+    let status_code = |path: &str| {
         let token: Vec<&str> = token.split('.').collect();
         let (curl, bearer) =
             ("curl -sk -o /dev/null -w %{http_code}", format!("Authorization:Bearer {}.{}", token[0], token[1]));
@@ -91,23 +91,23 @@ fn tokens_are_listed_and_taken_back(machine: &Machine) {
         text(&curl.arg("-H").arg(bearer).arg(format!("https://127.0.0.1:6443{path}")).output().unwrap())
     };
     let settings = "/api/v1/namespaces/kube-system/configmaps/knarr-cluster";
-    assert_eq!(ask(settings), "200", "whoever has it may know what a machine must know that joins");
-    assert_eq!(ask("/api/v1/namespaces/kube-system/secrets"), "403", "and nothing else");
+    assert_eq!(status_code(settings), "200", "whoever has it may know what a machine must know that joins");
+    assert_eq!(status_code("/api/v1/namespaces/kube-system/secrets"), "403", "and nothing else");
     machine.knarr(&format!("token rm {id}"));
     assert!(!machine.knarr("token ls").contains(id));
     let deadline = Instant::now() + DEADLINE;
-    while ask(settings) != "401" {
+    while status_code(settings) != "401" {
         assert!(Instant::now() < deadline, "a token that was taken back is still good");
     }
-    let missing = machine.said(&format!("{KNARR} token rm {id} --data-dir {}", machine.data().display()));
+    let missing = machine.output_of(&format!("{KNARR} token rm {id} --data-dir {}", machine.data().display()));
     assert!(missing.contains("not found"), "{missing}");
 }
 
 fn certificates_are_made_anew_while_everything_runs(machine: &Machine) {
-    let shown = || machine.succeed("curl -sk -o /dev/null -w %{certs} https://127.0.0.1:6443/version");
+    let served_certificates = || machine.succeed("curl -sk -o /dev/null -w %{certs} https://127.0.0.1:6443/version");
     let kubeconfig = machine.data().join("admin.kubeconfig");
-    let (process, first) = (machine.process(), shown());
-    let old = machine.folder.path().join("old.kubeconfig");
+    let (process, first) = (machine.process(), served_certificates());
+    let old = machine.dir.path().join("old.kubeconfig");
     std::fs::copy(&kubeconfig, &old).unwrap();
     let mut watch = machine.command("kubectl get configmaps --watch -o name").stdout(Stdio::piped()).spawn().unwrap();
     let mut events = BufReader::new(watch.stdout.take().unwrap()).lines();
@@ -121,8 +121,8 @@ fn certificates_are_made_anew_while_everything_runs(machine: &Machine) {
         listed.lines().skip(1).all(|line| line.rsplit(' ').next().unwrap().parse::<u32>().unwrap() >= 364),
         "{listed}"
     );
-    let said = machine.knarr("certs rotate");
-    assert!(said.contains("renewed"), "{said}");
+    let output = machine.knarr("certs rotate");
+    assert!(output.contains("renewed"), "{output}");
     assert_ne!(std::fs::read(&kubeconfig).unwrap(), std::fs::read(&old).unwrap(), "the kubeconfig is another");
     machine.eventually("curl -sk -o /dev/null -w %{certs} https://127.0.0.1:6443/version", |seen| {
         seen.contains("BEGIN CERTIFICATE") && seen != first
@@ -146,8 +146,8 @@ pub fn live_in_pods(machine: &Machine) {
         "up -d --static-pods --node-name only --kubelet-arg eviction-hard=nodefs.available<1Mi --kubelet-arg cgroup-root=/knarr-node-{}",
         std::process::id()
     );
-    let said = machine.knarr(&up);
-    assert!(said.contains("ready in "), "{said}");
+    let output = machine.knarr(&up);
+    assert!(output.contains("ready in "), "{output}");
     let pods = "kubectl get pods -n kube-system -l tier=control-plane --field-selector status.phase=Running -o name";
     let running = machine.eventually(pods, |pods| pods.lines().count() == 4);
     for name in ["etcd-only", "kube-apiserver-only", "kube-controller-manager-only", "kube-scheduler-only"] {
@@ -166,13 +166,14 @@ pub fn live_in_pods(machine: &Machine) {
     machine.knarr(&up);
     assert_eq!(machine.succeed(containers), before, "the control plane goes on without the process");
 
-    let refused = machine.said(&format!("{KNARR} up --secure-port 0 --data-dir {}", machine.data().display()));
-    assert!(refused.contains("already runs") || refused.contains("belongs to a cluster"), "{refused}");
+    let rejection = machine.output_of(&format!("{KNARR} up --secure-port 0 --data-dir {}", machine.data().display()));
+    assert!(rejection.contains("already runs") || rejection.contains("belongs to a cluster"), "{rejection}");
     machine.knarr("certs rotate");
     machine.succeed("kubectl delete deployment hello");
     machine.eventually("kubectl get pods -o name", |pods| !pods.contains("pod/hello"));
     machine.knarr("down --purge");
     assert!(!machine.data().exists());
     // The innermost cgroups first. A cgroup that is not empty is still in use.
-    machine.said(&format!("find /sys/fs/cgroup -depth -type d -path */knarr-node-{}* -delete", std::process::id()));
+    machine
+        .output_of(&format!("find /sys/fs/cgroup -depth -type d -path */knarr-node-{}* -delete", std::process::id()));
 }

@@ -18,7 +18,7 @@ pub struct ReadmeCommand {
 
 /// Returns the commands of the shell blocks under a heading. Lines that start with `#` are the output of the command
 /// before.
-pub fn told(readme: &str, heading: &str) -> Vec<ReadmeCommand> {
+pub fn steps(readme: &str, heading: &str) -> Vec<ReadmeCommand> {
     let section = readme.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
     let blocks = section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let mut all: Vec<ReadmeCommand> = Vec::new();
@@ -32,15 +32,15 @@ pub fn told(readme: &str, heading: &str) -> Vec<ReadmeCommand> {
 }
 
 /// Whether a line matches the README's line, which may contain wildcards.
-pub fn is_as_told(line: &str, told: &str) -> bool {
-    let mut parts = told.split(ANYTHING);
+pub fn matches_line(line: &str, documented: &str) -> bool {
+    let mut parts = documented.split(ANYTHING);
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = line.strip_prefix(first) else { return false };
     let parts: Vec<&str> = parts.collect();
     let Some((last, between)) = parts.split_last() else { return rest.is_empty() };
     for part in between {
-        let Some(place) = rest.find(part) else { return false };
-        rest = &rest[place + part.len()..];
+        let Some(offset) = rest.find(part) else { return false };
+        rest = &rest[offset + part.len()..];
     }
     rest.ends_with(last)
 }
@@ -66,8 +66,8 @@ impl Terminal {
         let mut shell = command.spawn().unwrap();
         let (input, output) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));
         let mut terminal = Self { shell, input, output };
-        let folder = machine.folder.path().display().to_string();
-        terminal.types(&format!("cd {folder} && exec 2>&1 && export PATH={folder}/bin:$PATH"));
+        let dir = machine.dir.path().display().to_string();
+        terminal.types(&format!("cd {dir} && exec 2>&1 && export PATH={dir}/bin:$PATH"));
         terminal
     }
 
@@ -108,13 +108,13 @@ impl Drop for Terminal {
 fn readme_commands_and_outputs_are_parsed() {
     let text =
         "# A\n\n## Run\n\n```sh\nfirst\n# one\n# two\nsecond\n```\nand\n```sh\nthird\n```\n\n## More\n```sh\nno\n```\n";
-    let told = told(text, "Run");
+    let documented = steps(text, "Run");
     let row = |command: &str, prints: &[&str]| ReadmeCommand {
         command: command.to_owned(),
         prints: prints.iter().map(|line| (*line).to_owned()).collect(),
     };
-    assert_eq!(told, [row("first", &["one", "two"]), row("second", &[]), row("third", &[])]);
-    for (line, told, expect) in [
+    assert_eq!(documented, [row("first", &["one", "two"]), row("second", &[]), row("third", &[])]);
+    for (line, documented, expect) in [
         ("Hello from web-1", "Hello from web-…", true),
         ("Hello from web-1", "Hello from …-1", true),
         ("ready in 1.2 s, at once", "ready in … s, …", true),
@@ -122,12 +122,12 @@ fn readme_commands_and_outputs_are_parsed() {
         ("same", "same", true),
         ("same as", "same", false),
     ] {
-        assert_eq!(is_as_told(line, told), expect, "{line} as {told}");
+        assert_eq!(matches_line(line, documented), expect, "{line} as {documented}");
     }
 }
 
 #[test]
-fn readme_commands_print_what_the_readme_shows() {
+fn readme_commands_print_the_documented_output() {
     if !is_root() {
         println!("skipped: a cluster needs root");
         return;
@@ -137,15 +137,15 @@ fn readme_commands_print_what_the_readme_shows() {
         return;
     }
     let machine = Machine::new();
-    let folder = machine.folder.path();
-    std::fs::create_dir_all(folder.join("target/release")).unwrap();
-    std::fs::create_dir_all(folder.join("bin")).unwrap();
-    std::os::unix::fs::symlink(KNARR, folder.join("target/release/knarr")).unwrap();
-    std::os::unix::fs::symlink(KNARR, folder.join("bin/knarr")).unwrap();
+    let dir = machine.dir.path();
+    std::fs::create_dir_all(dir.join("target/release")).unwrap();
+    std::fs::create_dir_all(dir.join("bin")).unwrap();
+    std::os::unix::fs::symlink(KNARR, dir.join("target/release/knarr")).unwrap();
+    std::os::unix::fs::symlink(KNARR, dir.join("bin/knarr")).unwrap();
     // A replacement for sudo, which root does not need and which may not be installed.
-    std::os::unix::fs::symlink("/usr/bin/env", folder.join("bin/sudo")).unwrap();
+    std::os::unix::fs::symlink("/usr/bin/env", dir.join("bin/sudo")).unwrap();
 
-    let commands = told(README, "Run");
+    let commands = steps(README, "Run");
     let [build, up, tour @ ..] = commands.as_slice() else { panic!("{commands:?}") };
     assert!(build.command.starts_with("cargo build --release"), "the first command builds: {build:?}");
     let mut first = Terminal::open(&machine, None);
@@ -155,15 +155,16 @@ fn readme_commands_print_what_the_readme_shows() {
     loop {
         let line = first.next_line();
         assert!(!line.starts_with("Error"), "{line}");
-        if is_as_told(&line, ready) {
+        if matches_line(&line, ready) {
             break;
         }
     }
     let mut second = Terminal::open(&machine, Some(first.shell.id()));
     for ReadmeCommand { command, prints } in tour {
         let printed = second.run(command);
-        let is_told = |lines: &[String]| lines.iter().zip(prints).all(|(line, told)| is_as_told(line, told));
-        let is_somewhere = prints.is_empty() || printed.windows(prints.len()).any(is_told);
+        let is_documented =
+            |lines: &[String]| lines.iter().zip(prints).all(|(line, documented)| matches_line(line, documented));
+        let is_somewhere = prints.is_empty() || printed.windows(prints.len()).any(is_documented);
         assert!(is_somewhere, "{command}: the README says {prints:?}, it was {printed:?}");
     }
     second.run("knarr down --purge");

@@ -5,7 +5,7 @@ use std::net::{TcpListener, UdpSocket};
 use super::*;
 
 /// Returns the error message of a start that fails.
-fn refused(machine: &Machine, how: &str, arguments: &str) -> String {
+fn start_error(machine: &Machine, how: &str, arguments: &str) -> String {
     let line = format!("{how} {KNARR} {arguments} --data-dir {}", machine.data().display());
     let output = machine.command(line.trim()).output().unwrap();
     assert!(!output.status.success(), "{line} succeeds");
@@ -21,11 +21,11 @@ fn failed_start_reports_the_reason_and_the_remedy() {
     let machine = Machine::new();
     let space = PathBuf::from(format!("/run/netns/{}", machine.namespace));
     let check = |how: &str, arguments: &str, expect: &[&str]| {
-        let said = refused(&machine, how, arguments);
-        for words in expect {
-            assert!(said.contains(words), "{words:?} is not in {said:?}");
+        let message = start_error(&machine, how, arguments);
+        for text in expect {
+            assert!(message.contains(text), "{text:?} is not in {message:?}");
         }
-        assert_eq!(said.lines().count(), 1, "{said}");
+        assert_eq!(message.lines().count(), 1, "{message}");
     };
     // Each check uses a different port, so that the order of the checks does not matter.
     for (port, flag) in [(6443, "--secure-port"), (10250, "--kubelet-port"), (10053, "--dns-port")] {
@@ -74,28 +74,28 @@ fn failed_start_reports_the_reason_and_the_remedy() {
 
 #[test]
 fn certs_ls_does_not_change_an_agents_ca() {
-    let folder = tempfile::tempdir().unwrap();
-    let pki = folder.path().join("pki");
-    let authority = pki::Pki::open(&pki).unwrap().authority(pki::Authority::Cluster);
-    let trusted = std::fs::read(&authority).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let pki = dir.path().join("pki");
+    let ca = pki::Pki::open(&pki).unwrap().ca_certificate(pki::Authority::Cluster);
+    let trusted = std::fs::read(&ca).unwrap();
     // An agent has only the CA certificate, not its key.
-    for entry in std::fs::read_dir(&pki).unwrap().flatten().filter(|entry| entry.path() != authority) {
+    for entry in std::fs::read_dir(&pki).unwrap().flatten().filter(|entry| entry.path() != ca) {
         std::fs::remove_file(entry.path()).unwrap();
     }
-    let said = |arguments: &str| {
+    let output_of = |arguments: &str| {
         let mut command = Command::new(KNARR);
-        text(&command.args(arguments.split(' ')).arg("--data-dir").arg(folder.path()).output().unwrap())
+        text(&command.args(arguments.split(' ')).arg("--data-dir").arg(dir.path()).output().unwrap())
     };
-    let listed = said("certs ls");
+    let listed = output_of("certs ls");
     assert!(listed.contains("kubernetes-ca") && listed.lines().count() == 2, "{listed}");
-    assert!(said("certs rotate").contains("this host is not a server"));
-    said("doctor -o json");
-    assert!(said("status").contains("no cluster runs"));
+    assert!(output_of("certs rotate").contains("this host is not a server"));
+    output_of("doctor -o json");
+    assert!(output_of("status").contains("no cluster runs"));
     assert!(
-        said("up --disable kubelet,proxy,network,dns,local-path,metrics --secure-port 0 --node-ip 127.0.0.1")
+        output_of("up --disable kubelet,proxy,network,dns,local-path,metrics --secure-port 0 --node-ip 127.0.0.1")
             .contains("without its key")
     );
-    assert_eq!(std::fs::read(&authority).unwrap(), trusted);
+    assert_eq!(std::fs::read(&ca).unwrap(), trusted);
     assert_eq!(std::fs::read_dir(&pki).unwrap().flatten().filter(|it| it.path().ends_with("ca.key")).count(), 0);
 }
 

@@ -37,7 +37,7 @@ fn pods_cannot_hang_the_kubelet_delete_node_files_or_leak_secrets() {
         return;
     }
     let machine = Machine::new();
-    let (real, precious) = (machine.folder.path().join("real"), machine.folder.path().join("precious"));
+    let (real, precious) = (machine.dir.path().join("real"), machine.dir.path().join("precious"));
     std::fs::create_dir(&real).unwrap();
     std::fs::create_dir_all(precious.join("part")).unwrap();
     std::fs::write(precious.join("part/data"), "x").unwrap();
@@ -65,10 +65,10 @@ fn pods_cannot_hang_the_kubelet_delete_node_files_or_leak_secrets() {
 
     let uid = machine.succeed("kubectl get pod careful -o jsonpath={.metadata.uid}");
     machine.succeed("kubectl delete pod careful");
-    let gone = real.join("kubelet/pods").join(&uid);
+    let pod_dir = real.join("kubelet/pods").join(&uid);
     let deadline = Instant::now() + DEADLINE;
-    while gone.exists() {
-        assert!(Instant::now() < deadline, "{} is not removed", gone.display());
+    while pod_dir.exists() {
+        assert!(Instant::now() < deadline, "{} is not removed", pod_dir.display());
         std::thread::yield_now();
     }
     assert!(precious.join("part/data").exists(), "the pod's end removed a file of the node");

@@ -32,12 +32,12 @@ const BIG_COUNT: usize = 90;
 /// Hosts on one segment. The segment is a network namespace too, and the clients run there.
 struct Segment {
     name: String,
-    folder: tempfile::TempDir,
+    dir: tempfile::TempDir,
     machines: Vec<String>,
     /// Flags of every server.
     flags: String,
     /// Index of the server that accepted the last write.
-    asked: AtomicUsize,
+    last_server: AtomicUsize,
 }
 
 impl Segment {
@@ -45,8 +45,8 @@ impl Segment {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("knarr-ha-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let machines = (1..=count).map(|number| format!("{name}-{number}")).collect();
-        let (folder, flags) = (tempfile::tempdir().unwrap(), format!("{BARE} {flags}"));
-        let segment = Self { name, folder, machines, flags, asked: AtomicUsize::new(0) };
+        let (dir, flags) = (tempfile::tempdir().unwrap(), format!("{BARE} {flags}"));
+        let segment = Self { name, dir, machines, flags, last_server: AtomicUsize::new(0) };
         run(Command::new("ip").args(["netns", "add", &segment.name]));
         segment.at(0, "ip link set lo up");
         segment.at(0, "ip link add segment type bridge");
@@ -82,12 +82,12 @@ impl Segment {
         run(&mut self.command(number, line))
     }
 
-    fn said(&self, number: usize, line: &str) -> String {
+    fn output_of(&self, number: usize, line: &str) -> String {
         text(&self.command(number, line).output().unwrap())
     }
 
     fn data(&self, number: usize) -> PathBuf {
-        self.folder.path().join(number.to_string())
+        self.dir.path().join(number.to_string())
     }
 
     fn knarr(&self, number: usize, arguments: &str) -> String {
@@ -123,7 +123,7 @@ impl Segment {
     fn eventually(&self, number: usize, line: &str, is_good: impl Fn(&str) -> bool) -> String {
         let start = Instant::now();
         loop {
-            let seen = self.said(number, line);
+            let seen = self.output_of(number, line);
             if is_good(&seen) {
                 return seen;
             }
@@ -132,9 +132,9 @@ impl Segment {
     }
 
     /// Returns the number of the server whose store member is the leader.
-    fn leader(&self, asked: usize) -> usize {
-        let said = self.eventually(asked, &self.line(asked, "members"), |said| said.contains("leader"));
-        let leader = said.lines().find(|line| line.contains("leader")).unwrap();
+    fn leader(&self, server: usize) -> usize {
+        let output = self.eventually(server, &self.line(server, "members"), |output| output.contains("leader"));
+        let leader = output.lines().find(|line| line.contains("leader")).unwrap();
         let name = leader.split_whitespace().nth(1).unwrap();
         name.trim_start_matches('s').parse().unwrap()
     }
@@ -146,7 +146,7 @@ impl Segment {
         let body = format!(
             r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"v":"{data}"}}}}"#
         );
-        let first = self.asked.load(Ordering::Relaxed);
+        let first = self.last_server.load(Ordering::Relaxed);
         let taken = (first..first + SERVERS.len()).find(|turn| {
             let server = SERVERS[turn % SERVERS.len()];
             let mut curl = self.command(0, "curl -s -o /dev/null -w %{http_code} -H Content-Type:application/json");
@@ -160,7 +160,7 @@ impl Segment {
             // 409: the object was created, but the response was lost.
             matches!(text(&curl.wait_with_output().unwrap()).as_str(), "201" | "409")
         });
-        self.asked.store(taken.unwrap_or(first), Ordering::Relaxed);
+        self.last_server.store(taken.unwrap_or(first), Ordering::Relaxed);
         taken.is_some()
     }
 }
@@ -217,8 +217,8 @@ impl AcknowledgedWrites {
             let written = || taken.lock().unwrap().0.len();
             let wait_for = |more: usize| {
                 let mut last = (written(), Instant::now());
-                let wanted = last.0 + more;
-                while last.0 < wanted {
+                let target = last.0 + more;
+                while last.0 < target {
                     let now = written();
                     if now > last.0 {
                         last = (now, Instant::now());
@@ -260,7 +260,7 @@ impl Filler {
         Self { file: disk.join("filler"), process: None }
     }
 
-    fn begin(&mut self) {
+    fn start(&mut self) {
         let mut fill = Command::new("sh");
         fill.args(["-c", "while :; do cat /dev/zero >> $0; sleep 0.05; done"]).arg(&self.file).stderr(Stdio::null());
         self.process = Some(fill.spawn().unwrap());
@@ -286,12 +286,12 @@ impl Drop for Filler {
 const FEW: (usize, usize) = (10, 1);
 
 /// Checks that the token is neither in the arguments nor in the environment of any process.
-fn no_process_shows(token: &str) {
+fn no_process_exposes(token: &str) {
     let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     for file in processes.flat_map(|process| [process.join("cmdline"), process.join("environ")]) {
         // Some entries are not processes, and some processes have exited meanwhile.
-        let shown = std::fs::read(&file).unwrap_or_default();
-        assert!(!String::from_utf8_lossy(&shown).contains(token), "{} shows the token", file.display());
+        let content = std::fs::read(&file).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&content).contains(token), "{} shows the token", file.display());
     }
 }
 
@@ -321,9 +321,9 @@ fn sequential_server_failures_lose_no_acknowledged_writes() {
     let agent = format!(
         "agent -d --server https://203.0.113.2:6443 --token {token} --node-name node --node-ip 203.0.113.4 --kubelet-arg eviction-hard=nodefs.available<1Mi"
     );
-    let said = segment.knarr(4, &agent);
-    assert!(said.contains("joined as node in"), "{said}");
-    no_process_shows(token.trim());
+    let output = segment.knarr(4, &agent);
+    assert!(output.contains("joined as node in"), "{output}");
+    no_process_exposes(token.trim());
     let ready = "kubectl get node node -o jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
     segment.eventually(1, ready, |status| status == "True");
     segment.at(1, "kubectl create deployment web --image=knarr.local/pause --replicas=5");
@@ -331,7 +331,7 @@ fn sequential_server_failures_lose_no_acknowledged_writes() {
     segment.eventually(1, available, |count| count == "5");
     let pods = segment.at(1, "kubectl get pods -l app=web -o jsonpath={.items[*].metadata.uid}");
 
-    an_agent_answers_for_addresses_of_the_pool(&segment);
+    agent_announces_load_balancer_addresses(&segment);
     looking_at_an_agent_leaves_its_trust_alone(&segment);
     certificates_of_the_store_are_made_anew(&segment);
 
@@ -358,7 +358,7 @@ fn sequential_server_failures_lose_no_acknowledged_writes() {
     // The disk of a server is full, and has space again.
     let full = segment.leader(other_than(still));
     let mut filler = Filler::of(&segment.data(full));
-    taken.while_failing(&segment, "the disk of one was full", (BIG_COUNT, BIG_BYTES), || filler.begin());
+    taken.while_failing(&segment, "the disk of one was full", (BIG_COUNT, BIG_BYTES), || filler.start());
     let members = segment.knarr(other_than(full), "members");
     let of_full = members.lines().find(|line| line.contains(&format!(" s{full} "))).unwrap();
     assert!(of_full.contains("no space") && !of_full.contains("leader"), "{members}");
@@ -375,70 +375,72 @@ fn sequential_server_failures_lose_no_acknowledged_writes() {
     segment.eventually(1, available, |count| count == "7");
 
     // A server does not come back.
-    let gone = segment.leader(1);
-    segment.knarr(gone, "down --now");
-    let rest = other_than(gone);
-    segment.knarr(rest, &format!("members rm s{gone}"));
+    let removed = segment.leader(1);
+    segment.knarr(removed, "down --now");
+    let rest = other_than(removed);
+    segment.knarr(rest, &format!("members rm s{removed}"));
     let members = segment.knarr(rest, "members");
-    assert!(members.lines().count() == 3 && !members.contains(&format!(" s{gone} ")), "{members}");
+    assert!(members.lines().count() == 3 && !members.contains(&format!(" s{removed} ")), "{members}");
     segment.at(rest, "kubectl scale deployment web --replicas=8");
     segment.eventually(rest, available, |count| count == "8");
-    let forgotten = format!("203.0.113.{gone}:");
-    segment.eventually(4, &segment.line(4, "status"), |said| said.contains("203.0.113.") && !said.contains(&forgotten));
+    let forgotten = format!("203.0.113.{removed}:");
+    segment.eventually(4, &segment.line(4, "status"), |output| {
+        output.contains("203.0.113.") && !output.contains(&forgotten)
+    });
 }
 
 /// Only the first server was configured with the pool. The other servers and the agent get it from the cluster,
 /// whichever server leads.
-fn an_agent_answers_for_addresses_of_the_pool(segment: &Segment) {
+fn agent_announces_load_balancer_addresses(segment: &Segment) {
     segment.at(1, "kubectl create deployment hello --image=knarr.local/hello");
     segment.at(1, "kubectl expose deployment hello --type=LoadBalancer --port=80 --target-port=8080");
     let given = "kubectl get service hello -o jsonpath={.status.loadBalancer.ingress[*].ip}";
     segment.eventually(1, given, |given| given == "203.0.113.100");
     segment.eventually(0, "curl -s --max-time 2 http://203.0.113.100/", |page| page.starts_with("Hello from hello-"));
     for server in SERVERS {
-        let told = std::fs::read(format!("/proc/{}/cmdline", segment.process(server))).unwrap();
-        assert_eq!(server == 1, String::from_utf8_lossy(&told).contains(POOL));
+        let cmdline = std::fs::read(format!("/proc/{}/cmdline", segment.process(server))).unwrap();
+        assert_eq!(server == 1, String::from_utf8_lossy(&cmdline).contains(POOL));
     }
-    let kept = std::fs::read_to_string(segment.data(2).join("cluster.json")).unwrap();
-    assert!(kept.contains(POOL), "{kept}");
+    let stored = std::fs::read_to_string(segment.data(2).join("cluster.json")).unwrap();
+    assert!(stored.contains(POOL), "{stored}");
     segment.at(1, "kubectl delete service,deployment hello");
 }
 
 fn looking_at_an_agent_leaves_its_trust_alone(segment: &Segment) {
-    let authority = segment.data(4).join("pki").join("ca.crt");
-    let trusted = std::fs::read(&authority).unwrap();
+    let ca = segment.data(4).join("pki").join("ca.crt");
+    let trusted = std::fs::read(&ca).unwrap();
     let status = segment.knarr(4, "status");
     assert!(status.contains("kubelet running") && status.contains("run `knarr status` on one of them"), "{status}");
     segment.knarr(4, "certs ls");
-    segment.said(4, &segment.line(4, "doctor"));
-    assert!(segment.said(4, &segment.line(4, "certs rotate")).contains("is not a server"));
-    assert_eq!(std::fs::read(&authority).unwrap(), trusted);
+    segment.output_of(4, &segment.line(4, "doctor"));
+    assert!(segment.output_of(4, &segment.line(4, "certs rotate")).contains("is not a server"));
+    assert_eq!(std::fs::read(&ca).unwrap(), trusted);
     assert!(!segment.data(4).join("pki").join("ca.key").exists());
 }
 
 /// Rotates the store's certificates without a restart. Clients and members accept the new ones.
 fn certificates_of_the_store_are_made_anew(segment: &Segment) {
-    let shown = |server: usize, port: u16| {
+    let served_certificate = |server: usize, port: u16| {
         let pki = segment.data(1).join("pki");
         let mut curl = segment.command(0, "curl -sk -o /dev/null --max-time 2 -w %{certs}");
         curl.arg("--cert").arg(pki.join("etcd-peer.crt")).arg("--key").arg(pki.join("etcd-peer.key"));
         text(&curl.arg(format!("https://203.0.113.{server}:{port}/health")).output().unwrap())
     };
     let ports: Vec<(usize, u16)> = SERVERS.iter().flat_map(|server| [(*server, 2379), (*server, 2380)]).collect();
-    let before: Vec<String> = ports.iter().map(|(server, port)| shown(*server, *port)).collect();
-    assert!(before.iter().all(|shown| shown.contains("BEGIN CERTIFICATE")), "{before:?}");
+    let before: Vec<String> = ports.iter().map(|(server, port)| served_certificate(*server, *port)).collect();
+    assert!(before.iter().all(|served_certificate| served_certificate.contains("BEGIN CERTIFICATE")), "{before:?}");
     let processes = SERVERS.map(|server| segment.process(server));
     for server in SERVERS {
-        let said = segment.knarr(server, "certs rotate");
-        assert!(said.contains("renewed"), "{said}");
+        let stdout = segment.knarr(server, "certs rotate");
+        assert!(stdout.contains("renewed"), "{stdout}");
     }
     for ((server, port), before) in ports.iter().zip(before) {
-        let now = shown(*server, *port);
+        let now = served_certificate(*server, *port);
         assert!(now.contains("BEGIN CERTIFICATE") && now != before, "port {port} of server {server} shows {now}");
     }
     // All connections are re-established, including those between members.
     segment.at(0, "ip link set port3 down");
-    segment.eventually(1, &segment.line(1, "members"), |said| said.contains("leader"));
+    segment.eventually(1, &segment.line(1, "members"), |stdout| stdout.contains("leader"));
     segment.at(0, "ip link set port3 up");
     segment.at(1, "kubectl create configmap after-rotation");
     let seen = "kubectl get configmap after-rotation -o name";
@@ -465,8 +467,8 @@ fn server_changes_its_address_and_cluster_is_restored_from_a_snapshot() {
     segment.knarr(2, "down --now");
     segment.at(2, "ip address add 203.0.113.12/24 dev eth0");
     segment.at(2, "ip address delete 203.0.113.2/24 dev eth0");
-    segment.said(2, "ip address add 203.0.113.12/24 dev eth0");
-    segment.said(2, "ip route add default via 203.0.113.254");
+    segment.output_of(2, "ip address add 203.0.113.12/24 dev eth0");
+    segment.output_of(2, "ip route add default via 203.0.113.254");
     segment.server_at(2, "203.0.113.12", None);
     let members = segment.knarr(3, "members");
     let moved = members.lines().find(|line| line.contains(" s2 ")).unwrap();
@@ -474,9 +476,9 @@ fn server_changes_its_address_and_cluster_is_restored_from_a_snapshot() {
     segment.at(1, "kubectl create configmap kept");
     segment.eventually(2, "kubectl get configmap kept -o name", |name| name == "configmap/kept");
 
-    let snapshot = segment.folder.path().join("snapshot");
-    let said = segment.knarr(3, &format!("store snapshot save {}", snapshot.display()));
-    assert!(said.contains("Snapshot saved"), "{said}");
+    let snapshot = segment.dir.path().join("snapshot");
+    let output = segment.knarr(3, &format!("store snapshot save {}", snapshot.display()));
+    assert!(output.contains("Snapshot saved"), "{output}");
     segment.at(1, "kubectl create configmap lost");
     let last = |server| segment.at(server, "kubectl get configmap kept -o jsonpath={.metadata.resourceVersion}");
     let before: u64 = last(1).parse().unwrap();
@@ -517,7 +519,7 @@ struct Etcd<'a> {
 
 impl Etcd<'_> {
     fn disk(&self, number: usize) -> PathBuf {
-        self.segment.folder.path().join(format!("etcd{number}"))
+        self.segment.dir.path().join(format!("etcd{number}"))
     }
 
     fn start(&mut self, number: usize) {
@@ -537,12 +539,12 @@ impl Etcd<'_> {
     }
 
     /// Returns the number of the leader, according to a running member.
-    fn leader(&self, asked: usize) -> usize {
+    fn leader(&self, server: usize) -> usize {
         let endpoints = SERVERS.map(|number| format!("http://203.0.113.{number}:2379")).join(",");
         let line = format!("etcdctl --endpoints {endpoints} endpoint status --write-out=simple");
         let leads = |line: &&str| line.split(", ").nth(4) == Some("true");
-        let said = self.segment.eventually(asked, &line, |said| said.lines().any(|line| leads(&line)));
-        let leader = said.lines().find(leads).unwrap();
+        let output = self.segment.eventually(server, &line, |output| output.lines().any(|line| leads(&line)));
+        let leader = output.lines().find(leads).unwrap();
         SERVERS.into_iter().find(|number| leader.contains(&format!("203.0.113.{number}:"))).unwrap()
     }
 }
@@ -573,7 +575,7 @@ fn servers_with_external_etcd_survive_failures_of_members_and_servers() {
         run(Command::new("mount").args(["-t", "tmpfs", "-o", DISK, "tmpfs"]).arg(etcd.disk(number)));
         etcd.start(number);
     }
-    segment.eventually(1, "etcdctl endpoint health", |said| said.contains("is healthy"));
+    segment.eventually(1, "etcdctl endpoint health", |output| output.contains("is healthy"));
     segment.server(1, None);
     let token = segment.knarr(1, "token create --server");
     segment.server(2, Some(&token));
@@ -598,7 +600,7 @@ fn servers_with_external_etcd_survive_failures_of_members_and_servers() {
     // An etcd member does not survive a full disk: the others keep running, and the member recovers after a restart.
     let full = etcd.leader(1);
     let mut filler = Filler::of(&etcd.disk(full));
-    taken.while_failing(&segment, "the disk of a member was full", (BIG_COUNT, BIG_BYTES), || filler.begin());
+    taken.while_failing(&segment, "the disk of a member was full", (BIG_COUNT, BIG_BYTES), || filler.start());
     filler.end();
     if etcd.processes.get_mut(&full).unwrap().try_wait().unwrap().is_some() {
         etcd.start(full);

@@ -27,12 +27,12 @@ fn web(policy: &str) -> String {
 fn is_reachable(machine: &Machine, addresses: &[&str]) {
     machine.eventually("kubectl get deployment web -o jsonpath={.status.readyReplicas}", |ready| ready == "2");
     for pod in machine.succeed("kubectl get pods -l app=web -o name").lines() {
-        let ask = format!("kubectl exec {pod} -- /knarr hello --ask http://web.default.svc.cluster.local/");
-        machine.eventually(&ask, |page| page.starts_with("Hello from web-"));
+        let fetch_command = format!("kubectl exec {pod} -- /knarr hello --ask http://web.default.svc.cluster.local/");
+        machine.eventually(&fetch_command, |page| page.starts_with("Hello from web-"));
     }
     for address in addresses {
-        let ask = format!("curl -sg --max-time 5 http://{address}:30080/");
-        machine.eventually(&ask, |page| page.starts_with("Hello from web-"));
+        let fetch_command = format!("curl -sg --max-time 5 http://{address}:30080/");
+        machine.eventually(&fetch_command, |page| page.starts_with("Hello from web-"));
     }
 }
 
@@ -46,13 +46,13 @@ fn ipv6_only_host_runs_a_cluster() {
     machine.succeed("ip address delete 198.51.100.2/24 dev uplink");
     machine.succeed("ip address add 2001:db8:7::2/64 dev uplink nodad");
     machine.succeed("ip -6 route add default via 2001:db8:7::1");
-    let refused = machine.said(&format!("{KNARR} up --data-dir {}", machine.data().display()));
-    assert!(refused.contains("in the IP family of 10.96.0.0/16"), "{refused}");
+    let rejection = machine.output_of(&format!("{KNARR} up --data-dir {}", machine.data().display()));
+    assert!(rejection.contains("in the IP family of 10.96.0.0/16"), "{rejection}");
 
     machine.knarr(&format!("up -d --node-name only --node-ip 2001:db8:7::2 {SIX} {QUIET}"));
     machine.apply(&web("SingleStack"));
     is_reachable(&machine, &["[2001:db8:7::2]"]);
-    let doctor = machine.said(&format!("{KNARR} doctor --data-dir {}", machine.data().display()));
+    let doctor = machine.output_of(&format!("{KNARR} doctor --data-dir {}", machine.data().display()));
     assert!(doctor.contains("fd00:10:96::1, resolved by [2001:db8:7::2]:10053"), "{doctor}");
     assert_eq!(machine.succeed("kubectl get service kubernetes -o jsonpath={.spec.clusterIP}"), "fd00:10:96::1");
     // Logs go through the kubelet and metrics through the Service: both must work over IPv6.

@@ -30,7 +30,7 @@ fn down_gives_containers_their_grace_period_and_up_starts_them_again() {
         return;
     }
     let machine = Machine::new();
-    let out = machine.folder.path().join("out");
+    let out = machine.dir.path().join("out");
     std::fs::create_dir(&out).unwrap();
     machine.knarr(UP);
     build_image(&machine);
@@ -43,17 +43,17 @@ fn down_gives_containers_their_grace_period_and_up_starts_them_again() {
         |what: &str| machine.succeed(&format!("kubectl get nodes -o jsonpath={{.items[*].status.allocatable.{what}}}"));
     assert_eq!((allocatable("cpu").as_str(), allocatable("memory").as_str()), ("500m 500m", "512Mi 512Mi"));
 
-    let begun = Instant::now();
-    let said = machine.knarr("down");
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}: {said}", begun.elapsed());
+    let start = Instant::now();
+    let stdout = machine.knarr("down");
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}: {stdout}", start.elapsed());
     for part in [
         "stopping 1 containers, for up to 20 s",
         "node one-2: stopping 1 containers, for up to 3 s",
         "default/stubborn/c: killed after its grace period of 3 s",
     ] {
-        assert!(said.contains(part), "{part:?} is not in {said}");
+        assert!(stdout.contains(part), "{part:?} is not in {stdout}");
     }
-    assert!(!said.contains("no process runs") && !said.contains("default/polite"), "{said}");
+    assert!(!stdout.contains("no process runs") && !stdout.contains("default/polite"), "{stdout}");
     assert_eq!(std::fs::read_to_string(out.join("polite")).unwrap(), "hook\nterm\n");
     assert_eq!(std::fs::read_to_string(out.join("stubborn")).unwrap(), "hook\n");
 
@@ -65,14 +65,14 @@ fn down_gives_containers_their_grace_period_and_up_starts_them_again() {
     assert_eq!(machine.succeed("kubectl logs polite --previous"), "begun");
 
     let uids = machine.succeed("kubectl get pods -A -o jsonpath={.items[*].metadata.uid}");
-    let begun = Instant::now();
+    let start = Instant::now();
     machine.knarr("down --purge");
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     assert!(!machine.data().exists());
     for uid in uids.split(' ') {
-        for (place, name) in [("/sys/fs/cgroup", format!("pod{uid}")), ("/var/log/pods", format!("*{uid}"))] {
-            let found = Command::new("find").args([place, "-name", &name]).output().unwrap();
-            assert_eq!(String::from_utf8_lossy(&found.stdout), "", "{place}");
+        for (dir, name) in [("/sys/fs/cgroup", format!("pod{uid}")), ("/var/log/pods", format!("*{uid}"))] {
+            let found = Command::new("find").args([dir, "-name", &name]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&found.stdout), "", "{dir}");
         }
     }
 }

@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(names, expect);
         let text = "users: [{name: '*.ns.svc', user: {token: t}}, {name: b.example, user: {username: u, password: p}}]";
         let credentials = Credentials(Kubeconfig::parse(text, Path::new("file")).unwrap());
-        let shown = |backend: Backend| {
+        let authorization = |backend: Backend| {
             let mut to = Destination { backend, tls: Default::default(), authorization: None };
             credentials.show(&mut to).unwrap();
             to.authorization.map(|value| value.to_str().unwrap().to_owned())
@@ -107,8 +107,8 @@ mod tests {
             let (namespace, name) = (namespace.to_owned(), "a".to_owned());
             Backend::Service { namespace, name, port: 443, path: String::new() }
         };
-        assert_eq!(shown(service("ns")).as_deref(), Some("Bearer t"));
-        assert_eq!(shown(service("other")), None);
-        assert_eq!(shown(Backend::Url("https://b.example/x".parse().unwrap())).as_deref(), Some("Basic dTpw"));
+        assert_eq!(authorization(service("ns")).as_deref(), Some("Bearer t"));
+        assert_eq!(authorization(service("other")), None);
+        assert_eq!(authorization(Backend::Url("https://b.example/x".parse().unwrap())).as_deref(), Some("Basic dTpw"));
     }
 }

@@ -15,7 +15,7 @@ use crate::remote::{self, Remote};
 use crate::state::now;
 
 /// Maximum number of cached responses.
-const ANSWERS_MAX: usize = 1024;
+const RESPONSES_MAX: usize = 1024;
 /// Timeout of an ImageReview request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Images {
     config: Config,
     remote: Remote,
-    answers: Mutex<Cache<Value>>,
+    responses: Mutex<Cache<Value>>,
 }
 
 /// Reasons why ImagePolicyWebhook is misconfigured.
@@ -43,25 +43,27 @@ impl Images {
     pub fn of(configuration: Option<&Value>) -> Result<Self, ImagesError> {
         let config = Config::of(configuration.ok_or(ImagesError::Missing)?)?;
         let remote = Remote::of_file(Path::new(&config.kubeconfig))?;
-        Ok(Self { config, remote, answers: Mutex::new(Cache::with_random_secret(ANSWERS_MAX)) })
+        Ok(Self { config, remote, responses: Mutex::new(Cache::with_random_secret(RESPONSES_MAX)) })
     }
 
     /// Rejects a pod whose images are not allowed.
     pub async fn validate(&self, attributes: &Attributes<'_>, pod: &Value, notes: &mut Notes) -> Result<(), Status> {
         let Some(review) = image_policy::review(attributes, pod) else { return Ok(()) };
         let question = json::to_string(&review["spec"]);
-        let known = self.answers.lock().expect("no holder panics").get(&question, &[], now()).cloned();
-        let answer = match known {
-            Some(answer) => answer,
+        let known = self.responses.lock().expect("no holder panics").get(&question, &[], now()).cloned();
+        let response = match known {
+            Some(response) => response,
             None => match self.remote.post(&review, TIMEOUT).await {
-                Ok(answer) => answer,
-                Err(why) => return image_policy::settle(&self.config, attributes, pod, &why, notes),
+                Ok(response) => response,
+                Err(error) => {
+                    return image_policy::handle_webhook_failure(&self.config, attributes, pod, &error, notes);
+                }
             },
         };
-        let allowed = image_policy::is_allowed(&answer);
+        let allowed = image_policy::is_allowed(&response);
         if let Some(ttl) = if allowed { self.config.allow_ttl } else { self.config.deny_ttl } {
-            self.answers.lock().expect("no holder panics").insert(&question, &[], answer.clone(), now(), ttl);
+            self.responses.lock().expect("no holder panics").insert(&question, &[], response.clone(), now(), ttl);
         }
-        image_policy::judge(attributes, pod, &answer, notes)
+        image_policy::apply_response(attributes, pod, &response, notes)
     }
 }

@@ -57,7 +57,7 @@ struct DiscoveryState {
     /// Resource versions and spec fingerprint of the last check. A difference triggers a new check.
     about: Vec<Revision>,
     /// The last result; absent before the first check completes.
-    answer: Option<Result<DiscoveryDocuments, String>>,
+    result: Option<Result<DiscoveryDocuments, String>>,
     running: bool,
     failures: u32,
     /// Time of the next check.
@@ -68,7 +68,7 @@ struct Follower {
     state: Arc<State>,
     kind: Arc<Kind>,
     shelves: [Arc<KindCache>; 3],
-    asked: BTreeMap<String, DiscoveryState>,
+    checks: BTreeMap<String, DiscoveryState>,
     questions: JoinSet<(String, Result<DiscoveryDocuments, String>)>,
     /// The kind table from which the local APIServices were last generated.
     registered: Option<Arc<crate::kind_table::Table>>,
@@ -80,10 +80,10 @@ pub async fn run(state: Arc<State>) {
         return [Step::AuthenticationInfo, Step::ApiServices].into_iter().for_each(|step| state.startup.complete(step));
     };
     let mut reached = follower.state.cache.follow();
-    for shelf in &follower.shelves {
-        shelf.filled().await;
+    for kind_cache in &follower.shelves {
+        kind_cache.filled().await;
     }
-    let settled = follower.state.followers.add(&follower.kind);
+    let processed = follower.state.followers.add(&follower.kind);
     let mut seen = None;
     loop {
         let revision = *reached.borrow_and_update();
@@ -93,22 +93,23 @@ pub async fn run(state: Arc<State>) {
         let now = Instant::now();
         // Services and EndpointSlices are only watched if a remote APIService exists.
         let watched = if follower.state.aggregation.served().is_empty() { 1 } else { follower.shelves.len() };
-        let versions: Vec<Revision> = follower.shelves[..watched].iter().map(|shelf| shelf.revision()).collect();
-        let due = follower.asked.values().any(|asked| !asked.running && asked.due <= now);
+        let versions: Vec<Revision> =
+            follower.shelves[..watched].iter().map(|kind_cache| kind_cache.revision()).collect();
+        let due = follower.checks.values().any(|check| !check.running && check.due <= now);
         if seen.as_ref() != Some(&versions) || due || !follower.is_registered() {
             seen = Some(versions);
-            follower.settle(now).await;
+            follower.reconcile(now).await;
             if follower.is_registered() {
                 state.startup.complete(Step::ApiServices);
             }
         }
-        settled.send_replace(revision);
-        let next = follower.asked.values().filter(|asked| !asked.running).map(|asked| asked.due).min();
+        processed.send_replace(revision);
+        let next = follower.checks.values().filter(|check| !check.running).map(|check| check.due).min();
         tokio::select! {
             changed = reached.changed() => if changed.is_err() { return },
             () = async { sleep_until(next.unwrap_or(now)).await }, if next.is_some() => {}
-            Some(Ok((name, answer))) = follower.questions.join_next(), if !follower.questions.is_empty() => {
-                follower.heard(&name, answer);
+            Some(Ok((name, result))) = follower.questions.join_next(), if !follower.questions.is_empty() => {
+                follower.heard(&name, result);
                 seen = None;
             }
         }
@@ -118,10 +119,14 @@ pub async fn run(state: Arc<State>) {
 impl Follower {
     fn new(state: Arc<State>) -> Option<Self> {
         let table = state.table();
-        let shelf = |group: &str, plural: &str| table.kind(group, plural).map(|kind| state.cache.shelf(kind));
+        let kind_cache = |group: &str, plural: &str| table.kind(group, plural).map(|kind| state.cache.kind_cache(kind));
         let kind = table.kind("apiregistration.k8s.io", "apiservices")?.clone();
-        let shelves = [state.cache.shelf(&kind), shelf("", "services")?, shelf("discovery.k8s.io", "endpointslices")?];
-        Some(Self { state, kind, shelves, asked: BTreeMap::new(), questions: JoinSet::new(), registered: None })
+        let shelves = [
+            state.cache.kind_cache(&kind),
+            kind_cache("", "services")?,
+            kind_cache("discovery.k8s.io", "endpointslices")?,
+        ];
+        Some(Self { state, kind, shelves, checks: BTreeMap::new(), questions: JoinSet::new(), registered: None })
     }
 
     fn is_registered(&self) -> bool {
@@ -129,31 +134,31 @@ impl Follower {
     }
 
     /// Registers local APIServices, starts the checks that are due, and updates the conditions.
-    async fn settle(&mut self, at: Instant) {
+    async fn reconcile(&mut self, at: Instant) {
         if let Err(status) = self.register().await {
             tracing::debug!(message = %status.message, "failed to register the local APIServices");
         }
         let entries = self.shelves[0].list("", |_| true);
-        let (mut served, mut told) = (ExtensionServers::new(), Vec::new());
+        let (mut served, mut updates) = (ExtensionServers::new(), Vec::new());
         for entry in &entries {
             let object = entry.object();
             let remote = Remote::of(&object);
             let availability = match &remote {
                 None => Some(Availability::local()),
-                Some(remote) => self.look(remote, entry, at),
+                Some(remote) => self.check_availability(remote, entry, at),
             };
             if let Some(mut remote) = remote {
                 remote.available = availability.as_ref().map_or(remote.available, Availability::is_available);
                 let key = (remote.group.clone(), remote.version.clone());
                 served.insert(key, Arc::new(self.behind(remote)));
             }
-            told.extend(availability.map(|availability| (entry, object, availability)));
+            updates.extend(availability.map(|availability| (entry, object, availability)));
         }
-        self.asked.retain(|name, _| entries.iter().any(|entry| entry.name() == name));
+        self.checks.retain(|name, _| entries.iter().any(|entry| entry.name() == name));
         // The routing table is updated before the conditions report the result.
         *self.state.aggregation.served.write().expect("no holder panics") = Arc::new(served);
-        for (entry, object, availability) in told {
-            if let Err(status) = self.tell(entry, &object, &availability).await {
+        for (entry, object, availability) in updates {
+            if let Err(status) = self.write_condition(entry, &object, &availability).await {
                 tracing::debug!(
                     name = entry.name(), message = %status.message,
                     "failed to update the status of an APIService"
@@ -164,18 +169,18 @@ impl Follower {
 
     /// Combines an APIService spec with the last discovery result of its server.
     fn behind(&self, remote: Remote) -> Behind {
-        let answered = self.asked.get(&remote.name).and_then(|asked| asked.answer.as_ref());
+        let last_result = self.checks.get(&remote.name).and_then(|check| check.result.as_ref());
         let DiscoveryDocuments { resources, openapi, swagger } =
-            answered.and_then(|answer| answer.clone().ok()).unwrap_or_default();
+            last_result.and_then(|result| result.clone().ok()).unwrap_or_default();
         Behind { remote, resources, openapi, swagger }
     }
 
     /// Returns the availability of a server if it is known. Starts a check if one is due.
-    fn look(&mut self, remote: &Remote, entry: &Entry, at: Instant) -> Option<Availability> {
+    fn check_availability(&mut self, remote: &Remote, entry: &Entry, at: Instant) -> Option<Availability> {
         let service = self.state.service(&remote.namespace, &remote.service);
         let slices = self.state.slices(&remote.namespace, &remote.service);
-        if let AvailabilityCheck::Known(availability) = remote.look(service.as_ref(), &slices) {
-            self.asked.remove(entry.name());
+        if let AvailabilityCheck::Known(availability) = remote.check_service(service.as_ref(), &slices) {
+            self.checks.remove(entry.name());
             return Some(availability);
         }
         // Only the spec is fingerprinted: a condition written by this task must not trigger a check.
@@ -183,34 +188,37 @@ impl Follower {
         let versions =
             service.iter().chain(&slices).map(|object| apimachinery::meta::Meta::of(object).resource_version());
         let about: Vec<Revision> = versions.map(|version| version.parse().unwrap_or(0)).chain([generation]).collect();
-        let fresh = || DiscoveryState { about: Vec::new(), answer: None, running: false, failures: 0, due: at };
-        let asked = self.asked.entry(entry.name().to_owned()).or_insert_with(fresh);
-        if asked.about != about {
-            asked.about = about;
-            asked.due = at;
+        let fresh = || DiscoveryState { about: Vec::new(), result: None, running: false, failures: 0, due: at };
+        let check = self.checks.entry(entry.name().to_owned()).or_insert_with(fresh);
+        if check.about != about {
+            check.about = about;
+            check.due = at;
         }
-        if !asked.running && asked.due <= at {
-            asked.running = true;
+        if !check.running && check.due <= at {
+            check.running = true;
             let (state, remote) = (self.state.clone(), remote.clone());
             self.questions.spawn(async move {
-                let answer = ask(&state, &remote).await;
-                (remote.name, answer)
+                let result = discover(&state, &remote).await;
+                (remote.name, result)
             });
         }
-        asked.answer.as_ref().map(|answer| Availability::answered(&answer.as_ref().map(drop).map_err(Clone::clone)))
+        check
+            .result
+            .as_ref()
+            .map(|result| Availability::from_discovery(&result.as_ref().map(drop).map_err(Clone::clone)))
     }
 
     /// Records the result of a check and schedules the next one.
-    fn heard(&mut self, name: &str, answer: Result<DiscoveryDocuments, String>) {
-        let Some(asked) = self.asked.get_mut(name) else { return };
-        asked.running = false;
-        asked.failures = if answer.is_ok() { 0 } else { asked.failures.saturating_add(1) };
-        let wait = match asked.failures {
+    fn heard(&mut self, name: &str, result: Result<DiscoveryDocuments, String>) {
+        let Some(check) = self.checks.get_mut(name) else { return };
+        check.running = false;
+        check.failures = if result.is_ok() { 0 } else { check.failures.saturating_add(1) };
+        let wait = match check.failures {
             0 => AGAIN,
             failures => AGAIN.min(SOON * 2_u32.saturating_pow(failures - 1).min(64)),
         };
-        asked.due = Instant::now() + wait;
-        asked.answer = Some(answer);
+        check.due = Instant::now() + wait;
+        check.result = Some(result);
     }
 
     /// Creates, updates and deletes the APIServices of the group versions that this server serves.
@@ -233,8 +241,8 @@ impl Follower {
     }
 
     /// Writes the Available condition to an APIService if it changed.
-    async fn tell(&self, entry: &Entry, object: &Value, availability: &Availability) -> Result<(), Status> {
-        let Some(next) = availability.told(object, now()) else { return Ok(()) };
+    async fn write_condition(&self, entry: &Entry, object: &Value, availability: &Availability) -> Result<(), Status> {
+        let Some(next) = availability.with_condition(object, now()) else { return Ok(()) };
         tracing::info!(name = entry.name(), availability = ?availability, "the availability of an APIService changed");
         self.replace(&next, "status").await
     }
@@ -268,12 +276,12 @@ fn spec_fingerprint(remote: &Remote) -> Revision {
 }
 
 /// Runs discovery against a server with up to [`ATTEMPTS`] attempts.
-async fn ask(state: &State, remote: &Remote) -> Result<DiscoveryDocuments, String> {
+async fn discover(state: &State, remote: &Remote) -> Result<DiscoveryDocuments, String> {
     let mut last = String::new();
     for _ in 0..ATTEMPTS {
         // TLS verification is skipped as upstream does: an attacker who can fake the availability already controls the
         // network.
-        let tls = client::config::Tls { insecure_skip_verify: true, ..state.aggregation.shown() };
+        let tls = client::config::Tls { insecure_skip_verify: true, ..state.aggregation.client_tls() };
         let target = target(state, remote, tls, remote.path()).map_err(|unresolved| unresolved.to_string())?;
         let url = format!("https://{}{}", target.route.dial, target.path);
         match timeout(TIMEOUT, get(&target)).await {
@@ -285,7 +293,7 @@ async fn ask(state: &State, remote: &Remote) -> Result<DiscoveryDocuments, Strin
                 let swagger = swagger.map(|swagger| Arc::new((openapi::etag(&json::to_vec(&swagger)), swagger)));
                 return Ok(DiscoveryDocuments { resources, openapi, swagger });
             }
-            Ok(Err(why)) => last = format!("failing or missing response from {url}: {why}"),
+            Ok(Err(error)) => last = format!("failing or missing response from {url}: {error}"),
             Err(_) => last = format!("timed out waiting for {url}"),
         }
     }
@@ -302,11 +310,11 @@ async fn document(target: &Target, path: &str) -> Option<Value> {
 async fn get(target: &Target) -> Result<Option<Value>, String> {
     let url = format!("https://{}{}", target.route.dial, target.path);
     let request = target.request(Method::GET, own_headers(), nothing()).map_err(|error| error.to_string())?;
-    let answer = target.send(request).await.map_err(|error| format!("Get \"{url}\": {}", reached(&error)))?;
-    if !answer.status().is_success() {
-        return Err(format!("bad status from {url}: {}", answer.status().as_u16()));
+    let response = target.send(request).await.map_err(|error| format!("Get \"{url}\": {}", reached(&error)))?;
+    if !response.status().is_success() {
+        return Err(format!("bad status from {url}: {}", response.status().as_u16()));
     }
-    Ok(read(answer.into_body()).await.and_then(|bytes| json::parse(&bytes).ok()))
+    Ok(read(response.into_body()).await.and_then(|bytes| json::parse(&bytes).ok()))
 }
 
 async fn read(mut body: Incoming) -> Option<BytesMut> {

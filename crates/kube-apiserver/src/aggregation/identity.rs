@@ -61,11 +61,11 @@ mod tests {
         user.extra.insert("example.com/scope".into(), vec!["x".into(), "y".into()]);
         let mut headers = HeaderMap::new();
         show(&mut headers, &user).unwrap();
-        let mut shown: Vec<String> =
+        let mut actual: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
-        shown.sort();
+        actual.sort();
         assert_eq!(
-            shown,
+            actual,
             [
                 "x-remote-extra-example.com%2fscope: x",
                 "x-remote-extra-example.com%2fscope: y",

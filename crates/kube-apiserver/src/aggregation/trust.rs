@@ -16,7 +16,7 @@ const NAME: &str = "extension-apiserver-authentication";
 
 /// Publishes the authentication settings that are configured. Returns false if a write failed.
 pub async fn publish(state: &State) -> bool {
-    let data = wanted(state);
+    let data = desired_data(state);
     if data.is_empty() {
         return true;
     }
@@ -64,7 +64,7 @@ async fn write(state: &State, data: &Object) -> Result<(), Status> {
 }
 
 /// Returns the data of the ConfigMap according to the flags.
-fn wanted(state: &State) -> Object {
+fn desired_data(state: &State) -> Object {
     let config = &state.aggregation.config;
     let mut data = Object::new();
     let file = |file: &Option<std::path::PathBuf>| std::fs::read_to_string(file.as_ref()?).ok();
@@ -96,21 +96,21 @@ fn merged(current: &Value, data: &Object) -> Value {
     let mut next = current.clone();
     let Value::Object(fields) = &mut next else { return next };
     let Value::Object(have) = fields.get_or_insert_with("data", Value::object) else { return next };
-    for (key, wanted) in data.iter() {
-        let wanted = wanted.as_str().unwrap_or_default();
+    for (key, desired) in data.iter() {
+        let desired = desired.as_str().unwrap_or_default();
         let before = have.get(key).and_then(Value::as_str).unwrap_or_default();
-        let together = if key.ends_with("ca-file") { with_certificates(before, wanted) } else { wanted.to_owned() };
+        let together = if key.ends_with("ca-file") { with_certificates(before, desired) } else { desired.to_owned() };
         have.insert(key, together);
     }
     next
 }
 
 /// Returns the certificates of both PEM bundles without duplicates.
-fn with_certificates(before: &str, wanted: &str) -> String {
+fn with_certificates(before: &str, desired: &str) -> String {
     const END: &str = "-----END CERTIFICATE-----";
     let mut all: Vec<String> = Vec::new();
-    for text in [before, wanted] {
-        for certificate in text.split_inclusive(END).map(str::trim).filter(|part| part.ends_with(END)) {
+    for text in [before, desired] {
+        for certificate in text.split_inclusive(END).map(str::trim).filter(|block| block.ends_with(END)) {
             let certificate = format!("{certificate}\n");
             if !all.contains(&certificate) {
                 all.push(certificate);

@@ -74,7 +74,7 @@ impl Webhook {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.path.clone();
         request.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-        let answer = tokio::time::timeout(TIMEOUT, self.transport.send(request)).await.map_err(|_| Error::Late)??;
-        if answer.status().is_success() { Ok(()) } else { Err(Error::Refused(answer.status())) }
+        let response = tokio::time::timeout(TIMEOUT, self.transport.send(request)).await.map_err(|_| Error::Late)??;
+        if response.status().is_success() { Ok(()) } else { Err(Error::Refused(response.status())) }
     }
 }

@@ -21,7 +21,7 @@ use crate::state::now;
 /// Timeout of a request to an issuer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum interval between requests to one issuer, so that invalid tokens cannot cause a flood of requests.
-const ASK_EVERY: Duration = Duration::from_secs(10);
+const FETCH_INTERVAL_MIN: Duration = Duration::from_secs(10);
 /// Maximum size of a discovery document or key set in bytes.
 const DOCUMENT_MAX: usize = 1 << 20;
 
@@ -36,7 +36,7 @@ pub struct Issuer {
 #[derive(Default)]
 struct Keys {
     known: Arc<KeySet>,
-    asked_at: Option<Instant>,
+    fetched_at: Option<Instant>,
 }
 
 /// Reasons why an issuer's keys cannot be fetched.
@@ -102,10 +102,10 @@ impl Issuer {
         if !Arc::ptr_eq(&keys.known, old) {
             return Some(keys.known.clone());
         }
-        if keys.asked_at.is_some_and(|at| at.elapsed() < ASK_EVERY) {
+        if keys.fetched_at.is_some_and(|at| at.elapsed() < FETCH_INTERVAL_MIN) {
             return None;
         }
-        keys.asked_at = Some(Instant::now());
+        keys.fetched_at = Some(Instant::now());
         match self.fetch().await {
             Ok(set) => {
                 keys.known = Arc::new(set);
@@ -134,21 +134,21 @@ impl Issuer {
         let path = uri.path_and_query().cloned().ok_or_else(wrong)?;
         let origin = format!("{}://{}", uri.scheme_str().ok_or_else(wrong)?, uri.authority().ok_or_else(wrong)?);
         let mut config = Config::new(origin.parse().map_err(|_| wrong())?);
-        let authority = &self.authenticator.issuer.certificate_authority;
-        if !authority.is_empty() {
-            config.tls.certificate_authority = Some(Pem::Inline(Bytes::copy_from_slice(authority.as_bytes())));
+        let ca = &self.authenticator.issuer.certificate_authority;
+        if !ca.is_empty() {
+            config.tls.certificate_authority = Some(Pem::Inline(Bytes::copy_from_slice(ca.as_bytes())));
         }
         let transport = Https::new(config)?;
         let mut request = Request::new(Bytes::new());
         *request.uri_mut() = Uri::from(path);
-        let asked = async {
-            let answer = transport.send(request).await?;
-            if !answer.status().is_success() {
-                return Err(FetchError::Refused(answer.status()));
+        let fetch = async {
+            let response = transport.send(request).await?;
+            if !response.status().is_success() {
+                return Err(FetchError::Refused(response.status()));
             }
-            whole(answer.into_body()).await
+            whole(response.into_body()).await
         };
-        tokio::time::timeout(TIMEOUT, asked).await.map_err(|_| FetchError::Late)?
+        tokio::time::timeout(TIMEOUT, fetch).await.map_err(|_| FetchError::Late)?
     }
 }
 

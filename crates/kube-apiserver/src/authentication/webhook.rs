@@ -11,7 +11,7 @@ use crate::remote::Remote;
 use crate::state::now;
 
 /// Maximum number of cached responses.
-const ANSWERS_MAX: usize = 8192;
+const RESPONSES_MAX: usize = 8192;
 /// Timeout of a TokenReview request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -19,7 +19,7 @@ pub struct Webhook {
     remote: Remote,
     api_version: &'static str,
     ttl: apimachinery::time::Duration,
-    answers: Mutex<Cache<Option<AuthenticationResponse>>>,
+    responses: Mutex<Cache<Option<AuthenticationResponse>>>,
 }
 
 impl Webhook {
@@ -31,7 +31,7 @@ impl Webhook {
             "v1beta1" => "authentication.k8s.io/v1beta1",
             _ => return None,
         };
-        Some(Self { remote, api_version, ttl, answers: Mutex::new(Cache::with_random_secret(ANSWERS_MAX)) })
+        Some(Self { remote, api_version, ttl, responses: Mutex::new(Cache::with_random_secret(RESPONSES_MAX)) })
     }
 
     /// Authenticates a token for one of `audiences`. Returns `None` if the webhook does not know the token.
@@ -41,14 +41,14 @@ impl Webhook {
         audiences: &[Str],
         own: &[Str],
     ) -> Result<Option<AuthenticationResponse>, String> {
-        if let Some(known) = self.answers.lock().expect("no holder panics").get(token, audiences, now()) {
+        if let Some(known) = self.responses.lock().expect("no holder panics").get(token, audiences, now()) {
             return Ok(known.clone());
         }
         let review = token_review::request(self.api_version, token, audiences);
-        let answer = self.remote.post(&review, TIMEOUT).await?;
-        let found = token_review::answer(&answer, audiences, own).map_err(|error| error.to_string())?;
-        let mut answers = self.answers.lock().expect("no holder panics");
-        answers.insert(token, audiences, found.clone(), now(), self.ttl);
+        let response = self.remote.post(&review, TIMEOUT).await?;
+        let found = token_review::read_response(&response, audiences, own).map_err(|error| error.to_string())?;
+        let mut responses = self.responses.lock().expect("no holder panics");
+        responses.insert(token, audiences, found.clone(), now(), self.ttl);
         Ok(found)
     }
 }

@@ -13,7 +13,7 @@ use crate::remote::Remote;
 use crate::state::now;
 
 /// Maximum number of cached responses; upstream's limit.
-const ANSWERS_MAX: usize = 8192;
+const RESPONSES_MAX: usize = 8192;
 /// Larger reviews are not cached, so that a client cannot fill the memory. Upstream's limit.
 const QUESTION_BYTES_MAX: usize = 10_000;
 
@@ -22,18 +22,18 @@ pub struct Webhook {
     rules: Rules,
     remote: Remote,
     timeout: Duration,
-    answers: Mutex<Cache<Decision>>,
+    responses: Mutex<Cache<Decision>>,
 }
 
 impl Webhook {
     pub fn new(rules: Rules, remote: Remote) -> Self {
         let timeout = u64::try_from(rules.timeout.nanos()).map_or(Duration::ZERO, Duration::from_nanos);
-        Self { rules, remote, timeout, answers: Mutex::new(Cache::with_random_secret(ANSWERS_MAX)) }
+        Self { rules, remote, timeout, responses: Mutex::new(Cache::with_random_secret(RESPONSES_MAX)) }
     }
 
-    async fn ask(&self, review: &Value) -> Result<Decision, String> {
-        let answer = self.remote.post(review, self.timeout).await?;
-        decision(&answer).map_err(|error| error.to_string())
+    async fn post_review(&self, review: &Value) -> Result<Decision, String> {
+        let response = self.remote.post(review, self.timeout).await?;
+        decision(&response).map_err(|error| error.to_string())
     }
 }
 
@@ -48,24 +48,24 @@ impl Authorizer for Webhook {
         match self.rules.matches(attributes) {
             Ok(true) => {}
             Ok(false) => return Decision::NoOpinion(String::new()),
-            Err(why) => {
-                tracing::warn!(%why, "failed to evaluate the match conditions of an authorization webhook");
+            Err(error) => {
+                tracing::warn!(%error, "failed to evaluate the match conditions of an authorization webhook");
                 return self.rules.failure_policy.decision();
             }
         }
         let review = request(attributes, self.rules.version);
         let question = json::to_string(&review["spec"]);
-        if let Some(known) = self.answers.lock().expect("no holder panics").get(&question, &[], now()) {
+        if let Some(known) = self.responses.lock().expect("no holder panics").get(&question, &[], now()) {
             return known.clone();
         }
         // CEL expressions and impersonation call authorizers synchronously. `block_in_place` moves the other tasks of
         // this thread elsewhere while the response is awaited.
         let runtime = tokio::runtime::Handle::current();
-        let asked = tokio::task::block_in_place(|| runtime.block_on(self.ask(&review)));
-        let decided = match asked {
+        let result = tokio::task::block_in_place(|| runtime.block_on(self.post_review(&review)));
+        let decided = match result {
             Ok(decided) => decided,
-            Err(why) => {
-                tracing::warn!(%why, "failed to call an authorization webhook");
+            Err(error) => {
+                tracing::warn!(%error, "failed to call an authorization webhook");
                 return self.rules.failure_policy.decision();
             }
         };
@@ -74,8 +74,8 @@ impl Authorizer for Webhook {
             Decision::Deny(_) | Decision::NoOpinion(_) => self.rules.unauthorized_ttl,
         };
         if let (Some(ttl), true) = (ttl, question.len() < QUESTION_BYTES_MAX) {
-            let mut answers = self.answers.lock().expect("no holder panics");
-            answers.insert(&question, &[], decided.clone(), now(), ttl);
+            let mut responses = self.responses.lock().expect("no holder panics");
+            responses.insert(&question, &[], decided.clone(), now(), ttl);
         }
         decided
     }

@@ -26,7 +26,7 @@ const POOLS_MAX: usize = 128;
 /// Idle connections are closed after this time; upstream's value.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Maximum size of a response.
-const ANSWER_BYTES_MAX: usize = 10 << 20;
+const RESPONSE_BYTES_MAX: usize = 10 << 20;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 type Pool = Client<FixedAddressConnector, Full<Bytes>>;
@@ -35,7 +35,7 @@ type Pool = Client<FixedAddressConnector, Full<Bytes>>;
 #[derive(Default)]
 pub struct Pools {
     routing: Routing,
-    kept: Mutex<Vec<CachedPool>>,
+    pools: Mutex<Vec<CachedPool>>,
     turn: AtomicUsize,
 }
 
@@ -68,7 +68,7 @@ pub enum CallError {
     },
     #[error("Post \"{0}\": context deadline exceeded")]
     Deadline(String),
-    #[error("the answer of {0} is longer than {ANSWER_BYTES_MAX} bytes")]
+    #[error("the answer of {0} is longer than {RESPONSE_BYTES_MAX} bytes")]
     TooLong(String),
 }
 
@@ -93,19 +93,19 @@ impl Pools {
     ) -> Result<(StatusCode, Bytes), CallError> {
         let route = match self.route(&to.backend, directory) {
             Ok(route) => Route { url: with_query(&route.url, query), ..route },
-            Err(source) => return Err(CallError::Unresolved { url: shown(&to.backend, query), source }),
+            Err(source) => return Err(CallError::Unresolved { url: display_url(&to.backend, query), source }),
         };
         let url = route.url.to_string();
         let sent = async {
             let pool = self.pool(&route, to).map_err(|source| failed(&url, &route, source))?;
             let request = request(&route.url, to, body).map_err(|source| failed(&url, &route, source.into()))?;
-            let answer = pool.request(request).await.map_err(|source| failed(&url, &route, source.into()))?;
-            let (head, mut body) = answer.into_parts();
+            let response = pool.request(request).await.map_err(|source| failed(&url, &route, source.into()))?;
+            let (head, mut body) = response.into_parts();
             let mut whole = BytesMut::new();
             while let Some(frame) = body.frame().await {
                 let frame = frame.map_err(|source| failed(&url, &route, source.into()))?;
                 let Ok(data) = frame.into_data() else { continue };
-                if whole.len() + data.len() > ANSWER_BYTES_MAX {
+                if whole.len() + data.len() > RESPONSE_BYTES_MAX {
                     return Err(CallError::TooLong(url.clone()));
                 }
                 whole.extend_from_slice(&data);
@@ -113,7 +113,7 @@ impl Pools {
             Ok((head.status, whole.freeze()))
         };
         match tokio::time::timeout(within, sent).await {
-            Ok(answered) => answered,
+            Ok(collected) => collected,
             Err(_) => Err(CallError::Deadline(url)),
         }
     }
@@ -122,14 +122,14 @@ impl Pools {
     fn pool(&self, route: &Route, to: &Destination) -> Result<Pool, BoxError> {
         let stamp = Stamp::of(to.tls.sources());
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let mut kept = self.kept.lock().expect("no holder panics");
+        let mut pools = self.pools.lock().expect("no holder panics");
         let same = |have: &&mut CachedPool| {
             have.dial == route.dial
                 && have.server_name == route.server_name
                 && have.tls == to.tls
                 && have.stamp == stamp
         };
-        if let Some(have) = kept.iter_mut().find(same) {
+        if let Some(have) = pools.iter_mut().find(same) {
             have.used = turn;
             return Ok(have.pool.clone());
         }
@@ -144,14 +144,14 @@ impl Pools {
             .pool_idle_timeout(IDLE_TIMEOUT)
             .build(fixed);
         // Pools of the same address with outdated certificates are dropped.
-        kept.retain(|have| have.dial != route.dial || have.server_name != route.server_name || have.tls != to.tls);
-        if kept.len() >= POOLS_MAX
-            && let Some(oldest) = (0..kept.len()).min_by_key(|at| kept[*at].used)
+        pools.retain(|have| have.dial != route.dial || have.server_name != route.server_name || have.tls != to.tls);
+        if pools.len() >= POOLS_MAX
+            && let Some(oldest) = (0..pools.len()).min_by_key(|at| pools[*at].used)
         {
-            kept.swap_remove(oldest);
+            pools.swap_remove(oldest);
         }
         let (dial, server_name) = (route.dial.clone(), route.server_name.clone());
-        kept.push(CachedPool { dial, server_name, tls: to.tls.clone(), stamp, pool: pool.clone(), used: turn });
+        pools.push(CachedPool { dial, server_name, tls: to.tls.clone(), stamp, pool: pool.clone(), used: turn });
         Ok(pool)
     }
 }
@@ -200,7 +200,7 @@ fn with_query(url: &Uri, query: &str) -> Uri {
     Uri::try_from(format!("{url}{joint}{query}")).unwrap_or_else(|_| url.clone())
 }
 
-fn shown(backend: &Backend, query: &str) -> String {
+fn display_url(backend: &Backend, query: &str) -> String {
     match backend {
         Backend::Url(url) => with_query(url, query).to_string(),
         Backend::Service { namespace, name, port, path } => {
@@ -246,7 +246,7 @@ pub(crate) fn go_text(error: &(dyn StdError + 'static), route: &Route) -> String
 }
 
 fn tls_text(error: &rustls::Error, route: &Route) -> String {
-    let why = match error {
+    let message = match error {
         rustls::Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature | CertificateError::Other(_),
         ) => "certificate signed by unknown authority".to_owned(),
@@ -258,5 +258,5 @@ fn tls_text(error: &rustls::Error, route: &Route) -> String {
         ) => format!("certificate is not valid for {}", route.server_name),
         other => return other.to_string(),
     };
-    format!("tls: failed to verify certificate: x509: {why}")
+    format!("tls: failed to verify certificate: x509: {message}")
 }

@@ -121,8 +121,9 @@ fn endpoint(slices: &[Value], port_name: &str, pick: usize) -> Option<String> {
             continue;
         };
         let endpoints = list(slice, "endpoints");
-        let answers = |endpoint: &&Value| endpoint.at(&["conditions", "ready"]).and_then(Value::as_bool) != Some(false);
-        ready.extend(endpoints.iter().filter(answers).filter_map(|endpoint| {
+        let is_ready =
+            |endpoint: &&Value| endpoint.at(&["conditions", "ready"]).and_then(Value::as_bool) != Some(false);
+        ready.extend(endpoints.iter().filter(is_ready).filter_map(|endpoint| {
             let address = endpoint.get("addresses")?.as_array()?.first()?.as_str()?;
             Some(join(address, port))
         }));
@@ -144,7 +145,7 @@ impl Directory for State {
         const SERVICE_NAME: &str = "kubernetes.io/service-name";
         let table = self.table();
         let Some(kind) = table.kind("discovery.k8s.io", "endpointslices") else { return Vec::new() };
-        let own = self.cache.shelf(kind).list(namespace, |entry| entry.label(SERVICE_NAME) == Some(service));
+        let own = self.cache.kind_cache(kind).list(namespace, |entry| entry.label(SERVICE_NAME) == Some(service));
         own.iter().map(|entry| entry.object()).collect()
     }
 }

@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::{Draws, Error};
-use crate::state::{draw, now};
+use crate::state::{generate_ids, now};
 
 /// The protocol, generated from `proto/kms.proto`.
 #[expect(clippy::allow_attributes, clippy::too_many_lines, unused_qualifications, reason = "made by tonic")]
@@ -63,25 +63,25 @@ impl Service {
 
     /// Requests the status, and encrypts a new seed if the plugin's key ID changed.
     pub async fn refresh(&self, keyring: &RwLock<Keyring>) -> Result<(), Error> {
-        let asked = self.client.clone();
-        let answer = self.within({
-            let mut client = asked.clone();
+        let base_client = self.client.clone();
+        let response = self.within({
+            let mut client = base_client.clone();
             async move { client.status(proto::StatusRequest {}).await }
         });
-        let answer = answer.await?;
-        let status = Status { version: answer.version, healthz: answer.healthz, key_id: answer.key_id };
+        let response = response.await?;
+        let status = Status { version: response.version, healthz: response.healthz, key_id: response.key_id };
         let next = keyring.write().expect("no holder panics").status(&self.name, &status, now());
         if next.map_err(encryption::Error::from)? == Next::Keep {
             return Ok(());
         }
-        let seed = NewSeed::draw(&mut Draws);
-        let request = proto::EncryptRequest { plaintext: seed.plaintext().to_vec(), uid: draw().uid };
-        let mut client = asked;
-        let answer = self.within(async move { client.encrypt(request).await }).await?;
+        let seed = NewSeed::generate(&mut Draws);
+        let request = proto::EncryptRequest { plaintext: seed.plaintext().to_vec(), uid: generate_ids().uid };
+        let mut client = base_client;
+        let response = self.within(async move { client.encrypt(request).await }).await?;
         let encrypted = EncryptResponse {
-            ciphertext: answer.ciphertext,
-            key_id: answer.key_id,
-            annotations: answer.annotations.into_iter().collect(),
+            ciphertext: response.ciphertext,
+            key_id: response.key_id,
+            annotations: response.annotations.into_iter().collect(),
         };
         let adopted = keyring.write().expect("no holder panics").adopt(&self.name, &seed, encrypted, &status, now());
         Ok(adopted.map_err(encryption::Error::from)?)
@@ -89,15 +89,15 @@ impl Service {
 
     /// Decrypts a seed with the plugin and caches it.
     pub async fn learn(&self, request: &KeyRequest, keyring: &RwLock<Keyring>) -> Result<(), Error> {
-        let asked = proto::DecryptRequest {
+        let decrypt_request = proto::DecryptRequest {
             ciphertext: request.ciphertext.clone(),
-            uid: draw().uid,
+            uid: generate_ids().uid,
             key_id: request.key_id.clone(),
             annotations: request.annotations.clone().into_iter().collect(),
         };
         let mut client = self.client.clone();
-        let answer = self.within(async move { client.decrypt(asked).await }).await?;
-        let learned = keyring.write().expect("no holder panics").learn(request, &answer.plaintext);
+        let response = self.within(async move { client.decrypt(decrypt_request).await }).await?;
+        let learned = keyring.write().expect("no holder panics").learn(request, &response.plaintext);
         Ok(learned.map_err(encryption::Error::from)?)
     }
 
@@ -107,7 +107,7 @@ impl Service {
     ) -> Result<T, Error> {
         let failed = |problem: String| Error::Service { name: self.name.clone(), problem };
         match tokio::time::timeout(self.timeout, call).await {
-            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(failed(status.message().to_owned())),
             Err(_) => Err(failed("it did not answer in time".to_owned())),
         }

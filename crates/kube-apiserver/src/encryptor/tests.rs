@@ -40,16 +40,16 @@ impl KeyManagementService for Arc<Mirror> {
     }
 }
 
-async fn vault(path: &Path) -> Result<Encryptor, Error> {
+async fn open_encryptor(path: &Path) -> Result<Encryptor, Error> {
     let layout = Layout { root: "/registry".into() };
     Encryptor::open_file(File { path: path.to_owned(), reload: false }, layout, &api::kinds::all()).await
 }
 
 #[tokio::test]
 async fn a_kms_plugin_encrypts_one_seed_and_a_new_server_decrypts_it_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("kms.sock");
-    let file = folder.path().join("encryption.json");
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("kms.sock");
+    let file = dir.path().join("encryption.json");
     let text = format!(
         r#"{{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", "resources": [{{
             "resources": ["secrets"],
@@ -57,23 +57,23 @@ async fn a_kms_plugin_encrypts_one_seed_and_a_new_server_decrypts_it_once() {
         socket.display()
     );
     std::fs::write(&file, text).unwrap();
-    assert!(matches!(vault(&file).await, Err(Error::Service { .. })), "nobody listens yet");
+    assert!(matches!(open_encryptor(&file).await, Err(Error::Service { .. })), "nobody listens yet");
 
     let mirror = Arc::new(Mirror::default());
     let incoming = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
     let service = KeyManagementServiceServer::new(mirror.clone());
     let serving = tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
 
-    let first = vault(&file).await.unwrap();
+    let first = open_encryptor(&file).await.unwrap();
     let key = b"/registry/secrets/default/s";
-    let sealed = first.seal(key, Bytes::from_static(b"hidden")).unwrap();
+    let sealed = first.encrypt(key, Bytes::from_static(b"hidden")).unwrap();
     assert!(sealed.starts_with(b"k8s:enc:kms:v2:mirror:"));
     assert_eq!(first.open(key, sealed.clone()).await.unwrap(), (Bytes::from_static(b"hidden"), false));
-    let plain = first.seal(b"/registry/configmaps/default/c", Bytes::from_static(b"{}")).unwrap();
+    let plain = first.encrypt(b"/registry/configmaps/default/c", Bytes::from_static(b"{}")).unwrap();
     assert_eq!(plain, "{}", "only what the configuration names is sealed");
     assert_eq!((mirror.encrypted.load(Ordering::Relaxed), mirror.decrypted.load(Ordering::Relaxed)), (1, 0));
 
-    let second = vault(&file).await.unwrap();
+    let second = open_encryptor(&file).await.unwrap();
     for _ in 0..3 {
         assert_eq!(second.open(key, sealed.clone()).await.unwrap().0, "hidden");
     }
@@ -84,14 +84,14 @@ async fn a_kms_plugin_encrypts_one_seed_and_a_new_server_decrypts_it_once() {
 
 #[tokio::test]
 async fn store_keys_map_to_the_resource_of_their_kind() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("encryption.json");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("encryption.json");
     let text = r#"{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", "resources": [{
         "resources": ["secrets"], "providers": [{"identity": {}}]}]}"#;
     std::fs::write(&file, text).unwrap();
-    let vault = vault(&file).await.unwrap();
+    let encryptor = open_encryptor(&file).await.unwrap();
     let check = |key: &str, group: &str, resource: &str| {
-        assert_eq!(vault.resource(key.as_bytes()), (group.into(), resource.into()), "{key}");
+        assert_eq!(encryptor.resource(key.as_bytes()), (group.into(), resource.into()), "{key}");
     };
     check("/registry/secrets/default/s", "", "secrets");
     check("/registry/services/specs/default/s", "", "services");

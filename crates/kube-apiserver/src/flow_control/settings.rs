@@ -30,18 +30,18 @@ pub async fn run(state: Arc<State>) {
         // Priority and fairness is disabled.
         return state.startup.complete(Step::FlowControl);
     };
-    let shelves = [state.cache.shelf(&schemas), state.cache.shelf(&levels)];
+    let shelves = [state.cache.kind_cache(&schemas), state.cache.kind_cache(&levels)];
     let mut reached = state.cache.follow();
-    for shelf in &shelves {
-        shelf.filled().await;
+    for kind_cache in &shelves {
+        kind_cache.filled().await;
     }
     let mut seen = None;
     loop {
         reached.borrow_and_update();
-        let revisions = shelves.each_ref().map(|shelf| shelf.revision());
+        let revisions = shelves.each_ref().map(|kind_cache| kind_cache.revision());
         if seen != Some(revisions) {
             seen = Some(revisions);
-            settle(&state, &schemas, &levels).await;
+            reconcile(&state, &schemas, &levels).await;
             state.startup.complete(Step::FlowControl);
         }
         if reached.changed().await.is_err() {
@@ -50,7 +50,7 @@ pub async fn run(state: Arc<State>) {
     }
 }
 
-async fn settle(state: &Arc<State>, schemas: &Kind, levels: &Kind) {
+async fn reconcile(state: &Arc<State>, schemas: &Kind, levels: &Kind) {
     let (schemas, levels) = (objects(state, schemas), objects(state, levels));
     let Some(done) = state.fairness.reconfigure(&schemas, &levels) else { return };
     for ignored in &done.ignored {
@@ -58,8 +58,8 @@ async fn settle(state: &Arc<State>, schemas: &Kind, levels: &Kind) {
     }
     for condition in &done.conditions {
         let schema = schemas.iter().find(|schema| Meta::of(schema).name() == condition.flow_schema);
-        if let Some(schema) = schema.filter(|schema| !says(schema, condition)) {
-            log(&condition.flow_schema, tell(state, schema, condition).await);
+        if let Some(schema) = schema.filter(|schema| !has_condition(schema, condition)) {
+            log(&condition.flow_schema, write_condition(state, schema, condition).await);
         }
     }
     if !state.startup.is_bootstrapped() {
@@ -73,7 +73,7 @@ async fn settle(state: &Arc<State>, schemas: &Kind, levels: &Kind) {
 }
 
 fn objects(state: &State, kind: &Kind) -> Vec<Value> {
-    state.cache.shelf(kind).list("", |_| true).iter().map(|entry| entry.object()).collect()
+    state.cache.kind_cache(kind).list("", |_| true).iter().map(|entry| entry.object()).collect()
 }
 
 fn log(what: &str, done: Result<(), Status>) {
@@ -86,14 +86,14 @@ fn log(what: &str, done: Result<(), Status>) {
 }
 
 /// Whether the schema's status already contains the condition.
-fn says(schema: &Value, condition: &Condition) -> bool {
-    let wanted = condition.to_value(now());
+fn has_condition(schema: &Value, condition: &Condition) -> bool {
+    let desired = condition.to_value(now());
     let conditions = schema.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
-    let have = conditions.iter().find(|have| have.get("type") == wanted.get("type"));
-    have.is_some_and(|have| ["status", "reason", "message"].iter().all(|field| have.get(field) == wanted.get(field)))
+    let have = conditions.iter().find(|have| have.get("type") == desired.get("type"));
+    have.is_some_and(|have| ["status", "reason", "message"].iter().all(|field| have.get(field) == desired.get(field)))
 }
 
-async fn tell(state: &Arc<State>, schema: &Value, condition: &Condition) -> Result<(), Status> {
+async fn write_condition(state: &Arc<State>, schema: &Value, condition: &Condition) -> Result<(), Status> {
     let name = Meta::of(schema).name();
     let applied = value!({
         "apiVersion": (format!("{GROUP}/v1")),
@@ -102,7 +102,7 @@ async fn tell(state: &Arc<State>, schema: &Value, condition: &Condition) -> Resu
         "status": {"conditions": (Value::Array(vec![condition.to_value(now())]))},
     });
     let uri = format!("/apis/{GROUP}/v1/flowschemas/{name}/status?force=true&fieldManager={STATUS_MANAGER}");
-    request::own(state, Method::PATCH, place(&uri)?, "application/apply-patch+yaml", &applied).await.map(drop)
+    request::own(state, Method::PATCH, parse_uri(&uri)?, "application/apply-patch+yaml", &applied).await.map(drop)
 }
 
 async fn make(state: &Arc<State>, write: &Write) -> Result<(), Status> {
@@ -114,12 +114,12 @@ async fn make(state: &Arc<State>, write: &Write) -> Result<(), Status> {
     let is_schema = object.str_at(&["kind"]) == Some("FlowSchema");
     let plural = if is_schema { "flowschemas" } else { "prioritylevelconfigurations" };
     let name = if method == Method::POST { String::new() } else { format!("/{}", Meta::of(object).name()) };
-    let uri = place(&format!("/apis/{GROUP}/v1/{plural}{name}?fieldManager={OBJECT_MANAGER}"))?;
+    let uri = parse_uri(&format!("/apis/{GROUP}/v1/{plural}{name}?fieldManager={OBJECT_MANAGER}"))?;
     let options = value!({"apiVersion": "v1", "kind": "DeleteOptions"});
     let body = if method == Method::DELETE { &options } else { object };
     request::own(state, method, uri, "application/json", body).await.map(drop)
 }
 
-fn place(uri: &str) -> Result<Uri, Status> {
+fn parse_uri(uri: &str) -> Result<Uri, Status> {
     uri.parse().map_err(Status::internal_error)
 }

@@ -21,8 +21,8 @@ pub struct Watching {
 
 impl Watchers {
     /// Counts a watch until the returned guard is dropped.
-    pub fn begin(&self, resource: &Resource) -> Watching {
-        let watched = place(resource, &resource.namespace, &resource.name).map(str::to_owned);
+    pub fn start(&self, resource: &Resource) -> Watching {
+        let watched = watch_key(resource, &resource.namespace, &resource.name).map(str::to_owned);
         let mut counts = self.0.lock().expect("no holder panics");
         match counts.binary_search_by(|(have, _)| have.cmp(&watched)) {
             Ok(at) => counts[at].1 += 1,
@@ -35,8 +35,8 @@ impl Watchers {
     pub fn interested(&self, resource: &Resource) -> u32 {
         let counts = self.0.lock().expect("no holder panics");
         let count = |namespace: &str, name: &str| {
-            let wanted = place(resource, namespace, name);
-            let found = counts.binary_search_by(|(have, _)| order(have, &wanted));
+            let key = watch_key(resource, namespace, name);
+            let found = counts.binary_search_by(|(have, _)| order(have, &key));
             found.map_or(0, |at| counts[at].1)
         };
         let (namespace, name) = (resource.namespace.as_str(), resource.name.as_str());
@@ -58,12 +58,12 @@ impl Drop for Watching {
     }
 }
 
-fn place<'r>(resource: &'r Resource, namespace: &'r str, name: &'r str) -> [&'r str; 4] {
+fn watch_key<'r>(resource: &'r Resource, namespace: &'r str, name: &'r str) -> [&'r str; 4] {
     [&resource.plural, &resource.group, namespace, name]
 }
 
-fn order(have: &WatchKey, wanted: &[&str; 4]) -> Ordering {
-    have.iter().map(String::as_str).cmp(wanted.iter().copied())
+fn order(have: &WatchKey, key: &[&str; 4]) -> Ordering {
+    have.iter().map(String::as_str).cmp(key.iter().copied())
 }
 
 #[cfg(test)]
@@ -72,21 +72,24 @@ mod tests {
 
     #[test]
     fn watches_of_all_namespaces_the_namespace_or_the_object_count_for_a_write() {
-        let place = |namespace: &str, name: &str| Resource {
+        let resource = |namespace: &str, name: &str| Resource {
             plural: "pods".into(),
             namespace: namespace.into(),
             name: name.into(),
             ..Resource::default()
         };
         let watchers = Watchers::default();
-        let all = watchers.begin(&place("", ""));
-        let _others =
-            [watchers.begin(&place("a", "")), watchers.begin(&place("a", "x")), watchers.begin(&place("b", ""))];
-        assert_eq!(watchers.interested(&place("a", "x")), 3);
-        assert_eq!(watchers.interested(&place("a", "y")), 2);
-        assert_eq!(watchers.interested(&place("c", "")), 1);
+        let all = watchers.start(&resource("", ""));
+        let _others = [
+            watchers.start(&resource("a", "")),
+            watchers.start(&resource("a", "x")),
+            watchers.start(&resource("b", "")),
+        ];
+        assert_eq!(watchers.interested(&resource("a", "x")), 3);
+        assert_eq!(watchers.interested(&resource("a", "y")), 2);
+        assert_eq!(watchers.interested(&resource("c", "")), 1);
         assert_eq!(watchers.interested(&Resource { plural: "nodes".into(), ..Resource::default() }), 0);
         drop(all);
-        assert_eq!(watchers.interested(&place("c", "")), 0);
+        assert_eq!(watchers.interested(&resource("c", "")), 0);
     }
 }

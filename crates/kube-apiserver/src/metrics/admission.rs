@@ -45,7 +45,7 @@ pub struct Turn<'a> {
     pub operation: Operation,
     /// Whether the step is `validate` rather than `admit`.
     pub validates: bool,
-    pub is_refused: bool,
+    pub is_rejected: bool,
 }
 
 /// The result of a webhook call.
@@ -146,17 +146,17 @@ impl Default for Admission {
 
 impl Admission {
     /// Records a completed step: `admit` or `validate`.
-    pub fn stepped(&self, step: &str, operation: &str, is_refused: bool, took: Duration) {
-        self.steps.with(&[operation, word(is_refused), step]).observe(took.as_secs_f64());
+    pub fn stepped(&self, step: &str, operation: &str, is_rejected: bool, took: Duration) {
+        self.steps.with(&[operation, word(is_rejected), step]).observe(took.as_secs_f64());
     }
 
     /// Records the result of the plugin with index `at` in the chain.
     pub fn plugged(&self, at: usize, turn: &Turn<'_>, took: Duration) {
         let find = || {
             let step = if turn.validates { "validate" } else { "admit" };
-            self.plugins.with(&[turn.name, turn.operation.word(), word(turn.is_refused), step])
+            self.plugins.with(&[turn.name, turn.operation.word(), word(turn.is_rejected), step])
         };
-        let of_turn = turn.operation as usize * 4 + usize::from(turn.validates) * 2 + usize::from(turn.is_refused);
+        let of_turn = turn.operation as usize * 4 + usize::from(turn.validates) * 2 + usize::from(turn.is_rejected);
         match self.known.get(at) {
             Some(series) => series[of_turn].get_or_init(find).observe(took.as_secs_f64()),
             None => find().observe(took.as_secs_f64()),

@@ -90,8 +90,8 @@ pub fn is_upgrade(headers: &HeaderMap) -> bool {
 
 /// Whether the request asks for an upgrade to WebSocket.
 pub fn is_websocket(headers: &HeaderMap) -> bool {
-    let asked = headers.get(UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    is_upgrade(headers) && asked.eq_ignore_ascii_case("websocket")
+    let upgrade = headers.get(UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    is_upgrade(headers) && upgrade.eq_ignore_ascii_case("websocket")
 }
 
 /// Returns the WebSocket subprotocols that the client offers, in order of preference; empty for other requests.
@@ -115,7 +115,7 @@ mod tests {
         pairs.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
     }
 
-    fn shown(headers: &HeaderMap) -> Vec<String> {
+    fn header_lines(headers: &HeaderMap) -> Vec<String> {
         let mut all: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         all.sort();
@@ -134,7 +134,7 @@ mod tests {
             ("x-remote-group", "system:masters"),
             ("accept", "text/html"),
         ]);
-        assert_eq!(shown(&forwarded(&sent, None)), ["accept: text/html"]);
+        assert_eq!(header_lines(&forwarded(&sent, None)), ["accept: text/html"]);
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
         ]);
         assert!(is_upgrade(&sent));
         assert_eq!(websocket_protocols(&sent), ["v5.channel.k8s.io", "v4.channel.k8s.io"]);
-        assert!(shown(&forwarded(&sent, None)).contains(&"connection: Upgrade".to_owned()));
+        assert!(header_lines(&forwarded(&sent, None)).contains(&"connection: Upgrade".to_owned()));
         let spdy = headers(&[("connection", "Upgrade"), ("upgrade", "SPDY/3.1")]);
         assert!(is_upgrade(&spdy) && websocket_protocols(&spdy).is_empty());
         assert!(!is_upgrade(&headers(&[("connection", "Upgrade")])));
@@ -156,6 +156,6 @@ mod tests {
     fn the_client_address_is_appended_to_x_forwarded_for() {
         let mut sent = headers(&[("x-forwarded-for", "10.0.0.1")]);
         forwarded_for(&mut sent, Some([10, 0, 0, 2].into()));
-        assert_eq!(shown(&sent), ["x-forwarded-for: 10.0.0.1, 10.0.0.2"]);
+        assert_eq!(header_lines(&sent), ["x-forwarded-for: 10.0.0.1, 10.0.0.2"]);
     }
 }

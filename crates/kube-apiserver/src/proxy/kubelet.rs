@@ -17,13 +17,13 @@ pub struct Kubelets {
     /// `--kubelet-client-certificate` and `--kubelet-client-key`.
     pub client: Option<(PathBuf, PathBuf)>,
     /// `--kubelet-certificate-authority`. Without it any serving certificate is accepted, as upstream does.
-    pub authority: Option<PathBuf>,
+    pub ca: Option<PathBuf>,
 }
 
 impl Default for Kubelets {
     fn default() -> Self {
         let preferred = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
-        Self { preferred: preferred.map(str::to_owned).to_vec(), client: None, authority: None }
+        Self { preferred: preferred.map(str::to_owned).to_vec(), client: None, ca: None }
     }
 }
 
@@ -41,10 +41,10 @@ impl Kubelets {
     pub fn target(&self, node: &Node, path: String, proof: Proof) -> Result<Target, ProxyError> {
         let dial = node.authority();
         let url = Uri::try_from(format!("https://{dial}/")).map_err(http::Error::from)?;
-        let authority = self.authority.as_ref().filter(|_| proof == Proof::Configured);
+        let ca = self.ca.as_ref().filter(|_| proof == Proof::Configured);
         let tls = Tls {
-            certificate_authority: authority.map(|file| Pem::File(file.clone())),
-            insecure_skip_verify: authority.is_none(),
+            certificate_authority: ca.map(|file| Pem::File(file.clone())),
+            insecure_skip_verify: ca.is_none(),
             server_name: None,
             client: self.client.clone().map(|(certificate, key)| (Pem::File(certificate), Pem::File(key))),
         };

@@ -19,8 +19,8 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-use super::tunnel::{Socket, accept, ask, open};
-use super::{ProxyError, Target, refused};
+use super::tunnel::{Socket, accept, open, request_upgrade};
+use super::{ProxyError, Target, upgrade_error};
 use crate::response::HttpResponse;
 
 /// The subprotocol with which a client can close a single stream.
@@ -49,12 +49,12 @@ pub async fn translate(
     client: OnUpgrade,
     options: &ProcessOptions,
 ) -> Result<HttpResponse, ProxyError> {
-    let answer = ask(target, sent, &[SPDY_PROTOCOL]).await?;
-    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return refused(answer);
+    let response = request_upgrade(target, sent, &[SPDY_PROTOCOL]).await?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return upgrade_error(response);
     }
     let accepted = accept(sent, Some(STREAM_CLOSE))?;
-    let (backend, options) = (hyper::upgrade::on(answer), options.clone());
+    let (backend, options) = (hyper::upgrade::on(response), options.clone());
     tokio::spawn(async move {
         let Some(socket) = open(client).await else { return };
         let Ok(backend) = backend.await else { return };

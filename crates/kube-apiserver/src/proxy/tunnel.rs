@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
-use super::{BUFFER_BYTES, ProxyError, Target, headers, nothing, refused};
+use super::{BUFFER_BYTES, ProxyError, Target, headers, nothing, upgrade_error};
 use crate::response::{Body, HttpResponse};
 
 /// Prefix of the subprotocols that are tunnelled.
@@ -33,48 +33,48 @@ pub(super) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 pub async fn tunnel(target: &Target, sent: &HeaderMap, client: OnUpgrade) -> Result<HttpResponse, ProxyError> {
     let inner: Vec<&str> =
         headers::websocket_protocols(sent).into_iter().filter_map(|name| name.strip_prefix(TUNNEL_PREFIX)).collect();
-    let answer = ask(target, sent, &inner).await?;
-    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return refused(answer);
+    let response = request_upgrade(target, sent, &inner).await?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return upgrade_error(response);
     }
-    let chosen = answer.headers().get(&STREAM_PROTOCOL).and_then(|value| value.to_str().ok());
+    let chosen = response.headers().get(&STREAM_PROTOCOL).and_then(|value| value.to_str().ok());
     let accepted = accept(sent, chosen.map(|name| format!("{TUNNEL_PREFIX}{name}")).as_deref())?;
-    tokio::spawn(carry(client, hyper::upgrade::on(answer)));
+    tokio::spawn(carry(client, hyper::upgrade::on(response)));
     Ok(accepted)
 }
 
 /// Requests a SPDY upgrade from a backend on behalf of a client that requested WebSocket.
-pub(super) async fn ask(
+pub(super) async fn request_upgrade(
     target: &Target,
     sent: &HeaderMap,
     protocols: &[&str],
 ) -> Result<Response<Incoming>, ProxyError> {
-    let mut asked = headers::forwarded(sent, None);
+    let mut upgrade_headers = headers::forwarded(sent, None);
     let websocket: Vec<HeaderName> =
-        asked.keys().filter(|name| name.as_str().starts_with("sec-websocket-")).cloned().collect();
+        upgrade_headers.keys().filter(|name| name.as_str().starts_with("sec-websocket-")).cloned().collect();
     for name in websocket {
-        asked.remove(name);
+        upgrade_headers.remove(name);
     }
-    asked.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    asked.insert(UPGRADE, HeaderValue::from_static("SPDY/3.1"));
-    asked.remove(&STREAM_PROTOCOL);
+    upgrade_headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    upgrade_headers.insert(UPGRADE, HeaderValue::from_static("SPDY/3.1"));
+    upgrade_headers.remove(&STREAM_PROTOCOL);
     for protocol in protocols {
-        asked.append(&STREAM_PROTOCOL, HeaderValue::from_str(protocol).map_err(http::Error::from)?);
+        upgrade_headers.append(&STREAM_PROTOCOL, HeaderValue::from_str(protocol).map_err(http::Error::from)?);
     }
-    let answer = target.send(target.request(Method::POST, asked, nothing())?).await?;
-    let upgrade = answer.headers().get(UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !upgrade.eq_ignore_ascii_case("SPDY/3.1") {
+    let response = target.send(target.request(Method::POST, upgrade_headers, nothing())?).await?;
+    let upgrade = response.headers().get(UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS && !upgrade.eq_ignore_ascii_case("SPDY/3.1") {
         return Err(ProxyError::Upgrade("missing upgrade headers in response"));
     }
-    Ok(answer)
+    Ok(response)
 }
 
 /// Returns the 101 response of a WebSocket upgrade with the selected subprotocol.
 pub(super) fn accept(sent: &HeaderMap, protocol: Option<&str>) -> Result<HttpResponse, ProxyError> {
     let key = sent.get(SEC_WEBSOCKET_KEY).ok_or(ProxyError::Upgrade("the WebSocket has no key"))?;
-    let mut answer = Response::new(Body::Whole(Bytes::new()));
-    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let headers = answer.headers_mut();
+    let mut response = Response::new(Body::Whole(Bytes::new()));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     let proof = derive_accept_key(key.as_bytes());
@@ -82,7 +82,7 @@ pub(super) fn accept(sent: &HeaderMap, protocol: Option<&str>) -> Result<HttpRes
     if let Some(protocol) = protocol {
         headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_str(protocol).map_err(http::Error::from)?);
     }
-    Ok(answer)
+    Ok(response)
 }
 
 /// Returns the client's WebSocket once the 101 response was sent.

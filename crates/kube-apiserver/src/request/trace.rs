@@ -30,7 +30,7 @@ use crate::flow_control::{Seat, Watching};
 use crate::metrics::Labels;
 use crate::proxy::Stream;
 use crate::response::{Body, HttpResponse};
-use crate::state::{State, draw_uid, now};
+use crate::state::{State, generate_uid, now};
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Maximum length of an Audit-ID that a client supplies.
@@ -61,26 +61,26 @@ struct Progress {
 /// A response body together with the request context, which is released when the body is sent.
 pub struct TracedBody {
     body: Body,
-    course: RequestTrace,
+    trace: RequestTrace,
     _unread: Option<Stream>,
 }
 
 impl RequestTrace {
     /// Starts the context of a request that has arrived.
-    pub fn begin(state: &Arc<State>, asked: &RequestInfo) -> Self {
-        let given = asked.header(request::AUDIT_ID_HEADER);
+    pub fn start(state: &Arc<State>, request: &RequestInfo) -> Self {
+        let given = request.header(request::AUDIT_ID_HEADER);
         let audit_id = match given {
-            "" => draw_uid().into(),
+            "" => generate_uid().into(),
             given => Str::from(&given[..given.floor_char_boundary(AUDIT_ID_MAX)]),
         };
         Self {
             state: state.clone(),
             arrived: Instant::now(),
             deadline: None,
-            is_long_running: asked.info.is_long_running(),
-            labels: Labels::of(asked),
+            is_long_running: request.info.is_long_running(),
+            labels: Labels::of(request),
             audit_id,
-            connected: asked.from,
+            connected: request.from,
             trail: None,
             seat: None,
             classification: None,
@@ -90,35 +90,35 @@ impl RequestTrace {
     }
 
     /// Starts auditing if the policy requires it.
-    pub fn audit(&mut self, asked: &RequestInfo, user: &User) -> Result<(), Rejection> {
+    pub fn audit(&mut self, request: &RequestInfo, user: &User) -> Result<(), Rejection> {
         if !self.state.audit.is_on() {
             return Ok(());
         }
         let user = user_of(user);
-        let attributes = ::audit::Attributes { user: &user, verb: asked.info.verb, target: target(asked) };
+        let attributes = ::audit::Attributes { user: &user, verb: request.info.verb, target: target(request) };
         let Some(verdict) = self.state.audit.verdict(&attributes) else { return Ok(()) };
-        let (forwarded, real) = (asked.header("x-forwarded-for"), asked.header("x-real-ip"));
+        let (forwarded, real) = (request.header("x-forwarded-for"), request.header("x-real-ip"));
         let source_ips = request::source_ips(forwarded, real, self.connected);
-        let uri = asked.uri.path_and_query().map_or("", |uri| uri.as_str());
+        let uri = request.uri.path_and_query().map_or("", |uri| uri.as_str());
         let received = ReceivedRequest {
             audit_id: &self.audit_id,
             request_uri: uri,
-            user_agent: asked.user_agent(),
+            user_agent: request.user_agent(),
             source_ips: &source_ips,
             at: now(),
             attributes,
         };
         let length = if self.is_long_running { Length::LongRunning } else { Length::Short };
-        self.trail = Trail::begin(verdict, &received, length);
+        self.trail = Trail::start(verdict, &received, length);
         let event = self.trail.as_mut().and_then(Trail::received);
         event.map_or(Ok(()), |event| self.state.audit.write_first(&event)).map_err(|_| Rejection::Unwritten)
     }
 
     /// Audits a request that failed authentication and returns its rejection.
-    pub fn unauthenticated(&mut self, asked: &RequestInfo, status: Status) -> Rejection {
-        match self.audit(asked, &User::default()) {
+    pub fn unauthenticated(&mut self, request: &RequestInfo, status: Status) -> Rejection {
+        match self.audit(request, &User::default()) {
             Ok(()) => status.into(),
-            Err(refusal) => refusal,
+            Err(rejection) => rejection,
         }
     }
 
@@ -131,11 +131,11 @@ impl RequestTrace {
     }
 
     /// Waits for a seat. Long-running requests other than watches need none.
-    pub async fn take_seat(&mut self, asked: &RequestInfo, user: &User) -> Result<(), Rejection> {
-        if self.is_long_running && asked.info.verb != "watch" {
+    pub async fn take_seat(&mut self, request: &RequestInfo, user: &User) -> Result<(), Rejection> {
+        if self.is_long_running && request.info.verb != "watch" {
             return Ok(());
         }
-        let admission = self.state.fairness.admit(&self.state, asked, user, self.deadline).await;
+        let admission = self.state.fairness.admit(&self.state, request, user, self.deadline).await;
         self.classification = admission.classification;
         self.seat = Some(admission.seat.map_err(|rejected| Rejection::TooMany(rejected.retry_after_seconds))?);
         Ok(())
@@ -152,23 +152,23 @@ impl RequestTrace {
     }
 
     /// Records the kind that serves the request.
-    pub fn found(&mut self, asked: &RequestInfo, kind: &Kind, resource: &Resource) {
-        self.labels.found(asked, kind, resource);
+    pub fn found(&mut self, request: &RequestInfo, kind: &Kind, resource: &Resource) {
+        self.labels.found(request, kind, resource);
         if let Some(text) = kind.version(&resource.version).and_then(|version| version.deprecation.as_deref()) {
             self.deprecated(text);
         }
         if self.is_long_running {
             self.state.metrics.begins(&self.labels);
         }
-        if asked.info.verb == "watch" {
-            self.watching = Some(self.state.fairness.watchers.begin(resource));
+        if request.info.verb == "watch" {
+            self.watching = Some(self.state.fairness.watchers.start(resource));
         }
     }
 
     /// Counts the use of a deprecated API and annotates the audit event.
     fn deprecated(&mut self, text: &str) {
         let removed = text.split_once("unavailable in v").and_then(|(_, rest)| rest.split(['+', ';', ' ']).next());
-        self.state.metrics.asked_for_deprecated(&self.labels, removed.unwrap_or_default());
+        self.state.metrics.count_deprecated_request(&self.labels, removed.unwrap_or_default());
         if let Some(trail) = &mut self.trail {
             trail.annotate(DEPRECATED, "true");
             if let Some(removed) = removed {
@@ -178,17 +178,17 @@ impl RequestTrace {
     }
 
     /// Records that the request is for a non-resource path.
-    pub fn found_document(&mut self, asked: &RequestInfo) {
-        self.labels.found_document(asked);
+    pub fn found_document(&mut self, request: &RequestInfo) {
+        self.labels.found_document(request);
     }
 
     /// Records the request body in the audit event, if the audit level requires it.
-    pub fn received(&mut self, asked: &RequestInfo, kind: &Kind, resource: &Resource, bytes: &Bytes) {
+    pub fn received(&mut self, request: &RequestInfo, kind: &Kind, resource: &Resource, bytes: &Bytes) {
         let Some(trail) = &mut self.trail else { return };
-        if asked.method == Method::PATCH {
+        if request.method == Method::PATCH {
             trail.request_patch(bytes);
-        } else if let Some(object) = sent_object(asked, kind, resource, bytes) {
-            trail.request_object(&object, target(asked));
+        } else if let Some(object) = sent_object(request, kind, resource, bytes) {
+            trail.request_object(&object, target(request));
         }
     }
 
@@ -213,8 +213,8 @@ impl RequestTrace {
 
     /// Starts the response. The unread request body is kept until the response is sent: dropping it earlier would reset
     /// the client's request.
-    pub fn sends(mut self, mut answer: HttpResponse, unread: Option<Stream>) -> Response<TracedBody> {
-        let headers = answer.headers_mut();
+    pub fn sends(mut self, mut response: HttpResponse, unread: Option<Stream>) -> Response<TracedBody> {
+        let headers = response.headers_mut();
         if let Ok(id) = HeaderValue::from_str(&self.audit_id) {
             headers.insert(AUDIT_ID, id);
         }
@@ -223,8 +223,8 @@ impl RequestTrace {
                 headers.insert(name, uid);
             }
         }
-        let code = answer.status().as_u16();
-        self.answered(&answer);
+        let code = response.status().as_u16();
+        self.audit_response(&response);
         if let Some(event) = self.trail.as_mut().and_then(|trail| trail.responds(code, now())) {
             self.state.audit.write(&event);
         }
@@ -233,18 +233,18 @@ impl RequestTrace {
             self.seat = None;
         }
         self.sent = Some(Progress { code, bytes: 0 });
-        answer.map(|body| TracedBody { body, course: self, _unread: unread })
+        response.map(|body| TracedBody { body, trace: self, _unread: unread })
     }
 
     /// Records the response object in the audit event, if the audit level requires it.
-    fn answered(&mut self, answer: &HttpResponse) {
+    fn audit_response(&mut self, response: &HttpResponse) {
         let Some(trail) = &mut self.trail else { return };
-        let Body::Whole(bytes) = answer.body() else { return };
-        if answer.status().as_u16() < 400 && trail.level() < Level::RequestResponse {
+        let Body::Whole(bytes) = response.body() else { return };
+        if response.status().as_u16() < 400 && trail.level() < Level::RequestResponse {
             return;
         }
-        let media = answer.headers().get(CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
-        match answer.extensions().get() {
+        let media = response.headers().get(CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
+        match response.extensions().get() {
             Some(ResponseObject(object)) => trail.response_object(object),
             None => tree(bytes, media).iter().for_each(|object| trail.response_object(object)),
         }
@@ -278,7 +278,7 @@ impl http_body::Body for TracedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        if let (Some(progress), Some(Ok(frame))) = (&mut self.course.sent, &frame) {
+        if let (Some(progress), Some(Ok(frame))) = (&mut self.trace.sent, &frame) {
             progress.bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
         }
         Poll::Ready(frame)
@@ -293,9 +293,9 @@ impl http_body::Body for TracedBody {
     }
 }
 
-fn target(asked: &RequestInfo) -> ::audit::Target<'_> {
-    match &asked.info.resource {
-        None => ::audit::Target::Path(&asked.info.path),
+fn target(request: &RequestInfo) -> ::audit::Target<'_> {
+    match &request.info.resource {
+        None => ::audit::Target::Path(&request.info.path),
         Some(resource) => ::audit::Target::Resource {
             group: &resource.group,
             version: &resource.version,
@@ -308,18 +308,18 @@ fn target(asked: &RequestInfo) -> ::audit::Target<'_> {
 }
 
 /// Decodes the object of a request body, with defaults if its type is known.
-fn sent_object(asked: &RequestInfo, kind: &Kind, resource: &Resource, bytes: &Bytes) -> Option<Value> {
+fn sent_object(request: &RequestInfo, kind: &Kind, resource: &Resource, bytes: &Bytes) -> Option<Value> {
     if bytes.is_empty() {
         return None;
     }
-    let media = Media::of(asked.content_type())?;
-    let is_whole = matches!(asked.method, Method::POST | Method::PUT) && resource.subresource.is_empty();
+    let media = Media::of(request.content_type())?;
+    let is_whole = matches!(request.method, Method::POST | Method::PUT) && resource.subresource.is_empty();
     if is_whole && let Some(version) = kind.version(&resource.version) {
         return decode::object(bytes, media, kind, version, FieldValidation::Ignore)
             .ok()
             .map(|received| received.object);
     }
-    tree(bytes, asked.content_type())
+    tree(bytes, request.content_type())
 }
 
 /// Decodes bytes of a media type.

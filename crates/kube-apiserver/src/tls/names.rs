@@ -27,10 +27,10 @@ impl ServingCertificates {
     }
 
     /// Returns the certificate for a name. Exact matches precede wildcards, earlier certificates precede later ones.
-    fn find(&self, asked: &str) -> Option<&Arc<CertifiedKey>> {
-        let asked = asked.to_ascii_lowercase();
-        let exact = self.by_name.iter().find(|(name, _)| *name == asked);
-        let found = exact.or_else(|| self.by_name.iter().find(|(name, _)| matches(name, &asked)));
+    fn find(&self, server_name: &str) -> Option<&Arc<CertifiedKey>> {
+        let server_name = server_name.to_ascii_lowercase();
+        let exact = self.by_name.iter().find(|(name, _)| *name == server_name);
+        let found = exact.or_else(|| self.by_name.iter().find(|(name, _)| matches(name, &server_name)));
         found.map(|(_, certificate)| certificate)
     }
 }

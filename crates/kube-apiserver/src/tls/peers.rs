@@ -43,8 +43,8 @@ impl Authority {
 
 impl AnyCertificateVerifier {
     /// Creates a verifier that sends the CAs' subjects as hints to clients with several certificates.
-    pub fn new(authorities: [&Option<Authority>; 2], provider: Arc<CryptoProvider>) -> Self {
-        let hints = authorities.into_iter().flatten().flat_map(|one| one.0.root_hint_subjects().to_vec()).collect();
+    pub fn new(cas: [&Option<Authority>; 2], provider: Arc<CryptoProvider>) -> Self {
+        let hints = cas.into_iter().flatten().flat_map(|one| one.0.root_hint_subjects().to_vec()).collect();
         Self { hints, provider }
     }
 }

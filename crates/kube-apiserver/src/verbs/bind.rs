@@ -18,8 +18,8 @@ use crate::storage;
 const TRIES_MAX: usize = 32;
 
 /// Serves `pods/binding`.
-pub async fn serve_part(call: &Call<'_>) -> Result<HttpResponse, Status> {
-    let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
+pub async fn serve_binding(call: &Call<'_>) -> Result<HttpResponse, Status> {
+    let options = WriteOptions::of(&call.request.query, WriteKind::Create)?;
     let gvk = GroupVersionKind::of("", "v1", "Binding");
     let received = decode::plain(&call.body, media(call)?, &gvk, FieldValidation::Ignore)?;
     bind(call, &options, &call.resource.name, &received.object).await
@@ -59,7 +59,7 @@ fn media(call: &Call<'_>) -> Result<Media, Status> {
 
 /// Returns 201 with a success Status.
 pub fn done(call: &Call<'_>) -> HttpResponse {
-    let mut answer = response::status(&Status { code: 201, ..Status::success() }, call.accepted);
-    *answer.status_mut() = http::StatusCode::CREATED;
-    answer
+    let mut response = response::status(&Status { code: 201, ..Status::success() }, call.accepted);
+    *response.status_mut() = http::StatusCode::CREATED;
+    response
 }

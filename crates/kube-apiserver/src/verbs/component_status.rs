@@ -25,7 +25,7 @@ const STORE: &str = "etcd-0";
 /// Timeout of a probe.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum number of bytes returned from a probe's response.
-const SAID_BYTES_MAX: usize = 10 << 10;
+const PROBE_BYTES_MAX: usize = 10 << 10;
 
 /// The result of a probe: health, response body and error.
 struct ProbeResult {
@@ -36,7 +36,7 @@ struct ProbeResult {
 
 /// Serves one ComponentStatus or the list.
 pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
-    if !matches!(authorized_verb(call), Some(Verb::Get | Verb::List)) || call.asked.query.has("watch") {
+    if !matches!(authorized_verb(call), Some(Verb::Get | Verb::List)) || call.request.query.has("watch") {
         return Err(method_not_allowed());
     }
     if call.resource.in_url {
@@ -45,7 +45,7 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
             .ok_or_else(|| Status::failure(Reason::Unknown, format!("Component not found: {}", call.resource.name)))?;
         return render::formed(call, 200, &status, &call.version().columns);
     }
-    let options = ListOptions::of_list(&call.asked.query)?;
+    let options = ListOptions::of_list(&call.request.query)?;
     let selection = Selection::of(&call.kind, call.version(), &options)?;
     let [(manager, _), (scheduler, _)] = COMPONENTS;
     let (manager, store, scheduler) = tokio::join!(one(call, manager), one(call, STORE), one(call, scheduler));
@@ -84,27 +84,27 @@ async fn probe(port: u16) -> ProbeResult {
     let tls = Tls { insecure_skip_verify: true, ..Tls::default() };
     let route = Route { url: Uri::try_from(&url).unwrap_or_default(), dial, server_name: "127.0.0.1".to_owned() };
     let target = Target { route, tls, path: "/healthz".to_owned() };
-    let answer = match target.request(Method::GET, HeaderMap::new(), nothing()) {
+    let response = match target.request(Method::GET, HeaderMap::new(), nothing()) {
         Ok(request) => target.send(request).await,
         Err(error) => Err(error),
     };
-    let answer = match answer {
-        Ok(answer) => answer,
+    let response = match response {
+        Ok(response) => response,
         Err(ProxyError::Dial { text, .. }) => return ProbeResult::ill(format!("Get \"{url}\": {text}")),
         Err(error) => return ProbeResult::ill(format!("Get \"{url}\": {error}")),
     };
-    let status = answer.status().as_u16();
+    let status = response.status().as_u16();
     if !(200..400).contains(&status) {
         return ProbeResult::ill(format!("HTTP probe failed with statuscode: {status}"));
     }
-    let mut body = answer.into_body();
-    let mut said = BytesMut::new();
+    let mut body = response.into_body();
+    let mut output = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {
         let Ok(data) = frame.into_data() else { continue };
-        let room = SAID_BYTES_MAX - said.len();
-        said.extend_from_slice(&data[..data.len().min(room)]);
+        let remaining = PROBE_BYTES_MAX - output.len();
+        output.extend_from_slice(&data[..data.len().min(remaining)]);
     }
-    ProbeResult { healthy: true, message: String::from_utf8_lossy(&said).into_owned(), error: String::new() }
+    ProbeResult { healthy: true, message: String::from_utf8_lossy(&output).into_owned(), error: String::new() }
 }
 
 impl ProbeResult {

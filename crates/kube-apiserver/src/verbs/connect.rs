@@ -18,7 +18,7 @@ use crate::proxy::{self, Proof, ProxyError, STREAM_CLOSE, Stream, TUNNEL_PREFIX,
 use crate::response::{Body, HttpResponse};
 
 /// Maximum number of bytes read from a kubelet's error response.
-const REFUSAL_BYTES_MAX: usize = 50_000;
+const ERROR_BYTES_MAX: usize = 50_000;
 
 pub async fn serve(call: &Call<'_>, connect: Connect) -> Result<HttpResponse, Status> {
     match connect {
@@ -33,8 +33,8 @@ pub async fn serve(call: &Call<'_>, connect: Connect) -> Result<HttpResponse, St
 /// Serves `pods/log`.
 async fn log(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let name = &call.resource.name;
-    let options = LogOptions::of(&call.asked.query, name)?;
-    let offered = headers::websocket_protocols(&call.asked.headers);
+    let options = LogOptions::of(&call.request.query, name)?;
+    let offered = headers::websocket_protocols(&call.request.headers);
     if !proxy::has_messages(&offered) {
         return Err(Status::bad_request(format!("requested protocol(s) are not supported: {offered:?}")));
     }
@@ -55,18 +55,18 @@ async fn log(call: &Call<'_>) -> Result<HttpResponse, Status> {
         .target(&node, path.trim_end_matches('?').to_owned(), proof)
         .map_err(|error| failed(&error))?;
     let request = target.request(Method::GET, HeaderMap::new(), nothing()).map_err(|error| failed(&error))?;
-    let answer = target.send(request).await.map_err(|error| {
+    let response = target.send(request).await.map_err(|error| {
         let (url, path) = (&target.route.dial, &target.path);
         broken(format!("Get \"https://{url}{path}\": {}", reached(&error)))
     })?;
-    if !(200..=206).contains(&answer.status().as_u16()) {
-        return Err(refusal(answer, GroupName::new("", "pods/log"), name).await);
+    if !(200..=206).contains(&response.status().as_u16()) {
+        return Err(error_status(response, GroupName::new("", "pods/log"), name).await);
     }
-    if headers::is_websocket(&call.asked.headers) {
+    if headers::is_websocket(&call.request.headers) {
         let client = upgrade(call)?.1;
-        return proxy::messages(&call.asked.headers, client, answer.into_body()).map_err(|error| failed(&error));
+        return proxy::messages(&call.request.headers, client, response.into_body()).map_err(|error| failed(&error));
     }
-    let mut returned = proxy::returned(answer);
+    let mut returned = proxy::returned(response);
     *returned.status_mut() = StatusCode::OK;
     returned.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     returned.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
@@ -78,26 +78,28 @@ async fn process(call: &Call<'_>, action: &str) -> Result<HttpResponse, Status> 
     // Opening a stream requires `create`, even for a WebSocket, which can only use GET.
     call.authorize("create")?;
     let name = &call.resource.name;
-    let options = ProcessOptions::of(&call.asked.query);
-    let query = &call.asked.query;
-    let mut shown = value!({
+    let options = ProcessOptions::of(&call.request.query);
+    let query = &call.request.query;
+    let mut connect_options = value!({
         "apiVersion": "v1",
         "kind": (if action == "exec" { "PodExecOptions" } else { "PodAttachOptions" }),
         "stdin": (options.stdin), "stdout": (options.stdout), "stderr": (options.stderr), "tty": (options.tty),
         "container": (options.container.as_str()),
     });
-    if let (Value::Object(fields), "exec") = (&mut shown, action) {
+    if let (Value::Object(fields), "exec") = (&mut connect_options, action) {
         fields.insert("command", query.all("command").into_iter().map(Value::from).collect::<Vec<_>>());
     }
-    subresource::admit(call, &call.kind, name, action, &mut shown, Operation::Connect).await?;
+    subresource::admit(call, &call.kind, name, action, &mut connect_options, Operation::Connect).await?;
     let pod = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
     let (node, path) = options.target(&pod, action)?;
     let node = kubelet_of(call, node).await?;
     let target = call.state.kubelets.target(&node, path, Proof::Configured).map_err(|error| failed(&error))?;
-    let offered = headers::websocket_protocols(&call.asked.headers);
+    let offered = headers::websocket_protocols(&call.request.headers);
     if !node.websockets && offered.contains(&STREAM_CLOSE) {
         let client = upgrade(call)?.1;
-        return proxy::translate(&target, &call.asked.headers, client, &options).await.map_err(|error| failed(&error));
+        return proxy::translate(&target, &call.request.headers, client, &options)
+            .await
+            .map_err(|error| failed(&error));
     }
     switch(call, &target).await
 }
@@ -107,17 +109,17 @@ async fn forward(call: &Call<'_>) -> Result<HttpResponse, Status> {
     // Opening a stream requires `create`, even for a WebSocket, which can only use GET.
     call.authorize("create")?;
     let name = &call.resource.name;
-    let options = ForwardOptions::of(&call.asked.query)?;
-    let mut shown = value!({"apiVersion": "v1", "kind": "PodPortForwardOptions"});
-    subresource::admit(call, &call.kind, name, "portforward", &mut shown, Operation::Connect).await?;
+    let options = ForwardOptions::of(&call.request.query)?;
+    let mut connect_options = value!({"apiVersion": "v1", "kind": "PodPortForwardOptions"});
+    subresource::admit(call, &call.kind, name, "portforward", &mut connect_options, Operation::Connect).await?;
     let pod = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
     let (node, path) = options.target(&pod)?;
     let node = kubelet_of(call, node).await?;
     let target = call.state.kubelets.target(&node, path, Proof::Configured).map_err(|error| failed(&error))?;
-    let offered = headers::websocket_protocols(&call.asked.headers);
+    let offered = headers::websocket_protocols(&call.request.headers);
     if !node.websockets && offered.iter().any(|protocol| protocol.starts_with(TUNNEL_PREFIX)) {
         let client = upgrade(call)?.1;
-        return proxy::tunnel(&target, &call.asked.headers, client).await.map_err(|error| failed(&error));
+        return proxy::tunnel(&target, &call.request.headers, client).await.map_err(|error| failed(&error));
     }
     switch(call, &target).await
 }
@@ -125,8 +127,8 @@ async fn forward(call: &Call<'_>) -> Result<HttpResponse, Status> {
 /// Forwards an upgrade request.
 async fn switch(call: &Call<'_>, target: &Target) -> Result<HttpResponse, Status> {
     let (stream, client) = upgrade(call)?;
-    let passed = headers::forwarded(&call.asked.headers, call.asked.from);
-    let request = target.request(call.asked.method.clone(), passed, stream.body).map_err(|error| failed(&error))?;
+    let passed = headers::forwarded(&call.request.headers, call.request.from);
+    let request = target.request(call.request.method.clone(), passed, stream.body).map_err(|error| failed(&error))?;
     target.switch(request, client).await.map_err(|error| failed(&error))
 }
 
@@ -134,7 +136,7 @@ async fn switch(call: &Call<'_>, target: &Target) -> Result<HttpResponse, Status
 fn upgrade(call: &Call<'_>) -> Result<(Stream, hyper::upgrade::OnUpgrade), Status> {
     let required = || Status::bad_request("Upgrade request required");
     let mut stream = taken(call)?;
-    let client = stream.upgrade.take().filter(|_| headers::is_upgrade(&call.asked.headers)).ok_or_else(required)?;
+    let client = stream.upgrade.take().filter(|_| headers::is_upgrade(&call.request.headers)).ok_or_else(required)?;
     Ok((stream, client))
 }
 
@@ -153,15 +155,15 @@ async fn kubelet_of(call: &Call<'_>, name: &str) -> Result<Node, Status> {
 }
 
 /// Converts a kubelet's error response to a Status.
-async fn refusal(answer: Response<Incoming>, resource: GroupName<'_>, name: &str) -> Status {
-    let code = answer.status().as_u16();
-    let mut body = answer.into_body();
+async fn error_status(response: Response<Incoming>, resource: GroupName<'_>, name: &str) -> Status {
+    let code = response.status().as_u16();
+    let mut body = response.into_body();
     let mut text = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {
         let Ok(data) = frame.into_data() else { continue };
-        let room = REFUSAL_BYTES_MAX - text.len();
-        text.extend_from_slice(&data[..data.len().min(room)]);
-        if data.len() >= room {
+        let remaining = ERROR_BYTES_MAX - text.len();
+        text.extend_from_slice(&data[..data.len().min(remaining)]);
+        if data.len() >= remaining {
             break;
         }
     }

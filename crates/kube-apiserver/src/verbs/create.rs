@@ -14,7 +14,7 @@ use apimachinery::status::{Reason, Status};
 
 use super::{Call, render};
 use crate::response::HttpResponse;
-use crate::state::{draw, now};
+use crate::state::{generate_ids, now};
 use crate::{allocations, bootstrap, conversion, storage};
 
 /// Maximum number of names generated from generateName when names are taken.
@@ -25,7 +25,7 @@ pub const CHARGES_MAX: usize = 256;
 
 /// Creates the object in the body.
 pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
-    let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
+    let options = WriteOptions::of(&call.request.query, WriteKind::Create)?;
     let received = decode::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
     call.warn(received.warnings);
     let object = create(call, &options, received.object).await?;
@@ -46,7 +46,7 @@ pub async fn create(call: &Call<'_>, options: &WriteOptions, object: Value) -> R
 }
 
 async fn once(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Result<Value, Status> {
-    let manager = options.manager(call.asked.user_agent());
+    let manager = options.manager(call.request.user_agent());
     let target = call.target(&manager);
     strategy::address(&target, &mut object)?;
     object = strategy::own(&target, None, object, now());
@@ -61,8 +61,8 @@ pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: V
     let now = now();
     to_stored(&mut object, kind, call.version());
     let name = Meta::of(&object).name().to_owned();
-    let draw = draw();
-    let shown_options = write_options("CreateOptions", options);
+    let ids = generate_ids();
+    let admission_options = write_options("CreateOptions", options);
     let attributes = Attributes {
         kind,
         version: call.version(),
@@ -74,9 +74,9 @@ pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: V
         now,
         dry_run: options.dry_run,
         old: None,
-        suffix: &draw.suffix,
-        uid: &draw.uid,
-        options: &shown_options,
+        suffix: &ids.suffix,
+        uid: &ids.uid,
+        options: &admission_options,
     };
     call.state.see_own_writes().await?;
     call.state.see_namespace(call.namespace()).await?;
@@ -89,7 +89,7 @@ pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: V
     strategy::address(&Target { name: "", ..call.target("") }, &mut object)?;
     // A concurrent write may change the same quota or allocation; then everything is planned again.
     for _ in 0..CHARGES_MAX {
-        if let Some(created) = finish(call, options, object.clone(), &attributes, &draw).await? {
+        if let Some(created) = finish(call, options, object.clone(), &attributes, &ids).await? {
             return Ok(created);
         }
         call.state.catch_up().await?;
@@ -103,18 +103,18 @@ async fn finish(
     options: &WriteOptions,
     mut object: Value,
     attributes: &Attributes<'_>,
-    draw: &GeneratedIds,
+    ids: &GeneratedIds,
 ) -> Result<Option<Value>, Status> {
     let kind = &*call.kind;
-    let claims = allocations::plan(&call.state, kind, &mut object, None, allocations::chance(options))?;
+    let claims = allocations::plan(&call.state, kind, &mut object, None, allocations::random_source(options))?;
     let requester = call.requester();
     let context = Context { version: call.version(), subresource: "", now: attributes.now, requester: &requester };
-    let warnings = strategy::create(kind, &mut object, draw, &context)?;
+    let warnings = strategy::create(kind, &mut object, ids, &context)?;
     let name = Meta::of(&object).name().to_owned();
     let attributes = Attributes { name: &name, ..*attributes };
     call.validate(&attributes, &object).await?;
     let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
-    strategy::settle(kind, &mut object);
+    strategy::normalize(kind, &mut object);
     let Some(revision) = store(call, options, &object, &claims, &effects).await? else { return Ok(None) };
     conversion::echoed(&mut object, kind, call.version());
     call.state.followers.follow_up(kind, revision).await;
@@ -140,8 +140,8 @@ async fn store(
         return if call.current(name).await?.is_some() { Err(exists()) } else { Ok(Some(0)) };
     }
     let key = call.state.layout.key(&call.kind, call.namespace(), name);
-    let kept = conversion::kept(&call.state, &call.kind, object).await?;
-    let mut txn = call.state.layout.along(storage::create(key, storage::encode(&kept)), effects);
+    let stored = conversion::to_storage_version(&call.state, &call.kind, object).await?;
+    let mut txn = call.state.layout.along(storage::create(key, storage::encode(&stored)), effects);
     txn = call.state.lease(&call.kind, txn).await?;
     allocations::join(&call.state, &mut txn, claims, object);
     if let Some(revision) = call.state.submit(txn).await? {

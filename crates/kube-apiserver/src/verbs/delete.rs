@@ -14,7 +14,7 @@ use apimachinery::{GroupVersionKind, Value};
 
 use super::{Call, list, render};
 use crate::response::{self, HttpResponse};
-use crate::state::{draw, now};
+use crate::state::{generate_ids, now};
 use crate::{allocations, conversion, storage};
 
 /// Maximum number of attempts after write conflicts.
@@ -44,12 +44,12 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
 pub async fn serve_collection(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = options(call)?;
     warn(call, &options);
-    let listing = ListOptions::of_list(&call.asked.query)?;
+    let listing = ListOptions::of_list(&call.request.query)?;
     let selection = Selection::of(&call.kind, call.version(), &listing)?;
     let revision = call.state.catch_up().await?;
-    let shelf = call.state.cache.shelf(&call.kind);
-    let selecting = list::selecting(call, &shelf, &selection);
-    let items = selecting.settle(shelf.list(call.namespace(), |entry| selecting.may_see(entry))).await?;
+    let kind_cache = call.state.cache.kind_cache(&call.kind);
+    let selecting = list::selecting(call, &kind_cache, &selection);
+    let items = selecting.select(kind_cache.list(call.namespace(), |entry| selecting.may_see(entry))).await?;
     let mut deleted = Vec::with_capacity(items.len());
     for item in items {
         match delete(call, item.entry.name(), &options).await {
@@ -83,8 +83,8 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
                     if current.is(&storage::encode(&object)) {
                         return Ok(Outcome::Going(object));
                     }
-                    let kept = conversion::kept(&call.state, kind, &object).await?;
-                    (storage::replace(key, storage::encode(&kept), current.revision), Outcome::Going(object))
+                    let stored = conversion::to_storage_version(&call.state, kind, &object).await?;
+                    (storage::replace(key, storage::encode(&stored), current.revision), Outcome::Going(object))
                 }
                 Plan::Remove(object) => {
                     let mut txn = storage::remove(key, current.revision);
@@ -104,8 +104,8 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
 }
 
 async fn admit(call: &Call<'_>, name: &str, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
-    let draw = draw();
-    let shown_options = delete_options(options);
+    let ids = generate_ids();
+    let admission_options = delete_options(options);
     let attributes = Attributes {
         kind: &call.kind,
         version: call.version(),
@@ -117,9 +117,9 @@ async fn admit(call: &Call<'_>, name: &str, object: &Value, options: &DeleteOpti
         now: now(),
         dry_run: options.dry_run,
         old: Some(object),
-        suffix: &draw.suffix,
-        uid: &draw.uid,
-        options: &shown_options,
+        suffix: &ids.suffix,
+        uid: &ids.uid,
+        options: &admission_options,
     };
     let mut nothing = Value::Null;
     call.admit(&attributes, &mut nothing).await?;
@@ -136,11 +136,11 @@ fn warn(call: &Call<'_>, options: &DeleteOptions) {
 /// Reads the DeleteOptions from the body, or from the query if the body is empty.
 fn options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
     if call.body.is_empty() {
-        return DeleteOptions::of(&call.asked.query, None);
+        return DeleteOptions::of(&call.request.query, None);
     }
     let expected = GroupVersionKind { group: "".into(), version: "v1".into(), kind: "DeleteOptions".into() };
     let received = decode::plain(&call.body, call.media()?, &expected, FieldValidation::Ignore)?;
-    DeleteOptions::of(&call.asked.query, Some(&received.object))
+    DeleteOptions::of(&call.request.query, Some(&received.object))
 }
 
 impl Outcome {

@@ -28,21 +28,21 @@ const MANAGER: &str = "kube-apiserver";
 /// The budget and the pod are written in one transaction, so that no disruption is counted without a deletion.
 pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let name = &call.resource.name;
-    let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
+    let options = WriteOptions::of(&call.request.query, WriteKind::Create)?;
     let gvk = GroupVersionKind::of("policy", "v1", "Eviction");
     let mut evicted = decode::plain(&call.body, call.media()?, &gvk, FieldValidation::Ignore)?.object;
     if Meta::of(&evicted).name() != name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
-    let wanted = evicted.get("deleteOptions").filter(|options| !options.is_null()).cloned();
-    let mut delete = DeleteOptions::of(&Query::default(), wanted.as_ref())?;
+    let delete_options = evicted.get("deleteOptions").filter(|options| !options.is_null()).cloned();
+    let mut delete = DeleteOptions::of(&Query::default(), delete_options.as_ref())?;
     delete.dry_run |= options.dry_run;
     subresource::admit(call, &call.kind, name, "eviction", &mut evicted, Operation::Create).await?;
     for _ in 0..TRIES_MAX {
         let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
         call.state.catch_up().await?;
         let budgets = call.state.stored("policy", "poddisruptionbudgets", call.namespace(), "");
-        let leave = eviction::judge(&current.object, &budgets, now())?;
+        let leave = eviction::evaluate(&current.object, &budgets, now())?;
         let txn = plan(call, current, &delete, &leave)?;
         let Some(txn) = txn.filter(|_| !delete.dry_run) else { return Ok(bind::done(call)) };
         if call.state.submit(txn).await?.is_some() {

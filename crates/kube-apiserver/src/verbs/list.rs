@@ -32,10 +32,10 @@ struct Page {
 
 /// Serves the selected objects of a collection.
 pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
-    let options = ListOptions::of_list(&call.asked.query)?;
+    let options = ListOptions::of_list(&call.request.query)?;
     let selection = Selection::of(&call.kind, call.version(), &options)?;
-    let shelf = call.state.cache.shelf(&call.kind);
-    let selecting = selecting(call, &shelf, &selection);
+    let kind_cache = call.state.cache.kind_cache(&call.kind);
+    let selecting = selecting(call, &kind_cache, &selection);
     let mut page = page(call, &options, &selecting).await?;
     let mut metadata = Object::new();
     metadata.insert("resourceVersion", page.revision.to_string().as_str());
@@ -58,8 +58,8 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
 }
 
 /// Returns the selection of a request on a shelf.
-pub fn selecting<'c>(call: &'c Call<'_>, shelf: &'c KindCache, selection: &'c Selection) -> Selecting<'c> {
-    Selecting { state: &call.state, shelf, kind: &call.kind, version: call.version(), selection }
+pub fn selecting<'c>(call: &'c Call<'_>, kind_cache: &'c KindCache, selection: &'c Selection) -> Selecting<'c> {
+    Selecting { state: &call.state, kind_cache, kind: &call.kind, version: call.version(), selection }
 }
 
 /// Returns the list as single-line JSON, assembled from the bytes of its objects. Upstream represents a list of custom
@@ -121,8 +121,8 @@ async fn page(call: &Call<'_>, options: &ListOptions, selecting: &Selecting<'_>)
 async fn cached(call: &Call<'_>, options: &ListOptions, selecting: &Selecting<'_>) -> Result<Page, Status> {
     // The revision is read first, so the entries are at least as new.
     let revision = call.state.cache.reached();
-    let entries = selecting.shelf.list(call.namespace(), |entry| selecting.may_see(entry));
-    let mut items = selecting.settle(entries).await?;
+    let entries = selecting.kind_cache.list(call.namespace(), |entry| selecting.may_see(entry));
+    let mut items = selecting.select(entries).await?;
     let rest = cut(call, &mut items, options.limit, selecting.selection);
     Ok(Page { items, revision, rest })
 }
@@ -184,10 +184,10 @@ async fn stored(
     let entries = found.into_iter().filter_map(|found| {
         let key = std::str::from_utf8(&found.key).ok()?.strip_prefix(&kind_start)?;
         let value = found.value.ok().flatten()?;
-        Entry::new(key, value, found.revision, selecting.shelf.selectable()).ok().map(Arc::new)
+        Entry::new(key, value, found.revision, selecting.kind_cache.selectable()).ok().map(Arc::new)
     });
     let entries = entries.filter(|entry| selecting.may_see(entry)).collect();
-    let mut items = selecting.settle(entries).await?;
+    let mut items = selecting.select(entries).await?;
     let rest = cut(call, &mut items, options.limit, selecting.selection);
     Ok(Page { items, revision, rest })
 }

@@ -24,24 +24,24 @@ pub struct PatchRequest {
 
 /// Patches the object in the URL.
 pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
-    let asked = PatchRequest::of(call)?;
-    if asked.sort == PatchType::Apply {
-        return serve_apply(call, &asked.options).await;
+    let patch_request = PatchRequest::of(call)?;
+    if patch_request.sort == PatchType::Apply {
+        return serve_apply(call, &patch_request.options).await;
     }
-    let options = &asked.options;
+    let options = &patch_request.options;
     let name = &call.resource.name;
-    let (patch, complaints) = Patch::decode(asked.sort, &call.body).map_err(|error| refused(&error))?;
+    let (patch, complaints) = Patch::decode(patch_request.sort, &call.body).map_err(|error| patch_status(&error))?;
     if options.field_validation == FieldValidation::Strict && !complaints.is_empty() {
         return Err(Status::bad_request(format!("strict decoding error: {}", complaints.join(", "))));
     }
     let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
-    let manager = options.manager(call.asked.user_agent());
+    let manager = options.manager(call.request.user_agent());
     let named = patched_version(&patch).is_some();
     if options.field_validation == FieldValidation::Warn {
         call.warn(complaints);
     }
     let object = update::retry(call, options, current, named, |live, now| {
-        let changed = patch.clone().apply(live.clone(), schema(call)).map_err(|error| refused(&error))?;
+        let changed = patch.clone().apply(live.clone(), schema(call)).map_err(|error| patch_status(&error))?;
         if let Patch::Strategic(fields) = &patch {
             check_types(fields, &changed, call.version().schema())?;
         }
@@ -54,12 +54,12 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
 impl PatchRequest {
     /// Parses content type and query.
     pub fn of(call: &Call<'_>) -> Result<Self, Status> {
-        let sort = PatchType::from_content_type(call.asked.content_type()).map_err(|_| unsupported())?;
+        let sort = PatchType::from_content_type(call.request.content_type()).map_err(|_| unsupported())?;
         if sort == PatchType::Strategic && !matches!(call.version().shape, Shape::BuiltIn(_)) {
             return Err(unsupported());
         }
         let kind = if sort == PatchType::Apply { WriteKind::Apply } else { WriteKind::Patch };
-        Ok(Self { sort, options: WriteOptions::of(&call.asked.query, kind)? })
+        Ok(Self { sort, options: WriteOptions::of(&call.request.query, kind)? })
     }
 }
 
@@ -114,7 +114,7 @@ async fn serve_apply(call: &Call<'_>, options: &WriteOptions) -> Result<HttpResp
             now,
         };
         let applied = write.apply(live, &config.tree, options.force).map_err(|error| unapplied(&error))?;
-        let twice = config.judge(options.field_validation)?;
+        let twice = config.check_duplicates(options.field_validation)?;
         let mut made = decode::again(applied.object, &call.kind, call.version(), options.field_validation)?;
         made.warnings = twice.into_iter().chain(made.warnings).collect();
         strategy::address(&target, &mut made.object)?;
@@ -144,7 +144,7 @@ fn unsupported() -> Status {
 }
 
 /// Converts a patch error to a Status.
-pub fn refused(error: &patch::Error) -> Status {
+pub fn patch_status(error: &patch::Error) -> Status {
     let message = match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),

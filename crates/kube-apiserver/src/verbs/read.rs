@@ -10,14 +10,14 @@ use mvcc::Revision;
 use super::{Call, render};
 use crate::conversion;
 use crate::response::{self, HttpResponse};
-use crate::state::{CACHE_PATIENCE, unavailable};
+use crate::state::{CACHE_TIMEOUT, unavailable};
 use crate::storage;
 use crate::watch_cache::Entry;
 
 /// Serves the object in the URL. Without a resourceVersion it is read from the store; with one from the watch cache,
 /// once that is at least as new.
 pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
-    let (bytes, revision) = match call.asked.query.text("resourceVersion") {
+    let (bytes, revision) = match call.request.query.text("resourceVersion") {
         "" => fresh(call).await?,
         version => cached(call, version).await?,
     };
@@ -38,7 +38,7 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
 /// cached entry is reused if it has the same revision. A built-in kind can always be served in its storage version.
 fn entry(call: &Call<'_>, bytes: &bytes::Bytes, revision: Revision) -> Result<Arc<Entry>, Status> {
     let made = if call.kind.is_custom() {
-        let known = call.state.cache.shelf(&call.kind).get(&key(call));
+        let known = call.state.cache.kind_cache(&call.kind).get(&key(call));
         if let Some(entry) = known.filter(|entry| entry.revision == revision) {
             return Ok(entry);
         }
@@ -66,7 +66,7 @@ async fn fresh(call: &Call<'_>) -> Result<(bytes::Bytes, Revision), Status> {
 async fn cached(call: &Call<'_>, version: &str) -> Result<(bytes::Bytes, Revision), Status> {
     let version = parse_version(version)?;
     wait(call, version).await?;
-    let found = call.state.cache.shelf(&call.kind).get(&key(call));
+    let found = call.state.cache.kind_cache(&call.kind).get(&key(call));
     let entry = found.ok_or_else(|| call.not_found(&call.resource.name))?;
     Ok((entry.bytes.clone(), entry.revision))
 }
@@ -74,7 +74,7 @@ async fn cached(call: &Call<'_>, version: &str) -> Result<(bytes::Bytes, Revisio
 /// Waits until the cache has reached a resourceVersion that the client has seen.
 pub async fn wait(call: &Call<'_>, version: Revision) -> Result<(), Status> {
     let current = call.state.cache.reached();
-    call.state.cache.wait(version, CACHE_PATIENCE).await.map_err(|_| {
+    call.state.cache.wait(version, CACHE_TIMEOUT).await.map_err(|_| {
         let message = format!("Too large resource version: {version}, current: {current}");
         let mut status = Status::timeout(&message, 1);
         if let Some(details) = &mut status.details {

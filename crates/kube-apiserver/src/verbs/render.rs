@@ -16,8 +16,8 @@ use crate::state::now;
 pub fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<HttpResponse, Status> {
     from_stored(&mut object, &call.kind, call.version());
     let ResponseFormat { encoding, form, .. } = call.accepted;
-    if call.asked.lean.is_some() && encoding == Encoding::Json && form == Form::Whole {
-        return Ok(response::held(code, object));
+    if call.request.want_shared.is_some() && encoding == Encoding::Json && form == Form::Whole {
+        return Ok(response::shared_object(code, object));
     }
     formed(call, code, &object, &call.version().columns)
 }
@@ -60,12 +60,12 @@ pub fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<
 
 /// Parses the `includeObject` parameter.
 pub fn include(call: &Call<'_>) -> Result<IncludeObject, Status> {
-    let word = call.asked.query.text("includeObject");
+    let word = call.request.query.text("includeObject");
     include_object(word).ok_or_else(|| Status::bad_request(format!("unrecognized includeObject value: {word:?}")))
 }
 
 /// Removes annotations that represent fields from metadata-only objects, whether single, in a list, or in table rows.
-pub fn hide_field_annotations(kind: &Kind, shown: &mut Value) {
+pub fn hide_field_annotations(kind: &Kind, rendered: &mut Value) {
     if kind.field_annotations.is_empty() {
         return;
     }
@@ -75,11 +75,11 @@ pub fn hide_field_annotations(kind: &Kind, shown: &mut Value) {
             kind.field_annotations.iter().for_each(|name| meta.remove_annotation(name));
         }
     };
-    if is_partial(shown) {
-        return hide(shown);
+    if is_partial(rendered) {
+        return hide(rendered);
     }
     for list in ["items", "rows"] {
-        for item in shown.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+        for item in rendered.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             let object = if list == "rows" { item.get_mut("object") } else { Some(item) };
             object.filter(|object| is_partial(object)).into_iter().for_each(hide);
         }

@@ -22,18 +22,18 @@ pub async fn serve(call: &Call<'_>, question: VirtualKind) -> Result<HttpRespons
     if authorized_verb(call) != Some(Verb::Create) || call.resource.in_url || !call.resource.subresource.is_empty() {
         return Err(method_not_allowed());
     }
-    let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
+    let options = WriteOptions::of(&call.request.query, WriteKind::Create)?;
     let received = decode::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
-    let mut asked = received.object;
+    let mut object = received.object;
     if question == VirtualKind::Binding {
-        return bind::serve(call, &options, &asked).await;
+        return bind::serve(call, &options, &object).await;
     }
-    let manager = options.manager(call.asked.user_agent());
+    let manager = options.manager(call.request.user_agent());
     let target = call.target(&manager);
     // A local review applies to the namespace in its URL: its creator was authorized for that namespace only.
-    strategy::address(&target, &mut asked)?;
-    let sent = asked.clone();
-    let mut asked = strategy::own(&target, None, asked, now());
+    strategy::address(&target, &mut object)?;
+    let sent = object.clone();
+    let mut object = strategy::own(&target, None, object, now());
     let status = match question {
         VirtualKind::SelfSubjectReview => {
             let api_version = call.kind.gvk(&call.resource.version).api_version();
@@ -47,11 +47,11 @@ pub async fn serve(call: &Call<'_>, question: VirtualKind) -> Result<HttpRespons
         VirtualKind::TokenReview => token(call, &sent).await?,
         VirtualKind::Binding | VirtualKind::ComponentStatus => return Err(method_not_allowed()),
     };
-    if let Value::Object(fields) = &mut asked {
+    if let Value::Object(fields) = &mut object {
         fields.insert("status", status);
     }
     call.warn(received.warnings);
-    render::formed(call, 201, &asked, &call.version().columns)
+    render::formed(call, 201, &object, &call.version().columns)
 }
 
 fn access(call: &Call<'_>, kind: Review, sent: &Value) -> Result<Value, Status> {
@@ -69,7 +69,7 @@ fn rules(call: &Call<'_>, sent: &Value) -> Result<Value, Status> {
 }
 
 async fn token(call: &Call<'_>, sent: &Value) -> Result<Value, Status> {
-    let asked = token_review::read(sent, call.state.authenticators.audiences())?;
-    let found = call.state.authenticators.by_token(&asked.token, &asked.audiences, &call.state).await;
-    token_review::status(&asked, found.map(Some))
+    let request = token_review::read(sent, call.state.authenticators.audiences())?;
+    let found = call.state.authenticators.by_token(&request.token, &request.audiences, &call.state).await;
+    token_review::status(&request, found.map(Some))
 }

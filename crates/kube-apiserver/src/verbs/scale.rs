@@ -13,7 +13,7 @@ use apimachinery::table::{Cell, Column};
 use apimachinery::time::Time;
 use apimachinery::{GroupVersionKind, Schema, Value};
 
-use super::patch::{PatchRequest, refused, unapplied};
+use super::patch::{PatchRequest, patch_status, unapplied};
 use super::{Call, Current, render, update};
 use crate::response::HttpResponse;
 
@@ -32,11 +32,11 @@ pub async fn serve(call: &Call<'_>, paths: &ReplicaPaths, verb: Verb) -> Result<
 }
 
 async fn put(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<Value, Status> {
-    let options = WriteOptions::of(&call.asked.query, WriteKind::Update)?;
+    let options = WriteOptions::of(&call.request.query, WriteKind::Update)?;
     let DecodedObject { object: sent, warnings } =
         decode::plain(&call.body, call.media()?, &gvk(), options.field_validation)?;
     let named = !Meta::of(&sent).resource_version().is_empty();
-    let manager = options.manager(call.asked.user_agent());
+    let manager = options.manager(call.request.user_agent());
     let written = update::retry(call, &options, current, named, |live, now| {
         replace(call, paths, live, &manager, now, |write, old| {
             check_version(call, &sent, old)?;
@@ -49,20 +49,20 @@ async fn put(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<
 
 async fn patch(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<Value, Status> {
     let PatchRequest { sort, options } = PatchRequest::of(call)?;
-    let manager = options.manager(call.asked.user_agent());
+    let manager = options.manager(call.request.user_agent());
     let config = (sort == PatchType::Apply).then(|| decode::Config::read(&call.body)).transpose()?;
     let written = update::retry(call, &options, current, false, |live, now| {
         replace(call, paths, live, &manager, now, |write, old| {
             if let Some(config) = &config {
                 let applied = write.apply(Some(old), &config.tree, options.force).map_err(|error| unapplied(&error))?;
-                return Ok((applied.object, config.judge(options.field_validation)?));
+                return Ok((applied.object, config.check_duplicates(options.field_validation)?));
             }
-            let (patch, _) = Patch::decode(sort, &call.body).map_err(|error| refused(&error))?;
+            let (patch, _) = Patch::decode(sort, &call.body).map_err(|error| patch_status(&error))?;
             let mut plain = old.clone();
             if let Some(mut meta) = MetaMut::of(&mut plain) {
                 meta.remove("managedFields");
             }
-            let mut changed = patch.apply(plain, Some(schema())).map_err(|error| refused(&error))?;
+            let mut changed = patch.apply(plain, Some(schema())).map_err(|error| patch_status(&error))?;
             apimachinery::conform::conform(&mut changed, schema())
                 .map_err(|error| Status::bad_request(error.to_string()))?;
             check_version(call, &changed, old)?;
@@ -130,7 +130,7 @@ fn schema() -> Schema<'static> {
 }
 
 fn columns() -> Vec<Column> {
-    fn wanted(scale: &Value, _: Time) -> Value {
+    fn desired_replicas(scale: &Value, _: Time) -> Value {
         Value::Int(scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or_default())
     }
     fn available(scale: &Value, _: Time) -> Value {
@@ -140,7 +140,7 @@ fn columns() -> Vec<Column> {
     let number = |name, description, cell| Column::new(name, "integer", description, Cell::Function(cell));
     vec![
         name,
-        number("Desired", "How many replicas are wanted.", wanted),
+        number("Desired", "How many replicas are wanted.", desired_replicas),
         number("Available", "How many replicas there are.", available),
         age_column(),
     ]

@@ -23,7 +23,7 @@ pub struct Item {
 #[derive(Clone, Copy)]
 pub struct Selecting<'a> {
     pub state: &'a State,
-    pub shelf: &'a KindCache,
+    pub kind_cache: &'a KindCache,
     pub kind: &'a Kind,
     /// The request's version.
     pub version: &'a Version,
@@ -42,7 +42,7 @@ impl Selecting<'_> {
 
     /// Returns the selected entries. If versions can differ in the selected values, the objects are first converted to
     /// the request's version, all in one call.
-    pub async fn settle(&self, entries: Vec<Arc<Entry>>) -> Result<Vec<Item>, Status> {
+    pub async fn select(&self, entries: Vec<Arc<Entry>>) -> Result<Vec<Item>, Status> {
         let mut items: Vec<_> = entries.into_iter().map(|entry| Item { entry, object: None }).collect();
         if self.is_by_version() {
             self.convert(&mut items, |entry| self.differs(entry)).await?;
@@ -52,8 +52,8 @@ impl Selecting<'_> {
     }
 
     /// Converts the wanted items to the request's version, all in one call.
-    pub async fn convert(&self, items: &mut [Item], wanted: impl Fn(&Entry) -> bool) -> Result<(), Status> {
-        let without = |item: &&mut Item| item.object.is_none() && wanted(&item.entry);
+    pub async fn convert(&self, items: &mut [Item], predicate: impl Fn(&Entry) -> bool) -> Result<(), Status> {
+        let without = |item: &&mut Item| item.object.is_none() && predicate(&item.entry);
         let items: Vec<&mut Item> = items.iter_mut().filter(without).collect();
         if items.is_empty() {
             return Ok(());
@@ -75,7 +75,7 @@ impl Selecting<'_> {
     /// webhook can change its labels.
     pub fn is_by_version(&self) -> bool {
         let (kind, selection) = (self.kind, self.selection);
-        kind.is_custom() && (selection.asks_content() || kind.converter.is_some() && selection.asks_labels())
+        kind.is_custom() && (selection.selects_content() || kind.converter.is_some() && selection.selects_labels())
     }
 
     /// Whether a custom resource in the request's version differs from the stored one.
@@ -101,6 +101,6 @@ impl Selecting<'_> {
     /// Returns the fields whose values a cache entry has, with the names of the requested kind. Events of both groups share one cache:
     /// the same fields have other names there, in the same order.
     fn cached_fields(&self) -> &[Selectable] {
-        if self.kind.is_custom() { self.shelf.selectable() } else { &self.kind.selectable }
+        if self.kind.is_custom() { self.kind_cache.selectable() } else { &self.kind.selectable }
     }
 }

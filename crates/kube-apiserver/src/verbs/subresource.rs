@@ -8,19 +8,19 @@ use apimachinery::Value;
 use apimachinery::status::Status;
 
 use super::Call;
-use crate::state::{draw, now};
+use crate::state::{generate_ids, now};
 
 /// Runs admission on `object`, a subresource of the object `name`: a created object, or the options of a stream.
 pub async fn admit(
     call: &Call<'_>,
     kind: &Kind,
     name: &str,
-    part: &str,
+    subresource: &str,
     object: &mut Value,
     operation: Operation,
 ) -> Result<(), Status> {
-    let draw = draw();
-    let dry_run = operation == Operation::Create && !call.asked.query.all("dryRun").is_empty();
+    let ids = generate_ids();
+    let dry_run = operation == Operation::Create && !call.request.query.all("dryRun").is_empty();
     // CONNECT has no options other than the object itself.
     let options = match operation {
         Operation::Connect => Value::Null,
@@ -31,14 +31,14 @@ pub async fn admit(
         version: &kind.versions[0],
         namespace: if kind.is_namespaced() { &call.resource.namespace } else { "" },
         name,
-        subresource: part,
+        subresource,
         operation,
         user: &call.user,
         now: now(),
         dry_run,
         old: None,
-        suffix: &draw.suffix,
-        uid: &draw.uid,
+        suffix: &ids.suffix,
+        uid: &ids.uid,
         options: &options,
     };
     call.state.see_own_writes().await?;

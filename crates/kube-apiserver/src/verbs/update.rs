@@ -17,7 +17,7 @@ use apimachinery::{Value, apply};
 
 use super::{Call, Current, create, render};
 use crate::response::HttpResponse;
-use crate::state::{draw, now};
+use crate::state::{generate_ids, now};
 use crate::{allocations, conversion, storage};
 
 /// Maximum number of attempts of a write without a resourceVersion after conflicts.
@@ -25,9 +25,9 @@ const TRIES_MAX: usize = 32;
 
 /// Replaces the object in the URL.
 pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
-    let options = WriteOptions::of(&call.asked.query, WriteKind::Update)?;
+    let options = WriteOptions::of(&call.request.query, WriteKind::Update)?;
     let received = decode::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
-    let manager = options.manager(call.asked.user_agent());
+    let manager = options.manager(call.request.user_agent());
     call.warn(received.warnings);
     let mut sent = received.object;
     strategy::address(&call.target(&manager), &mut sent)?;
@@ -105,11 +105,11 @@ async fn prepare(
     let old = &current.object;
     let key = call.state.layout.key(kind, call.namespace(), &call.resource.name);
     strategy::check_preconditions(kind, &mut object, old, &String::from_utf8_lossy(&key))?;
-    let draw = draw();
+    let ids = generate_ids();
     // For a scale update admission sees the old and new Scale; the kind's rules see an update of the object.
     let scale = scale_of(call);
-    let old_part = scale.map(|paths| scale::of(old, paths));
-    let shown_options = write_options("UpdateOptions", options);
+    let old_scale = scale.map(|paths| scale::of(old, paths));
+    let admission_options = write_options("UpdateOptions", options);
     let attributes = Attributes {
         kind,
         version: call.version(),
@@ -120,24 +120,24 @@ async fn prepare(
         user: &call.user,
         now,
         dry_run: options.dry_run,
-        old: Some(old_part.as_ref().unwrap_or(old)),
-        suffix: &draw.suffix,
-        uid: &draw.uid,
-        options: &shown_options,
+        old: Some(old_scale.as_ref().unwrap_or(old)),
+        suffix: &ids.suffix,
+        uid: &ids.uid,
+        options: &admission_options,
     };
     admit(call, &attributes, scale, &mut object).await?;
-    let part = call.part();
-    let claims = match part {
-        "" => allocations::plan(&call.state, kind, &mut object, Some(old), allocations::chance(options))?,
+    let subresource = call.rules_subresource();
+    let claims = match subresource {
+        "" => allocations::plan(&call.state, kind, &mut object, Some(old), allocations::random_source(options))?,
         _ => Plan::default(),
     };
     let requester = call.requester();
-    let context = Context { version: call.version(), subresource: part, now, requester: &requester };
+    let context = Context { version: call.version(), subresource, now, requester: &requester };
     let warnings = strategy::update(kind, &mut object, old, &context)?;
-    let shown = shown_part(&object, scale);
-    call.validate(&attributes, &shown).await?;
-    let effects = call.state.admission.charge(&attributes, &shown, &*call.state)?;
-    strategy::settle(kind, &mut object);
+    let reviewed = admission_object(&object, scale);
+    call.validate(&attributes, &reviewed).await?;
+    let effects = call.state.admission.charge(&attributes, &reviewed, &*call.state)?;
+    strategy::normalize(kind, &mut object);
     Ok(PreparedUpdate { object, claims, effects, warnings })
 }
 
@@ -159,13 +159,14 @@ async fn admit(
 }
 
 /// Returns the object as admission sees it: itself, or its Scale.
-fn shown_part<'o>(object: &'o Value, scale: Option<&ReplicaPaths>) -> Cow<'o, Value> {
+fn admission_object<'o>(object: &'o Value, scale: Option<&ReplicaPaths>) -> Cow<'o, Value> {
     scale.map_or(Cow::Borrowed(object), |paths| Cow::Owned(scale::of(object, paths)))
 }
 
 /// Returns the replica paths if the request writes the scale subresource.
 fn scale_of<'c>(call: &'c Call<'_>) -> Option<&'c ReplicaPaths> {
-    match call.kind.subresource(&call.resource.version, &call.resource.subresource).map(|part| &part.does) {
+    match call.kind.subresource(&call.resource.version, &call.resource.subresource).map(|subresource| &subresource.does)
+    {
         Some(SubresourceAction::Scale(paths)) => Some(paths),
         _ => None,
     }
@@ -191,9 +192,9 @@ async fn submit(
     let mut txn = if ends {
         storage::remove(key, current.revision)
     } else {
-        let value = match conversion::kept(&call.state, &call.kind, &object).await? {
+        let value = match conversion::to_storage_version(&call.state, &call.kind, &object).await? {
             Cow::Borrowed(_) => bytes,
-            Cow::Owned(kept) => storage::encode(&kept),
+            Cow::Owned(stored) => storage::encode(&stored),
         };
         storage::replace(key, value, current.revision)
     };

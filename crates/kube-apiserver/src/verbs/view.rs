@@ -53,7 +53,7 @@ impl State {
     /// Returns a cached object as it would be read now.
     fn known(&self, kind: &Kind, entry: &Entry) -> CachedObject {
         if kind.is_custom() {
-            return shared_objects::held(conversion::refreshed(kind, entry.object())).into();
+            return shared_objects::new_shared_object(conversion::refreshed(kind, entry.object())).into();
         }
         self.cache.known(entry).into()
     }
@@ -68,22 +68,22 @@ impl View for State {
     fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<CachedObject> {
         let table = self.table();
         let kind = table.kind(group, plural)?;
-        self.cache.shelf(kind).get(&key(kind, namespace, name)).map(|entry| self.known(kind, &entry))
+        self.cache.kind_cache(kind).get(&key(kind, namespace, name)).map(|entry| self.known(kind, &entry))
     }
 
     fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<CachedObject> {
         let table = self.table();
         let Some(kind) = table.kind(group, plural) else { return Vec::new() };
-        self.cache.shelf(kind).list(namespace, |_| true).iter().map(|entry| self.known(kind, entry)).collect()
+        self.cache.kind_cache(kind).list(namespace, |_| true).iter().map(|entry| self.known(kind, entry)).collect()
     }
 
     fn stored(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Vec<Value> {
         let table = self.table();
         let Some(kind) = table.kind(group, plural) else { return Vec::new() };
-        let shelf = self.cache.shelf(kind);
+        let kind_cache = self.cache.kind_cache(kind);
         let entries = match name {
-            "" => shelf.list(namespace, |_| true),
-            name => shelf.get(&key(kind, namespace, name)).into_iter().collect(),
+            "" => kind_cache.list(namespace, |_| true),
+            name => kind_cache.get(&key(kind, namespace, name)).into_iter().collect(),
         };
         entries.iter().map(|entry| conversion::refreshed(kind, entry.object())).collect()
     }

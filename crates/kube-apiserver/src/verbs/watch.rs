@@ -42,7 +42,7 @@ const PIECES_MAX: usize = 16;
 /// A running watch.
 struct Watching {
     state: Arc<State>,
-    shelf: Arc<KindCache>,
+    kind_cache: Arc<KindCache>,
     kind: Arc<api::kind::Kind>,
     version: String,
     namespace: String,
@@ -72,7 +72,7 @@ type VisibleChange<'c> = (WatchEventType, &'c Arc<Entry>, Option<Arc<Value>>);
 
 /// Starts a watch.
 pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
-    let options = ListOptions::of_watch(&call.asked.query)?;
+    let options = ListOptions::of_watch(&call.request.query)?;
     let selection = Selection::of(&call.kind, call.version(), &options)?;
     let initial = match (options.send_initial_events, options.resource_version.as_str()) {
         (Some(initial), _) => initial,
@@ -90,7 +90,7 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     }
     let (pieces, received) = mpsc::channel(PIECES_MAX);
     // A client in this process that requests metadata gets complete objects, which costs less than extracting it.
-    let as_they_are = call.asked.lean.filter(|_| matches!(call.accepted.form, Form::Whole | Form::Metadata));
+    let as_they_are = call.request.want_shared.filter(|_| matches!(call.accepted.form, Form::Whole | Form::Metadata));
     let (objects, coming) = as_they_are.map(|_| Objects::channel()).unzip();
     if objects.is_some() {
         call.state.cache.hold();
@@ -98,7 +98,7 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let encoding = if call.accepted.encoding == Encoding::Yaml { Encoding::Json } else { call.accepted.encoding };
     let watching = Watching {
         state: call.state.clone(),
-        shelf: call.state.cache.shelf(&call.kind),
+        kind_cache: call.state.cache.kind_cache(&call.kind),
         kind: call.kind.clone(),
         version: call.resource.version.clone(),
         namespace: call.namespace().to_owned(),
@@ -118,12 +118,12 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let name = (call.resource.in_url).then(|| call.resource.name.clone());
     let first = initial.then_some(options.send_initial_events.is_some());
     tokio::spawn(watching.run(first, name, end));
-    let mut answer = Response::new(Body::Stream(received));
-    coming.map(|coming| answer.extensions_mut().insert(coming));
-    let headers = answer.headers_mut();
+    let mut response = Response::new(Body::Stream(received));
+    coming.map(|coming| response.extensions_mut().insert(coming));
+    let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(encoding.stream_type()));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    Ok(answer)
+    Ok(response)
 }
 
 /// Returns the duration of the watch. Without `timeoutSeconds` it is random between one and two times `least`, so that
@@ -149,8 +149,8 @@ impl Watching {
     }
 
     async fn stream(&mut self, initial: Option<bool>, name: Option<&str>, end: Instant) -> Result<(), Disconnect> {
-        let (shelf, edition) = (self.shelf.clone(), self.kind.edition);
-        let mut moved = shelf.follow();
+        let (kind_cache, edition) = (self.kind_cache.clone(), self.kind.edition);
+        let mut moved = kind_cache.follow();
         if let Some(marked) = initial {
             self.send_all(name).await?;
             if marked && self.bookmarks {
@@ -165,7 +165,7 @@ impl Watching {
             let now = self.state.cache.reached();
             // The edition is checked first, so that changes before an edition change are sent. Afterwards the watch is
             // closed, since objects may look different in the new edition.
-            let goes_on = shelf.is_of(edition);
+            let goes_on = kind_cache.is_of(edition);
             if !self.send_changes(name, now).await? || !goes_on {
                 return Ok(());
             }
@@ -182,7 +182,7 @@ impl Watching {
                     Ok(Ok(())) | Err(_) => {}
                 },
                 () = self.pieces.closed() => return Err(Disconnect),
-                () = shelf.passed_from(edition) => {}
+                () = kind_cache.passed_from(edition) => {}
                 () = &mut ending => return Ok(()),
             }
         }
@@ -192,7 +192,7 @@ impl Watching {
     async fn send_all(&mut self, name: Option<&str>) -> Result<(), Disconnect> {
         // The revision is read first, so the shelf is at least as new.
         let reached = self.state.cache.reached();
-        let (entries, revision) = self.shelf.snapshot(&self.namespace, |entry| self.may_see(entry, name));
+        let (entries, revision) = self.kind_cache.snapshot(&self.namespace, |entry| self.may_see(entry, name));
         let items = match self.items(entries).await {
             Ok(items) => items,
             Err(status) => {
@@ -202,7 +202,7 @@ impl Watching {
         };
         for Item { entry, object } in &items {
             if self.objects.is_some() {
-                self.tell(SharedEvent::Is(self.held(entry, object.as_ref())), entry.size()).await?;
+                self.send_event(SharedEvent::Is(self.shared_object(entry, object.as_ref())), entry.size()).await?;
                 continue;
             }
             let frame = self.frame(WatchEventType::Added, entry, entry.revision, object.as_ref());
@@ -215,7 +215,7 @@ impl Watching {
     /// Returns the selected entries, converted to the watched version if needed.
     async fn items(&self, entries: Vec<Arc<Entry>>) -> Result<Vec<Item>, Status> {
         let selecting = self.selecting();
-        let mut items = selecting.settle(entries).await?;
+        let mut items = selecting.select(entries).await?;
         selecting.convert(&mut items, |entry| selecting.differs(entry)).await?;
         Ok(items)
     }
@@ -224,7 +224,7 @@ impl Watching {
     /// must list again.
     async fn send_changes(&mut self, name: Option<&str>, now: Revision) -> Result<bool, Disconnect> {
         loop {
-            let Ok(changes) = self.shelf.changes_after(self.at) else {
+            let Ok(changes) = self.kind_cache.changes_after(self.at) else {
                 let message = format!("too old resource version: {} ({now})", self.at);
                 self.send(self.event("ERROR", &Status::expired(message).to_value())).await?;
                 return Ok(false);
@@ -240,8 +240,8 @@ impl Watching {
                     }
                 };
                 if self.objects.is_some() {
-                    let news = self.news(what, entry, change.revision, object.as_deref());
-                    self.tell(news, entry.size()).await?;
+                    let event = self.shared_event(what, entry, change.revision, object.as_deref());
+                    self.send_event(event, entry.size()).await?;
                     continue;
                 }
                 let key = self.key(what);
@@ -302,8 +302,8 @@ impl Watching {
     }
 
     fn selecting(&self) -> Selecting<'_> {
-        let (state, shelf, kind) = (&self.state, &self.shelf, &self.kind);
-        Selecting { state, shelf, kind, version: self.version(), selection: &self.selection }
+        let (state, kind_cache, kind) = (&self.state, &self.kind_cache, &self.kind);
+        Selecting { state, kind_cache, kind, version: self.version(), selection: &self.selection }
     }
 
     async fn send(&mut self, piece: Bytes) -> Result<(), Disconnect> {
@@ -314,9 +314,15 @@ impl Watching {
     }
 
     /// Returns a change for a client in this process.
-    fn news(&self, what: WatchEventType, entry: &Entry, revision: Revision, converted: Option<&Value>) -> SharedEvent {
+    fn shared_event(
+        &self,
+        what: WatchEventType,
+        entry: &Entry,
+        revision: Revision,
+        converted: Option<&Value>,
+    ) -> SharedEvent {
         match what {
-            WatchEventType::Added | WatchEventType::Modified => SharedEvent::Is(self.held(entry, converted)),
+            WatchEventType::Added | WatchEventType::Modified => SharedEvent::Is(self.shared_object(entry, converted)),
             WatchEventType::Deleted => {
                 let key = Key { namespace: entry.namespace().into(), name: entry.name().into() };
                 SharedEvent::Gone { key, revision: revision.unsigned_abs() }
@@ -324,24 +330,24 @@ impl Watching {
         }
     }
 
-    fn held(&self, entry: &Entry, converted: Option<&Value>) -> SharedObject {
+    fn shared_object(&self, entry: &Entry, converted: Option<&Value>) -> SharedObject {
         if converted.is_none() && conversion::is_servable(&self.kind, self.version(), entry) {
-            return entry.held();
+            return entry.shared_object();
         }
-        shared_objects::held(self.object(entry, entry.revision, converted))
+        shared_objects::new_shared_object(self.object(entry, entry.revision, converted))
     }
 
-    async fn tell(&mut self, news: SharedEvent, bytes: usize) -> Result<(), Disconnect> {
+    async fn send_event(&mut self, event: SharedEvent, bytes: usize) -> Result<(), Disconnect> {
         let Some(objects) = &self.objects else { return Ok(()) };
         self.events.sent(bytes);
-        let told = tokio::time::timeout(STALLED, objects.send(news)).await;
-        told.map_err(|_| Disconnect)?.map_err(|_| Disconnect)
+        let sent = tokio::time::timeout(STALLED, objects.send(event)).await;
+        sent.map_err(|_| Disconnect)?.map_err(|_| Disconnect)
     }
 
     async fn send_bookmark(&mut self, initial: bool) -> Result<(), Disconnect> {
         if self.objects.is_some() {
             let resource_version = self.at.to_string();
-            return self.tell(SharedEvent::Bookmark { resource_version, initial_events_end: initial }, 0).await;
+            return self.send_event(SharedEvent::Bookmark { resource_version, initial_events_end: initial }, 0).await;
         }
         let mut metadata = Object::new();
         metadata.insert("resourceVersion", self.at.to_string().as_str());

@@ -97,7 +97,7 @@ impl Change {
     }
 
     /// Returns the current object, or the last one of a deletion.
-    pub fn shown(&self) -> &Arc<Entry> {
+    pub fn latest(&self) -> &Arc<Entry> {
         self.after.as_ref().or(self.before.as_ref()).expect("a change has a before or an after")
     }
 }

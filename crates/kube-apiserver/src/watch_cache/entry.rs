@@ -30,7 +30,7 @@ pub struct Entry {
     /// The kind's edition in which reading the object was last found to change nothing.
     fresh_in: AtomicU64,
     /// The decoded object, shared by all holders in this process.
-    held: Mutex<Weak<collection::Entry<Value>>>,
+    shared: Mutex<Weak<collection::Entry<Value>>>,
 }
 
 impl Entry {
@@ -51,16 +51,16 @@ impl Entry {
         let labels = Meta::of(&object).labels().into_iter().flat_map(apimachinery::Object::iter);
         let labels = labels.map(|(key, value)| (key.into(), value.as_str().unwrap_or_default().into())).collect();
         let fields = selectable.iter().map(|field| field.of(&object)).collect();
-        let object = shared_objects::held(object);
-        let held = Mutex::new(Arc::downgrade(&object));
-        Ok((Self { labels, fields, held, ..entry }, object))
+        let object = shared_objects::new_shared_object(object);
+        let shared = Mutex::new(Arc::downgrade(&object));
+        Ok((Self { labels, fields, shared, ..entry }, object))
     }
 
     /// Creates an entry that can only be written to a response: it has no labels or fields.
     pub fn bare(key: &str, bytes: Bytes, revision: Revision) -> Result<Self, Unreadable> {
         let (bytes, places) = storage::served_form(bytes)?;
-        let (labels, fields, fresh_in, held) = (Box::default(), Box::default(), AtomicU64::new(0), Mutex::default());
-        Ok(Self { key: key.into(), bytes, places, revision, labels, fields, fresh_in, held })
+        let (labels, fields, fresh_in, shared) = (Box::default(), Box::default(), AtomicU64::new(0), Mutex::default());
+        Ok(Self { key: key.into(), bytes, places, revision, labels, fields, fresh_in, shared })
     }
 
     /// Returns the namespace, empty for a cluster-scoped object.
@@ -108,16 +108,16 @@ impl Entry {
     }
 
     /// Returns the decoded object, decoded once for all concurrent holders.
-    pub fn held(&self) -> SharedObject {
-        self.held_or(|_| {})
+    pub fn shared_object(&self) -> SharedObject {
+        self.shared_object_or(|_| {})
     }
 
     /// Like [`Self::held`]; calls `made` with the object if it had to be decoded.
-    pub fn held_or(&self, made: impl FnOnce(&SharedObject)) -> SharedObject {
-        let mut held = self.held.lock().expect("no holder panics");
-        held.upgrade().unwrap_or_else(|| {
-            let object = shared_objects::held(self.object());
-            *held = Arc::downgrade(&object);
+    pub fn shared_object_or(&self, made: impl FnOnce(&SharedObject)) -> SharedObject {
+        let mut shared = self.shared.lock().expect("no holder panics");
+        shared.upgrade().unwrap_or_else(|| {
+            let object = shared_objects::new_shared_object(self.object());
+            *shared = Arc::downgrade(&object);
             made(&object);
             object
         })

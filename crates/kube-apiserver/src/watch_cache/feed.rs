@@ -49,9 +49,9 @@ async fn feed(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), encry
             }
         };
         let mut touched: Vec<Arc<KindCache>> = Vec::new();
-        for shelf in batch.changes.iter().filter_map(|found| take(cache, layout, found)) {
-            if !touched.iter().any(|have| Arc::ptr_eq(have, &shelf)) {
-                touched.push(shelf);
+        for kind_cache in batch.changes.iter().filter_map(|found| take(cache, layout, found)) {
+            if !touched.iter().any(|have| Arc::ptr_eq(have, &kind_cache)) {
+                touched.push(kind_cache);
             }
         }
         // A batch without a revision must not set the cache back.
@@ -60,7 +60,7 @@ async fn feed(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), encry
             *reached = (*reached).max(batch.revision);
             moved
         });
-        touched.iter().for_each(|shelf| shelf.tell());
+        touched.iter().for_each(|kind_cache| kind_cache.notify());
     }
 }
 
@@ -74,8 +74,8 @@ fn fill(cache: &Cache, layout: &Layout, all: &[StoredValue], revision: Revision)
             found.entry(prefix).or_default().insert(entry.key.clone(), entry);
         }
     }
-    for (prefix, shelf) in shelves.iter() {
-        shelf.reset(found.remove(prefix.as_str()).unwrap_or_default(), revision);
+    for (prefix, kind_cache) in shelves.iter() {
+        kind_cache.reset(found.remove(prefix.as_str()).unwrap_or_default(), revision);
     }
 }
 
@@ -87,13 +87,13 @@ async fn fill_late(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), 
     for prefix in made {
         let span = Span::prefix(format!("{}/{prefix}/", layout.root).into_bytes());
         let (found, _) = store.range(Range { revision, ..Range::of(span) }).await?;
-        let shelf = cache.shelves.read().expect("no holder panics").get(&prefix).cloned();
-        let Some(shelf) = shelf else { continue };
+        let kind_cache = cache.shelves.read().expect("no holder panics").get(&prefix).cloned();
+        let Some(kind_cache) = kind_cache else { continue };
         let entries = found.iter().filter_map(|one| {
             let key = below(layout, one)?.strip_prefix(&prefix)?.strip_prefix('/')?;
-            entry(&shelf, key, one).map(|(entry, _)| (entry.key.clone(), entry))
+            entry(&kind_cache, key, one).map(|(entry, _)| (entry.key.clone(), entry))
         });
-        shelf.reset(entries.collect(), revision);
+        kind_cache.reset(entries.collect(), revision);
     }
     Ok(())
 }
@@ -102,11 +102,11 @@ async fn fill_late(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), 
 fn take(cache: &Cache, layout: &Layout, found: &StoredValue) -> Option<Arc<KindCache>> {
     let shelves = cache.shelves.read().expect("no holder panics");
     let (prefix, key) = below(layout, found).and_then(|key| split(&shelves, key))?;
-    let shelf = &shelves[prefix];
-    let (entry, object) = entry(shelf, key, found).unzip();
+    let kind_cache = &shelves[prefix];
+    let (entry, object) = entry(kind_cache, key, found).unzip();
     object.into_iter().for_each(|object| cache.changed(object));
-    shelf.change(key, entry, found.revision);
-    Some(shelf.clone())
+    kind_cache.change(key, entry, found.revision);
+    Some(kind_cache.clone())
 }
 
 /// Splits a key below the root into the prefix of its kind, which has one or two path segments, and the rest.
@@ -125,11 +125,11 @@ fn below<'f>(layout: &Layout, found: &'f StoredValue) -> Option<&'f str> {
 /// and treated as absent.
 // DEVIATION: a list omits stored objects that cannot be decrypted or decoded, and the log names them; upstream fails
 // the list.
-fn entry(shelf: &KindCache, key: &str, found: &StoredValue) -> Option<(Arc<Entry>, SharedObject)> {
+fn entry(kind_cache: &KindCache, key: &str, found: &StoredValue) -> Option<(Arc<Entry>, SharedObject)> {
     let unreadable = |error: &dyn std::fmt::Display| {
         tracing::error!(key, %error, "failed to decode an object in the store");
     };
     let value = found.value.as_ref().map_err(|error| unreadable(error)).ok()?.clone()?;
-    let read = Entry::read(key, value, found.revision, shelf.selectable());
+    let read = Entry::read(key, value, found.revision, kind_cache.selectable());
     read.map_err(|error| unreadable(&error)).ok().map(|(entry, object)| (Arc::new(entry), object))
 }

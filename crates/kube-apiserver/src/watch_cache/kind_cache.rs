@@ -133,7 +133,7 @@ impl KindCache {
     }
 
     /// Notifies the followers.
-    pub(super) fn tell(&self) {
+    pub(super) fn notify(&self) {
         self.moved.send_replace(());
     }
 
@@ -144,7 +144,7 @@ impl KindCache {
         *inner = Inner { entries, entry_bytes, floor: revision, revision, ..Inner::default() };
         drop(inner);
         self.filled.send_replace(true);
-        self.tell();
+        self.notify();
     }
 
     /// Waits until the shelf was filled from the store.
@@ -177,11 +177,11 @@ impl KindCache {
         inner.entry_bytes -= before.as_ref().map_or(0, |entry| entry.size());
         inner.revision = revision;
         let change = Arc::new(Change::new(revision, before, after));
-        inner.change_bytes += change.shown().size();
+        inner.change_bytes += change.latest().size();
         inner.changes.push_back(change);
         while inner.changes.len() > CHANGES_MAX || inner.change_bytes > CHANGE_BYTES_MAX {
             let Some(old) = inner.changes.pop_front() else { break };
-            inner.change_bytes -= old.shown().size();
+            inner.change_bytes -= old.latest().size();
             inner.floor = old.revision;
         }
     }

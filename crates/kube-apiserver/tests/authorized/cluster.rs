@@ -87,7 +87,7 @@ pub struct ApiResponse {
 
 impl ApiResponse {
     /// Returns code and message.
-    pub fn told(&self) -> String {
+    pub fn code_and_message(&self) -> String {
         format!("{} {}", self.code, self.body.str_at(&["message"]).unwrap_or_default())
     }
 }
@@ -120,7 +120,7 @@ impl Cluster {
         let server = Server::start(config, store.clone()).await.unwrap();
         let cluster = Self { server, store, _node: node, directory };
         // Until then the server itself still writes bootstrap objects.
-        cluster.until("/readyz", |answer| answer.code == 200).await;
+        cluster.until("/readyz", |response| response.code == 200).await;
         for namespace in [TENANT, OTHER] {
             let object = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
             let made = cluster.send(ADMIN, Method::POST, "/api/v1/namespaces", "application/json", object).await;
@@ -154,9 +154,10 @@ impl Cluster {
         let peer = Peer { user: Some(User::authenticated(role.user, groups)), ..Peer::default() };
         let mut request = Request::builder().method(method).uri(url).body(Full::new(body.into())).unwrap();
         *request.headers_mut() = headers;
-        let answered = request::serve(Arc::clone(self.server.state()), peer, request);
-        let answer = tokio::time::timeout(DEADLINE, answered).await.unwrap_or_else(|_| panic!("{url} is not answered"));
-        let (head, body) = answer.into_parts();
+        let serving = request::serve(Arc::clone(self.server.state()), peer, request);
+        let response =
+            tokio::time::timeout(DEADLINE, serving).await.unwrap_or_else(|_| panic!("{url} is not answered"));
+        let (head, body) = response.into_parts();
         // Only a watch has a body of unknown length.
         let is_watch = head.status == 200 && http_body::Body::size_hint(&body).exact().is_none();
         let bytes = if is_watch {
@@ -177,9 +178,9 @@ impl Cluster {
         let waiting = async {
             loop {
                 reached.borrow_and_update();
-                let answer = self.send(ADMIN, Method::GET, url, "", "").await;
-                if right(&answer) {
-                    return answer;
+                let response = self.send(ADMIN, Method::GET, url, "", "").await;
+                if right(&response) {
+                    return response;
                 }
                 let _ = tokio::time::timeout(Duration::from_millis(20), reached.changed()).await;
             }

@@ -105,9 +105,9 @@ async fn every_request_executes_only_the_authorized_verb_and_scope() {
 fn unseen(kind: &Kind, seen: &BTreeMap<String, BTreeSet<&'static str>>) -> Option<String> {
     let resource = kind.qualified_resource();
     let seen = seen.get(&resource).cloned().unwrap_or_default();
-    let wanted = kind.verbs.iter().map(|verb| verb.name());
-    let wanted: Vec<&str> = wanted.filter(|verb| !seen.contains(verb)).collect();
-    (!wanted.is_empty()).then(|| format!("{} {resource}", wanted.join(", ")))
+    let missing = kind.verbs.iter().map(|verb| verb.name());
+    let missing: Vec<&str> = missing.filter(|verb| !seen.contains(verb)).collect();
+    (!missing.is_empty()).then(|| format!("{} {resource}", missing.join(", ")))
 }
 
 fn version(kind: &Kind) -> &str {
@@ -142,36 +142,36 @@ impl Matrix {
         let url = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         let made = self.cluster.send(ADMIN, Method::POST, url, JSON, json::to_vec(&definition)).await;
         assert_eq!(made.code, 201, "{}", made.body);
-        self.cluster.until(&format!("/apis/example.com/v1/{plural}"), |answer| answer.code == 200).await;
+        self.cluster.until(&format!("/apis/example.com/v1/{plural}"), |response| response.code == 200).await;
     }
 
     /// Creates the objects of a kind that the requests target.
     async fn seed(&mut self, kind: &Kind) {
-        if matches!(kind.keeping, Persistence::Answered(_)) || kind.plural == "namespaces" {
+        if matches!(kind.persistence, Persistence::Answered(_)) || kind.plural == "namespaces" {
             return;
         }
         let [name, _] = names(kind);
         let namespaces: &[&str] = if kind.is_namespaced() { &[TENANT, OTHER] } else { &[""] };
         for namespace in namespaces {
-            let place = if kind.is_namespaced() { format!("namespaces/{namespace}/") } else { String::new() };
-            let url = format!("{}{place}{}", root(kind), kind.plural);
+            let scope = if kind.is_namespaced() { format!("namespaces/{namespace}/") } else { String::new() };
+            let url = format!("{}{scope}{}", root(kind), kind.plural);
             let object = self.samples.object(kind, version(kind), namespace, name);
             let made = self.cluster.send(ADMIN, Method::POST, &url, JSON, json::to_vec(&object)).await;
             if made.code != 201 {
-                self.violations.push(format!("POST {url}: the sample is not valid: {}", made.told()));
+                self.violations.push(format!("POST {url}: the sample is not valid: {}", made.code_and_message()));
             }
         }
         if matches!(kind.kind.as_str(), "CustomResourceDefinition" | "APIService") {
             let url = format!("{}{}/{name}", root(kind), kind.plural);
-            self.cluster.until(&url, |answer| answer.body.at(&["status", "conditions"]).is_some()).await;
+            self.cluster.until(&url, |response| response.body.at(&["status", "conditions"]).is_some()).await;
         }
     }
 
     /// Sends all requests for a kind.
     async fn kind(&mut self, kind: &Arc<Kind>) {
         for prefix in ["", "watch/", "proxy/"] {
-            for place in PLACES {
-                for url in urls(kind, prefix, place) {
+            for scope in PLACES {
+                for url in urls(kind, prefix, scope) {
                     for role in ROLES {
                         // Roles without `watch` or `proxy` are rejected below these prefixes as anywhere else, so they
                         // are skipped.
@@ -192,12 +192,12 @@ impl Matrix {
         let Case { role, method, media, url, .. } = *case;
         let query = if media == APPLY { "?fieldManager=matrix&force=true" } else { "" };
         let text = format!("{}{query}", url.text);
-        let answer = self.cluster.send(role, method.clone(), &text, media, self.body(case)).await;
+        let response = self.cluster.send(role, method.clone(), &text, media, self.body(case)).await;
         self.requests += 1;
-        let what = format!("{} {method} {text} ({media}): {}", role.user, answer.told());
-        self.judge_answer(case, &answer, &what);
+        let what = format!("{} {method} {text} ({media}): {}", role.user, response.code_and_message());
+        self.check_response(case, &response, &what);
         if self.cluster.revision() != before {
-            self.judge_effects(case, &answer, &what).await;
+            self.check_effects(case, &response, &what).await;
         }
     }
 
@@ -208,17 +208,18 @@ impl Matrix {
         // A binding needs an existing pod.
         let name = url.name.unwrap_or(if kind.plural == "bindings" { existing } else { fresh });
         let sample = || self.samples.object(kind, version(kind), TENANT, name);
-        let part = url.subresource.and_then(|part| part.kind.clone().map(|gvk| (part, gvk)));
-        let mut object = match (method, media, part) {
+        let subresource =
+            url.subresource.and_then(|subresource| subresource.kind.clone().map(|gvk| (subresource, gvk)));
+        let mut object = match (method, media, subresource) {
             (_, MERGE, _) => {
                 return json::to_vec(
                     &value!({"metadata": {"annotations": {"changed": "yes"}}, "spec": {"replicas": 3, "size": 3}}),
                 );
             }
-            (&Method::POST | &Method::PUT | &Method::PATCH, _, Some((part, gvk))) => {
+            (&Method::POST | &Method::PUT | &Method::PATCH, _, Some((subresource, gvk))) => {
                 value!({
                     "apiVersion": (gvk.api_version()), "kind": (gvk.kind.as_str()), "metadata": {"name": name},
-                    "spec": {"replicas": (if part.name == "scale" { 3 } else { 0 })},
+                    "spec": {"replicas": (if subresource.name == "scale" { 3 } else { 0 })},
                     "target": {"kind": "Node", "name": "sample"},
                 })
             }
@@ -254,15 +255,15 @@ impl Matrix {
     }
 
     /// Checks what a response returned, or what a request reached outside the store.
-    fn judge_answer(&mut self, case: &Case<'_>, answer: &ApiResponse, what: &str) {
+    fn check_response(&mut self, case: &Case<'_>, response: &ApiResponse, what: &str) {
         let Case { kind, method, url, .. } = *case;
-        let is_served = answer.code < 300;
-        let place = if url.text.contains("namespaces/tenant/") { TENANT } else { "" };
-        let place = if kind.is_namespaced() { place } else { "" };
+        let is_served = response.code < 300;
+        let namespace = if url.text.contains("namespaces/tenant/") { TENANT } else { "" };
+        let namespace = if kind.is_namespaced() { namespace } else { "" };
         if let Some(verbs) = reached(kind, url, method)
-            && !matches!(answer.code, 401 | 403 | 404 | 405)
+            && !matches!(response.code, 401 | 403 | 404 | 405)
         {
-            self.require(case, &verbs, place, what);
+            self.require(case, &verbs, namespace, what);
             return;
         }
         if !is_served || !matches!(*method, Method::GET | Method::HEAD) {
@@ -275,14 +276,14 @@ impl Matrix {
                 Some(_) => "get",
                 None => "list",
             };
-            let scope = scope(kind, place, url.name.unwrap_or_default());
+            let scope = scope(kind, namespace, url.name.unwrap_or_default());
             self.require(case, &[verb], &scope, what);
             return;
         }
-        let (verb, objects) = match answer.body.get("items").and_then(Value::as_array) {
-            _ if answer.is_watch => ("watch", answer.body.get("object").cloned().into_iter().collect()),
+        let (verb, objects) = match response.body.get("items").and_then(Value::as_array) {
+            _ if response.is_watch => ("watch", response.body.get("object").cloned().into_iter().collect()),
             Some(items) => ("list", items.to_vec()),
-            None => ("get", vec![answer.body.clone()]),
+            None => ("get", vec![response.body.clone()]),
         };
         for object in &objects {
             let meta = Meta::of(object);
@@ -292,12 +293,13 @@ impl Matrix {
     }
 
     /// Checks the effects of a request on the store, and reverts them.
-    async fn judge_effects(&mut self, case: &Case<'_>, answer: &ApiResponse, what: &str) {
+    async fn check_effects(&mut self, case: &Case<'_>, response: &ApiResponse, what: &str) {
         let Case { kind, url, .. } = *case;
         let after = self.cluster.objects().await;
         let span = self.cluster.server.state().layout.span_start(kind, "");
-        let is_action =
-            url.subresource.is_some_and(|part| matches!(part.does, SubresourceAction::Bind | SubresourceAction::Evict));
+        let is_action = url
+            .subresource
+            .is_some_and(|subresource| matches!(subresource.does, SubresourceAction::Bind | SubresourceAction::Evict));
         let binds = kind.plural == "bindings" || is_action;
         let keys: BTreeSet<&String> = after.keys().chain(self.baseline.keys()).collect();
         let mut findings = Vec::new();
@@ -315,33 +317,34 @@ impl Matrix {
             if !is_of_kind && goes_along(kind, key) {
                 continue;
             }
-            if !is_of_kind || answer.code >= 400 {
+            if !is_of_kind || response.code >= 400 {
                 self.violations.push(format!("{what}: changed {key}"));
             }
-            let place = if key.contains("/namespaces/") { meta.name() } else { meta.namespace() };
-            findings.push((verbs.to_vec(), place.to_owned()));
+            let namespace = if key.contains("/namespaces/") { meta.name() } else { meta.namespace() };
+            findings.push((verbs.to_vec(), namespace.to_owned()));
         }
-        for (verbs, place) in findings {
-            self.require(case, &verbs, &place, what);
+        for (verbs, namespace) in findings {
+            self.require(case, &verbs, &namespace, what);
         }
-        self.settle(kind).await;
+        self.restore_baseline(kind).await;
     }
 
     /// Restores the baseline once the server has finished the asynchronous work of the request.
-    async fn settle(&mut self, kind: &Kind) {
+    async fn restore_baseline(&mut self, kind: &Kind) {
         if kind.kind == "CustomResourceDefinition" {
             // A deleted CRD is removed once its objects are deleted.
-            let gone = |answer: &ApiResponse| answer.body.at(&["metadata", "deletionTimestamp"]).is_none();
+            let not_terminating =
+                |response: &ApiResponse| response.body.at(&["metadata", "deletionTimestamp"]).is_none();
             for (key, _) in self.cluster.objects().await {
                 if let Some(name) = key.strip_prefix("/registry/apiextensions.k8s.io/customresourcedefinitions/") {
-                    self.cluster.until(&format!("{}{}/{name}", root(kind), kind.plural), gone).await;
+                    self.cluster.until(&format!("{}{}/{name}", root(kind), kind.plural), not_terminating).await;
                 }
             }
         }
         self.cluster.restore(&self.baseline).await;
         if SERVERS_OWN.contains(&kind.kind.as_str()) {
             for plural in ["widgets", "machines"] {
-                self.cluster.until(&format!("/apis/example.com/v1/{plural}"), |answer| answer.code == 200).await;
+                self.cluster.until(&format!("/apis/example.com/v1/{plural}"), |response| response.code == 200).await;
             }
         }
         self.baseline = self.cluster.objects().await;
@@ -371,8 +374,8 @@ fn own_verb(case: &Case<'_>) -> &'static str {
 }
 
 /// Returns the URLs of a kind: the collection, an existing object, a missing one, and subresources.
-fn urls<'a>(kind: &'a Kind, prefix: &str, place: &str) -> Vec<Url<'a>> {
-    let base = format!("{}{prefix}{place}{}", root(kind), kind.plural);
+fn urls<'a>(kind: &'a Kind, prefix: &str, scope: &str) -> Vec<Url<'a>> {
+    let base = format!("{}{prefix}{scope}{}", root(kind), kind.plural);
     let [sample, fresh] = names(kind);
     let mut urls = vec![
         Url { text: base.clone(), name: None, subresource: None },
@@ -380,16 +383,16 @@ fn urls<'a>(kind: &'a Kind, prefix: &str, place: &str) -> Vec<Url<'a>> {
         Url { text: format!("{base}/{fresh}"), name: Some(fresh), subresource: None },
     ];
     let own = kind.versions.iter().find(|one| one.served).map(|one| &one.subresources[..]).unwrap_or_default();
-    for part in kind.subresources.iter().chain(own) {
-        let text = format!("{base}/{sample}/{}", part.name);
-        urls.push(Url { text, name: Some(sample), subresource: Some(part) });
+    for subresource in kind.subresources.iter().chain(own) {
+        let text = format!("{base}/{sample}/{}", subresource.name);
+        urls.push(Url { text, name: Some(sample), subresource: Some(subresource) });
     }
     urls
 }
 
 /// Returns the verbs required by a successful request without effects on the store: a stream or a review.
 fn reached(kind: &Kind, url: &Url<'_>, method: &Method) -> Option<Vec<&'static str>> {
-    if let Persistence::Answered(question) = kind.keeping {
+    if let Persistence::Answered(question) = kind.persistence {
         return (question != VirtualKind::ComponentStatus).then(|| vec![Verb::Create.name()]);
     }
     Some(match &url.subresource?.does {

@@ -37,7 +37,7 @@ fn config_map(name: &str) -> Vec<u8> {
 async fn watch_user_cannot_write_through_the_watch_prefix() {
     let cluster = Cluster::start().await;
     let made = cluster.send(ADMIN, Method::POST, CONFIG_MAPS, JSON, config_map("c")).await;
-    assert_eq!(made.code, 201, "{}", made.told());
+    assert_eq!(made.code, 201, "{}", made.code_and_message());
     let before = cluster.objects().await;
     let (all, one) = ("/api/v1/watch/namespaces/tenant/configmaps", "/api/v1/watch/namespaces/tenant/configmaps/c");
     let merge = "application/merge-patch+json";
@@ -51,8 +51,8 @@ async fn watch_user_cannot_write_through_the_watch_prefix() {
         (Method::POST, "/api/v1/proxy/namespaces/tenant/configmaps", JSON, config_map("d")),
     ] {
         for role in [WATCHER, role("proxy"), ADMIN] {
-            let refused = cluster.send(role, method.clone(), url, media, body.clone()).await;
-            assert_eq!(refused.code, 405, "{} {method} {url}: {}", role.user, refused.told());
+            let response = cluster.send(role, method.clone(), url, media, body.clone()).await;
+            assert_eq!(response.code, 405, "{} {method} {url}: {}", role.user, response.code_and_message());
         }
     }
     assert_eq!(cluster.objects().await, before);
@@ -81,8 +81,8 @@ async fn cluster_scoped_objects_are_not_served_below_a_namespace() {
         (Method::POST, bindings, binding),
     ] {
         for role in [TENANT_ADMIN, ADMIN, role("nobody")] {
-            let refused = cluster.send(role, method.clone(), url, JSON, body).await;
-            assert_eq!(refused.code, 404, "{} {method} {url}: {}", role.user, refused.told());
+            let response = cluster.send(role, method.clone(), url, JSON, body).await;
+            assert_eq!(response.code, 404, "{} {method} {url}: {}", role.user, response.code_and_message());
         }
     }
     assert_eq!(cluster.send(TENANT_ADMIN, Method::GET, "/api/v1/namespaces/tenant", "", "").await.code, 200);
@@ -101,8 +101,8 @@ async fn namespaced_objects_are_not_served_without_a_namespace() {
         (Method::POST, "/apis/authorization.k8s.io/v1/localsubjectaccessreviews"),
     ] {
         for role in [ADMIN, role("nobody")] {
-            let refused = cluster.send(role, method.clone(), url, JSON, "{}").await;
-            assert_eq!(refused.code, 404, "{} {method} {url}: {}", role.user, refused.told());
+            let response = cluster.send(role, method.clone(), url, JSON, "{}").await;
+            assert_eq!(response.code, 404, "{} {method} {url}: {}", role.user, response.code_and_message());
         }
     }
     // The collection across all namespaces is read-only.
@@ -118,25 +118,29 @@ async fn put_and_apply_that_create_need_the_create_permission() {
     let leases = "/apis/coordination.k8s.io/v1/namespaces/tenant/leases/l";
     let put = cluster.send(role("update"), Method::PUT, leases, JSON, lease).await;
     let cannot = "User \"update\" cannot create resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"tenant\"";
-    assert!(put.told().starts_with("403") && put.told().contains(cannot), "{}", put.told());
+    assert!(
+        put.code_and_message().starts_with("403") && put.code_and_message().contains(cannot),
+        "{}",
+        put.code_and_message()
+    );
     let (one, query) = (format!("{CONFIG_MAPS}/c"), "?fieldManager=m");
     let applied = cluster.send(role("patch"), Method::PATCH, &format!("{one}{query}"), APPLY, config_map("c")).await;
-    assert_eq!(applied.code, 403, "{}", applied.told());
+    assert_eq!(applied.code, 403, "{}", applied.code_and_message());
     assert_eq!(cluster.send(ADMIN, Method::GET, leases, "", "").await.code, 404);
     assert_eq!(cluster.send(ADMIN, Method::GET, &one, "", "").await.code, 404);
     // With both permissions the request creates; an existing object only needs the request's own verb.
     let applied = cluster.send(TENANT_ADMIN, Method::PATCH, &format!("{one}{query}"), APPLY, config_map("c")).await;
-    assert_eq!(applied.code, 201, "{}", applied.told());
+    assert_eq!(applied.code, 201, "{}", applied.code_and_message());
     let applied = cluster.send(role("patch"), Method::PATCH, &format!("{one}{query}"), APPLY, config_map("c")).await;
-    assert_eq!(applied.code, 200, "{}", applied.told());
+    assert_eq!(applied.code, 200, "{}", applied.code_and_message());
     let made = cluster.send(TENANT_ADMIN, Method::PUT, leases, JSON, lease).await;
-    assert_eq!(made.code, 201, "{}", made.told());
+    assert_eq!(made.code, 201, "{}", made.code_and_message());
     let put = cluster.send(role("update"), Method::PUT, leases, JSON, json::to_vec(&made.body)).await;
-    assert_eq!(put.code, 200, "{}", put.told());
+    assert_eq!(put.code, 200, "{}", put.code_and_message());
 }
 
 #[tokio::test]
-async fn a_local_subject_access_review_answers_for_its_own_namespace_only() {
+async fn local_subject_access_review_is_evaluated_for_its_own_namespace_only() {
     let cluster = Cluster::start().await;
     let url = "/apis/authorization.k8s.io/v1/namespaces/tenant/localsubjectaccessreviews";
     let review = |metadata: &str, about: &str| {
@@ -151,7 +155,7 @@ async fn a_local_subject_access_review_answers_for_its_own_namespace_only() {
     assert_eq!(own.body.str_at(&["metadata", "namespace"]), Some(TENANT));
     let foreign = cluster.send(TENANT_ADMIN, Method::POST, url, JSON, review(OTHER, OTHER)).await;
     assert_eq!(
-        foreign.told(),
+        foreign.code_and_message(),
         "400 the namespace of the provided object does not match the namespace sent on the request"
     );
     assert_eq!(cluster.send(TENANT_ADMIN, Method::POST, url, JSON, review("", OTHER)).await.code, 422);
@@ -173,8 +177,8 @@ async fn the_longest_timeout_and_grace_period_do_not_panic() {
         (Method::DELETE, format!("{pods}/p?gracePeriodSeconds=9223372036854775807")),
         (Method::DELETE, format!("{pods}/p?gracePeriodSeconds=-9223372036854775808")),
     ] {
-        let answer = cluster.send(ADMIN, method.clone(), &url, "", "").await;
-        assert!(answer.code < 300, "{method} {url}: {}", answer.told());
+        let response = cluster.send(ADMIN, method.clone(), &url, "", "").await;
+        assert!(response.code < 300, "{method} {url}: {}", response.code_and_message());
     }
 }
 
@@ -189,12 +193,16 @@ async fn an_impersonation_header_that_cannot_be_read_is_a_bad_request() {
     };
     let url = "/api/v1/namespaces/tenant/secrets";
     for name in ["impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-scopes"] {
-        let refused = cluster.send_with(ADMIN, Method::GET, url, headers(name, b"j\xf6rg"), "").await;
-        assert_eq!(refused.told(), format!("400 the value of header {name:?} is not UTF-8"));
+        let response = cluster.send_with(ADMIN, Method::GET, url, headers(name, b"j\xf6rg"), "").await;
+        assert_eq!(response.code_and_message(), format!("400 the value of header {name:?} is not UTF-8"));
     }
     // Header values are decoded as UTF-8, as upstream does.
-    let refused = cluster.send_with(ADMIN, Method::GET, url, headers("impersonate-user", "jörg".as_bytes()), "").await;
-    assert!(refused.told().starts_with("403") && refused.told().contains("User \"jörg\""), "{}", refused.told());
+    let response = cluster.send_with(ADMIN, Method::GET, url, headers("impersonate-user", "jörg".as_bytes()), "").await;
+    assert!(
+        response.code_and_message().starts_with("403") && response.code_and_message().contains("User \"jörg\""),
+        "{}",
+        response.code_and_message()
+    );
 }
 
 #[tokio::test]
@@ -213,9 +221,9 @@ async fn a_front_proxy_header_that_cannot_be_read_is_a_bad_request() {
         let request = Request::get("/api/v1/namespaces/tenant/secrets").header("x-remote-group", "g");
         let request =
             request.header(name, HeaderValue::from_bytes(value).unwrap()).body(Full::new(Bytes::new())).unwrap();
-        let answer = request::serve(Arc::clone(cluster.server.state()), peer, request).await;
-        let code = answer.status().as_u16();
-        drop(answer.into_body().collect().await);
+        let response = request::serve(Arc::clone(cluster.server.state()), peer, request).await;
+        let code = response.status().as_u16();
+        drop(response.into_body().collect().await);
         code
     };
     assert_eq!(send("x-remote-user", b"nobody").await, 403);
@@ -240,19 +248,19 @@ async fn an_expired_client_certificate_is_ignored_on_an_open_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_is_closed_when_its_client_certificate_expires() {
     const LIFE: Duration = Duration::from_secs(4);
-    let authority_key = KeyPair::generate().unwrap();
-    let mut authority = CertificateParams::new(Vec::<String>::new()).unwrap();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority_pem = authority.self_signed(&authority_key).unwrap().pem();
+    let ca_key = KeyPair::generate().unwrap();
+    let mut ca = CertificateParams::new(Vec::<String>::new()).unwrap();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
     let key = KeyPair::generate().unwrap();
     let mut client = CertificateParams::new(Vec::<String>::new()).unwrap();
     client.distinguished_name.push(DnType::CommonName, "admin");
     client.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
     client.not_after = (SystemTime::now() + LIFE).into();
-    let certificate = client.signed_by(&key, &Issuer::new(authority, authority_key)).unwrap();
+    let certificate = client.signed_by(&key, &Issuer::new(ca, ca_key)).unwrap();
     let files = tempfile::tempdir().unwrap();
     let file = files.path().join("ca.crt");
-    std::fs::write(&file, authority_pem).unwrap();
+    std::fs::write(&file, ca_pem).unwrap();
     let cluster = Cluster::with(|config| config.tls.client_ca = Some(file)).await;
     let mut roots = RootCertStore::empty();
     let own = CertificateDer::from_pem_file(cluster.directory.path().join("certs/apiserver.crt")).unwrap();

@@ -179,7 +179,7 @@ const MATCH: &str = r#"{"resourceRules": [{"apiGroups": ["none.example.com"], "a
 /// A certificate request and a CA certificate, generated once.
 pub struct Samples {
     request: String,
-    authority: String,
+    ca_pem: String,
 }
 
 impl Samples {
@@ -189,11 +189,8 @@ impl Samples {
         let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
         let request = params.serialize_request(&key).unwrap().pem().unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let authority = params.self_signed(&key).unwrap().pem();
-        Self {
-            request: base64::engine::general_purpose::STANDARD.encode(request),
-            authority: authority.replace('\n', "\\n"),
-        }
+        let ca_pem = params.self_signed(&key).unwrap().pem();
+        Self { request: base64::engine::general_purpose::STANDARD.encode(request), ca_pem: ca_pem.replace('\n', "\\n") }
     }
 
     /// Returns an object of a kind in the given version.
@@ -208,7 +205,7 @@ impl Samples {
             .replace("$JOB", JOB)
             .replace("$MATCH", MATCH)
             .replace("$REQUEST", &self.request)
-            .replace("$CA", &self.authority);
+            .replace("$CA", &self.ca_pem);
         let comma = if fields.is_empty() { "" } else { "," };
         let api_version = kind.gvk(version).api_version();
         let text = format!(

@@ -25,7 +25,7 @@ fn serve(seen: &ReceivedRequest) -> Response<Full<Bytes>> {
             "metadata": {"name": name, "namespace": "default", "annotations": {"asked-by": who}},
         })
     };
-    let (code, answer) = match path {
+    let (code, response) = match path {
         "/apis/ice.example.com/v1" => (
             200,
             value!({
@@ -68,8 +68,8 @@ fn serve(seen: &ReceivedRequest) -> Response<Full<Bytes>> {
         }
         _ => (404, value!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404})),
     };
-    let answer = Full::new(Bytes::from(json::to_vec(&answer)));
-    Response::builder().status(code).header("content-type", "application/json").body(answer).unwrap()
+    let response = Full::new(Bytes::from(json::to_vec(&response)));
+    Response::builder().status(code).header("content-type", "application/json").body(response).unwrap()
 }
 
 fn registered(port: u16, bundle: &str) -> Value {
@@ -107,8 +107,8 @@ async fn an_aggregated_api_is_discovered_described_and_proxied() {
     cluster.create(REGISTERED, object).await;
     let missing = available(&cluster, "ServiceNotFound").await;
     assert_eq!(missing["status"]["conditions"][0]["message"], "service/ice in \"default\" is not present".into());
-    let (code, answer) = cluster.raw("GET", "/apis/ice.example.com/v1/namespaces/default/flavours", None).await;
-    assert_eq!((code, answer), (503, Bytes::from("service unavailable\n")));
+    let (code, response) = cluster.raw("GET", "/apis/ice.example.com/v1/namespaces/default/flavours", None).await;
+    assert_eq!((code, response), (503, Bytes::from("service unavailable\n")));
     cluster.create("/api/v1/namespaces/default/services", service()).await;
     available(&cluster, "Passed").await;
     let path = "/apis/ice.example.com/v1/namespaces/default/flavours/lemon";
@@ -141,14 +141,14 @@ async fn aggregated_resources_are_not_served_in_the_wrong_scope() {
             {"name": "cones", "singularName": "cone", "namespaced": false, "kind": "Cone", "verbs": ["get"]},
         ],
     });
-    let answer = move |seen: &ReceivedRequest| match seen.path.as_str() {
+    let respond = move |seen: &ReceivedRequest| match seen.path.as_str() {
         "/apis/ice.example.com/v1" => {
             let listed = Full::new(Bytes::from(json::to_vec(&listed)));
             Response::builder().header("content-type", "application/json").body(listed).unwrap()
         }
         _ => serve(seen),
     };
-    let backend = Backend::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &["ice.default.svc"], never(), answer).await;
+    let backend = Backend::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &["ice.default.svc"], never(), respond).await;
     let cluster = Cluster::start().await;
     cluster.create("/api/v1/namespaces/default/services", service()).await;
     cluster.create(REGISTERED, registered(backend.address.port(), &BASE64.encode(&backend.certificate))).await;
@@ -170,14 +170,14 @@ async fn aggregated_resources_are_not_served_in_the_wrong_scope() {
 
 /// Runs the real kubectl, if it is installed.
 async fn kubectl_finds_it(cluster: &Cluster) {
-    let shown = async |arguments: &[&str]| {
+    let kubectl_output = async |arguments: &[&str]| {
         let output = cluster.kubectl(("LANG", "C"), arguments, "").await?;
         println!("{}", String::from_utf8_lossy(&output.stderr));
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    let Some(list) = shown(&["get", "fl", "-o", "name"]).await else { return };
+    let Some(list) = kubectl_output(&["get", "fl", "-o", "name"]).await else { return };
     assert_eq!(list, "flavour.ice.example.com/lemon");
-    let resources = shown(&["api-resources", "--api-group=ice.example.com", "-o", "name"]).await;
+    let resources = kubectl_output(&["api-resources", "--api-group=ice.example.com", "-o", "name"]).await;
     assert_eq!(resources.as_deref(), Some("flavours.ice.example.com"));
 }
 
@@ -196,13 +196,13 @@ async fn an_unreachable_api_service_becomes_unavailable_and_recovers() {
     let mut changed = failed;
     let spec = changed.get_mut("spec").unwrap().as_object_mut().unwrap();
     spec.insert("service", registered(port, "")["spec"]["service"].clone());
-    let (code, answer) = cluster.call("PUT", &format!("{REGISTERED}/{NAME}"), Some(changed)).await;
-    assert_eq!(code, 200, "{answer}");
+    let (code, response) = cluster.call("PUT", &format!("{REGISTERED}/{NAME}"), Some(changed)).await;
+    assert_eq!(code, 200, "{response}");
     available(&cluster, "Passed").await;
     // The server responds but its certificate is not trusted: its responses must not reach clients.
-    let (code, answer) = cluster.raw("GET", "/apis/ice.example.com/v1/namespaces/default/flavours", None).await;
+    let (code, response) = cluster.raw("GET", "/apis/ice.example.com/v1/namespaces/default/flavours", None).await;
     assert_eq!(code, 503);
-    assert!(String::from_utf8_lossy(&answer).contains("certificate signed by unknown authority"), "{answer:?}");
+    assert!(String::from_utf8_lossy(&response).contains("certificate signed by unknown authority"), "{response:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

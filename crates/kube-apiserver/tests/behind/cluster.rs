@@ -73,24 +73,24 @@ impl Cluster {
         let request = request.header("content-type", "application/json").body(Full::new(body)).unwrap();
         let user = User::authenticated("admin", ["system:masters".into()]);
         let peer = Peer { user: Some(user), ..Peer::default() };
-        let answer = request::serve(Arc::clone(self.server.state()), peer, request).await;
-        let code = answer.status().as_u16();
-        (code, answer.into_body().collect().await.unwrap().to_bytes())
+        let response = request::serve(Arc::clone(self.server.state()), peer, request).await;
+        let code = response.status().as_u16();
+        (code, response.into_body().collect().await.unwrap().to_bytes())
     }
 
     /// Creates an object and panics on a rejection.
     pub async fn create(&self, path: &str, object: Value) -> Value {
-        let (code, answer) = self.call("POST", path, Some(object)).await;
-        assert_eq!(code, 201, "{answer}");
-        answer
+        let (code, response) = self.call("POST", path, Some(object)).await;
+        assert_eq!(code, 201, "{response}");
+        response
     }
 
     pub async fn set_status(&self, path: &str, status: Value) {
         let (code, mut object) = self.call("GET", path, None).await;
         assert_eq!(code, 200, "{object}");
         object.as_object_mut().unwrap().insert("status", status);
-        let (code, answer) = self.call("PUT", &format!("{path}/status"), Some(object)).await;
-        assert_eq!(code, 200, "{answer}");
+        let (code, response) = self.call("PUT", &format!("{path}/status"), Some(object)).await;
+        assert_eq!(code, 200, "{response}");
     }
 
     /// Waits until an object exists and matches.
@@ -152,8 +152,8 @@ impl Cluster {
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(input.as_bytes()).await.unwrap();
         drop(stdin);
-        let ended = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
-        Some(ended.expect("kubectl ends in time").unwrap())
+        let output = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
+        Some(output.expect("kubectl ends in time").unwrap())
     }
 
     /// Adds a node whose kubelet listens in this process.

@@ -43,11 +43,11 @@ async fn an_allowed_eviction_deletes_the_pod_and_updates_the_budget() {
     for name in ["a", "b"] {
         running(&cluster, name).await;
     }
-    let (code, answer) = evict(&cluster, "a", "?dryRun=All").await;
-    assert_eq!(code, 201, "{answer}");
+    let (code, response) = evict(&cluster, "a", "?dryRun=All").await;
+    assert_eq!(code, 201, "{response}");
     assert_eq!(cluster.call("GET", &format!("{BUDGET}/b"), None).await.1["status"]["disruptionsAllowed"], 1.into());
-    let (code, answer) = evict(&cluster, "a", "").await;
-    assert_eq!((code, answer["status"].as_str()), (201, Some("Success")), "{answer}");
+    let (code, response) = evict(&cluster, "a", "").await;
+    assert_eq!((code, response["status"].as_str()), (201, Some("Success")), "{response}");
     let pod = cluster.call("GET", &format!("{PODS}/a"), None).await.1;
     assert!(pod.at(&["metadata", "deletionTimestamp"]).is_some(), "{pod}");
     let marked =
@@ -56,11 +56,11 @@ async fn an_allowed_eviction_deletes_the_pod_and_updates_the_budget() {
     let spent = cluster.call("GET", &format!("{BUDGET}/b"), None).await.1;
     assert_eq!(spent["status"]["disruptionsAllowed"], 0.into());
     assert!(spent.at(&["status", "disruptedPods", "a"]).is_some(), "{spent}");
-    let (code, answer) = evict(&cluster, "b", "").await;
-    assert_eq!(code, 429, "{answer}");
-    assert_eq!(answer["details"]["causes"][0]["reason"], "DisruptionBudget".into());
+    let (code, response) = evict(&cluster, "b", "").await;
+    assert_eq!(code, 429, "{response}");
+    assert_eq!(response["details"]["causes"][0]["reason"], "DisruptionBudget".into());
     assert_eq!(
-        answer["details"]["causes"][0]["message"],
+        response["details"]["causes"][0]["message"],
         "The disruption budget b needs 1 healthy pods and has 4 currently".into()
     );
 }
@@ -93,8 +93,8 @@ async fn an_eviction_requires_an_existing_pod_that_matches_its_preconditions() {
     running(&cluster, "a").await;
     assert_eq!(evict(&cluster, "none", "").await.0, 404);
     let other = value!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "b"}});
-    let (code, answer) = cluster.call("POST", &format!("{PODS}/a/eviction"), Some(other)).await;
-    assert_eq!((code, answer["message"].as_str()), (400, Some("name in URL does not match name in Eviction object")));
+    let (code, response) = cluster.call("POST", &format!("{PODS}/a/eviction"), Some(other)).await;
+    assert_eq!((code, response["message"].as_str()), (400, Some("name in URL does not match name in Eviction object")));
     let late = value!({
         "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"},
         "deleteOptions": {"preconditions": {"resourceVersion": "1"}},

@@ -21,9 +21,9 @@ async fn cluster(switch: UpgradeHandler) -> (Cluster, Backend) {
     let plain = |_: &_| Response::new(Full::new(Bytes::from("answered by the kubelet")));
     let kubelet = Backend::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &["127.0.0.1"], switch, plain).await;
     let cluster = Cluster::with(|directory| {
-        let authority = directory.path().join("kubelet-ca.crt");
-        std::fs::write(&authority, &kubelet.certificate).unwrap();
-        Kubelets { authority: Some(authority), ..Kubelets::default() }
+        let ca = directory.path().join("kubelet-ca.crt");
+        std::fs::write(&ca, &kubelet.certificate).unwrap();
+        Kubelets { ca: Some(ca), ..Kubelets::default() }
     })
     .await;
     cluster.add_node("one", kubelet.address.port(), &[]).await;
@@ -35,12 +35,12 @@ async fn cluster(switch: UpgradeHandler) -> (Cluster, Backend) {
 async fn exchange(cluster: &Cluster, requests: &str) -> String {
     let mut wire = cluster.connect().await;
     wire.write_all(requests.as_bytes()).await.unwrap();
-    let mut said = Vec::new();
+    let mut received = Vec::new();
     // The second request contains `Connection: close`, so a server that keeps the connection open closes it after both
     // responses.
-    let read = tokio::time::timeout(TIMEOUT, wire.read_to_end(&mut said)).await;
-    assert!(read.is_ok(), "the connection did not end: {}", String::from_utf8_lossy(&said));
-    String::from_utf8_lossy(&said).into_owned()
+    let read = tokio::time::timeout(TIMEOUT, wire.read_to_end(&mut received)).await;
+    assert!(read.is_ok(), "the connection did not end: {}", String::from_utf8_lossy(&received));
+    String::from_utf8_lossy(&received).into_owned()
 }
 
 fn exec() -> String {
@@ -52,12 +52,12 @@ fn exec() -> String {
 
 /// CVE-2018-1002105: the proxy kept the connection to the backend open after a failed upgrade, with its own credentials.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_upgrade_leaves_no_connection_to_the_kubelet() {
+async fn rejected_upgrade_leaves_no_connection_to_the_kubelet() {
     let (cluster, kubelet) = cluster(never()).await;
     let second = "GET /runningpods/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    let said = exchange(&cluster, &format!("{}{second}", exec())).await;
-    assert!(said.starts_with("HTTP/1.1 4") || said.starts_with("HTTP/1.1 5"), "{said}");
-    assert!(!said.contains("answered by the kubelet"), "{said}");
+    let response = exchange(&cluster, &format!("{}{second}", exec())).await;
+    assert!(response.starts_with("HTTP/1.1 4") || response.starts_with("HTTP/1.1 5"), "{response}");
+    assert!(!response.contains("answered by the kubelet"), "{response}");
     let seen: Vec<String> = kubelet.seen().iter().map(|seen| seen.path.clone()).collect();
     assert!(!seen.is_empty() && seen.iter().all(|path| path.starts_with("/exec/default/p/")), "{seen:?}");
 }
@@ -74,9 +74,9 @@ async fn a_redirect_from_a_kubelet_on_upgrade_is_not_followed() {
         Arc::new(move |_| Response::builder().status(302).header("location", to.as_str()).body(Full::default()).ok());
     let (cluster, kubelet) = cluster(redirect).await;
     let second = "GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    let said = exchange(&cluster, &format!("{}{second}", exec())).await;
-    assert!(!said.contains("101 Switching Protocols"), "{said}");
-    assert!(!said.to_lowercase().contains("\r\nlocation:"), "the client is not sent there either: {said}");
+    let response = exchange(&cluster, &format!("{}{second}", exec())).await;
+    assert!(!response.contains("101 Switching Protocols"), "{response}");
+    assert!(!response.to_lowercase().contains("\r\nlocation:"), "the client is not sent there either: {response}");
     assert_eq!(other.seen().len(), 0);
     assert_eq!(kubelet.seen().len(), 1);
 }

@@ -39,14 +39,14 @@ fn switch(mut request: Request<Incoming>) -> Option<Response<Full<Bytes>>> {
     let upgrade: OnUpgrade = request.extensions_mut().remove()?;
     let header = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
     let protocol = header("upgrade")?;
-    let answer = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS).header("connection", "Upgrade");
+    let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS).header("connection", "Upgrade");
     if protocol.eq_ignore_ascii_case("websocket") {
         let accept = derive_accept_key(header("sec-websocket-key")?.as_bytes());
         let offered = header("sec-websocket-protocol")?;
         let chosen = offered.split(',').next()?.trim().to_owned();
         tokio::spawn(by_websocket(upgrade));
-        let answer = answer.header("upgrade", "websocket").header("sec-websocket-accept", accept);
-        return answer.header("sec-websocket-protocol", chosen).body(Full::default()).ok();
+        let response = response.header("upgrade", "websocket").header("sec-websocket-accept", accept);
+        return response.header("sec-websocket-protocol", chosen).body(Full::default()).ok();
     }
     let chosen = header("x-stream-protocol-version")?;
     let path = request.uri().to_string();
@@ -58,7 +58,7 @@ fn switch(mut request: Request<Incoming>) -> Option<Response<Full<Bytes>>> {
             process(session, path.contains("error=1")).await;
         }
     });
-    answer.header("upgrade", "SPDY/3.1").header("x-stream-protocol-version", chosen).body(Full::default()).ok()
+    response.header("upgrade", "SPDY/3.1").header("x-stream-protocol-version", chosen).body(Full::default()).ok()
 }
 
 /// Echoes stdin to stdout over WebSocket until stdin is closed.
@@ -70,13 +70,13 @@ async fn by_websocket(upgrade: OnUpgrade) {
             continue;
         }
         let bytes = message.into_data();
-        let answer = match bytes.as_ref() {
-            [0, said @ ..] => [&[1], said].concat(),
+        let response = match bytes.as_ref() {
+            [0, payload @ ..] => [&[1], payload].concat(),
             [255, 0] => [&[3], SUCCESS.as_bytes()].concat(),
             _ => continue,
         };
-        let last = answer[0] == 3;
-        socket.send(Message::Binary(answer.into())).await.unwrap();
+        let last = response[0] == 3;
+        socket.send(Message::Binary(response.into())).await.unwrap();
         if last {
             let end = CloseFrame { code: CloseCode::Normal, reason: "".into() };
             let _ = socket.close(Some(end)).await;

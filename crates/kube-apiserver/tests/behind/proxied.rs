@@ -30,12 +30,12 @@ fn serve(seen: &ReceivedRequest) -> Response<Full<Bytes>> {
         return Response::builder().header("content-type", "text/html; charset=utf-8").body(page).unwrap();
     }
     let uri = seen.headers.get("x-forwarded-uri").map_or("", |value| value.to_str().unwrap());
-    let said = format!("{} {} {uri} {}", seen.method, seen.path, String::from_utf8_lossy(&seen.body));
-    let answer = Response::builder().header("access-control-allow-origin", "*").header("x-own", "yes");
-    answer.body(Full::new(said.into())).unwrap()
+    let body = format!("{} {} {uri} {}", seen.method, seen.path, String::from_utf8_lossy(&seen.body));
+    let response = Response::builder().header("access-control-allow-origin", "*").header("x-own", "yes");
+    response.body(Full::new(body.into())).unwrap()
 }
 
-async fn ask(cluster: &Cluster, method: &str, path: &str, body: &'static str) -> Response<Bytes> {
+async fn send(cluster: &Cluster, method: &str, path: &str, body: &'static str) -> Response<Bytes> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(cluster.connect().await)).await.unwrap();
     tokio::spawn(connection);
     let request = http::Request::builder()
@@ -63,22 +63,22 @@ async fn pod_and_service_proxy_forward_requests_and_rewrite_responses() {
     let status = value!({"podIP": (ip.to_string()), "podIPs": [{"ip": (ip.to_string())}], "phase": "Running"});
     cluster.set_status("/api/v1/namespaces/default/pods/p", status).await;
     let base = format!("/api/v1/namespaces/default/pods/p:{port}/proxy");
-    let answer = ask(&cluster, "POST", &format!("{base}/a%2Fb/?x=y"), "said").await;
-    assert_eq!(answer.body(), &format!("POST /a%2Fb/?x=y {base}/a%2Fb/ said"));
-    assert!(answer.headers().contains_key("x-own") && !answer.headers().contains_key("access-control-allow-origin"));
+    let response = send(&cluster, "POST", &format!("{base}/a%2Fb/?x=y"), "said").await;
+    assert_eq!(response.body(), &format!("POST /a%2Fb/?x=y {base}/a%2Fb/ said"));
+    assert!(response.headers().contains_key("x-own") && !response.headers().contains_key("access-control-allow-origin"));
     assert!(!backend.seen()[0].headers.contains_key("authorization"));
-    let moved = ask(&cluster, "GET", &format!("{base}?x=y"), "").await;
+    let moved = send(&cluster, "GET", &format!("{base}?x=y"), "").await;
     assert_eq!(
         (moved.status().as_u16(), moved.headers()["location"].to_str().unwrap()),
         (301, format!("{base}/?x=y").as_str())
     );
-    let led = ask(&cluster, "GET", &format!("{base}/go"), "").await;
+    let led = send(&cluster, "GET", &format!("{base}/go"), "").await;
     assert_eq!(
         (led.status().as_u16(), led.headers()["location"].to_str().unwrap()),
         (302, format!("{base}/there").as_str())
     );
 
-    let page = ask(&cluster, "GET", &format!("{base}/page"), "").await;
+    let page = send(&cluster, "GET", &format!("{base}/page"), "").await;
     assert_eq!(page.body(), &format!("<a href=\"{base}/rewriteme\">test</a>"));
 
     let service = value!({
@@ -86,7 +86,7 @@ async fn pod_and_service_proxy_forward_requests_and_rewrite_responses() {
         "spec": {"ports": [{"name": "web", "port": 80}]},
     });
     cluster.create("/api/v1/namespaces/default/services", service).await;
-    let none = ask(&cluster, "GET", "/api/v1/namespaces/default/services/s:80/proxy/", "").await;
+    let none = send(&cluster, "GET", "/api/v1/namespaces/default/services/s:80/proxy/", "").await;
     assert_eq!(none.status().as_u16(), 503);
     let slice = value!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
@@ -96,8 +96,8 @@ async fn pod_and_service_proxy_forward_requests_and_rewrite_responses() {
     });
     cluster.create("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice).await;
     for name in ["s:80", "s:web", "http:s:web"] {
-        let answer = ask(&cluster, "GET", &format!("/api/v1/namespaces/default/services/{name}/proxy/x"), "").await;
-        assert!(answer.body().starts_with(b"GET /x "), "{name}: {answer:?}");
+        let response = send(&cluster, "GET", &format!("/api/v1/namespaces/default/services/{name}/proxy/x"), "").await;
+        assert!(response.body().starts_with(b"GET /x "), "{name}: {response:?}");
     }
 }
 
@@ -106,13 +106,13 @@ async fn node_proxy_reaches_the_kubelet_and_loopback_addresses_are_rejected() {
     let kubelet = kubelet::start().await;
     let cluster = Cluster::start().await;
     cluster.add_node("one", kubelet.address.port(), &[]).await;
-    let (code, answer) = cluster.raw("GET", "/api/v1/nodes/one/proxy/metrics?a=b", None).await;
-    assert_eq!((code, answer), (200, Bytes::from("GET /metrics?a=b")));
-    let (code, answer) = cluster.call("GET", "/api/v1/nodes/one:1/proxy/", None).await;
-    assert_eq!((code, answer.str_at(&["message"])), (400, Some("address not allowed")));
+    let (code, response) = cluster.raw("GET", "/api/v1/nodes/one/proxy/metrics?a=b", None).await;
+    assert_eq!((code, response), (200, Bytes::from("GET /metrics?a=b")));
+    let (code, response) = cluster.call("GET", "/api/v1/nodes/one:1/proxy/", None).await;
+    assert_eq!((code, response.str_at(&["message"])), (400, Some("address not allowed")));
     cluster.add_pod("p", "").await;
     let status = value!({"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]});
     cluster.set_status("/api/v1/namespaces/default/pods/p", status).await;
-    let (code, answer) = cluster.call("GET", "/api/v1/namespaces/default/pods/p:1/proxy/", None).await;
-    assert_eq!((code, answer.str_at(&["message"])), (400, Some("address not allowed")));
+    let (code, response) = cluster.call("GET", "/api/v1/namespaces/default/pods/p:1/proxy/", None).await;
+    assert_eq!((code, response.str_at(&["message"])), (400, Some("address not allowed")));
 }

@@ -98,13 +98,13 @@ impl Serving {
     async fn connection(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let service = service_fn(move |request: Request<Incoming>| {
             let serving = self.clone();
-            async move { Ok::<_, Infallible>(serving.answer(request).await) }
+            async move { Ok::<_, Infallible>(serving.respond(request).await) }
         });
         let builder = auto::Builder::new(TokioExecutor::new());
         let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let mut seen = ReceivedRequest {
             method: request.method().to_string(),
             path: request.uri().path_and_query().unwrap().to_string(),

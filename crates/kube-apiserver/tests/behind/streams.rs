@@ -28,9 +28,9 @@ const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
 async fn cluster(features: &[&str]) -> (Cluster, Backend) {
     let kubelet = kubelet::start().await;
     let cluster = Cluster::with(|directory| {
-        let authority = directory.path().join("kubelet-ca.crt");
-        std::fs::write(&authority, &kubelet.certificate).unwrap();
-        Kubelets { authority: Some(authority), ..Kubelets::default() }
+        let ca = directory.path().join("kubelet-ca.crt");
+        std::fs::write(&ca, &kubelet.certificate).unwrap();
+        Kubelets { ca: Some(ca), ..Kubelets::default() }
     })
     .await;
     cluster.add_node("one", kubelet.address.port(), features).await;
@@ -45,11 +45,11 @@ async fn websocket(cluster: &Cluster, path: &str, protocols: &str, token: &str) 
     request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     request.headers_mut().insert("sec-websocket-protocol", protocols.parse().unwrap());
     match tokio_tungstenite::client_async(request, cluster.connect().await).await {
-        Ok((socket, answer)) => {
-            let chosen = answer.headers()["sec-websocket-protocol"].to_str().unwrap().to_owned();
+        Ok((socket, response)) => {
+            let chosen = response.headers()["sec-websocket-protocol"].to_str().unwrap().to_owned();
             Ok((socket, chosen))
         }
-        Err(tokio_tungstenite::tungstenite::Error::Http(answer)) => Err(answer.status().as_u16()),
+        Err(tokio_tungstenite::tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
         Err(error) => panic!("{error}"),
     }
 }
@@ -65,10 +65,10 @@ async fn spdy(cluster: &Cluster, path: &str, protocol: &str) -> Session {
         .header("x-stream-protocol-version", protocol)
         .body(Empty::<Bytes>::new())
         .unwrap();
-    let answer = sender.send_request(request).await.unwrap();
-    assert_eq!(answer.status().as_u16(), 101);
-    assert_eq!(answer.headers()["x-stream-protocol-version"], protocol);
-    Session::new(TokioIo::new(hyper::upgrade::on(answer).await.unwrap()), Side::Client)
+    let response = sender.send_request(request).await.unwrap();
+    assert_eq!(response.status().as_u16(), 101);
+    assert_eq!(response.headers()["x-stream-protocol-version"], protocol);
+    Session::new(TokioIo::new(hyper::upgrade::on(response).await.unwrap()), Side::Client)
 }
 
 fn named(kind: &str) -> Headers {
@@ -161,7 +161,7 @@ async fn spdy_is_forwarded_unchanged() {
     let mut stdout = session.open(named("stdout")).await.unwrap();
     let large: Vec<u8> = (0..200_000_u32).map(|n| n.to_le_bytes()[0]).collect();
     let sent = large.clone();
-    let say = tokio::spawn(async move {
+    let writer = tokio::spawn(async move {
         stdin.sender.send(&sent).await.unwrap();
         stdin.sender.finish().await.unwrap();
     });
@@ -170,7 +170,7 @@ async fn spdy_is_forwarded_unchanged() {
         heard.extend_from_slice(&piece);
     }
     assert!(heard == large);
-    say.await.unwrap();
+    writer.await.unwrap();
     assert_eq!(error.data.recv().await.unwrap(), SUCCESS);
 }
 
@@ -225,8 +225,8 @@ async fn logs_are_proxied_and_kubelet_errors_become_statuses() {
     let (code, log) = cluster.raw("GET", &format!("{POD}/log?tailLines=3&timestamps=true"), None).await;
     assert_eq!((code, log), (200, Bytes::from("log by /containerLogs/default/p/c?tailLines=3&timestamps=true\n")));
     let check = async |path: &str, expect: (u16, &str)| {
-        let (code, answer) = cluster.call("GET", path, None).await;
-        assert_eq!((code, answer.str_at(&["message"]).unwrap_or_default()), expect, "{path}");
+        let (code, response) = cluster.call("GET", path, None).await;
+        assert_eq!((code, response.str_at(&["message"]).unwrap_or_default()), expect, "{path}");
     };
     check(&format!("{POD}/log?container=x"), (400, "container x is not valid for pod p")).await;
     check(&format!("{POD}/exec?command=x"), (400, "Upgrade request required")).await;
@@ -237,8 +237,8 @@ async fn logs_are_proxied_and_kubelet_errors_become_statuses() {
     .await;
     check("/api/v1/namespaces/default/pods/none/log", (404, "pods \"none\" not found")).await;
     cluster.add_pod("absent", "one").await;
-    let refused = cluster.call("GET", "/api/v1/namespaces/default/pods/absent/log", None).await;
-    assert_eq!(refused.0, 404, "{}", refused.1);
+    let not_found = cluster.call("GET", "/api/v1/namespaces/default/pods/absent/log", None).await;
+    assert_eq!(not_found.0, 404, "{}", not_found.1);
     cluster.add_pod("waiting", "").await;
     assert_eq!(cluster.raw("GET", "/api/v1/namespaces/default/pods/waiting/log", None).await.0, 204);
     check("/api/v1/namespaces/default/pods/waiting/exec?command=x", (400, "pod waiting does not have a host assigned"))
@@ -275,9 +275,9 @@ async fn exec_by_websocket_get_requires_the_create_permission() {
     cluster.create("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", binding).await;
     let open = || websocket(&cluster, EXEC, "v5.channel.k8s.io", "of-viewer");
     assert_eq!(open().await.err(), Some(403));
-    let (code, answer) =
+    let (code, response) =
         cluster.call("PUT", &format!("{roles}/look"), Some(role(vec!["get".into(), "create".into()]))).await;
-    assert_eq!(code, 200, "{answer}");
+    assert_eq!(code, 200, "{response}");
     // The cache then contains the role that was written.
     cluster.until(&format!("{roles}/look"), |_| true).await;
     talk(open().await.unwrap().0).await;
@@ -289,9 +289,9 @@ async fn an_untrusted_kubelet_certificate_is_rejected_unless_the_client_skips_ve
     let stranger = kubelet::start().await;
     cluster.add_node("stranger", stranger.address.port(), &[]).await;
     cluster.add_pod("q", "stranger").await;
-    let (code, answer) = cluster.call("GET", "/api/v1/namespaces/default/pods/q/log", None).await;
-    assert_eq!(code, 500, "{answer}");
-    assert!(answer.str_at(&["message"]).unwrap().contains("certificate signed by unknown authority"), "{answer}");
+    let (code, response) = cluster.call("GET", "/api/v1/namespaces/default/pods/q/log", None).await;
+    assert_eq!(code, 500, "{response}");
+    assert!(response.str_at(&["message"]).unwrap().contains("certificate signed by unknown authority"), "{response}");
     let path = "/api/v1/namespaces/default/pods/q/log?insecureSkipTLSVerifyBackend=true";
     assert_eq!(cluster.raw("GET", path, None).await.0, 200);
 }
@@ -307,9 +307,9 @@ async fn a_followed_log_is_streamed() {
         .header("authorization", format!("Bearer {TOKEN}"))
         .body(Empty::<Bytes>::new())
         .unwrap();
-    let answer = sender.send_request(request).await.unwrap();
-    assert_eq!(answer.headers()["content-type"], "text/plain");
-    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let response = sender.send_request(request).await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/plain");
+    let body = response.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(body, "log by /containerLogs/default/p/c?follow=true\n");
     assert_eq!(kubelet.seen().len(), 1);
 }
@@ -322,12 +322,12 @@ async fn kubectl_exec_and_logs_work() {
         [(&[][..], SPDY, "SPDY/3.1"), (&[], WEBSOCKET, "SPDY/3.1"), (&[WEBSOCKETS], WEBSOCKET, "websocket")]
     {
         let (cluster, kubelet) = cluster(features).await;
-        let said = cluster.kubectl(environment, &["exec", "-i", "p", "--", "cat"], "hello").await;
-        let Some(said) = said else { return };
-        assert_eq!(String::from_utf8_lossy(&said.stdout), "hello", "{}", String::from_utf8_lossy(&said.stderr));
-        assert!(said.status.success(), "{said:?}");
-        let asked = kubelet.seen().into_iter().find(|seen| seen.path.starts_with("/exec/")).unwrap();
-        assert_eq!(asked.headers["upgrade"], expect, "{environment:?}");
+        let output = cluster.kubectl(environment, &["exec", "-i", "p", "--", "cat"], "hello").await;
+        let Some(output) = output else { return };
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "hello", "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{output:?}");
+        let request = kubelet.seen().into_iter().find(|seen| seen.path.starts_with("/exec/")).unwrap();
+        assert_eq!(request.headers["upgrade"], expect, "{environment:?}");
         let log = cluster.kubectl(environment, &["logs", "p", "--tail=2"], "").await.unwrap();
         assert_eq!(String::from_utf8_lossy(&log.stdout), "log by /containerLogs/default/p/c?tailLines=2\n");
     }

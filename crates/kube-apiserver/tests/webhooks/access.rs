@@ -17,7 +17,7 @@ use crate::server::{ApiResponse, Cluster};
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Starts an authorizer that allows reads, denies deletes, and has no opinion on other verbs.
-async fn judge() -> Hook {
+async fn start_authorizer() -> Hook {
     Hook::start(&["127.0.0.1"], |path, review| {
         if path == "/broken" {
             return Says::Json(503, value!("busy"));
@@ -41,9 +41,9 @@ async fn as_jane(cluster: &Cluster, method: Method, path: &str) -> ApiResponse {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_authorizer_decisions_are_applied_and_cached() {
-    let hook = judge().await;
-    let folder = tempfile::tempdir().unwrap();
-    let file = hook.kubeconfig(folder.path(), "/authorize");
+    let hook = start_authorizer().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = hook.kubeconfig(dir.path(), "/authorize");
     let rules = Webhook::unconditional(file.to_str().unwrap(), Version::V1);
     let webhook = authorization::Webhook::new(rules, Remote::of_file(&file).unwrap());
     let cluster = Cluster::with(|config| config.modes = vec![Mode::Webhook(Box::new(webhook)), Mode::Rbac]).await;
@@ -51,29 +51,29 @@ async fn webhook_authorizer_decisions_are_applied_and_cached() {
     for _ in 0..3 {
         assert_eq!(as_jane(&cluster, Method::GET, &path).await.code, 404, "allowed, and not there");
     }
-    let (asked, review) = hook.asked().remove(0);
-    assert_eq!((asked.as_str(), hook.asked().len()), ("/authorize", 1));
+    let (called_path, review) = hook.requests().remove(0);
+    assert_eq!((called_path.as_str(), hook.requests().len()), ("/authorize", 1));
     assert_eq!(review["spec"]["user"], "jane".into());
     assert_eq!(review["spec"]["resourceAttributes"]["resource"], "configmaps".into());
     let deleted = as_jane(&cluster, Method::DELETE, &path).await;
     let cannot = "configmaps \"x\" is forbidden: User \"jane\" cannot delete resource \"configmaps\" in API group \"\" in the namespace \"default\"";
-    assert_eq!(deleted.refused(), format!("403 {cannot}: nothing is deleted here"));
+    assert_eq!(deleted.error_message(), format!("403 {cannot}: nothing is deleted here"));
     let listed = as_jane(&cluster, Method::GET, CONFIG_MAPS).await;
-    assert!(listed.refused().contains("not mine"), "{}", listed.refused());
+    assert!(listed.error_message().contains("not mine"), "{}", listed.error_message());
     // A SubjectAccessReview calls the same webhook while another request is being served.
     let review = value!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
         "spec": {"user": "joe", "resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "default"}},
     });
-    let answered = cluster.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await.ok();
-    assert_eq!(answered["status"]["allowed"], true.into());
+    let response = cluster.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await.ok();
+    assert_eq!(response["status"]["allowed"], true.into());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn match_conditions_skip_the_authorizer_and_failure_policy_applies_on_errors() {
-    let hook = judge().await;
-    let folder = tempfile::tempdir().unwrap();
-    let file = hook.kubeconfig(folder.path(), "/broken");
+    let hook = start_authorizer().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = hook.kubeconfig(dir.path(), "/broken");
     let text = format!(
         "apiVersion: apiserver.config.k8s.io/v1
 kind: AuthorizationConfiguration
@@ -117,9 +117,9 @@ async fn image_policy_webhook_decides_which_images_run() {
         Says::Json(200, value!({"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "status": status}))
     })
     .await;
-    let folder = tempfile::tempdir().unwrap();
-    let file = hook.kubeconfig(folder.path(), "/images");
-    let admission = folder.path().join("admission.yaml");
+    let dir = tempfile::tempdir().unwrap();
+    let file = hook.kubeconfig(dir.path(), "/images");
+    let admission = dir.path().join("admission.yaml");
     let text = format!(
         "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n\
          - {{name: ImagePolicyWebhook, configuration: {{imagePolicy: {{kubeConfigFile: {}}}}}}}\n",
@@ -140,8 +140,8 @@ async fn image_policy_webhook_decides_which_images_run() {
     let pods = "/api/v1/namespaces/default/pods";
     cluster.post(pods, &pod("a", "good")).await.ok();
     cluster.post(pods, &pod("b", "good")).await.ok();
-    assert_eq!(hook.asked().len(), 1, "the same images are asked about once");
-    let denied = cluster.post(pods, &pod("c", "bad")).await.refused();
+    assert_eq!(hook.requests().len(), 1, "the same images are asked about once");
+    let denied = cluster.post(pods, &pod("c", "bad")).await.error_message();
     let expect = "403 pods \"c\" is forbidden: image policy webhook backend denied one or more images: bad is bad";
     assert_eq!(denied, expect);
 }
@@ -156,8 +156,8 @@ async fn webhook_token_authentication_is_applied_and_cached() {
         Says::Json(200, value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status}))
     })
     .await;
-    let folder = tempfile::tempdir().unwrap();
-    let remote = Remote::of_file(&hook.kubeconfig(folder.path(), "/tokens")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let remote = Remote::of_file(&hook.kubeconfig(dir.path(), "/tokens")).unwrap();
     let webhook = authentication::Webhook::new(remote, "v1", Duration::from_seconds(120)).unwrap();
     let cluster = Cluster::with(|config| config.authenticators.webhook = Some(webhook)).await;
     let review = |token: &str| value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
@@ -167,7 +167,7 @@ async fn webhook_token_authentication_is_applied_and_cached() {
         assert_eq!(status["authenticated"], true.into());
         assert_eq!(status["user"], value!({"username": "jane", "groups": ["devs", "system:authenticated"]}));
     }
-    assert_eq!(hook.asked().len(), 1);
-    let refused = cluster.post(path, &review("others")).await.ok()["status"].clone();
-    assert_eq!(refused["error"], "[invalid bearer token, never seen]".into());
+    assert_eq!(hook.requests().len(), 1);
+    let rejected_status = cluster.post(path, &review("others")).await.ok()["status"].clone();
+    assert_eq!(rejected_status["error"], "[invalid bearer token, never seen]".into());
 }

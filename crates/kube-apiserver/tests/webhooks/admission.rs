@@ -12,7 +12,7 @@ const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Returns an AdmissionReview with these response fields.
-pub fn says(review: &Value, response: Value) -> Says {
+pub fn review_response(review: &Value, response: Value) -> Says {
     let Value::Object(mut response) = response else { panic!("a response is an object") };
     response.insert("uid", review["request"]["uid"].clone());
     Says::Json(200, value!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
@@ -70,9 +70,9 @@ async fn mutating_webhooks_run_in_order_and_are_reinvoked_if_needed() {
         let data = &review["request"]["object"]["data"];
         let count = data.as_object().map_or(0, |data| data.iter().count());
         match path.split('?').next().unwrap() {
-            "/first" => says(review, adds("first", &count.to_string())),
-            "/second" => says(review, adds("second", &count.to_string())),
-            _ => says(review, value!({"allowed": true, "warnings": ["seen"]})),
+            "/first" => review_response(review, adds("first", &count.to_string())),
+            "/second" => review_response(review, adds("second", &count.to_string())),
+            _ => review_response(review, value!({"allowed": true, "warnings": ["seen"]})),
         }
     })
     .await;
@@ -88,9 +88,9 @@ async fn mutating_webhooks_run_in_order_and_are_reinvoked_if_needed() {
     // The webhook `first` saw one key and `second` two; `first` then saw three, because `second` had changed the
     // object.
     assert_eq!(made.ok()["data"], value!({"a": "1", "first": "3", "second": "2"}));
-    let paths: Vec<String> = hook.asked().iter().map(|(path, _)| path.clone()).collect();
+    let paths: Vec<String> = hook.requests().iter().map(|(path, _)| path.clone()).collect();
     assert_eq!(paths, ["/first?timeout=10s", "/second?timeout=10s", "/third?timeout=10s", "/first?timeout=10s"]);
-    let (_, review) = &hook.asked()[0];
+    let (_, review) = &hook.requests()[0];
     assert_eq!(review["request"]["operation"], "CREATE".into());
     assert_eq!(review["request"]["name"], "a".into());
     assert_eq!(review["request"]["namespace"], "default".into());
@@ -104,19 +104,19 @@ async fn mutating_webhooks_run_in_order_and_are_reinvoked_if_needed() {
 async fn validating_webhooks_reject_creates_updates_and_deletes_with_their_message() {
     let hook = Hook::start(&["hook.default.svc"], |_, review| {
         let request = &review["request"];
-        let held = |object: &Value| object.at(&["metadata", "labels", "held"]).is_some();
+        let is_labeled = |object: &Value| object.at(&["metadata", "labels", "held"]).is_some();
         match request.str_at(&["operation"]).unwrap() {
-            "CREATE" if held(&request["object"]) => says(
+            "CREATE" if is_labeled(&request["object"]) => review_response(
                 review,
                 value!({"allowed": false, "status": {"message": "no new ones", "code": 403, "reason": "Forbidden"}}),
             ),
-            "UPDATE" if held(&request["object"]) && held(&request["oldObject"]) => {
-                says(review, value!({"allowed": false}))
+            "UPDATE" if is_labeled(&request["object"]) && is_labeled(&request["oldObject"]) => {
+                review_response(review, value!({"allowed": false}))
             }
-            "DELETE" if held(&request["oldObject"]) => {
-                says(review, value!({"allowed": false, "status": {"reason": "StillNeeded"}}))
+            "DELETE" if is_labeled(&request["oldObject"]) => {
+                review_response(review, value!({"allowed": false, "status": {"reason": "StillNeeded"}}))
             }
-            _ => says(review, value!({"allowed": true})),
+            _ => review_response(review, value!({"allowed": true})),
         }
     })
     .await;
@@ -124,23 +124,23 @@ async fn validating_webhooks_reject_creates_updates_and_deletes_with_their_messa
     serve(&cluster).await;
     let target = value!({"namespace": "default", "name": "hook", "path": "/judge", "port": (i64::from(hook.port()))});
     let service = value!({"service": target, "caBundle": (hook.bundle())});
-    let judge = entry("judge.example.com", service, value!({}));
-    configure(&cluster, "ValidatingWebhookConfiguration", "judge", vec![judge]).await;
-    let mut held = config_map("h");
-    held.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("labels", value!({"held": "yes"}));
+    let webhook = entry("judge.example.com", service, value!({}));
+    configure(&cluster, "ValidatingWebhookConfiguration", "judge", vec![webhook]).await;
+    let mut is_labeled = config_map("h");
+    is_labeled.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("labels", value!({"held": "yes"}));
     let denied = "admission webhook \"judge.example.com\" denied the request";
-    assert_eq!(cluster.post(CONFIG_MAPS, &held).await.refused(), format!("403 {denied}: no new ones"));
+    assert_eq!(cluster.post(CONFIG_MAPS, &is_labeled).await.error_message(), format!("403 {denied}: no new ones"));
     cluster.post(CONFIG_MAPS, &config_map("h")).await.ok();
     let path = format!("{CONFIG_MAPS}/h");
     cluster.merge(&path, &value!({"metadata": {"labels": {"held": "yes"}}})).await.ok();
     let again = cluster.merge(&path, &value!({"data": {"a": "2"}})).await;
-    assert_eq!(again.refused(), format!("400 {denied} without explanation"));
-    assert_eq!(cluster.delete(&path).await.refused(), format!("400 {denied}: StillNeeded"));
+    assert_eq!(again.error_message(), format!("400 {denied} without explanation"));
+    assert_eq!(cluster.delete(&path).await.error_message(), format!("400 {denied}: StillNeeded"));
     let all = cluster.delete(CONFIG_MAPS).await;
-    assert_eq!(all.refused(), format!("400 {denied}: StillNeeded"));
+    assert_eq!(all.error_message(), format!("400 {denied}: StillNeeded"));
     cluster.merge(&path, &value!({"metadata": {"labels": {"held": null}}})).await.ok();
     cluster.delete(&path).await.ok();
-    assert!(hook.asked().iter().all(|(path, _)| path == "/judge?timeout=10s"));
+    assert!(hook.requests().iter().all(|(path, _)| path == "/judge?timeout=10s"));
 }
 
 /// Creates a Service whose endpoint is on this host.
@@ -157,15 +157,15 @@ async fn failure_policy_decides_when_a_webhook_call_fails() {
     let hook = Hook::start(&["127.0.0.1"], |path, review| match path.split('?').next().unwrap() {
         "/slow" => Says::Nothing,
         "/broken" => Says::Json(500, value!("boom")),
-        _ => says(review, value!({"uid": "", "allowed": true})),
+        _ => review_response(review, value!({"uid": "", "allowed": true})),
     })
     .await;
     let cluster = Cluster::start().await;
     let check = async |path: &str, more: Value, expect: &str| {
-        let judge = entry("h.example.com", url(&hook, path), more);
-        configure(&cluster, "ValidatingWebhookConfiguration", "judge", vec![judge]).await;
-        let answer = cluster.post(&format!("{CONFIG_MAPS}?dryRun=All"), &config_map("x")).await;
-        assert_eq!(if answer.code == 201 { "201".to_owned() } else { answer.refused() }, expect);
+        let webhook = entry("h.example.com", url(&hook, path), more);
+        configure(&cluster, "ValidatingWebhookConfiguration", "judge", vec![webhook]).await;
+        let response = cluster.post(&format!("{CONFIG_MAPS}?dryRun=All"), &config_map("x")).await;
+        assert_eq!(if response.code == 201 { "201".to_owned() } else { response.error_message() }, expect);
         cluster.delete(&format!("{CONFIGURATIONS}/validatingwebhookconfigurations/judge")).await.ok();
     };
     let failed = "500 Internal error occurred: failed calling webhook \"h.example.com\": failed to call webhook:";
@@ -188,13 +188,13 @@ async fn failure_policy_decides_when_a_webhook_call_fails() {
 async fn webhooks_see_subresource_objects_and_the_requested_versions() {
     let hook = Hook::start(&["127.0.0.1"], |path, review| {
         if path.starts_with("/scale") && review["request"]["kind"]["kind"] == "Scale".into() {
-            return says(review, patch(&value!([{"op": "replace", "path": "/spec/replicas", "value": 4}])));
+            return review_response(review, patch(&value!([{"op": "replace", "path": "/spec/replicas", "value": 4}])));
         }
         if path.starts_with("/old") {
             let change = value!([{"op": "replace", "path": "/spec/targetCPUUtilizationPercentage", "value": 33}]);
-            return says(review, patch(&change));
+            return review_response(review, patch(&change));
         }
-        says(review, value!({"allowed": true}))
+        review_response(review, value!({"allowed": true}))
     })
     .await;
     let cluster = Cluster::start().await;
@@ -221,8 +221,8 @@ async fn webhooks_see_subresource_objects_and_the_requested_versions() {
     });
     let made = cluster.post("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", &scaler).await.ok();
     assert_eq!(made["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 33.into());
-    let asked = hook.asked();
-    let (_, seen) = asked.iter().find(|(path, _)| path.starts_with("/old")).unwrap();
+    let requests = hook.requests();
+    let (_, seen) = requests.iter().find(|(path, _)| path.starts_with("/old")).unwrap();
     assert_eq!(seen["request"]["object"]["apiVersion"], "autoscaling/v1".into());
     assert_eq!(seen["request"]["requestKind"]["version"], "v2".into());
     let pod =
@@ -230,8 +230,8 @@ async fn webhooks_see_subresource_objects_and_the_requested_versions() {
     cluster.post("/api/v1/namespaces/default/pods", &pod).await.ok();
     let binding = value!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
     cluster.post("/api/v1/namespaces/default/pods/p/binding", &binding).await.ok();
-    let asked = hook.asked();
-    let (_, seen) = asked.iter().find(|(path, _)| path.starts_with("/bind")).unwrap();
+    let requests = hook.requests();
+    let (_, seen) = requests.iter().find(|(path, _)| path.starts_with("/bind")).unwrap();
     assert_eq!(seen["request"]["kind"]["kind"], "Binding".into());
     assert_eq!(seen["request"]["subResource"], "binding".into());
     assert_eq!(seen["request"]["object"]["target"]["name"], "n".into());
@@ -239,14 +239,14 @@ async fn webhooks_see_subresource_objects_and_the_requested_versions() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_configurations_are_exempt_from_webhooks() {
-    let hook = Hook::start(&["127.0.0.1"], |_, review| says(review, value!({"allowed": false}))).await;
+    let hook = Hook::start(&["127.0.0.1"], |_, review| review_response(review, value!({"allowed": false}))).await;
     let cluster = Cluster::start().await;
     let everything = value!({
         "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}],
         "namespaceSelector": {},
     });
-    let judge = entry("no.example.com", url(&hook, "/"), everything);
-    configure(&cluster, "ValidatingWebhookConfiguration", "no", vec![judge]).await;
+    let webhook = entry("no.example.com", url(&hook, "/"), everything);
+    configure(&cluster, "ValidatingWebhookConfiguration", "no", vec![webhook]).await;
     assert_eq!(cluster.post(CONFIG_MAPS, &config_map("x")).await.code, 400);
     let path = format!("{CONFIGURATIONS}/validatingwebhookconfigurations/no");
     cluster.send(Method::DELETE, &path, "", "").await.ok();
@@ -256,19 +256,19 @@ async fn webhook_configurations_are_exempt_from_webhooks() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rejected_connect_request_opens_no_stream() {
     let hook = Hook::start(&["127.0.0.1"], |_, review| {
-        says(review, value!({"allowed": false, "status": {"message": "no streams"}}))
+        review_response(review, value!({"allowed": false, "status": {"message": "no streams"}}))
     })
     .await;
     let cluster = Cluster::start().await;
     let streams = value!({
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CONNECT"], "resources": ["pods/exec"]}],
     });
-    let judge = entry("streams.example.com", url(&hook, "/"), streams);
-    configure(&cluster, "ValidatingWebhookConfiguration", "streams", vec![judge]).await;
+    let webhook = entry("streams.example.com", url(&hook, "/"), streams);
+    configure(&cluster, "ValidatingWebhookConfiguration", "streams", vec![webhook]).await;
     let path = "/api/v1/namespaces/default/pods/p/exec?command=sh&command=-c&stdin=true";
-    let refused = cluster.post(path, &value!({})).await.refused();
-    assert_eq!(refused, "400 admission webhook \"streams.example.com\" denied the request: no streams");
-    let (_, review) = hook.asked().remove(0);
+    let message = cluster.post(path, &value!({})).await.error_message();
+    assert_eq!(message, "400 admission webhook \"streams.example.com\" denied the request: no streams");
+    let (_, review) = hook.requests().remove(0);
     let request = &review["request"];
     assert_eq!((&request["operation"], &request["subResource"]), (&"CONNECT".into(), &"exec".into()));
     assert_eq!(request["kind"]["kind"], "PodExecOptions".into());

@@ -41,10 +41,10 @@ async fn a_service_is_called_by_its_dns_name_over_one_connection() {
     let (pools, cluster) = (pools(), Cluster(hook.port()));
     let config = value!({"service": {"namespace": "ns", "name": "hook", "path": "/p"}, "caBundle": (hook.bundle())});
     for _ in 0..3 {
-        let answer = post(&pools, &cluster, config.clone(), SOON).await;
-        assert_eq!(answer.unwrap(), "200 OK {\"ok\":true}");
+        let response = post(&pools, &cluster, config.clone(), SOON).await;
+        assert_eq!(response.unwrap(), "200 OK {\"ok\":true}");
     }
-    assert_eq!(hook.asked()[0].0, "/p?timeout=10s");
+    assert_eq!(hook.requests()[0].0, "/p?timeout=10s");
     assert_eq!(hook.connections(), 1);
 }
 
@@ -75,19 +75,19 @@ async fn failures_have_the_messages_of_go_clients() {
     let expect = format!("Post \"{}?timeout=10s\": context deadline exceeded", own.url("/x"));
     check(silent, Duration::from_millis(200), &expect).await;
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let refused = value!({"url": (format!("https://{free}/"))});
+    let unreachable = value!({"url": (format!("https://{free}/"))});
     let expect = format!("Post \"https://{free}/?timeout=10s\": dial tcp {free}: connect: connection refused");
-    check(refused, SOON, &expect).await;
+    check(unreachable, SOON, &expect).await;
 }
 
 /// CVE-2020-8561: a webhook redirected the API server to addresses that only the server reaches.
 #[tokio::test]
 async fn a_redirect_of_a_webhook_is_not_followed() {
-    let inside = Hook::start(&["hook.ns.svc"], |_, _| Says::Json(200, value!({"ok": true}))).await;
-    let to = inside.url("/");
+    let internal = Hook::start(&["hook.ns.svc"], |_, _| Says::Json(200, value!({"ok": true}))).await;
+    let to = internal.url("/");
     let hook = Hook::start(&["hook.ns.svc"], move |_, _| Says::Redirect(to.clone())).await;
     let config = value!({"service": {"namespace": "ns", "name": "hook"}, "caBundle": (hook.bundle())});
-    let answer = post(&pools(), &Cluster(hook.port()), config, SOON).await;
-    assert!(answer.as_ref().is_ok_and(|answer| answer.starts_with("307")), "{answer:?}");
-    assert_eq!((hook.asked().len(), inside.connections()), (1, 0));
+    let response = post(&pools(), &Cluster(hook.port()), config, SOON).await;
+    assert!(response.as_ref().is_ok_and(|response| response.starts_with("307")), "{response:?}");
+    assert_eq!((hook.requests().len(), internal.connections()), (1, 0));
 }

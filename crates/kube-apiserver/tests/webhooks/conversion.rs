@@ -70,7 +70,7 @@ fn definition(hook: &Hook, path: &str) -> Value {
 async fn define(cluster: &Cluster, hook: &Hook, path: &str) {
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     cluster.post(definitions, &definition(hook, path)).await.ok();
-    cluster.until(V2, |answer| answer.code == 200).await;
+    cluster.until(V2, |response| response.code == 200).await;
 }
 
 pub fn route(version: &str, name: &str, spec: Value) -> Value {
@@ -84,7 +84,7 @@ async fn objects_are_read_and_written_in_any_version_of_the_crd() {
     let cluster = Cluster::start().await;
     define(&cluster, &hook, "/").await;
     cluster.post(V1, &route("v1", "a", value!({"address": "a:1"}))).await.ok();
-    assert_eq!(hook.asked().len(), 0, "what is stored as it is sent needs no conversion");
+    assert_eq!(hook.requests().len(), 0, "what is stored as it is sent needs no conversion");
     let read = cluster.get(&format!("{V2}/a")).await.ok();
     assert_eq!(
         (&read["apiVersion"], &read["spec"]),
@@ -99,9 +99,9 @@ async fn objects_are_read_and_written_in_any_version_of_the_crd() {
     let patched = cluster.merge(&format!("{V2}/a"), &value!({"spec": {"port": "9"}})).await.ok();
     assert_eq!(patched["spec"], value!({"host": "a", "port": "9"}));
     assert_eq!(cluster.get(&format!("{V1}/a")).await.ok()["spec"], value!({"address": "a:9"}));
-    let before = hook.asked().len();
+    let before = hook.requests().len();
     let list = cluster.get(V2).await.ok();
-    assert_eq!(hook.asked().len(), before + 1, "a list is one question");
+    assert_eq!(hook.requests().len(), before + 1, "a list is one question");
     let hosts: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|item| &item["spec"]["host"]).collect();
     assert_eq!(hosts, [&Value::from("a"), &Value::from("b")]);
     cluster.delete(&format!("{V2}/b")).await.ok();
@@ -125,7 +125,7 @@ async fn a_change_is_converted_once_for_all_watches() {
         let event = watch.next().await;
         assert_eq!((&event["type"], &event["object"]["spec"]), (&"ADDED".into(), &value!({"host": "a", "port": "1"})));
     }
-    assert_eq!(hook.asked().len(), 1);
+    assert_eq!(hook.requests().len(), 1);
     // A later watch also sees the initial objects in its version.
     let mut late = cluster.watch(&format!("{V2}?watch=true")).await;
     assert_eq!(late.next().await["object"]["apiVersion"], "stable.example.com/v2".into());
@@ -138,11 +138,14 @@ async fn a_conversion_failure_returns_the_webhooks_message() {
     define(&cluster, &hook, "/refuses").await;
     cluster.post(V1, &route("v1", "a", value!({"address": "a:1"}))).await.ok();
     let failed = "500 conversion webhook for stable.example.com/v1, Kind=Route failed: not today";
-    assert_eq!(cluster.get(&format!("{V2}/a")).await.refused(), failed);
+    assert_eq!(cluster.get(&format!("{V2}/a")).await.error_message(), failed);
     let list = cluster.get(V2).await;
-    assert_eq!(list.refused(), "500 conversion webhook for stable.example.com/v1, Kind=RouteList failed: not today");
+    assert_eq!(
+        list.error_message(),
+        "500 conversion webhook for stable.example.com/v1, Kind=RouteList failed: not today"
+    );
     let made = cluster.post(V2, &route("v2", "b", value!({"host": "b", "port": "2"}))).await;
-    assert_eq!(made.refused(), "500 conversion webhook for stable.example.com/v2, Kind=Route failed: not today");
+    assert_eq!(made.error_message(), "500 conversion webhook for stable.example.com/v2, Kind=Route failed: not today");
     assert_eq!(cluster.get(&format!("{V1}/b")).await.code, 404);
     let mut watch = cluster.watch(&format!("{V2}?watch=true")).await;
     assert_eq!(watch.next().await["type"], "ERROR".into());

@@ -41,7 +41,7 @@ async fn define(cluster: &Cluster, versions: &[Value]) {
         },
     });
     cluster.post(DEFINITIONS, &definition).await.ok();
-    cluster.until(WIDGETS, |answer| answer.code == 200).await;
+    cluster.until(WIDGETS, |response| response.code == 200).await;
 }
 
 /// Updates the CRD's versions and waits until the new ones are served.
@@ -94,15 +94,15 @@ async fn fields_of_structural_schemas_are_applied_and_owned() {
     assert_eq!(owner(&applied.body, "one")["fieldsV1"], owned);
     let other = apply(&cluster, "two", &widget("a", value!({"color": "red"}))).await.ok();
     assert_eq!(other["spec"], value!({"size": 1, "color": "red"}));
-    let refused = apply(&cluster, "two", &widget("a", value!({"size": 2}))).await;
-    assert_eq!(refused.refused(), "409 Apply failed with 1 conflict: conflict with \"one\": .spec.size");
+    let conflict = apply(&cluster, "two", &widget("a", value!({"size": 2}))).await;
+    assert_eq!(conflict.error_message(), "409 Apply failed with 1 conflict: conflict with \"one\": .spec.size");
 
     for (spec, path) in [
         (value!({"unknown": 1}), ".spec.unknown"),
         (value!({"template": {"apiVersion": "v1", "kind": "T", "metadata": {"x": 1}}}), ".spec.template.metadata.x"),
     ] {
-        let refused = apply(&cluster, "two", &widget("a", spec)).await.refused();
-        assert!(refused.contains(&format!("{path}: field not declared in schema")), "{refused}");
+        let conflict = apply(&cluster, "two", &widget("a", spec)).await.error_message();
+        assert!(conflict.contains(&format!("{path}: field not declared in schema")), "{conflict}");
     }
 }
 
@@ -112,15 +112,15 @@ async fn custom_resource_metadata_is_decoded_like_object_meta() {
     define(&cluster, &[version("v1", true, &value!({"size": {"type": "integer"}}))]).await;
     let with_metadata = |metadata: Value| value!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata, "spec": {"other": 1}});
     let strict = format!("{WIDGETS}?fieldValidation=Strict");
-    let refused = cluster.post(&strict, &with_metadata(value!({"name": "a", "x": 1}))).await;
-    let words = "strict decoding error: unknown field \"metadata.x\", unknown field \"spec.other\"";
-    assert_eq!(refused.refused(), format!("400 Widget in version \"v1\" cannot be handled as a Widget: {words}"));
+    let response = cluster.post(&strict, &with_metadata(value!({"name": "a", "x": 1}))).await;
+    let detail = "strict decoding error: unknown field \"metadata.x\", unknown field \"spec.other\"";
+    assert_eq!(response.error_message(), format!("400 Widget in version \"v1\" cannot be handled as a Widget: {detail}"));
     let warned = cluster.post(WIDGETS, &with_metadata(value!({"name": "a", "x": 1}))).await;
     assert_eq!(warned.warnings().len(), 2, "{:?}", warned.warnings());
     let made = warned.ok();
     assert_eq!((made["metadata"].get("x"), &made["spec"]), (None, &value!({})));
     let wrong = cluster.post(WIDGETS, &with_metadata(value!({"name": "b", "labels": {"a": 1}}))).await;
-    assert!(wrong.refused().ends_with("ObjectMeta.labels of type string"), "{}", wrong.refused());
+    assert!(wrong.error_message().ends_with("ObjectMeta.labels of type string"), "{}", wrong.error_message());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -133,7 +133,7 @@ async fn objects_stored_before_a_schema_change_are_read_with_the_new_schema() {
     let expect = value!({"a": "1", "c": "given"});
     let mut before = cluster.watch(&format!("{WIDGETS}?watch=true")).await;
     assert_eq!(before.next().await["object"]["spec"], value!({"a": "1", "b": "2"}));
-    redefine(&cluster, &[version("v1", true, &defaulted)], |answer| answer.body["spec"] == expect).await;
+    redefine(&cluster, &[version("v1", true, &defaulted)], |response| response.body["spec"] == expect).await;
     let read = cluster.get(&format!("{WIDGETS}/a?resourceVersion=0")).await.ok();
     assert_eq!((&read["spec"], read.str_at(&["metadata", "resourceVersion"])), (&expect, Some(stored.as_str())));
     assert_eq!(cluster.get(WIDGETS).await.ok()["items"][0]["spec"], expect);
@@ -181,8 +181,8 @@ async fn subresources_and_scale_paths_are_per_version() {
         "spec": {"replicas": 3},
     });
     let path = format!("{WIDGETS}/a/scale?fieldManager=scaler");
-    let answer = cluster.send(Method::PUT, &path, "application/json", json::to_vec(&scaled)).await.ok();
-    assert_eq!(answer["spec"], value!({"replicas": 3}));
+    let response = cluster.send(Method::PUT, &path, "application/json", json::to_vec(&scaled)).await.ok();
+    assert_eq!(response["spec"], value!({"replicas": 3}));
     let object = cluster.get(&format!("{WIDGETS}/a")).await.ok();
     assert_eq!(object["spec"], value!({"size": 3, "replicas": 7}));
     assert_eq!(owner(&object, "scaler")["fieldsV1"], value!({"f:spec": {"f:size": {}}}));
@@ -231,7 +231,7 @@ async fn field_selectors_use_the_fields_of_the_requested_version() {
     let cluster = Cluster::start().await;
     let client = value!({"url": (hook.url("/")), "caBundle": (hook.bundle())});
     cluster.post(DEFINITIONS, &routes(&client)).await.ok();
-    cluster.until(V2, |answer| answer.code == 200).await;
+    cluster.until(V2, |response| response.code == 200).await;
     let names = |list: &Value| -> Vec<String> {
         list["items"]
             .as_array()
@@ -254,7 +254,7 @@ async fn field_selectors_use_the_fields_of_the_requested_version() {
         assert_eq!(names(&cluster.get(&path).await.ok()), expect, "{path}");
     }
     let foreign = cluster.get(&format!("{V2}?fieldSelector=spec.address%3Da:1")).await;
-    assert_eq!(foreign.refused(), "400 field label not supported: spec.address");
+    assert_eq!(foreign.error_message(), "400 field label not supported: spec.address");
 
     cluster.merge(&format!("{V1}/two"), &value!({"spec": {"address": "a:2"}})).await.ok();
     cluster.merge(&format!("{V1}/one"), &value!({"spec": {"address": "c:1"}})).await.ok();
@@ -287,9 +287,9 @@ async fn a_name_with_path_separators_reaches_no_other_kind() {
         ".",
         "%2E%2E",
     ] {
-        let answer = cluster.get(&format!("{WIDGETS}/{name}")).await;
-        assert!((400..500).contains(&answer.code), "{name}: {} {}", answer.code, answer.body);
-        assert!(!answer.body.to_string().contains("not to be seen"), "{name}: {}", answer.body);
+        let response = cluster.get(&format!("{WIDGETS}/{name}")).await;
+        assert!((400..500).contains(&response.code), "{name}: {} {}", response.code, response.body);
+        assert!(!response.body.to_string().contains("not to be seen"), "{name}: {}", response.body);
         let written = cluster.merge(&format!("{WIDGETS}/{name}"), &value!({"spec": {"n": 2}})).await;
         assert!((400..500).contains(&written.code), "{name}: {} {}", written.code, written.body);
     }

@@ -81,14 +81,14 @@ async fn hostile_crds_are_rejected_with_a_message() {
         (&format!(r#"{{"type": "object", "properties": {{{}}}}}"#, wide.join(",")), 422),
     ];
     for (schema, code) in worst {
-        let answer = cluster.send(http::Method::POST, DEFINITIONS, "application/json", definition(schema)).await;
-        let shown: String = schema.chars().take(120).collect();
-        assert_eq!(answer.code, code, "{shown}: {}", answer.refused());
-        assert_eq!(answer.body["kind"], value!("Status"), "{shown}");
-        assert!(!answer.body.str_at(&["message"]).unwrap_or_default().is_empty(), "{shown}");
+        let response = cluster.send(http::Method::POST, DEFINITIONS, "application/json", definition(schema)).await;
+        let excerpt: String = schema.chars().take(120).collect();
+        assert_eq!(response.code, code, "{excerpt}: {}", response.error_message());
+        assert_eq!(response.body["kind"], value!("Status"), "{excerpt}");
+        assert!(!response.body.str_at(&["message"]).unwrap_or_default().is_empty(), "{excerpt}");
     }
     let fine = definition(&with(r#"{"type": "string", "x-kubernetes-validations": [{"rule": "self.size() < 9"}]}"#));
     cluster.send(http::Method::POST, DEFINITIONS, "application/json", fine).await.ok();
-    let served = cluster.until("/apis/example.com/v1/namespaces/default/widgets", |answer| answer.code == 200).await;
+    let served = cluster.until("/apis/example.com/v1/namespaces/default/widgets", |response| response.code == 200).await;
     assert_eq!(served.body["items"], Value::Array(Vec::new()));
 }

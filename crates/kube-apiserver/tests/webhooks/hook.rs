@@ -32,14 +32,14 @@ pub enum Says {
 pub struct Hook {
     address: SocketAddr,
     certificate: String,
-    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    requests: Arc<Mutex<Vec<(String, Value)>>>,
     connections: Arc<Mutex<usize>>,
     _tasks: JoinSet<()>,
 }
 
 impl Hook {
     /// Listens with a certificate for these names. `answer` handles requests by path and body.
-    pub async fn start(names: &[&str], answer: impl Fn(&str, &Value) -> Says + Send + Sync + 'static) -> Self {
+    pub async fn start(names: &[&str], respond: impl Fn(&str, &Value) -> Says + Send + Sync + 'static) -> Self {
         let made = rcgen::generate_simple_self_signed(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         let made = made.unwrap();
         let chain = vec![CertificateDer::from(made.cert.der().to_vec())];
@@ -50,13 +50,14 @@ impl Hook {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().unwrap().port()));
-        let (asked, connections) = (Arc::default(), Arc::default());
+        let (requests, connections) = (Arc::default(), Arc::default());
         let mut tasks = JoinSet::new();
-        let serving = accept(listener, TlsAcceptor::from(Arc::new(config)), Arc::new(answer), Arc::clone(&asked), {
-            Arc::clone(&connections)
-        });
+        let serving =
+            accept(listener, TlsAcceptor::from(Arc::new(config)), Arc::new(respond), Arc::clone(&requests), {
+                Arc::clone(&connections)
+            });
         tasks.spawn(serving);
-        Self { address, certificate: made.cert.pem(), asked, connections, _tasks: tasks }
+        Self { address, certificate: made.cert.pem(), requests, connections, _tasks: tasks }
     }
 
     pub fn port(&self) -> u16 {
@@ -68,8 +69,8 @@ impl Hook {
     }
 
     /// Writes a kubeconfig for a path of the webhook.
-    pub fn kubeconfig(&self, folder: &Path, path: &str) -> PathBuf {
-        let file = folder.join(format!("{}.yaml", path.trim_start_matches('/')));
+    pub fn kubeconfig(&self, dir: &Path, path: &str) -> PathBuf {
+        let file = dir.join(format!("{}.yaml", path.trim_start_matches('/')));
         let (server, bundle) = (self.url(path), self.bundle());
         let text = format!(
             "clusters: [{{name: c, cluster: {{server: '{server}', certificate-authority-data: {bundle}}}}}]\n\
@@ -85,8 +86,8 @@ impl Hook {
     }
 
     /// Returns all requests so far: path with query, and body.
-    pub fn asked(&self) -> Vec<(String, Value)> {
-        self.asked.lock().unwrap().clone()
+    pub fn requests(&self) -> Vec<(String, Value)> {
+        self.requests.lock().unwrap().clone()
     }
 
     /// Returns the number of connections accepted.
@@ -100,21 +101,21 @@ type HookHandler = Arc<dyn Fn(&str, &Value) -> Says + Send + Sync>;
 async fn accept(
     listener: TcpListener,
     tls: TlsAcceptor,
-    answer: HookHandler,
-    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    respond: HookHandler,
+    requests: Arc<Mutex<Vec<(String, Value)>>>,
     connections: Arc<Mutex<usize>>,
 ) {
     let mut open = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        let (tls, answer, asked) = (tls.clone(), Arc::clone(&answer), Arc::clone(&asked));
+        let (tls, respond, requests) = (tls.clone(), Arc::clone(&respond), Arc::clone(&requests));
         let connections = Arc::clone(&connections);
         open.spawn(async move {
             let Ok(stream) = tls.accept(stream).await else { return };
             *connections.lock().unwrap() += 1;
             let service = service_fn(move |request: Request<Incoming>| {
-                let (answer, asked) = (Arc::clone(&answer), Arc::clone(&asked));
-                async move { Ok::<_, Infallible>(serve(request, &answer, &asked).await) }
+                let (respond, requests) = (Arc::clone(&respond), Arc::clone(&requests));
+                async move { Ok::<_, Infallible>(serve(request, &respond, &requests).await) }
             });
             let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
         });
@@ -123,14 +124,14 @@ async fn accept(
 
 async fn serve(
     request: Request<Incoming>,
-    answer: &HookHandler,
-    asked: &Mutex<Vec<(String, Value)>>,
+    respond: &HookHandler,
+    requests: &Mutex<Vec<(String, Value)>>,
 ) -> Response<Full<Bytes>> {
     let path = request.uri().path_and_query().unwrap().to_string();
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let body = json::parse(&body).unwrap();
-    asked.lock().unwrap().push((path.clone(), body.clone()));
-    match answer(&path, &body) {
+    requests.lock().unwrap().push((path.clone(), body.clone()));
+    match respond(&path, &body) {
         Says::Json(code, value) => {
             Response::builder().status(code).body(Full::new(Bytes::from(json::to_vec(&value)))).unwrap()
         }

@@ -28,23 +28,23 @@ async fn concurrent_pod_creations_do_not_exceed_the_quota() {
         creating
             .spawn(async move { cluster.post("/api/v1/namespaces/default/pods", &pod(&format!("p{number}"))).await });
     }
-    let (mut created, mut refused) = (0, 0);
-    while let Some(answer) = creating.join_next().await {
-        let answer = answer.unwrap();
-        match answer.code {
+    let (mut created, mut rejected) = (0, 0);
+    while let Some(response) = creating.join_next().await {
+        let response = response.unwrap();
+        match response.code {
             201 => created += 1,
             _ => {
-                let why = "is forbidden: exceeded quota: q, requested: pods=1, used: pods=10, limited: pods=10";
+                let expected = "is forbidden: exceeded quota: q, requested: pods=1, used: pods=10, limited: pods=10";
                 assert!(
-                    answer.refused().starts_with("403 ") && answer.refused().ends_with(why),
+                    response.error_message().starts_with("403 ") && response.error_message().ends_with(expected),
                     "{}",
-                    answer.refused()
+                    response.error_message()
                 );
-                refused += 1;
+                rejected += 1;
             }
         }
     }
-    assert_eq!((created, refused), (10, 30));
+    assert_eq!((created, rejected), (10, 30));
     let quota = cluster.get(&format!("{quotas}/q")).await.ok();
     assert_eq!(quota["status"]["used"]["pods"], value!("10"));
     let pods = cluster.get("/api/v1/namespaces/default/pods").await.ok();
@@ -55,10 +55,10 @@ async fn concurrent_pod_creations_do_not_exceed_the_quota() {
 async fn namespace_auto_provision_creates_the_namespace() {
     let entry = value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
     let plain = Cluster::start().await;
-    let refused = plain.post("/api/v1/namespaces/new/configmaps", &entry).await.refused();
-    assert_eq!(refused, "404 namespaces \"new\" not found");
+    let message = plain.post("/api/v1/namespaces/new/configmaps", &entry).await.error_message();
+    assert_eq!(message, "404 namespaces \"new\" not found");
     let cluster = Cluster::with(|config| config.admission.enable.push("NamespaceAutoProvision".to_owned())).await;
-    let rehearsed = cluster.post("/api/v1/namespaces/new/configmaps?dryRun=All", &entry).await.refused();
+    let rehearsed = cluster.post("/api/v1/namespaces/new/configmaps?dryRun=All", &entry).await.error_message();
     assert_eq!(rehearsed, "404 namespaces \"new\" not found");
     cluster.post("/api/v1/namespaces/new/configmaps", &entry).await.ok();
     let namespace = cluster.get("/api/v1/namespaces/new").await.ok();
@@ -77,7 +77,7 @@ async fn component_statuses_probe_the_components_when_read() {
     assert_eq!(names, ["controller-manager", "etcd-0", "scheduler"]);
     let store = cluster.get("/api/v1/componentstatuses/etcd-0").await.ok();
     assert_eq!(store["conditions"], value!([{"type": "Healthy", "status": "True", "message": "ok"}]));
-    let unknown = cluster.get("/api/v1/componentstatuses/nobody").await.refused();
+    let unknown = cluster.get("/api/v1/componentstatuses/nobody").await.error_message();
     assert_eq!(unknown, "500 Component not found: nobody");
     let selected = cluster.get("/api/v1/componentstatuses?fieldSelector=metadata.name%3Detcd-0").await.ok();
     assert_eq!(selected["items"].as_array().map(<[Value]>::len), Some(1));

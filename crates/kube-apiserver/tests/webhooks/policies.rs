@@ -3,7 +3,7 @@
 use apimachinery::{Value, json, value};
 use http::Method;
 
-use crate::admission::{adds, config_map, configure, entry, says, url};
+use crate::admission::{adds, config_map, configure, entry, review_response, url};
 use crate::hook::Hook;
 use crate::server::Cluster;
 
@@ -64,16 +64,16 @@ async fn replicas(cluster: &Cluster) -> Value {
 async fn policies_for_scale_see_scale_updates_and_policies_for_the_object_do_not() {
     let cluster = Cluster::start().await;
     cluster.post(DEPLOYMENTS, &deployment()).await.ok();
-    let shown = "object.kind == 'Scale' && oldObject.spec.replicas == 1 && request.kind.kind == 'Scale' && \
+    let expression = "object.kind == 'Scale' && oldObject.spec.replicas == 1 && request.kind.kind == 'Scale' && \
         request.subResource == 'scale' && object.spec.replicas <= 3";
-    validating(&cluster, "small", value!({"resourceRules": (rule("apps", "deployments/scale"))}), shown).await;
+    validating(&cluster, "small", value!({"resourceRules": (rule("apps", "deployments/scale"))}), expression).await;
     validating(&cluster, "frozen", value!({"resourceRules": (rule("apps", "deployments"))}), "false").await;
-    let refused = scale(&cluster, 4).await.refused();
-    assert!(refused.starts_with("422") && refused.ends_with("small says no"), "{refused}");
+    let message = scale(&cluster, 4).await.error_message();
+    assert!(message.starts_with("422") && message.ends_with("small says no"), "{message}");
     scale(&cluster, 3).await.ok();
     assert_eq!(replicas(&cluster).await, 3.into());
-    let refused = cluster.merge(&format!("{DEPLOYMENTS}/d"), &value!({"spec": {"replicas": 2}})).await.refused();
-    assert!(refused.ends_with("frozen says no"), "{refused}");
+    let message = cluster.merge(&format!("{DEPLOYMENTS}/d"), &value!({"spec": {"replicas": 2}})).await.error_message();
+    assert!(message.ends_with("frozen says no"), "{message}");
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn a_mutating_policy_changes_a_scale() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mutating_policy_is_reinvoked_after_webhooks_only_if_needed() {
-    let hook = Hook::start(&["127.0.0.1"], |_, review| says(review, adds("hook", "x"))).await;
+    let hook = Hook::start(&["127.0.0.1"], |_, review| review_response(review, adds("hook", "x"))).await;
     let cluster = Cluster::start().await;
     let count = |key: &str| format!("[JSONPatch{{op: 'add', path: '/data/{key}', value: string(size(object.data))}}]");
     mutating(&cluster, "a-never", rule("", "configmaps"), "Never", &count("never")).await;
@@ -118,8 +118,8 @@ async fn a_namespace_selector_matches_the_new_labels_of_a_namespace() {
     cluster.post("/api/v1/namespaces", &namespace).await.ok();
     let label = |value: Value| value!({"metadata": {"labels": {"guarded": value}}});
     cluster.merge("/api/v1/namespaces/n", &label("no".into())).await.ok();
-    let refused = cluster.merge("/api/v1/namespaces/n", &label("yes".into())).await.refused();
-    assert!(refused.ends_with("guard says no"), "{refused}");
+    let message = cluster.merge("/api/v1/namespaces/n", &label("yes".into())).await.error_message();
+    assert!(message.ends_with("guard says no"), "{message}");
 }
 
 #[tokio::test]
@@ -130,30 +130,30 @@ async fn policies_see_request_options_and_connect_options() {
         request.options.propagationPolicy == 'Orphan' && request.options.preconditions.uid == oldObject.metadata.uid : \
         request.options.fieldManager == 'me' && request.options.fieldValidation == 'Strict'";
     validating(&cluster, "options", about("configmaps"), written).await;
-    let asked = "request.kind.kind == 'PodExecOptions' && object.command[0] == 'ls' && !has(request.options)";
-    validating(&cluster, "streams", about("pods/exec"), asked).await;
-    let refused = cluster.post(CONFIG_MAPS, &config_map("a")).await.refused();
-    assert!(refused.contains("options"), "{refused}");
+    let expression = "request.kind.kind == 'PodExecOptions' && object.command[0] == 'ls' && !has(request.options)";
+    validating(&cluster, "streams", about("pods/exec"), expression).await;
+    let message = cluster.post(CONFIG_MAPS, &config_map("a")).await.error_message();
+    assert!(message.contains("options"), "{message}");
     let named = format!("{CONFIG_MAPS}?fieldManager=me&fieldValidation=Strict");
     let made = cluster.post(&named, &config_map("a")).await.ok();
     let path = format!("{CONFIG_MAPS}/a");
-    let refused = cluster.delete(&path).await.refused();
-    assert!(refused.contains("options"), "{refused}");
+    let message = cluster.delete(&path).await.error_message();
+    assert!(message.contains("options"), "{message}");
     let uid = made["metadata"]["uid"].clone();
     let options = value!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 7,
         "propagationPolicy": "Orphan", "preconditions": {"uid": uid}});
     cluster.send(Method::DELETE, &path, "application/json", json::to_vec(&options)).await.ok();
     let exec = |command: &str| format!("/api/v1/namespaces/default/pods/p/exec?command={command}");
-    let refused = cluster.post(&exec("rm"), &value!({})).await.refused();
-    assert!(refused.ends_with("streams says no"), "{refused}");
+    let message = cluster.post(&exec("rm"), &value!({})).await.error_message();
+    assert!(message.ends_with("streams says no"), "{message}");
     assert_eq!(cluster.post(&exec("ls"), &value!({})).await.code, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn admission_metrics_count_plugins_webhooks_and_policies() {
     let hook = Hook::start(&["127.0.0.1"], |path, review| match path.split('?').next() {
-        Some("/no") => says(review, value!({"allowed": false, "status": {"code": 418}})),
-        _ => says(review, value!({"allowed": true})),
+        Some("/no") => review_response(review, value!({"allowed": false, "status": {"code": 418}})),
+        _ => review_response(review, value!({"allowed": true})),
     })
     .await;
     let cluster = Cluster::start().await;
@@ -179,8 +179,8 @@ async fn admission_metrics_count_plugins_webhooks_and_policies() {
     let mut labelled = config_map("labelled");
     labelled.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("labels", value!({"refuse": "yes"}));
     assert_eq!(cluster.post(CONFIG_MAPS, &labelled).await.code, 418);
-    let answer = cluster.get("/metrics").await;
-    let text = answer.body.as_str().unwrap();
+    let response = cluster.get("/metrics").await;
+    let text = response.body.as_str().unwrap();
     let has = |series: &str| assert!(text.lines().any(|line| line.starts_with(series)), "{series} in\n{text}");
     let policy = "apiserver_validating_admission_policy_check_total{enforcement_action";
     has(&format!("{policy}=\"allow\",error_type=\"no_error\",policy=\"named\",policy_binding=\"named\"}} 2"));

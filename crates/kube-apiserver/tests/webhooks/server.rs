@@ -35,7 +35,7 @@ impl ApiResponse {
     }
 
     /// Returns code and message of a failure.
-    pub fn refused(&self) -> String {
+    pub fn error_message(&self) -> String {
         format!("{} {}", self.code, self.body.str_at(&["message"]).unwrap_or_default())
     }
 
@@ -101,7 +101,7 @@ impl Cluster {
         change(&mut config);
         let server = Server::start(config, store).await.unwrap();
         let cluster = Self { server, _node: node, _directory: directory };
-        cluster.until("/api/v1/namespaces/default?resourceVersion=0", |answer| answer.code == 200).await;
+        cluster.until("/api/v1/namespaces/default?resourceVersion=0", |response| response.code == 200).await;
         cluster
     }
 
@@ -123,8 +123,8 @@ impl Cluster {
     ) -> ApiResponse {
         let request = Request::builder().method(method).uri(path).header("content-type", media);
         let request = request.body(Full::new(body.into())).unwrap();
-        let answer = request::serve(Arc::clone(self.server.state()), peer, request).await;
-        let (head, body) = answer.into_parts();
+        let response = request::serve(Arc::clone(self.server.state()), peer, request).await;
+        let (head, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let body = json::parse(&body).unwrap_or_else(|_| Value::from(&*String::from_utf8_lossy(&body)));
         ApiResponse { code: head.status.as_u16(), body, headers: head.headers }
@@ -135,23 +135,23 @@ impl Cluster {
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let peer = Peer { user: Some(admin), ..Peer::default() };
         let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
-        let answer = request::serve(Arc::clone(self.server.state()), peer, request).await;
-        assert_eq!(answer.status().as_u16(), 200);
-        Lines { body: Box::pin(answer.into_body()), rest: Vec::new() }
+        let response = request::serve(Arc::clone(self.server.state()), peer, request).await;
+        assert_eq!(response.status().as_u16(), 200);
+        Lines { body: Box::pin(response.into_body()), rest: Vec::new() }
     }
 
     /// Sends a GET with an Accept header.
     pub async fn get_as(&self, path: &str, accept: &str) -> ApiResponse {
-        self.asked_as(Request::get(path).header("accept", accept), Bytes::new()).await
+        self.send_request(Request::get(path).header("accept", accept), Bytes::new()).await
     }
 
     /// Sends a POST with an Accept header.
     pub async fn post_as(&self, path: &str, accept: &str, body: &Value) -> ApiResponse {
         let request = Request::post(path).header("accept", accept).header("content-type", "application/json");
-        self.asked_as(request, json::to_vec(body)).await
+        self.send_request(request, json::to_vec(body)).await
     }
 
-    async fn asked_as(&self, request: http::request::Builder, body: impl Into<Bytes>) -> ApiResponse {
+    async fn send_request(&self, request: http::request::Builder, body: impl Into<Bytes>) -> ApiResponse {
         let (code, headers, body) = self.exchange(request, body).await;
         ApiResponse { code, body: json::parse(&body).unwrap(), headers }
     }
@@ -192,9 +192,9 @@ impl Cluster {
         let waiting = async {
             loop {
                 reached.borrow_and_update();
-                let answer = self.get(path).await;
-                if right(&answer) {
-                    return answer;
+                let response = self.get(path).await;
+                if right(&response) {
+                    return response;
                 }
                 // The kind table is updated shortly after the cache, so an attempt may come too early.
                 let _ = tokio::time::timeout(Duration::from_millis(20), reached.changed()).await;

@@ -166,7 +166,7 @@ async fn custom_resource_fields_are_sorted() {
     });
     cluster.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.ok();
     let path = "/apis/example.com/v1/namespaces/default/widgets";
-    cluster.until(path, |answer| answer.code == 200).await;
+    cluster.until(path, |response| response.code == 200).await;
     let widget = value!({
         "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"},
         "spec": {"b": 1, "a": 2}, "data": {"x": 1},
@@ -214,7 +214,7 @@ async fn a_strategic_patch_of_the_wrong_type_returns_upstreams_conversion_error(
     let check = async |patch: Value, expect: &str| {
         let media = "application/strategic-merge-patch+json";
         let sent = cluster.send(http::Method::PATCH, &format!("{CONFIG_MAPS}/a"), media, json::to_vec(&patch)).await;
-        assert_eq!(sent.refused(), expect);
+        assert_eq!(sent.error_message(), expect);
     };
     check(
         value!({"metadata": {"labels": "invalid"}}),
@@ -256,7 +256,7 @@ async fn groups_of_custom_resources_are_sorted_by_name() {
             },
         });
         cluster.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.ok();
-        cluster.until(&format!("/apis/{group}/v1/{plural}"), |answer| answer.code == 200).await;
+        cluster.until(&format!("/apis/{group}/v1/{plural}"), |response| response.code == 200).await;
     }
     let aggregated = [("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")];
     for headers in [&[][..], &aggregated[..]] {
@@ -270,7 +270,7 @@ async fn groups_of_custom_resources_are_sorted_by_name() {
 async fn swagger_describes_selectors_and_watches() {
     let cluster = Cluster::start().await;
     let swagger = read(&cluster, "/openapi/v2", &[]).await;
-    for words in ["list of returned", "Watch for changes to the described resources"] {
-        assert!(swagger.contains(words), "{words}");
+    for text in ["list of returned", "Watch for changes to the described resources"] {
+        assert!(swagger.contains(text), "{text}");
     }
 }

@@ -12,27 +12,27 @@ use super::{Range, contains};
 use crate::userspace;
 
 /// Number of announcements per address: the first may be lost, or ignored because it follows another too closely.
-const TOLD_TIMES: u8 = 3;
+const ANNOUNCEMENTS: u8 = 3;
 
 /// The addresses that this node announces.
 #[derive(Debug)]
 pub struct Holding {
     pool: Vec<Range>,
     /// Number of announcements sent per address.
-    told: BTreeMap<IpAddr, u8>,
+    announced: BTreeMap<IpAddr, u8>,
 }
 
 impl Holding {
     pub const fn new(pool: Vec<Range>) -> Self {
-        Self { pool, told: BTreeMap::new() }
+        Self { pool, announced: BTreeMap::new() }
     }
 
     /// Announces exactly these addresses with lifetime `life`.
-    pub async fn set(mut self, wanted: BTreeSet<IpAddr>, life: Duration) -> Self {
+    pub async fn set(mut self, desired: BTreeSet<IpAddr>, life: Duration) -> Self {
         let pool = self.pool.clone();
         let done = tokio::task::spawn_blocking(move || {
-            let kept = self.keep(&wanted, life);
-            (self, kept)
+            let result = self.keep(&desired, life);
+            (self, result)
         });
         match done.await {
             Ok((holding, Ok(()))) => holding,
@@ -47,24 +47,24 @@ impl Holding {
         }
     }
 
-    fn keep(&mut self, wanted: &BTreeSet<IpAddr>, life: Duration) -> Result<(), netlink::Error> {
+    fn keep(&mut self, desired: &BTreeSet<IpAddr>, life: Duration) -> Result<(), netlink::Error> {
         let mut links = Links::open()?;
         let all = links.list()?;
         let addresses = links.addresses()?;
-        for old in addresses.iter().filter(|have| is_lent(have, &all, &self.pool) && !wanted.contains(&have.ip)) {
+        for old in addresses.iter().filter(|have| is_lent(have, &all, &self.pool) && !desired.contains(&have.ip)) {
             links.delete_address(old)?;
         }
-        self.told.retain(|ip, _| wanted.contains(ip));
+        self.announced.retain(|ip, _| desired.contains(ip));
         let seconds = u32::try_from(life.as_secs()).unwrap_or(u32::MAX).max(1);
-        for ip in wanted {
+        for ip in desired {
             let Some(link) = outward(*ip, &mut links, &all, &addresses)? else {
                 tracing::warn!(%ip, "no link is attached to the network of this address");
                 continue;
             };
             links.lend_address(link.index, *ip, seconds)?;
-            let told = self.told.entry(*ip).or_default();
-            if *told < TOLD_TIMES {
-                *told += 1;
+            let sent = self.announced.entry(*ip).or_default();
+            if *sent < ANNOUNCEMENTS {
+                *sent += 1;
                 announce(&link, *ip).map_err(netlink::Error::Socket)?;
             }
         }
@@ -73,7 +73,7 @@ impl Holding {
 }
 
 /// Removes all addresses of the pool from the links.
-pub fn give_back(pool: &[Range]) -> Result<(), netlink::Error> {
+pub fn release(pool: &[Range]) -> Result<(), netlink::Error> {
     let mut links = Links::open()?;
     let all = links.list()?;
     for address in links.addresses()?.iter().filter(|have| is_lent(have, &all, pool)) {

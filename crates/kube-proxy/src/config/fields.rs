@@ -90,17 +90,17 @@ const FIELDS: &[(&str, Type, Use)] = &[
 
 /// Checks every field. Returns the unsupported fields that are set, each with the reason.
 pub fn unheeded(object: &Value) -> Result<Vec<String>, ConfigError> {
-    let mut told = Vec::new();
-    look(object, "", &mut told)?;
-    Ok(told)
+    let mut warnings = Vec::new();
+    check_fields(object, "", &mut warnings)?;
+    Ok(warnings)
 }
 
-fn look(object: &Value, within: &str, told: &mut Vec<String>) -> Result<(), ConfigError> {
+fn check_fields(object: &Value, within: &str, warnings: &mut Vec<String>) -> Result<(), ConfigError> {
     let Some(fields) = object.as_object() else { return Ok(()) };
     for (name, value) in fields.iter() {
         let path = if within.is_empty() { name.to_string() } else { format!("{within}.{name}") };
         let Some((_, kind, becomes)) = FIELDS.iter().find(|(field, ..)| *field == path) else {
-            told.push(format!("{path}: unknown field; ignored"));
+            warnings.push(format!("{path}: unknown field; ignored"));
             continue;
         };
         if value.is_null() {
@@ -110,8 +110,8 @@ fn look(object: &Value, within: &str, told: &mut Vec<String>) -> Result<(), Conf
             return Err(error(&path, format!("must be {}", kind.name())));
         }
         match becomes {
-            Heeded if *kind == Object => look(value, &path, told)?,
-            Unheeded if says_something(value) => told.push(format!("{path}: not supported; ignored")),
+            Heeded if *kind == Object => check_fields(value, &path, warnings)?,
+            Unheeded if is_set(value) => warnings.push(format!("{path}: not supported; ignored")),
             Heeded | Idle | Unheeded => {}
         }
     }
@@ -119,7 +119,7 @@ fn look(object: &Value, within: &str, told: &mut Vec<String>) -> Result<(), Conf
 }
 
 /// Whether a value differs from the default behaviour.
-fn says_something(value: &Value) -> bool {
+fn is_set(value: &Value) -> bool {
     let usual = value.as_str().is_some_and(|text| ["", "0.0.0.0", "::", "0s"].contains(&text))
         || value.as_bool() == Some(false)
         || value.as_int() == Some(0);
@@ -167,12 +167,12 @@ mod tests {
             "ipvs": {"excludeCIDRs": null, "scheduler": ""}, "logging": {"flushFrequency": 0}, "oomScoreAdj": null,
             "mode": "", "nodePortAddresses": null, "winkernel": {"enableDSR": false}});
         assert_eq!(unheeded(&whole), Ok(Vec::new()));
-        let told = value!({"bindAddress": "192.0.2.1", "conntrack": {"min": 5, "max": 7}, "udpIdleTimeout": "250ms",
+        let config = value!({"bindAddress": "192.0.2.1", "conntrack": {"min": 5, "max": 7}, "udpIdleTimeout": "250ms",
             "detectLocal": {"bridgeInterface": "br0"}, "iptables": {"masqueradeAl": true}, "oomScoreAdj": (-999)});
-        let mut said = unheeded(&told).unwrap();
-        said.sort();
+        let mut warnings = unheeded(&config).unwrap();
+        warnings.sort();
         assert_eq!(
-            said,
+            warnings,
             [
                 "bindAddress: not supported; ignored",
                 "conntrack.max: unknown field; ignored",
@@ -182,9 +182,9 @@ mod tests {
                 "udpIdleTimeout: unknown field; ignored",
             ]
         );
-        let refused = |object: Value, expect: &str| assert_eq!(unheeded(&object).unwrap_err().to_string(), expect);
-        refused(value!({"iptables": {"masqueradeBit": "x"}}), "iptables.masqueradeBit: must be an integer");
-        refused(value!({"nodePortAddresses": "10.0.0.0/8"}), "nodePortAddresses: must be a list of strings");
-        refused(value!({"conntrack": 7}), "conntrack: must be an object");
+        let check_error = |object: Value, expect: &str| assert_eq!(unheeded(&object).unwrap_err().to_string(), expect);
+        check_error(value!({"iptables": {"masqueradeBit": "x"}}), "iptables.masqueradeBit: must be an integer");
+        check_error(value!({"nodePortAddresses": "10.0.0.0/8"}), "nodePortAddresses: must be a list of strings");
+        check_error(value!({"conntrack": 7}), "conntrack: must be an object");
     }
 }

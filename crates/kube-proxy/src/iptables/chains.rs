@@ -59,7 +59,7 @@ pub const JUMPS: &[Jump] = &[
 ];
 
 /// Whether a chain belongs to kube-proxy.
-pub fn is_ours(name: &str) -> bool {
+pub fn is_own_chain(name: &str) -> bool {
     NAT_BASE.contains(&name) || FILTER_BASE.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
@@ -75,8 +75,8 @@ pub fn of_port(port: &(Arc<str>, Protocol), frontends: &PortFrontends, family: F
         }
         rules.extend(picking_rules(&names, places, affinity));
         chains.insert(names.to(scope), rules);
-        for place in places {
-            chains.entry(names.endpoint(place)).or_insert_with(|| endpoint_rules(&names, place, affinity));
+        for endpoint in places {
+            chains.entry(names.endpoint(endpoint)).or_insert_with(|| endpoint_rules(&names, endpoint, affinity));
         }
     }
     let outside = frontends.values().find(|backend| backend.entrance != FrontendKind::ClusterIp);
@@ -98,8 +98,8 @@ pub fn nat_base(text: &mut String, family: Family, settings: &Settings) {
     let _ = writeln!(text, "-A KUBE-POSTROUTING -m mark ! --mark {mark:#x}/{mark:#x} -j RETURN");
     // Clears the mark, because a packet that goes through a tunnel traverses this chain again.
     let _ = writeln!(text, "-A KUBE-POSTROUTING -j MARK --xor-mark {mark:#x}");
-    let why = comment("kubernetes service traffic requiring SNAT");
-    let _ = writeln!(text, "-A KUBE-POSTROUTING {why} -j MASQUERADE --random-fully");
+    let comment_match = comment("kubernetes service traffic requiring SNAT");
+    let _ = writeln!(text, "-A KUBE-POSTROUTING {comment_match} -j MASQUERADE --random-fully");
     let _ = writeln!(text, "-A KUBE-MARK-MASQ -j MARK --or-mark {mark:#x}");
     for pods in pods(family, settings) {
         let _ = writeln!(text, "-A KUBE-MARK-FOREIGN -s {pods} -j RETURN");
@@ -119,16 +119,16 @@ pub fn nat_entrances(text: &mut String, name: &str, protocol: Protocol, frontend
             _ => names.external(),
         };
         let chain = if backend.entrance == FrontendKind::NodePort { "KUBE-NODEPORTS" } else { "KUBE-SERVICES" };
-        let what = comment(&format!("{name} {}", shown(backend.entrance)));
+        let what = comment(&format!("{name} {}", describe_frontend(backend.entrance)));
         let _ = writeln!(text, "-A {chain} {what} {} -j {to}", matching(frontend));
     }
 }
 
 /// Formats the last rules of KUBE-SERVICES: node ports.
 pub fn nat_node_ports(text: &mut String, family: Family, settings: &Settings) {
-    let why = comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain");
+    let comment_match = comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain");
     let mut lead = |to: &str| {
-        let _ = writeln!(text, "-A KUBE-SERVICES {why} {to} -j KUBE-NODEPORTS");
+        let _ = writeln!(text, "-A KUBE-SERVICES {comment_match} {to} -j KUBE-NODEPORTS");
     };
     if settings.every_address {
         let here = "-m addrtype --dst-type LOCAL";
@@ -149,26 +149,26 @@ pub fn filter_entrances(text: &mut String, name: &str, protocol: Protocol, front
     debug_assert!(frontends.keys().all(|frontend| frontend.protocol == protocol));
     if let Some(port) = frontends.values().find_map(|backend| backend.health_check_port) {
         // Load balancers must reach the health check, even if other rules of the node reject traffic.
-        let why = comment(&format!("{name} health check node port"));
-        let _ = writeln!(text, "-A KUBE-NODEPORTS {why} -m tcp -p tcp --dport {port} -j ACCEPT");
+        let comment_match = comment(&format!("{name} health check node port"));
+        let _ = writeln!(text, "-A KUBE-NODEPORTS {comment_match} -m tcp -p tcp --dport {port} -j ACCEPT");
     }
     for (frontend, backend) in frontends {
         if !backend.allowed.is_empty() {
-            let why = comment(&format!("{name} traffic not accepted by firewall"));
-            let _ = writeln!(text, "-A KUBE-PROXY-FIREWALL {why} {} -j DROP", matching(frontend));
+            let comment_match = comment(&format!("{name} traffic not accepted by firewall"));
+            let _ = writeln!(text, "-A KUBE-PROXY-FIREWALL {comment_match} {} -j DROP", matching(frontend));
         }
-        let (why, target) = match backend.outside {
+        let (comment_match, target) = match backend.outside {
             Forwarding::To { .. } => continue,
             Forwarding::Refuse => ("has no endpoints", "REJECT"),
             Forwarding::Drop => ("has no local endpoints", "DROP"),
         };
-        let (chain, place) = match backend.entrance {
+        let (chain, matcher) = match backend.entrance {
             FrontendKind::ClusterIp => ("KUBE-SERVICES", ""),
             FrontendKind::ExternalIp | FrontendKind::LoadBalancer => ("KUBE-EXTERNAL-SERVICES", ""),
             FrontendKind::NodePort => ("KUBE-EXTERNAL-SERVICES", "-m addrtype --dst-type LOCAL "),
         };
-        let why = comment(&format!("{name} {why}"));
-        let _ = writeln!(text, "-A {chain} {why} {place}{} -j {target}", matching(frontend));
+        let comment_match = comment(&format!("{name} {comment_match}"));
+        let _ = writeln!(text, "-A {chain} {comment_match} {matcher}{} -j {target}", matching(frontend));
     }
 }
 
@@ -177,15 +177,15 @@ pub fn filter_base(text: &mut String, family: Family, mark: u32) {
     if family == Family::Ip {
         // With route_localnet, neighbours could reach services that listen only on loopback. An earlier run may have
         // enabled it.
-        let why = comment("block incoming localnet connections");
+        let comment_match = comment("block incoming localnet connections");
         let strangers = "-d 127.0.0.0/8 ! -s 127.0.0.0/8 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT";
-        let _ = writeln!(text, "-A {FIREWALL} {why} {strangers} -j DROP");
+        let _ = writeln!(text, "-A {FIREWALL} {comment_match} {strangers} -j DROP");
     }
     text.push_str("-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP\n");
-    let why = comment("kubernetes forwarding rules");
-    let _ = writeln!(text, "-A KUBE-FORWARD {why} -m mark --mark {mark:#x}/{mark:#x} -j ACCEPT");
-    let why = comment("kubernetes forwarding conntrack rule");
-    let _ = writeln!(text, "-A KUBE-FORWARD {why} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT");
+    let comment_match = comment("kubernetes forwarding rules");
+    let _ = writeln!(text, "-A KUBE-FORWARD {comment_match} -m mark --mark {mark:#x}/{mark:#x} -j ACCEPT");
+    let comment_match = comment("kubernetes forwarding conntrack rule");
+    let _ = writeln!(text, "-A KUBE-FORWARD {comment_match} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT");
 }
 
 /// Chain names of a port.
@@ -216,9 +216,9 @@ impl<'a> Names<'a> {
         format!("KUBE-FW-{}", self.hash)
     }
 
-    fn endpoint(&self, place: &EndpointAddr) -> String {
-        let place = SocketAddr::from(*place).to_string();
-        format!("KUBE-SEP-{}", hash(&[self.name, self.protocol, &place]))
+    fn endpoint(&self, endpoint: &EndpointAddr) -> String {
+        let endpoint = SocketAddr::from(*endpoint).to_string();
+        format!("KUBE-SEP-{}", hash(&[self.name, self.protocol, &endpoint]))
     }
 }
 
@@ -240,7 +240,7 @@ fn word(protocol: Protocol) -> &'static str {
     }
 }
 
-fn shown(entrance: FrontendKind) -> &'static str {
+fn describe_frontend(entrance: FrontendKind) -> &'static str {
     match entrance {
         FrontendKind::ClusterIp => "cluster IP",
         FrontendKind::ExternalIp => "external IP",
@@ -270,7 +270,7 @@ fn pods(family: Family, settings: &Settings) -> impl Iterator<Item = &Cidr> {
 
 /// Returns endpoints and session affinity of a port; they are the same for all its frontends.
 fn places(frontends: &PortFrontends, scope: Scope) -> Option<(&[EndpointAddr], Option<u32>)> {
-    let ways = frontends.values().flat_map(|backend| [Some(&backend.outside), backend.inside.as_ref()]).flatten();
+    let ways = frontends.values().flat_map(|backend| [Some(&backend.outside), backend.internal.as_ref()]).flatten();
     let mut places = ways.filter_map(|way| match way {
         Forwarding::To { places, scope: of, affinity_seconds, .. } if *of == scope => {
             Some((places.as_slice(), *affinity_seconds))
@@ -307,17 +307,17 @@ fn masquerade_rule(
 /// Formats the endpoint selection: by session affinity, otherwise at random.
 fn picking_rules(names: &Names<'_>, places: &[EndpointAddr], affinity: Option<u32>) -> Vec<String> {
     let mut rules = Vec::new();
-    let way = |place: &EndpointAddr| {
-        (names.endpoint(place), comment(&format!("{} -> {}", names.name, SocketAddr::from(*place))))
+    let way = |endpoint: &EndpointAddr| {
+        (names.endpoint(endpoint), comment(&format!("{} -> {}", names.name, SocketAddr::from(*endpoint))))
     };
     if let Some(seconds) = affinity {
-        for place in places {
-            let (chain, what) = way(place);
+        for endpoint in places {
+            let (chain, what) = way(endpoint);
             rules.push(format!("{what} -m recent --name {chain} --rcheck --seconds {seconds} --reap -j {chain}"));
         }
     }
-    for (at, place) in places.iter().enumerate() {
-        let (chain, what) = way(place);
+    for (at, endpoint) in places.iter().enumerate() {
+        let (chain, what) = way(endpoint);
         let left = places.len() - at;
         rules.push(match left {
             1 => format!("{what} -j {chain}"),
@@ -327,13 +327,17 @@ fn picking_rules(names: &Names<'_>, places: &[EndpointAddr], affinity: Option<u3
     rules
 }
 
-fn endpoint_rules(names: &Names<'_>, place: &EndpointAddr, affinity: Option<u32>) -> Vec<String> {
+fn endpoint_rules(names: &Names<'_>, endpoint: &EndpointAddr, affinity: Option<u32>) -> Vec<String> {
     let (what, protocol) = (comment(names.name), names.protocol);
-    let remember = affinity.map(|_| format!("-m recent --name {} --set ", names.endpoint(place))).unwrap_or_default();
+    let remember =
+        affinity.map(|_| format!("-m recent --name {} --set ", names.endpoint(endpoint))).unwrap_or_default();
     vec![
         // Hairpin: an endpoint that connects to itself would not accept replies from its own address.
-        format!("{what} -s {} -j KUBE-MARK-MASQ", alone(place.0)),
-        format!("{what} {remember}-m {protocol} -p {protocol} -j DNAT --to-destination {}", SocketAddr::from(*place)),
+        format!("{what} -s {} -j KUBE-MARK-MASQ", alone(endpoint.0)),
+        format!(
+            "{what} {remember}-m {protocol} -p {protocol} -j DNAT --to-destination {}",
+            SocketAddr::from(*endpoint)
+        ),
     ]
 }
 
@@ -344,13 +348,13 @@ fn external_rules(names: &Names<'_>, backend: &Backend, family: Family, settings
         Forwarding::Refuse | Forwarding::Drop => None,
     };
     let name = names.name;
-    let Some(inside) = &backend.inside else {
+    let Some(internal) = &backend.internal else {
         let what = comment(&format!("masquerade traffic for {name} external destinations"));
         let go = to(&backend.outside).map(|chain| format!("-j {chain}"));
         return [format!("{what} -j KUBE-MARK-MASQ")].into_iter().chain(go).collect();
     };
     let mut rules = Vec::new();
-    if let Some(chain) = to(inside) {
+    if let Some(chain) = to(internal) {
         let what = comment(&format!("pod traffic for {name} external destinations"));
         rules.extend(pods(family, settings).map(|pods| format!("{what} -s {pods} -j {chain}")));
         let what = comment(&format!("LOCAL traffic for {name} external destinations"));
@@ -364,7 +368,7 @@ fn external_rules(names: &Names<'_>, backend: &Backend, family: Family, settings
 
 /// Whether some client can reach an endpoint.
 fn is_usable(backend: &Backend) -> bool {
-    [Some(&backend.outside), backend.inside.as_ref()]
+    [Some(&backend.outside), backend.internal.as_ref()]
         .into_iter()
         .flatten()
         .any(|way| matches!(way, Forwarding::To { .. }))

@@ -21,11 +21,11 @@ pub enum Error {
         source: io::Error,
     },
     /// The binary exited with an error.
-    #[error("{program} failed: {said}")]
+    #[error("{program} failed: {stderr}")]
     Refused {
         program: String,
         /// Its standard error output.
-        said: String,
+        stderr: String,
     },
     /// The sysctl route_localnet could not be set.
     #[error("failed to set the sysctl route_localnet")]
@@ -66,15 +66,15 @@ fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, Error> 
     let output = std::thread::scope(|scope| {
         // Input is written by a separate thread, because the output may exceed the pipe buffer. A write error is
         // ignored: the binary's error output has the reason.
-        let told = scope.spawn(move || stdin.write_all(input.as_bytes()));
+        let writer = scope.spawn(move || stdin.write_all(input.as_bytes()));
         let output = child.wait_with_output();
-        drop(told.join());
+        drop(writer.join());
         output
     });
     let output = output.map_err(failed)?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(Error::Refused { program: program.to_owned(), said });
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(Error::Refused { program: program.to_owned(), stderr });
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -27,13 +27,13 @@ fn chains(spec: apimachinery::Value, endpoints: &[(&str, &str)]) -> (Chains, Str
         "endpoints": list, "ports": [{"name": "https", "port": 6443}]});
     rules.set_slice(&Key::new("default", "s"), Some(&slice));
     let mut writer = Writer { settings: settings(), ..Writer::default() };
-    let (chains, gone) = writer.take(Family::Ip, &rules.changes());
-    assert!(gone.is_empty());
-    let (nat, filter) = (writer.nat(Family::Ip, &chains, &gone, ""), writer.filter(Family::Ip));
+    let (chains, removed) = writer.take(Family::Ip, &rules.changes());
+    assert!(removed.is_empty());
+    let (nat, filter) = (writer.nat(Family::Ip, &chains, &removed, ""), writer.filter(Family::Ip));
     // A deleted service leaves no chains.
     rules.set_service(&Key::new("default", "kubernetes"), None);
-    let (left, gone) = writer.take(Family::Ip, &rules.changes());
-    assert_eq!((left.len(), gone.len()), (0, chains.len()));
+    let (left, removed) = writer.take(Family::Ip, &rules.changes());
+    assert_eq!((left.len(), removed.len()), (0, chains.len()));
     assert!(writer.ports[&Family::Ip].is_empty());
     (chains, nat, filter)
 }

@@ -50,7 +50,7 @@ impl Picking {
 
     pub fn name(&self) -> String {
         let at = if self.node_port { "port" } else { "address" };
-        let inside = if self.view == View::Inside { "-inside" } else { "" };
+        let suffix = if self.view == View::Inside { "-inside" } else { "" };
         let masquerade = match self.masquerade {
             Masquerade::Never => "",
             Masquerade::Foreign => "-foreign",
@@ -58,7 +58,7 @@ impl Picking {
             Masquerade::Always => "-always",
         };
         let sticks = self.affinity_seconds.map(|seconds| format!("-{seconds}s")).unwrap_or_default();
-        format!("{at}-{}{inside}{masquerade}{sticks}", self.count)
+        format!("{at}-{}{suffix}{masquerade}{sticks}", self.count)
     }
 }
 
@@ -77,20 +77,20 @@ pub fn mark_rule(family: Family, mark: u32, unless_from: &[Cidr]) -> Vec<Express
 
 /// Returns rules that select an endpoint and translate to it.
 pub fn picking_rules(family: Family, picking: Picking) -> Vec<Vec<Expression>> {
-    let (_, _, words) = source(family);
-    let after_key = Reg(2 + words);
+    let (_, _, registers) = source(family);
+    let after_key = Reg(2 + registers);
     let number = Expression::Random { below: picking.count, first: picking.view.first(), to: after_key };
     let key = load_key(family, picking.node_port).to_vec();
     // The last registers that can hold an address and a port.
-    let place = Reg(15 - words);
-    let dnat = Expression::Dnat { family, address: place, port: Reg(place.0 + words) };
+    let endpoint = Reg(15 - registers);
+    let dnat = Expression::Dnat { family, address: endpoint, port: Reg(endpoint.0 + registers) };
     match picking.affinity_seconds {
         None => {
-            let look = Expression::Look { map: ENDPOINTS, key: Reg(0), to: place };
-            vec![[key, vec![number, look, dnat]].concat()]
+            let lookup = Expression::Look { map: ENDPOINTS, key: Reg(0), to: endpoint };
+            vec![[key, vec![number, lookup, dnat]].concat()]
         }
         Some(seconds) => {
-            let [again, anew] = sticking_rules(family, seconds, number, dnat, place);
+            let [again, anew] = sticking_rules(family, seconds, number, dnat, endpoint);
             vec![[key.clone(), again].concat(), [key, anew].concat()]
         }
     }
@@ -105,12 +105,12 @@ fn sticking_rules(
     seconds: u32,
     number: Expression,
     dnat: Expression,
-    place: Reg,
+    endpoint: Reg,
 ) -> [Vec<Expression>; 2] {
-    let (offset, length, words) = source(family);
-    let after_key = Reg(2 + words);
+    let (offset, length, registers) = source(family);
+    let after_key = Reg(2 + registers);
     let client = Expression::Network(offset, length, after_key);
-    let id = Reg(after_key.0 + words);
+    let id = Reg(after_key.0 + registers);
     let remember = |action| Expression::Dynamic {
         action,
         set: AFFINITY,
@@ -118,16 +118,21 @@ fn sticking_rules(
         value: Some(id),
         timeout_ms: (action == Dynamic::Update).then(|| u64::from(seconds) * 1000),
     };
-    let look_id = |map| [vec![Expression::Look { map, key: Reg(0), to: id }], measure(id, place)].concat();
+    let lookup_id = |map| [vec![Expression::Look { map, key: Reg(0), to: id }], measure(id, endpoint)].concat();
     let by_id = [
         Expression::Mask { from: id, to: after_key, mask: vec![0xff; 4], flip: vec![0; 4] },
-        Expression::Look { map: STICKY, key: Reg(0), to: place },
+        Expression::Look { map: STICKY, key: Reg(0), to: endpoint },
     ];
-    let again =
-        [vec![client.clone()], look_id(AFFINITY), vec![remember(Dynamic::Update)], by_id.to_vec(), vec![dnat.clone()]];
+    let again = [
+        vec![client.clone()],
+        lookup_id(AFFINITY),
+        vec![remember(Dynamic::Update)],
+        by_id.to_vec(),
+        vec![dnat.clone()],
+    ];
     let anew = [
         vec![number],
-        look_id(ENDPOINT_IDS),
+        lookup_id(ENDPOINT_IDS),
         by_id.to_vec(),
         // An update only extends the timeout, so the element is deleted first to change its value. A map requires the
         // value even to delete.

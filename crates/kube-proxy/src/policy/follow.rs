@@ -45,11 +45,11 @@ pub async fn run(client: Client, node: &str, dns: &[IpAddr], gate: &Gate) -> Res
         take(&mut cluster.policies, &policies, &changed);
         take(&mut cluster.namespaces, &namespaces, &changed);
         gate.keep((!cluster.policies.is_empty()).then_some(&notices));
-        let (asked, early) = gate.early(&cluster.pods);
+        let (request, early) = gate.early(&cluster.pods);
         let decision = decide_with(&mut cluster, early, node);
         changed = match enforcer.enforce(&decision).await {
             Ok(()) => {
-                gate.enforced(asked);
+                gate.enforced(request);
                 notices.take().await
             }
             Err(error) => {
@@ -57,7 +57,7 @@ pub async fn run(client: Client, node: &str, dns: &[IpAddr], gate: &Gate) -> Res
                     error = chain(&error),
                     "failed to write the network policy rules; pods that they select cannot start; retrying"
                 );
-                gate.refused(asked, decision.pods.keys().copied().collect());
+                gate.rejected(request, decision.pods.keys().copied().collect());
                 tokio::time::timeout(RETRY, notices.take()).await.unwrap_or(ChangedKeys::Keys(BTreeSet::new()))
             }
         };
@@ -66,10 +66,10 @@ pub async fn run(client: Client, node: &str, dns: &[IpAddr], gate: &Gate) -> Res
 
 /// Decides with these additional pods, without changing the cluster.
 fn decide_with(cluster: &mut Cluster, early: Vec<(Key, Pod)>, node: &str) -> Decision {
-    let shown: Vec<(Key, Option<Pod>)> =
+    let previous: Vec<(Key, Option<Pod>)> =
         early.into_iter().map(|(key, pod)| (key.clone(), cluster.pods.insert(key, pod))).collect();
     let decision = decide(cluster, node);
-    for (key, pod) in shown {
+    for (key, pod) in previous {
         match pod {
             Some(pod) => cluster.pods.insert(key, pod),
             None => cluster.pods.remove(&key),
@@ -153,7 +153,7 @@ impl Enforcer {
         }
         let found = match std::mem::take(&mut self.standing) {
             Standing::Nothing => None,
-            Standing::Unknown | Standing::Written => blocking(ExistingTable::look).await?,
+            Standing::Unknown | Standing::Written => blocking(ExistingTable::detect).await?,
         };
         if found.is_none() && decision.pods.is_empty() {
             self.standing = Standing::Nothing;

@@ -34,7 +34,7 @@ struct Progress {
     /// Newest request whose rules are in the kernel.
     enforced: u64,
     /// Newest request whose rules the kernel rejected.
-    refused: u64,
+    rejected: u64,
     /// Addresses restricted by the rejected rules: other pods need not wait.
     limited: BTreeSet<IpAddr>,
 }
@@ -57,18 +57,18 @@ enum Enforcer {
 struct Inner {
     enforcer: Enforcer,
     early: BTreeMap<Key, (Pod, Option<Instant>)>,
-    asked: u64,
+    last_request: u64,
 }
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Inner").field("early", &self.early).field("asked", &self.asked).finish_non_exhaustive()
+        out.debug_struct("Inner").field("early", &self.early).field("asked", &self.last_request).finish_non_exhaustive()
     }
 }
 
 impl Progress {
-    fn lets_pass(&self, asked: u64, ips: &[IpAddr]) -> bool {
-        self.enforced >= asked || (self.refused >= asked && !ips.iter().any(|ip| self.limited.contains(ip)))
+    fn lets_pass(&self, request: u64, ips: &[IpAddr]) -> bool {
+        self.enforced >= request || (self.rejected >= request && !ips.iter().any(|ip| self.limited.contains(ip)))
     }
 }
 
@@ -82,12 +82,12 @@ impl Gate {
     pub async fn pass(&self, key: &Key, pod: Pod) {
         let mut progress = self.progress.subscribe();
         let ips = pod.ips.clone();
-        let Some(asked) = self.ask(key, pod) else { return };
-        let passed = progress.wait_for(|progress| progress.lets_pass(asked, &ips)).await;
+        let Some(request) = self.register(key, pod) else { return };
+        let passed = progress.wait_for(|progress| progress.lets_pass(request, &ips)).await;
         passed.expect("the gate has its sender");
     }
 
-    fn ask(&self, key: &Key, pod: Pod) -> Option<u64> {
+    fn register(&self, key: &Key, pod: Pod) -> Option<u64> {
         let mut inner = self.inner();
         // While the enforcer starts, the watch shows no addresses, so the reported address has no deadline.
         let until = match &inner.enforcer {
@@ -98,11 +98,11 @@ impl Gate {
         // An address belongs to one pod at a time.
         inner.early.retain(|_, (other, _)| !other.ips.iter().any(|ip| pod.ips.contains(ip)));
         inner.early.insert(key.clone(), (pod, until));
-        inner.asked += 1;
+        inner.last_request += 1;
         if let Enforcer::Enforcing(notices) = &inner.enforcer {
             notices.add([key.clone()]);
         }
-        Some(inner.asked)
+        Some(inner.last_request)
     }
 
     /// Reports that the enforcer has synced the policies: it is notified of pods, or has nothing to enforce.
@@ -111,25 +111,25 @@ impl Gate {
     }
 
     /// Returns the newest request and the pods whose addresses the watch does not show yet.
-    pub(super) fn early(&self, shown: &BTreeMap<Key, Pod>) -> (u64, Vec<(Key, Pod)>) {
+    pub(super) fn early(&self, watched: &BTreeMap<Key, Pod>) -> (u64, Vec<(Key, Pod)>) {
         let now = Instant::now();
         let mut inner = self.inner();
         inner.early.retain(|key, (pod, until)| {
-            let is_shown = shown.get(key).is_some_and(|shown| shown.ips == pod.ips);
-            !is_shown && *until.get_or_insert(now + EARLY_MAX) > now
+            let is_watched = watched.get(key).is_some_and(|watched| watched.ips == pod.ips);
+            !is_watched && *until.get_or_insert(now + EARLY_MAX) > now
         });
-        (inner.asked, inner.early.iter().map(|(key, (pod, _))| (key.clone(), pod.clone())).collect())
+        (inner.last_request, inner.early.iter().map(|(key, (pod, _))| (key.clone(), pod.clone())).collect())
     }
 
     /// Reports that the kernel enforces all requests up to this one.
-    pub(super) fn enforced(&self, asked: u64) {
-        self.progress.send_modify(|progress| progress.enforced = asked);
+    pub(super) fn enforced(&self, request: u64) {
+        self.progress.send_modify(|progress| progress.enforced = request);
     }
 
     /// Reports that the kernel rejected the rules up to this request, which would restrict these addresses.
-    pub(super) fn refused(&self, asked: u64, limited: BTreeSet<IpAddr>) {
+    pub(super) fn rejected(&self, request: u64, limited: BTreeSet<IpAddr>) {
         self.progress.send_modify(|progress| {
-            progress.refused = asked;
+            progress.rejected = request;
             progress.limited = limited;
         });
     }
@@ -165,16 +165,16 @@ mod tests {
     async fn pod_waits_for_rules_with_its_address() {
         let (gate, notices) = (Gate::default(), ChangeQueue::new(10));
         gate.keep(Some(&notices));
-        let (key, begun) = (key("a"), Instant::now());
+        let (key, start) = (key("a"), Instant::now());
         let enforce = async {
             notices.take().await;
-            let (asked, early) = gate.early(&BTreeMap::new());
+            let (request, early) = gate.early(&BTreeMap::new());
             assert_eq!(early, [(key.clone(), pod("10.0.0.1"))]);
             tokio::time::sleep(Duration::from_millis(5)).await;
-            gate.enforced(asked);
+            gate.enforced(request);
         };
         tokio::join!(gate.pass(&key, pod("10.0.0.1")), enforce);
-        assert_eq!(begun.elapsed(), Duration::from_millis(5));
+        assert_eq!(start.elapsed(), Duration::from_millis(5));
     }
 
     /// Whether a pod still waits after an hour.
@@ -187,7 +187,7 @@ mod tests {
         let gate = Gate::default();
         gate.keep(Some(&ChangeQueue::new(10)));
         assert!(waits(&gate, "a", "10.0.0.1").await);
-        gate.refused(10, BTreeSet::from(["10.0.0.1".parse().expect("an address")]));
+        gate.rejected(10, BTreeSet::from(["10.0.0.1".parse().expect("an address")]));
         assert!(waits(&gate, "a", "10.0.0.1").await);
         assert!(!waits(&gate, "b", "10.0.0.2").await, "no policy selects it");
         gate.enforced(10);
@@ -205,9 +205,9 @@ mod tests {
         let start = async {
             tokio::time::sleep(Duration::from_secs(3601)).await;
             gate.keep(Some(&ChangeQueue::new(10)));
-            let (asked, early) = gate.early(&BTreeMap::new());
+            let (request, early) = gate.early(&BTreeMap::new());
             assert_eq!(early.len(), 2, "they are not forgotten while they wait");
-            gate.enforced(asked);
+            gate.enforced(request);
         };
         tokio::join!(pass, start);
         gate.keep(None);
@@ -215,16 +215,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reported_address_is_used_until_shown_or_reused() {
+    async fn reported_address_is_used_until_watched_or_reused() {
         let gate = Gate::default();
         gate.keep(Some(&ChangeQueue::new(10)));
-        gate.ask(&key("a"), pod("10.0.0.1"));
-        gate.ask(&key("b"), pod("10.0.0.2"));
-        let early = |shown: &BTreeMap<Key, Pod>| gate.early(shown).1;
+        gate.register(&key("a"), pod("10.0.0.1"));
+        gate.register(&key("b"), pod("10.0.0.2"));
+        let early = |watched: &BTreeMap<Key, Pod>| gate.early(watched).1;
         assert_eq!(early(&BTreeMap::from([(key("a"), pod("10.0.0.1"))])), [(key("b"), pod("10.0.0.2"))]);
         let none = BTreeMap::new();
         assert_eq!(early(&none), [(key("b"), pod("10.0.0.2"))], "one that was shown is not taken from here any more");
-        gate.ask(&key("c"), pod("10.0.0.2"));
+        gate.register(&key("c"), pod("10.0.0.2"));
         assert_eq!(early(&none), [(key("c"), pod("10.0.0.2"))]);
         tokio::time::advance(EARLY_MAX).await;
         assert_eq!(early(&none), []);

@@ -120,11 +120,11 @@ impl Policy {
         };
         // Without policyTypes the policy restricts ingress, and egress if it has an egress section.
         let has = |name: &str, usual: bool| if types.is_empty() { usual } else { types.contains(&name) };
-        let egress_said = spec.get("egress").is_some_and(|egress| !egress.is_null());
+        let has_egress = spec.get("egress").is_some_and(|egress| !egress.is_null());
         Some(Self {
             selector: labels::from_object(Some(spec.get("podSelector").unwrap_or(&Value::object()))).ok()?,
             ingress: has("Ingress", true).then(|| rules("ingress", "from")),
-            egress: has("Egress", egress_said).then(|| rules("egress", "to")),
+            egress: has("Egress", has_egress).then(|| rules("egress", "to")),
         })
     }
 

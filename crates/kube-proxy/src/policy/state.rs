@@ -46,13 +46,13 @@ pub struct Change {
     pub pods: Difference<(Direction, IpAddr, u32)>,
     pub peers: Difference<(u32, Range)>,
     /// Chains without references.
-    pub chains_gone: BTreeSet<u32>,
+    pub removed_chains: BTreeSet<u32>,
 }
 
 /// Elements to remove, then elements to add.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference<T> {
-    pub gone: Vec<T>,
+    pub removed: Vec<T>,
     pub new: Vec<T>,
 }
 
@@ -71,13 +71,13 @@ struct Numbering<T> {
 
 impl State {
     /// Returns the changes that lead to another state.
-    pub fn change_to(&self, wanted: &Self) -> Change {
-        let new = wanted.chains.iter().filter(|(number, chain)| self.chains.get(number) != Some(chain));
+    pub fn change_to(&self, desired: &Self) -> Change {
+        let new = desired.chains.iter().filter(|(number, chain)| self.chains.get(number) != Some(chain));
         Change {
             chains: new.map(|(number, chain)| (*number, chain.clone())).collect(),
-            pods: Difference::between(&self.pods, &wanted.pods),
-            peers: Difference::between(&self.peers, &wanted.peers),
-            chains_gone: self.chains.keys().filter(|number| !wanted.chains.contains_key(number)).copied().collect(),
+            pods: Difference::between(&self.pods, &desired.pods),
+            peers: Difference::between(&self.peers, &desired.peers),
+            removed_chains: self.chains.keys().filter(|number| !desired.chains.contains_key(number)).copied().collect(),
         }
     }
 }
@@ -90,13 +90,13 @@ impl Change {
 
 impl<T: Ord + Clone> Difference<T> {
     fn between(old: &BTreeSet<T>, new: &BTreeSet<T>) -> Self {
-        Self { gone: old.difference(new).cloned().collect(), new: new.difference(old).cloned().collect() }
+        Self { removed: old.difference(new).cloned().collect(), new: new.difference(old).cloned().collect() }
     }
 }
 
 impl<T> Default for Difference<T> {
     fn default() -> Self {
-        Self { gone: Vec::new(), new: Vec::new() }
+        Self { removed: Vec::new(), new: Vec::new() }
     }
 }
 

@@ -87,18 +87,18 @@ impl Writer {
     }
 
     fn write(&mut self, batch: &mut Batch, decision: &Decision) {
-        let wanted = self.numbers.state_of(decision);
-        let change = self.written.change_to(&wanted);
+        let desired = self.numbers.state_of(decision);
+        let change = self.written.change_to(&desired);
         for family in FAMILIES {
             apply(&mut batch.table(family, TABLE), family, &change);
         }
-        self.written = wanted;
+        self.written = desired;
     }
 }
 
 impl ExistingTable {
     /// Detects the table of an earlier run; `None` without one.
-    pub fn look() -> Result<Option<Self>, netlink::Error> {
+    pub fn detect() -> Result<Option<Self>, netlink::Error> {
         let mut chains = BTreeSet::new();
         for family in FAMILIES {
             chains.extend(netlink::nft::chains(family, TABLE)?);
@@ -187,7 +187,7 @@ fn apply(table: &mut Table<'_>, family: Family, change: &Change) {
             let jump = |number: u32| MapValue::Verdict(Verdict::Jump(name(number)));
             own.map(|(_, ip, number)| Element::entry(Key::new().ip(*ip), jump(*number))).collect()
         };
-        table.delete_elements(map, &elements(&change.pods.gone)).add_elements(map, &elements(&change.pods.new));
+        table.delete_elements(map, &elements(&change.pods.removed)).add_elements(map, &elements(&change.pods.new));
     }
     let elements = |list: &[(u32, Range)]| -> Vec<Element> {
         let own = list.iter().filter(|(_, (first, _))| Family::of(*first) == family);
@@ -197,8 +197,8 @@ fn apply(table: &mut Table<'_>, family: Family, change: &Change) {
         };
         own.map(|(number, range)| member(*number, *range)).collect()
     };
-    table.delete_elements(PEERS, &elements(&change.peers.gone)).add_elements(PEERS, &elements(&change.peers.new));
-    for number in &change.chains_gone {
+    table.delete_elements(PEERS, &elements(&change.peers.removed)).add_elements(PEERS, &elements(&change.peers.new));
+    for number in &change.removed_chains {
         table.delete_chain(&name(*number));
     }
 }

@@ -31,7 +31,7 @@ fn cluster(policies: &[&str]) -> Cluster {
     cluster
 }
 
-fn shown(decision: &Decision, allows: Option<&[Allow]>) -> String {
+fn format_allows(decision: &Decision, allows: Option<&[Allow]>) -> String {
     let Some(allows) = allows else { return "all".to_owned() };
     let one = |allow: &Allow| {
         let peers = allow.peers.as_ref().map_or("everyone".to_owned(), |list| {
@@ -53,9 +53,9 @@ fn shown(decision: &Decision, allows: Option<&[Allow]>) -> String {
 fn check(policies: &[&str], expect: &str) {
     let decision = decide(&cluster(policies), "a");
     let mine = decision.pods.get(&"10.0.0.1".parse().unwrap()).cloned().unwrap_or_default();
-    let side = |allows: Option<&[Allow]>| shown(&decision, allows);
-    let said = format!("in {} | out {}", side(mine.ingress.as_deref()), side(mine.egress.as_deref()));
-    assert_eq!(said, expect, "{policies:?}");
+    let side = |allows: Option<&[Allow]>| format_allows(&decision, allows);
+    let actual = format!("in {} | out {}", side(mine.ingress.as_deref()), side(mine.egress.as_deref()));
+    assert_eq!(actual, expect, "{policies:?}");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn ip_block_exceptions_are_excluded() {
         );
         let decision = decide(&cluster(&[&policy]), "a");
         let mine = decision.pods[&"10.0.0.1".parse::<IpAddr>().unwrap()].clone();
-        assert_eq!(shown(&decision, mine.egress.as_deref()), expect, "{block} without {except}");
+        assert_eq!(format_allows(&decision, mine.egress.as_deref()), expect, "{block} without {except}");
     };
     check("10.1.0.0/24", "", "10.1.0.0-10.1.0.255");
     check("10.1.0.0/24", r#""10.1.0.0/25""#, "10.1.0.128-10.1.0.255");

@@ -28,7 +28,7 @@ fn slice(endpoints: &[(&str, &str)]) -> Value {
 }
 
 /// Formats one line per frontend: old and new state.
-fn shown(changes: &Changes) -> Vec<String> {
+fn format_changes(changes: &Changes) -> Vec<String> {
     let way = |way: &Forwarding| match way {
         Forwarding::To { places, masquerade, affinity_seconds, .. } => {
             let places: Vec<String> = places.iter().map(|(ip, port)| format!("{ip}:{port}")).collect();
@@ -42,9 +42,9 @@ fn shown(changes: &Changes) -> Vec<String> {
         match now {
             None => format!("{at} gone"),
             Some(backend) => {
-                let inside = backend.inside.as_ref().map(|it| format!(" inside {}", way(it))).unwrap_or_default();
+                let internal = backend.internal.as_ref().map(|it| format!(" inside {}", way(it))).unwrap_or_default();
                 let allowed: Vec<String> = backend.allowed.iter().map(|cidr| format!(" from {cidr}")).collect();
-                format!("{at} {}{inside}{}", way(&backend.outside), allowed.join(""))
+                format!("{at} {}{internal}{}", way(&backend.outside), allowed.join(""))
             }
         }
     });
@@ -57,8 +57,8 @@ fn check(service: &Value, endpoints: &[(&str, &str)], expect: &[&str]) {
     rules.set_service(&key, Some(service));
     rules.set_slice(&Key::new("x", "web-1"), Some(&slice(endpoints)));
     let changes = rules.changes();
-    assert_eq!(shown(&changes), expect);
-    assert_eq!(shown(&rules.everything()), expect, "the same from nothing");
+    assert_eq!(format_changes(&changes), expect);
+    assert_eq!(format_changes(&rules.everything()), expect, "the same from nothing");
     assert!(rules.changes().is_empty(), "a change is told once");
 }
 
@@ -142,17 +142,20 @@ fn changes_contain_only_differences() {
     rules.set_service(&other, Some(&value!({"spec": {"clusterIP": "10.96.0.2", "ports": [{"port": 80}]}})));
     rules.changes();
     rules.set_slice(&Key::new("x", "web-1"), Some(&slice(&[("10.1.0.1", "a")])));
-    assert_eq!(shown(&rules.changes()), ["0.0.0.0:30080 10.1.0.1:8080 Always", "10.96.0.1:80 10.1.0.1:8080 Foreign"]);
+    assert_eq!(
+        format_changes(&rules.changes()),
+        ["0.0.0.0:30080 10.1.0.1:8080 Always", "10.96.0.1:80 10.1.0.1:8080 Foreign"]
+    );
     rules.set_slice(&Key::new("x", "web-1"), Some(&slice(&[("10.1.0.1", "a")])));
     assert!(rules.changes().is_empty(), "the same again");
     rules.set_service(&other, None);
-    assert_eq!(shown(&rules.changes()), ["10.96.0.2:80 gone"]);
+    assert_eq!(format_changes(&rules.changes()), ["10.96.0.2:80 gone"]);
     // Two services claim one node port: the first by name gets it, and the other after its deletion.
     let rival = value!({"spec": {"clusterIP": "10.96.0.3", "ports": [{"port": 81, "nodePort": 30080}]}});
     rules.set_service(&other, Some(&rival));
-    assert_eq!(shown(&rules.changes()), ["0.0.0.0:30080 Refuse", "10.96.0.3:81 Refuse"]);
+    assert_eq!(format_changes(&rules.changes()), ["0.0.0.0:30080 Refuse", "10.96.0.3:81 Refuse"]);
     rules.set_service(&other, None);
-    assert_eq!(shown(&rules.changes()), ["0.0.0.0:30080 10.1.0.1:8080 Always", "10.96.0.3:81 gone"]);
+    assert_eq!(format_changes(&rules.changes()), ["0.0.0.0:30080 10.1.0.1:8080 Always", "10.96.0.3:81 gone"]);
 }
 
 #[test]

@@ -29,31 +29,31 @@ impl Balance {
         client: IpAddr,
         now: Instant,
     ) -> Option<EndpointAddr> {
-        let kept = affinity_seconds.map(|seconds| Duration::from_secs(seconds.into()));
-        if let (Some(kept), Some((place, seen))) = (kept, self.stuck.get_mut(&client))
-            && now.saturating_duration_since(*seen) < kept
-            && places.contains(place)
+        let affinity_timeout = affinity_seconds.map(|seconds| Duration::from_secs(seconds.into()));
+        if let (Some(affinity_timeout), Some((endpoint, seen))) = (affinity_timeout, self.stuck.get_mut(&client))
+            && now.saturating_duration_since(*seen) < affinity_timeout
+            && places.contains(endpoint)
         {
             *seen = now;
-            return Some(*place);
+            return Some(*endpoint);
         }
-        let place = *places.get(self.turn.checked_rem(places.len())?)?;
+        let endpoint = *places.get(self.turn.checked_rem(places.len())?)?;
         self.turn = self.turn.wrapping_add(1);
-        if let Some(kept) = kept {
+        if let Some(affinity_timeout) = affinity_timeout {
             let swept = self.swept.is_some_and(|swept| now.saturating_duration_since(swept) < SWEEP);
             if self.stuck.len() >= CLIENTS_MAX && !swept {
                 self.swept = Some(now);
-                self.stuck.retain(|_, (_, seen)| now.saturating_duration_since(*seen) < kept);
+                self.stuck.retain(|_, (_, seen)| now.saturating_duration_since(*seen) < affinity_timeout);
             }
             if self.stuck.len() < CLIENTS_MAX {
-                self.stuck.insert(client, (place, now));
+                self.stuck.insert(client, (endpoint, now));
             }
         }
-        Some(place)
+        Some(endpoint)
     }
 
     /// Removes the affinity of a client whose endpoint did not respond.
-    pub fn forget(&mut self, client: IpAddr) {
+    pub fn remove_affinity(&mut self, client: IpAddr) {
         self.stuck.remove(&client);
     }
 }
@@ -62,28 +62,31 @@ impl Balance {
 mod tests {
     use super::*;
 
-    fn place(last: u8) -> EndpointAddr {
+    fn endpoint(last: u8) -> EndpointAddr {
         (IpAddr::from([10, 0, 0, last]), 80)
     }
 
     #[test]
     fn endpoints_rotate_and_session_affinity_expires() {
-        let (all, now) = ([place(1), place(2), place(3)], Instant::now());
+        let (all, now) = ([endpoint(1), endpoint(2), endpoint(3)], Instant::now());
         let [one, two] = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
         let mut balance = Balance::default();
         let turns: Vec<EndpointAddr> = (0..4).filter_map(|_| balance.pick(&all, None, one, now)).collect();
-        assert_eq!(turns, [place(1), place(2), place(3), place(1)]);
+        assert_eq!(turns, [endpoint(1), endpoint(2), endpoint(3), endpoint(1)]);
         assert_eq!(balance.pick(&[], None, one, now), None);
         let mut sticky = Balance::default();
         let mut pick = |places: &[EndpointAddr], client, after| {
             sticky.pick(places, Some(60), client, now + Duration::from_secs(after)).unwrap()
         };
-        assert_eq!([pick(&all, one, 0), pick(&all, two, 0), pick(&all, one, 50)], [place(1), place(2), place(1)]);
-        assert_eq!(pick(&all, one, 100), place(1), "every connection counts anew");
-        assert_eq!(pick(&all, two, 100), place(3), "its time is over");
-        assert_eq!(pick(&[place(2)], one, 101), place(2), "its endpoint is gone");
-        sticky.forget(one);
-        assert_eq!(sticky.pick(&all, Some(60), one, now), Some(place(2)));
+        assert_eq!(
+            [pick(&all, one, 0), pick(&all, two, 0), pick(&all, one, 50)],
+            [endpoint(1), endpoint(2), endpoint(1)]
+        );
+        assert_eq!(pick(&all, one, 100), endpoint(1), "every connection counts anew");
+        assert_eq!(pick(&all, two, 100), endpoint(3), "its time is over");
+        assert_eq!(pick(&[endpoint(2)], one, 101), endpoint(2), "its endpoint is gone");
+        sticky.remove_affinity(one);
+        assert_eq!(sticky.pick(&all, Some(60), one, now), Some(endpoint(2)));
     }
 
     #[test]
@@ -91,7 +94,7 @@ mod tests {
         let mut balance = Balance::default();
         let now = Instant::now();
         for client in 0..2 * u32::try_from(CLIENTS_MAX).unwrap() {
-            balance.pick(&[place(1)], Some(60), IpAddr::V4(client.into()), now);
+            balance.pick(&[endpoint(1)], Some(60), IpAddr::V4(client.into()), now);
         }
         assert_eq!(balance.stuck.len(), CLIENTS_MAX);
     }

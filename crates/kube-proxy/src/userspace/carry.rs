@@ -66,14 +66,14 @@ impl Front {
         if !backend.allowed.is_empty() && !backend.allowed.iter().any(|range| range.contains(client)) {
             return None;
         }
-        let way = backend.inside.as_ref().filter(|_| self.is_inside(client)).unwrap_or(&backend.outside);
+        let way = backend.internal.as_ref().filter(|_| self.is_internal(client)).unwrap_or(&backend.outside);
         let Forwarding::To { places, affinity_seconds, .. } = way else { return None };
         let mut balance = self.balance.lock().unwrap_or_else(PoisonError::into_inner);
         balance.pick(places, *affinity_seconds, client, Instant::now())
     }
 
     /// Whether a client is this node or a pod. Local connections to an address of the node have that address as source.
-    fn is_inside(&self, client: IpAddr) -> bool {
+    fn is_internal(&self, client: IpAddr) -> bool {
         let settings = self.settings.read().unwrap_or_else(PoisonError::into_inner);
         client == self.frontend.address
             || client.is_loopback()
@@ -81,19 +81,19 @@ impl Front {
             || settings.pods.iter().any(|pods| pods.contains(client))
     }
 
-    fn is_endpoint(&self, place: EndpointAddr) -> bool {
-        self.backend.read().unwrap_or_else(PoisonError::into_inner).places().contains(&place)
+    fn is_endpoint(&self, endpoint: EndpointAddr) -> bool {
+        self.backend.read().unwrap_or_else(PoisonError::into_inner).places().contains(&endpoint)
     }
 
-    fn forget(&self, client: IpAddr) {
-        self.balance.lock().unwrap_or_else(PoisonError::into_inner).forget(client);
+    fn remove_affinity(&self, client: IpAddr) {
+        self.balance.lock().unwrap_or_else(PoisonError::into_inner).remove_affinity(client);
     }
 }
 
 /// Forwards the connections of a listening socket.
 pub async fn streams(listener: TcpListener, front: Arc<Front>) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
         match listener.accept().await {
             Ok((stream, from)) => {
                 let front = Arc::clone(&front);
@@ -123,13 +123,13 @@ async fn carry(mut client: TcpStream, from: IpAddr, front: &Front) -> io::Result
 
 /// Connects to an endpoint; tries another if one does not respond.
 async fn reach(front: &Front, client: IpAddr) -> Option<TcpStream> {
-    for patience in TIMEOUT {
-        let place = front.pick(client)?;
-        match timeout(patience, TcpStream::connect(SocketAddr::from(place))).await {
+    for time_limit in TIMEOUT {
+        let endpoint = front.pick(client)?;
+        match timeout(time_limit, TcpStream::connect(SocketAddr::from(endpoint))).await {
             Ok(Ok(stream)) => return Some(stream),
             failed => {
-                tracing::debug!(?failed, ?place, service = %front.name(), "failed to connect to the endpoint");
-                front.forget(client);
+                tracing::debug!(?failed, ?endpoint, service = %front.name(), "failed to connect to the endpoint");
+                front.remove_affinity(client);
             }
         }
     }
@@ -138,7 +138,7 @@ async fn reach(front: &Front, client: IpAddr) -> Option<TcpStream> {
 
 /// A UDP client with its endpoint.
 struct Client {
-    place: EndpointAddr,
+    endpoint: EndpointAddr,
     socket: Arc<UdpSocket>,
 }
 
@@ -147,22 +147,23 @@ type Clients = Arc<Mutex<BTreeMap<SocketAddr, Client>>>;
 /// Forwards the datagrams of a socket.
 pub async fn packets(socket: Arc<UdpSocket>, front: Arc<Front>) {
     let clients = Clients::default();
-    let mut answers = JoinSet::new();
+    let mut replies = JoinSet::new();
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     loop {
-        while answers.try_join_next().is_some() {}
+        while replies.try_join_next().is_some() {}
         let Ok((length, from)) = socket.recv_from(&mut buffer).await else { continue };
         let known = clients
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get(&from)
-            .map(|it| (it.place, Arc::clone(&it.socket)));
-        let endpoint = match known.filter(|(place, _)| front.is_endpoint(*place)) {
+            .map(|it| (it.endpoint, Arc::clone(&it.socket)));
+        let endpoint = match known.filter(|(address, _)| front.is_endpoint(*address)) {
             Some((_, endpoint)) => endpoint,
             None => match introduce(&front, &clients, from).await {
                 Some(endpoint) => {
-                    let answer = answer(Arc::clone(&socket), Arc::clone(&endpoint), from, Arc::clone(&clients));
-                    answers.spawn(answer);
+                    let reply_task =
+                        forward_replies(Arc::clone(&socket), Arc::clone(&endpoint), from, Arc::clone(&clients));
+                    replies.spawn(reply_task);
                     endpoint
                 }
                 None => continue,
@@ -174,20 +175,20 @@ pub async fn packets(socket: Arc<UdpSocket>, front: Arc<Front>) {
 }
 
 async fn introduce(front: &Front, clients: &Clients, from: SocketAddr) -> Option<Arc<UdpSocket>> {
-    let place = front.pick(from.ip())?;
+    let endpoint = front.pick(from.ip())?;
     let any: SocketAddr = if from.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0; 16], 0).into() };
     let socket = Arc::new(UdpSocket::bind(any).await.ok()?);
-    socket.connect(SocketAddr::from(place)).await.ok()?;
+    socket.connect(SocketAddr::from(endpoint)).await.ok()?;
     let mut clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
     if clients.len() >= CLIENTS_MAX && !clients.contains_key(&from) {
         return None;
     }
-    clients.insert(from, Client { place, socket: Arc::clone(&socket) });
+    clients.insert(from, Client { endpoint, socket: Arc::clone(&socket) });
     Some(socket)
 }
 
 /// Forwards replies until the client is idle or got another endpoint.
-async fn answer(socket: Arc<UdpSocket>, endpoint: Arc<UdpSocket>, to: SocketAddr, clients: Clients) {
+async fn forward_replies(socket: Arc<UdpSocket>, endpoint: Arc<UdpSocket>, to: SocketAddr, clients: Clients) {
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     loop {
         match timeout(CLIENT_IDLE, endpoint.recv(&mut buffer)).await {

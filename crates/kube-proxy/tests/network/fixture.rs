@@ -21,7 +21,7 @@ const ITSELF: u16 = 8090;
 
 /// A node with three serving pods and a proxy.
 pub struct Fixture {
-    pub world: World,
+    pub topology: World,
     pub pods: Vec<Namespace>,
     pub rules: Rules,
     pub mode: Mode,
@@ -39,32 +39,32 @@ enum Work {
 
 impl Fixture {
     pub fn new(mode: Mode) -> Self {
-        let world = World::new();
+        let topology = World::new();
         let state = tempfile::tempdir().unwrap();
         let network =
             RoutedNetwork::new(Config { pod_cidrs: Cidr::parse_list(PODS).unwrap(), ..Config::new(state.path()) });
         let pods: Vec<Namespace> = (0..3).map(|_| Namespace::new()).collect();
         for (number, pod) in pods.iter().enumerate() {
-            world.node.enter(|| network.add(&pod.path, &number.to_string(), "eth0", &[])).unwrap();
+            topology.node.enter(|| network.add(&pod.path, &number.to_string(), "eth0", &[])).unwrap();
             pod.serve(&format!("[::]:{CALLER}"));
             pod.serve_itself(&format!("[::]:{ITSELF}"));
         }
         // The outside host routes service addresses to the node, like a router in front of the node.
-        world.outside.run(
+        topology.outside.run(
             "ip route add 10.96.0.0/16 via 192.0.2.1
              ip route add fd00:96::/64 via 2001:db8::1
              ip route add 192.0.2.128/25 via 192.0.2.1",
         );
         let rules = Rules::new(Node { name: "a".into(), zone: String::new() }, false);
-        let proxy = Proxy::start(&world.node, mode);
-        let fixture = Self { world, pods, rules, mode, proxy, _state: state };
+        let proxy = Proxy::start(&topology.node, mode);
+        let fixture = Self { topology, pods, rules, mode, proxy, _state: state };
         fixture.everything(settings());
         fixture
     }
 
     /// Replaces the proxy by a new one that finds the rules of the first.
     pub fn restart(&mut self) {
-        self.proxy = Proxy::start(&self.world.node, self.mode);
+        self.proxy = Proxy::start(&self.topology.node, self.mode);
         self.rules.changes();
         self.everything(settings());
     }
@@ -72,7 +72,7 @@ impl Fixture {
     pub fn everything(&self, settings: Settings) {
         let everything = self.rules.everything();
         self.proxy.run(Work::Everything(settings, everything.clone()));
-        self.forget(&everything);
+        self.delete_stale_flows(&everything);
     }
 
     pub fn service(&mut self, name: &str, spec: Value) {
@@ -114,12 +114,12 @@ impl Fixture {
     pub fn sync(&mut self) {
         let changes = self.rules.changes();
         self.proxy.run(Work::Change(changes.clone()));
-        self.forget(&changes);
+        self.delete_stale_flows(&changes);
     }
 
-    fn forget(&self, changes: &Changes) {
+    fn delete_stale_flows(&self, changes: &Changes) {
         if self.mode != Mode::Userspace {
-            self.world.node.enter(|| kube_proxy::run::forget_stale(changes, &settings()));
+            self.topology.node.enter(|| kube_proxy::run::delete_stale_flows(changes, &settings()));
         }
     }
 
@@ -135,13 +135,13 @@ impl Fixture {
 
 impl Proxy {
     fn start(node: &Namespace, mode: Mode) -> Self {
-        let (tell, mut told) = tasks::unbounded_channel::<(Work, mpsc::Sender<Result<(), String>>)>();
+        let (sender, mut receiver) = tasks::unbounded_channel::<(Work, mpsc::Sender<Result<(), String>>)>();
         let path = node.path.clone();
         let work = move || {
             let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             executor.block_on(async {
                 let mut engine = Engine::new(mode);
-                while let Some((work, reply)) = told.recv().await {
+                while let Some((work, reply)) = receiver.recv().await {
                     let done = match work {
                         Work::Everything(settings, changes) => engine.everything(settings, changes).await,
                         Work::Change(changes) => engine.change(changes).await,
@@ -151,7 +151,7 @@ impl Proxy {
             });
         };
         std::thread::spawn(move || netlink::namespace::within(&path, work).unwrap());
-        Self(tell)
+        Self(sender)
     }
 
     fn run(&self, work: Work) {

@@ -17,8 +17,8 @@ use crate::world::{Namespace, is_root};
 /// omissions.
 fn list(node: &Namespace, what: &str) -> String {
     let output = node.enter(|| Command::new("nft").arg("list").args(what.split(' ')).output().unwrap());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "nft list {what}: {}: {said}", output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "nft list {what}: {}: {stderr}", output.status);
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -68,7 +68,7 @@ fn nft_lists_the_rules_of_services_policies_and_pods() {
     }
     let mut fixture = Fixture::new(Mode::Nftables);
     services(&mut fixture);
-    let ruleset = list(&fixture.world.node, "ruleset");
+    let ruleset = list(&fixture.topology.node, "ruleset");
     for part in [
         "table ip kube-proxy {",
         "table ip6 kube-proxy {",
@@ -84,9 +84,9 @@ fn nft_lists_the_rules_of_services_policies_and_pods() {
         assert!(ruleset.contains(part), "{part:?} is not in {ruleset}");
     }
     // Session affinity works with the listed rules.
-    let served = || fixture.world.node.call("10.96.0.2:80");
+    let served = || fixture.topology.node.call("10.96.0.2:80");
     assert!((0..5).all(|_| served().is_ok()));
-    assert!(list(&fixture.world.node, "map ip kube-proxy affinity").contains("tcp . 10.96.0.2 . 80 . "));
+    assert!(list(&fixture.topology.node, "map ip kube-proxy affinity").contains("tcp . 10.96.0.2 . 80 . "));
 
     let state = tempfile::tempdir().unwrap();
     let config = Config {
@@ -97,15 +97,15 @@ fn nft_lists_the_rules_of_services_policies_and_pods() {
     let pod = Namespace::new();
     let ports = [PortMapping { protocol: Protocol::Tcp, host_port: 8000, container_port: 80, host_ip: None }];
     let network = RoutedNetwork::new(config);
-    fixture.world.node.enter(|| network.add(&pod.path, "with-a-host-port", "eth0", &ports)).unwrap();
-    let ruleset = list(&fixture.world.node, "ruleset");
+    fixture.topology.node.enter(|| network.add(&pod.path, "with-a-host-port", "eth0", &ports)).unwrap();
+    let ruleset = list(&fixture.topology.node, "ruleset");
     assert!(ruleset.contains("table ip other-pods {") && ruleset.contains(". 8000 : 10.244.9."), "{ruleset}");
 
     let mut enforcer = Enforcer::default();
     for (what, policies, _) in rows().into_iter().filter(|(_, policies, _)| !policies.is_empty()) {
-        enforce(&fixture.world.node, &mut enforcer, &policies);
-        let ruleset = list(&fixture.world.node, "ruleset");
+        enforce(&fixture.topology.node, &mut enforcer, &policies);
+        let ruleset = list(&fixture.topology.node, "ruleset");
         assert!(ruleset.contains("jump allow-"), "{what}: {ruleset}");
     }
-    list(&fixture.world.node, "tables");
+    list(&fixture.topology.node, "tables");
 }

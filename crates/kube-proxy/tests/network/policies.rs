@@ -47,7 +47,7 @@ fn check(fixture: &Fixture, what: &str, calls: &[(&str, &str, bool)]) {
     let made: Vec<_> = std::thread::scope(|scope| {
         let call = |from: &str, to: &str| {
             let pod = PODS.iter().position(|(_, name, _)| *name == from);
-            let path = pod.map_or(&fixture.world.node.path, |at| &fixture.pods[at].path);
+            let path = pod.map_or(&fixture.topology.node.path, |at| &fixture.pods[at].path);
             Namespace::call_within(path, to)
         };
         let running: Vec<_> = calls.iter().map(|(from, to, _)| scope.spawn(move || call(from, to))).collect();
@@ -176,8 +176,8 @@ fn policies_pass_allowed_traffic_only() {
         return;
     }
     let fixture = Fixture::new(Mode::Nftables);
-    let node = &fixture.world.node;
-    fixture.world.outside.serve("0.0.0.0:8080");
+    let node = &fixture.topology.node;
+    fixture.topology.outside.serve("0.0.0.0:8080");
     let mut enforcer = Enforcer::default();
     // The rows run sequentially, each as a change of the previous; some also over the rules of an earlier run.
     for (what, policies, calls) in rows() {
@@ -200,7 +200,7 @@ fn default_deny_egress_denies_dns_until_a_policy_allows_it() {
     fixture.service("dns", value!({"clusterIP": DNS_IP, "ports": [{"name": "p", "port": 53}]}));
     fixture.slice("dns", vec![value!({"addresses": ["192.0.2.1"], "nodeName": "a"})]);
     fixture.sync();
-    let node = &fixture.world.node;
+    let node = &fixture.topology.node;
     node.serve("192.0.2.1:8080");
     let dns_pods = value!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
         "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}});
@@ -233,7 +233,7 @@ fn rules_of_an_earlier_run_do_not_outlive_it() {
         return;
     }
     let fixture = Fixture::new(Mode::Nftables);
-    let node = &fixture.world.node;
+    let node = &fixture.topology.node;
     let closed = [policy("server", "ingress", value!([])), policy("client", "egress", value!([]))];
     enforce(node, &mut Enforcer::default(), &closed);
     check(&fixture, "closed", &[("client", SERVER, false)]);

@@ -31,18 +31,18 @@ fn five_thousand_services_are_written_quickly_and_one_more_cheaply() {
     for number in 1..=5000 {
         add(&mut rules, number);
     }
-    let begun = Instant::now();
+    let start = Instant::now();
     rules.changes();
-    let decided = begun.elapsed();
+    let decided = start.elapsed();
     let mut writer = Writer::default();
     let batch = writer.everything(&ExistingTable::New, settings(), &rules.everything());
-    let made = begun.elapsed();
+    let made = start.elapsed();
     node.enter(|| batch.commit()).unwrap();
-    let loaded = begun.elapsed();
+    let loaded = start.elapsed();
     add(&mut rules, 5001);
-    let begun = Instant::now();
+    let start = Instant::now();
     let batch = writer.change(&rules.changes());
     node.enter(|| batch.commit()).unwrap();
-    println!("decided {decided:?}, made {made:?}, loaded {loaded:?}, one more {:?}", begun.elapsed());
+    println!("decided {decided:?}, made {made:?}, loaded {loaded:?}, one more {:?}", start.elapsed());
     assert_eq!(node.run("nft list map ip kube-proxy endpoints").matches("10.244.").count().min(20_004), 20_004);
 }

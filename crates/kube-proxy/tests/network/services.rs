@@ -33,12 +33,12 @@ fn services_reach_endpoints_from_pods_node_and_outside() {
             value!({"clusterIP": "fd00:96::1", "ports": [{"name": "p", "port": 80, "nodePort": 30086}]}),
         );
         fixture.sync();
-        let refused = fixture.pods[0].call("10.96.0.1:80").unwrap_err();
-        assert!(refused.contains("refused"), "nobody is there: {refused}");
+        let error = fixture.pods[0].call("10.96.0.1:80").unwrap_err();
+        assert!(error.contains("refused"), "nobody is there: {error}");
         fixture.endpoints("web", &[3]);
         fixture.endpoints("six", &[3]);
         fixture.sync();
-        let Fixture { world, pods, .. } = &fixture;
+        let Fixture { topology, pods, .. } = &fixture;
         let check = |from: &Namespace, to: &str, expect: &str| {
             assert_eq!(from.call(to), Ok(ip(fixture.seen(expect))), "to {to}");
         };
@@ -47,7 +47,7 @@ fn services_reach_endpoints_from_pods_node_and_outside() {
         check(&pods[1], "10.96.0.1:80", "10.244.1.1");
         check(&pods[0], "[fd00:96::1]:80", "fd00:1::2");
         check(&pods[1], "[fd00:96::1]:80", "fd00:1::1");
-        for outside in [&world.node, &world.outside] {
+        for outside in [&topology.node, &topology.outside] {
             check(outside, "10.96.0.1:80", "10.244.1.1");
             check(outside, "192.0.2.1:30080", "10.244.1.1");
             check(outside, "[fd00:96::1]:80", "fd00:1::1");
@@ -56,9 +56,9 @@ fn services_reach_endpoints_from_pods_node_and_outside() {
         check(&pods[0], "192.0.2.1:30080", "10.244.1.1");
         fixture.endpoints("web", &[]);
         fixture.sync();
-        assert!(fixture.world.outside.call("192.0.2.1:30080").unwrap_err().contains("refused"));
-        fixture.world.node.enter(clean_up).unwrap();
-        assert_eq!(traces(&fixture.world.node), "");
+        assert!(fixture.topology.outside.call("192.0.2.1:30080").unwrap_err().contains("refused"));
+        fixture.topology.node.enter(clean_up).unwrap();
+        assert_eq!(traces(&fixture.topology.node), "");
     });
 }
 
@@ -67,7 +67,9 @@ fn traces(node: &Namespace) -> String {
     let lines = |text: String| {
         text.lines().filter(|line| line.contains("KUBE-") || line.contains("kube-")).collect::<Vec<_>>().join("\n")
     };
-    ["nft list tables", "iptables-save", "ip6tables-save", "ip -o address"].map(|look| lines(node.run(look))).concat()
+    ["nft list tables", "iptables-save", "ip6tables-save", "ip -o address"]
+        .map(|command| lines(node.run(command)))
+        .concat()
 }
 
 #[test]
@@ -83,7 +85,7 @@ fn connections_spread_over_endpoints_with_session_affinity() {
             fixture.endpoints(name, &[2, 3, 4]);
         }
         fixture.sync();
-        let served_by = |fixture: &Fixture, address: &str| fixture.world.node.call(address).unwrap();
+        let served_by = |fixture: &Fixture, address: &str| fixture.topology.node.call(address).unwrap();
         let plain: BTreeSet<IpAddr> = (0..40).map(|_| served_by(&fixture, "10.96.0.1:90")).collect();
         assert_eq!(plain.len(), 3, "{plain:?}");
         let first = served_by(&fixture, "10.96.0.2:90");
@@ -91,8 +93,8 @@ fn connections_spread_over_endpoints_with_session_affinity() {
             assert_eq!(served_by(&fixture, "10.96.0.2:90"), first);
         }
         // The endpoint is deleted: its clients get another and stick to it.
-        let IpAddr::V4(gone) = first else { panic!("{first}") };
-        let rest: Vec<u8> = [2, 3, 4].into_iter().filter(|last| *last != gone.octets()[3]).collect();
+        let IpAddr::V4(removed) = first else { panic!("{first}") };
+        let rest: Vec<u8> = [2, 3, 4].into_iter().filter(|last| *last != removed.octets()[3]).collect();
         fixture.endpoints("sticky", &rest);
         fixture.sync();
         let second = served_by(&fixture, "10.96.0.2:90");
@@ -121,7 +123,7 @@ fn traffic_policy_local_keeps_the_source_and_source_ranges_are_enforced() {
         guard(&mut fixture, &["198.51.100.0/24"]);
         if fixture.mode == Mode::Userspace {
             // As the announcer of load balancer addresses does.
-            fixture.world.node.run("ip address add 192.0.2.200/32 dev up0");
+            fixture.topology.node.run("ip address add 192.0.2.200/32 dev up0");
         }
         let seen = ip(fixture.seen("192.0.2.2"));
         // Internal clients use the address like the cluster IP: pods keep their source address, and the node is
@@ -130,25 +132,25 @@ fn traffic_policy_local_keeps_the_source_and_source_ranges_are_enforced() {
         fixture.sync();
         assert_eq!(fixture.pods[0].call("192.0.2.1:30080"), Ok(ip(fixture.seen("10.244.1.2"))));
         assert_eq!(fixture.pods[1].call("192.0.2.1:30080"), Ok(ip("10.244.1.1")), "an endpoint that comes to itself");
-        assert_eq!(fixture.world.node.call("192.0.2.1:30080"), Ok(ip("10.244.1.1")));
+        assert_eq!(fixture.topology.node.call("192.0.2.1:30080"), Ok(ip("10.244.1.1")));
         fixture.endpoints("local", &[3, 200]);
         fixture.sync();
-        assert_eq!(fixture.world.outside.call("192.0.2.1:30080"), Ok(seen), "as who it is");
-        assert!(fixture.world.outside.call("192.0.2.200:80").is_err(), "not one of those who may");
+        assert_eq!(fixture.topology.outside.call("192.0.2.1:30080"), Ok(seen), "as who it is");
+        assert!(fixture.topology.outside.call("192.0.2.200:80").is_err(), "not one of those who may");
         // Overlapping ranges, each replacing the previous.
         for ranges in [&["192.0.2.0/25", "192.0.0.0/8", "192.0.2.2/32"][..], &["192.0.2.0/25"], &["192.0.2.0/24"]] {
             guard(&mut fixture, ranges);
-            assert_eq!(fixture.world.outside.call("192.0.2.200:80"), Ok(ip("10.244.1.1")), "{ranges:?}");
+            assert_eq!(fixture.topology.outside.call("192.0.2.200:80"), Ok(ip("10.244.1.1")), "{ranges:?}");
         }
         // Endpoints only on another node: external traffic is dropped.
         fixture.endpoints("local", &[200]);
         fixture.sync();
-        let dropped = fixture.world.outside.call("192.0.2.1:30080").unwrap_err();
+        let dropped = fixture.topology.outside.call("192.0.2.1:30080").unwrap_err();
         assert!(dropped.contains("timed out") || fixture.mode == Mode::Userspace, "{dropped}");
         // The node and its pods are internal clients and reach the endpoint anyway.
         fixture.slice("local", vec![value!({"addresses": ["10.244.1.3"], "nodeName": "b"})]);
         fixture.sync();
-        assert_eq!(fixture.world.node.call("192.0.2.1:30080"), Ok(ip("10.244.1.1")), "the node itself");
+        assert_eq!(fixture.topology.node.call("192.0.2.1:30080"), Ok(ip("10.244.1.1")), "the node itself");
         assert_eq!(fixture.pods[0].call("192.0.2.1:30080"), Ok(ip(fixture.seen("10.244.1.2"))), "a pod");
     });
 }
@@ -173,20 +175,20 @@ fn udp_flows_move_to_the_new_endpoint() {
         }
         let client = fixture.pods[0].enter(|| UdpSocket::bind("0.0.0.0:4444").unwrap());
         client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        let ask = || {
+        let query = || {
             client.send_to(b"?", "10.96.0.10:53").unwrap();
             let mut buffer = [0; 16];
             let (length, _) = client.recv_from(&mut buffer).unwrap();
             String::from_utf8_lossy(&buffer[..length]).into_owned()
         };
-        assert_eq!(ask(), "three");
+        assert_eq!(query(), "three");
         fixture.endpoints("dns", &[4]);
         fixture.sync();
-        assert_eq!(ask(), "four");
+        assert_eq!(query(), "four");
         // The endpoint is deleted while no proxy is running.
         fixture.endpoints("dns", &[3]);
         fixture.restart();
-        assert_eq!(ask(), "three");
+        assert_eq!(query(), "three");
     });
 }
 
@@ -197,9 +199,9 @@ fn addresses_of_other_hosts_are_not_taken_over() {
         fixture.balanced("web", &["192.0.2.1", "192.0.2.2"], plain("10.96.0.1"));
         fixture.endpoints("web", &[3]);
         fixture.sync();
-        fixture.world.outside.serve("0.0.0.0:9");
-        assert_eq!(fixture.world.node.call("192.0.2.2:9"), Ok(ip("192.0.2.1")), "it is another machine");
-        assert_eq!(fixture.world.outside.call("192.0.2.1:80"), Ok(ip("10.244.1.1")));
+        fixture.topology.outside.serve("0.0.0.0:9");
+        assert_eq!(fixture.topology.node.call("192.0.2.2:9"), Ok(ip("192.0.2.1")), "it is another machine");
+        assert_eq!(fixture.topology.outside.call("192.0.2.1:80"), Ok(ip("10.244.1.1")));
     });
 }
 
@@ -213,7 +215,7 @@ fn proxy_restart_loses_no_connection() {
         fixture.service("web", plain("10.96.0.1"));
         fixture.endpoints("web", &[2, 3]);
         fixture.sync();
-        let outside = &fixture.world.outside.path.clone();
+        let outside = &fixture.topology.outside.path.clone();
         let (stop, made) = (AtomicBool::new(false), AtomicUsize::new(0));
         let lost = std::thread::scope(|scope| {
             let work = || {
@@ -251,10 +253,10 @@ fn iptables_mode_serves_node_ports_on_every_address_and_loopback() {
     fixture.endpoints("web", &[3]);
     fixture.rules.changes();
     fixture.everything(Settings { every_address: true, localhost: true, ..settings() });
-    assert_eq!(fixture.world.node.call("127.0.0.1:30080"), Ok(ip("10.244.1.1")));
-    assert_eq!(fixture.world.node.call("10.244.1.1:30080"), Ok(ip("10.244.1.1")));
+    assert_eq!(fixture.topology.node.call("127.0.0.1:30080"), Ok(ip("10.244.1.1")));
+    assert_eq!(fixture.topology.node.call("10.244.1.1:30080"), Ok(ip("10.244.1.1")));
     fixture.everything(Settings { every_address: true, localhost: false, ..settings() });
-    assert!(fixture.world.node.call("127.0.0.1:30080").is_err());
+    assert!(fixture.topology.node.call("127.0.0.1:30080").is_err());
 }
 
 #[test]
@@ -264,7 +266,7 @@ fn loopback_interface_is_unreachable_from_outside() {
     }
     let fixture = Fixture::new(Mode::Iptables);
     fixture.everything(Settings { every_address: true, localhost: true, ..settings() });
-    let World { node, outside } = &fixture.world;
+    let World { node, outside } = &fixture.topology;
     // The pod network has a separate guard, which other CNIs do not have.
     node.run("nft flush chain ip knarr-pods guard");
     let stranger = Stranger::new(outside, "via 192.0.2.1");
@@ -287,23 +289,23 @@ fn unknown_service_port_is_rejected() {
     fixture.service("web", plain("10.96.0.1"));
     fixture.endpoints("web", &[3]);
     fixture.sync();
-    let refused = |fixture: &Fixture, to: &str| {
-        let callers = [("a pod", &fixture.pods[0]), ("the node", &fixture.world.node)];
+    let check_rejected = |fixture: &Fixture, to: &str| {
+        let callers = [("a pod", &fixture.pods[0]), ("the node", &fixture.topology.node)];
         for (name, from) in callers {
             let error = from.call(to).unwrap_err();
             assert!(error.contains("refused"), "from {name} to {to}: {error}");
         }
     };
-    refused(&fixture, "10.96.0.1:81");
+    check_rejected(&fixture, "10.96.0.1:81");
     assert!(fixture.pods[0].call("10.96.0.1:80").is_ok() && fixture.pods[0].call("10.96.0.1:90").is_ok());
     // Rejected only as long as the service has a port.
     fixture.service("web", value!({"clusterIP": "10.96.0.1", "ports": [{"name": "i", "port": 90}]}));
     fixture.sync();
-    refused(&fixture, "10.96.0.1:80");
+    check_rejected(&fixture, "10.96.0.1:80");
     fixture.service("web", value!({"clusterIP": "10.96.0.2", "ports": [{"name": "i", "port": 90}]}));
     fixture.sync();
-    refused(&fixture, "10.96.0.2:80");
-    assert!(!fixture.world.node.run("nft list set ip kube-proxy cluster-ips").contains("10.96.0.1"));
+    check_rejected(&fixture, "10.96.0.2:80");
+    assert!(!fixture.topology.node.run("nft list set ip kube-proxy cluster-ips").contains("10.96.0.1"));
 }
 
 #[test]
@@ -313,7 +315,7 @@ fn chains_of_earlier_runs_do_not_accumulate() {
     }
     let mut fixture = Fixture::new(Mode::Nftables);
     let picking = |fixture: &Fixture| -> Vec<String> {
-        let table = fixture.world.node.run("nft list table ip kube-proxy");
+        let table = fixture.topology.node.run("nft list table ip kube-proxy");
         let chains = table.lines().filter_map(|line| line.trim().strip_prefix("chain ")?.strip_suffix(" {"));
         let picks = chains.filter(|name| name.starts_with("address-") || name.starts_with("port-"));
         picks.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
@@ -388,13 +390,13 @@ fn choices() -> Vec<Choice> {
 fn endpoints_are_selected_by_hints_policies_and_conditions() {
     in_each_mode(|mut fixture| {
         fixture.rules.set_node(kube_proxy::Node { name: "a".into(), zone: "z1".into() });
-        for (what, wishes, endpoints, to, expect) in choices() {
+        for (what, fields, endpoints, to, expect) in choices() {
             // At this port an endpoint returns its own address.
             let spec = value!({"clusterIP": "10.96.0.1", "ports": [{"name": "i", "port": 90, "nodePort": 30090}]});
-            fixture.service("web", with(spec, wishes));
+            fixture.service("web", with(spec, fields));
             fixture.slice("web", endpoints);
             fixture.sync();
-            assert_eq!(served_by(&fixture.world.outside, to), expect.into_iter().collect(), "{what}");
+            assert_eq!(served_by(&fixture.topology.outside, to), expect.into_iter().collect(), "{what}");
         }
     });
 }
@@ -408,13 +410,13 @@ fn external_addresses_reach_the_service() {
         fixture.endpoints("web", &[3]);
         fixture.sync();
         if fixture.mode == Mode::Userspace {
-            fixture.world.node.run(
+            fixture.topology.node.run(
                 "ip address add 192.0.2.200/32 dev up0
                  ip address add 192.0.2.210/32 dev up0",
             );
         }
         for to in ["192.0.2.210:80", "192.0.2.200:80", "192.0.2.1:80"] {
-            for from in [&fixture.world.outside, &fixture.world.node, &fixture.pods[0]] {
+            for from in [&fixture.topology.outside, &fixture.topology.node, &fixture.pods[0]] {
                 assert_eq!(from.call(to), Ok(ip("10.244.1.1")), "to {to}");
             }
         }
@@ -432,14 +434,14 @@ fn session_affinity_lasts_for_its_timeout() {
         // Each call extends the affinity; after the timeout another endpoint may be selected. The timeout needs real
         // time.
         let deadline = std::time::Instant::now() + Duration::from_secs(60);
-        let first = fixture.world.node.call("10.96.0.1:90").unwrap();
+        let first = fixture.topology.node.call("10.96.0.1:90").unwrap();
         for _ in 0..10 {
-            assert_eq!(fixture.world.node.call("10.96.0.1:90").unwrap(), first);
+            assert_eq!(fixture.topology.node.call("10.96.0.1:90").unwrap(), first);
         }
         loop {
             assert!(std::time::Instant::now() < deadline, "it sticks for ever");
             std::thread::sleep(Duration::from_millis(2500));
-            if fixture.world.node.call("10.96.0.1:90").unwrap() != first {
+            if fixture.topology.node.call("10.96.0.1:90").unwrap() != first {
                 break;
             }
         }

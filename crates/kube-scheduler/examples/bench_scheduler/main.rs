@@ -31,7 +31,7 @@ const HOST: &str = "kubernetes.io/hostname";
 
 #[tokio::main]
 async fn main() {
-    sys::make_room();
+    sys::reserve_arena();
     // A part of a shape's name selects this shape.
     let word = std::env::args().nth(1).unwrap_or_default();
     println!("the whole path: store, API server, scheduler and bindings in one process");
@@ -89,7 +89,7 @@ async fn bound(name: &str, nodes: usize, pods: usize, spec: &Value, others: Vec<
     create(&client, &kinds::PRIORITY_CLASSES, std::iter::once(class)).await;
     create(&client, &kinds::PODS, others.into_iter()).await;
     create(&client, &kinds::PODS, (0..pods).map(|number| pod("pod", number, spec))).await;
-    let measured = BenchRun::begin(&client).await;
+    let measured = BenchRun::start_counting(&client).await;
     let _scheduler = schedule(&client);
     measured.end(&format!("{name}, {pods} pods on {nodes} nodes"), pods).await;
 }
@@ -106,7 +106,7 @@ async fn deployment(nodes: u32, replicas: usize) {
     let object = value!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "default"},
         "spec": {"replicas": (i64::try_from(replicas).expect("few")), "selector": {"matchLabels": {"app": "web"}}, "template": template}});
-    let measured = BenchRun::begin(&client).await;
+    let measured = BenchRun::start_counting(&client).await;
     cluster.create(&kinds::DEPLOYMENTS, &object).await;
     measured.end(&format!("a Deployment of {replicas} pods created and bound on {nodes} hollow nodes"), replicas).await;
 }
@@ -124,21 +124,21 @@ struct BenchRun {
 }
 
 impl BenchRun {
-    async fn begin(client: &Client) -> Self {
+    async fn start_counting(client: &Client) -> Self {
         let (number, changed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
         let source = Source::all(client.clone(), kinds::PODS.clone());
-        let (reflector, pods) = cache::lean(source, cache::Settings::default(), Vec::new());
+        let (reflector, pods) = cache::new_shared(source, cache::Settings::default(), Vec::new());
         let mut watch = JoinSet::new();
         watch.spawn(reflector.run());
         pods.synced().await.expect("the server lives");
         let notices = ChangeQueue::new(NOTICES_MAX);
-        let (counted, tell) = (Arc::clone(&number), Arc::clone(&changed));
+        let (counted, notifier) = (Arc::clone(&number), Arc::clone(&changed));
         let has_node = |pod: &Value| pod.str_at(&["spec", "nodeName"]).is_some_and(|name| !name.is_empty());
         pods.subscribe(&notices, move |change, _| {
             // Pods that had a node when first seen do not count.
             if change.new.is_some_and(has_node) && change.old.is_some_and(|old| !has_node(old)) {
                 counted.fetch_add(1, Ordering::SeqCst);
-                tell.notify_one();
+                notifier.notify_one();
             }
         });
         let requests = requests(client).await;
@@ -164,8 +164,8 @@ impl BenchRun {
 /// Returns the number of requests that the server has handled, by request and status.
 async fn requests(client: &Client) -> BTreeMap<String, u64> {
     let request = http::Request::get("/metrics").body(bytes::Bytes::new()).expect("a path");
-    let answer = client.raw(request).await.expect("it is answered").into_body();
-    let text = answer.collect().await.expect("it is whole").to_bytes();
+    let response = client.raw(request).await.expect("it is answered").into_body();
+    let text = response.collect().await.expect("it is whole").to_bytes();
     let mut all = BTreeMap::new();
     for line in String::from_utf8_lossy(&text).lines() {
         let Some((labels, count)) =

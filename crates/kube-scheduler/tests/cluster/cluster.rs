@@ -154,8 +154,8 @@ async fn wait(mut reader: Reader<Value>, what: &str, condition: impl Fn(&Objects
         Ok(objects) => objects,
         Err(_) => {
             let objects = reader.snapshot().objects;
-            let shown: Vec<String> = objects.iter().take(10).map(|entry| entry.value.to_string()).collect();
-            panic!("never {what}:\n{}", shown.join("\n"));
+            let rendered: Vec<String> = objects.iter().take(10).map(|entry| entry.value.to_string()).collect();
+            panic!("never {what}:\n{}", rendered.join("\n"));
         }
     }
 }

@@ -6,7 +6,7 @@ use controller::{Objects, kinds};
 
 use crate::cluster::{Cluster, node_of};
 
-async fn world(devices: Value) -> Cluster {
+async fn new_cluster(devices: Value) -> Cluster {
     let cluster = Cluster::start().await;
     for node in ["n1", "n2"] {
         cluster.node(node, "a", "4").await;
@@ -40,7 +40,7 @@ fn user(claim: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn claim_is_allocated_before_its_pod_is_bound_and_others_wait() {
-    let mut cluster = world(value!([(gpu("g0"))])).await;
+    let mut cluster = new_cluster(value!([(gpu("g0"))])).await;
     let _scheduler = cluster.schedule("");
     cluster.pod("first", "1", user("one")).await;
     claim(&cluster, "one").await;
@@ -59,14 +59,14 @@ async fn claim_is_allocated_before_its_pod_is_bound_and_others_wait() {
     assert_eq!(message(&pods, "second"), Some(expect));
     // As the ResourceClaim controller does once the first pod is deleted.
     let target = Target::named(&kinds::RESOURCE_CLAIMS, "default", "one").subresource("status");
-    let gone = Patch::Merge(value!({"status": {"reservedFor": null, "allocation": null}}));
-    cluster.admin().patch(&target, &gone, &WriteOptions::default()).await.unwrap();
+    let deallocation = Patch::Merge(value!({"status": {"reservedFor": null, "allocation": null}}));
+    cluster.admin().patch(&target, &deallocation, &WriteOptions::default()).await.unwrap();
     cluster.until("the second is placed", |pods| node_of(pods, "second") == "n2").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn claim_is_created_for_device_backed_extended_resources() {
-    let mut cluster = world(value!([(gpu("g0")), (gpu("g1"))])).await;
+    let mut cluster = new_cluster(value!([(gpu("g0")), (gpu("g1"))])).await;
     let _scheduler = cluster.schedule("");
     let amounts = value!({"example.com/gpu": "2", "cpu": "1"});
     let container =
@@ -91,7 +91,7 @@ async fn claim_is_deallocated_if_its_device_is_not_ready_in_time() {
     let fields = device.as_object_mut().unwrap();
     fields.insert("bindingConditions", value!(["example.com/attached"]));
     fields.insert("bindingFailureConditions", value!(["example.com/broken"]));
-    let cluster = world(value!([device])).await;
+    let cluster = new_cluster(value!([device])).await;
     let _scheduler =
         cluster.schedule("profiles: [{pluginConfig: [{name: DynamicResources, args: {bindingTimeout: 1s}}]}]\n");
     claim(&cluster, "one").await;

@@ -13,35 +13,35 @@ use crate::cluster::{Cluster, node_of, placed};
 /// An extender server with its recorded requests.
 pub struct Extender {
     pub address: String,
-    pub asked: Arc<Mutex<Vec<(String, Value)>>>,
+    pub requests: Arc<Mutex<Vec<(String, Value)>>>,
     _serving: JoinSet<()>,
 }
 
 impl Extender {
-    pub async fn start(answer: impl Fn(&str, &Value) -> (u16, Value) + Clone + Send + 'static) -> Self {
+    pub async fn start(handler: impl Fn(&str, &Value) -> (u16, Value) + Clone + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let (heard, mut serving) = (Arc::clone(&asked), JoinSet::new());
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (heard, mut serving) = (Arc::clone(&requests), JoinSet::new());
         serving.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(serve(stream, Arc::clone(&heard), answer.clone()));
+                connections.spawn(serve(stream, Arc::clone(&heard), handler.clone()));
             }
         });
-        Self { address, asked, _serving: serving }
+        Self { address, requests, _serving: serving }
     }
 
     fn verbs(&self) -> Vec<String> {
-        self.asked.lock().unwrap().iter().map(|(verb, _)| verb.clone()).collect()
+        self.requests.lock().unwrap().iter().map(|(verb, _)| verb.clone()).collect()
     }
 }
 
 /// Serves the requests of a connection sequentially; each must have a Content-Length.
 async fn serve(
     mut stream: TcpStream,
-    asked: Arc<Mutex<Vec<(String, Value)>>>,
-    answer: impl Fn(&str, &Value) -> (u16, Value),
+    requests: Arc<Mutex<Vec<(String, Value)>>>,
+    handler: impl Fn(&str, &Value) -> (u16, Value),
 ) {
     let mut read = Vec::new();
     loop {
@@ -67,8 +67,8 @@ async fn serve(
         read.drain(..length);
         let path = head.split(' ').nth(1).unwrap().to_owned();
         // Recorded before the response, so that a test that sees its effect finds the request.
-        asked.lock().unwrap().push((path.clone(), body.clone()));
-        let (code, value) = answer(&path, &body);
+        requests.lock().unwrap().push((path.clone(), body.clone()));
+        let (code, value) = handler(&path, &body);
         let bytes = json::to_vec(&value);
         let head =
             format!("HTTP/1.1 {code} OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", bytes.len());
@@ -106,9 +106,9 @@ async fn extender_filters_and_scores_nodes() {
     cluster.pod("p", "1", value!({})).await;
     cluster.until("placed", |pods| node_of(pods, "p") == "n3").await;
     assert_eq!(extender.verbs(), ["/x/filter", "/x/prioritize"]);
-    let asked = extender.asked.lock().unwrap();
-    assert_eq!(asked[0].1["Pod"].str_at(&["metadata", "name"]), Some("p"));
-    assert_eq!(names(&asked[1].1).len(), 2);
+    let requests = extender.requests.lock().unwrap();
+    assert_eq!(requests[0].1["Pod"].str_at(&["metadata", "name"]), Some("p"));
+    assert_eq!(names(&requests[1].1).len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,13 +164,13 @@ async fn extender_binds_and_chooses_victims() {
         extender.address
     ));
     cluster.pod("high", "3", value!({"priorityClassName": "high", "schedulerName": "second"})).await;
-    let gone = |pods: &controller::Objects| pods.get(&apimachinery::Key::new("default", on_n2)).is_none();
-    let refused = |pods: &controller::Objects| {
+    let is_deleted = |pods: &controller::Objects| pods.get(&apimachinery::Key::new("default", on_n2)).is_none();
+    let is_rejected = |pods: &controller::Objects| {
         crate::condition(pods, "high").and_then(|it| it.str_at(&["message"])) == Some("not today")
     };
-    cluster.until("room is made on n2, and the extender is asked to bind", |pods| gone(pods) && refused(pods)).await;
+    cluster.until("room is made on n2, and the extender is asked to bind", |pods| is_deleted(pods) && is_rejected(pods)).await;
     assert!(extender.verbs().contains(&"/bind".to_owned()));
-    let asked = extender.asked.lock().unwrap();
-    let (_, args) = asked.iter().find(|(verb, _)| verb == "/bind").unwrap();
+    let requests = extender.requests.lock().unwrap();
+    let (_, args) = requests.iter().find(|(verb, _)| verb == "/bind").unwrap();
     assert_eq!((args.str_at(&["PodName"]), args.str_at(&["Node"])), (Some("high"), Some("n2")));
 }

@@ -77,7 +77,7 @@ fn event(events: &Objects, reason: &str, about: &str) -> Option<[String; 3]> {
     Some(["type", "action", "note"].map(|field| found.value.str_at(&[field]).unwrap_or_default().to_owned()))
 }
 
-async fn told(cluster: &Cluster, reason: &str, about: &str) -> [String; 3] {
+async fn find_event(cluster: &Cluster, reason: &str, about: &str) -> [String; 3] {
     let events = cluster.until(&EVENTS, "told", |all| event(all, reason, about).is_some()).await;
     event(&events, reason, about).unwrap()
 }
@@ -123,14 +123,14 @@ async fn unschedulable_pod_reports_reasons_and_new_node_wakes_only_fitting_pods(
     pod(&cluster, "large", "30", value!({})).await;
     let both = |pods: &Objects| waits(pods, "small") && waits(pods, "large");
     let pods = cluster.until(&kinds::PODS, "both wait", both).await;
-    let why = "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are \
+    let expected = "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are \
                available: 1 Preemption is not helpful for scheduling.";
-    assert_eq!(condition(&pods, "small").unwrap().str_at(&["message"]), Some(why));
-    assert_eq!(told(&cluster, "FailedScheduling", "large").await, ["Warning", "Scheduling", why]);
+    assert_eq!(condition(&pods, "small").unwrap().str_at(&["message"]), Some(expected));
+    assert_eq!(find_event(&cluster, "FailedScheduling", "large").await, ["Warning", "Scheduling", expected]);
     let _more = nodes(&cluster, "m", &["a"], "4").await;
     cluster.until(&kinds::PODS, "small runs", |pods| runs(pods, "small")).await;
     let note = "Successfully assigned default/small to m0";
-    assert_eq!(told(&cluster, "Scheduled", "small").await, ["Normal", "Binding", note]);
+    assert_eq!(find_event(&cluster, "Scheduled", "small").await, ["Normal", "Binding", note]);
     let text = scheduler.metrics.text();
     assert!(text.contains("attempts_total{result=\"unschedulable\"} 2\n"), "large was not tried again:\n{text}");
 }
@@ -166,7 +166,7 @@ async fn preemption_avoids_disruption_budget_violations() {
     assert!(runs(&pods, "guarded"));
     let uid = high.str_at(&["metadata", "uid"]).unwrap();
     let note = format!("Preempted by pod {uid} on node {node}");
-    assert_eq!(told(&cluster, "Preempted", "free").await, ["Normal", "Preempting", &note]);
+    assert_eq!(find_event(&cluster, "Preempted", "free").await, ["Normal", "Preempting", &note]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -178,9 +178,9 @@ async fn gated_pod_is_scheduled_after_gate_removal() {
     pod(&cluster, "open", "1", value!({})).await;
     let pods = cluster.until(&kinds::PODS, "the open one runs", |pods| runs(pods, "open")).await;
     assert_eq!(node_of(&pods, "gated"), "");
-    let said = condition(&pods, "gated").unwrap();
-    let words = ["status", "reason", "message"].map(|field| said.str_at(&[field]).unwrap());
-    assert_eq!(words, ["False", "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates"]);
+    let pod_condition = condition(&pods, "gated").unwrap();
+    let fields = ["status", "reason", "message"].map(|field| pod_condition.str_at(&[field]).unwrap());
+    assert_eq!(fields, ["False", "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates"]);
     let target = Target::named(&kinds::PODS, "default", "gated");
     let patch = Patch::Merge(value!({"spec": {"schedulingGates": null}}));
     cluster.admin().patch(&target, &patch, &WriteOptions::default()).await.unwrap();

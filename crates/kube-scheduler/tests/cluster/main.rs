@@ -116,9 +116,9 @@ async fn volume_binding_timeout_of_the_profile_applies() {
         cluster.schedule("profiles: [{pluginConfig: [{name: VolumeBinding, args: {bindTimeoutSeconds: 1}}]}]\n");
     let volumes = value!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
     cluster.pod("p", "1", value!({"volumes": volumes})).await;
-    let told = |pods: &Objects| condition(pods, "p").and_then(|it| it.str_at(&["message"])).map(str::to_owned);
-    let given_up = |pods: &Objects| told(pods).is_some() && nominated_node(pods, "p").is_empty();
+    let message = |pods: &Objects| condition(pods, "p").and_then(|it| it.str_at(&["message"])).map(str::to_owned);
+    let given_up = |pods: &Objects| message(pods).is_some() && nominated_node(pods, "p").is_empty();
     let pods = cluster.until("it is told, and no node is expected any more", given_up).await;
     let expect = "running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
-    assert_eq!(told(&pods).as_deref(), Some(expect));
+    assert_eq!(message(&pods).as_deref(), Some(expect));
 }

@@ -37,7 +37,7 @@ enum ExtenderResponse {
 struct Stage {
     cluster: Cluster,
     server: Extender,
-    answers: Arc<Mutex<BTreeMap<String, ExtenderResponse>>>,
+    responses: Arc<Mutex<BTreeMap<String, ExtenderResponse>>>,
     running: Option<Running>,
     out: String,
 }
@@ -51,18 +51,18 @@ impl Stage {
         let class = value!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"},
             "value": 1000});
         cluster.create(&kinds::PRIORITY_CLASSES, class).await;
-        let answers: Arc<Mutex<BTreeMap<String, ExtenderResponse>>> = Arc::default();
-        let (known, client) = (Arc::clone(&answers), cluster.admin());
+        let responses: Arc<Mutex<BTreeMap<String, ExtenderResponse>>> = Arc::default();
+        let (known, client) = (Arc::clone(&responses), cluster.admin());
         let server = Extender::start(move |path, args| {
-            let answer = known.lock().unwrap().get(path).cloned();
-            say(&client, answer.unwrap_or(ExtenderResponse::Fixed(404, Value::Null)), args)
+            let response = known.lock().unwrap().get(path).cloned();
+            respond(&client, response.unwrap_or(ExtenderResponse::Fixed(404, Value::Null)), args)
         });
-        Self { cluster, server: server.await, answers, running: None, out: String::new() }
+        Self { cluster, server: server.await, responses, running: None, out: String::new() }
     }
 
     async fn command(&mut self, line: &str) {
-        let mut words = line.splitn(3, ' ');
-        let (verb, name, rest) = (words.next().unwrap(), words.next().unwrap_or(""), words.next().unwrap_or("{}"));
+        let mut tokens = line.splitn(3, ' ');
+        let (verb, name, rest) = (tokens.next().unwrap(), tokens.next().unwrap_or(""), tokens.next().unwrap_or("{}"));
         match verb {
             "cluster" => {
                 let out = std::mem::take(&mut self.out);
@@ -70,25 +70,25 @@ impl Stage {
             }
             "scheduler" => self.schedule(&line["scheduler ".len()..]),
             "answer" => {
-                let answer = match (rest.parse::<u16>(), rest.split_once(' ')) {
+                let response = match (rest.parse::<u16>(), rest.split_once(' ')) {
                     (Ok(code), _) => ExtenderResponse::Fixed(code, Value::Null),
                     (_, Some(("keep", node))) => ExtenderResponse::Keep(node.to_owned()),
                     _ if rest == "bind" => ExtenderResponse::Bind,
                     _ => ExtenderResponse::Fixed(200, yaml::parse(rest).unwrap()),
                 };
-                self.answers.lock().unwrap().insert(name.to_owned(), answer);
+                self.responses.lock().unwrap().insert(name.to_owned(), response);
             }
             "pod" => {
                 self.create(name, rest).await;
                 let pods = self.cluster.until("placed", |pods| !node_of(pods, name).is_empty()).await;
-                self.tell_what_was_asked(name);
+                self.report_requests(name);
                 writeln!(self.out, "{name} goes to {}", node_of(&pods, name)).unwrap();
             }
             "stuck" => {
                 self.create(name, rest).await;
                 let pods = self.cluster.until("told", |pods| condition(pods, name).is_some()).await;
-                self.tell_what_was_asked(name);
-                self.tell_why(&pods, name);
+                self.report_requests(name);
+                self.report_condition(&pods, name);
                 let target = Target::named(&kinds::PODS, "default", name);
                 self.cluster.admin().delete(&target, &DeleteOptions::default()).await.unwrap();
             }
@@ -121,31 +121,32 @@ impl Stage {
     }
 
     /// Writes the requests that extenders received about a pod. A retried pod repeats its requests.
-    fn tell_what_was_asked(&mut self, name: &str) {
-        let asked = std::mem::take(&mut *self.server.asked.lock().unwrap());
-        let mut told = Vec::new();
-        for (path, args) in &asked {
+    fn report_requests(&mut self, name: &str) {
+        let requests = std::mem::take(&mut *self.server.requests.lock().unwrap());
+        let mut lines = Vec::new();
+        for (path, args) in &requests {
             let (pod, question) = summary(args);
             let line = format!("  {path} {question}");
-            if pod == name && !told.contains(&line) {
+            if pod == name && !lines.contains(&line) {
                 writeln!(self.out, "{line}").unwrap();
-                told.push(line);
+                lines.push(line);
             }
         }
     }
 
-    fn tell_why(&mut self, pods: &Objects, name: &str) {
-        let said = condition(pods, name).unwrap();
-        let text = |field: &str| said.str_at(&[field]).unwrap_or_default().replace(&self.server.address, "HOST");
+    fn report_condition(&mut self, pods: &Objects, name: &str) {
+        let pod_condition = condition(pods, name).unwrap();
+        let text =
+            |field: &str| pod_condition.str_at(&[field]).unwrap_or_default().replace(&self.server.address, "HOST");
         let line = format!("{name} waits ({}): {}", text("reason"), text("message"));
         writeln!(self.out, "{line}").unwrap();
     }
 }
 
 /// Computes the response to a request; binds the pod if configured.
-fn say(client: &Client, answer: ExtenderResponse, args: &Value) -> (u16, Value) {
+fn respond(client: &Client, response: ExtenderResponse, args: &Value) -> (u16, Value) {
     let text = |field: &str| args.str_at(&[field]).unwrap_or_default();
-    match answer {
+    match response {
         ExtenderResponse::Fixed(code, value) => (code, value),
         ExtenderResponse::Keep(node) => {
             let victims = |map: &str| args.at(&[map, node.as_str()]).filter(|it| !it.is_null());
@@ -153,9 +154,9 @@ fn say(client: &Client, answer: ExtenderResponse, args: &Value) -> (u16, Value) 
             let uid =
                 |pod: &Value| pod.str_at(&["UID"]).or_else(|| pod.str_at(&["metadata", "uid"])).unwrap().to_owned();
             let pods = all["Pods"].as_array().unwrap().iter().map(|pod| value!({"UID": (uid(pod).as_str())}));
-            let mut kept = Object::new();
-            kept.insert(node.as_str(), value!({"Pods": (pods.collect::<Vec<_>>())}));
-            (200, value!({"NodeNameToMetaVictims": kept}))
+            let mut accepted = Object::new();
+            accepted.insert(node.as_str(), value!({"Pods": (pods.collect::<Vec<_>>())}));
+            (200, value!({"NodeNameToMetaVictims": accepted}))
         }
         ExtenderResponse::Bind => {
             let key = Key::new(text("PodNamespace"), text("PodName"));

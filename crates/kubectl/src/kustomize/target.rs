@@ -63,7 +63,7 @@ pub fn parse_resources(text: &str) -> Result<Vec<Resource>, Error> {
 
 /// Parses YAML as kustomize does: `yes` and `on` are texts.
 fn documents(text: &str) -> Result<Vec<Value>, yaml::Error> {
-    yaml::documents(text).with_textual_words().collect()
+    yaml::documents(text).with_bool_words_as_text().collect()
 }
 
 fn check(object: &Value) -> Result<(), Error> {

@@ -36,7 +36,7 @@ impl Config {
             None => value!({}),
         };
         let mode = if self.authorization_webhook { "Webhook" } else { "AlwaysAllow" };
-        let mut shown = value!({
+        let mut fields = value!({
             "address": (self.address.to_string()), "port": (u32::from(self.port)),
             "authentication": {"x509": x509, "webhook": {"enabled": (self.token_webhook)},
                 "anonymous": {"enabled": (self.anonymous)}},
@@ -46,11 +46,11 @@ impl Config {
             "streamingConnectionIdleTimeout": (go(self.streaming_idle)),
             "tlsCipherSuites": (texts(&self.tls.cipher_suites)),
         });
-        if let (Some((certificate, key)), Some(shown)) = (&self.serving, shown.as_object_mut()) {
-            shown.insert("tlsCertFile", certificate.display().to_string());
-            shown.insert("tlsPrivateKeyFile", key.display().to_string());
+        if let (Some((certificate, key)), Some(fields)) = (&self.serving, fields.as_object_mut()) {
+            fields.insert("tlsCertFile", certificate.display().to_string());
+            fields.insert("tlsPrivateKeyFile", key.display().to_string());
         }
-        shown
+        fields
     }
 
     fn upkeep(&self) -> Value {
@@ -85,7 +85,7 @@ impl Config {
 
     fn node(&self) -> Value {
         let swap = if self.limited_swap { "LimitedSwap" } else { "NoSwap" };
-        let mut shown = value!({
+        let mut fields = value!({
             "allowedUnsafeSysctls": (texts(&self.allowed_unsafe_sysctls)),
             "cgroupDriver": (if self.systemd_groups { "systemd" } else { "cgroupfs" }),
             "cgroupRoot": (self.cgroup_root.as_str()), "cgroupsPerQOS": (self.cgroups_per_qos),
@@ -102,17 +102,17 @@ impl Config {
             "seccompDefault": (self.seccomp_default), "serializeImagePulls": (self.parallel_pulls == 1),
             "singleProcessOOMKill": (self.single_process_oom_kill),
         });
-        if let Some(shown) = shown.as_object_mut() {
+        if let Some(fields) = fields.as_object_mut() {
             // An unlimited count is omitted, as upstream.
             if self.parallel_pulls < usize::MAX >> 8 {
-                shown.insert("maxParallelImagePulls", i64::try_from(self.parallel_pulls).unwrap_or(i64::MAX));
+                fields.insert("maxParallelImagePulls", i64::try_from(self.parallel_pulls).unwrap_or(i64::MAX));
             }
             if !self.reserved_cpus.is_empty() {
                 let cpus: Vec<String> = self.reserved_cpus.iter().map(ToString::to_string).collect();
-                shown.insert("reservedSystemCPUs", cpus.join(","));
+                fields.insert("reservedSystemCPUs", cpus.join(","));
             }
         }
-        shown
+        fields
     }
 
     fn pods(&self) -> Value {
@@ -126,22 +126,22 @@ impl Config {
             Scope::Container => "container",
             Scope::Pod => "pod",
         };
-        let mut shown = value!({
+        let mut fields = value!({
             "cpuCFSQuota": (self.cpu_quotas),
             "cpuManagerPolicy": (if self.exclusive_cpus { "static" } else { "none" }),
             "memoryManagerPolicy": (if self.memory_by_nodes { "Static" } else { "None" }),
             "topologyManagerPolicy": policy, "topologyManagerScope": scope,
             "httpCheckFrequency": (go(self.static_pod_url_every)),
         });
-        if let Some(shown) = shown.as_object_mut() {
+        if let Some(fields) = fields.as_object_mut() {
             if let Some(path) = &self.static_pod_path {
-                shown.insert("staticPodPath", path.display().to_string());
+                fields.insert("staticPodPath", path.display().to_string());
             }
             if let Some(url) = &self.static_pod_url {
-                shown.insert("staticPodURL", url.to_string());
+                fields.insert("staticPodURL", url.to_string());
             }
         }
-        shown
+        fields
     }
 }
 
@@ -186,8 +186,8 @@ mod tests {
             systemReserved: {memory: 1Gi}\nevictionHard: {memory.available: 5%}\nstaticPodURLHeader: {Authorization: [secret]}\n";
         config.apply(text).unwrap();
         config.oom_score_adj = -998;
-        let shown = config.effective();
-        let check = |path: &[&str], expect: Value| assert_eq!(shown.at(path), Some(&expect), "{path:?}");
+        let effective = config.effective();
+        let check = |path: &[&str], expect: Value| assert_eq!(effective.at(path), Some(&expect), "{path:?}");
         check(&["maxPods"], 7.into());
         check(&["hairpinMode"], "none".into());
         check(&["systemReserved"], value!({"memory": "1Gi"}));
@@ -198,17 +198,17 @@ mod tests {
         check(&["authorization", "mode"], "Webhook".into());
         check(&["shutdownGracePeriod"], "0s".into());
         check(&["podPidsLimit"], (-1).into());
-        assert!(shown.get("kind").is_none() && shown.get("staticPodURLHeader").is_none());
+        assert!(effective.get("kind").is_none() && effective.get("staticPodURLHeader").is_none());
     }
 
     #[test]
     fn effective_configuration_can_be_applied_again() {
         let mut config = Config::new("n");
-        let shown = config.effective();
-        let mut again = shown.as_object().cloned().unwrap();
+        let effective = config.effective();
+        let mut again = effective.as_object().cloned().unwrap();
         again.insert("apiVersion", "kubelet.config.k8s.io/v1beta1");
         again.insert("kind", "KubeletConfiguration");
         config.apply(&apimachinery::json::to_string(&Value::Object(again))).unwrap();
-        assert_eq!(config.effective(), shown);
+        assert_eq!(config.effective(), effective);
     }
 }

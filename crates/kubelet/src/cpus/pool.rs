@@ -87,7 +87,7 @@ impl Pool {
 
     /// Returns the sets of NUMA nodes that can provide `count` CPUs.
     fn hints_for(&self, count: usize, reusable: &BTreeSet<u32>) -> Hints {
-        let nodes = Nodes::of(self.cpus.values().map(|place| place.numa));
+        let nodes = Nodes::of(self.cpus.values().map(|core| core.numa));
         let free = self.free();
         let within = |set: Nodes, cpus: &BTreeSet<u32>| cpus.iter().filter(|cpu| set.has(self.cpus[cpu].numa)).count();
         let all: BTreeSet<u32> = self.cpus.keys().copied().collect();
@@ -135,12 +135,12 @@ impl Pool {
             return None;
         }
         let mut taken = BTreeSet::new();
-        let whole = |free: &BTreeSet<u32>, same: &dyn Fn(Core, Core) -> bool, room: usize| {
+        let whole = |free: &BTreeSet<u32>, same: &dyn Fn(Core, Core) -> bool, limit: usize| {
             let group = |cpu: u32| -> BTreeSet<u32> {
                 let own = self.cpus[&cpu];
-                self.cpus.iter().filter(|(_, place)| same(own, **place)).map(|(cpu, _)| *cpu).collect()
+                self.cpus.iter().filter(|(_, core)| same(own, **core)).map(|(cpu, _)| *cpu).collect()
             };
-            free.iter().map(|cpu| group(*cpu)).find(|group| group.len() <= room && group.is_subset(free))
+            free.iter().map(|cpu| group(*cpu)).find(|group| group.len() <= limit && group.is_subset(free))
         };
         let same_socket = |a: Core, b: Core| a.socket == b.socket;
         let same_core = |a: Core, b: Core| a == b;
@@ -188,7 +188,7 @@ impl Provider for Pool {
         let reusable = self.reusable(pod);
         let mut own: BTreeSet<u32> = reusable.iter().take(count).copied().collect();
         let more = self.take_near(count - own.len(), near);
-        own.extend(more.ok_or_else(|| refusal(count, self.free().len() + reusable.len()))?);
+        own.extend(more.ok_or_else(|| rejection(count, self.free().len() + reusable.len()))?);
         self.given.insert(key, own);
         Ok(())
     }
@@ -200,7 +200,7 @@ fn fixed(nodes: impl Iterator<Item = u32>) -> Hints {
     Hints::from([("cpu".to_owned(), Some(vec![hint]))])
 }
 
-fn refusal(requested: usize, available: usize) -> Rejection {
+fn rejection(requested: usize, available: usize) -> Rejection {
     let message = format!(
         "Pod was rejected: Allocate failed due to not enough cpus available to satisfy request: requested={requested}, \
          available={available}, which is unexpected"
@@ -217,8 +217,8 @@ pub fn listed(cpus: &BTreeSet<u32>) -> String {
             _ => parts.push((*cpu, *cpu)),
         }
     }
-    let shown = |(from, to): &(u32, u32)| if from == to { from.to_string() } else { format!("{from}-{to}") };
-    parts.iter().map(shown).collect::<Vec<_>>().join(",")
+    let format_range = |(from, to): &(u32, u32)| if from == to { from.to_string() } else { format!("{from}-{to}") };
+    parts.iter().map(format_range).collect::<Vec<_>>().join(",")
 }
 
 /// Upper bound of CPU IDs in a list, against malformed ranges.
@@ -246,8 +246,8 @@ mod tests {
 
     /// Two sockets with two cores of two hyperthreads: CPUs 0 and 4 share a core, as on common hosts.
     fn pool(reserved: &str) -> Pool {
-        let place = |cpu: u32| Core { socket: cpu % 4 / 2, core: cpu % 2, numa: cpu % 4 / 2 };
-        Pool::new((0..8).map(|cpu| (cpu, place(cpu))).collect(), &parse_list(reserved).unwrap(), 0)
+        let core_of = |cpu: u32| Core { socket: cpu % 4 / 2, core: cpu % 2, numa: cpu % 4 / 2 };
+        Pool::new((0..8).map(|cpu| (cpu, core_of(cpu))).collect(), &parse_list(reserved).unwrap(), 0)
     }
 
     fn pod(uid: &str, cpu: &str) -> Value {
@@ -267,11 +267,11 @@ mod tests {
         let hints = |pool: &Pool, cpu: &str| {
             let pod = pod("new", cpu);
             let hints = pool.hints(Pod(&pod), Pod(&pod).app_containers().next().unwrap());
-            let shown = |hint: &Hint| {
+            let format_hint = |hint: &Hint| {
                 let nodes: Vec<String> = hint.nodes.unwrap().iter().map(|node| node.to_string()).collect();
                 format!("{}{}", nodes.join("+"), if hint.preferred { "!" } else { "" })
             };
-            hints.get("cpu").map(|list| list.iter().flatten().map(shown).collect::<Vec<_>>().join(" "))
+            hints.get("cpu").map(|list| list.iter().flatten().map(format_hint).collect::<Vec<_>>().join(" "))
         };
         assert_eq!(hints(&pool, "3").as_deref(), Some("0! 1! 0+1"));
         assert_eq!(hints(&pool, "4").as_deref(), Some("1! 0+1"));
@@ -297,8 +297,8 @@ mod tests {
         check("part", "500m", "");
         check("rest", "1", "4");
         assert_eq!(listed(&pool.common()), "0");
-        let refusal = admit(&mut pool, &pod("late", "1"), None).unwrap_err();
-        assert!(refusal.message.contains("requested=1, available=0"), "{}", refusal.message);
+        let rejection = admit(&mut pool, &pod("late", "1"), None).unwrap_err();
+        assert!(rejection.message.contains("requested=1, available=0"), "{}", rejection.message);
         assert!(pool.keep_only(|uid| uid != "core"));
         assert_eq!(listed(&pool.common()), "0-1,5");
     }

@@ -27,7 +27,7 @@ pub struct DeviceAllocation {
     pub resource: String,
     pub ids: BTreeSet<String>,
     /// The plugin's Allocate response, once received.
-    pub answer: Option<ContainerAllocateResponse>,
+    pub response: Option<ContainerAllocateResponse>,
 }
 
 /// A device as reported by its plugin.
@@ -92,12 +92,14 @@ impl DeviceAllocator {
     }
 
     /// Stores the plugin's Allocate response in the allocation.
-    pub fn answered(&mut self, asked: &DeviceAllocation, answer: ContainerAllocateResponse) {
+    pub fn set_response(&mut self, allocation: &DeviceAllocation, response: ContainerAllocateResponse) {
         let same = |given: &&mut DeviceAllocation| {
-            given.uid == asked.uid && given.container == asked.container && given.resource == asked.resource
+            given.uid == allocation.uid
+                && given.container == allocation.container
+                && given.resource == allocation.resource
         };
         if let Some(given) = self.given.iter_mut().find(same) {
-            given.answer = Some(answer);
+            given.response = Some(response);
         }
     }
 
@@ -107,7 +109,7 @@ impl DeviceAllocator {
     }
 
     /// Returns the devices that a container requests from plugins, as (resource, count).
-    fn wishes(&self, container: Container<'_>) -> Vec<(String, usize)> {
+    fn requested_devices(&self, container: Container<'_>) -> Vec<(String, usize)> {
         let limits = container.spec["resources"]["limits"].as_object().into_iter().flat_map(Object::iter);
         limits
             .filter(|(name, _)| self.devices.contains_key(*name))
@@ -195,7 +197,7 @@ impl Provider for DeviceAllocator {
             let hints = self.hints_for(&resource, count, &self.reusable(pod, &resource));
             (resource, hints)
         };
-        self.wishes(container)
+        self.requested_devices(container)
             .into_iter()
             .filter(|(resource, _)| !self.has(pod, container, resource))
             .map(hints)
@@ -206,7 +208,7 @@ impl Provider for DeviceAllocator {
         let mut lasting: BTreeMap<String, usize> = BTreeMap::new();
         let mut first: BTreeMap<String, usize> = BTreeMap::new();
         for container in pod.init_containers().chain(pod.app_containers()) {
-            for (resource, count) in self.wishes(container) {
+            for (resource, count) in self.requested_devices(container) {
                 if container.role == Role::Init {
                     let most = first.entry(resource).or_default();
                     *most = count.max(*most);
@@ -227,13 +229,13 @@ impl Provider for DeviceAllocator {
     }
 
     fn allocate(&mut self, pod: Pod<'_>, container: Container<'_>, near: Option<Nodes>) -> Result<(), Rejection> {
-        for (resource, count) in self.wishes(container) {
+        for (resource, count) in self.requested_devices(container) {
             if self.has(pod, container, &resource) {
                 continue;
             }
             let ids = self.choose(&resource, count, &self.reusable(pod, &resource), near)?;
             let (uid, name) = (pod.uid().to_owned(), container.name().to_owned());
-            self.given.push(DeviceAllocation { uid, container: name, resource, ids, answer: None });
+            self.given.push(DeviceAllocation { uid, container: name, resource, ids, response: None });
         }
         Ok(())
     }
@@ -290,11 +292,11 @@ mod tests {
         let (first, second) = (pod("p", 0, 1), pod("q", 0, 2));
         ledger.allocate(Pod(&first), Pod(&first).app_containers().next().unwrap(), Some(Nodes::of([1]))).unwrap();
         ledger.allocate(Pod(&second), Pod(&second).app_containers().next().unwrap(), Some(Nodes::of([1]))).unwrap();
-        assert_eq!(shown(&ledger), ["p c b", "q c c+d"]);
+        assert_eq!(render(&ledger), ["p c b", "q c c+d"]);
         check(&ledger, 1, &[(1, true), (2, false)]);
     }
 
-    fn shown(ledger: &DeviceAllocator) -> Vec<String> {
+    fn render(ledger: &DeviceAllocator) -> Vec<String> {
         let ids = |given: &DeviceAllocation| given.ids.iter().cloned().collect::<Vec<_>>().join("+");
         ledger.given().iter().map(|given| format!("{} {} {}", given.uid, given.container, ids(given))).collect()
     }
@@ -305,15 +307,15 @@ mod tests {
         assert_eq!(ledger.counts()["example.com/d"], Counts { capacity: 4, allocatable: 3 });
         assert_eq!(admit(&mut ledger, &pod("p", 2, 1)), Ok(true));
         assert_eq!(admit(&mut ledger, &pod("p", 2, 1)), Ok(false));
-        assert_eq!(shown(&ledger), ["p i a+b", "p c a"]);
+        assert_eq!(render(&ledger), ["p i a+b", "p c a"]);
         assert_eq!(admit(&mut ledger, &pod("q", 0, 1)), Ok(true));
-        let refusal = admit(&mut ledger, &pod("r", 0, 1)).unwrap_err();
+        let rejection = admit(&mut ledger, &pod("r", 0, 1)).unwrap_err();
         let expect = "Pod was rejected: Allocate failed due to requested number of devices unavailable for example.com/d. \
             Requested: 1, Available: 0, which is unexpected";
-        assert_eq!(refusal.message, expect);
+        assert_eq!(rejection.message, expect);
         assert!(ledger.keep_only(|uid| uid != "p"));
         assert_eq!(admit(&mut ledger, &pod("r", 0, 2)), Ok(true));
-        assert_eq!(shown(&ledger), ["q c c", "r c a+b"]);
+        assert_eq!(render(&ledger), ["q c c", "r c a+b"]);
     }
 
     #[test]

@@ -28,26 +28,26 @@ pub fn read(dir: &Path) -> Vec<DeviceAllocation> {
 
 /// Replaces the checkpoint atomically.
 pub fn write(dir: &Path, given: &[DeviceAllocation]) -> io::Result<()> {
-    checkpoint::write(dir, FILE, &Value::Array(given.iter().map(shown).collect()))
+    checkpoint::write(dir, FILE, &Value::Array(given.iter().map(to_value).collect()))
 }
 
-fn shown(given: &DeviceAllocation) -> Value {
+fn to_value(given: &DeviceAllocation) -> Value {
     let ids: Vec<Value> = given.ids.iter().map(|id| Value::from(id.as_str())).collect();
-    let answer = given.answer.as_ref().map(|answer| STANDARD.encode(answer.encode_to_vec()));
+    let response = given.response.as_ref().map(|response| STANDARD.encode(response.encode_to_vec()));
     value!({"podUID": (given.uid.as_str()), "containerName": (given.container.as_str()),
-        "resourceName": (given.resource.as_str()), "deviceIDs": ids, "allocResp": (answer.unwrap_or_default())})
+        "resourceName": (given.resource.as_str()), "deviceIDs": ids, "allocResp": (response.unwrap_or_default())})
 }
 
 fn entry(value: &Value) -> Option<DeviceAllocation> {
     let text = |field: &str| value.str_at(&[field]).map(str::to_owned);
     let ids = value["deviceIDs"].as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-    let answer = text("allocResp").filter(|text| !text.is_empty()).and_then(|text| STANDARD.decode(text).ok());
+    let response = text("allocResp").filter(|text| !text.is_empty()).and_then(|text| STANDARD.decode(text).ok());
     Some(DeviceAllocation {
         uid: text("podUID")?,
         container: text("containerName")?,
         resource: text("resourceName")?,
         ids,
-        answer: answer.and_then(|bytes| Message::decode(bytes.as_slice()).ok()),
+        response: response.and_then(|bytes| Message::decode(bytes.as_slice()).ok()),
     })
 }
 
@@ -61,18 +61,18 @@ mod tests {
     fn checkpoint_round_trips_and_a_corrupt_one_is_empty() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()), []);
-        let answer = node_api::devices::ContainerAllocateResponse {
+        let response = node_api::devices::ContainerAllocateResponse {
             envs: [("A".to_owned(), "b".to_owned())].into(),
             ..Default::default()
         };
-        let given = |answer| DeviceAllocation {
+        let given = |response| DeviceAllocation {
             uid: "u".into(),
             container: "c".into(),
             resource: "example.com/d".into(),
             ids: BTreeSet::from(["a".to_owned(), "b".to_owned()]),
-            answer,
+            response,
         };
-        let all = [given(Some(answer)), given(None)];
+        let all = [given(Some(response)), given(None)];
         write(dir.path(), &all).unwrap();
         assert_eq!(read(dir.path()), all);
         fs::write(dir.path().join(FILE), "{").unwrap();

@@ -101,12 +101,12 @@ impl Devices {
             plugins.insert(resource.to_owned(), Plugin { client, options, this: Arc::clone(&this) })
         });
         tracing::info!(resource, "a device plugin registered");
-        let ended = loop {
+        let result = loop {
             match stream.message().await {
                 Ok(Some(list)) if self.is_current(resource, &this) => {
                     let devices = list.devices.iter().map(|device| (device.id.clone(), read(device))).collect();
                     self.ledger().set(resource, devices);
-                    self.tell();
+                    self.publish();
                 }
                 // Another plugin has registered for the resource.
                 Ok(Some(_)) => return Ok(()),
@@ -117,9 +117,9 @@ impl Devices {
         if self.is_current(resource, &this) {
             self.plugins(|plugins| plugins.remove(resource));
             self.ledger().lost(resource);
-            self.tell();
+            self.publish();
         }
-        ended
+        result
     }
 
     fn is_current(&self, resource: &str, this: &Arc<()>) -> bool {

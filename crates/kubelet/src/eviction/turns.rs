@@ -64,15 +64,15 @@ impl Turns {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         for n in 0..PEERS_MAX {
             let name = format!("{node}-{}-{n}", std::process::id());
-            let place = dir.join(&name);
-            let file = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&place)?;
+            let entry_path = dir.join(&name);
+            let file = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&entry_path)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => continue,
                 Err(error) => return Err(error.into()),
             }
             // Another kubelet may have removed the file as abandoned before it was locked.
-            if fs::metadata(&place).is_ok_and(|found| file.metadata().is_ok_and(|own| own.ino() == found.ino())) {
+            if fs::metadata(&entry_path).is_ok_and(|found| file.metadata().is_ok_and(|own| own.ino() == found.ino())) {
                 let turns = Self { dir, file, name, candidate_since: None };
                 turns.write_statement(Statement::Nothing)?;
                 return Ok(turns);
@@ -150,11 +150,11 @@ impl fmt::Display for Statement {
 
 impl Statement {
     fn parse(text: &[u8]) -> Option<Self> {
-        let mut words = std::str::from_utf8(text).ok()?.split_whitespace();
-        match words.next()? {
+        let mut tokens = std::str::from_utf8(text).ok()?.split_whitespace();
+        match tokens.next()? {
             "nothing" => Some(Self::Nothing),
             "evicting" => Some(Self::Evicting),
-            "candidate" => Rank::parse(words).map(Self::Candidate),
+            "candidate" => Rank::parse(tokens).map(Self::Candidate),
             _ => None,
         }
     }

@@ -37,11 +37,12 @@ pub async fn collect(context: &Context, pods: &[Arc<Value>]) {
 /// still restart its containers keeps them, since restart counts, backoffs and previous logs come from them.
 fn plan<'a>(containers: &'a [v1::Container], pods: &[Arc<Value>]) -> Vec<&'a v1::Container> {
     // Without an API server, the dead containers of a static pod are the only record that it ran.
-    let ended = pods.iter().map(|pod| Pod(pod)).filter(|pod| pod.is_ended() && !pod.is_static());
-    let ended: BTreeSet<&str> = ended.map(Pod::uid).collect();
+    let terminal = pods.iter().map(|pod| Pod(pod)).filter(|pod| pod.is_terminal() && !pod.is_static());
+    let terminal: BTreeSet<&str> = terminal.map(Pod::uid).collect();
     let is_dead = |container: &&v1::Container| {
         let uid = container.labels.get(labels::POD_UID);
-        container.state() == v1::ContainerState::ContainerExited && uid.is_some_and(|uid| ended.contains(uid.as_str()))
+        container.state() == v1::ContainerState::ContainerExited
+            && uid.is_some_and(|uid| terminal.contains(uid.as_str()))
     };
     containers.iter().filter(is_dead).collect()
 }

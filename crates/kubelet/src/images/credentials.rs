@@ -40,8 +40,8 @@ pub fn of(secrets: &[Value], image: &str) -> Vec<Credential> {
 
 fn used(secret: &Value, auth: &v1::AuthConfig) -> SecretUse {
     let text = |field: &str| secret.str_at(&["metadata", field]).unwrap_or_default().to_owned();
-    let said = [&auth.username, &auth.password, &auth.identity_token].map(|part| Value::from(part.as_str()));
-    let hash = sha256_hex(&json::to_string(&Value::Array(said.into())));
+    let auth_fields = [&auth.username, &auth.password, &auth.identity_token].map(|part| Value::from(part.as_str()));
+    let hash = sha256_hex(&json::to_string(&Value::Array(auth_fields.into())));
     SecretUse { uid: text("uid"), namespace: text("namespace"), name: text("name"), hash }
 }
 

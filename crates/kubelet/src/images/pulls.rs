@@ -66,7 +66,7 @@ impl Pulls {
     }
 
     /// Records the start of a pull.
-    pub async fn begin(&self, image: &str) -> io::Result<()> {
+    pub async fn record_start(&self, image: &str) -> io::Result<()> {
         let mut state = self.state.lock().await;
         let intent = value!({"apiVersion": VERSION, "kind": "ImagePullIntent", "image": image});
         blocking::in_place(|| put(&self.intent(image), &intent))?;
@@ -98,14 +98,14 @@ impl Pulls {
     /// Reconciles the records with the images of the runtime. Pulls started by a previous kubelet are recorded without
     /// credentials, and records of removed images are deleted. `images` is awaited under the lock, so no record changes
     /// meanwhile.
-    pub async fn settle<E>(&self, images: impl Future<Output = Result<Vec<v1::Image>, E>>) -> Result<(), E> {
+    pub async fn reconcile<E>(&self, images: impl Future<Output = Result<Vec<v1::Image>, E>>) -> Result<(), E> {
         let state = self.state.lock().await;
         let images = images.await?;
-        blocking::in_place(|| self.settle_with(&state, &images));
+        blocking::in_place(|| self.reconcile_with(&state, &images));
         Ok(())
     }
 
-    fn settle_with(&self, state: &MutexGuard<'_, State>, images: &[v1::Image]) {
+    fn reconcile_with(&self, state: &MutexGuard<'_, State>, images: &[v1::Image]) {
         let failed = |error: io::Error| tracing::error!(%error, "failed to reconcile the image pull records");
         for intent in self.list("pulling").map_err(failed).unwrap_or_default() {
             let image = intent.1.str_at(&["image"]).unwrap_or_default();
@@ -143,7 +143,7 @@ impl Pulls {
         if before.is_some() && !changed {
             return Ok(());
         }
-        put(&self.dir.join("pulled").join(file(reference)), &shown(reference, &record))
+        put(&self.dir.join("pulled").join(file(reference)), &to_value(reference, &record))
     }
 
     fn record(&self, reference: &str) -> io::Result<Option<Record>> {
@@ -165,9 +165,9 @@ impl Pulls {
         };
         for entry in entries {
             let path = entry?.path();
-            let is_ours =
+            let is_record =
                 path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("sha256-"));
-            if is_ours && let Ok(value) = json::parse(&fs::read(&path)?) {
+            if is_record && let Ok(value) = json::parse(&fs::read(&path)?) {
                 all.push((path, value));
             }
         }
@@ -207,7 +207,7 @@ fn same(a: &str, b: &str) -> bool {
     whole(a) == whole(b)
 }
 
-fn shown(reference: &str, record: &Record) -> Value {
+fn to_value(reference: &str, record: &Record) -> Value {
     let mut mapping = Value::object();
     if let Value::Object(entries) = &mut mapping {
         for (repository, access) in record {
@@ -253,14 +253,14 @@ mod tests {
         SecretUse { uid: "u".into(), namespace: "n".into(), name: name.into(), hash: format!("hash of {name}") }
     }
 
-    async fn settle(pulls: &Pulls, images: &[(&str, &str)]) {
+    async fn reconcile(pulls: &Pulls, images: &[(&str, &str)]) {
         let image = |(id, tag): &(&str, &str)| v1::Image {
             id: (*id).to_owned(),
             repo_tags: vec![(*tag).to_owned()],
             ..Default::default()
         };
         let images: Vec<v1::Image> = images.iter().map(image).collect();
-        pulls.settle(async { Ok::<_, Infallible>(images) }).await.unwrap();
+        pulls.reconcile(async { Ok::<_, Infallible>(images) }).await.unwrap();
     }
 
     #[tokio::test]
@@ -268,16 +268,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let pulls = || Pulls::new(dir.path(), Verification::default());
         assert!(pulls().may_use(IMAGE, "id", &[]).await, "it was here before");
-        pulls().begin(IMAGE).await.unwrap();
+        pulls().record_start(IMAGE).await.unwrap();
         assert!(!pulls().may_use(IMAGE, "id", &[]).await, "its pull was cut off");
         let first = pulls();
-        first.begin(IMAGE).await.unwrap();
+        first.record_start(IMAGE).await.unwrap();
         first.end(IMAGE, Some(("id", Some(&secret("one"))))).await;
         let next = pulls();
         assert!(next.may_use(IMAGE, "id", &[secret("one")]).await);
         assert!(!next.may_use(IMAGE, "id", &[secret("two")]).await);
         assert_eq!(fs::read_dir(dir.path().join("image_manager/pulling")).unwrap().count(), 0);
-        next.begin(IMAGE).await.unwrap();
+        next.record_start(IMAGE).await.unwrap();
         next.end(IMAGE, Some(("id", None))).await;
         assert!(pulls().may_use(IMAGE, "id", &[]).await, "everybody could pull it");
     }
@@ -286,12 +286,12 @@ mod tests {
     async fn interrupted_pulls_have_no_credentials_and_removed_images_no_record() {
         let dir = tempfile::tempdir().unwrap();
         let pulls = || Pulls::new(dir.path(), Verification::default());
-        pulls().begin("busybox").await.unwrap();
+        pulls().record_start("busybox").await.unwrap();
         let next = pulls();
-        settle(&next, &[("id", "docker.io/library/busybox:latest")]).await;
+        reconcile(&next, &[("id", "docker.io/library/busybox:latest")]).await;
         assert!(!next.may_use("busybox", "id", &[]).await, "nobody knows who pulled it");
         assert_eq!(fs::read_dir(dir.path().join("image_manager/pulling")).unwrap().count(), 0);
-        settle(&next, &[]).await;
+        reconcile(&next, &[]).await;
         assert!(next.may_use("busybox", "id", &[]).await, "another that came by the same name was not pulled");
     }
 

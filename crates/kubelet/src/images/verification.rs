@@ -110,13 +110,13 @@ impl Verification {
     /// Decides from the record of an image and the pod's matching secrets.
     pub fn verdict<'a>(&self, image: &str, known: ImageOrigin<'_>, secrets: &'a [SecretUse]) -> Decision<'a> {
         let repository = repository(image);
-        let wanted = match self {
+        let required = match self {
             Self::Never => false,
             Self::UnlessPreloaded => known != ImageOrigin::Preloaded,
             Self::UnlessListed(list) => !list.iter().any(|entry| entry.fits(&repository)),
             Self::Always => true,
         };
-        if !wanted {
+        if !required {
             return Decision::Allowed;
         }
         let ImageOrigin::Pulled(record) = known else { return Decision::MustPull };
@@ -126,8 +126,8 @@ impl Verification {
         }
         for secret in secrets {
             for used in &access.secrets {
-                let (same_object, same_words) = (secret.is_same_object(used), secret.hash == used.hash);
-                match (same_object, same_words) {
+                let (same_object, same_hash) = (secret.is_same_object(used), secret.hash == used.hash);
+                match (same_object, same_hash) {
                     (true, true) => return Decision::Allowed,
                     (false, false) => {}
                     _ if access.secrets.len() < SECRETS_MAX => return Decision::AllowedBy(secret),

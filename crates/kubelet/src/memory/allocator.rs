@@ -66,12 +66,12 @@ impl MemoryAllocator {
         nodes: BTreeMap<u32, BTreeMap<String, Amount>>,
         reserved: &BTreeMap<u32, BTreeMap<String, Amount>>,
     ) -> Self {
-        let room = |node: u32, kind: &str, total: Amount| {
+        let table = |node: u32, kind: &str, total: Amount| {
             let reserved = reserved.get(&node).and_then(|kinds| kinds.get(kind)).copied().unwrap_or(0);
             MemoryTable { total, reserved: reserved.min(total), given: 0 }
         };
         let rooms = nodes.into_iter().map(|(node, kinds)| {
-            let kinds = kinds.into_iter().map(|(kind, total)| (kind.clone(), room(node, &kind, total)));
+            let kinds = kinds.into_iter().map(|(kind, total)| (kind.clone(), table(node, &kind, total)));
             (node, kinds.collect())
         });
         Self { rooms: rooms.collect(), given: Vec::new() }
@@ -110,7 +110,7 @@ impl MemoryAllocator {
     pub fn allocatable(&self) -> Vec<(u32, String, Amount)> {
         let kinds = |(node, kinds): (&u32, &BTreeMap<String, MemoryTable>)| {
             let node = *node;
-            let rows = kinds.iter().map(move |(kind, room)| (node, kind.clone(), room.total - room.reserved));
+            let rows = kinds.iter().map(move |(kind, table)| (node, kind.clone(), table.total - table.reserved));
             rows.collect::<Vec<_>>()
         };
         self.rooms.iter().flat_map(kinds).collect()
@@ -143,9 +143,9 @@ impl MemoryAllocator {
                 let Some(node) = state.get_mut(&node) else { continue };
                 node.group = Nodes::of(node.group.iter().chain(nodes.iter()));
                 node.assignments += count;
-                if let Some(room) = node.kinds.get_mut(&kind) {
-                    let part = bytes.min((room.total - room.reserved).saturating_sub(room.given));
-                    room.given += part;
+                if let Some(table) = node.kinds.get_mut(&kind) {
+                    let part = bytes.min((table.total - table.reserved).saturating_sub(table.given));
+                    table.given += part;
                     bytes -= part;
                 }
             }
@@ -187,7 +187,7 @@ impl MemoryAllocator {
     }
 
     /// Returns the sets of NUMA nodes that can provide all requested memory, and whether each has the minimum size.
-    fn fitting(&self, uid: &str, asked: &BTreeMap<String, Amount>) -> Vec<(Nodes, bool)> {
+    fn fitting(&self, uid: &str, requested: &BTreeMap<String, Amount>) -> Vec<(Nodes, bool)> {
         let state = self.state_for(uid);
         let all = self.nodes();
         let sum = |set: Nodes, kind: &str, of: fn(&MemoryTable) -> Amount| -> Amount {
@@ -197,7 +197,7 @@ impl MemoryAllocator {
         let mut smallest = all.count();
         let mut found = Vec::new();
         for set in all.subsets() {
-            if asked.iter().any(|(kind, bytes)| sum(set, kind, |room| room.total - room.reserved) < *bytes) {
+            if requested.iter().any(|(kind, bytes)| sum(set, kind, |table| table.total - table.reserved) < *bytes) {
                 continue;
             }
             smallest = smallest.min(set.count());
@@ -205,40 +205,40 @@ impl MemoryAllocator {
             // nodes.
             let apart =
                 set.iter().filter_map(|node| state.get(&node)).any(|node| node.assignments > 0 && node.group != set);
-            let free = |room: &MemoryTable| (room.total - room.reserved).saturating_sub(room.given);
-            if !apart && asked.iter().all(|(kind, bytes)| sum(set, kind, free) >= *bytes) {
+            let free = |table: &MemoryTable| (table.total - table.reserved).saturating_sub(table.given);
+            if !apart && requested.iter().all(|(kind, bytes)| sum(set, kind, free) >= *bytes) {
                 found.push(set);
             }
         }
         found.into_iter().map(|set| (set, set.count() == smallest)).collect()
     }
 
-    fn hints_for(&self, uid: &str, asked: &BTreeMap<String, Amount>) -> Hints {
+    fn hints_for(&self, uid: &str, requested: &BTreeMap<String, Amount>) -> Hints {
         let hints: Vec<Hint> = self
-            .fitting(uid, asked)
+            .fitting(uid, requested)
             .into_iter()
             .map(|(nodes, preferred)| Hint { nodes: Some(nodes), preferred })
             .collect();
-        asked.keys().map(|kind| (kind.clone(), Some(hints.clone()))).collect()
+        requested.keys().map(|kind| (kind.clone(), Some(hints.clone()))).collect()
     }
 }
 
 impl Provider for MemoryAllocator {
     fn hints(&self, pod: Pod<'_>, container: Container<'_>) -> Hints {
-        let asked = asked(pod, container);
+        let requested = requested_memory(pod, container);
         match self.nodes_of(pod.uid(), container.name()) {
             Some(nodes) => {
                 let fixed = vec![Hint { nodes: Some(nodes), preferred: true }];
-                asked.into_keys().map(|kind| (kind, Some(fixed.clone()))).collect()
+                requested.into_keys().map(|kind| (kind, Some(fixed.clone()))).collect()
             }
-            None => self.hints_for(pod.uid(), &asked),
+            None => self.hints_for(pod.uid(), &requested),
         }
     }
 
     fn pod_hints(&self, pod: Pod<'_>) -> Hints {
         let (mut first, mut lasting): (BTreeMap<String, Amount>, BTreeMap<String, Amount>) = Default::default();
         for container in pod.init_containers().chain(pod.app_containers()) {
-            for (kind, bytes) in asked(pod, container) {
+            for (kind, bytes) in requested_memory(pod, container) {
                 if container.role == Role::Init {
                     let most = first.entry(kind).or_default();
                     *most = bytes.max(*most);
@@ -255,18 +255,18 @@ impl Provider for MemoryAllocator {
     }
 
     fn allocate(&mut self, pod: Pod<'_>, container: Container<'_>, near: Option<Nodes>) -> Result<(), Rejection> {
-        let asked = asked(pod, container);
-        if asked.is_empty() || self.nodes_of(pod.uid(), container.name()).is_some() {
+        let requested = requested_memory(pod, container);
+        if requested.is_empty() || self.nodes_of(pod.uid(), container.name()).is_some() {
             return Ok(());
         }
-        let fitting = self.fitting(pod.uid(), &asked);
+        let fitting = self.fitting(pod.uid(), &requested);
         // The preferred set may be too small; then the smallest fitting superset is used.
-        let wanted = fitting.iter().find(|(set, _)| Some(*set) == near);
+        let exact = fitting.iter().find(|(set, _)| Some(*set) == near);
         let wider = |set: Nodes| near.is_none_or(|near| near.and(set) == near);
         let best = |is: &dyn Fn(Nodes) -> bool| fitting.iter().find(|(set, preferred)| *preferred && is(*set));
-        let found = wanted.or_else(|| best(&wider)).or_else(|| fitting.iter().find(|(set, _)| wider(*set)));
-        let Some((nodes, _)) = found.or_else(|| fitting.first()) else { return Err(refusal()) };
-        let blocks = asked.into_iter().map(|(kind, bytes)| Block { nodes: *nodes, kind, bytes }).collect();
+        let found = exact.or_else(|| best(&wider)).or_else(|| fitting.iter().find(|(set, _)| wider(*set)));
+        let Some((nodes, _)) = found.or_else(|| fitting.first()) else { return Err(rejection()) };
+        let blocks = requested.into_iter().map(|(kind, bytes)| Block { nodes: *nodes, kind, bytes }).collect();
         let (uid, name) = (pod.uid().to_owned(), container.name().to_owned());
         self.given.push(MemoryAllocation { uid, container: name, ends_first: container.role == Role::Init, blocks });
         Ok(())
@@ -274,7 +274,7 @@ impl Provider for MemoryAllocator {
 }
 
 /// Returns the memory and huge pages to allocate to a container; empty unless its pod is Guaranteed.
-fn asked(pod: Pod<'_>, container: Container<'_>) -> BTreeMap<String, Amount> {
+fn requested_memory(pod: Pod<'_>, container: Container<'_>) -> BTreeMap<String, Amount> {
     if resources::qos_class(pod.spec()) != "Guaranteed" {
         return BTreeMap::new();
     }
@@ -286,9 +286,10 @@ fn asked(pod: Pod<'_>, container: Container<'_>) -> BTreeMap<String, Amount> {
         .collect()
 }
 
-fn refusal() -> Rejection {
-    let why = "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available";
-    let message = format!("Pod was rejected: Allocate failed due to {why}, which is unexpected");
+fn rejection() -> Rejection {
+    let cause =
+        "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available";
+    let message = format!("Pod was rejected: Allocate failed due to {cause}, which is unexpected");
     Rejection { reason: "UnexpectedAdmissionError".to_owned(), message }
 }
 
@@ -333,8 +334,8 @@ mod tests {
         admit(&mut bank, &pod("c", 0, 30), Some(Nodes::of([1]))).unwrap();
         assert_eq!(nodes(&bank, "c"), [1]);
         // Sixty bytes are free in total, but nodes with separate allocations cannot be used together.
-        let refused = admit(&mut bank, &pod("d", 0, 60), None).unwrap_err();
-        assert!(refused.message.contains("no NUMA nodes with enough memory"), "{}", refused.message);
+        let rejection = admit(&mut bank, &pod("d", 0, 60), None).unwrap_err();
+        assert!(rejection.message.contains("no NUMA nodes with enough memory"), "{}", rejection.message);
         assert!(bank.keep_only(|uid| uid == "none") && bank.given().is_empty());
         admit(&mut bank, &pod("wide", 0, 150), Some(Nodes::of([0]))).unwrap();
         assert_eq!(nodes(&bank, "wide"), [0, 1]);
@@ -365,8 +366,8 @@ mod tests {
         let check = |bank: &MemoryAllocator, bytes: i64, expect: &[(&[u32], bool)]| {
             let pod = pod("new", 0, bytes);
             let hints = bank.hints(Pod(&pod), Pod(&pod).app_containers().next().unwrap());
-            let shown = |hint: &Hint| (hint.nodes.unwrap().iter().collect::<Vec<_>>(), hint.preferred);
-            let found: Vec<_> = hints["memory"].iter().flatten().map(shown).collect();
+            let describe = |hint: &Hint| (hint.nodes.unwrap().iter().collect::<Vec<_>>(), hint.preferred);
+            let found: Vec<_> = hints["memory"].iter().flatten().map(describe).collect();
             let expect: Vec<_> = expect.iter().map(|(nodes, preferred)| (nodes.to_vec(), *preferred)).collect();
             assert_eq!(found, expect, "{bytes}");
         };

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::machine::Machine;
-use super::{NodeEvents, Observation, RuntimeFacts, is_news, object, own_labels, status, without_extended};
+use super::{NodeEvents, Observation, RuntimeFacts, has_changed, object, own_labels, status, without_extended};
 use crate::config::Config;
 use crate::devices::Counts;
 use crate::runtime::Runtime;
@@ -56,7 +56,7 @@ pub struct Registration {
     pub addresses: Vec<String>,
     /// Port of the kubelet's server.
     pub port: u16,
-    pub situation: watch::Receiver<NodeConditions>,
+    pub node_conditions: watch::Receiver<NodeConditions>,
     pub events: NodeEvents,
     /// Notified when the runtime has received the pod CIDR and may be ready.
     pub connected: Arc<tokio::sync::Notify>,
@@ -84,7 +84,7 @@ pub async fn keep(mut it: Registration) {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = it.connected.notified() => {}
-            changed = it.situation.changed() => if changed.is_err() { tokio::time::sleep(wait).await },
+            changed = it.node_conditions.changed() => if changed.is_err() { tokio::time::sleep(wait).await },
             // Other clients also write to the Node and may have overwritten fields of this kubelet.
             advanced = it.node.advanced() => if advanced.is_err() { tokio::time::sleep(wait).await },
         }
@@ -93,21 +93,21 @@ pub async fn keep(mut it: Registration) {
 
 async fn once(it: &Registration, written: Option<(Value, Instant)>) -> Result<(Value, Instant), Error> {
     let machine = Machine::read(&it.config.root_dir);
-    let runtime = ask_runtime(&it.runtime).await;
+    let runtime = query_runtime(&it.runtime).await;
     let (node, at) = match written {
         Some((node, at)) => (newest(it, node), Some(at)),
         None => (find_or_create(it, &machine, &runtime).await?, None),
     };
     let known = if at.is_some() { node["status"].clone() } else { without_extended(&node["status"]) };
-    let wanted = wanted(it, &machine, &runtime, &known);
+    let desired = build_status(it, &machine, &runtime, &known);
     let due = at.is_none_or(|at| at.elapsed() >= it.config.status_report);
-    if !due && !is_news(&node["status"], &wanted) {
+    if !due && !has_changed(&node["status"], &desired) {
         return Ok((node, at.unwrap_or_else(Instant::now)));
     }
     let schema = api::catalogue::schema(&kinds::NODES.group_version_kind()).expect("the catalogue has nodes");
     let with = |status: &Value| -> Object { [("status", status.clone())].into_iter().collect() };
     let patch =
-        strategic::create_two_way(&with(&node["status"]), &with(&wanted), schema).unwrap_or_else(|_| with(&wanted));
+        strategic::create_two_way(&with(&node["status"]), &with(&desired), schema).unwrap_or_else(|_| with(&desired));
     let target = Target::named(&kinds::NODES, "", it.config.node_name.as_str()).subresource("status");
     let written = it.client.patch(&target, &Patch::Strategic(Value::Object(patch)), &WriteOptions::default()).await?;
     it.events.record_changes(&node, &written);
@@ -122,13 +122,13 @@ fn newest(it: &Registration, written: Value) -> Value {
     seen.filter(|seen| revision(seen) > revision(&written)).cloned().unwrap_or(written)
 }
 
-fn wanted(it: &Registration, machine: &Machine, runtime: &RuntimeFacts, known: &Value) -> Value {
-    let situation = it.situation.borrow().clone();
+fn build_status(it: &Registration, machine: &Machine, runtime: &RuntimeFacts, known: &Value) -> Value {
+    let node_conditions = it.node_conditions.borrow().clone();
     status(&Observation {
         config: &it.config,
         machine,
         runtime,
-        situation: &situation,
+        node_conditions: &node_conditions,
         addresses: &it.addresses,
         port: it.port,
         known,
@@ -142,7 +142,7 @@ async fn find_or_create(it: &Registration, machine: &Machine, runtime: &RuntimeF
     match it.client.get(&target).await {
         Ok(node) => relabel(it, machine, &target, node).await,
         Err(error) if error.is_not_found() && it.config.register_node => {
-            let node = object(&it.config, machine, wanted(it, machine, runtime, &Value::Null));
+            let node = object(&it.config, machine, build_status(it, machine, runtime, &Value::Null));
             match it.client.create(&Target::all(&kinds::NODES), &node, &WriteOptions::default()).await {
                 Err(error) if error.is_already_exists() => it.client.get(&target).await,
                 created => created.inspect(|node| it.events.record_changes(&Value::Null, node)),
@@ -154,8 +154,8 @@ async fn find_or_create(it: &Registration, machine: &Machine, runtime: &RuntimeF
 
 async fn relabel(it: &Registration, machine: &Machine, target: &Target<'_>, node: Value) -> Result<Value, Error> {
     let given = it.config.node_labels.iter().map(|(key, value)| (key.as_str(), value.clone()));
-    let wanted = own_labels(&it.config, machine).into_iter().chain(given);
-    let missing: Object = wanted.filter(|(key, value)| Meta::of(&node).label(key) != Some(value)).collect();
+    let desired_labels = own_labels(&it.config, machine).into_iter().chain(given);
+    let missing: Object = desired_labels.filter(|(key, value)| Meta::of(&node).label(key) != Some(value)).collect();
     if missing.is_empty() {
         return Ok(node);
     }
@@ -164,21 +164,21 @@ async fn relabel(it: &Registration, machine: &Machine, target: &Target<'_>, node
 }
 
 /// Queries the runtime's properties; a runtime that does not respond is not ready.
-pub async fn ask_runtime(runtime: &Runtime) -> RuntimeFacts {
+pub async fn query_runtime(runtime: &Runtime) -> RuntimeFacts {
     let mut client = runtime.runtime.clone();
     let mut facts = RuntimeFacts::default();
     let not_ready = |status: &tonic::Status| Some(format!("container runtime is down: {}", status.message()));
     match client.version(v1::VersionRequest::default()).await {
-        Ok(answer) => {
-            let answer = answer.into_inner();
-            (facts.name, facts.version) = (answer.runtime_name, answer.runtime_version);
+        Ok(response) => {
+            let response = response.into_inner();
+            (facts.name, facts.version) = (response.runtime_name, response.runtime_version);
         }
         Err(status) => facts.not_ready = not_ready(&status),
     }
     match client.status(v1::StatusRequest::default()).await {
-        Ok(answer) => {
-            let answer = answer.into_inner();
-            let conditions = answer.status.unwrap_or_default().conditions;
+        Ok(response) => {
+            let response = response.into_inner();
+            let conditions = response.status.unwrap_or_default().conditions;
             let bad = conditions.iter().find(|condition| !condition.status);
             facts.not_ready = bad.map(|bad| {
                 format!(
@@ -186,17 +186,17 @@ pub async fn ask_runtime(runtime: &Runtime) -> RuntimeFacts {
                     bad.r#type, bad.status, bad.reason, bad.message
                 )
             });
-            facts.handlers = answer.runtime_handlers.iter().map(handler).collect();
-            facts.supplemental_groups = answer.features.is_some_and(|features| features.supplemental_groups_policy);
+            facts.handlers = response.runtime_handlers.iter().map(handler).collect();
+            facts.supplemental_groups = response.features.is_some_and(|features| features.supplemental_groups_policy);
         }
         Err(status) => facts.not_ready = not_ready(&status),
     }
-    if let Ok(answer) = runtime.images.clone().list_images(v1::ListImagesRequest::default()).await {
+    if let Ok(response) = runtime.images.clone().list_images(v1::ListImagesRequest::default()).await {
         let read = |image: v1::Image| {
             let names = image.repo_digests.into_iter().chain(image.repo_tags).collect();
             (names, i64::try_from(image.size).unwrap_or(i64::MAX))
         };
-        facts.images = answer.into_inner().images.into_iter().map(read).collect();
+        facts.images = response.into_inner().images.into_iter().map(read).collect();
     }
     facts
 }
@@ -209,14 +209,14 @@ fn handler(handler: &v1::RuntimeHandler) -> Value {
 
 /// Passes the node's pod CIDRs to the runtime once they are assigned, and notifies `connected`.
 pub async fn keep_network(mut node: Reader<Value>, runtime: Runtime, connected: Arc<tokio::sync::Notify>) {
-    let mut told = String::new();
+    let mut configured_cidr = String::new();
     while node.advanced().await.is_ok() {
         let snapshot = node.snapshot();
         let cidr = snapshot.objects.iter().map(|entry| pod_cidrs(&entry.value)).next();
-        if let Some(cidr) = cidr.filter(|cidr| !cidr.is_empty() && *cidr != told)
-            && tell_cidr(&runtime, &cidr).await
+        if let Some(cidr) = cidr.filter(|cidr| !cidr.is_empty() && *cidr != configured_cidr)
+            && configure_cidr(&runtime, &cidr).await
         {
-            told = cidr;
+            configured_cidr = cidr;
             connected.notify_one();
         }
     }
@@ -231,7 +231,7 @@ fn pod_cidrs(node: &Value) -> String {
 }
 
 /// Passes the pod CIDR to the runtime. Returns whether the runtime accepted it.
-async fn tell_cidr(runtime: &Runtime, cidr: &str) -> bool {
+async fn configure_cidr(runtime: &Runtime, cidr: &str) -> bool {
     let network_config = Some(v1::NetworkConfig { pod_cidr: cidr.to_owned() });
     let request = v1::UpdateRuntimeConfigRequest { runtime_config: Some(v1::RuntimeConfig { network_config }) };
     runtime.runtime.clone().update_runtime_config(request).await.is_ok()

@@ -80,16 +80,16 @@ impl Claims {
 
     /// Prepares all claims of a pod. Idempotent.
     pub async fn prepare(&self, pod: Pod<'_>) -> Result<(), ClaimError> {
-        let wanted = pod.list("resourceClaims");
+        let references = pod.list("resourceClaims");
         let dir = self.pods.join(pod.uid());
-        if wanted.is_empty() || dir.join(FILE).exists() {
+        if references.is_empty() || dir.join(FILE).exists() {
             return Ok(());
         }
         let mut found: Vec<(String, Value)> = Vec::new();
-        for reference in wanted {
+        for reference in references {
             let Some((name, claim)) = claim_of(pod, reference)? else { continue };
-            let asked = self.client.get(&Target::named(&CLAIMS, pod.namespace(), claim.as_str())).await;
-            let object = asked.map_err(|error| ClaimError::Api { name: claim, problem: error.to_string() })?;
+            let result = self.client.get(&Target::named(&CLAIMS, pod.namespace(), claim.as_str())).await;
+            let object = result.map_err(|error| ClaimError::Api { name: claim, problem: error.to_string() })?;
             is_usable(pod, &object)?;
             found.push((name, object));
         }
@@ -112,8 +112,9 @@ impl Claims {
         for one in blocking::in_place(|| self.of_pod_alone(&dir)) {
             let mut driver = self.driver(&one.driver)?;
             let request = v1::NodeUnprepareResourcesRequest { claims: vec![one.claim.clone()] };
-            let answer = answered(&one.driver, driver.node_unprepare_resources(request)).await?;
-            let problem = answer.claims.get(&one.claim.uid).map(|answer| answer.error.clone()).unwrap_or_default();
+            let response = await_response(&one.driver, driver.node_unprepare_resources(request)).await?;
+            let problem =
+                response.claims.get(&one.claim.uid).map(|response| response.error.clone()).unwrap_or_default();
             if !problem.is_empty() {
                 return Err(ClaimError::Driver { driver: one.driver, problem });
             }
@@ -135,10 +136,10 @@ impl Claims {
     async fn prepare_by(&self, driver: &str, claims: &[(String, v1::Claim)]) -> Result<Vec<PreparedClaim>, ClaimError> {
         let mut client = self.driver(driver)?;
         let request = v1::NodePrepareResourcesRequest { claims: claims.iter().map(|(_, one)| one.clone()).collect() };
-        let answer = answered(driver, client.node_prepare_resources(request)).await?;
+        let response = await_response(driver, client.node_prepare_resources(request)).await?;
         let failed = |problem: String| ClaimError::Driver { driver: driver.to_owned(), problem };
         let one = |(name, claim): &(String, v1::Claim)| {
-            let found = answer.claims.get(&claim.uid);
+            let found = response.claims.get(&claim.uid);
             let found = found.ok_or_else(|| failed(format!("says nothing of claim {}", claim.name)))?;
             if !found.error.is_empty() {
                 return Err(failed(found.error.clone()));
@@ -207,8 +208,8 @@ fn by_driver(claims: &[(String, Value)]) -> BTreeMap<String, Vec<(String, v1::Cl
 /// Returns the CDI device names of the claims, or single requests of claims, that a container refers to.
 fn names(prepared: &[PreparedClaim], container: Container<'_>) -> Vec<String> {
     let mut names = Vec::new();
-    for wanted in container.spec["resources"]["claims"].as_array().unwrap_or_default() {
-        let (claim, request) = (wanted.str_at(&["name"]), wanted.str_at(&["request"]).unwrap_or_default());
+    for entry in container.spec["resources"]["claims"].as_array().unwrap_or_default() {
+        let (claim, request) = (entry.str_at(&["name"]), entry.str_at(&["request"]).unwrap_or_default());
         for one in prepared.iter().filter(|one| Some(one.name.as_str()) == claim) {
             let meant = |device: &&Device| {
                 // A request with alternatives is reported as `request/alternative`.
@@ -257,13 +258,13 @@ fn write(dir: &Path, prepared: &[PreparedClaim]) -> std::io::Result<()> {
     checkpoint::write(dir, FILE, &Value::Array(list))
 }
 
-async fn answered<T>(
+async fn await_response<T>(
     driver: &str,
-    asked: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    future: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, ClaimError> {
     let failed = |problem: String| ClaimError::Driver { driver: driver.to_owned(), problem };
-    match tokio::time::timeout(TIMEOUT, asked).await {
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
+    match tokio::time::timeout(TIMEOUT, future).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(failed(status.message().to_owned())),
         Err(_) => Err(failed(format!("no answer in {} seconds", TIMEOUT.as_secs()))),
     }

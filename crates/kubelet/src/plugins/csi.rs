@@ -54,7 +54,7 @@ pub struct Csi {
     root: PathBuf,
     node_name: String,
     /// Receives the volumes in use for the node status.
-    situation: Arc<watch::Sender<NodeConditions>>,
+    node_conditions: Arc<watch::Sender<NodeConditions>>,
     /// Serializes changes per volume.
     locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -73,7 +73,7 @@ pub struct CsiVolume<'a> {
 pub struct PublishedVolume {
     pub path: PathBuf,
     /// Whether the kubelet must apply the pod's fsGroup.
-    pub give_to_group: bool,
+    pub apply_fs_group: bool,
 }
 
 impl Csi {
@@ -83,47 +83,48 @@ impl Csi {
         drivers: Drivers,
         root: &Path,
         node_name: &str,
-        situation: Arc<watch::Sender<NodeConditions>>,
+        node_conditions: Arc<watch::Sender<NodeConditions>>,
     ) -> Self {
         let (root, node_name) = (root.to_owned(), node_name.to_owned());
-        let csi = Self { client, drivers, root, node_name, situation, locks: Mutex::default() };
-        csi.tell();
+        let csi = Self { client, drivers, root, node_name, node_conditions, locks: Mutex::default() };
+        csi.report_in_use();
         csi
     }
 
     // DEVIATION: a volume is mounted once it is attached and the kubelet has added it to `volumesInUse` locally;
     // upstream waits until the API server has stored that.
     /// Publishes the attached volumes in use for the node status, so that they are not detached.
-    fn tell(&self) {
+    fn report_in_use(&self) {
         let pods = fs::read_dir(self.pods()).into_iter().flatten().flatten();
         let all = pods.flat_map(|pod| volumes_of(&pod.path())).filter_map(|dir| Data::read(&dir));
         let names: BTreeSet<String> = all
             .filter(|data| data.attached)
             .map(|data| format!("kubernetes.io/csi/{}^{}", data.driver, data.handle))
             .collect();
-        self.situation.send_if_modified(|known| std::mem::replace(&mut known.volumes_in_use, names.clone()) != names);
+        self.node_conditions
+            .send_if_modified(|known| std::mem::replace(&mut known.volumes_in_use, names.clone()) != names);
     }
 
     /// Stages and publishes a volume for a pod. Idempotent.
-    pub async fn publish(&self, pod: Pod<'_>, wanted: &CsiVolume<'_>) -> Result<PublishedVolume, VolumeError> {
-        let text = |field: &str| wanted.source.str_at(&[field]).unwrap_or_default();
+    pub async fn publish(&self, pod: Pod<'_>, csi_volume: &CsiVolume<'_>) -> Result<PublishedVolume, VolumeError> {
+        let text = |field: &str| csi_volume.source.str_at(&[field]).unwrap_or_default();
         let driver = text("driver");
         // An inline volume belongs to one pod only.
-        let handle = match wanted.persistent {
+        let handle = match csi_volume.persistent {
             Some(_) => text("volumeHandle").to_owned(),
-            None => format!("csi-{}", super::sha256_hex(&format!("{}{}", pod.uid(), wanted.name))),
+            None => format!("csi-{}", super::sha256_hex(&format!("{}{}", pod.uid(), csi_volume.name))),
         };
-        let dir = self.pods().join(pod.uid()).join("volumes/kubernetes.io~csi").join(wanted.name);
+        let dir = self.pods().join(pod.uid()).join("volumes/kubernetes.io~csi").join(csi_volume.name);
         let lock = self.lock_of(&format!("{driver} {handle}"));
         let _alone = lock.lock().await;
         let about = self.about(driver).await?;
-        let give_to_group = about.give_to_group(wanted);
-        let published = PublishedVolume { path: dir.join("mount"), give_to_group };
+        let apply_fs_group = about.apply_fs_group(csi_volume);
+        let published = PublishedVolume { path: dir.join("mount"), apply_fs_group };
         if blocking::in_place(|| Data::read(&dir)).is_some_and(|data| data.published == boot()) {
             return Ok(published);
         }
         let mut node = self.node(driver)?;
-        let attached = wanted.persistent.is_some() && about.attach;
+        let attached = csi_volume.persistent.is_some() && about.attach;
         let publish_context = match attached {
             true => self.attached(driver, &handle).await?,
             false => HashMap::new(),
@@ -133,9 +134,9 @@ impl Csi {
         let (driver_name, published_in) = (driver.to_owned(), String::new());
         let mut data =
             Data { driver: driver_name, handle: handle.clone(), attached, staged: stages, published: published_in };
-        blocking::in_place(|| data.write(&dir).map(|()| self.tell()))?;
-        let capability = capability(wanted, pod);
-        let attributes = strings(&wanted.source["volumeAttributes"]);
+        blocking::in_place(|| data.write(&dir).map(|()| self.report_in_use()))?;
+        let capability = capability(csi_volume, pod);
+        let attributes = strings(&csi_volume.source["volumeAttributes"]);
         if let Some(staging) = staging.as_ref().filter(|staging| !blocking::in_place(|| is_staged(staging))) {
             blocking::in_place(|| sys::create_dirs(staging, 0o750))
                 .map_err(VolumeError::io(format!("make {}", staging.display())))?;
@@ -144,17 +145,17 @@ impl Csi {
                 publish_context: publish_context.clone(),
                 staging_target_path: staging.display().to_string(),
                 volume_capability: Some(capability.clone()),
-                secrets: self.secrets(&wanted.source["nodeStageSecretRef"], pod).await?,
+                secrets: self.secrets(&csi_volume.source["nodeStageSecretRef"], pod).await?,
                 volume_context: attributes.clone(),
             };
-            answered("NodeStageVolume", node.node_stage_volume(request)).await?;
+            await_response("NodeStageVolume", node.node_stage_volume(request)).await?;
             let noted =
                 blocking::in_place(|| sys::replace_file(&staging.with_file_name(STAGED), boot().as_bytes(), 0o600));
             noted.map_err(VolumeError::io("write down that a volume is staged"))?;
         }
         let mut volume_context = attributes;
         if about.pod_info {
-            volume_context.extend(pod_info(pod, wanted));
+            volume_context.extend(pod_info(pod, csi_volume));
         }
         let request = v1::NodePublishVolumeRequest {
             volume_id: handle,
@@ -162,11 +163,11 @@ impl Csi {
             staging_target_path: staging.map(|path| path.display().to_string()).unwrap_or_default(),
             target_path: published.path.display().to_string(),
             volume_capability: Some(capability),
-            readonly: wanted.read_only,
-            secrets: self.secrets(&wanted.source["nodePublishSecretRef"], pod).await?,
+            readonly: csi_volume.read_only,
+            secrets: self.secrets(&csi_volume.source["nodePublishSecretRef"], pod).await?,
             volume_context,
         };
-        answered("NodePublishVolume", node.node_publish_volume(request)).await?;
+        await_response("NodePublishVolume", node.node_publish_volume(request)).await?;
         data.published = boot();
         blocking::in_place(|| data.write(&dir))?;
         Ok(published)
@@ -181,18 +182,18 @@ impl Csi {
             let mut node = self.node(&data.driver)?;
             let target_path = dir.join("mount").display().to_string();
             let request = v1::NodeUnpublishVolumeRequest { volume_id: data.handle.clone(), target_path };
-            answered("NodeUnpublishVolume", node.node_unpublish_volume(request)).await?;
+            await_response("NodeUnpublishVolume", node.node_unpublish_volume(request)).await?;
             if data.staged && !blocking::in_place(|| self.is_used_elsewhere(&data, &dir)) {
                 let staging = self.staging(&data.driver, &data.handle);
                 let staging_target_path = staging.display().to_string();
                 let request = v1::NodeUnstageVolumeRequest { volume_id: data.handle.clone(), staging_target_path };
-                answered("NodeUnstageVolume", node.node_unstage_volume(request)).await?;
+                await_response("NodeUnstageVolume", node.node_unstage_volume(request)).await?;
                 blocking::in_place(|| remove_staging(&staging));
             }
             let forgotten = blocking::in_place(|| {
                 fs::remove_file(dir.join(DATA))?;
                 let _ = fs::remove_dir(dir.join("mount"));
-                self.tell();
+                self.report_in_use();
                 Ok(())
             });
             forgotten.map_err(VolumeError::io(format!("forget {}", dir.display())))?;
@@ -292,15 +293,15 @@ impl About {
         }
     }
 
-    fn give_to_group(&self, wanted: &CsiVolume<'_>) -> bool {
-        let once = wanted.persistent.is_some_and(|spec| {
+    fn apply_fs_group(&self, csi_volume: &CsiVolume<'_>) -> bool {
+        let once = csi_volume.persistent.is_some_and(|spec| {
             let modes = spec["accessModes"].as_array().unwrap_or_default();
             modes.iter().any(|mode| matches!(mode.as_str(), Some("ReadWriteOnce" | "ReadWriteOncePod")))
         });
         match self.group_policy.as_str() {
             "None" => false,
             "File" => true,
-            _ => once && wanted.source.str_at(&["fsType"]).is_some_and(|kind| !kind.is_empty()),
+            _ => once && csi_volume.source.str_at(&["fsType"]).is_some_and(|kind| !kind.is_empty()),
         }
     }
 }
@@ -355,8 +356,8 @@ fn is_staged(staging: &Path) -> bool {
 }
 
 async fn stages(node: &mut NodeClient<Channel>) -> Result<bool, VolumeError> {
-    let asked = node.node_get_capabilities(v1::NodeGetCapabilitiesRequest {});
-    let capabilities = answered("NodeGetCapabilities", asked).await?.capabilities;
+    let future = node.node_get_capabilities(v1::NodeGetCapabilitiesRequest {});
+    let capabilities = await_response("NodeGetCapabilities", future).await?.capabilities;
     let stages = |one: &v1::NodeServiceCapability| match &one.r#type {
         Some(Type::Rpc(rpc)) => rpc.r#type() == Capability::StageUnstageVolume,
         None => false,
@@ -364,8 +365,8 @@ async fn stages(node: &mut NodeClient<Channel>) -> Result<bool, VolumeError> {
     Ok(capabilities.iter().any(stages))
 }
 
-fn capability(wanted: &CsiVolume<'_>, pod: Pod<'_>) -> v1::VolumeCapability {
-    let spec = wanted.persistent.unwrap_or(&Value::Null);
+fn capability(csi_volume: &CsiVolume<'_>, pod: Pod<'_>) -> v1::VolumeCapability {
+    let spec = csi_volume.persistent.unwrap_or(&Value::Null);
     let texts = |field: &str| -> Vec<String> {
         let list = spec[field].as_array().unwrap_or_default();
         list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -380,7 +381,7 @@ fn capability(wanted: &CsiVolume<'_>, pod: Pod<'_>) -> v1::VolumeCapability {
     let block = spec.str_at(&["volumeMode"]) == Some("Block");
     let group = pod.spec()["securityContext"]["fsGroup"].as_int();
     let mount = MountVolume {
-        fs_type: wanted.source.str_at(&["fsType"]).unwrap_or_default().to_owned(),
+        fs_type: csi_volume.source.str_at(&["fsType"]).unwrap_or_default().to_owned(),
         mount_flags: texts("mountOptions"),
         volume_mount_group: group.map(|group| group.to_string()).unwrap_or_default(),
     };
@@ -390,9 +391,9 @@ fn capability(wanted: &CsiVolume<'_>, pod: Pod<'_>) -> v1::VolumeCapability {
     }
 }
 
-fn pod_info(pod: Pod<'_>, wanted: &CsiVolume<'_>) -> HashMap<String, String> {
+fn pod_info(pod: Pod<'_>, csi_volume: &CsiVolume<'_>) -> HashMap<String, String> {
     let account = pod.spec().str_at(&["serviceAccountName"]).unwrap_or_default();
-    let ephemeral = wanted.persistent.is_none().to_string();
+    let ephemeral = csi_volume.persistent.is_none().to_string();
     [
         ("pod.name", pod.name()),
         ("pod.namespace", pod.namespace()),
@@ -419,12 +420,12 @@ fn api(what: &str, name: &str, error: client::Error) -> VolumeError {
     VolumeError::Api { what: format!("{what} {name:?}"), source: Box::new(error) }
 }
 
-async fn answered<T>(
+async fn await_response<T>(
     call: &str,
-    asked: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    future: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, VolumeError> {
-    match tokio::time::timeout(TIMEOUT, asked).await {
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
+    match tokio::time::timeout(TIMEOUT, future).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(VolumeError::Invalid(format!(
             "{call} failed: rpc error: code = {:?} desc = {}",
             status.code(),
@@ -443,8 +444,8 @@ mod tests {
         let pod = value!({"metadata": {"uid": "u"}, "spec": {"securityContext": {"fsGroup": 5}}});
         let source = value!({"driver": "d", "fsType": "ext4"});
         let check = |spec: Value, mode: Mode, block: bool| {
-            let wanted = CsiVolume { name: "v", source: &source, persistent: Some(&spec), read_only: false };
-            let found = capability(&wanted, Pod(&pod));
+            let csi_volume = CsiVolume { name: "v", source: &source, persistent: Some(&spec), read_only: false };
+            let found = capability(&csi_volume, Pod(&pod));
             assert_eq!(found.access_mode.unwrap().mode(), mode, "{spec:?}");
             assert_eq!(matches!(found.access_type, Some(AccessType::Block(_))), block, "{spec:?}");
         };
@@ -458,9 +459,9 @@ mod tests {
         let check = |policy: &str, mode: &str, kind: &str, expect: bool| {
             let source = value!({"fsType": kind});
             let spec = value!({"accessModes": [mode]});
-            let wanted = CsiVolume { name: "v", source: &source, persistent: Some(&spec), read_only: false };
+            let csi_volume = CsiVolume { name: "v", source: &source, persistent: Some(&spec), read_only: false };
             let about = About::read(&value!({"fsGroupPolicy": policy}));
-            assert_eq!(about.give_to_group(&wanted), expect, "{policy} {mode} {kind}");
+            assert_eq!(about.apply_fs_group(&csi_volume), expect, "{policy} {mode} {kind}");
         };
         check("ReadWriteOnceWithFSType", "ReadWriteOnce", "ext4", true);
         check("ReadWriteOnceWithFSType", "ReadWriteOnce", "", false);

@@ -9,7 +9,7 @@ use crate::plan::Waiting;
 use crate::pod::Pod;
 
 /// Delay before ErrImagePull is reported as ImagePullBackOff.
-const PULL_TOLD: Duration = Duration::from_seconds(2);
+const PULL_BACKOFF_DELAY: Duration = Duration::from_seconds(2);
 /// Interval at which the runtime is queried for an image whose pull failed: it may be imported, or pulled for another
 /// pod.
 const IMAGE_POLL: Duration = Duration::from_seconds(5);
@@ -46,13 +46,13 @@ impl Worker {
     }
 
     /// Changes ErrImagePull to ImagePullBackOff after a delay. Returns the time of the next change.
-    pub(super) fn tell_of_waiting_images(&mut self) -> Option<Time> {
+    pub(super) fn report_waiting_images(&mut self) -> Option<Time> {
         let now = clock::now();
         let mut wake_at = None;
         let due: Vec<(String, Time)> = self.image_failures.iter().map(|(name, at)| (name.clone(), *at)).collect();
         for (name, at) in due {
-            if now < at.plus(PULL_TOLD) {
-                wake_at = earliest(wake_at, Some(at.plus(PULL_TOLD)));
+            if now < at.plus(PULL_BACKOFF_DELAY) {
+                wake_at = earliest(wake_at, Some(at.plus(PULL_BACKOFF_DELAY)));
                 continue;
             }
             self.image_failures.remove(&name);
@@ -61,9 +61,9 @@ impl Worker {
             let image = container.image();
             waiting.message = format!("Back-off pulling image \"{image}\": ErrImagePull: {}", waiting.message);
             waiting.reason = "ImagePullBackOff".to_owned();
-            let teller = self.context.teller(Pod(&self.pod));
-            teller.container(container, EventType::Normal, "BackOff", &format!("Back-off pulling image \"{image}\""));
-            teller.container(container, EventType::Warning, "Failed", "Error: ImagePullBackOff");
+            let events = self.context.event_sink(Pod(&self.pod));
+            events.container(container, EventType::Normal, "BackOff", &format!("Back-off pulling image \"{image}\""));
+            events.container(container, EventType::Warning, "Failed", "Error: ImagePullBackOff");
         }
         wake_at
     }

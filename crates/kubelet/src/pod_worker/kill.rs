@@ -27,7 +27,7 @@ impl Worker {
         let again = self.local.killing.insert(id.to_owned(), over).is_some();
         let (context, pod) = (Arc::clone(&self.context), Arc::clone(&self.pod));
         if let Some(container) = Pod(&pod).container(name).filter(|_| !again) {
-            context.teller(Pod(&pod)).container(container, EventType::Normal, "Killing", message);
+            context.event_sink(Pod(&pod)).container(container, EventType::Normal, "Killing", message);
         }
         let pod_ip = self.runtime.sandbox().and_then(|sandbox| sandbox.ips.first().cloned());
         let pod_ip = pod_ip.or_else(|| context.facts.host_ips.first().cloned()).unwrap_or_default();
@@ -38,12 +38,12 @@ impl Worker {
                 let handler = container.spec["lifecycle"].get("preStop").filter(|hook| !hook.is_null())?;
                 Some((handler, container))
             });
-            let ended = hooks::end_container(&context.runtime, hook, &id, &pod_ip, grace_seconds).await;
-            if let (Some(why), Some((_, container))) = (ended.hook_failure, hook) {
-                let message = format!("PreStopHook failed: {why}");
-                context.teller(Pod(&pod)).container(container, EventType::Warning, "FailedPreStopHook", &message);
+            let result = hooks::end_container(&context.runtime, hook, &id, &pod_ip, grace_seconds).await;
+            if let (Some(cause), Some((_, container))) = (result.hook_failure, hook) {
+                let message = format!("PreStopHook failed: {cause}");
+                context.event_sink(Pod(&pod)).container(container, EventType::Warning, "FailedPreStopHook", &message);
             }
-            if let Err(status) = ended.stopped {
+            if let Err(status) = result.stopped {
                 tracing::warn!(id, status = status.message(), "failed to stop a container");
             }
             TaskResult::Killed(id)

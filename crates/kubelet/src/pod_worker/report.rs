@@ -30,7 +30,7 @@ impl Report {
     /// Whether the other report differs from this one.
     pub fn is_older_than(&self, other: &Self) -> bool {
         let version = |report: &Self| Meta::of(&report.pod).resource_version().to_owned();
-        status::is_news(&self.status, &other.status) || version(self) != version(other)
+        status::has_changed(&self.status, &other.status) || version(self) != version(other)
     }
 }
 
@@ -67,8 +67,8 @@ async fn write(client: &Client, report: &Report, written: &mut Option<Value>) ->
     let known = written.as_ref().filter(|written| revision(written) >= revision(&report.pod)).unwrap_or(&report.pod);
     let target = Target::object(&kinds::PODS, &Key::of(known));
     if let Some(patch) = patch(known, &report.status) {
-        let answer = client.patch(&target.clone().subresource("status"), &patch, &WriteOptions::default()).await?;
-        *written = Some(answer);
+        let response = client.patch(&target.clone().subresource("status"), &patch, &WriteOptions::default()).await?;
+        *written = Some(response);
     }
     if report.delete {
         let options = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::of(Meta::of(&report.pod).uid()) };
@@ -78,13 +78,13 @@ async fn write(client: &Client, report: &Report, written: &mut Option<Value>) ->
 }
 
 /// Returns the patch from the known to the wanted status; `None` if they are equal.
-fn patch(known: &Value, wanted: &Value) -> Option<Patch> {
-    if !status::is_news(&known["status"], wanted) {
+fn patch(known: &Value, desired: &Value) -> Option<Patch> {
+    if !status::has_changed(&known["status"], desired) {
         return None;
     }
     let schema = api::catalogue::schema(&kinds::PODS.group_version_kind())?;
     let with = |status: &Value| -> Object { [("status", status.clone())].into_iter().collect() };
-    let mut patch = strategic::create_two_way(&with(&known["status"]), &with(wanted), schema).ok()?;
+    let mut patch = strategic::create_two_way(&with(&known["status"]), &with(desired), schema).ok()?;
     if patch.is_empty() {
         return None;
     }
@@ -100,9 +100,9 @@ mod tests {
     fn patch_contains_only_changes_and_the_uid() {
         let pod = value!({"metadata": {"uid": "u"}, "status": {"phase": "Pending", "qosClass": "BestEffort",
             "conditions": [{"type": "Ready", "status": "False"}, {"type": "Other", "status": "True"}]}});
-        let wanted = value!({"phase": "Running", "qosClass": "BestEffort",
+        let desired = value!({"phase": "Running", "qosClass": "BestEffort",
             "conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "True"}]});
-        let Some(Patch::Strategic(patch)) = patch(&pod, &wanted) else { panic!("there is a patch") };
+        let Some(Patch::Strategic(patch)) = patch(&pod, &desired) else { panic!("there is a patch") };
         assert_eq!(patch["metadata"], value!({"uid": "u"}));
         assert_eq!(patch["status"]["phase"], Value::from("Running"));
         assert_eq!(patch["status"]["conditions"], value!([{"type": "Ready", "status": "True"}]));

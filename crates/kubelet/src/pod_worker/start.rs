@@ -58,7 +58,7 @@ struct ContainerStarter {
 }
 
 impl Worker {
-    fn making(&self) -> ContainerStarter {
+    fn container_starter(&self) -> ContainerStarter {
         let sandbox = self.runtime.sandbox();
         let ips = match self.pod().flag("hostNetwork") {
             true => self.context.facts.host_ips.clone(),
@@ -79,13 +79,13 @@ impl Worker {
     /// Starts the creation of a sandbox.
     pub(super) fn create_sandbox(&mut self, attempt: u32) {
         self.local.starting = true;
-        let making = self.making();
+        let starter = self.container_starter();
         if attempt > 0 {
             let message = "Pod sandbox changed, it will be killed and re-created.";
-            making.context.teller(Pod(&making.pod)).pod(EventType::Normal, "SandboxChanged", message);
+            starter.context.event_sink(Pod(&starter.pod)).pod(EventType::Normal, "SandboxChanged", message);
         }
         self.tasks.spawn(async move {
-            let outcome = making.sandbox(attempt).await;
+            let outcome = starter.sandbox(attempt).await;
             TaskResult::Sandbox(outcome.map_err(|message| {
                 let reason = "FailedCreatePodSandBox".to_owned();
                 Waiting { reason, message, retry_at: clock::now().plus(RETRY) }
@@ -96,19 +96,19 @@ impl Worker {
     /// Starts containers sequentially in a task.
     pub(super) fn start(&mut self, names: Vec<(String, u32)>) {
         self.local.starting = true;
-        let making = self.making();
+        let starter = self.container_starter();
         self.tasks.spawn(async move {
             for (name, attempt) in names {
-                let outcome = making.container(&name, attempt).await;
+                let outcome = starter.container(&name, attempt).await;
                 // In a terminating pod a failed start is not reported, and further containers do not start.
-                if *making.ending.borrow() {
+                if *starter.ending.borrow() {
                     break;
                 }
                 let message = match outcome {
                     Ok(()) => Message::Started { name },
                     Err(Failure { reason, message, image }) => Message::Failed { name, reason, message, image },
                 };
-                if making.messages.send(message).await.is_err() {
+                if starter.messages.send(message).await.is_err() {
                     break;
                 }
             }
@@ -128,12 +128,12 @@ impl Worker {
             let pod = Pod(&pod);
             let Some(container) = pod.container(&name) else { return TaskResult::Resized(id, Ok(())) };
             let outcome = change(&context, pod, container, &id).await;
-            let teller = context.teller(pod);
+            let events = context.event_sink(pod);
             match &outcome {
-                Ok(()) => teller.container(container, EventType::Normal, "ResizeCompleted", "Pod resize completed"),
+                Ok(()) => events.container(container, EventType::Normal, "ResizeCompleted", "Pod resize completed"),
                 // A repeated failure is reported once.
                 Err(problem) if known.as_ref() == Some(problem) => {}
-                Err(problem) => teller.container(container, EventType::Warning, "ResizeError", problem),
+                Err(problem) => events.container(container, EventType::Warning, "ResizeError", problem),
             }
             TaskResult::Resized(id, outcome)
         });
@@ -148,13 +148,13 @@ impl Worker {
         self.runtime.sandbox()?;
         self.refreshing = true;
         self.refresh_at = None;
-        let making = self.making();
+        let starter = self.container_starter();
         self.tasks.spawn(async move {
-            match making.volumes().await {
+            match starter.volumes().await {
                 Ok(prepared) => TaskResult::Refreshed(prepared.refresh_at),
                 Err(error) => {
                     tracing::warn!(
-                        pod = Pod(&making.pod).described(),
+                        pod = Pod(&starter.pod).described(),
                         error = error.describe(),
                         "failed to update the pod's volumes"
                     );
@@ -199,24 +199,24 @@ impl ContainerStarter {
 
     async fn sandbox(&self, attempt: u32) -> Result<(), String> {
         let (pod, context) = (self.pod(), &self.context);
-        let teller = context.teller(pod);
+        let events = context.event_sink(pod);
         if let Err(error) = self.volumes().await {
             let message = error.describe();
-            teller.pod(EventType::Warning, "FailedMount", &message);
+            events.pod(EventType::Warning, "FailedMount", &message);
             return Err(message);
         }
         if let Err(error) = context.claims.prepare(pod).await {
             let message = format!("Failed to prepare dynamic resources: {error}");
-            teller.pod(EventType::Warning, "FailedPrepareDynamicResources", &message);
+            events.pod(EventType::Warning, "FailedPrepareDynamicResources", &message);
             return Err(message);
         }
-        let group = context.groups.told(pod);
+        let group = context.groups.cgroup_parent(pod);
         if context.config.cgroups_per_qos
             && let Err(error) = blocking::in_place(|| context.groups.make(pod))
         {
             let message =
                 format!("unable to ensure pod container exists: failed to create container for {group}: {error}");
-            teller.pod(EventType::Warning, "FailedCreatePodContainer", &message);
+            events.pod(EventType::Warning, "FailedCreatePodContainer", &message);
             return Err(message);
         }
         let inputs = sandbox::Inputs {
@@ -238,7 +238,7 @@ impl ContainerStarter {
                     status.code(),
                     status.message()
                 );
-                teller.pod(EventType::Warning, "FailedCreatePodSandBox", &message);
+                events.pod(EventType::Warning, "FailedCreatePodSandBox", &message);
                 Err(message)
             }
         }
@@ -262,14 +262,14 @@ impl ContainerStarter {
         let objects = self.context.objects.of(self.pod()).await;
         let none = std::collections::BTreeMap::new();
         let namespace = self.pod().namespace();
-        let wanted = |key: &apimachinery::Key| {
+        let is_needed = |key: &apimachinery::Key| {
             key.namespace == namespace || key.namespace == "default" && key.name == "kubernetes"
         };
         // Without an API server, pods run without service variables.
         let _ = tokio::time::timeout(SERVICES_TIMEOUT, self.context.services.synced()).await;
         let snapshot = self.context.services.snapshot();
         let services: Vec<Value> =
-            snapshot.objects.iter().filter(|entry| wanted(&entry.key)).map(|entry| entry.value.clone()).collect();
+            snapshot.objects.iter().filter(|entry| is_needed(&entry.key)).map(|entry| entry.value.clone()).collect();
         then(&Sources {
             config_maps: objects.get(&Kind::ConfigMap).unwrap_or(&none),
             secrets: objects.get(&Kind::Secret).unwrap_or(&none),
@@ -299,28 +299,33 @@ impl ContainerStarter {
     async fn container(&self, name: &str, attempt: u32) -> Result<(), Failure> {
         let pod = self.pod();
         let container = pod.container(name).ok_or_else(|| Failure::new("CreateContainerConfigError", "it is gone"))?;
-        let teller = self.context.teller(pod);
-        let tell = |kind: EventType, reason: &str, message: &str| teller.container(container, kind, reason, message);
+        let events = self.context.event_sink(pod);
+        let record_event =
+            |kind: EventType, reason: &str, message: &str| events.container(container, kind, reason, message);
         let prepared =
             self.volumes().await.map_err(|error| Failure::new("CreateContainerConfigError", error.describe()));
-        let prepared = prepared.inspect_err(|failure| tell(EventType::Warning, "FailedMount", &failure.message))?;
-        let found =
-            self.image(container.image(), container.spec.str_at(&["imagePullPolicy"]).unwrap_or_default(), &tell);
+        let prepared =
+            prepared.inspect_err(|failure| record_event(EventType::Warning, "FailedMount", &failure.message))?;
+        let found = self.image(
+            container.image(),
+            container.spec.str_at(&["imagePullPolicy"]).unwrap_or_default(),
+            &record_event,
+        );
         let found = self.unless_ending(found).await?.inspect_err(|failure| {
-            tell(EventType::Warning, "Failed", &format!("Error: {}", failure.reason));
+            record_event(EventType::Warning, "Failed", &format!("Error: {}", failure.reason));
         })?;
-        for place in prepared.places.values() {
-            if let VolumeLocation::Image { reference, pull_policy } = place {
-                self.unless_ending(self.image(reference, pull_policy, &tell)).await??;
+        for location in prepared.places.values() {
+            if let VolumeLocation::Image { reference, pull_policy } = location {
+                self.unless_ending(self.image(reference, pull_policy, &record_event)).await??;
             }
         }
         let config = self.config(container, attempt, &prepared, &found).await.inspect_err(|failure| {
-            tell(EventType::Warning, "Failed", &format!("Error: {}", failure.message));
+            record_event(EventType::Warning, "Failed", &format!("Error: {}", failure.message));
         })?;
         let sandbox_inputs = sandbox::Inputs {
             names: &self.context.names,
             log_directory: self.context.logs.of(pod).display().to_string(),
-            cgroup: self.context.groups.told(pod),
+            cgroup: self.context.groups.cgroup_parent(pod),
             attempt: 0,
             users: self.users()?,
         };
@@ -338,28 +343,28 @@ impl ContainerStarter {
             tracing::warn!(pod = pod.described(), %error, "failed to update the pod's cgroup");
         }
         let id = match runtime.create_container(request).await {
-            Ok(answer) => answer.into_inner().container_id,
+            Ok(response) => response.into_inner().container_id,
             Err(status) => {
-                tell(EventType::Warning, "Failed", &format!("Error: {}", status.message()));
+                record_event(EventType::Warning, "Failed", &format!("Error: {}", status.message()));
                 return Err(Failure::new("CreateContainerError", status.message()));
             }
         };
-        tell(EventType::Normal, "Created", &format!("Created container: {name}"));
-        self.unless_ending(self.gate(&teller)).await?;
+        record_event(EventType::Normal, "Created", &format!("Created container: {name}"));
+        self.unless_ending(self.gate(&events)).await?;
         if let Err(status) = runtime.start_container(v1::StartContainerRequest { container_id: id.clone() }).await {
-            tell(EventType::Warning, "Failed", &format!("Error: {}", status.message()));
+            record_event(EventType::Warning, "Failed", &format!("Error: {}", status.message()));
             return Err(Failure::new("RunContainerError", status.message()));
         }
         if let Err(error) = blocking::in_place(|| self.context.logs.link(pod, name, attempt, &id)) {
             tracing::warn!(pod = pod.described(), container = name, %error, "failed to create the symlink to a container log");
         }
-        tell(EventType::Normal, "Started", &format!("Started container {name}"));
-        self.post_start(container, &id, &tell).await
+        record_event(EventType::Normal, "Started", &format!("Started container {name}"));
+        self.post_start(container, &id, &record_event).await
     }
 
     /// Waits until network policies are enforced for the pod's addresses. No container runs before, so an unusually
     /// long wait is reported as an event.
-    async fn gate(&self, teller: &EventSink) {
+    async fn gate(&self, events: &EventSink) {
         if let Some(gate) = &self.context.gate
             && !self.pod().flag("hostNetwork")
         {
@@ -368,7 +373,7 @@ impl ContainerStarter {
             if tokio::time::timeout(GATE_USUAL, &mut open).await.is_err() {
                 let message =
                     "network is not ready: the pod's network policies are not enforced yet; its containers wait";
-                teller.pod(EventType::Warning, "NetworkNotReady", message);
+                events.pod(EventType::Warning, "NetworkNotReady", message);
                 open.await;
             }
         }
@@ -378,17 +383,17 @@ impl ContainerStarter {
         &self,
         container: Container<'_>,
         id: &str,
-        tell: &impl Fn(EventType, &str, &str),
+        record_event: &impl Fn(EventType, &str, &str),
     ) -> Result<(), Failure> {
         let Some(hook) = container.spec["lifecycle"].get("postStart").filter(|hook| !hook.is_null()) else {
             return Ok(());
         };
         let ip = self.pod_ips.first().map_or("", String::as_str);
         let run = hooks::run(&self.context.runtime, hook, container, id, ip, POST_START_MAX);
-        let Err(why) = run.await else { return Ok(()) };
-        let message = format!("PostStartHook failed: {why}");
-        tell(EventType::Warning, "FailedPostStartHook", &message);
-        tell(EventType::Normal, "Killing", "FailedPostStartHook");
+        let Err(cause) = run.await else { return Ok(()) };
+        let message = format!("PostStartHook failed: {cause}");
+        record_event(EventType::Warning, "FailedPostStartHook", &message);
+        record_event(EventType::Normal, "Killing", "FailedPostStartHook");
         if let Err(status) = self.context.runtime.stop_container(id, self.pod().grace_seconds()).await {
             tracing::warn!(id, status = status.message(), "failed to stop a container");
         }
@@ -409,7 +414,7 @@ impl ContainerStarter {
         &self,
         image: &str,
         policy: &str,
-        tell: &impl Fn(EventType, &str, &str),
+        record_event: &impl Fn(EventType, &str, &str),
     ) -> Result<crate::images::PresentImage, Failure> {
         let objects = self.context.objects.of(self.pod()).await;
         let names: Vec<&str> =
@@ -417,7 +422,7 @@ impl ContainerStarter {
         let secrets = objects.get(&Kind::Secret).into_iter().flatten();
         let secrets: Vec<Value> =
             secrets.filter(|(name, _)| names.contains(&name.as_str())).filter_map(|(_, value)| value.clone()).collect();
-        let ensured = self.context.images.ensure(image, policy, &secrets, tell).await;
+        let ensured = self.context.images.ensure(image, policy, &secrets, record_event).await;
         ensured.map_err(|error| Failure {
             reason: error.reason().to_owned(),
             message: error.to_string(),

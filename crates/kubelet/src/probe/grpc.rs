@@ -13,11 +13,11 @@ const SERVING: u8 = 1;
 
 /// Checks the health of a service. The error is the probe's message.
 pub async fn check(host: &str, port: u16, service: &str, timeout: Duration) -> Result<(), String> {
-    let asked = tokio::time::timeout(timeout, ask(host, port, service)).await;
-    asked.map_err(|_| format!("timeout: health rpc did not complete within {}s", timeout.as_secs()))?
+    let result = tokio::time::timeout(timeout, health_check(host, port, service)).await;
+    result.map_err(|_| format!("timeout: health rpc did not complete within {}s", timeout.as_secs()))?
 }
 
-async fn ask(host: &str, port: u16, service: &str) -> Result<(), String> {
+async fn health_check(host: &str, port: u16, service: &str) -> Result<(), String> {
     let failed = |error: &dyn std::fmt::Display| format!("error: health rpc probe failed: {error}");
     let tcp = TcpStream::connect((host, port)).await;
     let tcp = tcp.map_err(|error| format!("timeout: failed to connect service \"{host}:{port}\": {error}"))?;
@@ -30,11 +30,11 @@ async fn ask(host: &str, port: u16, service: &str) -> Result<(), String> {
         .header(header::TE, "trailers")
         .body(Full::new(frame(service)))
         .map_err(|error| failed(&error))?;
-    let answer = sender.send_request(request).await.map_err(|error| failed(&error))?;
+    let response = sender.send_request(request).await.map_err(|error| failed(&error))?;
     let status_of =
         |headers: &http::HeaderMap| headers.get("grpc-status").and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let early = status_of(answer.headers());
-    let collected = answer.into_body().collect().await.map_err(|error| failed(&error))?;
+    let early = status_of(response.headers());
+    let collected = response.into_body().collect().await.map_err(|error| failed(&error))?;
     let status = early.or_else(|| collected.trailers().and_then(status_of)).unwrap_or_default();
     driving.abort();
     if status != "0" {

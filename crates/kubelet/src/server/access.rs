@@ -90,7 +90,7 @@ impl Access {
         }
         let mut last = Ok(());
         for subresource in subresources {
-            last = self.ask(user, verb, subresource).await;
+            last = self.review_access(user, verb, subresource).await;
             if last.is_ok() {
                 break;
             }
@@ -98,7 +98,7 @@ impl Access {
         last
     }
 
-    async fn ask(&self, user: &User, verb: &str, subresource: &str) -> Result<(), String> {
+    async fn review_access(&self, user: &User, verb: &str, subresource: &str) -> Result<(), String> {
         let about = value!({"verb": verb, "version": "v1", "resource": "nodes", "subresource": subresource,
             "name": (self.node.as_str())});
         let allowed = self.reviews.may_use(user, about).await;

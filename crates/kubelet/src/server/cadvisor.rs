@@ -9,7 +9,7 @@ use http::Response;
 use node_api::cri::v1;
 
 use super::collected::{RuntimeStats, amount};
-use super::metrics::{answer, family, quoted};
+use super::metrics::{family, metrics_response, quoted};
 use super::{Body, text};
 use crate::context::Context;
 use crate::pod::Pod;
@@ -147,10 +147,10 @@ pub async fn cadvisor(context: &Context, known: &PodTable) -> Response<Body> {
     };
     let pods: HashMap<String, _> = known.all().into_iter().map(|pod| (Pod(&pod).uid().to_owned(), pod)).collect();
     let group_of = |uid: &str| pods.get(uid).map(|pod| context.groups.of(Pod(pod)));
-    answer(shown(&rows(&collected, group_of)))
+    metrics_response(render(&rows(&collected, group_of)))
 }
 
-fn shown(rows: &[Row]) -> String {
+fn render(rows: &[Row]) -> String {
     let mut out = String::new();
     for (name, kind, help, read) in SERIES {
         let values: Vec<(&Row, Values)> = rows.iter().map(|row| (row, read(row))).collect();
@@ -216,8 +216,8 @@ impl Row {
             ("namespace", &self.namespace),
             ("pod", &self.pod),
         ];
-        let shown: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}=\"{}\"", quoted(value))).collect();
-        shown.join(",")
+        let rendered: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}=\"{}\"", quoted(value))).collect();
+        rendered.join(",")
     }
 }
 
@@ -291,7 +291,7 @@ mod tests {
             }],
             ..Row::default()
         };
-        let text = shown(&[limited, free]);
+        let text = render(&[limited, free]);
         let own = "container=\"c\",id=\"/kubepods/podu/1\",image=\"i:1\",name=\"1\",namespace=\"n\",pod=\"p\"";
         for line in [
             format!("container_cpu_usage_seconds_total{{{own},cpu=\"total\"}} 1.5"),

@@ -44,10 +44,10 @@ impl Server {
         namespace: &str,
         pod: &str,
         container: &str,
-        asked: &ParsedRequest<'_>,
+        parsed: &ParsedRequest<'_>,
     ) -> Response<Body> {
-        let wanted = match wanted(asked, component_base::clock::now()) {
-            Ok(wanted) => wanted,
+        let options = match parse_options(parsed, component_base::clock::now()) {
+            Ok(options) => options,
             Err(problem) => return text(StatusCode::UNPROCESSABLE_ENTITY, &problem),
         };
         let Some(known) = self.known.find(namespace, pod) else {
@@ -55,16 +55,16 @@ impl Server {
         };
         let runtime = match self.observe(Pod(&known).uid()).await {
             Ok(runtime) => runtime,
-            Err(answer) => return answer,
+            Err(response) => return response,
         };
         if Pod(&known).container(container).is_none() {
             return text(StatusCode::NOT_FOUND, &format!("container \"{container}\" not found in pod \"{pod}\""));
         }
         let mut all = runtime.of(container);
-        let found = if asked.flag("previous") { all.nth(1) } else { all.next() };
+        let found = if parsed.flag("previous") { all.nth(1) } else { all.next() };
         let Some(found) = found else {
-            let kind = if asked.flag("previous") { "previous terminated container" } else { "container" };
-            let message = match asked.flag("previous") {
+            let kind = if parsed.flag("previous") { "previous terminated container" } else { "container" };
+            let message = match parsed.flag("previous") {
                 true => format!("{kind} \"{container}\" in pod \"{pod}\" not found"),
                 false => format!("{kind} \"{container}\" in pod \"{pod}\" is waiting to start: ContainerCreating"),
             };
@@ -75,9 +75,9 @@ impl Server {
             path: PathBuf::from(&found.log_path),
             id: found.id.clone(),
             runtime: self.context.runtime.clone(),
-            left: wanted.limit_bytes,
-            wanted,
-            shown: OutputState::default(),
+            left: options.limit_bytes,
+            options,
+            output_state: OutputState::default(),
             sender,
         };
         tokio::spawn(reader.run());
@@ -85,15 +85,15 @@ impl Server {
     }
 }
 
-fn wanted(asked: &ParsedRequest<'_>, now: Time) -> Result<LogOptions, String> {
-    let number = |name: &str| match asked.value(name) {
+fn parse_options(parsed: &ParsedRequest<'_>, now: Time) -> Result<LogOptions, String> {
+    let number = |name: &str| match parsed.value(name) {
         "" => Ok(None),
         text => text
             .parse::<u64>()
             .map(Some)
             .map_err(|_| format!("{name}: Invalid value: \"{text}\": must be a positive number")),
     };
-    let since = match (number("sinceSeconds")?, asked.value("sinceTime")) {
+    let since = match (number("sinceSeconds")?, parsed.value("sinceTime")) {
         (Some(_), time) if !time.is_empty() => {
             return Err("at most one of `sinceTime` or `sinceSeconds` may be specified".to_owned());
         }
@@ -101,7 +101,7 @@ fn wanted(asked: &ParsedRequest<'_>, now: Time) -> Result<LogOptions, String> {
         (None, "") => None,
         (None, time) => Some(Time::parse(time).map_err(|_| format!("sinceTime: Invalid value: \"{time}\""))?),
     };
-    let stream = match asked.value("stream") {
+    let stream = match parsed.value("stream") {
         "" | "All" => None,
         "Stdout" => Some("stdout"),
         "Stderr" => Some("stderr"),
@@ -112,8 +112,8 @@ fn wanted(asked: &ParsedRequest<'_>, now: Time) -> Result<LogOptions, String> {
         }
     };
     Ok(LogOptions {
-        follow: asked.flag("follow"),
-        timestamps: asked.flag("timestamps"),
+        follow: parsed.flag("follow"),
+        timestamps: parsed.flag("timestamps"),
         since,
         tail_lines: number("tailLines")?,
         limit_bytes: number("limitBytes")?,
@@ -125,8 +125,8 @@ struct Reader {
     path: PathBuf,
     id: String,
     runtime: Runtime,
-    wanted: LogOptions,
-    shown: OutputState,
+    options: LogOptions,
+    output_state: OutputState,
     left: Option<u64>,
     sender: mpsc::Sender<Result<Bytes, std::io::Error>>,
 }
@@ -141,9 +141,9 @@ impl Reader {
 
     async fn read(&mut self) -> std::io::Result<()> {
         // The watch starts before the first read, so that no change is missed.
-        let changes = self.wanted.follow.then(|| Changes::of(&self.path)).transpose()?;
+        let changes = self.options.follow.then(|| Changes::of(&self.path)).transpose()?;
         let mut file = open(&self.path).await?;
-        if let Some(lines) = self.wanted.tail_lines {
+        if let Some(lines) = self.options.tail_lines {
             let start = tail_start(&mut file, lines).await?;
             file.seek(SeekFrom::Start(start)).await?;
         }
@@ -182,10 +182,10 @@ impl Reader {
             let mut out = Vec::new();
             while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = rest.drain(..=end).collect();
-                self.shown.add(&self.wanted, &line, &mut out);
+                self.output_state.add(&self.options, &line, &mut out);
             }
             if rest.len() > LINE_BYTES_MAX {
-                self.shown.add(&self.wanted, &std::mem::take(rest), &mut out);
+                self.output_state.add(&self.options, &std::mem::take(rest), &mut out);
             }
             if let Some(left) = &mut self.left {
                 out.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
@@ -199,8 +199,8 @@ impl Reader {
 
     async fn is_running(&self) -> bool {
         let request = node_api::cri::v1::ContainerStatusRequest { container_id: self.id.clone(), verbose: false };
-        let answer = self.runtime.runtime.clone().container_status(request).await;
-        let status = answer.ok().and_then(|answer| answer.into_inner().status);
+        let response = self.runtime.runtime.clone().container_status(request).await;
+        let status = response.ok().and_then(|response| response.into_inner().status);
         status.is_some_and(|status| status.state() == node_api::cri::v1::ContainerState::ContainerRunning)
     }
 }
@@ -213,24 +213,24 @@ struct OutputState {
 
 impl OutputState {
     /// Appends the requested parts of a CRI log line: `time stream tag text`.
-    fn add(&mut self, wanted: &LogOptions, line: &[u8], out: &mut Vec<u8>) {
+    fn add(&mut self, options: &LogOptions, line: &[u8], out: &mut Vec<u8>) {
         let mut parts = line.splitn(4, |byte| *byte == b' ');
         let (Some(time), Some(stream), Some(tag), Some(text)) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
             return;
         };
-        if wanted.stream.is_some_and(|wanted| wanted.as_bytes() != stream) {
+        if options.stream.is_some_and(|options| options.as_bytes() != stream) {
             return;
         }
-        if let Some(since) = wanted.since {
+        if let Some(since) = options.since {
             let at = std::str::from_utf8(time).ok().and_then(|text| Time::parse(text).ok());
             if at.is_some_and(|at| at < since) {
                 return;
             }
         }
         // Parts of a line share one timestamp.
-        if wanted.timestamps && !self.within_line {
+        if options.timestamps && !self.within_line {
             out.extend_from_slice(time);
             out.push(b' ');
         }
@@ -293,15 +293,15 @@ mod tests {
     const LOG: &str = "2026-01-01T00:00:00.5Z stdout F one\n2026-01-01T00:00:01Z stderr F two\n\
         2026-01-01T00:00:02Z stdout P thr\n2026-01-01T00:00:02Z stdout F ee\n";
 
-    fn shown(wanted: &LogOptions) -> String {
-        let (mut shown, mut out) = (OutputState::default(), Vec::new());
-        LOG.split_inclusive('\n').for_each(|line| shown.add(wanted, line.as_bytes(), &mut out));
+    fn render(options: &LogOptions) -> String {
+        let (mut output_state, mut out) = (OutputState::default(), Vec::new());
+        LOG.split_inclusive('\n').for_each(|line| output_state.add(options, line.as_bytes(), &mut out));
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn log_options_select_and_format_lines() {
-        let check = |wanted: LogOptions, expect: &str| assert_eq!(shown(&wanted), expect, "{wanted:?}");
+        let check = |options: LogOptions, expect: &str| assert_eq!(render(&options), expect, "{options:?}");
         check(LogOptions::default(), "one\ntwo\nthree\n");
         check(LogOptions { stream: Some("stderr"), ..LogOptions::default() }, "two\n");
         check(

@@ -24,10 +24,10 @@ pub async fn own(context: &Context, known: &PodTable) -> Response<Body> {
     };
     let mut runtime = context.runtime.runtime.clone();
     let listed = runtime.list_pod_sandbox(v1::ListPodSandboxRequest { filter: Some(filter) }).await;
-    let _ = writeln!(out, "kubelet_running_pods {}", listed.map_or(0, |answer| answer.into_inner().items.len()));
+    let _ = writeln!(out, "kubelet_running_pods {}", listed.map_or(0, |response| response.into_inner().items.len()));
     family(&mut out, "kubelet_running_containers", "gauge", "Number of currently running containers");
     let containers = runtime.list_containers(v1::ListContainersRequest::default()).await;
-    let containers = containers.map(|answer| answer.into_inner().containers).unwrap_or_default();
+    let containers = containers.map(|response| response.into_inner().containers).unwrap_or_default();
     for (word, state) in [
         ("created", v1::ContainerState::ContainerCreated),
         ("exited", v1::ContainerState::ContainerExited),
@@ -42,13 +42,13 @@ pub async fn own(context: &Context, known: &PodTable) -> Response<Body> {
     let _ = writeln!(out, "kubelet_node_name{{node=\"{}\"}} 1", quoted(&context.config.node_name));
     family(&mut out, "kubernetes_build_info", "gauge", "A metric with a constant '1' value labeled by the version");
     let _ = writeln!(out, "kubernetes_build_info{{git_version=\"{}\"}} 1", node::VERSION);
-    answer(out)
+    metrics_response(out)
 }
 
 /// Serves `/metrics/resource`: CPU and memory of the node, its pods and their containers.
 pub async fn resource(context: &Context) -> Response<Body> {
     match RuntimeStats::of(&context.runtime).await {
-        Ok(collected) => answer(resources(&collected, &NodeUsage::read())),
+        Ok(collected) => metrics_response(resources(&collected, &NodeUsage::read())),
         Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
     }
 }
@@ -149,7 +149,7 @@ pub fn probes(probes: &Probes) -> Response<Body> {
             probe.kind.word(),
         );
     }
-    answer(out)
+    metrics_response(out)
 }
 
 fn each_container(stats: &[v1::PodSandboxStats], mut then: impl FnMut(&str, &v1::ContainerStats)) {
@@ -179,7 +179,7 @@ pub(super) fn quoted(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-pub(super) fn answer(out: String) -> Response<Body> {
+pub(super) fn metrics_response(out: String) -> Response<Body> {
     plain(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", out.into())
 }
 

@@ -28,21 +28,21 @@ impl Server {
         &self,
         verb: &str,
         (namespace, pod, container): (&str, &str, &str),
-        asked: &ParsedRequest<'_>,
+        parsed: &ParsedRequest<'_>,
         request: Request<Incoming>,
     ) -> Response<Body> {
         let (_, found) = match self.find(namespace, pod, container).await {
             Ok(found) => found,
-            Err(answer) => return answer,
+            Err(response) => return response,
         };
         if !found.is_running() {
             let message = format!("container \"{container}\" is not running");
             return text(StatusCode::BAD_REQUEST, &message);
         }
-        let either = |a: &str, b: &str| asked.flag(a) || asked.flag(b);
-        let (stdin, tty) = (either("input", "stdin"), asked.flag("tty"));
+        let either = |a: &str, b: &str| parsed.flag(a) || parsed.flag(b);
+        let (stdin, tty) = (either("input", "stdin"), parsed.flag("tty"));
         let (stdout, stderr) = (either("output", "stdout"), either("error", "stderr") && !tty);
-        let commands = asked.query.iter().filter(|(key, _)| key == "command");
+        let commands = parsed.query.iter().filter(|(key, _)| key == "command");
         let cmd: Vec<String> = commands.map(|(_, word)| word.clone()).collect();
         let mut runtime = self.context.runtime.runtime.clone();
         if !(stdin || stdout || stderr) {
@@ -50,10 +50,10 @@ impl Server {
         }
         let url = if verb == "exec" {
             let request = v1::ExecRequest { container_id: found.id, cmd, tty, stdin, stdout, stderr };
-            runtime.exec(request).await.map(|answer| answer.into_inner().url)
+            runtime.exec(request).await.map(|response| response.into_inner().url)
         } else {
             let request = v1::AttachRequest { container_id: found.id, stdin, tty, stdout, stderr };
-            runtime.attach(request).await.map(|answer| answer.into_inner().url)
+            runtime.attach(request).await.map(|response| response.into_inner().url)
         };
         match url {
             Ok(url) => pass_on(&url, request, self.context.config.streaming_idle).await,
@@ -65,21 +65,21 @@ impl Server {
     pub(super) async fn run(
         &self,
         (namespace, pod, container): (&str, &str, &str),
-        asked: &ParsedRequest<'_>,
+        parsed: &ParsedRequest<'_>,
     ) -> Response<Body> {
         let (_, found) = match self.find(namespace, pod, container).await {
             Ok(found) => found,
-            Err(answer) => return answer,
+            Err(response) => return response,
         };
         // Unlike exec, `/run` takes the command as one parameter.
-        let command = asked.value("cmd");
-        let words = command.split(' ').map(str::to_owned).collect();
-        match self.context.runtime.exec(&found.id, words, RUN_MAX).await {
+        let command = parsed.value("cmd");
+        let args = command.split(' ').map(str::to_owned).collect();
+        match self.context.runtime.exec(&found.id, args, RUN_MAX).await {
             Ok((0, output)) => plain(StatusCode::OK, "application/json", output.into()),
             Ok((code, output)) => {
                 let output = String::from_utf8_lossy(&output);
-                let why = format!("command '{command}' exited with {code}: {output}");
-                text(StatusCode::INTERNAL_SERVER_ERROR, &why)
+                let failure = format!("command '{command}' exited with {code}: {output}");
+                text(StatusCode::INTERNAL_SERVER_ERROR, &failure)
             }
             Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
         }
@@ -90,7 +90,7 @@ impl Server {
         &self,
         namespace: &str,
         pod: &str,
-        asked: &ParsedRequest<'_>,
+        parsed: &ParsedRequest<'_>,
         request: Request<Incoming>,
     ) -> Response<Body> {
         let Some(known) = self.known.find(namespace, pod) else {
@@ -98,16 +98,16 @@ impl Server {
         };
         let runtime = match self.observe(Pod(&known).uid()).await {
             Ok(runtime) => runtime,
-            Err(answer) => return answer,
+            Err(response) => return response,
         };
         let Some(sandbox) = runtime.sandbox().filter(|sandbox| sandbox.ready) else {
             return text(StatusCode::BAD_REQUEST, &format!("pod \"{pod}_{namespace}\" does not run"));
         };
-        let ports = asked.query.iter().filter(|(key, _)| key == "port" || key == "ports");
+        let ports = parsed.query.iter().filter(|(key, _)| key == "port" || key == "ports");
         let port = ports.flat_map(|(_, value)| value.split(',')).filter_map(|port| port.parse().ok()).collect();
         let forward = v1::PortForwardRequest { pod_sandbox_id: sandbox.id.clone(), port };
         match self.context.runtime.runtime.clone().port_forward(forward).await {
-            Ok(answer) => pass_on(&answer.into_inner().url, request, self.context.config.streaming_idle).await,
+            Ok(response) => pass_on(&response.into_inner().url, request, self.context.config.streaming_idle).await,
             Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
         }
     }
@@ -116,7 +116,8 @@ impl Server {
 /// Forwards a request to the runtime. If the runtime switches protocols, copies bytes in both directions until the
 /// stream is idle for `idle_max`; zero disables the timeout.
 async fn pass_on(url: &str, mut request: Request<Incoming>, idle_max: Duration) -> Response<Body> {
-    let failed = |why: String| text(StatusCode::BAD_GATEWAY, &format!("the runtime's stream cannot be reached: {why}"));
+    let failed =
+        |cause: String| text(StatusCode::BAD_GATEWAY, &format!("the runtime's stream cannot be reached: {cause}"));
     let Ok(uri) = url.parse::<Uri>() else { return failed(format!("{url:?} is no URL")) };
     let address = uri.authority().map_or(String::new(), ToString::to_string);
     let tcp = match TcpStream::connect(&address).await {
@@ -139,19 +140,19 @@ async fn pass_on(url: &str, mut request: Request<Incoming>, idle_max: Duration) 
         Ok(onward) => onward,
         Err(error) => return failed(error.to_string()),
     };
-    let mut answer = match sender.send_request(onward).await {
-        Ok(answer) => answer,
+    let mut upstream_response = match sender.send_request(onward).await {
+        Ok(upstream_response) => upstream_response,
         Err(error) => return failed(error.to_string()),
     };
-    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return answer.map(|body| body.map_err(std::io::Error::other).boxed_unsync());
+    if upstream_response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return upstream_response.map(|body| body.map_err(std::io::Error::other).boxed_unsync());
     }
     let mut response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
-    for (name, value) in answer.headers() {
+    for (name, value) in upstream_response.headers() {
         response = response.header(name, value);
     }
     let slot = request.extensions().get::<Arc<component_base::Slot>>().cloned();
-    let (near, far) = (hyper::upgrade::on(&mut request), hyper::upgrade::on(&mut answer));
+    let (near, far) = (hyper::upgrade::on(&mut request), hyper::upgrade::on(&mut upstream_response));
     tokio::spawn(async move {
         let _slot = slot;
         let (Ok(near), Ok(far)) = (near.await, far.await) else { return };

@@ -11,7 +11,7 @@ use http::{Response, StatusCode};
 use node_api::cri::v1;
 
 use super::collected::{RuntimeStats, amount};
-use super::{Body, answer_json, text};
+use super::{Body, json_response, text};
 use crate::context::Context;
 use crate::pod::Pod;
 use crate::pods::PodTable;
@@ -30,16 +30,16 @@ pub async fn summary(context: &Arc<Context>, known: &PodTable) -> Response<Body>
         let disk = Disk::of(&context.config.root_dir);
         let node = node(&context, &NodeUsage::read(), disk);
         let known: HashMap<&str, Pod<'_>> = known.iter().map(|pod| (Pod(pod).uid(), Pod(pod))).collect();
-        let told = |stats: &v1::PodSandboxStats| {
+        let summarize = |stats: &v1::PodSandboxStats| {
             let uid = stats.attributes.as_ref().and_then(|attributes| attributes.metadata.as_ref());
             let pod = uid.and_then(|metadata| known.get(metadata.uid.as_str()).copied());
             let files = pod.map(|pod| Files::of(&context, pod)).unwrap_or_default();
-            told(stats, &collected, &files, disk)
+            pod_summary(stats, &collected, &files, disk)
         };
-        let pods: Vec<Value> = collected.stats.iter().map(told).collect();
+        let pods: Vec<Value> = collected.stats.iter().map(summarize).collect();
         value!({"node": node, "pods": pods})
     });
-    answer_json(&summed.await.expect("counting does not panic"))
+    json_response(&summed.await.expect("counting does not panic"))
 }
 
 /// Disk usage of a pod.
@@ -127,7 +127,7 @@ fn part_of(disk: Disk, taken: DiskUsage, now: &str) -> Value {
     part
 }
 
-fn told(stats: &v1::PodSandboxStats, collected: &RuntimeStats, files: &Files, disk: Disk) -> Value {
+fn pod_summary(stats: &v1::PodSandboxStats, collected: &RuntimeStats, files: &Files, disk: Disk) -> Value {
     let attributes = stats.attributes.clone().unwrap_or_default();
     let metadata = attributes.metadata.unwrap_or_default();
     let linux = stats.linux.clone().unwrap_or_default();
@@ -161,14 +161,14 @@ fn network_of(network: &v1::NetworkInterfaceUsage, now: &str) -> Value {
 }
 
 fn volume_of(volume: &Volume, now: &str) -> Value {
-    let mut told = part_of(volume.disk, volume.taken, now);
-    if let Some(told) = told.as_object_mut() {
-        told.insert("name", volume.name.as_str());
+    let mut volume_stats = part_of(volume.disk, volume.taken, now);
+    if let Some(volume_stats) = volume_stats.as_object_mut() {
+        volume_stats.insert("name", volume.name.as_str());
         if let Some((name, namespace)) = &volume.claim {
-            told.insert("pvcRef", value!({"name": (name.as_str()), "namespace": (namespace.as_str())}));
+            volume_stats.insert("pvcRef", value!({"name": (name.as_str()), "namespace": (namespace.as_str())}));
         }
     }
-    told
+    volume_stats
 }
 
 /// Returns the ephemeral storage of a pod: writable layers, logs and local volumes.
@@ -195,12 +195,12 @@ fn container_of(stats: &v1::ContainerStats, collected: &RuntimeStats, files: &Fi
         root.insert("inodesUsed", amount(layer.inodes_used.as_ref()));
     }
     let logs = part_of(disk, files.logs.get(&name).copied().unwrap_or_default(), &now);
-    let mut told = value!({"name": name, "startTime": (time(collected.container_at(&attributes.id)).to_string()),
+    let mut container_stats = value!({"name": name, "startTime": (time(collected.container_at(&attributes.id)).to_string()),
         "cpu": (cpu(stats.cpu.as_ref())), "memory": (memory(stats.memory.as_ref())), "rootfs": root, "logs": logs});
-    if let (Some(told), Some(swap)) = (told.as_object_mut(), swap(stats.swap.iter(), &now)) {
-        told.insert("swap", swap);
+    if let (Some(container_stats), Some(swap)) = (container_stats.as_object_mut(), swap(stats.swap.iter(), &now)) {
+        container_stats.insert("swap", swap);
     }
-    told
+    container_stats
 }
 
 /// Returns the sum of swap usage, if any is known.

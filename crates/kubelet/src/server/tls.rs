@@ -89,7 +89,7 @@ fn offer(
     key: &Path,
 ) -> Result<ServerConfig, TlsError> {
     let provider = settings.provider()?;
-    let shown = read_certificate(certificate, key, &provider)?;
+    let certified_key = read_certificate(certificate, key, &provider)?;
     let builder = settings.server()?;
     let builder = match client_ca {
         None => builder.with_no_client_auth(),
@@ -103,7 +103,7 @@ fn offer(
             builder.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
         }
     };
-    let mut server = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)));
+    let mut server = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified_key)));
     // HTTP/1.1 is offered in addition, since only its connections can be upgraded to streams.
     server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(server)
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     /// Returns the server certificate that a client of this TLS version receives; `None` if the handshake fails.
-    fn shown(tls: &Tls, version: &'static rustls::SupportedProtocolVersion) -> Option<Vec<u8>> {
+    fn served_certificate(tls: &Tls, version: &'static rustls::SupportedProtocolVersion) -> Option<Vec<u8>> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let client = rustls::ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[version]);
         let client = client.unwrap().dangerous();
@@ -222,10 +222,10 @@ mod tests {
         let old = write_pair(&certificate, &key, "old");
         let config = Config { serving: Some((certificate.clone(), key.clone())), ..Config::new("node") };
         let tls = Tls::new(&config, &[]).unwrap();
-        assert_eq!(shown(&tls, &rustls::version::TLS13), Some(old));
+        assert_eq!(served_certificate(&tls, &rustls::version::TLS13), Some(old));
         let new = write_pair(&certificate, &key, "new");
         let deadline = Instant::now() + Duration::from_secs(30);
-        while shown(&tls, &rustls::version::TLS13) != Some(new.clone()) {
+        while served_certificate(&tls, &rustls::version::TLS13) != Some(new.clone()) {
             assert!(Instant::now() < deadline, "the old certificate is still shown");
             std::thread::yield_now();
         }
@@ -238,8 +238,8 @@ mod tests {
             let tls = TlsSettings { min_version, ..TlsSettings::default() };
             let config = Config { cert_dir: dir.path().to_owned(), tls, ..Config::new("node") };
             let tls = Tls::new(&config, &[]).unwrap();
-            assert_eq!(shown(&tls, &rustls::version::TLS12).is_some(), expect, "{min_version:?}");
-            assert!(shown(&tls, &rustls::version::TLS13).is_some());
+            assert_eq!(served_certificate(&tls, &rustls::version::TLS12).is_some(), expect, "{min_version:?}");
+            assert!(served_certificate(&tls, &rustls::version::TLS13).is_some());
         };
         check(MinVersion::Tls12, true);
         check(MinVersion::Tls13, false);
@@ -252,7 +252,9 @@ mod tests {
             let cipher_suites = names.iter().map(ToString::to_string).collect();
             let tls = TlsSettings { cipher_suites, ..TlsSettings::default() };
             let config = Config { cert_dir: dir.path().to_owned(), tls, ..Config::new("node") };
-            Tls::new(&config, &[]).map(|tls| shown(&tls, &rustls::version::TLS12).is_some()).map_err(|e| e.to_string())
+            Tls::new(&config, &[])
+                .map(|tls| served_certificate(&tls, &rustls::version::TLS12).is_some())
+                .map_err(|e| e.to_string())
         };
         assert_eq!(offered(&["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"]), Ok(true));
         // The self-signed key is ECDSA, so an RSA suite cannot be negotiated.

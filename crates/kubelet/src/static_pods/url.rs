@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Request, Uri};
 use http_body_util::BodyExt;
 use tokio::sync::watch;
 
-use super::{MANIFEST_BYTES_MAX, StaticPods, completed, hash, tell};
+use super::{MANIFEST_BYTES_MAX, StaticPods, completed, hash, publish};
 
 /// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,10 +31,10 @@ pub fn follow(manifests: Manifests, node: String) -> (StaticPods, impl Future<Ou
     let (sender, receiver) = watch::channel(Vec::new());
     let work = async move {
         loop {
-            let asked = tokio::time::timeout(TIMEOUT, fetch(&manifests)).await;
-            let asked = asked.unwrap_or_else(|_| Err(format!("no response within {TIMEOUT:?}")));
-            match asked.and_then(|text| pods(&text, &node)) {
-                Ok(pods) => tell(&sender, pods),
+            let result = tokio::time::timeout(TIMEOUT, fetch(&manifests)).await;
+            let result = result.unwrap_or_else(|_| Err(format!("no response within {TIMEOUT:?}")));
+            match result.and_then(|text| pods(&text, &node)) {
+                Ok(pods) => publish(&sender, pods),
                 Err(problem) => tracing::warn!(url = %manifests.url, problem, "failed to load static pods"),
             }
             tokio::time::sleep(manifests.every).await;
@@ -55,11 +55,11 @@ async fn fetch(manifests: &Manifests) -> Result<String, String> {
         request = request.header(name, value);
     }
     let request = request.body(Bytes::new()).map_err(|error| text(&error))?;
-    let answer = client.raw(request).await.map_err(|error| text(&error))?;
-    if !answer.status().is_success() {
-        return Err(format!("{}: {}", manifests.url, answer.status()));
+    let response = client.raw(request).await.map_err(|error| text(&error))?;
+    if !response.status().is_success() {
+        return Err(format!("{}: {}", manifests.url, response.status()));
     }
-    let (mut body, mut bytes) = (answer.into_body(), Vec::new());
+    let (mut body, mut bytes) = (response.into_body(), Vec::new());
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|error| error.to_string())?.into_data() else { continue };
         bytes.extend_from_slice(&data);

@@ -38,11 +38,11 @@ pub fn all(observed: &Observation<'_>, phase: &str, statuses: &Statuses) -> Vec<
         .iter()
         // The scheduler has already set PodScheduled.
         .filter(|condition| condition.kind != "PodScheduled" || find(known, "PodScheduled").is_none())
-        .map(|condition| shown(condition, known, generation, observed.now))
+        .map(|condition| to_value(condition, known, generation, observed.now))
         .collect();
     list.extend(disruption(observed, known));
-    list.extend(restarting(observed, phase).map(|condition| shown(&condition, known, 0, observed.now)));
-    list.extend(resizing(observed).iter().map(|condition| shown(condition, known, generation, observed.now)));
+    list.extend(restarting(observed, phase).map(|condition| to_value(&condition, known, 0, observed.now)));
+    list.extend(resizing(observed).iter().map(|condition| to_value(condition, known, generation, observed.now)));
     let has = |list: &[Value], kind: Option<&str>| list.iter().any(|condition| condition.str_at(&["type"]) == kind);
     for other in known {
         let kind = other.str_at(&["type"]);
@@ -53,25 +53,25 @@ pub fn all(observed: &Observation<'_>, phase: &str, statuses: &Statuses) -> Vec<
     list
 }
 
-fn shown(condition: &Condition, known: &[Value], generation: i64, now: Time) -> Value {
+fn to_value(condition: &Condition, known: &[Value], generation: i64, now: Time) -> Value {
     let status = if condition.holds { "True" } else { "False" };
     let before = find(known, condition.kind).filter(|before| before.str_at(&["status"]) == Some(status));
     let since = before.and_then(|before| before.str_at(&["lastTransitionTime"]));
-    let mut shown = Object::new();
-    shown.insert("type", condition.kind);
-    shown.insert("status", status);
-    shown.insert("lastProbeTime", Value::Null);
-    shown.insert("lastTransitionTime", since.map_or_else(|| now.to_string(), str::to_owned));
+    let mut object = Object::new();
+    object.insert("type", condition.kind);
+    object.insert("status", status);
+    object.insert("lastProbeTime", Value::Null);
+    object.insert("lastTransitionTime", since.map_or_else(|| now.to_string(), str::to_owned));
     if !condition.reason.is_empty() {
-        shown.insert("reason", condition.reason);
+        object.insert("reason", condition.reason);
     }
     if !condition.message.is_empty() {
-        shown.insert("message", condition.message.as_str());
+        object.insert("message", condition.message.as_str());
     }
     if generation > 0 {
-        shown.insert("observedGeneration", generation);
+        object.insert("observedGeneration", generation);
     }
-    Value::Object(shown)
+    Value::Object(object)
 }
 
 fn initialized(observed: &Observation<'_>, phase: &str, statuses: &Statuses) -> Condition {
@@ -80,10 +80,10 @@ fn initialized(observed: &Observation<'_>, phase: &str, statuses: &Statuses) -> 
         .init_containers()
         .filter(|container| {
             let status = statuses.init_of(container.name());
-            let ended = status.at(&["state", "terminated", "exitCode"]).and_then(Value::as_int);
+            let exit_code = status.at(&["state", "terminated", "exitCode"]).and_then(Value::as_int);
             match container.role {
-                Role::Sidecar => status["started"].as_bool() != Some(true) && ended.is_none(),
-                _ => ended != Some(0),
+                Role::Sidecar => status["started"].as_bool() != Some(true) && exit_code.is_none(),
+                _ => exit_code != Some(0),
             }
         })
         .map(Container::name)
@@ -151,7 +151,7 @@ fn disruption(observed: &Observation<'_>, known: &[Value]) -> Option<Value> {
     }
     let condition =
         Condition { kind: "DisruptionTarget", holds: true, reason: "TerminationByKubelet", message: message.clone() };
-    Some(shown(&condition, known, observed.pod.meta().generation(), observed.now))
+    Some(to_value(&condition, known, observed.pod.meta().generation(), observed.now))
 }
 
 /// Returns the condition that reports whether RestartAllContainers is in progress, for pods that may use it.

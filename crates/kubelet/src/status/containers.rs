@@ -2,7 +2,7 @@
 
 use apimachinery::{Object, Value, value};
 
-use super::{Facts, shown};
+use super::{Facts, format_time};
 use crate::plan::Observation;
 use crate::pod::{Container, Pod, Role};
 use crate::runtime_status::{self, Exit, State, UNKNOWN_EXIT};
@@ -68,8 +68,8 @@ fn status(observed: &Observation<'_>, facts: &Facts, container: Container<'_>) -
         .and_then(|exit| local.backoffs.waiting(container.name(), exit.finished_at, now));
     // A container that failed to start and must not retry is terminated, not waiting.
     let waiting = local.waiting.get(container.name()).filter(|_| exit.is_none_or(restarts));
-    let why = waiting.map(|waiting| (waiting.reason.clone(), waiting.message.clone()));
-    let why = why.or_else(|| {
+    let waiting_state = waiting.map(|waiting| (waiting.reason.clone(), waiting.message.clone()));
+    let waiting_state = waiting_state.or_else(|| {
         let (wait, _) = pause.filter(|_| local.ending.is_none())?;
         let (name, pod) = (container.name(), pod.described());
         Some(("CrashLoopBackOff".to_owned(), format!("back-off {wait} restarting failed container={name} pod={pod}")))
@@ -77,8 +77,10 @@ fn status(observed: &Observation<'_>, facts: &Facts, container: Container<'_>) -
     // A container that restarts in any case is reported as waiting, since a terminated container may not be allowed to
     // run again.
     let starts_again = observed.starts_again(container) && local.ending.is_none();
-    let why = why.or_else(|| starts_again.then(|| (default_waiting_reason(pod).to_owned(), String::new())));
-    if let (Some((reason, message)), false) = (why, latest.is_some_and(runtime_status::Container::is_running)) {
+    let waiting_state =
+        waiting_state.or_else(|| starts_again.then(|| (default_waiting_reason(pod).to_owned(), String::new())));
+    if let (Some((reason, message)), false) = (waiting_state, latest.is_some_and(runtime_status::Container::is_running))
+    {
         if state.get("terminated").is_some() {
             last = Some(state);
         }
@@ -113,31 +115,31 @@ fn status(observed: &Observation<'_>, facts: &Facts, container: Container<'_>) -
 /// Adds the fields of a created container: resources, mounts, user.
 fn details(container: Container<'_>, latest: Option<&runtime_status::Container>, status: &mut Object) {
     let mounts = container.spec["volumeMounts"].as_array().unwrap_or_default();
-    let shown: Vec<Value> = mounts
+    let mount_statuses: Vec<Value> = mounts
         .iter()
         .map(|mount| {
-            let mut shown: Object = ["name", "mountPath", "readOnly"]
+            let mut mount_statuses: Object = ["name", "mountPath", "readOnly"]
                 .into_iter()
                 .filter_map(|field| Some((field, mount.get(field)?.clone())))
                 .collect();
             if mount["readOnly"].as_bool() == Some(true) {
                 let recursive = mount.str_at(&["recursiveReadOnly"]).unwrap_or("Disabled");
-                shown.insert("recursiveReadOnly", if recursive == "Enabled" { "Enabled" } else { "Disabled" });
+                mount_statuses.insert("recursiveReadOnly", if recursive == "Enabled" { "Enabled" } else { "Disabled" });
             }
-            Value::Object(shown)
+            Value::Object(mount_statuses)
         })
         .collect();
-    if !shown.is_empty() {
-        status.insert("volumeMounts", shown);
+    if !mount_statuses.is_empty() {
+        status.insert("volumeMounts", mount_statuses);
     }
     let Some(latest) = latest else { return };
     if container.role != Role::Ephemeral {
-        let wanted = &container.spec["resources"];
+        let desired = &container.spec["resources"];
         let resources = match &latest.resources {
-            Some(actual) if latest.is_running() => crate::resources::actual(wanted, actual),
-            _ => wanted.clone(),
+            Some(actual) if latest.is_running() => crate::resources::actual(desired, actual),
+            _ => desired.clone(),
         };
-        if let Some(requests) = wanted.get("requests") {
+        if let Some(requests) = desired.get("requests") {
             status.insert("allocatedResources", requests.clone());
         }
         status.insert("resources", if resources.is_null() { Value::object() } else { resources });
@@ -151,17 +153,17 @@ fn details(container: Container<'_>, latest: Option<&runtime_status::Container>,
 
 /// Returns the state and last state of a container that the runtime does not have: not yet, or no longer.
 fn missing(pod: Pod<'_>, known: &Value) -> (Value, Option<Value>) {
-    let last = known["lastState"].get("terminated").map(|ended| value!({"terminated": (ended.clone())}));
+    let last = known["lastState"].get("terminated").map(|terminated| value!({"terminated": (terminated.clone())}));
     if known["state"].get("terminated").is_some() {
         return (known["state"].clone(), last);
     }
     if known["state"].get("running").is_some() {
         // The container ran, and its exit code is unknown.
         let started = known["state"]["running"]["startedAt"].clone();
-        let ended = value!({"terminated": {"exitCode": UNKNOWN_EXIT, "reason": "ContainerStatusUnknown", "startedAt": started,
+        let terminated = value!({"terminated": {"exitCode": UNKNOWN_EXIT, "reason": "ContainerStatusUnknown", "startedAt": started,
             "message": "The container could not be located when the pod was terminated"}});
         let waiting = value!({"waiting": {"reason": (default_waiting_reason(pod))}});
-        return if pod.meta().is_deleting() { (ended, last) } else { (waiting, Some(ended)) };
+        return if pod.meta().is_deleting() { (terminated, last) } else { (waiting, Some(terminated)) };
     }
     (value!({"waiting": {"reason": (default_waiting_reason(pod))}}), last)
 }
@@ -174,7 +176,7 @@ fn default_waiting_reason(pod: Pod<'_>) -> &'static str {
 fn state_of(container: &runtime_status::Container, waiting_reason: &str, facts: &Facts) -> Value {
     match &container.state {
         State::Created => value!({"waiting": {"reason": waiting_reason}}),
-        State::Running { since } => value!({"running": {"startedAt": (shown(*since))}}),
+        State::Running { since } => value!({"running": {"startedAt": (format_time(*since))}}),
         State::Exited(exit) => value!({"terminated": (terminated(container, exit, facts))}),
         State::Unknown => {
             let message = "The container could not be located when the pod was terminated";
@@ -184,22 +186,22 @@ fn state_of(container: &runtime_status::Container, waiting_reason: &str, facts: 
 }
 
 fn terminated(container: &runtime_status::Container, exit: &Exit, facts: &Facts) -> Object {
-    let mut ended = Object::new();
-    ended.insert("exitCode", exit.code);
+    let mut state = Object::new();
+    state.insert("exitCode", exit.code);
     let reason = match (exit.reason.as_str(), exit.code) {
         ("", 0) => "Completed",
         ("", _) => "Error",
         (reason, _) => reason,
     };
-    ended.insert("reason", reason);
+    state.insert("reason", reason);
     if !exit.message.is_empty() {
-        ended.insert("message", exit.message.as_str());
+        state.insert("message", exit.message.as_str());
     }
     let epoch = apimachinery::time::Time::from_unix(0, 0);
-    ended.insert("startedAt", shown(exit.started_at.unwrap_or(epoch)));
-    ended.insert("finishedAt", shown(exit.finished_at));
-    ended.insert("containerID", format!("{}://{}", facts.runtime_name, container.id));
-    ended
+    state.insert("startedAt", format_time(exit.started_at.unwrap_or(epoch)));
+    state.insert("finishedAt", format_time(exit.finished_at));
+    state.insert("containerID", format!("{}://{}", facts.runtime_name, container.id));
+    state
 }
 
 /// Returns `started` and `ready` from probes; a running container without probes is both.

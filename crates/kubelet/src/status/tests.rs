@@ -109,9 +109,9 @@ fn terminal_phase_is_reported_after_all_containers_exited() {
     check(&plain, "", &put_out(), "Failed", "Evicted");
     check(&sidecar, "i:run a:0", &ending(), "Running", "");
     check(&sidecar, "i:0 a:0", &ending(), "Succeeded", "");
-    let mut ended = plain.clone();
-    ended.as_object_mut().unwrap().insert("status", value!({"phase": "Failed", "reason": "Evicted"}));
-    check(&ended, "a:137", &ending(), "Failed", "Evicted");
+    let mut failed_pod = plain.clone();
+    failed_pod.as_object_mut().unwrap().insert("status", value!({"phase": "Failed", "reason": "Evicted"}));
+    check(&failed_pod, "a:137", &ending(), "Failed", "Evicted");
 }
 
 #[test]
@@ -206,14 +206,14 @@ fn containers_that_have_not_started_wait_for_the_initialization_of_a_pod_with_in
             runtime.sandboxes.clear();
         }
         let status = of(pod, &runtime, &Local::default());
-        let shown = |status: &Value| {
+        let describe = |status: &Value| {
             let (state, detail) = status["state"].as_object().unwrap().iter().next().unwrap();
             let reason = detail.str_at(&["reason"]).map(|reason| format!("={reason}")).unwrap_or_default();
             format!("{}:{state}{reason}", status.str_at(&["name"]).unwrap())
         };
         let fields = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
         let all = fields.iter().flat_map(|field| status[*field].as_array().unwrap_or_default());
-        let all: Vec<String> = all.map(shown).collect();
+        let all: Vec<String> = all.map(describe).collect();
         assert_eq!(all.join(" "), expect, "{have:?}");
     };
     let initializing = "waiting=PodInitializing";
@@ -259,10 +259,11 @@ fn waiting_container_has_reason_and_last_state() {
 fn container_reported_as_terminated_stays_terminated() {
     let check = |policy: &str, code: i64, have: &str, expect: &str| {
         let pod = pod(policy, true);
-        let ended = |name: &str, code: i64| value!({"name": name, "state": {"terminated": {"exitCode": code}}});
-        let told = value!({"initContainerStatuses": [(ended("i", 0))], "containerStatuses": [(ended("a", code))]});
+        let terminated = |name: &str, code: i64| value!({"name": name, "state": {"terminated": {"exitCode": code}}});
+        let reported =
+            value!({"initContainerStatuses": [(terminated("i", 0))], "containerStatuses": [(terminated("a", code))]});
         let mut status = of(&pod, &runtime(have), &Local::default());
-        keep_ends(&mut status, Pod(&pod), &told);
+        keep_ends(&mut status, Pod(&pod), &reported);
         let of = |field: &str| status[field][0]["state"].as_object().unwrap().iter().next().unwrap().0.to_owned();
         assert_eq!(format!("{} {}", of("initContainerStatuses"), of("containerStatuses")), expect, "{policy} {have}");
     };
@@ -285,8 +286,8 @@ fn pod_restarting_all_containers_is_running_with_condition() {
     let check = |have: &str, phase: &str, holds: &str, reason: &str| {
         let status = of(&pod, &runtime(have), &Local::default());
         let list = status["conditions"].as_array().unwrap();
-        let told = list.iter().find(|one| one.str_at(&["type"]) == Some("AllContainersRestarting")).unwrap();
-        let found = ["status", "reason"].map(|field| told.str_at(&[field]).unwrap_or_default());
+        let condition = list.iter().find(|one| one.str_at(&["type"]) == Some("AllContainersRestarting")).unwrap();
+        let found = ["status", "reason"].map(|field| condition.str_at(&[field]).unwrap_or_default());
         assert_eq!((status.str_at(&["phase"]), found), (Some(phase), [holds, reason]), "{have}");
     };
     check("", "Pending", "False", "");
@@ -301,7 +302,7 @@ fn pod_restarting_all_containers_is_running_with_condition() {
 }
 
 #[test]
-fn foreign_conditions_and_transition_times_are_kept() {
+fn foreign_conditions_and_transition_times_are_retained() {
     let mut pod = pod("Always", false);
     let long_ago = "1970-01-01T00:00:01Z";
     let known = value!({"startTime": long_ago, "nominatedNodeName": "x", "conditions": [
@@ -323,18 +324,18 @@ fn foreign_conditions_and_transition_times_are_kept() {
     let status = of(&pod, &runtime("a:run"), &Local::default());
     assert_eq!((condition(&status, "Ready"), condition(&status, "ContainersReady")), ("False", "True"));
     pod.as_object_mut().unwrap().insert("status", status.clone());
-    assert!(!is_news(&status, &of(&pod, &runtime("a:run"), &Local::default())), "nothing changed, nothing is news");
+    assert!(!has_changed(&status, &of(&pod, &runtime("a:run"), &Local::default())), "nothing changed, nothing is news");
 }
 
 #[test]
 fn unchanged_conditions_keep_their_reported_transition_time() {
     let (pod, local) = (pod("Always", false), Local::default());
-    let told = of(&pod, &runtime(""), &local);
+    let reported = of(&pod, &runtime(""), &local);
     let facts = Facts::default();
     let later = Time::from_unix(200, 0);
     let mut status =
         status(&Observation { pod: Pod(&pod), runtime: &runtime("a:run"), local: &local, now: later }, &facts);
-    keep_times(&mut status, &told);
+    keep_times(&mut status, &reported);
     let since = |kind: &str| {
         let list = status["conditions"].as_array().unwrap();
         list.iter().find(|one| one.str_at(&["type"]) == Some(kind)).unwrap()["lastTransitionTime"].clone()

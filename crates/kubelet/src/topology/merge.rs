@@ -225,8 +225,9 @@ mod tests {
 
     #[test]
     fn subsets_are_complete_and_ordered_by_size() {
-        let shown: Vec<Vec<u32>> = Nodes::of([0, 2, 5]).subsets().into_iter().map(|set| set.iter().collect()).collect();
-        assert_eq!(shown, [vec![0], vec![2], vec![5], vec![0, 2], vec![0, 5], vec![2, 5], vec![0, 2, 5]]);
+        let subsets: Vec<Vec<u32>> =
+            Nodes::of([0, 2, 5]).subsets().into_iter().map(|set| set.iter().collect()).collect();
+        assert_eq!(subsets, [vec![0], vec![2], vec![5], vec![0, 2], vec![0, 5], vec![2, 5], vec![0, 2, 5]]);
         assert!(Nodes::default().subsets().is_empty() && Nodes::of([64, 99]).count() == 0);
         assert_eq!(Nodes::of(0..64).subsets().len(), (1 << 16) - 1);
     }

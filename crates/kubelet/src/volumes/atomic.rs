@@ -76,8 +76,8 @@ fn count(dir: &Path) -> usize {
 
 /// Creates a symlink for each top-level name and removes those of deleted files.
 fn link_names(dir: &Path, files: &Files) -> io::Result<()> {
-    let wanted: BTreeSet<&str> = files.keys().map(|path| path.split('/').next().unwrap_or(path)).collect();
-    for name in &wanted {
+    let desired: BTreeSet<&str> = files.keys().map(|path| path.split('/').next().unwrap_or(path)).collect();
+    for name in &desired {
         if fs::symlink_metadata(dir.join(name)).is_err() {
             symlink(Path::new(DATA).join(name), dir.join(name))?;
         }
@@ -85,7 +85,7 @@ fn link_names(dir: &Path, files: &Files) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name();
-        let own = name.to_str().is_some_and(|name| name.starts_with("..") || wanted.contains(name));
+        let own = name.to_str().is_some_and(|name| name.starts_with("..") || desired.contains(name));
         if !own && entry.file_type()?.is_symlink() {
             fs::remove_file(entry.path())?;
         }

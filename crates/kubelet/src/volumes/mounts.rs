@@ -60,8 +60,8 @@ pub fn devices(
     places: &BTreeMap<String, VolumeLocation>,
 ) -> Result<Vec<v1::Device>, VolumeError> {
     let list = container.spec["volumeDevices"].as_array().unwrap_or_default().iter();
-    let one = |wanted: &Value| {
-        let text = |field: &str| wanted.str_at(&[field]).unwrap_or_default();
+    let one = |device: &Value| {
+        let text = |field: &str| device.str_at(&[field]).unwrap_or_default();
         let name = text("name");
         let Some(VolumeLocation::Device { path, read_only }) = places.get(name) else {
             let message = format!("volume {name} has volumeMode Filesystem, but is specified in volumeDevices");
@@ -97,7 +97,7 @@ fn bind(container_path: &str, host_path: &Path, readonly: bool) -> v1::Mount {
 fn one(container: Container<'_>, n: usize, mount: &Value, inputs: &Inputs<'_>) -> Result<v1::Mount, VolumeError> {
     let text = |field: &str| mount.str_at(&[field]).unwrap_or_default();
     let name = text("name");
-    let place = inputs.places.get(name).ok_or_else(|| VolumeError::Invalid(format!("there is no volume {name}")))?;
+    let location = inputs.places.get(name).ok_or_else(|| VolumeError::Invalid(format!("there is no volume {name}")))?;
     let sub_path = match text("subPathExpr") {
         "" => text("subPath").to_owned(),
         expression => expanded(expression, inputs.environment)?,
@@ -107,7 +107,7 @@ fn one(container: Container<'_>, n: usize, mount: &Value, inputs: &Inputs<'_>) -
         absolute if absolute.starts_with('/') => absolute.to_owned(),
         relative => format!("/{relative}"),
     };
-    let mut made = match place {
+    let mut made = match location {
         VolumeLocation::Image { reference, .. } => v1::Mount {
             container_path: path,
             image: Some(v1::ImageSpec { image: reference.clone(), ..Default::default() }),
@@ -248,9 +248,9 @@ mod tests {
 
     #[test]
     fn read_only_volume_is_always_mounted_read_only() {
-        let check = |said: bool, must: bool, expect: bool| {
-            let mount = value!({"name": "v", "mountPath": "/v", "readOnly": said});
-            assert_eq!(mounted(&mount, Path::new("/v"), must).unwrap().readonly, expect, "{said} {must}");
+        let check = |specified: bool, must: bool, expect: bool| {
+            let mount = value!({"name": "v", "mountPath": "/v", "readOnly": specified});
+            assert_eq!(mounted(&mount, Path::new("/v"), must).unwrap().readonly, expect, "{specified} {must}");
         };
         check(false, false, false);
         check(true, false, true);
@@ -287,8 +287,8 @@ mod tests {
         let check = |name: &str, expect: Result<&str, &str>| {
             let spec = value!({"name": "c", "volumeDevices": [{"name": name, "devicePath": "/dev/it"}]});
             let found = devices(Container { spec: &spec, role: Role::App }, &places).map_err(|error| error.to_string());
-            let shown = |one: &v1::Device| format!("{} {} {}", one.host_path, one.container_path, one.permissions);
-            let found = found.map(|list| list.iter().map(shown).collect::<String>());
+            let describe = |one: &v1::Device| format!("{} {} {}", one.host_path, one.container_path, one.permissions);
+            let found = found.map(|list| list.iter().map(describe).collect::<String>());
             assert_eq!(found.as_deref().map_err(String::as_str), expect, "{name}");
         };
         check("disk", Ok("/dev/disk /dev/it mrw"));
@@ -296,8 +296,8 @@ mod tests {
         check("files", Err("volume files has volumeMode Filesystem, but is specified in volumeDevices"));
         let spec = value!({"name": "c", "volumeMounts": [{"name": "disk", "mountPath": "/v"}]});
         let inputs = Inputs { pod_dir: Path::new("/nowhere"), places: &places, environment: &[], attempt: 0 };
-        let refused = all(Container { spec: &spec, role: Role::App }, &inputs).unwrap_err().to_string();
-        assert_eq!(refused, "volume disk has volumeMode Block, but is specified in volumeMounts");
+        let message = all(Container { spec: &spec, role: Role::App }, &inputs).unwrap_err().to_string();
+        assert_eq!(message, "volume disk has volumeMode Block, but is specified in volumeMounts");
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Export {
     }
 
     fn flags(&self) -> MountFlags {
-        let said = |name: &str| self.options.iter().any(|option| option == name);
+        let has_option = |name: &str| self.options.iter().any(|option| option == name);
         let mut flags = MountFlags::empty();
         for (name, flag) in [
             ("noatime", MountFlags::NOATIME),
@@ -52,11 +52,11 @@ impl Export {
             ("noexec", MountFlags::NOEXEC),
             ("nosuid", MountFlags::NOSUID),
         ] {
-            if said(name) {
+            if has_option(name) {
                 flags |= flag;
             }
         }
-        if self.read_only || said("ro") { flags | MountFlags::RDONLY } else { flags }
+        if self.read_only || has_option("ro") { flags | MountFlags::RDONLY } else { flags }
     }
 
     /// Returns the mount data: the options that mount.nfs would determine, and the requested ones.

@@ -23,7 +23,7 @@ const FILE: u32 = 0o660;
 const DEPTH_MAX: usize = 256;
 
 /// Applies a group to everything below a path.
-pub fn give(path: &Path, group: i64, policy: Policy) -> io::Result<()> {
+pub fn apply_group(path: &Path, group: i64, policy: Policy) -> io::Result<()> {
     let group = u32::try_from(group).map_err(|_| io::Error::other("fsGroup is out of range"))?;
     let root = fs::symlink_metadata(path)?;
     if policy == Policy::OnRootMismatch && root.gid() == group && root.mode() & DIRECTORY == DIRECTORY {
@@ -61,7 +61,7 @@ mod tests {
         }
         symlink(&outside, volume.join("link")).unwrap();
         let own = fs::metadata(&volume).unwrap().gid();
-        give(&volume, i64::from(own), Policy::Always).unwrap();
+        apply_group(&volume, i64::from(own), Policy::Always).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
         assert_eq!((mode(&volume) & DIRECTORY, mode(&volume.join("d")) & DIRECTORY), (DIRECTORY, DIRECTORY));
         assert_eq!((mode(&volume.join("d/f")), mode(&outside)), (0o660, 0o600));

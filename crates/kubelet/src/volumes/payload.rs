@@ -236,10 +236,10 @@ mod tests {
             allocatable: &Amounts::new(),
         };
         let found = of_volume(Pod(&pod), volume, &sources, &Tokens::default())?;
-        let shown = |(path, file): (String, File)| {
+        let to_entry = |(path, file): (String, File)| {
             format!("{path} {:o} {}", file.mode, String::from_utf8_lossy(&file.bytes).escape_debug())
         };
-        Ok(found.into_iter().map(shown).collect())
+        Ok(found.into_iter().map(to_entry).collect())
     }
 
     #[test]

@@ -73,18 +73,18 @@ async fn request(client: &Client, pod: Pod<'_>, source: &Value, now: Time) -> Re
         "audiences": audiences, "expirationSeconds": seconds,
         "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": (pod.name()), "uid": (pod.uid())}}});
     let target = Target::named(&kinds::SERVICE_ACCOUNTS, pod.namespace(), account).subresource("token");
-    let answer = client.create(&target, &body, &WriteOptions::default()).await?;
-    let text = answer.str_at(&["status", "token"]).unwrap_or_default().to_owned();
-    let ends = answer.str_at(&["status", "expirationTimestamp"]).and_then(|text| Time::parse(text).ok());
-    let asked = Duration::from_seconds(answer["spec"]["expirationSeconds"].as_int().unwrap_or(seconds));
-    let left = ends.map_or(asked, |ends| ends.since(now));
-    Ok(Token { text, renew_at: now.plus(renew_after(asked.max(Duration::from_seconds(seconds)), left)) })
+    let response = client.create(&target, &body, &WriteOptions::default()).await?;
+    let text = response.str_at(&["status", "token"]).unwrap_or_default().to_owned();
+    let ends = response.str_at(&["status", "expirationTimestamp"]).and_then(|text| Time::parse(text).ok());
+    let lifetime = Duration::from_seconds(response["spec"]["expirationSeconds"].as_int().unwrap_or(seconds));
+    let left = ends.map_or(lifetime, |ends| ends.since(now));
+    Ok(Token { text, renew_at: now.plus(renew_after(lifetime.max(Duration::from_seconds(seconds)), left)) })
 }
 
 /// Returns the time until renewal from the requested and the remaining lifetime. The server may grant a longer lifetime
 /// than requested, which is ignored.
-fn renew_after(asked: Duration, left: Duration) -> Duration {
-    Duration::from_nanos(left.min(asked).nanos() / 100 * RENEW_PERCENT).min(RENEW_MAX).max(RENEW_MIN)
+fn renew_after(lifetime: Duration, left: Duration) -> Duration {
+    Duration::from_nanos(left.min(lifetime).nanos() / 100 * RENEW_PERCENT).min(RENEW_MAX).max(RENEW_MIN)
 }
 
 #[cfg(test)]
@@ -93,9 +93,9 @@ mod tests {
 
     #[test]
     fn token_is_renewed_after_80_percent_of_its_lifetime_or_a_day() {
-        let check = |asked: i64, left: i64, expect: i64| {
-            let wait = renew_after(Duration::from_seconds(asked), Duration::from_seconds(left));
-            assert_eq!(wait, Duration::from_seconds(expect), "{asked} {left}");
+        let check = |lifetime: i64, left: i64, expect: i64| {
+            let wait = renew_after(Duration::from_seconds(lifetime), Duration::from_seconds(left));
+            assert_eq!(wait, Duration::from_seconds(expect), "{lifetime} {left}");
         };
         check(600, 600, 480);
         check(3600, 3600, 2880);

@@ -5,10 +5,10 @@ use super::*;
 /// Parses a change: `user+ NAME [PASSWORD]`, `user- NAME`, `passwd NAME PASSWORD`, `grant USER ROLE`, `revoke USER
 /// ROLE`, `role+ NAME`, `role- NAME`, `allow ROLE r|w|rw KEY END`, `forbid ROLE KEY END`, `enable`, `disable`. `_` is
 /// empty, `0` is a zero byte.
-fn change(words: &str) -> DirectoryChange {
-    let words: Vec<String> = words.split(' ').map(|word| word.replace('_', "").replace('0', "\0")).collect();
-    let word = |at: usize| words.get(at).cloned().unwrap_or_default();
-    let hash = |at: usize| words.get(at).cloned().map(PasswordHash::new);
+fn change(tokens: &str) -> DirectoryChange {
+    let tokens: Vec<String> = tokens.split(' ').map(|word| word.replace('_', "").replace('0', "\0")).collect();
+    let word = |at: usize| tokens.get(at).cloned().unwrap_or_default();
+    let hash = |at: usize| tokens.get(at).cloned().map(PasswordHash::new);
     let span = |at: usize| Span::from_wire(word(at).into(), word(at + 1).into());
     match &*word(0) {
         "enable" => DirectoryChange::Enable,
@@ -34,14 +34,14 @@ fn change(words: &str) -> DirectoryChange {
 
 fn directory(changes: &[&str]) -> Directory {
     let mut directory = Directory::default();
-    for words in changes {
-        assert_eq!(directory.apply(&change(words)), Ok(()), "{words}");
+    for text in changes {
+        assert_eq!(directory.apply(&change(text)), Ok(()), "{text}");
     }
     directory
 }
 
 /// Formats everything on one line: `user:role,role` and `role=r[key,end)`.
-fn shown(directory: &Directory) -> String {
+fn format_directory(directory: &Directory) -> String {
     let users = directory.users.iter().map(|(name, user)| {
         let roles: Vec<_> = user.roles.iter().map(String::as_str).collect();
         format!("{name}:{}", roles.join(","))
@@ -62,7 +62,7 @@ fn changes_take_effect_and_increment_the_revision() {
     #[track_caller]
     fn check(changes: &[&str], expect: &str, revision: u64) {
         let directory = directory(changes);
-        assert_eq!((shown(&directory).as_str(), directory.revision()), (expect, revision));
+        assert_eq!((format_directory(&directory).as_str(), directory.revision()), (expect, revision));
     }
     check(&[], "", 1);
     check(&["user+ b x", "user+ a"], "a: b:", 3);
@@ -83,10 +83,10 @@ fn changes_take_effect_and_increment_the_revision() {
 #[test]
 fn invalid_changes_are_rejected_without_effect() {
     #[track_caller]
-    fn check(words: &str, expect: DirectoryError) {
+    fn check(text: &str, expect: DirectoryError) {
         let mut directory = directory(&["user+ a x", "role+ r", "allow r r k _"]);
         let before = directory.clone();
-        assert_eq!((directory.apply(&change(words)), directory), (Err(expect), before), "{words}");
+        assert_eq!((directory.apply(&change(text)), directory), (Err(expect), before), "{text}");
     }
     check("user+ _ x", DirectoryError::UserEmpty);
     check("user+ a x", DirectoryError::UserExists);
@@ -112,9 +112,9 @@ fn invalid_changes_are_rejected_without_effect() {
 #[test]
 fn the_root_role_allows_everything_and_the_root_user_must_have_it() {
     let mut directory = Directory::default();
-    let mut check = |words: &str, expect: Result<(), DirectoryError>| {
-        directory.apply(&change(words)).expect("it can be done");
-        assert_eq!(directory.check_root(), expect, "{words}");
+    let mut check = |text: &str, expect: Result<(), DirectoryError>| {
+        directory.apply(&change(text)).expect("it can be done");
+        assert_eq!(directory.check_root(), expect, "{text}");
     };
     check("user+ other x", Err(DirectoryError::RootUserNotFound));
     check("user+ root x", Err(DirectoryError::RootRoleNotGranted));
@@ -131,9 +131,9 @@ fn the_root_role_allows_everything_and_the_root_user_must_have_it() {
 #[test]
 fn authentication_needs_the_root_user_and_protects_it() {
     let mut directory = Directory::default();
-    let mut check = |words: &str, expect: Result<bool, DirectoryError>, revision: u64| {
-        let enabled = directory.apply(&change(words)).map(|()| directory.is_enabled());
-        assert_eq!((enabled, directory.revision()), (expect, revision), "{words}");
+    let mut check = |text: &str, expect: Result<bool, DirectoryError>, revision: u64| {
+        let enabled = directory.apply(&change(text)).map(|()| directory.is_enabled());
+        assert_eq!((enabled, directory.revision()), (expect, revision), "{text}");
     };
     check("enable", Err(DirectoryError::RootUserNotFound), 1);
     check("user+ root x", Ok(false), 2);

@@ -82,33 +82,33 @@ impl State {
     }
 
     /// Like [`State::apply`], but stores written values with `place`.
-    pub fn apply_to(&mut self, index: u64, command: &Command, place: &mut ValueInterner<'_>) -> Outcome {
+    pub fn apply_to(&mut self, index: u64, command: &Command, store_value: &mut ValueInterner<'_>) -> Outcome {
         let result = if index <= self.applied_index {
             Err(Error::AlreadyApplied { index })
         } else {
             self.applied_index = index;
-            self.dispatch(command, place)
+            self.dispatch(command, store_value)
         };
         Outcome { revision: self.revision, result }
     }
 
-    fn dispatch(&mut self, command: &Command, place: &mut ValueInterner<'_>) -> Result<Reply, Error> {
+    fn dispatch(&mut self, command: &Command, store_value: &mut ValueInterner<'_>) -> Result<Reply, Error> {
         let (caller, command) = command.split();
         self.check_alarms(command)?;
         self.authorize(caller, command)?;
         match command {
             Command::Put(put) => {
                 self.check_put(put)?;
-                let previous = self.change(place, |changes| changes.put(put));
+                let previous = self.change(store_value, |changes| changes.put(put));
                 Ok(Reply::Put { previous: previous.filter(|_| put.want_previous) })
             }
             Command::Delete(delete) => {
-                let previous = self.change(place, |changes| changes.delete(&delete.span));
-                Ok(Reply::Delete { deleted: previous.len(), previous: wanted(delete, previous) })
+                let previous = self.change(store_value, |changes| changes.delete(&delete.span));
+                Ok(Reply::Delete { deleted: previous.len(), previous: previous_if_requested(delete, previous) })
             }
-            Command::Txn(txn) => self.txn(txn, place),
+            Command::Txn(txn) => self.txn(txn, store_value),
             Command::LeaseGrant { id, ttl_seconds } => self.lease_grant(*id, *ttl_seconds),
-            Command::LeaseRevoke { id } => self.lease_revoke(*id, place),
+            Command::LeaseRevoke { id } => self.lease_revoke(*id, store_value),
             Command::LeaseCheckpoint { remaining } => {
                 for (id, seconds) in remaining {
                     if let Some(lease) = self.lease(*id) {
@@ -139,9 +139,9 @@ impl State {
         if self.has_alarm(Alarm::Corrupt) {
             return Err(Error::Corrupt);
         }
-        let refused = (command.counts_against_quota() && self.has_alarm(Alarm::NoSpace))
+        let rejected = (command.counts_against_quota() && self.has_alarm(Alarm::NoSpace))
             || (command.grows() && self.has_alarm(Alarm::Full));
-        if refused { Err(Error::NoSpace) } else { Ok(()) }
+        if rejected { Err(Error::NoSpace) } else { Ok(()) }
     }
 
     fn check_put(&self, put: &Put) -> Result<(), Error> {
@@ -155,7 +155,7 @@ impl State {
     }
 
     /// Validates the selected branches, then executes them: a transaction is atomic.
-    fn txn(&mut self, txn: &Txn, place: &mut ValueInterner<'_>) -> Result<Reply, Error> {
+    fn txn(&mut self, txn: &Txn, store_value: &mut ValueInterner<'_>) -> Result<Reply, Error> {
         let branch = self.choose(txn);
         branch.check(&|operation| match operation {
             Operation::Put(put) => self.check_put(put),
@@ -165,7 +165,7 @@ impl State {
             Operation::Range(range) => self.check_revision(range.revision),
             _ => Ok(()),
         })?;
-        let replies = self.change(place, |changes| changes.branch(&branch));
+        let replies = self.change(store_value, |changes| changes.branch(&branch));
         Ok(Reply::Txn { succeeded: branch.succeeded, replies })
     }
 
@@ -197,10 +197,10 @@ impl State {
         Ok(Reply::LeaseGranted { id, ttl_seconds })
     }
 
-    fn lease_revoke(&mut self, id: LeaseId, place: &mut ValueInterner<'_>) -> Result<Reply, Error> {
+    fn lease_revoke(&mut self, id: LeaseId, store_value: &mut ValueInterner<'_>) -> Result<Reply, Error> {
         self.leases.remove(|lease| lease.id.cmp(&id)).ok_or(Error::LeaseNotFound(id))?;
         let records: Vec<_> = self.lease_keys(id).cloned().collect();
-        self.change(place, |changes| records.iter().for_each(|record| changes.delete_record(record)));
+        self.change(store_value, |changes| records.iter().for_each(|record| changes.delete_record(record)));
         Ok(Reply::LeaseRevoked)
     }
 
@@ -223,8 +223,8 @@ impl State {
     }
 
     /// Makes changes in one new revision, which is created only if there are any.
-    fn change<R>(&mut self, place: &mut ValueInterner<'_>, change: impl FnOnce(&mut Changes<'_, '_>) -> R) -> R {
-        let mut changes = Changes { revision: self.revision + 1, sub: 0, state: self, place };
+    fn change<R>(&mut self, store_value: &mut ValueInterner<'_>, change: impl FnOnce(&mut Changes<'_, '_>) -> R) -> R {
+        let mut changes = Changes { revision: self.revision + 1, sub: 0, state: self, store_value };
         let result = change(&mut changes);
         let revision = changes.now();
         self.revision = revision;
@@ -232,7 +232,7 @@ impl State {
     }
 }
 
-fn wanted(delete: &Delete, previous: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
+fn previous_if_requested(delete: &Delete, previous: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
     if delete.want_previous { previous } else { Vec::new() }
 }
 
@@ -276,7 +276,7 @@ impl Compare {
 /// The changes of a revision in progress.
 struct Changes<'a, 'p> {
     state: &'a mut State,
-    place: &'a mut ValueInterner<'p>,
+    store_value: &'a mut ValueInterner<'p>,
     revision: Revision,
     sub: u32,
 }
@@ -296,7 +296,7 @@ impl Changes<'_, '_> {
             (Operation::Put(put), _) => OperationBody::Put { previous: self.put(put).filter(|_| put.want_previous) },
             (Operation::Delete(delete), _) => {
                 let previous = self.delete(&delete.span);
-                OperationBody::Delete { deleted: previous.len(), previous: wanted(delete, previous) }
+                OperationBody::Delete { deleted: previous.len(), previous: previous_if_requested(delete, previous) }
             }
             (Operation::Txn(_), nested) => {
                 let branch = nested.expect("a nested transaction has a chosen branch");
@@ -315,7 +315,7 @@ impl Changes<'_, '_> {
         let previous = self.state.key(&put.key).cloned();
         let old = previous.as_deref();
         let value = match &put.value {
-            Some(value) => Value::placed(value, self.place),
+            Some(value) => Value::placed(value, self.store_value),
             None => old.map(|old| old.value.clone()).unwrap_or_default(),
         };
         let lease = put.lease.or(old.map(|old| old.lease)).unwrap_or_default();

@@ -21,8 +21,8 @@ impl State {
             return Err(Error::FutureRevision);
         }
         // A deletion at the previous compact revision was kept, so it is checked again.
-        let kept = (self.compact_revision, 0);
-        self.forgetting = Some(self.forgetting.map_or((0, 0), |at| at.min(kept)));
+        let first_retained = (self.compact_revision, 0);
+        self.forgetting = Some(self.forgetting.map_or((0, 0), |at| at.min(first_retained)));
         self.compact_revision = revision;
         Ok(())
     }
@@ -36,7 +36,7 @@ impl State {
     pub fn compact_all(&mut self) {
         // The only errors are that the revision is already compacted, or in the future.
         if self.compact(self.revision).is_ok() {
-            self.forget(usize::MAX);
+            self.prune(usize::MAX);
         }
     }
 
@@ -47,18 +47,18 @@ impl State {
 
     /// Removes the records that at most `changes_max` changes of the log made unreachable. Returns whether there is
     /// more. Has no visible effect. The work is proportional to the changes, not to the keys.
-    pub fn forget(&mut self, changes_max: usize) -> bool {
+    pub fn prune(&mut self, changes_max: usize) -> bool {
         let (Some(at), revision) = (self.forgetting, self.compact_revision) else { return false };
         // The trees change while the log is read: the clone is a stable snapshot.
         let log = self.log.clone();
         let from = log.iter_from(|logged| logged.at() < at);
         let mut due = from.take_while(|logged| logged.0.record.mod_revision <= revision);
         for logged in due.by_ref().take(changes_max) {
-            self.forget_before(&logged.0.record);
+            self.prune_before(&logged.0.record);
             // Changes at the compact revision can still be watched, so a deletion there is kept until the next
             // compaction.
             if logged.0.record.is_tombstone() && logged.0.record.mod_revision < revision {
-                self.forget_tombstone(&logged.0.record);
+                self.prune_tombstone(&logged.0.record);
             }
         }
         self.forgetting = due.next().map(LoggedEvent::at);
@@ -69,32 +69,32 @@ impl State {
     /// Returns the state with all compacted records removed.
     pub(crate) fn forgotten(&self) -> Self {
         let mut whole = self.clone();
-        whole.forget(usize::MAX);
+        whole.prune(usize::MAX);
         whole
     }
 
-    fn forget_before(&mut self, record: &Record) {
+    fn prune_before(&mut self, record: &Record) {
         let at = (record.mod_revision, record.sub);
         while let Some(past) = self.history.last_before(|past| past.order_to(record.key(), at) == Ordering::Less)
             && past.0.key() == record.key()
         {
             let Past(older) = past.clone();
-            self.forget_past(&older);
+            self.prune_past(&older);
         }
     }
 
-    fn forget_tombstone(&mut self, tombstone: &Record) {
+    fn prune_tombstone(&mut self, tombstone: &Record) {
         let is_head =
             self.heads.find(|head| head.0.key().cmp(tombstone.key())).is_some_and(|head| *head.0 == *tombstone);
         if is_head {
             self.heads.remove(|head| head.0.key().cmp(tombstone.key()));
             self.size_bytes -= tombstone.size_bytes();
         } else {
-            self.forget_past(tombstone);
+            self.prune_past(tombstone);
         }
     }
 
-    fn forget_past(&mut self, record: &Record) {
+    fn prune_past(&mut self, record: &Record) {
         let at = (record.mod_revision, record.sub);
         if self.history.remove(|past| past.order_to(record.key(), at)).is_some() {
             self.size_bytes -= record.size_bytes();

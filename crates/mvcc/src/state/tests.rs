@@ -70,8 +70,8 @@ proptest! {
         let (mut eager, mut lazy) = (State::new(), State::new());
         for (index, (command, changes)) in (1..).zip(&commands) {
             prop_assert_eq!(eager.apply(index, command), lazy.apply(index, command));
-            eager.forget(usize::MAX);
-            lazy.forget(*changes);
+            eager.prune(usize::MAX);
+            lazy.prune(*changes);
         }
         for range in &ranges {
             prop_assert_eq!(eager.range(range), lazy.range(range));
@@ -91,7 +91,7 @@ proptest! {
             bytes
         };
         prop_assert_eq!(bytes(&eager), bytes(&lazy), "checkpoints are the same");
-        while lazy.forget(3) {}
+        while lazy.prune(3) {}
         prop_assert_eq!(eager.size_bytes(), lazy.size_bytes());
         prop_assert_eq!((eager.heads.len(), eager.history.len()), (lazy.heads.len(), lazy.history.len()));
     }
@@ -163,7 +163,7 @@ fn compaction_keeps_visible_records_and_removes_the_others() {
     let mut state = state(&commands);
     assert!(state.is_forgetting() && state.range(&Range { revision: 5, ..Range::of(Span::all()) }).is_err());
     let mut slices = 1;
-    while state.forget(100) {
+    while state.prune(100) {
         slices += 1;
     }
     assert_eq!(slices, 31, "3001 changes, a hundred at a time");
@@ -182,7 +182,7 @@ fn compaction_keeps_visible_records_and_removes_the_others() {
     assert_eq!(last, Ok(vec![true]), "what happened at the revision itself can be watched, after a restart too");
     assert!(again.apply(u64::MAX - 1, &Command::Put(put("k4", "new"))).result.is_ok());
     assert!(again.apply(u64::MAX, &Command::Compact { revision: revision + 1 }).result.is_ok());
-    while again.forget(100) {}
+    while again.prune(100) {}
     assert_eq!((again.history.len(), again.heads.len()), (0, 9), "the next compaction forgets the deletion");
 }
 

@@ -7,7 +7,7 @@ use apimachinery::schema::{Schema, Shape, Struct};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
     pub name: String,
-    pub place: ParameterLocation,
+    pub location: ParameterLocation,
     /// `string`, `integer` or `boolean`.
     pub json_type: &'static str,
     pub description: String,
@@ -115,7 +115,7 @@ pub fn query(names: &[&str]) -> Vec<Parameter> {
         let (name, json_type, description) = QUERY[at];
         Parameter {
             name: name.to_owned(),
-            place: ParameterLocation::Query,
+            location: ParameterLocation::Query,
             json_type,
             description: description.to_owned(),
         }
@@ -125,7 +125,7 @@ pub fn query(names: &[&str]) -> Vec<Parameter> {
 
 /// Returns a path parameter.
 pub fn path(name: &str, description: String) -> Parameter {
-    Parameter { name: name.to_owned(), place: ParameterLocation::Path, json_type: "string", description }
+    Parameter { name: name.to_owned(), location: ParameterLocation::Path, json_type: "string", description }
 }
 
 /// Returns the fields of an options kind as query parameters.
@@ -143,7 +143,7 @@ fn option(name: &str, schema: Schema<'_>) -> Option<Parameter> {
         Shape::String => "string",
         _ => return None,
     };
-    Some(Parameter { name: name.to_owned(), place: ParameterLocation::Query, json_type, description: String::new() })
+    Some(Parameter { name: name.to_owned(), location: ParameterLocation::Query, json_type, description: String::new() })
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ impl<'a> Routes<'a> {
                 action: None,
                 parameters: Vec::new(),
                 body: Body::None,
-                answer: (Content::BuiltIn(GroupVersionKind::of("", "v1", kind)), &[]),
+                response: (Content::BuiltIn(GroupVersionKind::of("", "v1", kind)), &[]),
                 produces: OBJECT,
             }],
         }
@@ -146,7 +146,7 @@ impl KindRoutes<'_> {
                 method: "post",
                 description: format!("create {}", with_article(&self.kind.kind)),
                 body: Body::Required(self.content()),
-                answer: (self.content(), &[201, 202]),
+                response: (self.content(), &[201, 202]),
                 ..self.operation(routes, "post", ("create", ""), WRITE, PathScope::Scope)
             });
         }
@@ -155,7 +155,7 @@ impl KindRoutes<'_> {
                 method: "delete",
                 description: format!("delete collection of {}", self.kind.kind),
                 body: if self.custom.is_some() { Body::None } else { Body::Optional(meta("DeleteOptions")) },
-                answer: (meta("Status"), &[]),
+                response: (meta("Status"), &[]),
                 ..self.operation(
                     routes,
                     "deletecollection",
@@ -180,12 +180,12 @@ impl KindRoutes<'_> {
             out.push(self.patch(routes, None));
         }
         if self.may(Verb::Delete) {
-            let answer = if self.kind.returns_deleted { self.content() } else { meta("Status") };
+            let response = if self.kind.returns_deleted { self.content() } else { meta("Status") };
             out.push(Operation {
                 method: "delete",
                 description: format!("delete {}", with_article(&self.kind.kind)),
                 body: Body::Optional(meta("DeleteOptions")),
-                answer: (answer, &[202]),
+                response: (response, &[202]),
                 ..self.operation(routes, "delete", ("delete", ""), DELETE, PathScope::One)
             });
         }
@@ -199,7 +199,7 @@ impl KindRoutes<'_> {
                 let mut log = self.read(routes, Some(part));
                 let options = parameters::options(&GroupVersionKind::of("", "v1", "PodLogOptions"));
                 log.parameters = sorted(log.parameters.into_iter().chain(options).collect());
-                log.answer = (Content::Text, &[]);
+                log.response = (Content::Text, &[]);
                 log.produces = LOG;
                 routes.push(path, vec![log]);
             }
@@ -239,7 +239,7 @@ impl KindRoutes<'_> {
 
     fn list(&self, routes: &Routes<'_>, reach: PathScope) -> Operation {
         let listed = if self.may(Verb::Watch) { "list or watch" } else { "list" };
-        let answer = match self.custom {
+        let response = match self.custom {
             Some(at) => Content::CustomList(at),
             None => Content::BuiltIn(GroupVersionKind {
                 group: self.kind.group.clone(),
@@ -249,7 +249,7 @@ impl KindRoutes<'_> {
         };
         Operation {
             description: format!("{listed} objects of kind {}", self.kind.kind),
-            answer: (answer, &[]),
+            response: (response, &[]),
             produces: if self.custom.is_some() { CUSTOM } else { STREAM },
             ..self.operation(routes, "list", ("list", ""), LIST, reach)
         }
@@ -275,7 +275,7 @@ impl KindRoutes<'_> {
         };
         Operation {
             description,
-            answer: (meta("WatchEvent"), &[]),
+            response: (meta("WatchEvent"), &[]),
             produces: STREAM,
             ..self.operation(routes, action, ("watch", ""), LIST, reach)
         }
@@ -284,7 +284,7 @@ impl KindRoutes<'_> {
     fn read(&self, routes: &Routes<'_>, part: Option<&Subresource>) -> Operation {
         Operation {
             description: format!("read {}the specified {}", of(part), self.kind.kind),
-            answer: (self.part_content(part), &[]),
+            response: (self.part_content(part), &[]),
             ..self.part_operation(routes, part, "get", "read", READ)
         }
     }
@@ -294,7 +294,7 @@ impl KindRoutes<'_> {
             method: "put",
             description: format!("replace {}the specified {}", of(part), self.kind.kind),
             body: Body::Required(self.part_content(part)),
-            answer: (self.part_content(part), &[201]),
+            response: (self.part_content(part), &[201]),
             ..self.part_operation(routes, part, "put", "replace", WRITE)
         }
     }
@@ -304,7 +304,7 @@ impl KindRoutes<'_> {
             method: "patch",
             description: format!("partially update {}the specified {}", of(part), self.kind.kind),
             body: Body::Patch(if self.custom.is_some() { CUSTOM_PATCHES } else { PATCHES }),
-            answer: (self.part_content(part), &[201]),
+            response: (self.part_content(part), &[201]),
             ..self.part_operation(routes, part, "patch", "patch", PATCH)
         }
     }
@@ -315,7 +315,7 @@ impl KindRoutes<'_> {
             method: "post",
             description: format!("create {} of {}", part.name, with_article(&self.kind.kind)),
             body: Body::Required(content.clone()),
-            answer: (content, &[201, 202]),
+            response: (content, &[201, 202]),
             ..self.part_operation(routes, Some(part), "post", "create", WRITE)
         }
     }
@@ -331,7 +331,7 @@ impl KindRoutes<'_> {
             parameters: sorted(
                 parameters.into_iter().chain(self.path_parameters(PathScope::One, Some(part))).collect(),
             ),
-            answer: (Content::Text, &[]),
+            response: (Content::Text, &[]),
             produces: ANY,
             ..self.part_operation(routes, Some(part), "connect", "connect", &[])
         }
@@ -383,7 +383,7 @@ impl KindRoutes<'_> {
             action: Some((action, self.kind.gvk(routes.version))),
             parameters: sorted(parameters),
             body: Body::None,
-            answer: (self.content(), &[]),
+            response: (self.content(), &[]),
             produces: if self.custom.is_some() { CUSTOM } else { OBJECT },
         }
     }
@@ -437,6 +437,6 @@ fn meta(kind: &'static str) -> Content {
 }
 
 fn sorted(mut parameters: Vec<Parameter>) -> Vec<Parameter> {
-    parameters.sort_by(|a, b| (&a.name, a.place).cmp(&(&b.name, b.place)));
+    parameters.sort_by(|a, b| (&a.name, a.location).cmp(&(&b.name, b.location)));
     parameters
 }

@@ -114,11 +114,11 @@ impl Definitions {
     }
 
     /// Returns a reference to the metadata type, with the given description.
-    fn part_of_pod(&mut self, kind: &'static str, words: &str) -> Value {
+    fn part_of_pod(&mut self, kind: &'static str, description: &str) -> Value {
         let schema =
             api::catalogue::schema(&apimachinery::GroupVersionKind::of("", "v1", kind)).expect("pods are built in");
         let (_, metadata) = schema.field("metadata").expect("objects have metadata");
-        self.refer([("description", words)].into_iter().collect(), metadata)
+        self.refer([("description", description)].into_iter().collect(), metadata)
     }
 }
 
@@ -162,8 +162,8 @@ fn unfold(part: &mut Object) {
     }
     let either = value!([{"type": "integer"}, {"type": "string"}]);
     let first = part.get("allOf").and_then(Value::as_array).and_then(<[Value]>::first);
-    let says_so = part.get("anyOf") == Some(&either) || first.and_then(|first| first.get("anyOf")) == Some(&either);
-    if says_so {
+    let has_any_of = part.get("anyOf") == Some(&either) || first.and_then(|first| first.get("anyOf")) == Some(&either);
+    if has_any_of {
         return;
     }
     if part.get("anyOf").is_none() {

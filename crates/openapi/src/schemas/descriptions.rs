@@ -36,21 +36,21 @@ impl Descriptions {
     /// Returns the description of a type, empty if there is none.
     pub fn of_type(&self, name: &str) -> String {
         let line = self.types.get(name).and_then(|at| self.text[*at..].lines().next());
-        line.and_then(|line| line.split_once(' ')).map(|(_, said)| unescape(said)).unwrap_or_default()
+        line.and_then(|line| line.split_once(' ')).map(|(_, escaped)| unescape(escaped)).unwrap_or_default()
     }
 
     /// Returns the description of a field, empty if there is none.
     pub fn of_field(&self, name: &str, field: &str) -> String {
         let Some(at) = self.types.get(name) else { return String::new() };
         let fields = self.text[*at..].lines().skip(1).map_while(|line| line.strip_prefix('\t'));
-        let said = fields.filter_map(|line| line.split_once(' ')).find(|(have, _)| *have == field);
-        said.map(|(_, said)| unescape(said)).unwrap_or_default()
+        let escaped = fields.filter_map(|line| line.split_once(' ')).find(|(have, _)| *have == field);
+        escaped.map(|(_, escaped)| unescape(escaped)).unwrap_or_default()
     }
 }
 
-fn unescape(said: &str) -> String {
-    let mut out = String::with_capacity(said.len());
-    let mut chars = said.chars();
+fn unescape(escaped: &str) -> String {
+    let mut out = String::with_capacity(escaped.len());
+    let mut chars = escaped.chars();
     while let Some(char) = chars.next() {
         match char {
             '\\' => out.push(if chars.next() == Some('n') { '\n' } else { '\\' }),

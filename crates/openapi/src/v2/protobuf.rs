@@ -38,13 +38,13 @@ fn operation(out: &mut Message, operation: &Value) {
     out.strings(7, operation.get("consumes"));
     parameters(out, 8, operation);
     out.nested(9, operation.get("responses"), |out, responses| {
-        out.named(1, responses, |out, response| out.nested(1, Some(response), answer));
+        out.named(1, responses, |out, response| out.nested(1, Some(response), write_response));
     });
     out.strings(10, operation.get("schemes"));
     out.extensions(13, operation);
 }
 
-fn answer(out: &mut Message, response: &Value) {
+fn write_response(out: &mut Message, response: &Value) {
     out.string(1, response.get("description"));
     out.nested(2, response.get("schema"), |out, of| out.nested(1, Some(of), schema));
 }
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     /// Returns the length-delimited fields with a number, in order.
-    fn chunks(mut bytes: &[u8], wanted: u64) -> Vec<&[u8]> {
+    fn chunks(mut bytes: &[u8], field_number: u64) -> Vec<&[u8]> {
         fn varint(bytes: &mut &[u8]) -> u64 {
             let mut value = 0;
             for shift in (0..).step_by(7) {
@@ -252,7 +252,7 @@ mod tests {
                     let length = usize::try_from(varint(&mut bytes)).unwrap();
                     let (chunk, rest) = bytes.split_at(length);
                     bytes = rest;
-                    if key >> 3 == wanted {
+                    if key >> 3 == field_number {
                         out.push(chunk);
                     }
                 }

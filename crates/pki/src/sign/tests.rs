@@ -33,11 +33,12 @@ fn read(pem: &str) -> CertificateDer<'static> {
 
 #[test]
 fn a_signed_certificate_is_trusted_and_matches_its_request() {
-    let folder = tempfile::tempdir().unwrap();
-    let pki = Pki::open(folder.path()).unwrap();
-    let pair = pki.authority_pair(Authority::Cluster);
+    let dir = tempfile::tempdir().unwrap();
+    let pki = Pki::open(dir.path()).unwrap();
+    let pair = pki.ca_pair(Authority::Cluster);
     let request = request();
-    let wanted = |usages| SigningRequest { request: &request, usages, life: Duration::from_seconds(24 * 3600) };
+    let signing_request =
+        |usages| SigningRequest { request: &request, usages, life: Duration::from_seconds(24 * 3600) };
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(&pair.certificate).unwrap()).unwrap();
     let roots = Arc::new(roots);
@@ -48,11 +49,11 @@ fn a_signed_certificate_is_trusted_and_matches_its_request() {
         usages(&["digital signature", "client auth"]),
         usages(&["key encipherment", "digital signature", "server auth"]),
     );
-    let client = read(&sign(&pair, &wanted(&of_client), now()).unwrap());
+    let client = read(&sign(&pair, &signing_request(&of_client), now()).unwrap());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider)).build();
     verifier.unwrap().verify_client_cert(&client, &[], unix).unwrap();
 
-    let server = read(&sign(&pair, &wanted(&of_server), now()).unwrap());
+    let server = read(&sign(&pair, &signing_request(&of_server), now()).unwrap());
     let verifier = rustls::client::WebPkiServerVerifier::builder_with_provider(roots, provider).build().unwrap();
     let check = |name: &str| {
         let name = ServerName::try_from(name.to_owned()).unwrap();
@@ -74,33 +75,33 @@ fn a_signed_certificate_is_trusted_and_matches_its_request() {
 
 #[test]
 fn a_certificate_expires_with_its_ca_and_a_short_one_keeps_its_full_lifetime() {
-    let folder = tempfile::tempdir().unwrap();
-    let pki = Pki::open(folder.path()).unwrap();
-    let pair = pki.authority_pair(Authority::Cluster);
+    let dir = tempfile::tempdir().unwrap();
+    let pki = Pki::open(dir.path()).unwrap();
+    let pair = pki.ca_pair(Authority::Cluster);
     let request = request();
     let usages = usages(&["client auth"]);
     let ends = |life: i64| {
-        let wanted = SigningRequest { request: &request, usages: &usages, life: Duration::from_seconds(life) };
-        let der = read(&sign(&pair, &wanted, now()).unwrap());
+        let signing_request = SigningRequest { request: &request, usages: &usages, life: Duration::from_seconds(life) };
+        let der = read(&sign(&pair, &signing_request, now()).unwrap());
         X509Certificate::from_der(&der).unwrap().1.validity().not_after.timestamp()
     };
-    let authority = CertificateDer::from_pem_file(&pair.certificate).unwrap();
-    let authority = X509Certificate::from_der(&authority).unwrap().1.validity().not_after.timestamp();
-    assert_eq!(ends(100 * 365 * 24 * 3600), authority);
+    let ca = CertificateDer::from_pem_file(&pair.certificate).unwrap();
+    let ca = X509Certificate::from_der(&ca).unwrap().1.validity().not_after.timestamp();
+    assert_eq!(ends(100 * 365 * 24 * 3600), ca);
     assert!((ends(600) - now().unix_seconds() - 600).abs() <= 1);
-    let wanted = SigningRequest { request: &request, usages: &usages, life: Duration::from_seconds(600) };
-    let late = Time::from_unix(authority + 1, 0);
-    assert!(matches!(sign(&pair, &wanted, late), Err(SignError::Expired(_))));
+    let signing_request = SigningRequest { request: &request, usages: &usages, life: Duration::from_seconds(600) };
+    let late = Time::from_unix(ca + 1, 0);
+    assert!(matches!(sign(&pair, &signing_request, late), Err(SignError::Expired(_))));
 }
 
 #[test]
 fn forged_and_invalid_requests_are_rejected() {
-    let folder = tempfile::tempdir().unwrap();
-    let pki = Pki::open(folder.path()).unwrap();
-    let pair = pki.authority_pair(Authority::Cluster);
+    let dir = tempfile::tempdir().unwrap();
+    let pki = Pki::open(dir.path()).unwrap();
+    let pair = pki.ca_pair(Authority::Cluster);
     let check = |request: &[u8], names: &[&str], expect: &str| {
-        let wanted = SigningRequest { request, usages: &usages(names), life: Duration::from_seconds(600) };
-        assert_eq!(sign(&pair, &wanted, now()).unwrap_err().to_string(), expect);
+        let signing_request = SigningRequest { request, usages: &usages(names), life: Duration::from_seconds(600) };
+        assert_eq!(sign(&pair, &signing_request, now()).unwrap_err().to_string(), expect);
     };
     let good = request();
     let mut forged = good.clone();

@@ -85,16 +85,16 @@ impl NetworkList {
         if let Some(previous) = previous {
             input.insert("prevResult".to_owned(), previous.clone());
         }
-        let wishes = wishes(&capabilities, sandbox);
-        if !wishes.is_empty() {
-            input.insert("runtimeConfig".to_owned(), Value::Object(wishes));
+        let runtime_config = runtime_config(&capabilities, sandbox);
+        if !runtime_config.is_empty() {
+            input.insert("runtimeConfig".to_owned(), Value::Object(runtime_config));
         }
         Value::Object(input)
     }
 
     fn is_at_least(&self, version: &str) -> bool {
-        let place = |version: &str| VERSIONS.iter().position(|known| *known == version).unwrap_or(VERSIONS.len());
-        place(&self.version) <= place(version)
+        let rank = |version: &str| VERSIONS.iter().position(|known| *known == version).unwrap_or(VERSIONS.len());
+        rank(&self.version) <= rank(version)
     }
 }
 
@@ -108,21 +108,21 @@ fn version(value: &Value) -> Option<&'static str> {
 }
 
 /// Returns the runtimeConfig for the plugin's capabilities: port mappings, bandwidth, annotations.
-fn wishes(capabilities: &Value, sandbox: &Attachment) -> Map<String, Value> {
+fn runtime_config(capabilities: &Value, sandbox: &Attachment) -> Map<String, Value> {
     let can = |name: &str| capabilities[name] == json!(true);
-    let mut wishes = Map::new();
+    let mut config = Map::new();
     if can("portMappings") && !sandbox.id.is_empty() {
         let ports = sandbox.ports.iter().filter(|port| port.host_port > 0);
-        wishes.insert("portMappings".to_owned(), ports.map(|port| json!(port)).collect());
+        config.insert("portMappings".to_owned(), ports.map(|port| json!(port)).collect());
     }
     let bandwidth = bandwidth(sandbox);
     if can("bandwidth") && !bandwidth.is_empty() {
-        wishes.insert("bandwidth".to_owned(), Value::Object(bandwidth));
+        config.insert("bandwidth".to_owned(), Value::Object(bandwidth));
     }
     if can("io.kubernetes.cri.pod-annotations") {
-        wishes.insert("io.kubernetes.cri.pod-annotations".to_owned(), json!(sandbox.annotations));
+        config.insert("io.kubernetes.cri.pod-annotations".to_owned(), json!(sandbox.annotations));
     }
-    wishes
+    config
 }
 
 /// Returns the bandwidth limits of a pod's annotations, in bits per second.
@@ -131,8 +131,8 @@ fn bandwidth(sandbox: &Attachment) -> Map<String, Value> {
     const BURST: u32 = i32::MAX.cast_unsigned();
     let mut limits = Map::new();
     for side in ["ingress", "egress"] {
-        let asked = sandbox.annotations.get(&format!("kubernetes.io/{side}-bandwidth"));
-        if let Some(rate) = asked.and_then(|text| bits(text)) {
+        let annotation = sandbox.annotations.get(&format!("kubernetes.io/{side}-bandwidth"));
+        if let Some(rate) = annotation.and_then(|text| bits(text)) {
             limits.insert(format!("{side}Rate"), json!(rate));
             limits.insert(format!("{side}Burst"), json!(BURST));
         }
@@ -197,13 +197,13 @@ mod tests {
         let port = PortMapping { protocol: Protocol::Udp, host_port: 80, container_port: 8080, host_ip: None };
         let annotations = [("kubernetes.io/ingress-bandwidth".to_owned(), "10M".to_owned())].into();
         let sandbox = Attachment { id: "a".into(), ports: vec![port], annotations, ..Attachment::default() };
-        let told = list.input(&list.plugins[0], Some(&json!({"ips": []})), &sandbox);
+        let input = list.input(&list.plugins[0], Some(&json!({"ips": []})), &sandbox);
         let expect = json!({
             "name": "net", "cniVersion": "1.0.0", "type": "portmap", "x": 1, "prevResult": {"ips": []},
             "runtimeConfig": {"portMappings": [{"hostPort": 80, "containerPort": 8080, "protocol": "udp"}],
                               "bandwidth": {"ingressRate": 10_000_000, "ingressBurst": 2_147_483_647}},
         });
-        assert_eq!(told, expect);
+        assert_eq!(input, expect);
     }
 
     #[test]

@@ -80,8 +80,8 @@ fn every_pod_reaches_every_pod_with_its_own_address() {
     }
     // A pod's packets fit into the tunnel, and the tunnel's into the uplink.
     let mtu = |space: &Namespace, link: &str| -> u32 {
-        let said = space.run(&format!("ip -o link show {link}"));
-        said.split(" mtu ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse().unwrap()
+        let output = space.run(&format!("ip -o link show {link}"));
+        output.split(" mtu ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse().unwrap()
     };
     assert_eq!(mtu(&nodes[0].pod, "eth0"), 1500 - mesh::OVERHEAD);
     for out in [1500, 1400] {

@@ -30,7 +30,7 @@ fn reference_plugins_attach_pods() {
         println!("skipped: no plugins in {PLUGINS} (Debian's containernetworking-plugins)");
         return;
     }
-    let world = World::new();
+    let topology = World::new();
     let directory = tempfile::tempdir().unwrap();
     let ipam = json!({"type": "host-local", "dataDir": directory.path().join("ipam"),
         "ranges": [[{"subnet": "10.7.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]});
@@ -46,7 +46,7 @@ fn reference_plugins_attach_pods() {
     let ports = vec![PortMapping { protocol: Protocol::Tcp, host_port: 9000, container_port: 80, host_ip: None }];
     let sandbox = |id: &str| Attachment { id: id.to_owned(), ports: ports.clone(), ..Attachment::default() };
     // Plugins run in the namespace of the thread that starts them.
-    world.node.enter(|| {
+    topology.node.enter(|| {
         runtime().block_on(async {
             let ips = cni.attach(&one.path, &sandbox("one")).await.unwrap();
             assert_eq!(ips.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.7.0.2"]);
@@ -57,17 +57,17 @@ fn reference_plugins_attach_pods() {
     });
     one.serve("0.0.0.0:80");
     assert_eq!(two.call("10.7.0.2:80").unwrap().to_string(), "10.7.0.3");
-    assert_eq!(world.outside.call("192.0.2.1:9000").unwrap().to_string(), "192.0.2.2");
-    world.node.enter(|| {
+    assert_eq!(topology.outside.call("192.0.2.1:9000").unwrap().to_string(), "192.0.2.2");
+    topology.node.enter(|| {
         runtime().block_on(async {
             cni.collect(&["two".to_owned()]).await.unwrap();
             assert!(cni.check(&one.path, &sandbox("one")).await.is_err());
             cni.detach(Some(&two.path), &Attachment { id: "two".to_owned(), ..Attachment::default() }).await.unwrap();
         });
     });
-    let kept = fs::read_dir(directory.path().join("ipam/test")).unwrap().flatten();
+    let files = fs::read_dir(directory.path().join("ipam/test")).unwrap().flatten();
     let addresses: Vec<_> =
-        kept.map(|file| file.file_name()).filter(|name| name.to_string_lossy().starts_with("10.")).collect();
+        files.map(|file| file.file_name()).filter(|name| name.to_string_lossy().starts_with("10.")).collect();
     assert!(addresses.is_empty(), "{addresses:?}");
 }
 
@@ -76,10 +76,10 @@ fn built_in_network_works_as_a_plugin() {
     if !is_root() {
         return;
     }
-    let world = World::new();
+    let topology = World::new();
     let directory = tempfile::tempdir().unwrap();
     let pod = Namespace::new();
-    let ask = |verb: &str, more: Value| {
+    let call = |verb: &str, more: Value| {
         let mut input = json!({"name": "test", "cniVersion": "1.1.0", "podCIDRs": ["10.8.0.0/24", "fd00:8::/64"],
             "dataDir": directory.path()});
         for (key, value) in more.as_object().unwrap() {
@@ -93,14 +93,14 @@ fn built_in_network_works_as_a_plugin() {
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into();
-        world.node.enter(|| pod_network::plugin::answer(&environment, input.to_string().as_bytes()))
+        topology.node.enter(|| pod_network::plugin::handle_call(&environment, input.to_string().as_bytes()))
     };
-    let wishes = json!({"runtimeConfig": {"portMappings": [{"hostPort": 9000, "containerPort": 80, "protocol": "tcp"}],
+    let runtime_config = json!({"runtimeConfig": {"portMappings": [{"hostPort": 9000, "containerPort": 80, "protocol": "tcp"}],
         "bandwidth": {"ingressRate": 8_000_000, "ingressBurst": 2_147_483_647, "egressRate": 16_000_000}}});
-    let result = ask("ADD", wishes).unwrap().unwrap();
-    let held = world.node.run("tc qdisc show");
+    let result = call("ADD", runtime_config).unwrap().unwrap();
+    let qdiscs = topology.node.run("tc qdisc show");
     for rate in ["rate 8Mbit", "rate 16Mbit"] {
-        assert!(held.contains(rate), "{held}");
+        assert!(qdiscs.contains(rate), "{qdiscs}");
     }
     assert_eq!(
         result["ips"],
@@ -108,19 +108,19 @@ fn built_in_network_works_as_a_plugin() {
                {"address": "fd00:8::2/128", "gateway": "fd00:8::1", "interface": 0}])
     );
     pod.serve("0.0.0.0:80");
-    assert_eq!(world.outside.call("192.0.2.1:9000").unwrap().to_string(), "192.0.2.2");
-    ask("CHECK", json!({"prevResult": result})).unwrap();
-    ask("STATUS", json!({})).unwrap();
-    ask("GC", json!({"cni.dev/valid-attachments": [{"containerID": "abc", "ifname": "net1"}]})).unwrap();
-    ask("CHECK", json!({})).unwrap();
-    ask("DEL", json!({})).unwrap();
-    ask("DEL", json!({})).unwrap();
-    assert_eq!(ask("CHECK", json!({})).unwrap_err().code, 999);
+    assert_eq!(topology.outside.call("192.0.2.1:9000").unwrap().to_string(), "192.0.2.2");
+    call("CHECK", json!({"prevResult": result})).unwrap();
+    call("STATUS", json!({})).unwrap();
+    call("GC", json!({"cni.dev/valid-attachments": [{"containerID": "abc", "ifname": "net1"}]})).unwrap();
+    call("CHECK", json!({})).unwrap();
+    call("DEL", json!({})).unwrap();
+    call("DEL", json!({})).unwrap();
+    assert_eq!(call("CHECK", json!({})).unwrap_err().code, 999);
     assert!(!pod.run("ip -o link").contains("net1"));
 }
 
 #[test]
-fn configuration_selects_the_network_of_new_pods_and_old_ones_are_detached_by_theirs() {
+fn configuration_selects_the_network_of_new_pods_and_old_pods_keep_theirs_until_detached() {
     if !is_root() {
         return;
     }
@@ -128,7 +128,7 @@ fn configuration_selects_the_network_of_new_pods_and_old_ones_are_detached_by_th
         println!("skipped: no plugins in {PLUGINS} (Debian's containernetworking-plugins)");
         return;
     }
-    let world = World::new();
+    let topology = World::new();
     let directory = tempfile::tempdir().unwrap();
     let conf = directory.path().join("conf");
     fs::create_dir(&conf).unwrap();
@@ -138,7 +138,7 @@ fn configuration_selects_the_network_of_new_pods_and_old_ones_are_detached_by_th
         Auto::new(cni, RoutedNetwork::new(Config::new(&directory.path().join("state"))))
     };
     let run = |work: &(dyn Fn(&Auto, &tokio::runtime::Runtime) -> Option<String> + Sync)| {
-        world.node.enter(|| {
+        topology.node.enter(|| {
             let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             work(&network(), &executor)
         })
@@ -171,12 +171,12 @@ fn configuration_selects_the_network_of_new_pods_and_old_ones_are_detached_by_th
     fs::write(conf.join("10-test.conflist"), list.to_string()).unwrap();
     assert_eq!(attach(1), "10.7.0.2");
     detach(0);
-    assert!(!world.node.run("ip -o link").contains(": kn"));
+    assert!(!topology.node.run("ip -o link").contains(": kn"));
     fs::remove_file(conf.join("10-test.conflist")).unwrap();
     assert_eq!(attach(2), "10.244.1.3", "it is built in again");
     detach(1);
     detach(2);
-    let kept = fs::read_dir(directory.path().join("ipam/test")).unwrap().flatten();
-    assert!(kept.into_iter().all(|file| !file.file_name().to_string_lossy().starts_with("10.")));
-    assert!(!world.node.run("ip -o link").contains(": kn"));
+    let files = fs::read_dir(directory.path().join("ipam/test")).unwrap().flatten();
+    assert!(files.into_iter().all(|file| !file.file_name().to_string_lossy().starts_with("10.")));
+    assert!(!topology.node.run("ip -o link").contains(": kn"));
 }

@@ -38,12 +38,12 @@ fn pods_reach_each_other_the_node_and_outside_and_leave_no_traces() {
     if !is_root() {
         return;
     }
-    let world = World::new();
+    let topology = World::new();
     let directory = tempfile::tempdir().unwrap();
     let network = RoutedNetwork::new(config(directory.path()));
     let (one, two) = (Namespace::new(), Namespace::new());
     let add = |pod: &Namespace, id: &str, ports: &[PortMapping]| {
-        world.node.enter(|| network.add(&pod.path, id, "eth0", ports)).unwrap().ips
+        topology.node.enter(|| network.add(&pod.path, id, "eth0", ports)).unwrap().ips
     };
     assert_eq!(add(&one, "one", &[]), [ip("10.244.1.2"), ip("fd00:1::2")]);
     let ports = [
@@ -55,15 +55,15 @@ fn pods_reach_each_other_the_node_and_outside_and_leave_no_traces() {
     assert!(one.run("ip link show eth0").contains("mtu 1400"), "as large as the way out allows");
     for address in ["0.0.0.0:80", "[::]:81"] {
         two.serve(address);
-        world.outside.serve(address);
-        world.node.serve(address);
+        topology.outside.serve(address);
+        topology.node.serve(address);
     }
     let check = |from: &Namespace, to: &str, expect: &str| assert_eq!(from.call(to), Ok(ip(expect)), "to {to}");
     // Between pods, and with the node, source addresses are kept.
     check(&one, "10.244.1.3:80", "10.244.1.2");
     check(&one, "[fd00:1::3]:81", "fd00:1::2");
-    check(&world.node, "10.244.1.3:80", "10.244.1.1");
-    check(&world.node, "[fd00:1::3]:81", "fd00:1::1");
+    check(&topology.node, "10.244.1.3:80", "10.244.1.1");
+    check(&topology.node, "[fd00:1::3]:81", "fd00:1::1");
     check(&one, "192.0.2.1:80", "10.244.1.2");
     two.serve_itself("0.0.0.0:82");
     check(&one, "10.244.1.3:82", "10.244.1.3");
@@ -73,34 +73,34 @@ fn pods_reach_each_other_the_node_and_outside_and_leave_no_traces() {
     check(&one, "192.0.2.2:80", "192.0.2.1");
     check(&one, "[2001:db8::2]:81", "2001:db8::1");
     // Host ports lead to the pod from everywhere, including the pod itself.
-    check(&world.outside, "192.0.2.1:8080", "192.0.2.2");
-    check(&world.outside, "192.0.2.1:8081", "192.0.2.2");
-    check(&world.node, "192.0.2.1:8080", "192.0.2.1");
+    check(&topology.outside, "192.0.2.1:8080", "192.0.2.2");
+    check(&topology.outside, "192.0.2.1:8081", "192.0.2.2");
+    check(&topology.node, "192.0.2.1:8080", "192.0.2.1");
     check(&one, "192.0.2.1:8080", "10.244.1.2");
     check(&two, "192.0.2.1:8080", "10.244.1.1");
     assert!(one.call("10.244.1.200:80").is_err(), "nobody has that address");
-    assert!(world.outside.call("192.0.2.1:8082").is_err(), "a port of another address");
-    world.node.enter(|| network.inspect(&two.path, "two", "eth0")).unwrap();
-    world.node.enter(|| network.remove("two", "eth0")).unwrap();
-    assert!(world.outside.call("192.0.2.1:8080").is_err());
-    assert_ne!(connections(&world.node), 0);
-    world.node.enter(|| network.clean_up()).unwrap();
-    assert_eq!(traces(&world.node), "");
-    assert_eq!(connections(&world.node), 0);
+    assert!(topology.outside.call("192.0.2.1:8082").is_err(), "a port of another address");
+    topology.node.enter(|| network.inspect(&two.path, "two", "eth0")).unwrap();
+    topology.node.enter(|| network.remove("two", "eth0")).unwrap();
+    assert!(topology.outside.call("192.0.2.1:8080").is_err());
+    assert_ne!(connections(&topology.node), 0);
+    topology.node.enter(|| network.clean_up()).unwrap();
+    assert_eq!(traces(&topology.node), "");
+    assert_eq!(connections(&topology.node), 0);
 }
 
 /// Returns the number of conntrack entries of pods.
 fn connections(node: &Namespace) -> usize {
     let count = std::sync::atomic::AtomicUsize::new(0);
-    let look = |flow: &netlink::conntrack::Flow| {
+    let collect_flow = |flow: &netlink::conntrack::Flow| {
         let pods: netlink::Cidr = "10.244.1.0/24".parse().unwrap();
-        if [flow.from, flow.to, flow.answered_by].iter().any(|(ip, _)| pods.contains(*ip)) {
+        if [flow.from, flow.to, flow.reply_source].iter().any(|(ip, _)| pods.contains(*ip)) {
             count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
         // Only counts; deletes nothing.
         false
     };
-    node.enter(|| netlink::conntrack::forget(Protocol::Tcp, look)).unwrap();
+    node.enter(|| netlink::conntrack::delete_flows(Protocol::Tcp, collect_flow)).unwrap();
     count.into_inner()
 }
 
@@ -115,14 +115,14 @@ fn call_from(space: &Namespace, from: &str, to: &str) -> Result<String, String> 
         }
         bind(&socket, &address(from)).unwrap();
         connect(&socket, &address(to)).map_err(|error| error.to_string())?;
-        let mut said = String::new();
-        TcpStream::from(socket).read_to_string(&mut said).map_err(|error| error.to_string())?;
-        Ok(said)
+        let mut response = String::new();
+        TcpStream::from(socket).read_to_string(&mut response).map_err(|error| error.to_string())?;
+        Ok(response)
     })
 }
 
 /// Answers every datagram with `word`.
-fn answer_datagrams(space: &Namespace, at: &str, word: &'static str) {
+fn serve_datagrams(space: &Namespace, at: &str, word: &'static str) {
     let socket = space.enter(|| UdpSocket::bind(at).unwrap());
     std::thread::spawn(move || {
         let mut buffer = [0; 16];
@@ -138,8 +138,8 @@ fn host_ports_are_distinct_by_address_and_protocol() {
         return;
     }
     const PORT: u16 = 54323;
-    let world = World::new();
-    let (node, outside) = (&world.node, &world.outside);
+    let topology = World::new();
+    let (node, outside) = (&topology.node, &topology.outside);
     let directory = tempfile::tempdir().unwrap();
     let network = RoutedNetwork::new(config(directory.path()));
     let add = |id: &str, protocol, host_ip: &str, container_port| {
@@ -152,31 +152,31 @@ fn host_ports_are_distinct_by_address_and_protocol() {
     // Conntrack remembers the flow without a reply.
     let client = outside.enter(|| UdpSocket::bind("192.0.2.2:4444").unwrap());
     client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    let ask = || -> Option<String> {
+    let query = || -> Option<String> {
         client.send_to(b"?", ("192.0.2.1", PORT)).unwrap();
         let mut buffer = [0; 16];
         let (length, _) = client.recv_from(&mut buffer).ok()?;
         Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
     };
-    assert_eq!(ask(), None);
+    assert_eq!(query(), None);
     let (one, two) = (add("one", Protocol::Tcp, "127.0.0.1", 80), add("two", Protocol::Tcp, "192.0.2.1", 80));
     let three = add("three", Protocol::Udp, "192.0.2.1", 53);
     for pod in [&one, &two] {
         pod.serve_itself("0.0.0.0:80");
     }
-    answer_datagrams(&three, "0.0.0.0:53", "three");
+    serve_datagrams(&three, "0.0.0.0:53", "three");
     let (local, own) = (format!("127.0.0.1:{PORT}"), format!("192.0.2.1:{PORT}"));
     assert_eq!(node.call(&local), Ok(ip("10.244.1.2")), "by the loopback interface");
     assert_eq!(call_from(node, "192.0.2.1:0", &local).as_deref(), Ok("10.244.1.2"), "from another address to it");
     for from in [node, outside] {
         assert_eq!(from.call(&own), Ok(ip("10.244.1.3")));
     }
-    assert_eq!(ask().as_deref(), Some("three"));
+    assert_eq!(query().as_deref(), Some("three"));
     // The next pod with the port receives packets immediately.
     node.enter(|| network.remove("three", "eth0")).unwrap();
     let four = add("four", Protocol::Udp, "192.0.2.1", 53);
-    answer_datagrams(&four, "0.0.0.0:53", "four");
-    assert_eq!(ask().as_deref(), Some("four"));
+    serve_datagrams(&four, "0.0.0.0:53", "four");
+    assert_eq!(query().as_deref(), Some("four"));
     // The pod's link accepts packets from loopback, but not from other sources.
     let stranger = Stranger::new(&one, "via 10.244.1.1 dev eth0 onlink");
     assert!(!stranger.reaches(node));
@@ -191,28 +191,28 @@ fn addresses_survive_a_restart_and_are_released() {
     if !is_root() {
         return;
     }
-    let world = World::new();
+    let topology = World::new();
     let directory = tempfile::tempdir().unwrap();
     let pods: Vec<Namespace> = (0..3).map(|_| Namespace::new()).collect();
     let network = RoutedNetwork::new(config(directory.path()));
-    world.node.enter(|| {
+    topology.node.enter(|| {
         for (pod, id) in pods.iter().zip(["a", "b"]) {
             network.add(&pod.path, id, "eth0", &[]).unwrap();
         }
     });
     // A new instance knows the pods of the first.
     let network = RoutedNetwork::new(config(directory.path()));
-    world.node.enter(|| {
+    topology.node.enter(|| {
         network.inspect(&pods[0].path, "a", "eth0").unwrap();
         assert_eq!(network.add(&pods[2].path, "c", "eth0", &[]).unwrap().ips[0], ip("10.244.1.4"));
         network.retain(|id| id == "c").unwrap();
-        let gone = network.inspect(&pods[0].path, "a", "eth0");
-        assert!(matches!(gone, Err(NetworkError::Damaged(_))), "{gone:?}");
+        let result = network.inspect(&pods[0].path, "a", "eth0");
+        assert!(matches!(result, Err(NetworkError::Damaged(_))), "{result:?}");
         // Removal of a detached or unknown sandbox succeeds.
         network.remove("a", "eth0").unwrap();
         network.remove("never", "eth0").unwrap();
     });
-    let links = world.node.run("ip -o link show type veth");
+    let links = topology.node.run("ip -o link show type veth");
     assert_eq!(links.lines().filter(|line| line.contains(": kn")).count(), 1, "{links}");
 }
 
@@ -222,11 +222,11 @@ fn bandwidth_limits_are_enforced() {
         return;
     }
     const BYTES: usize = 1_000_000;
-    let world = World::new();
+    let topology = World::new();
     let directory = tempfile::tempdir().unwrap();
     let network = RoutedNetwork::new(config(directory.path()));
     let (slow, other) = (Namespace::new(), Namespace::new());
-    world.node.enter(|| {
+    topology.node.enter(|| {
         network.add(&slow.path, "slow", "eth0", &[]).unwrap();
         network.add(&other.path, "other", "eth0", &[]).unwrap();
         // One second of traffic in each direction, plus the burst.
@@ -236,22 +236,22 @@ fn bandwidth_limits_are_enforced() {
     // The transfer can take longer for many reasons, but never less.
     let took = |from: &Namespace, to: &Namespace, address: &str| {
         let listener = to.enter(|| std::net::TcpListener::bind(address).unwrap());
-        let begun = std::time::Instant::now();
+        let start = std::time::Instant::now();
         std::thread::scope(|scope| {
             scope.spawn(|| std::io::copy(&mut listener.accept().unwrap().0, &mut std::io::sink()).unwrap());
             let mut stream = from.enter(|| TcpStream::connect(address).unwrap());
             std::io::Write::write_all(&mut stream, &vec![0; BYTES]).unwrap();
         });
-        begun.elapsed()
+        start.elapsed()
     };
     for (from, to, address) in [(&slow, &other, "10.244.1.3:1000"), (&other, &slow, "10.244.1.2:1000")] {
         let took = took(from, to, address);
         assert!(took.as_millis() > 700, "{took:?} to {address}");
     }
-    world.node.enter(|| network.remove("slow", "eth0")).unwrap();
-    world.node.enter(|| network.clean_up()).unwrap();
-    assert_eq!(traces(&world.node), "");
-    assert!(!world.node.run("ip -o link").contains(": ki"), "nothing is left that slowed it down");
+    topology.node.enter(|| network.remove("slow", "eth0")).unwrap();
+    topology.node.enter(|| network.clean_up()).unwrap();
+    assert_eq!(traces(&topology.node), "");
+    assert!(!topology.node.run("ip -o link").contains(": ki"), "nothing is left that slowed it down");
 }
 
 #[test]
@@ -259,24 +259,24 @@ fn failed_attach_leaves_no_traces() {
     if !is_root() {
         return;
     }
-    let world = World::new();
+    let topology = World::new();
     let directory = tempfile::tempdir().unwrap();
     let network = RoutedNetwork::new(config(directory.path()));
     let pod = Namespace::new();
     pod.run("ip link add eth0 type bridge");
-    let failed = world.node.enter(|| network.add(&pod.path, "a", "eth0", &[]));
+    let failed = topology.node.enter(|| network.add(&pod.path, "a", "eth0", &[]));
     assert!(matches!(failed, Err(NetworkError::Kernel(_))), "{failed:?}");
-    let links = world.node.run("ip -o link show type veth");
+    let links = topology.node.run("ip -o link show type veth");
     assert!(!links.contains(": kn"), "{links}");
     pod.run("ip link del eth0");
-    let lease = world.node.enter(|| network.add(&pod.path, "a", "eth0", &[])).unwrap();
-    world.node.run("nft delete table ip knarr-pods");
+    let lease = topology.node.enter(|| network.add(&pod.path, "a", "eth0", &[])).unwrap();
+    topology.node.run("nft delete table ip knarr-pods");
     // The rules were changed externally: attaching the next pod repairs them.
     let other = Namespace::new();
-    world.node.enter(|| network.add(&other.path, "b", "eth0", &[])).unwrap();
+    topology.node.enter(|| network.add(&other.path, "b", "eth0", &[])).unwrap();
     pod.serve(&format!("{}:80", lease.ips[0]));
     assert_eq!(other.call(&format!("{}:80", lease.ips[0])).map(|ip| ip.to_string()), Ok("10.244.1.4".to_owned()));
-    assert!(world.node.run("nft list tables").contains("table ip knarr-pods"));
+    assert!(topology.node.run("nft list tables").contains("table ip knarr-pods"));
 }
 
 #[test]
@@ -284,18 +284,18 @@ fn pod_is_attached_within_milliseconds() {
     if !is_root() {
         return;
     }
-    let world = World::new();
+    let topology = World::new();
     let directory = tempfile::tempdir().unwrap();
     let network = RoutedNetwork::new(config(directory.path()));
     let pods: Vec<Namespace> = (0..20).map(|_| Namespace::new()).collect();
-    world.node.enter(|| network.start()).unwrap();
-    let begun = std::time::Instant::now();
-    world.node.enter(|| {
+    topology.node.enter(|| network.start()).unwrap();
+    let start = std::time::Instant::now();
+    topology.node.enter(|| {
         for (number, pod) in pods.iter().enumerate() {
             network.add(&pod.path, &number.to_string(), "eth0", &[]).unwrap();
         }
     });
-    println!("{:?} a pod", begun.elapsed() / 20);
+    println!("{:?} a pod", start.elapsed() / 20);
     let first = &pods[0];
     let last = "10.244.1.21:80";
     pods[19].serve(last);

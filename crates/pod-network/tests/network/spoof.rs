@@ -15,20 +15,20 @@ const TUNNEL: u16 = 8472;
 
 /// A node with pods whose addresses end in 2, 3 and so on.
 struct Node {
-    world: World,
+    topology: World,
     pods: Vec<Namespace>,
     _state: tempfile::TempDir,
 }
 
 impl Node {
     fn new(blocks: &str, pods: usize) -> Self {
-        let (world, state) = (World::new(), tempfile::tempdir().unwrap());
+        let (topology, state) = (World::new(), tempfile::tempdir().unwrap());
         let network = RoutedNetwork::new(config(state.path(), blocks));
         let pods: Vec<Namespace> = (0..pods).map(|_| Namespace::new()).collect();
         for (number, pod) in pods.iter().enumerate() {
-            world.node.enter(|| network.add(&pod.path, &number.to_string(), "eth0", &[])).unwrap();
+            topology.node.enter(|| network.add(&pod.path, &number.to_string(), "eth0", &[])).unwrap();
         }
-        Self { world, pods, _state: state }
+        Self { topology, pods, _state: state }
     }
 }
 
@@ -84,7 +84,7 @@ fn pod_cannot_spoof_another_pods_address_even_without_a_policy() {
     let four = ["10.244.1.3", "10.244.1.99", "192.0.2.2", "10.244.1.2"];
     let six = ["fd00:1::3", "fd00:1::99", "fd00:1::2"];
     for (at, own) in
-        [(target, ["10.244.1.4:7", "[fd00:1::4]:7"]), (&node.world.node, ["192.0.2.1:7", "[2001:db8::1]:7"])]
+        [(target, ["10.244.1.4:7", "[fd00:1::4]:7"]), (&node.topology.node, ["192.0.2.1:7", "[2001:db8::1]:7"])]
     {
         let socket = listen(at, 7);
         only_the_last_arrives(liar, &four, &socket, own[0]);
@@ -93,10 +93,10 @@ fn pod_cannot_spoof_another_pods_address_even_without_a_policy() {
     // Answering ARP for the address on its own link does not divert packets to its owner.
     victim.serve_itself("[::]:8");
     for (to, expect) in [("10.244.1.3:8", "10.244.1.3"), ("[fd00:1::3]:8", "fd00:1::3")] {
-        assert_eq!(node.world.node.call(to), Ok(ip(expect)));
+        assert_eq!(node.topology.node.call(to), Ok(ip(expect)));
         assert_eq!(target.call(to), Ok(ip(expect)));
     }
-    let guards = node.world.node.run("nft list chain ip knarr-pods guard");
+    let guards = node.topology.node.run("nft list chain ip knarr-pods guard");
     assert!(guards.contains("@sources") && guards.contains("drop"), "{guards}");
 }
 
@@ -106,12 +106,12 @@ fn neighbour_of_the_node_cannot_spoof_a_pods_address() {
         return;
     }
     let node = Node::new("10.244.1.0/24,fd00:1::/64", 1);
-    let outside = &node.world.outside;
+    let outside = &node.topology.outside;
     outside.run(
         "ip addr add 10.244.1.2/32 dev lo
          ip addr add fd00:1::2/128 dev lo nodad",
     );
-    let socket = listen(&node.world.node, 7);
+    let socket = listen(&node.topology.node, 7);
     only_the_last_arrives(outside, &["10.244.1.2", "192.0.2.2"], &socket, "192.0.2.1:7");
     only_the_last_arrives(outside, &["fd00:1::2", "2001:db8::2"], &socket, "[2001:db8::1]:7");
 }
@@ -123,15 +123,17 @@ fn pod_without_ipv6_address_cannot_send_ipv6() {
     }
     let node = Node::new("10.244.1.0/24", 1);
     let pod = &node.pods[0];
-    let links = node.world.node.run("ip -o link show type veth");
+    let links = node.topology.node.run("ip -o link show type veth");
     let link = links.lines().find_map(|line| line.split([' ', '@']).find(|word| word.starts_with("kn"))).unwrap();
-    node.world.node.run(&format!("ip addr add fd00:7::1/128 dev {link} nodad\nip route add fd00:7::2/128 dev {link}"));
+    node.topology
+        .node
+        .run(&format!("ip addr add fd00:7::1/128 dev {link} nodad\nip route add fd00:7::2/128 dev {link}"));
     pod.run(
         "ip addr add fd00:7::2/128 dev eth0 nodad
          ip route add fd00:7::1/128 dev eth0
          ip route add default via fd00:7::1 dev eth0",
     );
-    let socket = listen(&node.world.node, 7);
+    let socket = listen(&node.topology.node, 7);
     send(pod, "fd00:7::2", "[2001:db8::1]:7");
     send(pod, "10.244.1.2", "192.0.2.1:7");
     assert_eq!(sender(&socket), Ok(ip("10.244.1.2")));
@@ -145,7 +147,7 @@ fn cve_2020_10749_a_pod_cannot_become_the_nodes_router_by_an_advertisement() {
     // Without IPv6 pods the node does not forward IPv6, and a host that does not forward accepts router advertisements.
     let node = Node::new("10.244.1.0/24", 1);
     let pod = &node.pods[0];
-    let socket = listen(&node.world.node, 7);
+    let socket = listen(&node.topology.node, 7);
     pod.enter(|| {
         let raw = socket_for_advertisements();
         let index: u32 = std::fs::read_to_string("/proc/thread-self/net/dev_mcast")
@@ -166,7 +168,7 @@ fn cve_2020_10749_a_pod_cannot_become_the_nodes_router_by_an_advertisement() {
     // A packet sent after the advertisement arrives after it.
     send(pod, "10.244.1.2", "192.0.2.1:7");
     assert_eq!(sender(&socket), Ok(ip("10.244.1.2")));
-    let routes = node.world.node.run("ip -6 route show default");
+    let routes = node.topology.node.run("ip -6 route show default");
     assert!(!routes.contains("proto ra"), "{routes}");
 }
 
@@ -184,7 +186,7 @@ fn pod_cannot_send_into_the_tunnel_between_nodes() {
     }
     let node = Node::new("10.244.1.0/24,fd00:1::/64", 2);
     let [pod, other] = &node.pods[..] else { unreachable!() };
-    let World { node: here, outside } = &node.world;
+    let World { node: here, outside } = &node.topology;
     outside.run("ip addr add 10.244.9.9/32 dev lo");
     for (at, to) in [(here, "192.0.2.1"), (here, "10.244.1.1"), (here, "[2001:db8::1]"), (outside, "192.0.2.2")] {
         let (tunnel, beside) = (listen(at, TUNNEL), listen(at, TUNNEL + 1));
@@ -211,7 +213,7 @@ fn cve_2020_8558_neighbours_and_pods_cannot_reach_127_0_0_1_of_the_node() {
         return;
     }
     let node = Node::new("10.244.1.0/24", 1);
-    let World { node: here, outside } = &node.world;
+    let World { node: here, outside } = &node.topology;
     here.run("sysctl -qw net.ipv4.conf.all.route_localnet=1");
     let strangers = [
         Stranger::new(outside, "via 192.0.2.1 dev up1 onlink"),

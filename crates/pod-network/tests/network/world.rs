@@ -21,16 +21,16 @@ pub struct Namespace {
 
 impl Namespace {
     pub fn new() -> Self {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let (keep, until) = mpsc::channel::<()>();
         std::thread::spawn(move || {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
             let path = format!("/proc/{}/task/{}/ns/net", std::process::id(), gettid().as_raw_nonzero());
-            tell.send(PathBuf::from(path)).unwrap();
+            sender.send(PathBuf::from(path)).unwrap();
             // Waits until the sender is dropped.
             let _ = until.recv();
         });
-        Self { path: told.recv().unwrap(), _keep: keep }
+        Self { path: receiver.recv().unwrap(), _keep: keep }
     }
 
     pub fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
@@ -40,36 +40,36 @@ impl Namespace {
     /// Runs commands, one per line.
     pub fn run(&self, commands: &str) -> String {
         self.enter(|| {
-            let mut said = String::new();
+            let mut text = String::new();
             for line in commands.lines().map(str::trim).filter(|line| !line.is_empty()) {
-                let mut words = line.split_whitespace();
-                let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+                let mut tokens = line.split_whitespace();
+                let output = Command::new(tokens.next().unwrap()).args(tokens).output().unwrap();
                 assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-                said.push_str(&String::from_utf8_lossy(&output.stdout));
+                text.push_str(&String::from_utf8_lossy(&output.stdout));
             }
-            said
+            text
         })
     }
 
     /// Listens and returns to each client its source address.
     pub fn serve(&self, address: &str) {
-        self.say(address, |stream| stream.peer_addr().unwrap().ip());
+        self.serve_with(address, |stream| stream.peer_addr().unwrap().ip());
     }
 
     /// Listens and returns to each client the address that it reached.
     pub fn serve_itself(&self, address: &str) {
-        self.say(address, |stream| stream.local_addr().unwrap().ip());
+        self.serve_with(address, |stream| stream.local_addr().unwrap().ip());
     }
 
-    fn say(&self, address: &str, what: fn(&TcpStream) -> IpAddr) {
+    fn serve_with(&self, address: &str, what: fn(&TcpStream) -> IpAddr) {
         let address: SocketAddr = address.parse().unwrap();
         let listener = self.enter(|| TcpListener::bind(address).unwrap());
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
-                let said = what(&stream).to_canonical().to_string();
+                let text = what(&stream).to_canonical().to_string();
                 // The client disconnected early; there is nothing left to do.
-                let _ = stream.write_all(said.as_bytes());
+                let _ = stream.write_all(text.as_bytes());
             }
         });
     }
@@ -85,9 +85,9 @@ impl Namespace {
         let call = || {
             let mut stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(|error| error.to_string())?;
             stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-            let mut said = String::new();
-            stream.read_to_string(&mut said).map_err(|error| error.to_string())?;
-            said.parse().map_err(|_| format!("{said:?}"))
+            let mut response = String::new();
+            stream.read_to_string(&mut response).map_err(|error| error.to_string())?;
+            response.parse().map_err(|_| format!("{response:?}"))
         };
         within(path, call).unwrap()
     }

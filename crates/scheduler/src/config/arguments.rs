@@ -49,11 +49,12 @@ impl Arguments {
                 findings.push(Finding::duplicate(item.path(), name));
             }
             if REMOVED.contains(&name) {
-                let why = format!("was invalid in version \"v1\" (KubeSchedulerConfiguration is version {VERSION:?})");
-                findings.push(Finding::invalid(item.path(), name, why));
+                let detail =
+                    format!("was invalid in version \"v1\" (KubeSchedulerConfiguration is version {VERSION:?})");
+                findings.push(Finding::invalid(item.path(), name, detail));
             } else if let Some(kind) = kind_of(name) {
                 let args = read_one(item.get("args").value(), kind)?;
-                judge(name, &At::new(&args, item.path().field("args")), findings);
+                validate(name, &At::new(&args, item.path().field("args")), findings);
                 if let Some(slot) = this.slot(name) {
                     *slot = Some(args);
                 }
@@ -97,7 +98,7 @@ impl Arguments {
     }
 
     /// Returns the timeouts of the steps before binding.
-    pub fn patience(&self) -> Patience {
+    pub fn timeouts(&self) -> Patience {
         let absent = Patience::default();
         let seconds = self.volumes.as_ref().and_then(|args| args.get("bindTimeoutSeconds")?.as_int()?.try_into().ok());
         let timeout = self.devices.as_ref().and_then(|args| super::duration(args.str_at(&["bindingTimeout"])?));
@@ -225,43 +226,43 @@ fn read_one(args: &Value, kind: &str) -> Result<Value, Error> {
     Ok(args)
 }
 
-fn judge(name: &str, args: &At<'_>, findings: &mut Errors) {
+fn validate(name: &str, args: &At<'_>, findings: &mut Errors) {
     match name {
-        "DefaultPreemption" => judge_preemption(args, findings),
+        "DefaultPreemption" => validate_preemption(args, findings),
         "InterPodAffinity" => {
             let weight = args.get("hardPodAffinityWeight");
             in_range(&weight, 0..=100, "not in valid range [0, 100]", findings);
         }
-        "NodeResourcesBalancedAllocation" => judge_balance(args, findings),
-        "NodeResourcesFit" => judge_fit(args, findings),
-        "PodTopologySpread" => judge_spread(args, findings),
+        "NodeResourcesBalancedAllocation" => validate_balance(args, findings),
+        "NodeResourcesFit" => validate_fit(args, findings),
+        "PodTopologySpread" => validate_spread(args, findings),
         "VolumeBinding" => {
             let timeout = args.get("bindTimeoutSeconds");
-            let why = "invalid BindTimeoutSeconds, should not be a negative value";
-            in_range(&timeout, 0..=i64::MAX, why, findings);
+            let detail = "invalid BindTimeoutSeconds, should not be a negative value";
+            in_range(&timeout, 0..=i64::MAX, detail, findings);
             if args.get("shape").is_present() {
-                let why = "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring";
-                findings.push(args.get("shape").invalid(why));
+                let detail = "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring";
+                findings.push(args.get("shape").invalid(detail));
             }
         }
-        "DynamicResources" => judge_devices(args, findings),
+        "DynamicResources" => validate_devices(args, findings),
         _ => {}
     }
 }
 
-fn judge_devices(args: &At<'_>, findings: &mut Errors) {
-    for (field, least, why) in [
+fn validate_devices(args: &At<'_>, findings: &mut Errors) {
+    for (field, least, detail) in [
         ("filterTimeout", Duration::ZERO, "must be zero or positive"),
         ("bindingTimeout", Duration::from_secs(1), "must be at least 1 second"),
     ] {
         let at = args.get(field);
         if at.is_present() && super::duration(at.str()).is_none_or(|given| given < least) {
-            findings.push(at.invalid(why));
+            findings.push(at.invalid(detail));
         }
     }
 }
 
-fn judge_preemption(args: &At<'_>, findings: &mut Errors) {
+fn validate_preemption(args: &At<'_>, findings: &mut Errors) {
     let (percentage, absolute) = (args.get("minCandidateNodesPercentage"), args.get("minCandidateNodesAbsolute"));
     in_range(&percentage, 0..=100, "not in valid range [0, 100]", findings);
     in_range(&absolute, 0..=i64::MAX, "not in valid range [0, inf)", findings);
@@ -271,7 +272,7 @@ fn judge_preemption(args: &At<'_>, findings: &mut Errors) {
     }
 }
 
-fn judge_balance(args: &At<'_>, findings: &mut Errors) {
+fn validate_balance(args: &At<'_>, findings: &mut Errors) {
     let mut seen = BTreeSet::new();
     for item in args.get("resources").items() {
         if !seen.insert(item.get("name").str().to_owned()) {
@@ -282,15 +283,15 @@ fn judge_balance(args: &At<'_>, findings: &mut Errors) {
     }
 }
 
-fn judge_fit(args: &At<'_>, findings: &mut Errors) {
+fn validate_fit(args: &At<'_>, findings: &mut Errors) {
     for item in args.get("ignoredResources").items() {
-        findings.extend(names::qualified_name(item.str()).into_iter().map(|why| item.invalid(why)));
+        findings.extend(names::qualified_name(item.str()).into_iter().map(|detail| item.invalid(detail)));
     }
     for item in args.get("ignoredResourceGroups").items() {
         if item.str().contains('/') {
             findings.push(item.invalid("resource group name can't contain '/'"));
         }
-        findings.extend(names::qualified_name(item.str()).into_iter().map(|why| item.invalid(why)));
+        findings.extend(names::qualified_name(item.str()).into_iter().map(|detail| item.invalid(detail)));
     }
     let scoring = args.get("scoringStrategy");
     if scoring.is_absent() {
@@ -302,21 +303,21 @@ fn judge_fit(args: &At<'_>, findings: &mut Errors) {
     }
     for item in scoring.get("resources").items() {
         let weight = item.get("weight");
-        let why = format!("resource weight of {} not in valid range (0, 100]", item.get("name").str());
-        in_range(&weight, 1..=100, &why, findings);
+        let detail = format!("resource weight of {} not in valid range (0, 100]", item.get("name").str());
+        in_range(&weight, 1..=100, &detail, findings);
     }
     let ratio = scoring.get("requestedToCapacityRatio");
     match (kind.str(), ratio.is_present()) {
         ("RequestedToCapacityRatio", false) => {
             findings.push(ratio.required("must be specified when type is RequestedToCapacityRatio"));
         }
-        ("RequestedToCapacityRatio", true) => judge_shape(&ratio.get("shape"), findings),
+        ("RequestedToCapacityRatio", true) => validate_shape(&ratio.get("shape"), findings),
         (_, true) => findings.push(ratio.forbidden("must be nil when type is not RequestedToCapacityRatio")),
         (_, false) => {}
     }
 }
 
-fn judge_shape(shape: &At<'_>, findings: &mut Errors) {
+fn validate_shape(shape: &At<'_>, findings: &mut Errors) {
     if shape.is_empty() {
         findings.push(shape.required("at least one point must be specified"));
     }
@@ -335,7 +336,7 @@ fn judge_shape(shape: &At<'_>, findings: &mut Errors) {
     }
 }
 
-fn judge_spread(args: &At<'_>, findings: &mut Errors) {
+fn validate_spread(args: &At<'_>, findings: &mut Errors) {
     let (kind, list) = (args.get("defaultingType"), args.get("defaultConstraints"));
     if !matches!(kind.str(), "" | "System" | "List") {
         findings.push(kind.not_supported(&["System", "List"]));
@@ -349,7 +350,7 @@ fn judge_spread(args: &At<'_>, findings: &mut Errors) {
         if key.is_empty() {
             findings.push(key.required("can not be empty"));
         } else {
-            findings.extend(names::qualified_name(key.str()).into_iter().map(|why| key.invalid(why)));
+            findings.extend(names::qualified_name(key.str()).into_iter().map(|detail| key.invalid(detail)));
         }
         match when.str() {
             "" => findings.push(when.required("can not be empty")),
@@ -357,8 +358,8 @@ fn judge_spread(args: &At<'_>, findings: &mut Errors) {
             _ => findings.push(when.not_supported(&["DoNotSchedule", "ScheduleAnyway"])),
         }
         if it.get("labelSelector").is_present() {
-            let why = "constraint must not define a selector, as they deduced for each pod";
-            findings.push(it.get("labelSelector").forbidden(why));
+            let detail = "constraint must not define a selector, as they deduced for each pod";
+            findings.push(it.get("labelSelector").forbidden(detail));
         }
         if !seen.insert((key.str().to_owned(), when.str().to_owned())) {
             findings.push(Finding::duplicate(it.path(), format!("{{{}, {}}}", key.str(), when.str())));
@@ -374,9 +375,9 @@ fn is_system(args: &At<'_>) -> bool {
     }
 }
 
-fn in_range(at: &At<'_>, range: std::ops::RangeInclusive<i64>, why: &str, findings: &mut Errors) {
+fn in_range(at: &At<'_>, range: std::ops::RangeInclusive<i64>, detail: &str, findings: &mut Errors) {
     if at.is_present() && !range.contains(&at.int()) {
-        findings.push(at.invalid(why));
+        findings.push(at.invalid(detail));
     }
 }
 

@@ -93,13 +93,13 @@ pub fn chosen(profile: &str, plugins: &At<'_>) -> Result<Vec<SelectedPlugin>, Er
     }
     let list = |point| lists.iter().find(|(have, _)| *have == point).map_or(&[][..], |(_, list)| list.as_slice());
     match list(QueueSort) {
-        [] => return Err(refused(profile, "no queue sort plugin is enabled")),
+        [] => return Err(profile_error(profile, "no queue sort plugin is enabled")),
         [_] => {}
-        _ => return Err(refused(profile, "only one queue sort plugin can be enabled")),
+        _ => return Err(profile_error(profile, "only one queue sort plugin can be enabled")),
     }
     if list(Bind).is_empty() {
-        let why = format!("at least one bind plugin is needed for profile with scheduler name {profile:?}");
-        return Err(refused(profile, &why));
+        let message = format!("at least one bind plugin is needed for profile with scheduler name {profile:?}");
+        return Err(profile_error(profile, &message));
     }
     let mut all: Vec<SelectedPlugin> = Vec::new();
     // DEVIATION: the sets of preScore, reserve, permit, preBind and postBind are decoded and validated but have no
@@ -180,8 +180,8 @@ fn expand(point: Point, interface: &str, multi: &Set, own: &Set) -> Result<Vec<(
     Ok(list)
 }
 
-fn refused(profile: &str, why: &str) -> Error {
-    Error::Plugin(format!("creating profile for scheduler name {profile}: {why}"))
+fn profile_error(profile: &str, message: &str) -> Error {
+    Error::Plugin(format!("creating profile for scheduler name {profile}: {message}"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ fn read(rest: &str) -> Result<Configuration, String> {
     })
 }
 
-fn refusal(rest: &str) -> String {
+fn parse_error(rest: &str) -> String {
     read(rest).err().unwrap_or_default()
 }
 
@@ -26,13 +26,13 @@ fn empty_configuration_gets_upstream_defaults() {
     assert_eq!(read.client, Configuration::default().client);
     assert_eq!(read.election, Configuration::default().election);
     assert_eq!(read.profiles[0].scheduler_name, "default-scheduler");
-    let (ours, defaults) = (&read.profiles[0].plugins, &Profile::default().plugins);
-    let shown = |list: &[EnabledPlugin]| {
+    let (actual, defaults) = (&read.profiles[0].plugins, &Profile::default().plugins);
+    let describe = |list: &[EnabledPlugin]| {
         let mut all: Vec<_> = list.iter().map(|it| (it.plugin.name(), it.weight)).collect();
         all.sort_unstable();
         all
     };
-    assert_eq!(shown(ours), shown(defaults));
+    assert_eq!(describe(actual), describe(defaults));
 }
 
 #[test]
@@ -52,13 +52,13 @@ fn defaults_equal_those_printed_by_upstream() {
 
 #[test]
 fn unknown_fields_duplicates_and_wrong_types_are_rejected() {
-    assert_eq!(refusal("foo: 1"), "strict decoding error: unknown field \"foo\"");
+    assert_eq!(parse_error("foo: 1"), "strict decoding error: unknown field \"foo\"");
     assert_eq!(
-        refusal("profiles: [{plugins: {filter: {enable: []}}}]"),
+        parse_error("profiles: [{plugins: {filter: {enable: []}}}]"),
         "strict decoding error: unknown field \"profiles[0].plugins.filter.enable\""
     );
-    assert!(refusal("parallelism: 1\nparallelism: 2").contains("already set in map"));
-    assert!(refusal("parallelism: many").contains("parallelism"), "{}", refusal("parallelism: many"));
+    assert!(parse_error("parallelism: 1\nparallelism: 2").contains("already set in map"));
+    assert!(parse_error("parallelism: many").contains("parallelism"), "{}", parse_error("parallelism: many"));
     let other =
         Configuration::read("apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration");
     assert_eq!(
@@ -66,14 +66,14 @@ fn unknown_fields_duplicates_and_wrong_types_are_rejected() {
         "no kind \"KubeSchedulerConfiguration\" is registered for version \"kubescheduler.config.k8s.io/v1beta3\""
     );
     assert_eq!(
-        refusal("profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {x: 1}}]}]"),
+        parse_error("profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {x: 1}}]}]"),
         "strict decoding error: unknown field \"x\""
     );
 }
 
 #[test]
 fn validation_reports_all_values_out_of_bounds() {
-    let check = |rest: &str, expect: &str| assert_eq!(refusal(rest), expect);
+    let check = |rest: &str, expect: &str| assert_eq!(parse_error(rest), expect);
     check("parallelism: 0", "parallelism: Invalid value: 0: should be an integer value greater than zero");
     check("percentageOfNodesToScore: 101", "percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]");
     check(
@@ -146,9 +146,9 @@ profiles:
     assert_eq!(read.profiles[0].percentage_of_nodes_to_score, 50);
     assert_eq!(read.profiles[1].percentage_of_nodes_to_score, 30);
     assert!(read.profiles[0].preemption.is_none() && read.profiles[1].preemption.is_some());
-    let patience = Patience { volumes: Duration::from_secs(7), devices: Duration::from_secs(90) };
-    assert_eq!(read.profiles[0].patience, patience);
-    assert_eq!(read.profiles[1].patience, Patience::default());
+    let timeouts = Patience { volumes: Duration::from_secs(7), devices: Duration::from_secs(90) };
+    assert_eq!(read.profiles[0].timeouts, timeouts);
+    assert_eq!(read.profiles[1].timeouts, Patience::default());
 }
 
 #[test]

@@ -107,7 +107,7 @@ struct ResolvedRequest<'c> {
 
 /// Input of the search on one node; constant during the search.
 struct Scene<'c> {
-    asked: &'c [PendingClaim<'c>],
+    pending_claims: &'c [PendingClaim<'c>],
     pools: Vec<&'c Pool>,
     here: Vec<Here<'c>>,
     /// Indexed by claim, request and alternative.
@@ -130,9 +130,9 @@ impl<'a> Allocator<'a> {
     pub fn allocate<'c>(
         &'c self,
         node: NodeId,
-        asked: &'c [PendingClaim<'c>],
+        pending_claims: &'c [PendingClaim<'c>],
     ) -> Result<Vec<Vec<AllocatedDevice<'c>>>, Fault> {
-        let mut scene = self.scene(node, asked);
+        let mut scene = self.scene(node, pending_claims);
         self.add_needs(&mut scene)?;
         let found = search::run(&scene, &self.steps)?;
         found.ok_or_else(|| {
@@ -141,9 +141,9 @@ impl<'a> Allocator<'a> {
         })
     }
 
-    fn scene<'c>(&'c self, node: NodeId, asked: &'c [PendingClaim<'c>]) -> Scene<'c> {
+    fn scene<'c>(&'c self, node: NodeId, pending_claims: &'c [PendingClaim<'c>]) -> Scene<'c> {
         let mut scene = Scene {
-            asked,
+            pending_claims,
             pools: Vec::new(),
             here: Vec::new(),
             needs: Vec::new(),
@@ -197,26 +197,26 @@ impl<'a> Allocator<'a> {
 
     fn add_needs<'c>(&'c self, scene: &mut Scene<'c>) -> Result<(), Fault> {
         let mut depth = 0;
-        for asked in scene.asked {
+        for pending_claim in scene.pending_claims {
             let mut requests = Vec::new();
             let mut least = 0;
-            for request in &asked.claim.requests {
+            for request in &pending_claim.claim.requests {
                 let mut needs = Vec::new();
                 for alternative in &request.alternatives {
-                    needs.push(self.need(scene, asked, request, alternative)?);
+                    needs.push(self.need(scene, pending_claim, request, alternative)?);
                     scene.needs_len += 1;
                 }
                 least += needs.iter().map(|need| need.count).min().unwrap_or_default();
                 requests.push(needs);
             }
             if least > RESULTS_MAX {
-                let why = format!("number of requested devices {least} exceeds the claim limit of {RESULTS_MAX}");
-                return Err(Fault::Claim(format!("claim {}: {why}", asked.name)));
+                let cause = format!("number of requested devices {least} exceeds the claim limit of {RESULTS_MAX}");
+                return Err(Fault::Claim(format!("claim {}: {cause}", pending_claim.name)));
             }
-            let unknown = asked.claim.constraints.iter().position(|it| it.rule == Rule::Unknown);
+            let unknown = pending_claim.claim.constraints.iter().position(|it| it.rule == Rule::Unknown);
             if let Some(at) = unknown {
-                let why = "empty constraint (unsupported constraint type?)";
-                return Err(Fault::Claim(format!("claim {}, constraint #{at}: {why}", asked.name)));
+                let cause = "empty constraint (unsupported constraint type?)";
+                return Err(Fault::Claim(format!("claim {}, constraint #{at}: {cause}", pending_claim.name)));
             }
             depth += requests.len() + RESULTS_MAX;
             scene.needs.push(requests);
@@ -230,16 +230,17 @@ impl<'a> Allocator<'a> {
     fn need<'c>(
         &'c self,
         scene: &Scene<'c>,
-        asked: &PendingClaim<'c>,
+        pending_claim: &PendingClaim<'c>,
         request: &'c Request,
         alternative: &'c Alternative,
     ) -> Result<ResolvedRequest<'c>, Fault> {
         let own = if alternative.name.is_empty() { &request.name } else { &alternative.name };
-        let wrong = |why: String| Fault::Claim(format!("claim {}, request {own}: {why}", asked.name));
+        let wrong = |cause: String| Fault::Claim(format!("claim {}, request {own}: {cause}", pending_claim.name));
         let Some(class) = self.snapshot.devices.class(&alternative.class) else {
             let name = &alternative.class;
-            let why = format!("could not retrieve device class {name}: deviceclass.resource.k8s.io {name:?} not found");
-            return Err(wrong(why));
+            let cause =
+                format!("could not retrieve device class {name}: deviceclass.resource.k8s.io {name:?} not found");
+            return Err(wrong(cause));
         };
         let mut need = ResolvedRequest { number: scene.needs_len, request, alternative, class, count: 0, all: None };
         match &alternative.mode {
@@ -254,12 +255,12 @@ impl<'a> Allocator<'a> {
                         _ => continue,
                     };
                     let id = format!("{}/{}", pool.driver, pool.name);
-                    let why = format!("asks for all devices, but resource pool {id} is currently {state}");
-                    return Err(Fault::Node(format!("claim {}, request {own}: {why}", asked.name)));
+                    let cause = format!("asks for all devices, but resource pool {id} is currently {state}");
+                    return Err(Fault::Node(format!("claim {}, request {own}: {cause}", pending_claim.name)));
                 }
                 let mut all = Vec::new();
                 for (at, here) in scene.here.iter().enumerate() {
-                    if selectable(asked, &need, here)? && fits(alternative, here, &Counters::new()).is_some() {
+                    if selectable(pending_claim, &need, here)? && fits(alternative, here, &Counters::new()).is_some() {
                         all.push(at);
                     }
                 }
@@ -302,11 +303,15 @@ impl<'a> AccessibleNodes<'a> {
 }
 
 /// Whether a device matches the selectors of the class and of the request.
-fn selectable(asked: &PendingClaim<'_>, need: &ResolvedRequest<'_>, here: &Here<'_>) -> Result<bool, Fault> {
+fn selectable(pending_claim: &PendingClaim<'_>, need: &ResolvedRequest<'_>, here: &Here<'_>) -> Result<bool, Fault> {
     let selectors = need.class.selectors.iter().enumerate().map(|(at, it)| (true, at, it));
     let own = need.alternative.selectors.iter().enumerate().map(|(at, it)| (false, at, it));
     for (of_class, at, selector) in selectors.chain(own) {
-        let who = if of_class { format!("class {}", need.alternative.class) } else { format!("claim {}", asked.name) };
+        let who = if of_class {
+            format!("class {}", need.alternative.class)
+        } else {
+            format!("claim {}", pending_claim.name)
+        };
         match selector.matches(&here.id.driver, here.device) {
             Ok(true) => {}
             Ok(false) => return Ok(false),

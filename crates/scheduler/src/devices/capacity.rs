@@ -10,13 +10,13 @@ use super::slice::{Capacity, Counters, Device, Policy, Range};
 /// Returns the capacity that a request consumes from a device with `taken` already consumed; `None` if the device lacks
 /// the capacity or has too little left.
 pub fn consume(driver: &str, device: &Device, requests: &[(Str, Quantity)], taken: &[&Counters]) -> Option<Counters> {
-    let mut wanted = BTreeMap::new();
+    let mut requested = BTreeMap::new();
     for (name, amount) in requests {
-        wanted.insert(own_name(driver, device, name)?, *amount);
+        requested.insert(own_name(driver, device, name)?, *amount);
     }
     let mut consumed = Counters::new();
     for (name, capacity) in &device.capacity {
-        let amount = amount(wanted.get(name).copied(), capacity);
+        let amount = amount(requested.get(name).copied(), capacity);
         if capacity.policy.as_ref().is_some_and(|policy| violates(amount, policy)) {
             return None;
         }
@@ -38,24 +38,24 @@ fn own_name<'a>(driver: &str, device: &'a Device, name: &str) -> Option<&'a Str>
     })
 }
 
-fn amount(wanted: Option<Quantity>, capacity: &Capacity) -> Quantity {
+fn amount(requested: Option<Quantity>, capacity: &Capacity) -> Quantity {
     let policy = capacity.policy.as_ref();
-    let Some(wanted) = wanted else { return policy.and_then(|it| it.default).unwrap_or(capacity.value) };
+    let Some(requested) = requested else { return policy.and_then(|it| it.default).unwrap_or(capacity.value) };
     match policy {
-        Some(Policy { range: Some(range), .. }) => rounded_up(wanted, range),
+        Some(Policy { range: Some(range), .. }) => rounded_up(requested, range),
         Some(Policy { values, .. }) if !values.is_empty() => {
-            values.iter().find(|value| **value >= wanted).copied().unwrap_or(wanted)
+            values.iter().find(|value| **value >= requested).copied().unwrap_or(requested)
         }
-        _ => wanted,
+        _ => requested,
     }
 }
 
-fn rounded_up(wanted: Quantity, range: &Range) -> Quantity {
-    if wanted < range.min {
+fn rounded_up(requested: Quantity, range: &Range) -> Quantity {
+    if requested < range.min {
         return range.min;
     }
-    let Some(step) = range.step.map(Quantity::value).filter(|step| *step > 0) else { return wanted };
-    let steps = wanted.sub(range.min).value().unsigned_abs().div_ceil(step.unsigned_abs());
+    let Some(step) = range.step.map(Quantity::value).filter(|step| *step > 0) else { return requested };
+    let steps = requested.sub(range.min).value().unsigned_abs().div_ceil(step.unsigned_abs());
     let above = i64::try_from(steps).unwrap_or(i64::MAX).saturating_mul(step);
     Quantity::new(range.min.value().saturating_add(above), Format::BinarySI).with_format(range.min.format())
 }

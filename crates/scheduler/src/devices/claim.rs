@@ -217,7 +217,7 @@ impl Constraint {
     }
 
     /// Whether the constraint applies to this alternative of the request.
-    pub fn concerns(&self, request: &Request, alternative: &Alternative) -> bool {
+    pub fn applies_to(&self, request: &Request, alternative: &Alternative) -> bool {
         self.requests.is_empty()
             || self.requests.contains(&request.name)
             || !alternative.name.is_empty() && self.requests.contains(&request.full_name(alternative))
@@ -239,7 +239,7 @@ impl Toleration {
         !self.never
             && (self.effect.is_empty() || self.effect == *effect)
             && (self.key.is_empty() || self.key == *key)
-            && self.value.as_ref().is_none_or(|wanted| wanted == value)
+            && self.value.as_ref().is_none_or(|expected| expected == value)
     }
 }
 

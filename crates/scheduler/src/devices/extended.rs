@@ -24,16 +24,16 @@ pub fn is_backed_name(name: &str) -> bool {
 impl Devices {
     /// Whether a DeviceClass backs an extended resource that the pod requests.
     pub fn backs(&self, pod: &Pod) -> bool {
-        let wanted = pod.shape.requests.scalars.iter().filter(|(_, amount)| *amount > 0);
-        wanted.filter(|(name, _)| is_backed_name(name)).any(|(name, _)| self.class_of(name).is_some())
+        let requested = pod.shape.requests.scalars.iter().filter(|(_, amount)| *amount > 0);
+        requested.filter(|(name, _)| is_backed_name(name)).any(|(name, _)| self.class_of(name).is_some())
     }
 
     /// Returns the devices that a pod needs on a node with allocatable `node`. Returns `None` if the node lacks a
     /// resource and no DeviceClass backs it.
     pub fn extended(&self, pod: &Pod, node: &Resources) -> Option<ExtendedResourceClaim> {
         let mut extended = ExtendedResourceClaim::default();
-        let wanted = pod.shape.requests.scalars.iter().filter(|(name, amount)| *amount > 0 && is_backed_name(name));
-        for (resource, _) in wanted {
+        let requested = pod.shape.requests.scalars.iter().filter(|(name, amount)| *amount > 0 && is_backed_name(name));
+        for (resource, _) in requested {
             match self.class_of(resource) {
                 Some(class) if node.scalar(resource) == 0 => extended.add(pod, resource, class),
                 _ if node.scalars.iter().any(|(name, _)| name == resource) => {}
@@ -63,7 +63,7 @@ impl ExtendedResourceClaim {
     fn add(&mut self, pod: &Pod, resource: &Str, class: &Str) {
         let containers = pod.extended.iter().filter(|it| it.resource == *resource);
         let (brief, lasting): (Vec<_>, Vec<_>) = containers.partition(|it| it.brief);
-        let name = |it: &crate::pod::ContainerResource| format!("container-{}-request-{}", it.container, it.place);
+        let name = |it: &crate::pod::ContainerResource| format!("container-{}-request-{}", it.container, it.index);
         let map = |container: &Str, request: &str| value!({"containerName": (container.as_str()), "resourceName": (resource.as_str()), "requestName": request});
         let mut most: Option<(String, i64)> = None;
         let (mut own, mut mappings) = (Vec::new(), Vec::new());

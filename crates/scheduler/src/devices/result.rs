@@ -105,12 +105,12 @@ fn configurations(devices: &Devices, claim: &Claim, given: &[AllocatedDevice<'_>
     for config in &claim.config {
         let named = config.get("requests").and_then(Value::as_array).unwrap_or_default();
         let named: Vec<Str> = named.iter().filter_map(Value::as_str).map(Str::from).collect();
-        let concerns = |(at, request): (usize, &super::Request)| {
+        let applies = |(at, request): (usize, &super::Request)| {
             let chosen = request.alternatives.get(chosen(at));
             named.contains(&request.name) || chosen.is_some_and(|it| named.contains(&request.full_name(it)))
         };
         let times =
-            if named.is_empty() { 1 } else { claim.requests.iter().enumerate().filter(|it| concerns(*it)).count() };
+            if named.is_empty() { 1 } else { claim.requests.iter().enumerate().filter(|it| applies(*it)).count() };
         (0..times).for_each(|_| add("FromClaim", &named, config));
     }
     all

@@ -61,7 +61,7 @@ impl Selectors {
 impl Selector {
     /// Evaluates the expression for a device.
     pub fn matches(&self, driver: &Str, device: &Device) -> Result<bool, Error> {
-        let program = self.program.as_ref().map_err(|why| Error::Compile(why.clone()))?;
+        let program = self.program.as_ref().map_err(|message| Error::Compile(message.clone()))?;
         let value = program.run(&About { driver, device }, &Meter::new(SELECTOR));
         let value = value.map_err(|failure| Error::Run(failure.to_string()))?;
         value.as_bool().ok_or_else(|| Error::Run(format!("expected a bool, got {}", value.type_of())))

@@ -51,7 +51,7 @@ fn device_shares_add_up_and_are_released() {
     take(&mut taken, &one("1Gi"));
     take(&mut taken, &one("2Gi"));
     assert_eq!(taken[&DeviceId::default()].capacity["memory"], "3Gi".parse().unwrap());
-    give_back(&mut taken, &one("1Gi"));
-    give_back(&mut taken, &one("2Gi"));
+    release(&mut taken, &one("1Gi"));
+    release(&mut taken, &one("2Gi"));
     assert!(taken.is_empty());
 }

@@ -116,7 +116,7 @@ impl Engine {
         match kind {
             Kind::Pods => {
                 let observed = self.observe_pod(key, object, now);
-                self.queue.tell_who_gave_up(now);
+                self.queue.wake_excluded_pods(now);
                 return observed;
             }
             Kind::Nodes => return self.observe_node(&key.name, object, now),
@@ -178,12 +178,12 @@ impl Engine {
     fn observe_pod(&mut self, key: &Key, object: Option<&Value>, now: Millis) -> Result<(), ObserveError> {
         let id = PodId::new(&key.namespace, &key.name);
         let Some(object) = object else {
-            self.pod_gone(id, now);
+            self.pod_deleted(id, now);
             return Ok(());
         };
         let pod = Pod::new(object)?;
         if pod.finished {
-            self.pod_gone(id, now);
+            self.pod_deleted(id, now);
         } else if pod.node_name.is_empty() {
             self.pod_waits(pod, now);
         } else {
@@ -225,12 +225,12 @@ impl Engine {
     pub(super) fn end_assumption(&mut self, id: PodId) -> bool {
         let assumed = self.assumed.remove(&id);
         if let Some(assumed) = &assumed {
-            self.snapshot.storage.forget(&assumed.volumes);
+            self.snapshot.storage.revert_assumed(&assumed.volumes);
         }
         assumed.is_some()
     }
 
-    fn pod_gone(&mut self, id: PodId, now: Millis) {
+    fn pod_deleted(&mut self, id: PodId, now: Millis) {
         self.end_assumption(id);
         self.queue.remove(id);
         self.leave_node(id, now);
@@ -248,8 +248,8 @@ impl Engine {
             // The pod already occupies its node: a nomination would reserve its resources twice.
             pod.nominated_node = Str::default();
         }
-        let ours = self.profiles.iter().any(|profile| profile.scheduler_name == pod.scheduler_name);
-        if !ours || pod.class.terminating && !self.queue.contains(id) {
+        let has_profile = self.profiles.iter().any(|profile| profile.scheduler_name == pod.scheduler_name);
+        if !has_profile || pod.class.terminating && !self.queue.contains(id) {
             self.queue.remove(id);
         } else {
             if !pod.nominated_node.is_empty() {

@@ -26,7 +26,7 @@ fn show(engine: &mut Engine, object: &Value, now: Millis) {
     engine.observe(Kind::Pods, &Key::of(object), Some(object), now).unwrap();
 }
 
-fn gone(engine: &mut Engine, name: &str, now: Millis) {
+fn delete_pod(engine: &mut Engine, name: &str, now: Millis) {
     engine.observe(Kind::Pods, &Key::new("ns", name), None, now).unwrap();
 }
 
@@ -55,7 +55,7 @@ fn bind(engine: &mut Engine, now: Millis) -> Arc<Pod> {
 }
 
 #[test]
-fn assumed_pod_occupies_resources_before_the_watch_shows_it() {
+fn assumed_pod_occupies_resources_before_the_watch_reports_it() {
     let mut engine = engine();
     node(&mut engine, "n1", "4");
     for name in ["a", "b"] {
@@ -68,7 +68,7 @@ fn assumed_pod_occupies_resources_before_the_watch_shows_it() {
     assert_eq!(engine.snapshot().pods_len(), 1, "a late view of the pod without a node changes nothing");
     show(&mut engine, &pod("a", "a", "3", value!({"nodeName": "n1"})), 2);
     assert_eq!(line(engine.step(3)), "nothing");
-    gone(&mut engine, "a", 4);
+    delete_pod(&mut engine, "a", 4);
     assert_eq!(line(engine.step(2_000)), "bind b to n1");
 }
 
@@ -78,8 +78,8 @@ fn failed_binding_releases_resources_and_retries_the_pod() {
     node(&mut engine, "n1", "4");
     show(&mut engine, &pod("a", "a", "3", value!({})), 0);
     let first = bind(&mut engine, 0);
-    let told = engine.unbound(&first, "binding rejected".to_owned(), 10);
-    assert!(matches!(told, Some(Step::Wait(Wait { reason: Reason::SchedulerError, .. }))));
+    let next_step = engine.unbound(&first, "binding rejected".to_owned(), 10);
+    assert!(matches!(next_step, Some(Step::Wait(Wait { reason: Reason::SchedulerError, .. }))));
     assert_eq!(engine.snapshot().pods_len(), 0);
     assert_eq!(line(engine.step(11)), "nothing");
     assert_eq!(engine.next_wake(), Some(1_010));
@@ -92,7 +92,7 @@ fn pod_deleted_during_binding_is_forgotten() {
     node(&mut engine, "n1", "4");
     show(&mut engine, &pod("a", "a", "3", value!({})), 0);
     let first = bind(&mut engine, 0);
-    gone(&mut engine, "a", 1);
+    delete_pod(&mut engine, "a", 1);
     assert_eq!(engine.snapshot().pods_len(), 0);
     assert!(engine.unbound(&first, "not found".to_owned(), 2).is_none());
     assert_eq!(engine.lengths(), Lengths::default());
@@ -124,7 +124,7 @@ fn preemption_happens_once_and_clears_lower_nominations() {
     show(&mut engine, &pod("high", "high", "4", value!({"priority": 9})), 1);
     let Some(Step::Wait(wait)) = engine.step(1) else { panic!("high waits") };
     assert_eq!(wait.preemption.map(|it| it.outbid), Some(vec![Key::new("ns", "mid")]));
-    gone(&mut engine, "low", 2);
+    delete_pod(&mut engine, "low", 2);
     assert_eq!(line(engine.step(1_500)), "bind high to n1");
 }
 
@@ -194,13 +194,13 @@ fn extenders_filter_and_score_before_binding() {
     for name in ["n1", "n2", "n3"] {
         node(&mut engine, name, "4");
     }
-    let mut ask = |name: &str, answer: Answers| {
+    let mut run_cycle = |name: &str, response: Answers| {
         show(&mut engine, &pod(name, name, "1", value!({})), 0);
         let Some(Step::Ask { pod, question: ExtenderRequest::Nodes(nodes), .. }) = engine.step(0) else {
             panic!("not asked")
         };
         assert_eq!(nodes.len(), 3);
-        let step = engine.answered(pod, answer, 0);
+        let step = engine.resume(pod, response, 0);
         let message = match &step {
             Some(Step::Wait(wait)) => wait.message.clone(),
             _ => String::new(),
@@ -210,14 +210,14 @@ fn extenders_filter_and_score_before_binding() {
     let passed = |names: &[&str]| Some(names.iter().map(|name| Str::from(*name)).collect());
     let scores = [(Str::from("n3"), 1_000)].into();
     let best = Answers { passed: passed(&["n2", "n3"]), scores, ..Answers::default() };
-    assert_eq!(ask("a", best).0, "bind a to n3");
+    assert_eq!(run_cycle("a", best).0, "bind a to n3");
     let failed = [("n1", true), ("n2", true), ("n3", false)].map(|(node, it)| (node.into(), ("taken".to_owned(), it)));
     let none = Answers { passed: passed(&[]), failed: failed.into(), ..Answers::default() };
-    let (told, message) = ask("b", none);
-    assert_eq!(told, "b waits");
+    let (outcome, message) = run_cycle("b", none);
+    assert_eq!(outcome, "b waits");
     assert!(message.starts_with("0/3 nodes are available: 3 taken."), "{message}");
     let error = Answers { error: Some("failed".to_owned()), ..Answers::default() };
-    assert_eq!(ask("c", error), ("c waits".to_owned(), "failed".to_owned()));
+    assert_eq!(run_cycle("c", error), ("c waits".to_owned(), "failed".to_owned()));
 }
 
 #[test]
@@ -276,7 +276,7 @@ impl Plugin for PanickingPlugin {
 }
 
 #[test]
-fn pod_whose_plugin_panics_does_not_block_others() {
+fn pod_with_a_panicking_plugin_does_not_block_others() {
     let mut profile = Profile::default();
     profile.plugins.push(EnabledPlugin::fully(PanickingPlugin, 0));
     let mut engine = Engine::new(vec![profile], Options::default());

@@ -13,7 +13,7 @@ pub struct BalancedAllocation {
 
 struct Balance<'a> {
     snapshot: &'a Snapshot,
-    wanted: Vec<(&'a str, i64)>,
+    requested: Vec<(&'a str, i64)>,
 }
 
 impl Default for BalancedAllocation {
@@ -29,13 +29,13 @@ impl Plugin for BalancedAllocation {
 
     fn scorer<'a>(&'a self, cycle: Cycle<'a>, _nodes: &[NodeId]) -> Option<Box<dyn Scorer + 'a>> {
         let requests = &cycle.pod.shape.requests;
-        let wanted: Vec<_> = self.resources.iter().map(|name| (name.as_str(), requests.amount(name))).collect();
+        let requested: Vec<_> = self.resources.iter().map(|name| (name.as_str(), requests.amount(name))).collect();
         // Pods without requests would all go to the most balanced node, since they do not change its balance.
-        if wanted.iter().all(|(_, amount)| *amount == 0) {
+        if requested.iter().all(|(_, amount)| *amount == 0) {
             return None;
         }
-        let wanted = wanted.into_iter().filter(|(name, amount)| *amount != 0 || !is_extended(name)).collect();
-        Some(Box::new(Balance { snapshot: cycle.snapshot, wanted }))
+        let requested = requested.into_iter().filter(|(name, amount)| *amount != 0 || !is_extended(name)).collect();
+        Some(Box::new(Balance { snapshot: cycle.snapshot, requested }))
     }
 }
 
@@ -43,7 +43,7 @@ impl Scorer for Balance<'_> {
     /// Scores the change of balance: 75 if the pod does not change it, 100 if the pod turns the worst balance into the
     /// best, 50 for the opposite.
     fn score(&self, node: NodeId) -> i64 {
-        let (with, without) = (self.evenness(node, |wanted| wanted), self.evenness(node, |_| 0));
+        let (with, without) = (self.evenness(node, |requested| requested), self.evenness(node, |_| 0));
         SCORE_MAX / 2 + (SCORE_MAX / 2 + with - without) / 2
     }
 }
@@ -56,12 +56,12 @@ impl Balance<'_> {
     fn evenness(&self, node: NodeId, added: fn(i64) -> i64) -> i64 {
         let (offer, usage) = (self.snapshot.offer(node), self.snapshot.usage(node));
         let (mut number, mut sum, mut squares) = (0.0, 0.0, 0.0);
-        let fraction = |(name, wanted): &(&str, i64)| {
+        let fraction = |(name, requested): &(&str, i64)| {
             let has = offer.allocatable.amount(name);
-            (has != 0).then(|| ((usage.requested.amount(name) + added(*wanted)) as f64 / has as f64).min(1.0))
+            (has != 0).then(|| ((usage.requested.amount(name) + added(*requested)) as f64 / has as f64).min(1.0))
         };
         let (mut first, mut last) = (0.0, 0.0);
-        for fraction in self.wanted.iter().filter_map(fraction) {
+        for fraction in self.requested.iter().filter_map(fraction) {
             first = if number == 0.0 { fraction } else { first };
             last = fraction;
             number += 1.0;
@@ -71,7 +71,7 @@ impl Balance<'_> {
             f64::abs((first - last) / 2.0)
         } else if number > 2.0 {
             let mean = sum / number;
-            for fraction in self.wanted.iter().filter_map(fraction) {
+            for fraction in self.requested.iter().filter_map(fraction) {
                 squares += (fraction - mean) * (fraction - mean);
             }
             f64::sqrt(squares / number)

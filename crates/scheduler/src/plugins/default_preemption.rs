@@ -101,21 +101,21 @@ impl DefaultPreemption {
         let potential: Vec<_> =
             diagnosis.rejected().iter().filter(|(_, resolvable)| *resolvable).map(|(node, _)| *node).collect();
         let enough = (potential.len() * self.candidates_percentage / 100).max(self.candidates_min).min(potential.len());
-        let begin = if potential.is_empty() { 0 } else { context.chance.preemption_start % potential.len() };
-        let asks = context.extenders.iter().any(|it| !it.preempt_verb.is_empty() && it.is_interested(pod));
+        let offset = if potential.is_empty() { 0 } else { context.random_source.preemption_start % potential.len() };
+        let has_extenders = context.extenders.iter().any(|it| !it.preempt_verb.is_empty() && it.is_interested(pod));
         let mut offers = Vec::new();
         let (mut found, mut failed, mut reasons) = (0, 0, BTreeMap::new());
         let mut best: Option<(Cost, Candidate<'_>)> = None;
-        for &node in potential[begin..].iter().chain(&potential[..begin]) {
-            let hopeless =
-                !asks && best.as_ref().is_some_and(|(cost, _)| cheapest(snapshot, node, pod.priority) >= Some(*cost));
+        for &node in potential[offset..].iter().chain(&potential[..offset]) {
+            let hopeless = !has_extenders
+                && best.as_ref().is_some_and(|(cost, _)| cheapest(snapshot, node, pod.priority) >= Some(*cost));
             // A node that cannot be cheaper than the best counts as evaluated, whether or not it would be a candidate.
             let candidate = if hopeless { None } else { Some(dry_run(evaluation, node, context.budgets)) };
             match candidate {
                 None => found += 1,
                 Some(Ok(candidate)) => {
                     found += 1;
-                    if asks {
+                    if has_extenders {
                         offers.push(candidate.offer(snapshot));
                     }
                     let cost = candidate.cost();
@@ -123,9 +123,9 @@ impl DefaultPreemption {
                         best = Some((cost, candidate));
                     }
                 }
-                Some(Err(why)) => {
+                Some(Err(node_reasons)) => {
                     failed += 1;
-                    for reason in why {
+                    for reason in node_reasons {
                         *reasons.entry(reason).or_default() += 1;
                     }
                 }
@@ -137,8 +137,8 @@ impl DefaultPreemption {
         let Some((_, best)) = best else {
             return Attempt::Nobody(explain(diagnosis.nodes(), failed, reasons));
         };
-        if asks {
-            return ask(snapshot, pod, offers, context);
+        if has_extenders {
+            return consult_extenders(snapshot, pod, offers, context);
         }
         let Eviction { node, victims, .. } = best.offer(snapshot);
         Attempt::Evict { node, victims }
@@ -146,12 +146,12 @@ impl DefaultPreemption {
 }
 
 /// Returns the cheapest candidate that the extenders accept, or the request to them.
-fn ask(snapshot: &Snapshot, pod: &Pod, offers: Vec<Eviction>, context: Context<'_>) -> Attempt {
-    let answers = context.answers;
-    if let Some(message) = answers.and_then(|answers| answers.error.clone()) {
+fn consult_extenders(snapshot: &Snapshot, pod: &Pod, offers: Vec<Eviction>, context: Context<'_>) -> Attempt {
+    let responses = context.responses;
+    if let Some(message) = responses.and_then(|responses| responses.error.clone()) {
         return Attempt::Failed(message);
     }
-    let Some(left) = answers.and_then(|answers| answers.evictions.as_ref()) else { return Attempt::Ask(offers) };
+    let Some(left) = responses.and_then(|responses| responses.evictions.as_ref()) else { return Attempt::Ask(offers) };
     let candidate = |offer: &Eviction| {
         let node = snapshot.node(&offer.node)?;
         let named = |it: &&AssignedPod| {
@@ -203,9 +203,9 @@ fn shifted(priority: i32) -> i64 {
 /// Returns a lower bound of the cost on a node: one victim, the pod of lowest priority that started last. `None` if the
 /// node has no pod of lower priority.
 fn cheapest(snapshot: &Snapshot, node: NodeId, priority: i32) -> Option<Cost> {
-    let room = snapshot.room(node);
-    let bound = (0, room.weakest, shifted(room.weakest), 1, Reverse(room.latest_seconds));
-    (room.weakest < priority).then_some(bound)
+    let free_space = snapshot.free_space(node);
+    let bound = (0, free_space.weakest, shifted(free_space.weakest), 1, Reverse(free_space.latest_seconds));
+    (free_space.weakest < priority).then_some(bound)
 }
 
 /// Whether victims of an earlier preemption for this pod are still terminating. No more pods are evicted while their
@@ -225,7 +225,7 @@ fn dry_run<'a>(
     budgets: &[Budget],
 ) -> Result<Candidate<'a>, Vec<String>> {
     let (snapshot, pod) = (evaluation.cycle.snapshot, evaluation.cycle.pod);
-    if snapshot.room(node).weakest >= pod.priority {
+    if snapshot.free_space(node).weakest >= pod.priority {
         return Err(vec!["No preemption victims found for incoming pod".to_owned()]);
     }
     let mut potential: Vec<_> = snapshot.pods(node).filter(|victim| victim.priority < pod.priority).collect();
@@ -286,12 +286,12 @@ fn split<'a>(
         let class = snapshot.class(pod);
         let mut violated = false;
         for (budget, allowed) in budgets.iter().zip(&mut allowed) {
-            let concerns = budget.namespace == class.namespace
+            let applies = budget.namespace == class.namespace
                 && !class.labels.is_empty()
                 && !budget.selector.is_everything()
                 && class.matches(&budget.selector)
                 && !budget.disrupted.contains(&pod.name);
-            if concerns {
+            if applies {
                 *allowed -= 1;
                 violated |= *allowed < 0;
             }

@@ -138,7 +138,7 @@ impl Filter for Claims<'_> {
         self.seen.borrow().failure.clone()
     }
 
-    fn give_up(&self) -> Option<(&'static str, Option<Release>)> {
+    fn post_filter(&self) -> Option<(&'static str, Option<Release>)> {
         let seen = self.seen.borrow();
         let free = |own: &&Own<'_>| match own.claim.reserved_for.as_slice() {
             [] => true,
@@ -212,7 +212,7 @@ impl<'a> Claims<'a> {
             } else if devices.is_in_flight(&key) {
                 return Err(format!("resource claim {name} is in the process of being allocated"));
             } else {
-                judge(devices, &name, claim)?;
+                validate_claim(devices, &name, claim)?;
             }
             let nodes = claim.allocation.as_ref().and_then(|it| it.nodes.as_ref());
             let nodes = nodes.map(|nodes| NodeMatcher::of(snapshot, nodes));
@@ -245,29 +245,30 @@ impl<'a> Claims<'a> {
         &self,
         node: NodeId,
         extended: Option<&ExtendedResourceClaim>,
-        look: impl FnOnce(NodeAllocation<'_>) -> T,
+        inspect: impl FnOnce(NodeAllocation<'_>) -> T,
     ) -> Result<T, Fault> {
         let own = self.unallocated().map(|own| PendingClaim { name: &own.name, claim: own.claim });
         let more = extended.map(|extended| PendingClaim { name: "<extended-resources>", claim: &extended.claim });
-        let asked: Vec<_> = own.chain(more).collect();
-        let given = if asked.is_empty() { Vec::new() } else { self.allocator.allocate(node, &asked)? };
-        Ok(look(NodeAllocation { given }))
+        let pending_claims: Vec<_> = own.chain(more).collect();
+        let given =
+            if pending_claims.is_empty() { Vec::new() } else { self.allocator.allocate(node, &pending_claims)? };
+        Ok(inspect(NodeAllocation { given }))
     }
 
     fn reject(&self, fault: Fault) -> Rejection {
         match fault {
             Fault::Absent => Rejection::fixed(NO_DEVICES),
             Fault::Steps => Rejection::fixed(TOO_LONG),
-            Fault::Node(why) => {
+            Fault::Node(message) => {
                 let faults = &mut self.seen.borrow_mut().faults;
-                let at = faults.iter().position(|have| *have == why).unwrap_or_else(|| {
-                    faults.push(why);
+                let at = faults.iter().position(|have| *have == message).unwrap_or_else(|| {
+                    faults.push(message);
                     faults.len() - 1
                 });
                 Rejection { mask: at as u64 + 1, ..Rejection::fixed("") }
             }
-            Fault::Claim(why) => {
-                self.seen.borrow_mut().failure.get_or_insert(why);
+            Fault::Claim(message) => {
+                self.seen.borrow_mut().failure.get_or_insert(message);
                 Rejection::fixed(NO_DEVICES)
             }
         }
@@ -283,8 +284,8 @@ impl<'a> Claims<'a> {
                 takes.extend(taken);
                 written
             });
-            let held = own.claim.reserved_for.contains(&self.pod.uid);
-            reserve.push(Reserve { key: own.key.clone(), uid: own.claim.uid.clone(), allocation: got, held });
+            let reserved = own.claim.reserved_for.contains(&self.pod.uid);
+            reserve.push(Reserve { key: own.key.clone(), uid: own.claim.uid.clone(), allocation: got, reserved });
         }
         let create = extended.zip(given.next()).map(|(extended, given)| {
             let (written, taken) = allocation(devices, &extended.claim, given, name, &self.pod.uid);
@@ -327,7 +328,7 @@ fn own_claims<'a>(pod: &Pod, devices: &'a Devices) -> Result<Vec<(Key, &'a Claim
 }
 
 /// Fails if a request has an unknown type or names a DeviceClass that does not exist.
-fn judge(devices: &Devices, name: &str, claim: &Claim) -> Result<(), String> {
+fn validate_claim(devices: &Devices, name: &str, claim: &Claim) -> Result<(), String> {
     for request in &claim.requests {
         if request.alternatives.is_empty() {
             return Err(format!("resource claim {name}, request {}: unknown request type", request.name));

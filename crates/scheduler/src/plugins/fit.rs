@@ -40,7 +40,7 @@ const SCALARS: u32 = 4;
 
 struct Space<'a> {
     snapshot: &'a Snapshot,
-    wanted: &'a Resources,
+    requested: &'a Resources,
     /// By index in the pod's scalar requests.
     counted: Vec<ResourceProvider>,
     /// Whether the pod requests only CPU and memory.
@@ -68,7 +68,7 @@ struct Ranking<'a> {
 struct ScoredResource<'a> {
     name: &'a str,
     weight: i64,
-    wanted: i64,
+    requested: i64,
 }
 
 impl Default for Fit {
@@ -84,29 +84,32 @@ impl Plugin for Fit {
     }
 
     fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
-        let wanted = &cycle.pod.shape.requests;
+        let requested = &cycle.pod.shape.requests;
         let devices = &cycle.snapshot.devices;
-        let counted = wanted.scalars.iter().map(|(name, _)| match self.ignores(name) {
+        let counted = requested.scalars.iter().map(|(name, _)| match self.ignores(name) {
             true => ResourceProvider::Elsewhere,
             false if is_backed_name(name) && devices.class_of(name).is_some() => ResourceProvider::ByDevices,
             false => ResourceProvider::Here,
         });
         let counted = counted.collect();
-        let is_plain = wanted.ephemeral <= 0 && wanted.scalars.is_empty();
-        PreFilterResult::Run(Box::new(Space { snapshot: cycle.snapshot, wanted, counted, is_plain }), None)
+        let is_plain = requested.ephemeral <= 0 && requested.scalars.is_empty();
+        PreFilterResult::Run(Box::new(Space { snapshot: cycle.snapshot, requested, counted, is_plain }), None)
     }
 
     fn scorer<'a>(&'a self, cycle: Cycle<'a>, _nodes: &[NodeId]) -> Option<Box<dyn Scorer + 'a>> {
         let [cpu, memory] = cycle.pod.scored;
-        let wanted = |name: &str| match name {
+        let requested = |name: &str| match name {
             "cpu" => cpu,
             "memory" => memory,
             _ => cycle.pod.shape.requests.amount(name),
         };
-        let resources =
-            self.resources.iter().map(|(name, weight)| ScoredResource { name, weight: *weight, wanted: wanted(name) });
+        let resources = self.resources.iter().map(|(name, weight)| ScoredResource {
+            name,
+            weight: *weight,
+            requested: requested(name),
+        });
         // Extended resources do not affect the score of pods that do not request them.
-        let resources = resources.filter(|it| it.wanted != 0 || !is_extended(it.name)).collect();
+        let resources = resources.filter(|it| it.requested != 0 || !is_extended(it.name)).collect();
         Some(Box::new(Ranking { snapshot: cycle.snapshot, strategy: &self.strategy, resources }))
     }
 
@@ -150,17 +153,17 @@ impl Filter for Space<'_> {
     fn check(&self, node: NodeId, usage: &Usage) -> Option<Rejection> {
         // Fast path for pods with only CPU and memory on an unmodified node: one cache line suffices.
         if self.is_plain && std::ptr::eq(usage, self.snapshot.usage(node)) {
-            let (mask, hopeless) = missing_of_room(self.wanted, self.snapshot.room(node));
+            let (mask, hopeless) = missing_in_free_space(self.requested, self.snapshot.free_space(node));
             return (mask != 0).then_some(Rejection { resolvable: !hopeless, text: "", mask });
         }
         let offer = self.snapshot.offer(node);
-        let (mask, hopeless) = missing(self.wanted, &self.counted, &offer.allocatable, offer.pods_max, usage);
+        let (mask, hopeless) = missing(self.requested, &self.counted, &offer.allocatable, offer.pods_max, usage);
         (mask != 0).then_some(Rejection { resolvable: !hopeless, text: "", mask })
     }
 
     fn reasons(&self, rejection: Rejection) -> Vec<String> {
         let names = [(CPU, "cpu"), (MEMORY, "memory"), (EPHEMERAL, "ephemeral-storage")];
-        let scalars = (SCALARS..64).zip(&self.wanted.scalars).map(|(at, (name, _))| (1 << at, name.as_str()));
+        let scalars = (SCALARS..64).zip(&self.requested.scalars).map(|(at, (name, _))| (1 << at, name.as_str()));
         let few = names.into_iter().chain(scalars).filter(|(bit, _)| rejection.mask & bit != 0);
         let mut reasons: Vec<_> = few.map(|(_, name)| format!("Insufficient {name}")).collect();
         if rejection.mask & PODS != 0 {
@@ -184,7 +187,7 @@ impl Scorer for Ranking<'_> {
                 "memory" => usage.non_zero[1],
                 name => usage.requested.amount(name),
             };
-            let score = self.strategy.score(taken + it.wanted, has);
+            let score = self.strategy.score(taken + it.requested, has);
             let counts = score > 0 || !matches!(self.strategy, Strategy::RequestedToCapacityRatio(_));
             sum += score * it.weight;
             weights += if counts { it.weight } else { 0 };
@@ -229,7 +232,7 @@ fn rounded_quotient(sum: i64, by: i64) -> i64 {
 
 /// Returns the insufficient resources as bits, and whether the pod would not fit on the empty node either.
 fn missing(
-    wanted: &Resources,
+    requested: &Resources,
     counted: &[ResourceProvider],
     has: &Resources,
     pods_max: i64,
@@ -240,16 +243,16 @@ fn missing(
         mask |= PODS;
     }
     let taken = &usage.requested;
-    let mut compare = |bit: u64, wanted: i64, has: i64, taken: i64| {
-        if wanted > 0 && wanted > has - taken {
+    let mut compare = |bit: u64, requested: i64, has: i64, taken: i64| {
+        if requested > 0 && requested > has - taken {
             mask |= bit;
-            hopeless |= wanted > has;
+            hopeless |= requested > has;
         }
     };
-    compare(CPU, wanted.cpu_milli, has.cpu_milli, taken.cpu_milli);
-    compare(MEMORY, wanted.memory, has.memory, taken.memory);
-    compare(EPHEMERAL, wanted.ephemeral, has.ephemeral, taken.ephemeral);
-    for (at, (name, amount)) in wanted.scalars.iter().enumerate() {
+    compare(CPU, requested.cpu_milli, has.cpu_milli, taken.cpu_milli);
+    compare(MEMORY, requested.memory, has.memory, taken.memory);
+    compare(EPHEMERAL, requested.ephemeral, has.ephemeral, taken.ephemeral);
+    for (at, (name, amount)) in requested.scalars.iter().enumerate() {
         let by_devices = counted[at] == ResourceProvider::ByDevices && has.scalar(name) == 0;
         if by_devices || counted[at] == ResourceProvider::Elsewhere {
             continue;
@@ -262,18 +265,18 @@ fn missing(
 }
 
 /// Like [`missing`], for a pod that requests only CPU and memory.
-const fn missing_of_room(wanted: &Resources, room: &FreeCapacity) -> (u64, bool) {
+const fn missing_in_free_space(requested: &Resources, free_space: &FreeCapacity) -> (u64, bool) {
     let (mut mask, mut hopeless) = (0, false);
-    if room.free[2] < 1 {
+    if free_space.free[2] < 1 {
         mask |= PODS;
     }
-    if wanted.cpu_milli > 0 && wanted.cpu_milli > room.free[0] {
+    if requested.cpu_milli > 0 && requested.cpu_milli > free_space.free[0] {
         mask |= CPU;
-        hopeless |= wanted.cpu_milli > room.whole[0];
+        hopeless |= requested.cpu_milli > free_space.whole[0];
     }
-    if wanted.memory > 0 && wanted.memory > room.free[1] {
+    if requested.memory > 0 && requested.memory > free_space.free[1] {
         mask |= MEMORY;
-        hopeless |= wanted.memory > room.whole[1];
+        hopeless |= requested.memory > free_space.whole[1];
     }
     (mask, hopeless)
 }
@@ -286,10 +289,10 @@ fn grows(old: &Resources, new: &Resources) -> bool {
 }
 
 /// Whether a pod shrank a request for a resource that another pod wants.
-fn shrinks(old: &Resources, new: &Resources, wanted: &Resources) -> bool {
-    let less = |old: i64, new: i64, wanted: i64| wanted > 0 && new < old;
-    less(old.cpu_milli, new.cpu_milli, wanted.cpu_milli)
-        || less(old.memory, new.memory, wanted.memory)
-        || less(old.ephemeral, new.ephemeral, wanted.ephemeral)
-        || wanted.scalars.iter().any(|(name, amount)| less(old.scalar(name), new.scalar(name), *amount))
+fn shrinks(old: &Resources, new: &Resources, requested: &Resources) -> bool {
+    let less = |old: i64, new: i64, requested: i64| requested > 0 && new < old;
+    less(old.cpu_milli, new.cpu_milli, requested.cpu_milli)
+        || less(old.memory, new.memory, requested.memory)
+        || less(old.ephemeral, new.ephemeral, requested.ephemeral)
+        || requested.scalars.iter().any(|(name, amount)| less(old.scalar(name), new.scalar(name), *amount))
 }

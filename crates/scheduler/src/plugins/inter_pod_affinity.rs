@@ -81,8 +81,9 @@ impl Plugin for InterPodAffinity {
         match event {
             Event::PodAdded(added) => meets(added, TermKind::Affinity),
             // A pod that matches its own affinity may go anywhere once no other matching pod exists.
-            Event::PodRemoved(gone) => {
-                meets(gone, TermKind::AntiAffinity) || meets(gone, TermKind::Affinity) && meets(pod, TermKind::Affinity)
+            Event::PodRemoved(removed_pod) => {
+                meets(removed_pod, TermKind::AntiAffinity)
+                    || meets(removed_pod, TermKind::Affinity) && meets(pod, TermKind::Affinity)
             }
             Event::PodUpdated(old, new) => {
                 old.class.labels != new.class.labels

@@ -27,7 +27,7 @@ impl Plugin for NodePorts {
     fn wakes(&self, pod: &Pod, event: &Event) -> bool {
         match event {
             Event::NodeAdded(_) => true,
-            Event::PodRemoved(gone) => conflict(&pod.shape.ports, &gone.shape.ports),
+            Event::PodRemoved(removed_pod) => conflict(&pod.shape.ports, &removed_pod.shape.ports),
             _ => false,
         }
     }
@@ -39,6 +39,6 @@ impl Filter for HostPortFilter<'_> {
     }
 }
 
-fn conflict(wanted: &[HostPort], held: &[HostPort]) -> bool {
-    wanted.iter().any(|wanted| held.iter().any(|held| wanted.conflicts(held)))
+fn conflict(requested: &[HostPort], used: &[HostPort]) -> bool {
+    requested.iter().any(|requested| used.iter().any(|used| requested.conflicts(used)))
 }

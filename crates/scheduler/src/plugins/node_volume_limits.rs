@@ -15,7 +15,7 @@ pub struct NodeVolumeLimits;
 struct Limits<'a> {
     snapshot: &'a Snapshot,
     /// Volumes that the pod needs, by driver and volume name.
-    wanted: BTreeSet<(Str, Str)>,
+    attachments: BTreeSet<(Str, Str)>,
 }
 
 impl Plugin for NodeVolumeLimits {
@@ -28,18 +28,20 @@ impl Plugin for NodeVolumeLimits {
         if pod.claims.is_empty() || !snapshot.storage.has_limits() {
             return PreFilterResult::Skip;
         }
-        let wanted: BTreeSet<_> = pod.claim_keys().filter_map(|key| snapshot.storage.attachment(&key)).collect();
-        if wanted.is_empty() {
+        let attachments: BTreeSet<_> = pod.claim_keys().filter_map(|key| snapshot.storage.attachment(&key)).collect();
+        if attachments.is_empty() {
             PreFilterResult::Skip
         } else {
-            PreFilterResult::Run(Box::new(Limits { snapshot, wanted }), None)
+            PreFilterResult::Run(Box::new(Limits { snapshot, attachments }), None)
         }
     }
 
     fn wakes(&self, pod: &Pod, event: &Event) -> bool {
         match event {
             Event::ClaimChanged(key) => pod.claim_keys().any(|own| own == *key),
-            Event::PodRemoved(gone) => gone.shape.volumes.iter().any(|it| matches!(it, VolumeUse::Claim(_))),
+            Event::PodRemoved(removed_pod) => {
+                removed_pod.shape.volumes.iter().any(|it| matches!(it, VolumeUse::Claim(_)))
+            }
             Event::NodeAdded(_) | Event::StorageChanged => true,
             _ => false,
         }
@@ -58,7 +60,7 @@ impl Filter for Limits<'_> {
         // A volume counts until it is detached, which may be long after its pod was deleted.
         attached.extend(storage.attached(name));
         let before = attached.len();
-        attached.extend(self.wanted.iter().cloned());
+        attached.extend(self.attachments.iter().cloned());
         if attached.len() == before {
             return None;
         }
@@ -66,7 +68,7 @@ impl Filter for Limits<'_> {
             let number = attached.iter().filter(|(have, _)| have == driver).count();
             storage.limit(name, driver).is_some_and(|most| i64::try_from(number).unwrap_or(i64::MAX) > most)
         };
-        let drivers: BTreeSet<&Str> = self.wanted.iter().map(|(driver, _)| driver).collect();
+        let drivers: BTreeSet<&Str> = self.attachments.iter().map(|(driver, _)| driver).collect();
         drivers.into_iter().any(exceeded).then_some(Rejection::resolvable(REASON))
     }
 }

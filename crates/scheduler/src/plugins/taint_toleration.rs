@@ -38,10 +38,10 @@ impl Plugin for TaintToleration {
 }
 
 impl<'a, T: Clone + Default> PerSet<'a, T> {
-    fn new(snapshot: &'a Snapshot, judge: impl Fn(&[Taint]) -> T) -> Self {
+    fn new(snapshot: &'a Snapshot, evaluate: impl Fn(&[Taint]) -> T) -> Self {
         let mut by_set = vec![T::default(); snapshot.taints().end()];
         for (id, taints) in snapshot.taints().iter() {
-            by_set[id as usize] = judge(taints);
+            by_set[id as usize] = evaluate(taints);
         }
         Self { snapshot, by_set }
     }

@@ -39,11 +39,11 @@ fn verdicts(plugin: &dyn Plugin, mut snapshot: Snapshot, pod: &Pod) -> Vec<Strin
         PreFilterResult::Reject(reason) => return vec![reason],
         PreFilterResult::Run(filter, _) => filter,
     };
-    let say = |node| match filter.check(node, snapshot.usage(node)) {
+    let describe = |node| match filter.check(node, snapshot.usage(node)) {
         None => "ok".to_owned(),
         Some(it) => format!("{}{}", if it.resolvable { "" } else { "!" }, filter.reasons(it).join(", ")),
     };
-    snapshot.nodes().iter().map(|node| say(*node)).collect()
+    snapshot.nodes().iter().map(|node| describe(*node)).collect()
 }
 
 /// Returns the normalized scores of the nodes.
@@ -200,8 +200,8 @@ fn inter_pod_affinity() {
     check(&pod("p", rule("podAffinity", "p")), db(), ["ok", "ok", "ok"]);
     let apart = "node(s) didn't match pod anti-affinity rules";
     check(&pod("p", rule("podAntiAffinity", "db")), db(), [apart, "ok", apart]);
-    let kept = "node(s) didn't satisfy existing pods anti-affinity rules";
-    check(&pod("p", value!({})), pod("db", rule("podAntiAffinity", "p")), [kept, "ok", kept]);
+    let violation = "node(s) didn't satisfy existing pods anti-affinity rules";
+    check(&pod("p", value!({})), pod("db", rule("podAntiAffinity", "p")), [violation, "ok", violation]);
     let fond = pod("db", rule("podAffinity", "p"));
     assert_eq!(scores(&plugin, three(&[(fond, "n1")]), &pod("p", value!({}))), [100, 0, 100]);
 }

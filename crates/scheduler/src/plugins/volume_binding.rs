@@ -10,8 +10,8 @@ use crate::storage::{Claim, Plan, Provision, Volume};
 
 const NO_VOLUME: &str = "node(s) didn't find available persistent volumes to bind";
 const ELSEWHERE: &str = "node(s) didn't match PersistentVolume's node affinity";
-const NO_ROOM: &str = "node(s) did not have enough free storage";
-const GONE: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
+const NOT_ENOUGH_SPACE: &str = "node(s) did not have enough free storage";
+const PV_NOT_FOUND: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
 
 pub struct VolumeBinding;
 
@@ -136,7 +136,7 @@ impl<'a> Volumes<'a> {
     fn plan(&self, node: NodeId) -> Result<Plan, &'static str> {
         for volume in &self.bound {
             match volume {
-                None => return Err(GONE),
+                None => return Err(PV_NOT_FOUND),
                 Some(nodes) if !nodes.matches(node) => return Err(ELSEWHERE),
                 Some(_) => {}
             }
@@ -161,7 +161,7 @@ impl<'a> Volumes<'a> {
             match self.snapshot.storage.can_provision(it.claim, label) {
                 Provision::Yes => plan.provision.push(it.key.clone()),
                 Provision::No => return Err(NO_VOLUME),
-                Provision::NoRoom => return Err(NO_ROOM),
+                Provision::NoRoom => return Err(NOT_ENOUGH_SPACE),
             }
         }
         Ok(plan)

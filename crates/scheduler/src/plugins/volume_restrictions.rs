@@ -51,7 +51,7 @@ impl Plugin for VolumeRestrictions {
     fn wakes(&self, pod: &Pod, event: &Event) -> bool {
         match event {
             Event::ClaimChanged(key) => pod.claim_keys().any(|own| own == *key),
-            Event::PodRemoved(gone) => gone.shape.volumes.iter().any(|volume| match volume {
+            Event::PodRemoved(removed_pod) => removed_pod.shape.volumes.iter().any(|volume| match volume {
                 VolumeUse::Claim(key) => pod.claim_keys().any(|own| own == *key),
                 VolumeUse::Disk { .. } => pod.shape.volumes.iter().any(|own| own.conflicts(volume)),
             }),
@@ -70,7 +70,7 @@ impl Exclusive<'_> {
 
 impl Filter for Exclusive<'_> {
     fn check(&self, _node: NodeId, usage: &Usage) -> Option<Rejection> {
-        if self.disks.iter().any(|disk| usage.volumes.iter().any(|held| disk.conflicts(held))) {
+        if self.disks.iter().any(|disk| usage.volumes.iter().any(|used| disk.conflicts(used))) {
             return Some(Rejection::resolvable(DISK));
         }
         (self.users > 0).then_some(Rejection::resolvable(CLAIM))

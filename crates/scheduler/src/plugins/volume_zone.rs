@@ -23,7 +23,7 @@ pub struct VolumeZone;
 struct Zones<'a> {
     snapshot: &'a Snapshot,
     /// Label, its current name, and the accepted values.
-    wanted: Vec<(&'static str, &'static str, Vec<Str>)>,
+    requirements: Vec<(&'static str, &'static str, Vec<Str>)>,
 }
 
 impl Plugin for VolumeZone {
@@ -33,20 +33,20 @@ impl Plugin for VolumeZone {
 
     fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> PreFilterResult<'a> {
         let Cycle { snapshot, pod } = cycle;
-        let mut wanted = Vec::new();
+        let mut requirements = Vec::new();
         let claims = pod.claims.iter().filter_map(|own| claim_of(snapshot, pod, own).ok());
         for volume in claims.filter_map(|(_, claim)| snapshot.storage.volume(&claim.volume)) {
             for (label, present) in LABELS {
                 if let Some(zones) = crate::pod::label(&volume.labels, label) {
                     // A volume with several zones has a label value joined by "__".
-                    wanted.push((*label, *present, zones.split("__").map(Str::from).collect()));
+                    requirements.push((*label, *present, zones.split("__").map(Str::from).collect()));
                 }
             }
         }
-        if wanted.is_empty() {
+        if requirements.is_empty() {
             PreFilterResult::Skip
         } else {
-            PreFilterResult::Run(Box::new(Zones { snapshot, wanted }), None)
+            PreFilterResult::Run(Box::new(Zones { snapshot, requirements }), None)
         }
     }
 
@@ -73,6 +73,6 @@ impl Filter for Zones<'_> {
         let right = |(key, present, values): &(&str, &str, Vec<Str>)| {
             label(key).or_else(|| label(present)).is_some_and(|have| values.iter().any(|value| value == have))
         };
-        (!self.wanted.iter().all(right)).then_some(Rejection::fixed(REASON))
+        (!self.requirements.iter().all(right)).then_some(Rejection::fixed(REASON))
     }
 }

@@ -40,7 +40,7 @@ pub struct ContainerResource {
     pub brief: bool,
     pub resource: Str,
     /// Index among the resources that the container requests.
-    pub place: usize,
+    pub index: usize,
     pub amount: i64,
 }
 
@@ -83,11 +83,11 @@ pub fn extended(spec: &Value) -> Vec<ContainerResource> {
     for (number, (container, brief)) in containers.enumerate() {
         let requests = container.at(&["resources", "requests"]);
         // Invalid amounts were rejected when the requests were summed up.
-        for (place, (resource, amount)) in resources::list(requests, "").unwrap_or_default().into_iter().enumerate() {
+        for (index, (resource, amount)) in resources::list(requests, "").unwrap_or_default().into_iter().enumerate() {
             let amount = amount.value();
             if amount > 0 && is_backed_name(&resource) {
                 let name = container.str_at(&["name"]).unwrap_or_default().into();
-                all.push(ContainerResource { container: number, name, brief, resource, place, amount });
+                all.push(ContainerResource { container: number, name, brief, resource, index, amount });
             }
         }
     }

@@ -77,15 +77,15 @@ fn total(spec: &Value, status: &Value, own: &List, missing: &List) -> Result<Lis
 
 /// Returns pod-level requests of the resources that support them.
 fn pod_level(spec: &Value, status: &Value) -> Result<List, Error> {
-    let wanted = supported(resources::list(spec.at(&["resources", "requests"]), "spec.resources.requests")?);
-    if wanted.is_empty() {
-        return Ok(wanted);
+    let desired = supported(resources::list(spec.at(&["resources", "requests"]), "spec.resources.requests")?);
+    if desired.is_empty() {
+        return Ok(desired);
     }
     let had = status.at(&["resources", "requests"]);
     let promised = status.get("allocatedResources");
     let fields = ["status.resources.requests", "status.allocatedResources"];
-    let is_told = status.get("resources").is_some_and(|it| !it.is_null());
-    Ok(if is_told { supported(held(wanted, status, [had, promised], fields)?) } else { wanted })
+    let is_reported = status.get("resources").is_some_and(|it| !it.is_null());
+    Ok(if is_reported { supported(effective_requests(desired, status, [had, promised], fields)?) } else { desired })
 }
 
 fn supported(mut list: List) -> List {
@@ -96,23 +96,28 @@ fn supported(mut list: List) -> List {
 /// Returns the effective requests of a container.
 fn container_requests(container: &Value, status: &Value, statuses: &str) -> Result<List, Error> {
     let field = "spec.containers[].resources.requests";
-    let wanted = resources::list(container.at(&["resources", "requests"]), field)?;
+    let desired = resources::list(container.at(&["resources", "requests"]), field)?;
     let name = container.str_at(&["name"]);
     let own = items(status, statuses).iter().find(|it| it.str_at(&["name"]) == name && it.get("resources").is_some());
-    let Some(own) = own else { return Ok(wanted) };
+    let Some(own) = own else { return Ok(desired) };
     let (had, promised) = (own.at(&["resources", "requests"]), own.get("allocatedResources"));
     let fields = ["status.containerStatuses[].resources.requests", "status.containerStatuses[].allocatedResources"];
-    held(wanted, status, [had, promised], fields)
+    effective_requests(desired, status, [had, promised], fields)
 }
 
 /// Returns the requests that count during an in-place resize: the maximum of actual, allocated and desired amounts.
 /// Desired amounts are ignored if the resize is infeasible.
-fn held(wanted: List, status: &Value, told: [Option<&Value>; 2], fields: [&'static str; 2]) -> Result<List, Error> {
-    let mut held = if resize_is_infeasible(status) { List::new() } else { wanted };
-    for (list, field) in told.into_iter().zip(fields) {
-        resources::raise(&mut held, &resources::list(list, field)?);
+fn effective_requests(
+    desired: List,
+    status: &Value,
+    reported: [Option<&Value>; 2],
+    fields: [&'static str; 2],
+) -> Result<List, Error> {
+    let mut effective = if resize_is_infeasible(status) { List::new() } else { desired };
+    for (list, field) in reported.into_iter().zip(fields) {
+        resources::raise(&mut effective, &resources::list(list, field)?);
     }
-    Ok(held)
+    Ok(effective)
 }
 
 fn resize_is_infeasible(status: &Value) -> bool {

@@ -63,13 +63,16 @@ fn resized_pod_level_requests_count_maximum_of_actual_and_desired() {
         let spec = value!({"containers": [{"name": "a", "resources": (requests("1"))}], "resources": own});
         assert_eq!(Pod::new(&value!({"spec": spec, "status": status})).unwrap().shape.requests.cpu_milli, cpu_milli);
     };
-    let told = value!({"requests": {"cpu": "1500m"}});
+    let actual_resources = value!({"requests": {"cpu": "1500m"}});
     let never = value!([{"type": "PodResizePending", "reason": "Infeasible"}]);
     check(value!({}), 2000);
-    check(value!({"resources": (told.clone()), "allocatedResources": {"cpu": "3"}}), 3000);
+    check(value!({"resources": (actual_resources.clone()), "allocatedResources": {"cpu": "3"}}), 3000);
     check(value!({"resources": {"requests": {"cpu": "4"}}, "allocatedResources": {"cpu": "3"}}), 4000);
-    check(value!({"resources": (told.clone()), "allocatedResources": {"cpu": "1"}}), 2000);
-    check(value!({"resources": told, "allocatedResources": {"cpu": "1"}, "conditions": (never.clone())}), 1500);
+    check(value!({"resources": (actual_resources.clone()), "allocatedResources": {"cpu": "1"}}), 2000);
+    check(
+        value!({"resources": actual_resources, "allocatedResources": {"cpu": "1"}, "conditions": (never.clone())}),
+        1500,
+    );
     // Without actual resources in the status, allocated resources do not count either.
     check(value!({"allocatedResources": {"cpu": "3"}}), 2000);
     let plain = value!({"spec": {"containers": [{"name": "a", "resources": (requests("1"))}]},

@@ -166,7 +166,7 @@ fn cycle_with_dropped_events_is_retried() {
 }
 
 #[test]
-fn local_nomination_holds_until_the_watch_shows_another() {
+fn local_nomination_holds_until_the_watch_reports_another() {
     let mut queue = queue();
     let plain = wants("a", "4");
     let id = plain.id();
@@ -175,8 +175,8 @@ fn local_nomination_holds_until_the_watch_shows_another() {
     queue.set(&plain, &Devices::default(), 1);
     assert_eq!(queue.nominated_node(id).map(Str::as_str), Some("n1"), "the server does not know yet");
     assert_eq!(queue.pop(1).unwrap().nominated_node, "n1");
-    let told = Arc::new(Pod { nominated_node: "n1".into(), ..(*plain).clone() });
-    queue.set(&told, &Devices::default(), 2);
+    let nominated_pod = Arc::new(Pod { nominated_node: "n1".into(), ..(*plain).clone() });
+    queue.set(&nominated_pod, &Devices::default(), 2);
     queue.set(&plain, &Devices::default(), 3);
     assert_eq!(queue.nominated_node(id), None, "somebody took it away");
 }
@@ -201,11 +201,12 @@ fn nominated_pod_is_retried_when_a_pod_leaves_its_node() {
     queue.pop(0);
     queue.nominate(waiting.id(), Some("n"));
     queue.failed(waiting.id(), &["NodeAffinity"], 0);
-    let gone = |node: &str| Event::PodRemoved(Arc::new(Pod { node_name: node.into(), ..(*wants("b", "1")).clone() }));
-    for other in [gone("m"), gone("")] {
+    let pod_removed =
+        |node: &str| Event::PodRemoved(Arc::new(Pod { node_name: node.into(), ..(*wants("b", "1")).clone() }));
+    for other in [pod_removed("m"), pod_removed("")] {
         queue.notice(&other, 20_000);
         assert_eq!(queue.lengths().unschedulable, 1, "{other:?}");
     }
-    queue.notice(&gone("n"), 20_000);
+    queue.notice(&pod_removed("n"), 20_000);
     assert_eq!(queue.lengths().active, 1);
 }

@@ -60,9 +60,9 @@ impl Diagnosis {
 
     /// Records the PostFilter message of a plugin. The plugin then also counts as rejecting, so that its events wake
     /// the pod.
-    pub fn gives_up(&mut self, plugin: &'static str, words: &str) {
+    pub fn gives_up(&mut self, plugin: &'static str, message: &str) {
         self.blame(plugin);
-        words.clone_into(&mut self.after[0]);
+        message.clone_into(&mut self.after[0]);
     }
 
     /// Records that PreFilter of these plugins restricted the candidate nodes.

@@ -76,8 +76,8 @@ impl<'a> Evaluation<'a> {
         let enough = self.profile.nodes_enough(nodes.len());
         let mut feasible = Vec::new();
         let mut kinds: Vec<(usize, Rejection, usize)> = Vec::new();
-        let begin = if nodes.is_empty() { 0 } else { start % nodes.len() };
-        for &node in nodes[begin..].iter().chain(&nodes[..begin]) {
+        let offset = if nodes.is_empty() { 0 } else { start % nodes.len() };
+        for &node in nodes[offset..].iter().chain(&nodes[..offset]) {
             let Some((filter, rejection)) = self.verdict(node, snapshot.usage(node)) else {
                 feasible.push(node);
                 if feasible.len() == enough {
@@ -133,14 +133,16 @@ impl<'a> Evaluation<'a> {
     /// Returns an error that occurred in a filter.
     pub fn failure(&self) -> Option<String> {
         let failed = |(name, filter): &(&'static str, Box<dyn Filter + 'a>)| {
-            filter.failure().map(|why| format!("running {name:?} filter plugin: {why}"))
+            filter.failure().map(|message| format!("running {name:?} filter plugin: {message}"))
         };
         self.filters.iter().find_map(failed)
     }
 
     /// Runs PostFilter of the filters: returns the plugin, its message and the claim to release.
-    pub fn give_up(&self) -> Option<(&'static str, &'static str, Option<Release>)> {
-        self.filters.iter().find_map(|(name, filter)| filter.give_up().map(|(words, what)| (*name, words, what)))
+    pub fn post_filter(&self) -> Option<(&'static str, &'static str, Option<Release>)> {
+        self.filters
+            .iter()
+            .find_map(|(name, filter)| filter.post_filter().map(|(message, what)| (*name, message, what)))
     }
 
     /// Returns the messages of a rejection.

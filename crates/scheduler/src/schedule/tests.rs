@@ -53,8 +53,9 @@ fn ties_are_broken_by_the_given_number() {
     let mut snapshot = cluster();
     let pod = pod("a", "1", value!({}));
     let nodes = (0..3).map(|tie| {
-        let chance = RandomSource { tie, ..RandomSource::default() };
-        let outcome = schedule(&mut snapshot, &pod, &Profile::default(), Context { chance, ..Context::default() });
+        let random_source = RandomSource { tie, ..RandomSource::default() };
+        let outcome =
+            schedule(&mut snapshot, &pod, &Profile::default(), Context { random_source, ..Context::default() });
         match outcome.decision {
             Decision::Bind { node } => node.to_string(),
             other => format!("{other:?}"),

@@ -73,7 +73,7 @@ impl Snapshot {
         id
     }
 
-    pub(super) fn place(&mut self, pod: &Pod, node: &Str, assumed: bool) {
+    pub(super) fn add_pod_to_node(&mut self, pod: &Pod, node: &Str, assumed: bool) {
         let node = self.node_slot(node);
         let class = self.classes.acquire(&pod.class);
         if self.class_counts.len() < self.classes.end() {
@@ -111,9 +111,9 @@ impl Snapshot {
         };
         self.nodes[node.index()].pods.push(slot);
         self.measure(node);
-        let room = &mut self.rooms[node.index()];
-        room.weakest = room.weakest.min(pod.priority);
-        room.latest_seconds = room.latest_seconds.max(pod.started_seconds.unwrap_or(i64::MAX));
+        let free_space = &mut self.rooms[node.index()];
+        free_space.weakest = free_space.weakest.min(pod.priority);
+        free_space.latest_seconds = free_space.latest_seconds.max(pod.started_seconds.unwrap_or(i64::MAX));
         self.ids.insert(pod.id(), slot);
     }
 
@@ -141,7 +141,7 @@ impl Snapshot {
             for index in 0..self.nodes.len() {
                 let node = NodeId(u32::try_from(index).expect("fewer than 2^32 nodes"));
                 let value = self.label(node, symbol).map(|value| self.symbols.value(value).clone());
-                self.topology.place(key, node, value.as_deref());
+                self.topology.set_domain(key, node, value.as_deref());
             }
         }
         let domains = self.topology.key(key);
@@ -243,11 +243,11 @@ impl Snapshot {
             }
             let node = NodeId(index);
             let zone = symbols.map(|symbol| symbol.and_then(|symbol| self.label(node, symbol)));
-            let place = *places.entry(zone).or_insert_with(|| {
+            let zone_index = *places.entry(zone).or_insert_with(|| {
                 zones.push(Vec::new());
                 zones.len() - 1
             });
-            zones[place].push(node);
+            zones[zone_index].push(node);
         }
         let longest = zones.iter().map(Vec::len).max().unwrap_or_default();
         let turns = (0..longest).flat_map(|turn| zones.iter().filter_map(move |zone| zone.get(turn).copied()));

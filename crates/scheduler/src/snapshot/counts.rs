@@ -5,28 +5,28 @@
 pub struct Counts(Vec<(u32, u32)>);
 
 impl Counts {
-    pub fn increase(&mut self, place: u32) {
-        self.add(place, 1);
+    pub fn increase(&mut self, domain: u32) {
+        self.add(domain, 1);
     }
 
-    pub fn add(&mut self, place: u32, number: u32) {
-        match self.position(place) {
+    pub fn add(&mut self, domain: u32, number: u32) {
+        match self.position(domain) {
             Ok(at) => self.0[at].1 += number,
-            Err(at) => self.0.insert(at, (place, number)),
+            Err(at) => self.0.insert(at, (domain, number)),
         }
     }
 
     /// Decrements the count at `place`; panics if it is 0.
-    pub fn decrease(&mut self, place: u32) {
-        let at = self.position(place).expect("only what was counted is taken off");
+    pub fn decrease(&mut self, domain: u32) {
+        let at = self.position(domain).expect("only what was counted is taken off");
         self.0[at].1 -= 1;
         if self.0[at].1 == 0 {
             self.0.remove(at);
         }
     }
 
-    pub fn at(&self, place: u32) -> u32 {
-        self.position(place).map_or(0, |at| self.0[at].1)
+    pub fn at(&self, domain: u32) -> u32 {
+        self.position(domain).map_or(0, |at| self.0[at].1)
     }
 
     /// Returns non-zero counts, sorted by ID.
@@ -38,8 +38,8 @@ impl Counts {
         self.0.is_empty()
     }
 
-    fn position(&self, place: u32) -> Result<usize, usize> {
-        self.0.binary_search_by_key(&place, |entry| entry.0)
+    fn position(&self, domain: u32) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&domain, |entry| entry.0)
     }
 }
 
@@ -50,8 +50,8 @@ mod tests {
     #[test]
     fn zero_counts_are_removed() {
         let mut counts = Counts::default();
-        for place in [7, 3, 7] {
-            counts.increase(place);
+        for domain in [7, 3, 7] {
+            counts.increase(domain);
         }
         assert_eq!(counts.iter().collect::<Vec<_>>(), [(3, 1), (7, 2)]);
         counts.decrease(3);

@@ -22,7 +22,7 @@ impl Default for FreeCapacity {
 }
 
 impl Snapshot {
-    pub fn room(&self, node: NodeId) -> &FreeCapacity {
+    pub fn free_space(&self, node: NodeId) -> &FreeCapacity {
         &self.rooms[node.index()]
     }
 
@@ -36,15 +36,15 @@ impl Snapshot {
         let (offer, usage) = (&self.offers[node.index()], &self.usage[node.index()]);
         let (has, taken) = (&offer.allocatable, &usage.requested);
         let less = |a: i64, b: i64| a.saturating_sub(b);
-        let room = &mut self.rooms[node.index()];
-        *room = FreeCapacity {
+        let free_space = &mut self.rooms[node.index()];
+        *free_space = FreeCapacity {
             free: [
                 less(has.cpu_milli, taken.cpu_milli),
                 less(has.memory, taken.memory),
                 less(offer.pods_max, usage.pods),
             ],
             whole: [has.cpu_milli, has.memory],
-            ..*room
+            ..*free_space
         };
     }
 
@@ -55,7 +55,7 @@ impl Snapshot {
             weakest = weakest.min(pod.priority);
             latest_seconds = latest_seconds.max(pod.started_seconds);
         }
-        let room = &mut self.rooms[node.index()];
-        (room.weakest, room.latest_seconds) = (weakest, latest_seconds);
+        let free_space = &mut self.rooms[node.index()];
+        (free_space.weakest, free_space.latest_seconds) = (weakest, latest_seconds);
     }
 }

@@ -48,8 +48,8 @@ fn pods_are_counted_per_domain_in_any_order_of_events() {
     assert_eq!((by_zone(&snapshot, "n1"), by_zone(&snapshot, "n3")), ((2, 2), (1, 1)));
     snapshot.set_node(&node("n2", "b"));
     assert_eq!((by_zone(&snapshot, "n1"), by_zone(&snapshot, "n3")), ((1, 1), (2, 2)));
-    snapshot.forget(PodId::new("ns", "assumed"));
-    snapshot.forget(PodId::new("ns", "late"));
+    snapshot.remove_assumed_pod(PodId::new("ns", "assumed"));
+    snapshot.remove_assumed_pod(PodId::new("ns", "late"));
     assert_eq!(by_zone(&snapshot, "n3"), (1, 1), "only an assumption is forgotten");
 }
 

@@ -53,8 +53,8 @@ impl Topology {
     }
 
     /// Sets the domain of a node for one key; `None` if the node lacks the label.
-    pub fn place(&mut self, key: u32, node: NodeId, value: Option<&Str>) {
-        self.keys[key as usize].place(node, value);
+    pub fn set_domain(&mut self, key: u32, node: NodeId, value: Option<&Str>) {
+        self.keys[key as usize].set_domain(node, value);
     }
 
     /// Returns all topology keys with their IDs.
@@ -84,7 +84,7 @@ impl Key {
         self.nodes
     }
 
-    fn place(&mut self, node: NodeId, value: Option<&Str>) {
+    fn set_domain(&mut self, node: NodeId, value: Option<&Str>) {
         if self.domains.len() <= node.index() {
             self.domains.resize(node.index() + 1, NOWHERE);
         }

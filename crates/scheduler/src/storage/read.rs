@@ -41,8 +41,9 @@ impl Storage {
 
     /// Updates a CSIDriver.
     pub fn set_driver(&mut self, name: &Str, object: Option<&Value>) -> bool {
-        let tells = |object: &Value| object.at(&["spec", "storageCapacity"]).and_then(Value::as_bool) == Some(true);
-        put(&mut self.drivers, name, object.map(|object| Driver { tells_capacity: tells(object) }))
+        let reports_capacity =
+            |object: &Value| object.at(&["spec", "storageCapacity"]).and_then(Value::as_bool) == Some(true);
+        put(&mut self.drivers, name, object.map(|object| Driver { reports_capacity: reports_capacity(object) }))
     }
 
     /// Updates a CSIStorageCapacity.

@@ -23,15 +23,15 @@ const STEPS_MAX: usize = 5_000;
 
 struct Life {
     engine: Engine,
-    world: World,
+    cluster: World,
     /// Pods without a node.
     waiting: BTreeMap<String, Rc<Value>>,
     /// Bindings in progress.
     bindings: Vec<Arc<Pod>>,
-    dice: TestRng,
+    rng: TestRng,
     now: Millis,
     /// Log of all changes, for debugging failures.
-    story: Vec<String>,
+    log: Vec<String>,
 }
 
 impl Life {
@@ -40,37 +40,37 @@ impl Life {
         let options = Options { unschedulable_max: 2 * NEVER, ..Options::default() };
         let mut life = Self {
             engine: Engine::new(vec![profile], options),
-            world: World::default(),
+            cluster: World::default(),
             waiting: BTreeMap::new(),
             bindings: Vec::new(),
-            dice: TestRng(seed),
+            rng: TestRng(seed),
             now: 0,
-            story: Vec::new(),
+            log: Vec::new(),
         };
         for namespace in random::namespaces() {
             life.show(Kind::Namespaces, &namespace);
-            life.world.namespaces.insert(name(&namespace).to_owned(), Rc::new(namespace));
+            life.cluster.namespaces.insert(name(&namespace).to_owned(), Rc::new(namespace));
         }
         life
     }
 
     fn show(&mut self, kind: Kind, object: &Value) {
-        self.story.push(format!("{} {object}", kind.name()));
+        self.log.push(format!("{} {object}", kind.name()));
         self.engine.observe(kind, &Key::of(object), Some(object), self.now).unwrap();
     }
 
     fn one_of(&mut self, number: usize) -> usize {
-        usize::try_from(self.dice.roll(number as u64)).unwrap()
+        usize::try_from(self.rng.roll(number as u64)).unwrap()
     }
 
     fn set_node(&mut self, object: Value) {
         self.show(Kind::Nodes, &object);
-        self.world.nodes.insert(name(&object).to_owned(), Rc::new(object));
+        self.cluster.nodes.insert(name(&object).to_owned(), Rc::new(object));
     }
 
     fn remove_node(&mut self, name: &str) {
-        self.story.push(format!("node {name} goes"));
-        self.world.nodes.remove(name);
+        self.log.push(format!("node {name} goes"));
+        self.cluster.nodes.remove(name);
         self.engine.observe(Kind::Nodes, &Key::cluster(name), None, self.now).unwrap();
     }
 
@@ -79,21 +79,21 @@ impl Life {
         self.waiting.insert(name(&object).to_owned(), Rc::new(object));
     }
 
-    fn place(&self, pod: &str) -> Option<usize> {
-        self.world.pods.iter().position(|(other, _)| name(other) == pod)
+    fn pod_index(&self, pod: &str) -> Option<usize> {
+        self.cluster.pods.iter().position(|(other, _)| name(other) == pod)
     }
 
     /// Deletes a pod, assigned or not.
     fn remove_pod(&mut self, pod: &str) {
-        let placed = self.place(pod).map(|at| self.world.pods.remove(at).0);
-        let gone = placed.or_else(|| self.waiting.remove(pod)).expect("a pod that goes was there");
-        self.story.push(format!("pod {pod} goes"));
-        self.world.waiting.retain(|(other, _)| name(other) != pod);
-        self.engine.observe(Kind::Pods, &Key::of(&gone), None, self.now).unwrap();
+        let placed = self.pod_index(pod).map(|at| self.cluster.pods.remove(at).0);
+        let removed = placed.or_else(|| self.waiting.remove(pod)).expect("a pod that goes was there");
+        self.log.push(format!("pod {pod} goes"));
+        self.cluster.waiting.retain(|(other, _)| name(other) != pod);
+        self.engine.observe(Kind::Pods, &Key::of(&removed), None, self.now).unwrap();
     }
 
     /// Runs the scheduler until only a change can give it work.
-    fn settle(&mut self) {
+    fn run_until_stable(&mut self) {
         for _ in 0..STEPS_MAX {
             if let Some(step) = self.engine.step(self.now) {
                 self.execute_plan(step);
@@ -107,25 +107,25 @@ impl Life {
                 return;
             }
         }
-        panic!("the scheduler does not come to rest\n{}", self.story.join("\n"));
+        panic!("the scheduler does not come to rest\n{}", self.log.join("\n"));
     }
 
     /// Returns the names of evicted pods that still exist.
     fn going(&self) -> Vec<String> {
-        self.world.pods.iter().filter(|(pod, _)| is_going(pod)).map(|(pod, _)| name(pod).to_owned()).collect()
+        self.cluster.pods.iter().filter(|(pod, _)| is_going(pod)).map(|(pod, _)| name(pod).to_owned()).collect()
     }
 
     fn execute_plan(&mut self, step: Step) {
         match step {
             Step::Bind { pod, node, .. } => {
                 let object = self.waiting.remove(pod.name.as_str()).unwrap();
-                let reasons = self.world.reasons(&object, &self.world.nodes[node.as_str()]);
-                assert!(reasons.is_empty(), "{} goes to {node}: {reasons:?}\n{}", pod.name, self.story.join("\n"));
-                self.story.push(format!("{} shall go to {node}", pod.name));
-                self.world.waiting.retain(|(other, _)| name(other) != pod.name.as_str());
-                self.world.pods.push((object, node.to_string()));
+                let reasons = self.cluster.reasons(&object, &self.cluster.nodes[node.as_str()]);
+                assert!(reasons.is_empty(), "{} goes to {node}: {reasons:?}\n{}", pod.name, self.log.join("\n"));
+                self.log.push(format!("{} shall go to {node}", pod.name));
+                self.cluster.waiting.retain(|(other, _)| name(other) != pod.name.as_str());
+                self.cluster.pods.push((object, node.to_string()));
                 self.bindings.push(pod);
-                if self.dice.one_in(2) {
+                if self.rng.one_in(2) {
                     self.conclude();
                 }
             }
@@ -140,25 +140,25 @@ impl Life {
     fn conclude(&mut self) {
         let at = self.one_of(self.bindings.len());
         let pod = self.bindings.remove(at);
-        let Some(at) = self.place(&pod.name) else {
+        let Some(at) = self.pod_index(&pod.name) else {
             // The pod was deleted meanwhile, which released its resources.
             assert!(self.engine.unbound(&pod, "not found".to_owned(), self.now).is_none());
             return;
         };
-        if self.dice.one_in(5) {
-            let (object, _) = self.world.pods.remove(at);
-            self.story.push(format!("{} cannot be bound", pod.name));
+        if self.rng.one_in(5) {
+            let (object, _) = self.cluster.pods.remove(at);
+            self.log.push(format!("{} cannot be bound", pod.name));
             self.waiting.insert(pod.name.to_string(), object);
-            let told = self.engine.unbound(&pod, "refused".to_owned(), self.now);
-            assert!(matches!(told, Some(Step::Wait(Wait { reason: Reason::SchedulerError, .. }))));
+            let next_step = self.engine.unbound(&pod, "refused".to_owned(), self.now);
+            assert!(matches!(next_step, Some(Step::Wait(Wait { reason: Reason::SchedulerError, .. }))));
             self.nominate(&pod.name, "");
             return;
         }
-        let (object, node) = self.world.pods[at].clone();
+        let (object, node) = self.cluster.pods[at].clone();
         let mut bound = (*object).clone();
         bound.get_mut("spec").unwrap().as_object_mut().unwrap().insert("nodeName", node.as_str());
-        self.world.pods[at].0 = Rc::new(bound.clone());
-        if self.dice.one_in(2) {
+        self.cluster.pods[at].0 = Rc::new(bound.clone());
+        if self.rng.one_in(2) {
             self.show(Kind::Pods, &bound);
             self.engine.bound(&pod);
         } else {
@@ -170,12 +170,12 @@ impl Life {
     /// Records a waiting pod and evicts its victims, after comparing them with the reference.
     fn wait(&mut self, wait: Wait) {
         let (pod, preemption) = (wait.pod.name.to_string(), wait.preemption);
-        self.story.push(format!("{pod} waits, {:?}: {}, {preemption:?}", wait.nomination, wait.message));
+        self.log.push(format!("{pod} waits, {:?}: {}, {preemption:?}", wait.nomination, wait.message));
         let object = Rc::clone(&self.waiting[&pod]);
         if let Some(it) = &preemption {
             let victims: Vec<_> = it.victims.iter().map(|victim| victim.name.to_string()).collect();
-            let (_, expect) = self.world.eviction(&object, &self.world.nodes[it.node.as_str()], &[]).unwrap();
-            assert_eq!(victims, expect, "{pod} on {}\n{}", it.node, self.story.join("\n"));
+            let (_, expect) = self.cluster.eviction(&object, &self.cluster.nodes[it.node.as_str()], &[]).unwrap();
+            assert_eq!(victims, expect, "{pod} on {}\n{}", it.node, self.log.join("\n"));
             for key in &it.outbid {
                 self.nominate(&key.name, "");
             }
@@ -184,11 +184,11 @@ impl Life {
             self.nominate(&pod, node);
         }
         for victim in preemption.iter().flat_map(|it| &it.victims) {
-            let at = self.place(&victim.name).unwrap();
-            assert!(priority(&self.world.pods[at].0) < priority(&object), "only the less important are evicted");
+            let at = self.pod_index(&victim.name).unwrap();
+            assert!(priority(&self.cluster.pods[at].0) < priority(&object), "only the less important are evicted");
             // A pod that no kubelet has seen is deleted immediately.
-            let is_seen = self.world.pods[at].0.str_at(&["spec", "nodeName"]).is_some();
-            if is_seen && self.dice.one_in(2) {
+            let is_seen = self.cluster.pods[at].0.str_at(&["spec", "nodeName"]).is_some();
+            if is_seen && self.rng.one_in(2) {
                 self.end(at);
             } else {
                 self.remove_pod(&victim.name);
@@ -198,16 +198,16 @@ impl Life {
 
     /// Sets or clears the nomination of a pod. The watch may show it later.
     fn nominate(&mut self, pod: &str, node: &str) {
-        self.world.waiting.retain(|(other, _)| name(other) != pod);
+        self.cluster.waiting.retain(|(other, _)| name(other) != pod);
         let object = self.waiting.get_mut(pod).unwrap();
         if !node.is_empty() {
-            self.world.waiting.push((Rc::clone(object), node.to_owned()));
+            self.cluster.waiting.push((Rc::clone(object), node.to_owned()));
         }
         let status = Rc::make_mut(object).get_mut("status").unwrap().as_object_mut().unwrap();
-        let is_shown = status.remove("nominatedNodeName").is_some();
-        if !node.is_empty() && self.dice.one_in(2) {
+        let was_nominated = status.remove("nominatedNodeName").is_some();
+        if !node.is_empty() && self.rng.one_in(2) {
             status.insert("nominatedNodeName", node);
-        } else if !is_shown {
+        } else if !was_nominated {
             return;
         }
         let object = Rc::clone(object);
@@ -216,51 +216,51 @@ impl Life {
 
     /// Starts the graceful termination of an evicted pod.
     fn end(&mut self, at: usize) {
-        let mut object = (*self.world.pods[at].0).clone();
+        let mut object = (*self.cluster.pods[at].0).clone();
         let condition = value!([{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]);
         object.get_mut("status").unwrap().as_object_mut().unwrap().insert("conditions", condition);
         let meta = object.get_mut("metadata").unwrap().as_object_mut().unwrap();
         meta.insert("deletionTimestamp", "2026-01-02T00:00:00Z");
         self.show(Kind::Pods, &object);
-        self.world.pods[at].0 = Rc::new(object);
+        self.cluster.pods[at].0 = Rc::new(object);
     }
 
     fn check(&self) {
-        let story = || self.story.join("\n");
-        let kept = self.world.waiting.first().map(|(pod, node)| (name(pod), node));
-        assert_eq!(kept, None, "room is kept for nothing\n{}", story());
+        let log = || self.log.join("\n");
+        let nominated = self.cluster.waiting.first().map(|(pod, node)| (name(pod), node));
+        assert_eq!(nominated, None, "room is kept for nothing\n{}", log());
         for pod in self.waiting.values() {
-            for node in self.world.nodes.values() {
-                let reasons = self.world.reasons(pod, node);
-                assert!(!reasons.is_empty(), "{} waits, and fits {}\n{}", name(pod), name(node), story());
+            for node in self.cluster.nodes.values() {
+                let reasons = self.cluster.reasons(pod, node);
+                assert!(!reasons.is_empty(), "{} waits, and fits {}\n{}", name(pod), name(node), log());
             }
         }
-        for node in self.world.nodes.values() {
+        for node in self.cluster.nodes.values() {
             for resource in ["cpu", "memory", "example.com/gpu"] {
-                let (taken, has) = (self.world.taken(node, resource), World::has(node, resource));
-                assert!(taken <= has, "{} is over-committed of {resource}\n{}", name(node), story());
+                let (taken, has) = (self.cluster.taken(node, resource), World::has(node, resource));
+                assert!(taken <= has, "{} is over-committed of {resource}\n{}", name(node), log());
             }
         }
     }
 
     /// Applies a random change from outside the scheduler.
     fn change(&mut self, step: u64) {
-        match self.dice.roll(12) {
-            0 if !self.world.pods.is_empty() => {
-                let at = self.one_of(self.world.pods.len());
-                let pod = name(&self.world.pods[at].0).to_owned();
+        match self.rng.roll(12) {
+            0 if !self.cluster.pods.is_empty() => {
+                let at = self.one_of(self.cluster.pods.len());
+                let pod = name(&self.cluster.pods[at].0).to_owned();
                 self.remove_pod(&pod);
             }
             1 | 2 => {
-                let node = format!("node{}", self.dice.roll(5));
+                let node = format!("node{}", self.rng.roll(5));
                 // A node with pods is not changed, because they might no longer fit.
-                if !self.world.pods.iter().any(|(_, at)| *at == node) {
-                    let object = random::node(&mut self.dice, &node);
+                if !self.cluster.pods.iter().any(|(_, at)| *at == node) {
+                    let object = random::node(&mut self.rng, &node);
                     self.set_node(object);
                 }
             }
-            3 if self.dice.one_in(3) => {
-                let node = format!("node{}", self.dice.roll(5));
+            3 if self.rng.one_in(3) => {
+                let node = format!("node{}", self.rng.roll(5));
                 self.remove_node(&node);
             }
             4 if !self.waiting.is_empty() => {
@@ -270,7 +270,7 @@ impl Life {
             }
             5 if !self.bindings.is_empty() => self.conclude(),
             _ => {
-                let mut object = random::pod(&mut self.dice, &format!("pod{step}"), step);
+                let mut object = random::pod(&mut self.rng, &format!("pod{step}"), step);
                 let spec = object.get_mut("spec").unwrap().as_object_mut().unwrap();
                 spec.insert("schedulerName", "default-scheduler");
                 self.add_pod(object);
@@ -283,9 +283,9 @@ pub fn history(seed: u64) {
     let mut life = Life::new(seed);
     for step in 0..40 {
         life.change(step);
-        match life.dice.roll(3) {
+        match life.rng.roll(3) {
             0 => {
-                life.settle();
+                life.run_until_stable();
                 life.check();
             }
             // A change happens before the scheduler is idle.
@@ -296,6 +296,6 @@ pub fn history(seed: u64) {
             _ => {}
         }
     }
-    life.settle();
+    life.run_until_stable();
     life.check();
 }

@@ -27,26 +27,26 @@ pub fn namespaces() -> Vec<Value> {
     [("n1", "a"), ("n2", "b")].map(|(name, team)| value!({"metadata": {"name": name, "labels": {"team": team}}})).into()
 }
 
-pub fn node(dice: &mut TestRng, name: &str) -> Value {
-    let cores = dice.pick(&["4", "8"]);
-    let mut labels = value!({"kubernetes.io/hostname": name, "disk": (dice.pick(&["ssd", "hdd"])), "cores": cores});
-    if !dice.one_in(6) {
-        labels.as_object_mut().unwrap().insert("zone", dice.pick(&["a", "b", "c"]));
+pub fn node(rng: &mut TestRng, name: &str) -> Value {
+    let cores = rng.pick(&["4", "8"]);
+    let mut labels = value!({"kubernetes.io/hostname": name, "disk": (rng.pick(&["ssd", "hdd"])), "cores": cores});
+    if !rng.one_in(6) {
+        labels.as_object_mut().unwrap().insert("zone", rng.pick(&["a", "b", "c"]));
     }
     let mut taints = Vec::new();
-    for _ in 0..dice.roll(7).saturating_sub(4) {
-        let effect = dice.pick(&["NoSchedule", "NoExecute", "PreferNoSchedule", "PreferNoSchedule"]);
-        let mut taint = value!({"key": (dice.pick(&["k1", "k2"])), "effect": effect});
-        if dice.one_in(2) {
-            taint.as_object_mut().unwrap().insert("value", dice.pick(&["v1", "v2"]));
+    for _ in 0..rng.roll(7).saturating_sub(4) {
+        let effect = rng.pick(&["NoSchedule", "NoExecute", "PreferNoSchedule", "PreferNoSchedule"]);
+        let mut taint = value!({"key": (rng.pick(&["k1", "k2"])), "effect": effect});
+        if rng.one_in(2) {
+            taint.as_object_mut().unwrap().insert("value", rng.pick(&["v1", "v2"]));
         }
         taints.push(taint);
     }
-    let image = value!({"names": (vec![Value::from(dice.pick(&["one:1", "two:1"]))]), "sizeBytes": 500_000_000});
-    let (cpu, gpu) = (format!("{}", 2 + dice.roll(5)), format!("{}", dice.roll(3)));
+    let image = value!({"names": (vec![Value::from(rng.pick(&["one:1", "two:1"]))]), "sizeBytes": 500_000_000});
+    let (cpu, gpu) = (format!("{}", 2 + rng.roll(5)), format!("{}", rng.roll(3)));
     value!({
         "metadata": {"name": name, "labels": labels},
-        "spec": {"taints": taints, "unschedulable": (dice.one_in(10))},
+        "spec": {"taints": taints, "unschedulable": (rng.one_in(10))},
         "status": {
             "allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "6", "example.com/gpu": gpu},
             "images": [image]
@@ -55,19 +55,19 @@ pub fn node(dice: &mut TestRng, name: &str) -> Value {
 }
 
 /// Returns a random label selector, or none.
-fn label_selector(dice: &mut TestRng) -> Option<Value> {
-    let expression = |dice: &mut TestRng| match dice.roll(4) {
-        0 => value!({"key": "app", "operator": "In", "values": ["x", (dice.pick(&["y", "z"]))]}),
-        1 => value!({"key": "app", "operator": "NotIn", "values": [(dice.pick(&["x", "y"]))]}),
+fn label_selector(rng: &mut TestRng) -> Option<Value> {
+    let expression = |rng: &mut TestRng| match rng.roll(4) {
+        0 => value!({"key": "app", "operator": "In", "values": ["x", (rng.pick(&["y", "z"]))]}),
+        1 => value!({"key": "app", "operator": "NotIn", "values": [(rng.pick(&["x", "y"]))]}),
         2 => value!({"key": "debug", "operator": "Exists"}),
         _ => value!({"key": "debug", "operator": "DoesNotExist"}),
     };
-    let labels = value!({"app": (dice.pick(&["x", "y"]))});
-    Some(match dice.roll(12) {
+    let labels = value!({"app": (rng.pick(&["x", "y"]))});
+    Some(match rng.roll(12) {
         0 => return None,
         1 => value!({}),
-        2 | 3 => value!({"matchExpressions": [(expression(dice))]}),
-        4 => value!({"matchLabels": labels, "matchExpressions": [(expression(dice)), (expression(dice))]}),
+        2 | 3 => value!({"matchExpressions": [(expression(rng))]}),
+        4 => value!({"matchLabels": labels, "matchExpressions": [(expression(rng)), (expression(rng))]}),
         _ => value!({"matchLabels": labels}),
     })
 }
@@ -78,84 +78,84 @@ fn set(object: &mut Value, field: &str, value: Option<impl Into<Value>>) {
     }
 }
 
-fn term(dice: &mut TestRng) -> Value {
-    let mut term = value!({"topologyKey": (dice.pick(&["zone", "kubernetes.io/hostname"]))});
-    set(&mut term, "labelSelector", label_selector(dice));
-    let (field, which) = match dice.roll(8) {
+fn term(rng: &mut TestRng) -> Value {
+    let mut term = value!({"topologyKey": (rng.pick(&["zone", "kubernetes.io/hostname"]))});
+    set(&mut term, "labelSelector", label_selector(rng));
+    let (field, which) = match rng.roll(8) {
         0 => ("namespaces", value!(["n1", "n2"])),
-        1 => ("namespaces", value!([(dice.pick(&["n1", "n2"]))])),
+        1 => ("namespaces", value!([(rng.pick(&["n1", "n2"]))])),
         2 => ("namespaceSelector", value!({})),
-        3 => ("namespaceSelector", value!({"matchLabels": {"team": (dice.pick(&["a", "b"]))}})),
+        3 => ("namespaceSelector", value!({"matchLabels": {"team": (rng.pick(&["a", "b"]))}})),
         _ => return term,
     };
     set(&mut term, field, Some(which));
     term
 }
 
-fn affinity(dice: &mut TestRng) -> Value {
+fn affinity(rng: &mut TestRng) -> Value {
     let mut affinity = Value::object();
     for (field, rarity) in [("podAffinity", 8), ("podAntiAffinity", 5)] {
         let mut rules = Value::object();
-        if dice.one_in(rarity) {
-            let terms = vec![term(dice)];
+        if rng.one_in(rarity) {
+            let terms = vec![term(rng)];
             rules.as_object_mut().unwrap().insert("requiredDuringSchedulingIgnoredDuringExecution", terms);
         }
-        if dice.one_in(4) {
+        if rng.one_in(4) {
             let weighted =
-                value!({"weight": (1 + i64::try_from(dice.roll(9)).unwrap()), "podAffinityTerm": (term(dice))});
+                value!({"weight": (1 + i64::try_from(rng.roll(9)).unwrap()), "podAffinityTerm": (term(rng))});
             let terms = vec![weighted];
             rules.as_object_mut().unwrap().insert("preferredDuringSchedulingIgnoredDuringExecution", terms);
         }
         affinity.as_object_mut().unwrap().insert(field, rules);
     }
-    affinity.as_object_mut().unwrap().insert("nodeAffinity", node_affinity(dice));
+    affinity.as_object_mut().unwrap().insert("nodeAffinity", node_affinity(rng));
     affinity
 }
 
-fn node_affinity(dice: &mut TestRng) -> Value {
-    let expression = |dice: &mut TestRng| match dice.roll(6) {
-        0 => value!({"key": "zone", "operator": "In", "values": ["a", (dice.pick(&["b", "c"]))]}),
-        1 => value!({"key": "zone", "operator": "NotIn", "values": [(dice.pick(&["a", "b", "c"]))]}),
-        2 => value!({"key": "zone", "operator": (dice.pick(&["Exists", "DoesNotExist"]))}),
-        3 => value!({"key": "cores", "operator": "Gt", "values": [(dice.pick(&["3", "4"]))]}),
-        4 => value!({"key": (dice.pick(&["cores", "disk"])), "operator": "Lt", "values": ["8"]}),
-        _ => value!({"key": "disk", "operator": "In", "values": [(dice.pick(&["ssd", "hdd"]))]}),
+fn node_affinity(rng: &mut TestRng) -> Value {
+    let expression = |rng: &mut TestRng| match rng.roll(6) {
+        0 => value!({"key": "zone", "operator": "In", "values": ["a", (rng.pick(&["b", "c"]))]}),
+        1 => value!({"key": "zone", "operator": "NotIn", "values": [(rng.pick(&["a", "b", "c"]))]}),
+        2 => value!({"key": "zone", "operator": (rng.pick(&["Exists", "DoesNotExist"]))}),
+        3 => value!({"key": "cores", "operator": "Gt", "values": [(rng.pick(&["3", "4"]))]}),
+        4 => value!({"key": (rng.pick(&["cores", "disk"])), "operator": "Lt", "values": ["8"]}),
+        _ => value!({"key": "disk", "operator": "In", "values": [(rng.pick(&["ssd", "hdd"]))]}),
     };
-    let term = |dice: &mut TestRng| match dice.roll(10) {
+    let term = |rng: &mut TestRng| match rng.roll(10) {
         0 => value!({}),
         1 => value!({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node1"]}]}),
-        2 => value!({"matchExpressions": [(expression(dice)), (expression(dice))]}),
-        _ => value!({"matchExpressions": [(expression(dice))]}),
+        2 => value!({"matchExpressions": [(expression(rng)), (expression(rng))]}),
+        _ => value!({"matchExpressions": [(expression(rng))]}),
     };
     let mut rules = Value::object();
     let fields = rules.as_object_mut().unwrap();
-    if dice.one_in(6) {
-        let terms: Vec<_> = (0..=dice.roll(2)).map(|_| term(dice)).collect();
+    if rng.one_in(6) {
+        let terms: Vec<_> = (0..=rng.roll(2)).map(|_| term(rng)).collect();
         fields.insert("requiredDuringSchedulingIgnoredDuringExecution", value!({"nodeSelectorTerms": terms}));
     }
-    if dice.one_in(3) {
-        let weighted = |dice: &mut TestRng| value!({"weight": (1 + i64::try_from(dice.roll(20)).unwrap()), "preference": (term(dice))});
-        let terms: Vec<_> = (0..=dice.roll(2)).map(|_| weighted(dice)).collect();
+    if rng.one_in(3) {
+        let weighted = |rng: &mut TestRng| value!({"weight": (1 + i64::try_from(rng.roll(20)).unwrap()), "preference": (term(rng))});
+        let terms: Vec<_> = (0..=rng.roll(2)).map(|_| weighted(rng)).collect();
         fields.insert("preferredDuringSchedulingIgnoredDuringExecution", terms);
     }
     rules
 }
 
-fn spread(dice: &mut TestRng) -> Value {
+fn spread(rng: &mut TestRng) -> Value {
     let mut rule = value!({
-        "maxSkew": (1 + i64::try_from(dice.roll(2)).unwrap()),
-        "minDomains": (1 + i64::try_from(dice.roll(4)).unwrap()),
-        "topologyKey": (dice.pick(&["zone", "kubernetes.io/hostname"])),
-        "whenUnsatisfiable": (dice.pick(&["DoNotSchedule", "ScheduleAnyway"])),
-        "nodeTaintsPolicy": (dice.pick(&["Honor", "Ignore"])),
-        "nodeAffinityPolicy": (dice.pick(&["Honor", "Ignore"])),
-        "matchLabelKeys": (if dice.one_in(3) { vec![Value::from(dice.pick(&["version", "debug"]))] } else { Vec::new() })
+        "maxSkew": (1 + i64::try_from(rng.roll(2)).unwrap()),
+        "minDomains": (1 + i64::try_from(rng.roll(4)).unwrap()),
+        "topologyKey": (rng.pick(&["zone", "kubernetes.io/hostname"])),
+        "whenUnsatisfiable": (rng.pick(&["DoNotSchedule", "ScheduleAnyway"])),
+        "nodeTaintsPolicy": (rng.pick(&["Honor", "Ignore"])),
+        "nodeAffinityPolicy": (rng.pick(&["Honor", "Ignore"])),
+        "matchLabelKeys": (if rng.one_in(3) { vec![Value::from(rng.pick(&["version", "debug"]))] } else { Vec::new() })
     });
-    set(&mut rule, "labelSelector", label_selector(dice));
+    set(&mut rule, "labelSelector", label_selector(rng));
     rule
 }
 
-fn requests(dice: &mut TestRng) -> Value {
+fn requests(rng: &mut TestRng) -> Value {
     let mut requests = Value::object();
     // Probability in quarters, and amounts.
     for (resource, times, amounts) in [
@@ -163,89 +163,89 @@ fn requests(dice: &mut TestRng) -> Value {
         ("memory", 2, ["256Mi", "1Gi", "3Gi"]),
         ("example.com/gpu", 1, ["0", "1", "1"]),
     ] {
-        if dice.roll(4) < times {
-            requests.as_object_mut().unwrap().insert(resource, dice.pick(&amounts));
+        if rng.roll(4) < times {
+            requests.as_object_mut().unwrap().insert(resource, rng.pick(&amounts));
         }
     }
     requests
 }
 
 /// Returns random init containers and sidecars.
-fn init_containers(dice: &mut TestRng) -> Vec<Value> {
-    let one = |dice: &mut TestRng, number: u64| {
+fn init_containers(rng: &mut TestRng) -> Vec<Value> {
+    let one = |rng: &mut TestRng, number: u64| {
         let mut container =
-            value!({"name": (format!("i{number}")), "image": "other", "resources": {"requests": (requests(dice))}});
-        if dice.one_in(2) {
+            value!({"name": (format!("i{number}")), "image": "other", "resources": {"requests": (requests(rng))}});
+        if rng.one_in(2) {
             container.as_object_mut().unwrap().insert("restartPolicy", "Always");
         }
         container
     };
-    (0..dice.roll(8).saturating_sub(5)).map(|number| one(dice, number)).collect()
+    (0..rng.roll(8).saturating_sub(5)).map(|number| one(rng, number)).collect()
 }
 
 /// Adds pod-level requests and overhead.
-fn add_amounts(dice: &mut TestRng, spec: &mut Value) {
+fn add_amounts(rng: &mut TestRng, spec: &mut Value) {
     let fields = spec.as_object_mut().unwrap();
-    if dice.one_in(6) {
-        let mut whole = value!({"cpu": (dice.pick(&["1", "3"]))});
-        if dice.one_in(2) {
-            whole.as_object_mut().unwrap().insert("memory", dice.pick(&["1Gi", "3Gi"]));
+    if rng.one_in(6) {
+        let mut whole = value!({"cpu": (rng.pick(&["1", "3"]))});
+        if rng.one_in(2) {
+            whole.as_object_mut().unwrap().insert("memory", rng.pick(&["1Gi", "3Gi"]));
         }
         fields.insert("resources", value!({"requests": whole}));
     }
-    if dice.one_in(6) {
+    if rng.one_in(6) {
         fields.insert("overhead", value!({"cpu": "250m", "memory": "64Mi"}));
     }
 }
 
-fn toleration(dice: &mut TestRng) -> Value {
-    let mut toleration = match dice.roll(4) {
+fn toleration(rng: &mut TestRng) -> Value {
+    let mut toleration = match rng.roll(4) {
         0 => value!({"operator": "Exists"}),
-        1 => value!({"key": (dice.pick(&["k1", "k2"])), "operator": "Exists"}),
-        2 => value!({"key": (dice.pick(&["k1", "k2"])), "operator": "Equal", "value": (dice.pick(&["v1", "v2"]))}),
-        _ => value!({"key": (dice.pick(&["k1", "k2"]))}),
+        1 => value!({"key": (rng.pick(&["k1", "k2"])), "operator": "Exists"}),
+        2 => value!({"key": (rng.pick(&["k1", "k2"])), "operator": "Equal", "value": (rng.pick(&["v1", "v2"]))}),
+        _ => value!({"key": (rng.pick(&["k1", "k2"]))}),
     };
-    let effect = dice.pick(&["", "", "NoSchedule", "NoExecute", "PreferNoSchedule"]);
+    let effect = rng.pick(&["", "", "NoSchedule", "NoExecute", "PreferNoSchedule"]);
     set(&mut toleration, "effect", Some(effect).filter(|effect| !effect.is_empty()));
     toleration
 }
 
-pub fn pod(dice: &mut TestRng, name: &str, started_seconds: u64) -> Value {
-    let mut container = value!({"name": "c", "image": (dice.pick(&["one:1", "two:1", "other"]))});
-    let requested = requests(dice);
+pub fn pod(rng: &mut TestRng, name: &str, started_seconds: u64) -> Value {
+    let mut container = value!({"name": "c", "image": (rng.pick(&["one:1", "two:1", "other"]))});
+    let requested = requests(rng);
     container.as_object_mut().unwrap().insert("resources", value!({"requests": requested}));
-    if dice.one_in(6) {
-        let mut port = value!({"hostPort": 80, "protocol": (dice.pick(&["TCP", "UDP"]))});
-        set(&mut port, "hostIP", dice.one_in(2).then(|| dice.pick(&["10.0.0.1", "10.0.0.2"])));
+    if rng.one_in(6) {
+        let mut port = value!({"hostPort": 80, "protocol": (rng.pick(&["TCP", "UDP"]))});
+        set(&mut port, "hostIP", rng.one_in(2).then(|| rng.pick(&["10.0.0.1", "10.0.0.2"])));
         container.as_object_mut().unwrap().insert("ports", value!([port]));
     }
-    let spreads: Vec<_> = (0..dice.roll(8).saturating_sub(5)).map(|_| spread(dice)).collect();
-    let tolerations: Vec<_> = (0..dice.roll(6).saturating_sub(3)).map(|_| toleration(dice)).collect();
-    let selector = if dice.one_in(5) { value!({"disk": "ssd"}) } else { value!({}) };
+    let spreads: Vec<_> = (0..rng.roll(8).saturating_sub(5)).map(|_| spread(rng)).collect();
+    let tolerations: Vec<_> = (0..rng.roll(6).saturating_sub(3)).map(|_| toleration(rng)).collect();
+    let selector = if rng.one_in(5) { value!({"disk": "ssd"}) } else { value!({}) };
     let mut spec = value!({
-        "containers": [container], "priority": (i64::try_from(dice.roll(4)).unwrap()),
-        "initContainers": (init_containers(dice)),
-        "affinity": (affinity(dice)), "topologySpreadConstraints": spreads,
+        "containers": [container], "priority": (i64::try_from(rng.roll(4)).unwrap()),
+        "initContainers": (init_containers(rng)),
+        "affinity": (affinity(rng)), "topologySpreadConstraints": spreads,
         "tolerations": tolerations, "nodeSelector": selector
     });
-    add_amounts(dice, &mut spec);
-    let mut labels = value!({"app": (dice.pick(&["x", "y"])), "version": (dice.pick(&["1", "2"]))});
-    set(&mut labels, "debug", dice.one_in(4).then_some("yes"));
+    add_amounts(rng, &mut spec);
+    let mut labels = value!({"app": (rng.pick(&["x", "y"])), "version": (rng.pick(&["1", "2"]))});
+    set(&mut labels, "debug", rng.one_in(4).then_some("yes"));
     let started = format!("2026-01-01T00:{:02}:{:02}Z", started_seconds / 60, started_seconds % 60);
     value!({
-        "metadata": {"name": name, "namespace": (dice.pick(&["n1", "n2"])), "labels": labels},
+        "metadata": {"name": name, "namespace": (rng.pick(&["n1", "n2"])), "labels": labels},
         "spec": spec, "status": {"startTime": started}
     })
 }
 
 /// Returns a random scoring strategy as profile and for the reference.
-pub fn strategy(dice: &mut TestRng) -> (Profile, Strategy) {
-    let line = match dice.roll(2) {
+pub fn strategy(rng: &mut TestRng) -> (Profile, Strategy) {
+    let line = match rng.roll(2) {
         0 => vec![(0, 0), (100, 10)],
         _ => vec![(0, 10), (50, 4), (90, 0)],
     };
     let points: Vec<_> = line.iter().map(|(load, score)| value!({"utilization": (*load), "score": (*score)})).collect();
-    let (name, ratio, strategy) = match dice.roll(4) {
+    let (name, ratio, strategy) = match rng.roll(4) {
         0 => ("MostAllocated", None, Strategy::Most),
         1 => ("RequestedToCapacityRatio", Some(value!({"shape": points})), Strategy::Ratio(line)),
         _ => ("LeastAllocated", None, Strategy::Least),
@@ -261,14 +261,14 @@ pub fn strategy(dice: &mut TestRng) -> (Profile, Strategy) {
     (Configuration::read(&configuration.to_string()).unwrap().profiles.remove(0), strategy)
 }
 
-pub fn budgets(dice: &mut TestRng) -> Vec<Value> {
-    let one = |dice: &mut TestRng, number: u64| {
+pub fn budgets(rng: &mut TestRng) -> Vec<Value> {
+    let one = |rng: &mut TestRng, number: u64| {
         let mut spec = Value::object();
-        set(&mut spec, "selector", label_selector(dice));
+        set(&mut spec, "selector", label_selector(rng));
         value!({
-            "metadata": {"namespace": (dice.pick(&["n1", "n2"])), "name": (format!("b{number}"))},
-            "spec": spec, "status": {"disruptionsAllowed": (i64::try_from(dice.roll(3)).unwrap())}
+            "metadata": {"namespace": (rng.pick(&["n1", "n2"])), "name": (format!("b{number}"))},
+            "spec": spec, "status": {"disruptionsAllowed": (i64::try_from(rng.roll(3)).unwrap())}
         })
     };
-    (0..dice.roll(4)).map(|number| one(dice, number)).collect()
+    (0..rng.roll(4)).map(|number| one(rng, number)).collect()
 }

@@ -71,7 +71,7 @@ impl World {
 
     /// Whether inter-pod affinity is evaluated: the pod has terms, or the anti-affinity of an existing pod matches it.
     /// If not, terms of nominated pods are not evaluated either, as upstream.
-    pub fn is_judged_by_others(&self, pod: &Value) -> bool {
+    pub fn is_affinity_evaluated(&self, pod: &Value) -> bool {
         let has = |kind: &str| !required(pod, kind).is_empty();
         let keeps_away = |(other, at): &AssignedPod| {
             let labelled = |term: &Value| self.nodes.get(at).is_some_and(|node| topology(node, term).is_some());
@@ -108,8 +108,8 @@ impl World {
             reasons.push("Too many pods".to_owned());
         }
         for resource in ["cpu", "memory", "example.com/gpu"] {
-            let wanted = requests::amount(pod, resource);
-            if wanted > 0 && self.taken(node, resource) + wanted > Self::has(node, resource) {
+            let requested = requests::amount(pod, resource);
+            if requested > 0 && self.taken(node, resource) + requested > Self::has(node, resource) {
                 reasons.push(format!("Insufficient {resource}"));
             }
         }
@@ -192,8 +192,8 @@ impl World {
 fn conflict(one: &Value, other: &Value) -> bool {
     let any = "0.0.0.0";
     ports(one).iter().any(|(port, protocol, address)| {
-        ports(other).iter().any(|(wanted, by, at)| {
-            port == wanted && protocol == by && (address == at || *address == any || *at == any)
+        ports(other).iter().any(|(other_port, by, at)| {
+            port == other_port && protocol == by && (address == at || *address == any || *at == any)
         })
     })
 }
@@ -210,9 +210,9 @@ fn is_repelled(pod: &Value, node: &Value) -> bool {
 }
 
 fn is_selected(pod: &Value, node: &Value) -> bool {
-    let wanted = pod["spec"]["nodeSelector"].as_object().unwrap();
+    let selector = pod["spec"]["nodeSelector"].as_object().unwrap();
     let required = pod.at(&["spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"]);
-    wanted.iter().all(|(key, value)| label(node, key) == value.as_str())
+    selector.iter().all(|(key, value)| label(node, key) == value.as_str())
         && required.is_none_or(|it| list(it, &["nodeSelectorTerms"]).iter().any(|term| meets(node, term)))
 }
 

@@ -23,7 +23,7 @@ const FINAL: &[&str] = &[
 impl World {
     /// Returns the cost and the victims on a node, highest priority first; `None` if preemption does not help.
     pub fn eviction(&self, pod: &Value, node: &Value, budgets: &[Value]) -> Option<(Cost, Vec<String>)> {
-        let among = self.is_judged_by_others(pod);
+        let among = self.is_affinity_evaluated(pod);
         if self.verdict(pod, node, among).iter().any(|reason| FINAL.contains(&reason.as_str())) {
             return None;
         }

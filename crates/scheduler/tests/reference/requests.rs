@@ -16,13 +16,14 @@ pub fn guessed(pod: &Value, resource: &str) -> i64 {
 /// resources that no part of the pod requests.
 pub fn load(pod: &Value, resource: &str) -> i64 {
     let spec = &pod["spec"];
-    let asks = |holder: &Value, path: &[&str]| holder.at(path).is_some_and(|list| list.get(resource).is_some());
+    let requests_resource =
+        |holder: &Value, path: &[&str]| holder.at(path).is_some_and(|list| list.get(resource).is_some());
     let of_containers = |field: &str| {
         let list = spec.get(field).and_then(Value::as_array).unwrap_or_default();
-        list.iter().any(|container| asks(container, &["resources", "requests"]))
+        list.iter().any(|container| requests_resource(container, &["resources", "requests"]))
     };
-    let anywhere = asks(spec, &["resources", "requests"])
-        || asks(spec, &["overhead"])
+    let anywhere = requests_resource(spec, &["resources", "requests"])
+        || requests_resource(spec, &["overhead"])
         || of_containers("containers")
         || of_containers("initContainers");
     let is_whole = spec.at(&["resources", "requests"]).is_some();

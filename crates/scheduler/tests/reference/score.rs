@@ -66,14 +66,14 @@ impl World {
     }
 
     fn balanced(&self, pod: &Value, node: &Value) -> i64 {
-        let wanted = |resource: &str| requests::amount(pod, resource);
-        if wanted("cpu") == 0 && wanted("memory") == 0 {
+        let requested = |resource: &str| requests::amount(pod, resource);
+        if requested("cpu") == 0 && requested("memory") == 0 {
             return 0;
         }
         let evenness = |with: bool| {
             let [cpu, memory] = ["cpu", "memory"].map(|resource| {
                 let taken = self.taken(node, resource);
-                let all = if with { taken + wanted(resource) } else { taken };
+                let all = if with { taken + requested(resource) } else { taken };
                 (all as f64 / Self::has(node, resource) as f64).min(1.0)
             });
             ((1.0 - ((cpu - memory) / 2.0).abs()) * 100.0) as i64
@@ -171,8 +171,8 @@ fn disliked(pod: &Value, node: &Value) -> i64 {
 fn on_line(line: &[(i64, i64)], load: i64) -> i64 {
     for (at, (end, score)) in line.iter().enumerate() {
         if load <= *end {
-            let Some((begin, before)) = at.checked_sub(1).map(|at| line[at]) else { return score * 10 };
-            return before * 10 + (score * 10 - before * 10) * (load - begin) / (end - begin);
+            let Some((start, before)) = at.checked_sub(1).map(|at| line[at]) else { return score * 10 };
+            return before * 10 + (score * 10 - before * 10) * (load - start) / (end - start);
         }
     }
     line.last().unwrap().1 * 10

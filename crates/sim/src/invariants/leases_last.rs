@@ -12,7 +12,7 @@ const NAME: &str = "leases last and end";
 #[derive(Debug, Default)]
 pub struct LeasesLast {
     until_ms: BTreeMap<LeaseId, u64>,
-    ended: BTreeMap<LeaseId, u64>,
+    expired: BTreeMap<LeaseId, u64>,
 }
 
 impl LeasesLast {
@@ -25,10 +25,10 @@ impl LeasesLast {
 
     /// Records that a member applied the end of a lease.
     pub fn ends(&mut self, lease: LeaseId, now_ms: u64) -> Result<(), Violation> {
-        if self.ended.contains_key(&lease) {
+        if self.expired.contains_key(&lease) {
             return Ok(());
         }
-        self.ended.insert(lease, now_ms);
+        self.expired.insert(lease, now_ms);
         match self.until_ms.get(&lease) {
             Some(until) if now_ms < *until => {
                 Err((NAME, format!("lease {lease} ended at {now_ms} ms, {} ms early", until - now_ms)))
@@ -38,7 +38,7 @@ impl LeasesLast {
     }
 
     /// Checks that no lease, and no key attached to one, is left at the end of a run.
-    pub fn check_ended(&self, left: &[LeaseId], keys: i64) -> Result<(), Violation> {
+    pub fn check_expired(&self, left: &[LeaseId], keys: i64) -> Result<(), Violation> {
         if left.is_empty() && keys == 0 {
             return Ok(());
         }

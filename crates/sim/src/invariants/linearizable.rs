@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_write_may_happen_late_or_never_but_not_disappear() {
+    fn unknown_write_may_apply_late_or_never_but_not_disappear() {
         let put = operation(Kind::Put(1), 0, None);
         let get = |began_ms, read| operation(Kind::Get, began_ms, Some((began_ms + 5, read)));
         assert!(is_linearizable(&[put, get(10, None), get(20, Some(1))]));

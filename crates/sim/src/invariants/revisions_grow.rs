@@ -25,11 +25,11 @@ impl RevisionsGrow {
 
 /// Checks that an operation started after another ended has no older revision, and a write a newer one.
 pub(crate) fn check(history: &[Operation]) -> Result<(), Violation> {
-    let mut ended: Vec<(u64, i64)> =
+    let mut completed: Vec<(u64, i64)> =
         history.iter().filter_map(|operation| operation.end.map(|end| (end.at_ms, end.revision))).collect();
-    ended.sort_unstable();
-    let mut newest = Vec::with_capacity(ended.len());
-    for (at_ms, revision) in ended {
+    completed.sort_unstable();
+    let mut newest = Vec::with_capacity(completed.len());
+    for (at_ms, revision) in completed {
         let best = newest.last().map_or(revision, |(_, best): &(u64, i64)| revision.max(*best));
         newest.push((at_ms, best));
     }

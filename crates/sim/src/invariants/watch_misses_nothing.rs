@@ -32,23 +32,23 @@ pub fn check(
         return Err((NAME, format!("watcher {watcher} was cancelled wrongly: {gap:?}, compacted is {compacted}")));
     }
     let hidden = |revision: i64| gaps.iter().any(|gap| (gap.from..=gap.to).contains(&revision));
-    let concerns = |event: &&mvcc::Event| span.contains(event.record.key()) && !hidden(event.record.mod_revision);
-    let happened = state.all_events(0).filter(concerns).map(|event| {
+    let is_watched = |event: &&mvcc::Event| span.contains(event.record.key()) && !hidden(event.record.mod_revision);
+    let expected = state.all_events(0).filter(is_watched).map(|event| {
         let value = (!event.record.is_tombstone()).then(|| event.record.value().to_vec());
         (event.record.mod_revision, event.record.key().to_vec(), value)
     });
-    let happened: Vec<WatchedEvent> = happened.collect();
-    if seen == happened {
+    let expected: Vec<WatchedEvent> = expected.collect();
+    if seen == expected {
         return Ok(());
     }
     let differ =
-        seen.iter().zip(&happened).position(|(one, other)| one != other).unwrap_or(seen.len().min(happened.len()));
+        seen.iter().zip(&expected).position(|(one, other)| one != other).unwrap_or(seen.len().min(expected.len()));
     let what = format!(
         "watcher {watcher} saw {} events of {}; they differ at {differ}: saw {:?}, happened {:?}",
         seen.len(),
-        happened.len(),
+        expected.len(),
         seen.get(differ),
-        happened.get(differ)
+        expected.get(differ)
     );
     Err((NAME, what))
 }

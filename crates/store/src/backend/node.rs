@@ -12,7 +12,7 @@ use crate::sessions::Sessions;
 use crate::watch::Hub;
 
 /// Maximum time to wait until a committed membership change is visible on this member.
-const SHOWN: Duration = Duration::from_secs(1);
+const VISIBLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A cluster member with its watchers.
 #[derive(Clone)]
@@ -103,8 +103,8 @@ impl Backend for NodeBackend {
         self.node.cluster_id()
     }
 
-    fn view<R>(&self, look: impl FnOnce(&State) -> R) -> R {
-        self.node.view(look)
+    fn view<R>(&self, read: impl FnOnce(&State) -> R) -> R {
+        self.node.view(read)
     }
 
     fn hub(&self) -> &Hub {
@@ -178,8 +178,8 @@ impl Backend for NodeBackend {
         self.node.change(change).await.map_err(of_propose)?;
         // The response may arrive before this member has applied the membership change.
         let mut group = self.node.group_watch();
-        let shown = group.wait_for(|group| group.members().any(|peer| peer.id == id) != leaves);
-        let _ = tokio::time::timeout(SHOWN, shown).await;
+        let visible = group.wait_for(|group| group.members().any(|peer| peer.id == id) != leaves);
+        let _ = tokio::time::timeout(VISIBLE_TIMEOUT, visible).await;
         Ok(self.member(id).ok().map(member))
     }
 
@@ -210,8 +210,8 @@ fn member(peer: Peer) -> Member {
     }
 }
 
-fn found(answer: Result<i64, LeaseError>) -> Result<Option<i64>, BackendError> {
-    match answer {
+fn found(result: Result<i64, LeaseError>) -> Result<Option<i64>, BackendError> {
+    match result {
         Ok(seconds) => Ok(Some(seconds)),
         Err(LeaseError::NotFound) => Ok(None),
         Err(LeaseError::NoLeader) => Err(BackendError::NoLeader),

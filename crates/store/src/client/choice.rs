@@ -13,7 +13,7 @@ use crate::etcd::proto::etcdserverpb as pb;
 /// Time before a health check of the member runs concurrently to a request. A slow but healthy member passes it.
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// Time to wait for a write to a member that does not respond: its outcome is unknown.
-const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The effect of a request on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Choice {
     /// Sends a request to the selected member, and to the others if it is unreachable. A non-idempotent write is
     /// retried only if it was never sent. An idempotent write is also sent to another member if its member is slow: a
     /// request forwarded to a dead leader is lost. Returns the index of the member that responded, with the response.
-    pub(super) async fn ask<T, F>(&self, effect: Effect, ask: impl Fn(Channel) -> F) -> Result<(usize, T), Status>
+    pub(super) async fn call<T, F>(&self, effect: Effect, send: impl Fn(Channel) -> F) -> Result<(usize, T), Status>
     where
         F: Future<Output = Result<T, Status>>,
     {
@@ -62,7 +62,7 @@ impl Choice {
         for tries_left in (0..self.channels.len()).rev() {
             let member = (*self.chosen.borrow() + slow) % self.channels.len();
             // Boxed because a request future is large, and the caller's future would contain it.
-            let request = Box::pin(ask(self.channels[member].clone()));
+            let request = Box::pin(send(self.channels[member].clone()));
             match self.minded(member, (effect, tries_left), request).await {
                 WaitResult::Answer(Err(status)) if is_of_member(&status) => {
                     self.leave(member);
@@ -71,7 +71,7 @@ impl Choice {
                     }
                     last = Some(status);
                 }
-                WaitResult::Answer(answer) => return answer.map(|answer| (member, answer)),
+                WaitResult::Answer(response) => return response.map(|response| (member, response)),
                 WaitResult::Slow => slow += 1,
             }
         }
@@ -91,7 +91,7 @@ impl Choice {
         loop {
             let is_there = tokio::select! {
                 biased;
-                answer = &mut request => return WaitResult::Answer(answer),
+                response = &mut request => return WaitResult::Answer(response),
                 is_there = Box::pin(self.is_there(member)) => is_there,
             };
             match (effect, is_there) {
@@ -103,8 +103,8 @@ impl Choice {
         }
         // Other requests use another member from now on.
         self.leave(member);
-        let answer = tokio::time::timeout(WRITE_PATIENCE, request).await;
-        WaitResult::Answer(answer.unwrap_or_else(|_| Err(silent())))
+        let response = tokio::time::timeout(WRITE_TIMEOUT, request).await;
+        WaitResult::Answer(response.unwrap_or_else(|_| Err(silent())))
     }
 
     /// Whether a member responds to a status request after [`TIMEOUT`].

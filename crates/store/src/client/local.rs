@@ -107,7 +107,7 @@ impl LocalWatch {
 
     pub(super) async fn next(&mut self) -> Result<WatchBatch, ClientError> {
         loop {
-            let asked = tokio::select! {
+            let progress_requested = tokio::select! {
                 biased;
                 (_, mark) = self.watchers.ready() => {
                     self.next = self.next.max(mark);
@@ -120,7 +120,7 @@ impl LocalWatch {
             if batch.more {
                 self.watchers.again(self.id, batch.next);
             }
-            if asked || !batch.events.is_empty() {
+            if progress_requested || !batch.events.is_empty() {
                 return Ok(WatchBatch { events: batch.events, revision: self.next - 1 });
             }
         }

@@ -49,8 +49,8 @@ impl Members {
     }
 
     async fn listed(&self, request: pb::MemberListRequest) -> Result<Vec<Member>, MembersError> {
-        let answer = self.asked(Effect::None, async |channel| cluster(channel).member_list(request).await).await?;
-        Ok(answer.members.into_iter().map(member).collect())
+        let response = self.call(Effect::None, async |channel| cluster(channel).member_list(request).await).await?;
+        Ok(response.members.into_iter().map(member).collect())
     }
 
     /// Adds a learner, which need not run yet. Returns the existing member if one already has this URL.
@@ -60,26 +60,26 @@ impl Members {
             return Ok(known);
         }
         let request = pb::MemberAddRequest { peer_ur_ls: vec![peer_url.to_owned()], is_learner: true };
-        let answer =
-            self.asked(Effect::Write, async |channel| cluster(channel).member_add(request.clone()).await).await?;
-        answer.member.map(member).ok_or_else(|| refused(Status::internal("it names no member")))
+        let response =
+            self.call(Effect::Write, async |channel| cluster(channel).member_add(request.clone()).await).await?;
+        response.member.map(member).ok_or_else(|| members_error(Status::internal("it names no member")))
     }
 
     /// Makes a learner a voter; fails if it has not caught up.
     pub async fn promote(&self, id: u64) -> Result<(), MembersError> {
-        let ask = async |channel| cluster(channel).member_promote(pb::MemberPromoteRequest { id }).await;
-        self.asked(Effect::Write, ask).await.map(drop)
+        let send = async |channel| cluster(channel).member_promote(pb::MemberPromoteRequest { id }).await;
+        self.call(Effect::Write, send).await.map(drop)
     }
 
     /// Sets the peer URLs of a member.
     pub async fn update(&self, id: u64, peer_urls: &[String]) -> Result<(), MembersError> {
         let request = pb::MemberUpdateRequest { id, peer_ur_ls: peer_urls.to_vec() };
-        self.asked(Effect::Write, async |channel| cluster(channel).member_update(request.clone()).await).await.map(drop)
+        self.call(Effect::Write, async |channel| cluster(channel).member_update(request.clone()).await).await.map(drop)
     }
 
     pub async fn remove(&self, id: u64) -> Result<(), MembersError> {
-        let ask = async |channel| cluster(channel).member_remove(pb::MemberRemoveRequest { id }).await;
-        self.asked(Effect::Write, ask).await.map(drop)
+        let send = async |channel| cluster(channel).member_remove(pb::MemberRemoveRequest { id }).await;
+        self.call(Effect::Write, send).await.map(drop)
     }
 
     /// Returns the IDs of members with a NOSPACE alarm, because of their disk or their quota.
@@ -89,23 +89,23 @@ impl Members {
             member_id: 0,
             alarm: pb::AlarmType::Nospace.into(),
         };
-        let answer = self.asked(Effect::None, async |channel| maintenance(channel).alarm(request).await).await?;
-        Ok(answer.alarms.into_iter().map(|alarm| alarm.member_id).collect())
+        let response = self.call(Effect::None, async |channel| maintenance(channel).alarm(request).await).await?;
+        Ok(response.alarms.into_iter().map(|alarm| alarm.member_id).collect())
     }
 
     /// Returns the leader's ID, or 0.
     pub async fn leader(&self) -> Result<u64, MembersError> {
-        let ask = async |channel| maintenance(channel).status(pb::StatusRequest {}).await;
-        Ok(self.asked(Effect::None, ask).await?.leader)
+        let send = async |channel| maintenance(channel).status(pb::StatusRequest {}).await;
+        Ok(self.call(Effect::None, send).await?.leader)
     }
 
-    async fn asked<T>(
+    async fn call<T>(
         &self,
         effect: Effect,
-        ask: impl AsyncFn(Channel) -> Result<tonic::Response<T>, Status>,
+        send: impl AsyncFn(Channel) -> Result<tonic::Response<T>, Status>,
     ) -> Result<T, MembersError> {
-        let answer = self.members.ask(effect, |channel| ask(channel)).await;
-        answer.map(|(_, answer)| answer.into_inner()).map_err(refused)
+        let response = self.members.call(effect, |channel| send(channel)).await;
+        response.map(|(_, response)| response.into_inner()).map_err(members_error)
     }
 }
 
@@ -128,6 +128,6 @@ fn member(member: pb::Member) -> Member {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
-fn refused(status: Status) -> MembersError {
+fn members_error(status: Status) -> MembersError {
     MembersError { code: status.code(), message: status.message().to_owned() }
 }

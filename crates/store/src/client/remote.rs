@@ -66,11 +66,11 @@ impl Remote {
     pub(super) async fn range(&self, range: Range, freshness: Freshness) -> Result<RangeReply, ClientError> {
         let (keys_only, revision) = (range.keys_only, range.revision);
         let request = request::range(range, freshness);
-        let response = self.members.ask(Effect::None, |channel| {
+        let response = self.members.call(Effect::None, |channel| {
             let (mut kv, request) = (kv(channel), request.clone());
             async move { kv.range(request).await }
         });
-        let (_, response) = response.await.map_err(|status| refused(&status, revision))?;
+        let (_, response) = response.await.map_err(|status| client_error(&status, revision))?;
         Ok(request::range_reply(response.get_ref(), keys_only))
     }
 
@@ -79,12 +79,12 @@ impl Remote {
         let written = once::written(&request);
         let effect = if written.is_some() { Effect::Once } else { Effect::Write };
         let tries = AtomicUsize::new(0);
-        let response = self.members.ask(effect, |channel| {
+        let response = self.members.call(effect, |channel| {
             tries.fetch_add(1, Ordering::Relaxed);
             let (mut kv, request) = (kv(channel), request.clone());
             async move { kv.txn(request).await }
         });
-        let (_, response) = response.await.map_err(|status| refused(&status, 0))?;
+        let (_, response) = response.await.map_err(|status| client_error(&status, 0))?;
         let response = response.into_inner();
         if let Some(written) = written.filter(|_| !response.succeeded && tries.into_inner() > 1)
             && let Some(revision) = self.done_before(&written).await?
@@ -110,21 +110,21 @@ impl Remote {
 
     pub(super) async fn compact(&self, revision: Revision) -> Result<(), ClientError> {
         let request = pb::CompactionRequest { revision, physical: false };
-        let compacted = self.members.ask(Effect::Write, |channel| {
+        let compacted = self.members.call(Effect::Write, |channel| {
             let mut kv = kv(channel);
             async move { kv.compact(request).await }
         });
-        compacted.await.map_err(|status| refused(&status, revision))?;
+        compacted.await.map_err(|status| client_error(&status, revision))?;
         Ok(())
     }
 
     pub(super) async fn lease(&self, ttl_seconds: i64) -> Result<LeaseId, ClientError> {
         let request = pb::LeaseGrantRequest { ttl: ttl_seconds, id: 0 };
-        let granted = self.members.ask(Effect::Write, |channel| {
+        let granted = self.members.call(Effect::Write, |channel| {
             let mut lease = pb::lease_client::LeaseClient::new(channel);
             async move { lease.lease_grant(request).await }
         });
-        let (_, granted) = granted.await.map_err(|status| refused(&status, 0))?;
+        let (_, granted) = granted.await.map_err(|status| client_error(&status, 0))?;
         Ok(granted.get_ref().id)
     }
 
@@ -139,20 +139,20 @@ impl Remote {
             ..pb::WatchCreateRequest::default()
         };
         let create = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-        let opened = self.members.ask(Effect::None, |channel| {
+        let opened = self.members.call(Effect::None, |channel| {
             let mut watch = pb::watch_client::WatchClient::new(channel).max_decoding_message_size(usize::MAX);
             let create = create.clone();
             async move {
                 let (requests, receiver) = mpsc::channel(4);
-                let ended = |_| Status::unavailable("the watch has ended");
-                requests.send(create).await.map_err(ended)?;
+                let closed = |_| Status::unavailable("the watch has ended");
+                requests.send(create).await.map_err(closed)?;
                 // Without this, a member that lost its quorum would deliver no events and no error.
                 let mut request = Request::new(ReceiverStream::new(receiver));
                 request.metadata_mut().insert(gate::REQUIRES_LEADER, MetadataValue::from_static(gate::YES));
                 Ok((requests, watch.watch(request).await?.into_inner()))
             }
         });
-        let (member, (requests, responses)) = opened.await.map_err(|status| refused(&status, from))?;
+        let (member, (requests, responses)) = opened.await.map_err(|status| client_error(&status, from))?;
         let chosen = self.members.chosen.subscribe();
         Ok(RemoteWatch { requests, responses, member, chosen, fragments: Vec::new() })
     }
@@ -178,11 +178,11 @@ impl RemoteWatch {
         loop {
             let member = self.member;
             let response = tokio::select! {
-                response = self.responses.message() => response.map_err(|status| refused(&status, 0))?,
+                response = self.responses.message() => response.map_err(|status| client_error(&status, 0))?,
                 // A member that does not respond to requests may not deliver events either, without reporting it.
                 Ok(_) = self.chosen.wait_for(|chosen| *chosen != member) => None,
             };
-            let response = response.ok_or_else(|| refused(&Status::unavailable("the watch has ended"), 0))?;
+            let response = response.ok_or_else(|| client_error(&Status::unavailable("the watch has ended"), 0))?;
             if response.canceled {
                 return Err(canceled(&response));
             }
@@ -192,8 +192,8 @@ impl RemoteWatch {
             }
             let events = std::mem::take(&mut self.fragments);
             // While a watch catches up, the header has the store's revision, which is ahead of the events.
-            let told = response.header.as_ref().map_or(0, |header| header.revision);
-            let revision = events.last().map_or(told, |event| event.record.mod_revision);
+            let header_revision = response.header.as_ref().map_or(0, |header| header.revision);
+            let revision = events.last().map_or(header_revision, |event| event.record.mod_revision);
             return Ok(WatchBatch { events, revision });
         }
     }
@@ -201,7 +201,7 @@ impl RemoteWatch {
     pub(super) async fn request_progress(&self) -> Result<(), ClientError> {
         let union = RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
         let sent = self.requests.send(pb::WatchRequest { request_union: Some(union) }).await;
-        sent.map_err(|_| refused(&Status::unavailable("the watch has ended"), 0))
+        sent.map_err(|_| client_error(&Status::unavailable("the watch has ended"), 0))
     }
 }
 
@@ -213,7 +213,7 @@ fn canceled(response: &pb::WatchResponse) -> ClientError {
 }
 
 /// Maps a status to an error. Errors of the key-value store are recognized by their message, as in etcd's clients.
-fn refused(status: &Status, revision: Revision) -> ClientError {
+fn client_error(status: &Status, revision: Revision) -> ClientError {
     let known = [
         mvcc::Error::Compacted { compact_revision: revision },
         mvcc::Error::FutureRevision,
@@ -223,8 +223,8 @@ fn refused(status: &Status, revision: Revision) -> ClientError {
         mvcc::Error::LeaseNotFound(0),
         mvcc::Error::LeaseExists(0),
     ];
-    let refused = known.into_iter().find(|error| error.to_string() == status.message());
-    refused.map_or_else(
+    let store_error = known.into_iter().find(|error| error.to_string() == status.message());
+    store_error.map_or_else(
         || ClientError::Remote { code: status.code(), message: status.message().to_owned() },
         ClientError::Refused,
     )

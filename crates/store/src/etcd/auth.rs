@@ -34,7 +34,7 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
         request: Request<pb::AuthStatusRequest>,
     ) -> Result<Response<pb::AuthStatusResponse>, Status> {
         let status = |directory: &Directory| (directory.is_enabled(), directory.revision());
-        let (enabled, auth_revision) = self.look(&Credentials::of(&request), Self::is_admin, status).await?;
+        let (enabled, auth_revision) = self.read_directory(&Credentials::of(&request), Self::is_admin, status).await?;
         Ok(Response::new(pb::AuthStatusResponse { header: self.header_now(), enabled, auth_revision }))
     }
 
@@ -83,7 +83,8 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
             Some(Caller::User { name: own, .. }) if *own == name => Ok(()),
             caller => directory.check_admin(caller),
         };
-        let roles = self.look(&credentials, is_permitted, |directory| directory.user(&name).map(roles)).await?;
+        let roles =
+            self.read_directory(&credentials, is_permitted, |directory| directory.user(&name).map(roles)).await?;
         let roles = roles.map_err(status::of_directory)?;
         Ok(Response::new(pb::AuthUserGetResponse { header: self.header_now(), roles }))
     }
@@ -93,7 +94,7 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
         request: Request<pb::AuthUserListRequest>,
     ) -> Result<Response<pb::AuthUserListResponse>, Status> {
         let names = |directory: &Directory| directory.users().map(str::to_owned).collect();
-        let users = self.look(&Credentials::of(&request), Self::is_admin, names).await?;
+        let users = self.read_directory(&Credentials::of(&request), Self::is_admin, names).await?;
         Ok(Response::new(pb::AuthUserListResponse { header: self.header_now(), users }))
     }
 
@@ -160,9 +161,9 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
             }
             caller => directory.check_admin(caller),
         };
-        let granted = self.look(&credentials, is_permitted, |directory| directory.permissions(&role)).await?;
+        let granted = self.read_directory(&credentials, is_permitted, |directory| directory.permissions(&role)).await?;
         let granted = granted.map_err(status::of_directory)?;
-        let perm = granted.into_iter().map(told).collect();
+        let perm = granted.into_iter().map(permission_to_wire).collect();
         Ok(Response::new(pb::AuthRoleGetResponse { header: self.header_now(), perm }))
     }
 
@@ -171,7 +172,7 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
         request: Request<pb::AuthRoleListRequest>,
     ) -> Result<Response<pb::AuthRoleListResponse>, Status> {
         let names = |directory: &Directory| directory.roles().map(str::to_owned).collect();
-        let roles = self.look(&Credentials::of(&request), Self::is_admin, names).await?;
+        let roles = self.read_directory(&Credentials::of(&request), Self::is_admin, names).await?;
         Ok(Response::new(pb::AuthRoleListResponse { header: self.header_now(), roles }))
     }
 
@@ -191,7 +192,8 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
     ) -> Result<Response<pb::AuthRoleGrantPermissionResponse>, Status> {
         let credentials = Credentials::of(&request);
         let pb::AuthRoleGrantPermissionRequest { name, perm } = self.sized(request)?;
-        let permission = perm.and_then(asked).ok_or_else(|| status::invalid("etcdserver: permission not given"))?;
+        let permission =
+            perm.and_then(permission_from_wire).ok_or_else(|| status::invalid("etcdserver: permission not given"))?;
         let header = self.direct(&credentials, DirectoryChange::GrantPermission { role: name, permission }).await?;
         Ok(Response::new(pb::AuthRoleGrantPermissionResponse { header }))
     }
@@ -228,15 +230,15 @@ impl<B: Backend> Server<B> {
     }
 
     /// Reads users and roles by a linearizable read, if the caller is permitted.
-    async fn look<R>(
+    async fn read_directory<R>(
         &self,
         credentials: &Credentials,
         is_permitted: impl FnOnce(&Directory, Option<&Caller>) -> Result<(), DirectoryError>,
-        look: impl FnOnce(&Directory) -> R,
+        read: impl FnOnce(&Directory) -> R,
     ) -> Result<R, Status> {
         self.backend.read_index().await.map_err(status::of_backend)?;
         let caller = self.caller(credentials).await?;
-        let seen = self.directory(|directory| is_permitted(directory, caller.as_ref()).map(|()| look(directory)));
+        let seen = self.directory(|directory| is_permitted(directory, caller.as_ref()).map(|()| read(directory)));
         seen.map_err(status::of_directory)
     }
 
@@ -289,12 +291,12 @@ impl<B: Backend> Server<B> {
     }
 }
 
-fn asked(permission: authpb::Permission) -> Option<Permission> {
+fn permission_from_wire(permission: authpb::Permission) -> Option<Permission> {
     let access = u8::try_from(permission.perm_type).ok().and_then(Access::from_number)?;
     Some(Permission { access, span: Span::from_wire(permission.key, permission.range_end) })
 }
 
-fn told(permission: Permission) -> authpb::Permission {
+fn permission_to_wire(permission: Permission) -> authpb::Permission {
     authpb::Permission {
         perm_type: permission.access.number().into(),
         range_end: permission.span.wire_end(),

@@ -25,7 +25,7 @@ const AUTHORITY: usize = 1;
 /// A connection whose first HEADERS frame is corrected.
 pub(super) struct CorrectedConnection<S> {
     inner: S,
-    held: Vec<u8>,
+    buffered: Vec<u8>,
     /// Number of held bytes that may be read.
     free: usize,
     stage: Stage,
@@ -40,14 +40,14 @@ enum Stage {
 
 impl<S> CorrectedConnection<S> {
     pub(super) fn new(inner: S) -> Self {
-        Self { inner, held: Vec::new(), free: 0, stage: Stage::Preface }
+        Self { inner, buffered: Vec::new(), free: 0, stage: Stage::Preface }
     }
 
     /// Releases bytes that need no correction, up to and including the first HEADERS frame.
     fn scan(&mut self) {
         if self.stage == Stage::Preface {
-            let common = self.held.len().min(PREFACE.len());
-            if self.held[..common] != PREFACE[..common] {
+            let common = self.buffered.len().min(PREFACE.len());
+            if self.buffered[..common] != PREFACE[..common] {
                 self.stage = Stage::Through;
             } else if common == PREFACE.len() {
                 self.free = common;
@@ -55,27 +55,27 @@ impl<S> CorrectedConnection<S> {
             }
         }
         while self.stage == Stage::Frames {
-            let Some(header) = self.held.get(self.free..self.free + FRAME_HEADER) else { return };
+            let Some(header) = self.buffered.get(self.free..self.free + FRAME_HEADER) else { return };
             let length = usize::from(header[0]) << 16 | usize::from(header[1]) << 8 | usize::from(header[2]);
             let (kind, flags) = (header[3], header[4]);
             let (start, end) = (self.free + FRAME_HEADER, self.free + FRAME_HEADER + length);
             if length > FRAME_MAX {
                 // h2 rejects the oversized frame.
                 self.stage = Stage::Through;
-            } else if self.held.len() < end {
+            } else if self.buffered.len() < end {
                 return;
             } else {
                 if kind == HEADERS {
                     let padding = if flags & PADDED == 0 { 0 } else { 1 };
                     let priority = if flags & PRIORITY == 0 { 0 } else { 5 };
-                    mend(self.held.get_mut(start + padding + priority..end).unwrap_or_default());
+                    mend(self.buffered.get_mut(start + padding + priority..end).unwrap_or_default());
                     self.stage = Stage::Through;
                 }
                 self.free = end;
             }
         }
         if self.stage == Stage::Through {
-            self.free = self.held.len();
+            self.free = self.buffered.len();
         }
     }
 }
@@ -147,9 +147,9 @@ fn coded(text: &str) -> Vec<(u8, u8)> {
                 used = 0;
             }
             let last = bytes.last_mut().expect("a byte was pushed");
-            let place = 7 - used;
-            last.0 |= (code >> bit & 1) << place;
-            last.1 |= 1 << place;
+            let shift = 7 - used;
+            last.0 |= (code >> bit & 1) << shift;
+            last.1 |= 1 << shift;
             used += 1;
         }
     }
@@ -192,8 +192,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for CorrectedConnection<S> {
         loop {
             if self.free > 0 {
                 let count = self.free.min(out.remaining());
-                out.put_slice(&self.held[..count]);
-                self.held.drain(..count);
+                out.put_slice(&self.buffered[..count]);
+                self.buffered.drain(..count);
                 self.free -= count;
                 return Poll::Ready(Ok(()));
             }
@@ -205,12 +205,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for CorrectedConnection<S> {
             ready!(Pin::new(&mut self.inner).poll_read(context, &mut buffer))?;
             if buffer.filled().is_empty() {
                 self.stage = Stage::Through;
-                self.free = self.held.len();
+                self.free = self.buffered.len();
                 if self.free == 0 {
                     return Poll::Ready(Ok(()));
                 }
             } else {
-                self.held.extend_from_slice(buffer.filled());
+                self.buffered.extend_from_slice(buffer.filled());
                 self.scan();
             }
         }

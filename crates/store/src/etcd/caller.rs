@@ -123,8 +123,8 @@ impl<B: Backend> Server<B> {
         self.directory(check).map_err(status::of_directory)
     }
 
-    pub(super) fn directory<R>(&self, look: impl FnOnce(&Directory) -> R) -> R {
-        self.backend.view(|state| look(state.directory()))
+    pub(super) fn directory<R>(&self, read: impl FnOnce(&Directory) -> R) -> R {
+        self.backend.view(|state| read(state.directory()))
     }
 }
 

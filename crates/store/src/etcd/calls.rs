@@ -116,19 +116,19 @@ fn labels(method: &Method) -> Vec<(&'static str, &'static str)> {
 struct Call {
     calls: Arc<Calls>,
     method: usize,
-    ended: bool,
+    finished: bool,
 }
 
 impl Call {
     fn start(calls: &Arc<Calls>, path: &str) -> Option<Self> {
         let method = METHODS.binary_search_by(|method| method.path.cmp(path)).ok()?;
         calls.methods[method].started.fetch_add(1, Ordering::Relaxed);
-        Some(Self { calls: calls.clone(), method, ended: false })
+        Some(Self { calls: calls.clone(), method, finished: false })
     }
 
     fn end(&mut self, code: Code) {
-        if !self.ended {
-            self.ended = true;
+        if !self.finished {
+            self.finished = true;
             self.calls.methods[self.method].handled[code as usize].fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -256,9 +256,9 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let mut call = Call::start(&self.calls, request.uri().path());
         let calls = self.calls.clone();
-        let answer = self.inner.call(request.map(|body| Body::new(CountedRequestBody { body, calls })));
+        let pending = self.inner.call(request.map(|body| Body::new(CountedRequestBody { body, calls })));
         Box::pin(async move {
-            let response = answer.await?;
+            let response = pending.await?;
             if let Some(call) = &mut call {
                 call.end_by(response.headers());
             }
@@ -294,8 +294,8 @@ mod tests {
         assert_eq!(kind("/etcdserverpb.Maintenance/Snapshot"), Some("server_stream"));
         for (number, name) in CODES.iter().enumerate() {
             let code = Code::from_bytes(number.to_string().as_bytes());
-            let ours = format!("{code:?}").to_lowercase().replace("cancelled", "canceled");
-            assert_eq!((code as usize, ours), (number, name.to_lowercase()));
+            let actual = format!("{code:?}").to_lowercase().replace("cancelled", "canceled");
+            assert_eq!((code as usize, actual), (number, name.to_lowercase()));
         }
     }
 
@@ -305,10 +305,10 @@ mod tests {
         let path = "/etcdserverpb.KV/Put";
         let call = || Call::start(&calls, path).expect("it is a method");
         drop(call());
-        let mut refused = call();
-        refused.end_by(&HeaderMap::from_iter([(STATUS.parse().expect("a name"), http::HeaderValue::from(9))]));
-        refused.end(Code::Unknown);
-        drop(refused);
+        let mut failed_call = call();
+        failed_call.end_by(&HeaderMap::from_iter([(STATUS.parse().expect("a name"), http::HeaderValue::from(9))]));
+        failed_call.end(Code::Unknown);
+        drop(failed_call);
         let mut done = call();
         done.end_by(&HeaderMap::new());
         done.end(Code::Ok);

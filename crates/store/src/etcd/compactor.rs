@@ -26,8 +26,8 @@ pub async fn run<B: Backend>(backend: B, retention: Retention) {
             let mut samples = Samples::default();
             let interval = sample_interval(period);
             loop {
-                let kept = samples.take(backend.view(State::revision), period, interval);
-                compact(&backend, kept).await;
+                let revision = samples.take(backend.view(State::revision), period, interval);
+                compact(&backend, revision).await;
                 tokio::time::sleep(interval).await;
             }
         }

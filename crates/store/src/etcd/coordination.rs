@@ -30,9 +30,9 @@ impl<B: Backend> lock::lock_server::Lock for Server<B> {
     async fn lock(&self, request: Request<lock::LockRequest>) -> Result<Response<lock::LockResponse>, Status> {
         let caller = self.caller(&Credentials::of(&request)).await?;
         let request = request.into_inner();
-        let place = self.queue(caller, &request.name, request.lease, Bytes::new()).await?;
-        self.turn(&request.name, &place).await?;
-        Ok(Response::new(lock::LockResponse { header: self.header_now(), key: place.key_bytes() }))
+        let entry = self.queue(caller, &request.name, request.lease, Bytes::new()).await?;
+        self.turn(&request.name, &entry).await?;
+        Ok(Response::new(lock::LockResponse { header: self.header_now(), key: entry.key_bytes() }))
     }
 
     async fn unlock(&self, request: Request<lock::UnlockRequest>) -> Result<Response<lock::UnlockResponse>, Status> {
@@ -53,9 +53,9 @@ impl<B: Backend> election::election_server::Election for Server<B> {
     ) -> Result<Response<election::CampaignResponse>, Status> {
         let caller = self.caller(&Credentials::of(&request)).await?;
         let request = request.into_inner();
-        let place = self.queue(caller, &request.name, request.lease, request.value).await?;
-        self.turn(&request.name, &place).await?;
-        let (key, rev) = (place.key_bytes(), place.create_revision);
+        let entry = self.queue(caller, &request.name, request.lease, request.value).await?;
+        self.turn(&request.name, &entry).await?;
+        let (key, rev) = (entry.key_bytes(), entry.create_revision);
         let leader = Some(LeaderKey { name: request.name, key, rev, lease: request.lease });
         Ok(Response::new(election::CampaignResponse { header: self.header_now(), leader }))
     }
@@ -140,17 +140,17 @@ impl<B: Backend> Server<B> {
         };
         let (_, reply) = self.apply(caller.clone(), Command::Txn(txn)).await?;
         let Reply::Txn { replies, .. } = reply else { return Err(Status::internal("a transaction without its reply")) };
-        let place = replies.into_iter().find_map(|reply| match reply.body {
+        let entry = replies.into_iter().find_map(|reply| match reply.body {
             OperationBody::Range(range) => range.records.into_iter().next(),
             _ => None,
         });
-        let place = place.ok_or_else(|| Status::internal("a place in the queue that is not there"))?;
-        if place.value() != &value[..] {
-            let leader = LeaderKey { key, rev: place.create_revision, lease, ..LeaderKey::default() };
+        let entry = entry.ok_or_else(|| Status::internal("a place in the queue that is not there"))?;
+        if entry.value() != &value[..] {
+            let leader = LeaderKey { key, rev: entry.create_revision, lease, ..LeaderKey::default() };
             let put = put(&leader.key, value, lease);
             self.as_leader(caller, leader, put).await?;
         }
-        Ok(place)
+        Ok(entry)
     }
 
     /// Executes an operation if the key has the leader's create revision. Returns the revision if it was executed.
@@ -171,26 +171,26 @@ impl<B: Backend> Server<B> {
     }
 
     /// Waits until all earlier keys are deleted; fails if this key is deleted first.
-    async fn turn(&self, name: &[u8], place: &Record) -> Result<(), Status> {
+    async fn turn(&self, name: &[u8], entry: &Record) -> Result<(), Status> {
         self.backend.read_index().await.map_err(status::of_backend)?;
         while let Some(before) =
-            self.backend.view(|state| last_before(state, name, place.create_revision)).map_err(status::of_mvcc)?
+            self.backend.view(|state| last_before(state, name, entry.create_revision)).map_err(status::of_mvcc)?
         {
             self.wait_for_change(Span::key(before.key_bytes()), before.mod_revision + 1).await;
         }
-        let kept = self.backend.view(|state| {
-            state.key(&place.key_bytes()).is_some_and(|key| key.create_revision == place.create_revision)
+        let still_queued = self.backend.view(|state| {
+            state.key(&entry.key_bytes()).is_some_and(|key| key.create_revision == entry.create_revision)
         });
-        if kept { Ok(()) } else { Err(Status::unknown("mutex: session is expired")) }
+        if still_queued { Ok(()) } else { Err(Status::unknown("mutex: session is expired")) }
     }
 
     async fn observe_leaders(&self, name: &[u8], leaders: &mpsc::Sender<Result<election::LeaderResponse, Status>>) {
-        let mut told = 0;
+        let mut last_revision = 0;
         loop {
             let (leader, revision) = self.backend.view(|state| (first(state, name, 0), state.revision()));
             let Ok(leader) = leader else { return };
-            if let Some(leader) = leader.filter(|leader| leader.mod_revision != told) {
-                told = leader.mod_revision;
+            if let Some(leader) = leader.filter(|leader| leader.mod_revision != last_revision) {
+                last_revision = leader.mod_revision;
                 let kv = Some(convert::key_value(&leader));
                 if leaders.send(Ok(election::LeaderResponse { header: self.header(revision), kv })).await.is_err() {
                     return;
@@ -233,14 +233,19 @@ fn places(name: &[u8]) -> Span {
 
 /// Returns the first key of a queue created up to revision `max`; 0 means any.
 fn first(state: &State, name: &[u8], max: Revision) -> Result<Option<Arc<Record>>, mvcc::Error> {
-    place(state, name, max, false)
+    queue_entry(state, name, max, false)
 }
 
 fn last_before(state: &State, name: &[u8], create_revision: Revision) -> Result<Option<Arc<Record>>, mvcc::Error> {
-    place(state, name, create_revision - 1, true)
+    queue_entry(state, name, create_revision - 1, true)
 }
 
-fn place(state: &State, name: &[u8], max: Revision, descending: bool) -> Result<Option<Arc<Record>>, mvcc::Error> {
+fn queue_entry(
+    state: &State,
+    name: &[u8],
+    max: Revision,
+    descending: bool,
+) -> Result<Option<Arc<Record>>, mvcc::Error> {
     let range = Range {
         limit: 1,
         sort: Some(Sort { by: SortBy::CreateRevision, descending }),

@@ -18,7 +18,7 @@ pub(crate) const REQUIRES_LEADER: &str = "hasleader";
 pub(crate) const YES: &str = "true";
 
 /// Methods that a learner serves. The KV service itself checks whether a range may be stale.
-const LEARNERS_ANSWER: &[&str] =
+const LEARNER_METHODS: &[&str] =
     &["/etcdserverpb.KV/Range", "/etcdserverpb.Maintenance/Snapshot", "/etcdserverpb.Maintenance/Status"];
 /// Number of election timeouts after which streams that require a leader are cancelled.
 const TIMEOUTS_WITHOUT_LEADER: u32 = 3;
@@ -37,8 +37,8 @@ pub(super) fn requires_leader(metadata: &HeaderMap) -> bool {
     metadata.get(REQUIRES_LEADER).is_some_and(|value| value == YES)
 }
 
-fn refusal(path: &str, requires_leader: bool, status: &Status) -> Option<BackendError> {
-    if status.learner && !LEARNERS_ANSWER.contains(&path) {
+fn rejection(path: &str, requires_leader: bool, status: &Status) -> Option<BackendError> {
+    if status.learner && !LEARNER_METHODS.contains(&path) {
         return Some(BackendError::Learner);
     }
     (requires_leader && status.leader == 0).then_some(BackendError::NoLeader)
@@ -46,7 +46,7 @@ fn refusal(path: &str, requires_leader: bool, status: &Status) -> Option<Backend
 
 impl<B: Backend> Server<B> {
     /// Rejects a request that must not be stale if this member is a learner.
-    pub(super) fn refuse_learner(&self) -> Result<(), tonic::Status> {
+    pub(super) fn reject_learner(&self) -> Result<(), tonic::Status> {
         let learner = self.backend.status().learner;
         if learner { Err(status::of_backend(BackendError::Learner)) } else { Ok(()) }
     }
@@ -107,8 +107,8 @@ where
     }
 
     fn call(&mut self, request: Request<In>) -> Self::Future {
-        let refused = refusal(request.uri().path(), requires_leader(request.headers()), &self.server.backend.status());
-        match refused {
+        let error = rejection(request.uri().path(), requires_leader(request.headers()), &self.server.backend.status());
+        match error {
             Some(error) => Either::Left(ready(Ok(status::of_backend(error).into_http()))),
             None => Either::Right(self.inner.call(request)),
         }
@@ -123,21 +123,21 @@ mod tests {
     fn learners_serve_stale_reads_and_required_leader_is_enforced() {
         let check = |path: &str, insists: bool, leader: u64, learner: bool, expect: Option<BackendError>| {
             let status = Status { leader, learner, ..Status::default() };
-            assert_eq!(refusal(path, insists, &status), expect, "{path} {insists} {leader} {learner}");
+            assert_eq!(rejection(path, insists, &status), expect, "{path} {insists} {leader} {learner}");
         };
         let (learner, leaderless) = (Some(BackendError::Learner), Some(BackendError::NoLeader));
         check("/etcdserverpb.KV/Put", false, 1, false, None);
         check("/etcdserverpb.KV/Put", true, 1, false, None);
         check("/etcdserverpb.KV/Put", true, 0, false, leaderless);
         check("/etcdserverpb.KV/Put", false, 0, false, None);
-        for refused in
+        for rejected in
             ["KV/Put", "KV/Txn", "Watch/Watch", "Lease/LeaseKeepAlive", "Cluster/MemberList", "Auth/UserList"]
         {
-            check(&format!("/etcdserverpb.{refused}"), false, 1, true, learner);
+            check(&format!("/etcdserverpb.{rejected}"), false, 1, true, learner);
         }
-        for answered in ["KV/Range", "Maintenance/Status", "Maintenance/Snapshot"] {
-            check(&format!("/etcdserverpb.{answered}"), false, 1, true, None);
-            check(&format!("/etcdserverpb.{answered}"), true, 0, true, leaderless);
+        for served in ["KV/Range", "Maintenance/Status", "Maintenance/Snapshot"] {
+            check(&format!("/etcdserverpb.{served}"), false, 1, true, None);
+            check(&format!("/etcdserverpb.{served}"), true, 0, true, leaderless);
         }
         check("/v3lockpb.Lock/Lock", true, 0, true, learner);
     }

@@ -78,21 +78,21 @@ async fn probe<B: Backend>(
 ) -> Response {
     let (excluded, allowed) = (values(query.as_deref(), "exclude"), values(query.as_deref(), "allowlist"));
     let named = |names: &[&str], check: Check| names.contains(&check.name());
-    let asked =
+    let selected =
         checks.iter().filter(|check| !named(&excluded, **check) && (allowed.is_empty() || named(&allowed, **check)));
-    let (mut told, mut well) = (String::new(), true);
-    for check in asked {
+    let (mut report, mut well) = (String::new(), true);
+    for check in selected {
         let failure = check.failure(&server).await;
         well &= failure.is_none();
         let _ = match failure {
-            None => writeln!(told, "[+]{} ok", check.name()),
-            Some(why) => writeln!(told, "[-]{} failed: {why}", check.name()),
+            None => writeln!(report, "[+]{} ok", check.name()),
+            Some(reason) => writeln!(report, "[-]{} failed: {reason}", check.name()),
         };
     }
     let verbose = query.as_deref().is_some_and(|query| parts(query).any(|(key, _)| key == "verbose"));
     match (well, verbose) {
-        (false, _) => (StatusCode::SERVICE_UNAVAILABLE, told).into_response(),
-        (true, true) => format!("{told}ok\n").into_response(),
+        (false, _) => (StatusCode::SERVICE_UNAVAILABLE, report).into_response(),
+        (true, true) => format!("{report}ok\n").into_response(),
         (true, false) => "ok\n".into_response(),
     }
 }

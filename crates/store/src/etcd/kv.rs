@@ -18,7 +18,7 @@ impl<B: Backend> pb::kv_server::Kv for Server<B> {
         let request = request.into_inner();
         check::key(&request.key)?;
         if !request.serializable {
-            self.refuse_learner()?;
+            self.reject_learner()?;
             self.backend.read_index().await.map_err(status::of_backend)?;
         }
         let caller = self.caller(&credentials).await?;

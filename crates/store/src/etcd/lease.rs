@@ -65,14 +65,15 @@ impl<B: Backend> pb::lease_server::Lease for Server<B> {
                 Ok(pb::LeaseKeepAliveResponse { header, id, ttl: ttl.unwrap_or(0) })
             }
         });
-        let answers = futures_util::stream::unfold(Some((Box::pin(responses), leaderless)), |state| async move {
-            let (mut responses, mut leaderless) = state?;
-            tokio::select! {
-                response = responses.next() => Some((response?, Some((responses, leaderless)))),
-                () = &mut leaderless => Some((Err(status::of_backend(BackendError::NoLeader)), None)),
-            }
-        });
-        Ok(Response::new(Box::pin(answers)))
+        let response_stream =
+            futures_util::stream::unfold(Some((Box::pin(responses), leaderless)), |state| async move {
+                let (mut responses, mut leaderless) = state?;
+                tokio::select! {
+                    response = responses.next() => Some((response?, Some((responses, leaderless)))),
+                    () = &mut leaderless => Some((Err(status::of_backend(BackendError::NoLeader)), None)),
+                }
+            });
+        Ok(Response::new(Box::pin(response_stream)))
     }
 
     async fn lease_time_to_live(

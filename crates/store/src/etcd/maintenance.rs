@@ -19,7 +19,7 @@ use super::{CLUSTER_VERSION, Server, VERSION, status};
 use crate::backend::Backend;
 
 /// Size of a snapshot message in bytes.
-const PART_BYTES: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 /// Alignment of etcd's database files.
 const PAGE_BYTES: u64 = 512;
 
@@ -34,22 +34,22 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
             AlarmAction::Get => self.require_user(&credentials).await?,
             AlarmAction::Activate | AlarmAction::Deactivate => self.require_admin(&credentials).await?,
         }
-        let wanted =
+        let requested =
             u8::try_from(request.alarm).ok().and_then(Alarm::from_number).filter(|alarm| alarm.kind() == *alarm);
         let change = match request.action() {
             AlarmAction::Get => None,
             AlarmAction::Activate => Some(AlarmChange::Raise),
             AlarmAction::Deactivate => Some(AlarmChange::Lower),
         };
-        let alarms = match (change, wanted) {
+        let alarms = match (change, requested) {
             (Some(change), Some(alarm)) => {
                 let (_, reply) = self.apply(None, Command::Alarm { change, alarm, member: request.member_id }).await?;
                 if let Reply::Alarms(changed) = reply { changed } else { Vec::new() }
             }
             (Some(_), None) => Vec::new(),
-            (None, wanted) => self.backend.view(|state| {
+            (None, requested) => self.backend.view(|state| {
                 let all = state.alarms().iter().copied();
-                all.filter(|(_, alarm)| wanted.is_none_or(|wanted| wanted == alarm.kind())).collect()
+                all.filter(|(_, alarm)| requested.is_none_or(|requested| requested == alarm.kind())).collect()
             }),
         };
         let alarms =
@@ -178,7 +178,7 @@ fn send_snapshot(state: &State, header: Option<pb::ResponseHeader>, parts: &Part
     let mut sender = Sender {
         parts,
         header,
-        buffer: Vec::with_capacity(PART_BYTES),
+        buffer: Vec::with_capacity(CHUNK_BYTES),
         remaining: length.0 + padding + digest_len,
         digest: digest::Context::new(&digest::SHA256),
     };
@@ -212,7 +212,7 @@ struct Sender<'a> {
 
 impl Sender<'_> {
     fn send(&mut self) -> io::Result<()> {
-        let blob = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(PART_BYTES)));
+        let blob = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK_BYTES)));
         self.remaining -= blob.len() as u64;
         let part = pb::SnapshotResponse {
             header: self.header,
@@ -226,10 +226,10 @@ impl Sender<'_> {
 
 impl Write for Sender<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let take = bytes.len().min(PART_BYTES - self.buffer.len());
+        let take = bytes.len().min(CHUNK_BYTES - self.buffer.len());
         self.buffer.extend_from_slice(&bytes[..take]);
         self.digest.update(&bytes[..take]);
-        if self.buffer.len() == PART_BYTES {
+        if self.buffer.len() == CHUNK_BYTES {
             self.send()?;
         }
         Ok(take)

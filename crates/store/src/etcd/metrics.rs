@@ -75,11 +75,11 @@ fn calls<B: Backend>(page: &mut Page, server: &Server<B>) {
     page.one("etcd_network_client_grpc_sent_bytes_total", COUNTER, "Bytes that were sent to clients.", sent);
     page.head("grpc_server_started_total", COUNTER, "Calls that began.");
     for (labels, count) in server.calls.started() {
-        page.sample("grpc_server_started_total", &shown(&labels), count);
+        page.sample("grpc_server_started_total", &display_labels(&labels), count);
     }
     page.head("grpc_server_handled_total", COUNTER, "Calls that ended, by what came of them.");
     for (labels, count) in server.calls.handled() {
-        page.sample("grpc_server_handled_total", &shown(&labels), count);
+        page.sample("grpc_server_handled_total", &display_labels(&labels), count);
     }
 }
 
@@ -110,7 +110,7 @@ fn peers(page: &mut Page, own: u64, peers: &[PeerTraffic]) {
     }
 }
 
-fn shown<'a>(labels: &'a [(&'static str, &'static str)]) -> Vec<Label<'a>> {
+fn display_labels<'a>(labels: &'a [(&'static str, &'static str)]) -> Vec<Label<'a>> {
     labels.iter().map(|(name, value)| (*name, value as &dyn Display)).collect()
 }
 
@@ -132,8 +132,8 @@ impl Page {
 
     fn sample(&mut self, name: &str, labels: &[Label<'_>], value: impl Display) {
         self.0.push_str(name);
-        for (at, (label, shown)) in labels.iter().enumerate() {
-            let _ = write!(self.0, "{}{label}=\"{shown}\"", if at == 0 { '{' } else { ',' });
+        for (at, (label, label_value)) in labels.iter().enumerate() {
+            let _ = write!(self.0, "{}{label}=\"{label_value}\"", if at == 0 { '{' } else { ',' });
         }
         let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
     }

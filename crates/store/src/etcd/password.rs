@@ -52,7 +52,7 @@ async fn in_turn<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -
     static HASHING: OnceLock<Semaphore> = OnceLock::new();
     let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let hashing = HASHING.get_or_init(|| Semaphore::new((cpus() / 2).max(1)));
-    let _place = QUEUE.try_acquire().map_err(|_| status::of_backend(BackendError::TooManyRequests))?;
+    let _permit = QUEUE.try_acquire().map_err(|_| status::of_backend(BackendError::TooManyRequests))?;
     let _turn = hashing.acquire().await.map_err(|error| Status::internal(error.to_string()))?;
     tokio::task::spawn_blocking(work).await.map_err(|error| Status::internal(error.to_string()))
 }

@@ -47,7 +47,7 @@ impl<B: Backend> pb::watch_server::Watch for Server<B> {
             by_id: BTreeMap::new(),
             by_hub: BTreeMap::new(),
             next_id: 0,
-            progress_asked: false,
+            progress_requested: false,
             responses,
         };
         let insists = gate::requires_leader(request.metadata().as_ref());
@@ -65,7 +65,7 @@ struct Client<B> {
     by_hub: BTreeMap<WatchId, i64>,
     next_id: i64,
     /// The client requested progress, which is reported once all watchers have caught up.
-    progress_asked: bool,
+    progress_requested: bool,
     responses: mpsc::Sender<Result<pb::WatchResponse, Status>>,
 }
 
@@ -80,7 +80,7 @@ struct Watcher {
     want_progress: bool,
     fragment: bool,
     /// Whether a response was sent since the last tick.
-    told: bool,
+    responded: bool,
 }
 
 /// The client disconnected.
@@ -120,8 +120,8 @@ impl<B: Backend> Client<B> {
             Some(RequestUnion::CreateRequest(create)) => self.create(create).await,
             Some(RequestUnion::CancelRequest(cancel)) => self.cancel(cancel.watch_id).await,
             Some(RequestUnion::ProgressRequest(_)) => {
-                self.progress_asked = true;
-                self.answer_progress().await
+                self.progress_requested = true;
+                self.report_progress().await
             }
             None => Ok(()),
         }
@@ -134,14 +134,14 @@ impl<B: Backend> Client<B> {
         let span = Span::from_wire(key, request.range_end);
         let revision = self.server.backend.view(State::revision);
         if request.start_revision < 0 {
-            return self.refuse(COMPACTED, revision).await;
+            return self.reject(COMPACTED, revision).await;
         }
-        if let Err(refused) = self.authorize(&span).await {
-            return self.refuse(&status_text(&refused), revision).await;
+        if let Err(error) = self.authorize(&span).await {
+            return self.reject(&status_text(&error), revision).await;
         }
         let id = match self.choose_id(request.watch_id, &span) {
             Ok(id) => id,
-            Err(reason) => return self.refuse(reason, revision).await,
+            Err(reason) => return self.reject(reason, revision).await,
         };
         let from = if request.start_revision <= 0 { revision + 1 } else { request.start_revision };
         self.send(pb::WatchResponse { watch_id: id, created: true, ..self.response(revision) }).await?;
@@ -159,7 +159,7 @@ impl<B: Backend> Client<B> {
             want_previous: request.prev_kv,
             want_progress: request.progress_notify,
             fragment: request.fragment,
-            told: true,
+            responded: true,
         };
         self.by_id.insert(id, watcher);
         self.by_hub.insert(hub_id, id);
@@ -172,13 +172,13 @@ impl<B: Backend> Client<B> {
     }
 
     /// Returns the ID that the client requests, or the next free one.
-    fn choose_id(&mut self, wanted: i64, span: &Span) -> Result<i64, &'static str> {
+    fn choose_id(&mut self, requested: i64, span: &Span) -> Result<i64, &'static str> {
         if matches!(&span.end, End::Before(end) if *end <= span.start) {
             return Err("mvcc: watcher range is empty");
         }
-        if wanted != 0 {
-            let taken = self.by_id.contains_key(&wanted);
-            return if taken { Err("mvcc: duplicate watch ID provided on the WatchStream") } else { Ok(wanted) };
+        if requested != 0 {
+            let taken = self.by_id.contains_key(&requested);
+            return if taken { Err("mvcc: duplicate watch ID provided on the WatchStream") } else { Ok(requested) };
         }
         while self.by_id.contains_key(&self.next_id) {
             self.next_id += 1;
@@ -187,26 +187,26 @@ impl<B: Backend> Client<B> {
         Ok(self.next_id - 1)
     }
 
-    async fn refuse(&self, reason: &str, revision: Revision) -> Result<(), Disconnect> {
-        let refused = pb::WatchResponse {
+    async fn reject(&self, reason: &str, revision: Revision) -> Result<(), Disconnect> {
+        let response = pb::WatchResponse {
             watch_id: ALL,
             created: true,
             canceled: true,
             cancel_reason: reason.to_owned(),
             ..self.response(revision)
         };
-        self.send(refused).await
+        self.send(response).await
     }
 
     async fn cancel(&mut self, id: i64) -> Result<(), Disconnect> {
-        if !self.forget(id) {
+        if !self.remove_watcher(id) {
             return Ok(());
         }
         let revision = self.server.backend.view(State::revision);
         self.send(pb::WatchResponse { watch_id: id, canceled: true, ..self.response(revision) }).await
     }
 
-    fn forget(&mut self, id: i64) -> bool {
+    fn remove_watcher(&mut self, id: i64) -> bool {
         let Some(watcher) = self.by_id.remove(&id) else { return false };
         self.by_hub.remove(&watcher.hub_id);
         self.watchers.remove(watcher.hub_id);
@@ -222,7 +222,7 @@ impl<B: Backend> Client<B> {
             self.server.backend.view(|state| (state.event_batch(&watcher.span, from, BATCH_EVENTS), state.revision()));
         let Ok(batch) = batch else {
             let compact_revision = self.server.backend.view(State::compact_revision);
-            self.forget(id);
+            self.remove_watcher(id);
             return self.send_compacted(id, compact_revision, revision).await;
         };
         watcher.next = batch.next.max(watcher.next);
@@ -231,12 +231,12 @@ impl<B: Backend> Client<B> {
         }
         let events: Vec<_> = batch.events.iter().filter(|event| watcher.wants(event)).collect();
         if !events.is_empty() {
-            watcher.told = true;
+            watcher.responded = true;
             let events = events.into_iter().map(|event| convert::event(event, watcher.want_previous)).collect();
             let fragment = watcher.fragment;
             self.send_events(id, events, revision, fragment).await?;
         }
-        self.answer_progress().await
+        self.report_progress().await
     }
 
     async fn send_events(
@@ -261,8 +261,8 @@ impl<B: Backend> Client<B> {
 
     /// Reports progress if it was requested and all watchers have caught up. The revision is read first, so every event
     /// up to it was sent before.
-    async fn answer_progress(&mut self) -> Result<(), Disconnect> {
-        if !self.progress_asked {
+    async fn report_progress(&mut self) -> Result<(), Disconnect> {
+        if !self.progress_requested {
             return Ok(());
         }
         let revision = self.server.backend.view(State::revision);
@@ -278,7 +278,7 @@ impl<B: Backend> Client<B> {
         for watcher in self.by_id.values_mut() {
             watcher.next = watcher.next.max(revision + 1);
         }
-        self.progress_asked = false;
+        self.progress_requested = false;
         self.send(pb::WatchResponse { watch_id: ALL, ..self.response(revision) }).await
     }
 
@@ -299,10 +299,10 @@ impl<B: Backend> Client<B> {
         let revision = self.server.backend.view(State::revision);
         let mut quiet = Vec::new();
         for (id, watcher) in &mut self.by_id {
-            if watcher.want_progress && !watcher.told {
+            if watcher.want_progress && !watcher.responded {
                 quiet.push(*id);
             }
-            watcher.told = false;
+            watcher.responded = false;
         }
         quiet.retain(|id| self.by_id.get(id).is_some_and(|watcher| !self.unread(watcher, revision)));
         for id in quiet {

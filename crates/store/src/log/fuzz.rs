@@ -22,7 +22,7 @@ pub(crate) fn records(input: &[u8]) {
     if let Ok(found) = record::decode(*kind, record::VERSION, Bytes::copy_from_slice(payload)) {
         let mut staged = BytesMut::new();
         record::stage(&mut staged, &found);
-        record::seal(&mut staged, SEQUENCE, 3);
+        record::finish_group(&mut staged, SEQUENCE, 3);
         let again = record::read(&staged, SEQUENCE).expect("what was written can be read");
         assert_eq!((again.record, again.group, again.is_last), (found, 3, true));
     }
@@ -33,7 +33,7 @@ pub(crate) fn segment_of(mut input: &[u8], identity: (u64, u64)) -> Vec<u8> {
     let start = Start { identity, boot: 1, hard_state: consensus::HardState::default(), previous_end: 0 };
     let mut segment = BytesMut::new();
     record::stage(&mut segment, &Record::Start(start));
-    record::seal(&mut segment, SEQUENCE, 0);
+    record::finish_group(&mut segment, SEQUENCE, 0);
     while let Some((&[kind, flags, group, low, high], rest)) = input.split_first_chunk::<HEAD>() {
         let length = usize::from(u16::from_le_bytes([low, high])).min(rest.len());
         let (payload, rest) = rest.split_at(length);
@@ -45,8 +45,8 @@ pub(crate) fn segment_of(mut input: &[u8], identity: (u64, u64)) -> Vec<u8> {
     segment.to_vec()
 }
 
-pub(crate) fn contents<D: Disk>(disk: &D, identity: (u64, u64), shelf: &ValueFile) -> Option<Contents> {
-    recover::recover(disk, identity, shelf).ok().map(|recovered| recovered.contents)
+pub(crate) fn contents<D: Disk>(disk: &D, identity: (u64, u64), value_file: &ValueFile) -> Option<Contents> {
+    recover::recover(disk, identity, value_file).ok().map(|recovered| recovered.contents)
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ pub(crate) fn seeds(payloads: &[consensus::Payload], identity: (u64, u64)) -> Ve
         record::stage(&mut staged, &Record::Entry(Entry { index, term: 1, payload: payload.clone() }));
         let length = usize::try_from(u32::from_le_bytes(*staged[4..].first_chunk().unwrap())).unwrap();
         let content = staged[record::HEADER_BYTES..record::HEADER_BYTES + length].to_vec();
-        record::seal(&mut staged, SEQUENCE, index - 1);
+        record::finish_group(&mut staged, SEQUENCE, index - 1);
         whole.extend_from_slice(&staged);
         parts.push(
             [&[2, 1, u8::try_from(index - 1).unwrap()], &u16::try_from(length).unwrap().to_le_bytes()[..], &content]

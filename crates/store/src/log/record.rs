@@ -94,7 +94,7 @@ pub(super) fn stage(out: &mut BytesMut, record: &Record) {
 }
 
 /// Sets the group number and checksums of all staged records.
-pub(super) fn seal(staged: &mut BytesMut, segment: u32, group: u64) {
+pub(super) fn finish_group(staged: &mut BytesMut, segment: u32, group: u64) {
     let mut start = 0;
     while start < staged.len() {
         let length = u32::from_le_bytes(staged[start + 4..start + 8].try_into().expect("four bytes"));

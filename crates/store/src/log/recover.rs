@@ -17,7 +17,11 @@ pub(super) struct RecoveredLog {
     pub end: u64,
 }
 
-pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64), shelf: &ValueFile) -> Result<RecoveredLog, LogError> {
+pub(super) fn recover<D: Disk>(
+    disk: &D,
+    identity: (u64, u64),
+    value_file: &ValueFile,
+) -> Result<RecoveredLog, LogError> {
     let failed = |source| LogError::Disk { what: "list its segments", source };
     let names = disk.list().map_err(failed)?;
     if names.iter().any(|name| name == UNFINISHED) {
@@ -27,7 +31,7 @@ pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64), shelf: &ValueFile
     sequences.sort_unstable();
     check_unbroken(&sequences)?;
     let recovered = RecoveredLog { contents: Contents::default(), segments: Vec::new(), end: 0 };
-    let mut reading = Reading { identity, shelf, recovered };
+    let mut reading = Reading { identity, value_file, recovered };
     for (position, sequence) in sequences.iter().enumerate() {
         let limit = match sequences.get(position + 1) {
             Some(next) => Some(start_of(&mut Window::open(disk, *next)?)?.previous_end),
@@ -47,7 +51,7 @@ pub(super) fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError
 
 struct Reading<'a> {
     identity: (u64, u64),
-    shelf: &'a ValueFile,
+    value_file: &'a ValueFile,
     recovered: RecoveredLog,
 }
 
@@ -119,7 +123,7 @@ impl Reading<'_> {
                 contents.entries.truncate(keep);
                 let mut entry = entry.clone();
                 if let Payload::Command { data, .. } = &mut entry.payload {
-                    *data = self.shelf.place(data);
+                    *data = self.value_file.store(data);
                 }
                 contents.entries.push(entry);
             }

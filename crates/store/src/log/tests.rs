@@ -138,8 +138,8 @@ impl Disk for Small {
     }
 
     fn create(&self, name: &str, bytes: u64) -> io::Result<Self::File> {
-        let room = self.1.load(std::sync::atomic::Ordering::Relaxed);
-        if bytes > room { Err(io::ErrorKind::StorageFull.into()) } else { self.0.create(name, bytes) }
+        let free_bytes = self.1.load(std::sync::atomic::Ordering::Relaxed);
+        if bytes > free_bytes { Err(io::ErrorKind::StorageFull.into()) } else { self.0.create(name, bytes) }
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -158,9 +158,9 @@ impl Disk for Small {
 #[test]
 fn reserve_becomes_a_segment_on_a_full_disk_and_is_replenished() {
     let directory = tempfile::tempdir().expect("a directory");
-    let room = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(u64::MAX));
-    let set_room = |bytes| room.store(bytes, std::sync::atomic::Ordering::Relaxed);
-    let disk = Small(FileDisk::open(directory.path()).expect("a directory"), room.clone());
+    let free_bytes = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(u64::MAX));
+    let set_free_bytes = |bytes| free_bytes.store(bytes, std::sync::atomic::Ordering::Relaxed);
+    let disk = Small(FileDisk::open(directory.path()).expect("a directory"), free_bytes.clone());
     let (mut log, _) = Log::open(disk.clone(), CONFIG).expect("empty");
     let mut next = 1;
     let mut append = |log: &mut Log<Small>| {
@@ -171,7 +171,7 @@ fn reserve_becomes_a_segment_on_a_full_disk_and_is_replenished() {
         Ok::<_, LogError>(())
     };
     append(&mut log).expect("there is room");
-    set_room(0);
+    set_free_bytes(0);
     while !log.is_low() {
         append(&mut log).expect("the segment has room, and then the reserve");
     }
@@ -185,7 +185,7 @@ fn reserve_becomes_a_segment_on_a_full_disk_and_is_replenished() {
     };
     assert!(matches!(full, LogError::Full(_)), "{full}");
 
-    set_room(u64::MAX);
+    set_free_bytes(u64::MAX);
     log.write().expect("what found no room is written now");
     log.sync().expect("synced");
     log.replenish().expect("there is room");

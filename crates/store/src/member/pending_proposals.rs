@@ -16,7 +16,7 @@ pub(super) enum ProposalKind {
 }
 
 pub(super) struct Waiter {
-    pub wish: ProposalKind,
+    pub proposal_kind: ProposalKind,
     /// Kept while a copy may be in flight: only one copy of a sequence is applied.
     pub sequence: Option<u64>,
     pub reply: Reply<Result<ProposalResult, ProposeError>>,
@@ -49,7 +49,7 @@ impl Waiters {
                 self.parked.push_back(waiter);
             } else {
                 let sequence = waiter.sequence.unwrap_or_else(|| replica.reserve());
-                match &waiter.wish {
+                match &waiter.proposal_kind {
                     ProposalKind::Command(command) => commands.push((sequence, command.clone())),
                     // Earlier commands must be proposed first, to keep the order of sequences.
                     ProposalKind::Change(change) => {
@@ -82,22 +82,22 @@ impl Waiters {
 
     /// Forwards a result. A proposal that failed only because of a leader change is proposed to the next leader: with
     /// the same request ID if a copy may be in some log, with a new one if no copy can be applied.
-    pub(super) fn answer(&mut self, sequence: u64, answer: Result<ProposalResult, Refusal>) {
+    pub(super) fn resolve(&mut self, sequence: u64, result: Result<ProposalResult, Refusal>) {
         let Some(waiter) = self.proposed.remove(&sequence) else { return };
-        match answer {
+        match result {
             Err(Refusal::NoLeader | Refusal::Transferring) => {
                 self.parked.push_back(Waiter { sequence: Some(sequence), ..waiter });
             }
             Err(Refusal::Overtaken) => self.parked.push_back(Waiter { sequence: None, ..waiter }),
-            answer => {
-                let _ = waiter.reply.send(answer.map_err(ProposeError::from));
+            result => {
+                let _ = waiter.reply.send(result.map_err(ProposeError::from));
             }
         }
     }
 
     /// Fails in-flight proposals with Timeout after a snapshot was installed: it may contain them, so their outcome is
     /// unknown.
-    pub(super) fn doubt(&mut self) {
+    pub(super) fn fail_undecided(&mut self) {
         let parked = std::mem::take(&mut self.parked);
         let (tried, untried): (VecDeque<_>, VecDeque<_>) =
             parked.into_iter().partition(|waiter| waiter.sequence.is_some());

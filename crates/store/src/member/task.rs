@@ -41,13 +41,13 @@ const BATCH: usize = 512;
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
 /// Number of changes processed at a time when history is removed after a compaction: less than a millisecond of work.
-const FORGET_CHANGES: usize = 256;
+const PRUNED_CHANGES_MAX: usize = 256;
 /// Interval of checks for space on a full disk.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 struct Task {
     config: Config,
-    patience: Duration,
+    timeout: Duration,
     replica: Replica,
     links: Links,
     heartbeats: Heartbeats,
@@ -67,7 +67,7 @@ struct Task {
     group: watch::Sender<Group>,
     can_read_locally: Arc<AtomicBool>,
     disk: FileDisk,
-    shelf: ValueFile,
+    value_file: ValueFile,
     stats: DiskStats,
     leader_changes: u64,
     /// The last leader that writes were proposed to, and its term.
@@ -94,9 +94,9 @@ pub(super) fn start(
     mut config: Config,
     directory: OpenedDirectory,
     requests: mpsc::Receiver<Request>,
-    patience: Duration,
+    timeout: Duration,
 ) -> TaskHandles {
-    let OpenedDirectory { opened, shelf, lock } = directory;
+    let OpenedDirectory { opened, value_file, lock } = directory;
     if opened.torn_bytes > 0 {
         tracing::info!(
             bytes = opened.torn_bytes,
@@ -116,7 +116,7 @@ pub(super) fn start(
     let election = config.heartbeat * u32::try_from(config.election_ticks).unwrap_or(u32::MAX);
     let lease_extension_ms = u64::try_from(election.as_millis()).unwrap_or(u64::MAX);
     let options = Options { lease_extension_ms, ..Options::default() };
-    let replica = Replica::new(member, opened.recovered, opened.state, options).with_shelf(shelf.clone());
+    let replica = Replica::new(member, opened.recovered, opened.state, options).with_value_file(value_file.clone());
     let (jobs, received_jobs) = mpsc::channel(writer::JOBS_MAX);
     let (events_sender, events) = mpsc::unbounded_channel();
     let log = opened.log;
@@ -129,17 +129,17 @@ pub(super) fn start(
     let traffic = Traffic::default();
     let identity =
         Identity { cluster: config.cluster_id, id: config.id, tls: config.tls.clone(), traffic: traffic.clone() };
-    super::listen(&mut config, &shelf, &group_watch, &inbound_sender, &traffic);
+    super::listen(&mut config, &value_file, &group_watch, &inbound_sender, &traffic);
     let links = Links::new(identity, lost_sender);
     let state = replica.state();
     let (status, status_watch) = watch::channel(initial_status());
     let (stopped_sender, stopped) = watch::channel(None);
     let can_read_locally = Arc::new(AtomicBool::new(false));
-    let ended = can_read_locally.clone();
+    let local_reads = can_read_locally.clone();
     let sessions = Sessions::default();
     let task = Task {
         config,
-        patience,
+        timeout,
         replica,
         links,
         heartbeats: Heartbeats::default(),
@@ -157,7 +157,7 @@ pub(super) fn start(
         group,
         can_read_locally: can_read_locally.clone(),
         disk,
-        shelf,
+        value_file,
         stats: DiskStats::default(),
         leader_changes: 0,
         followed: (0, 0),
@@ -167,7 +167,7 @@ pub(super) fn start(
     let inputs = Inputs { requests, inbound, events, lost, internal };
     tokio::spawn(async move {
         let reason = task.run(inputs).await;
-        ended.store(false, Ordering::Release);
+        local_reads.store(false, Ordering::Release);
         // The job channel closes with the task: the thread writes the remaining jobs and exits.
         let _ = tokio::task::spawn_blocking(move || handle.join()).await;
         let _ = stopped_sender.send(Some(reason));
@@ -203,7 +203,7 @@ impl Task {
                 Ok(Some(reason)) => return reason,
                 Err(error) => return StopReason::Failed(Arc::new(error)),
             }
-            let forgets = self.replica.forget(FORGET_CHANGES);
+            let forgets = self.replica.prune(PRUNED_CHANGES_MAX);
             let expiry = self.lease_deadline();
             let ticks = self.needs_ticks();
             tokio::select! {
@@ -273,7 +273,7 @@ impl Task {
         if self.waiters.has_parked() && self.replica.member().status().leader != 0 {
             self.waiters.unpark(&mut self.replica);
         }
-        if self.replica.room() == FreeSpace::Low && self.probe_at <= Instant::now() {
+        if self.replica.free_space() == FreeSpace::Low && self.probe_at <= Instant::now() {
             self.probe_at = Instant::now() + PROBE_INTERVAL;
             // If the queue is full, other jobs are more urgent.
             let _ = self.jobs.try_send(Job::Probe);
@@ -281,21 +281,31 @@ impl Task {
     }
 
     fn requests(&mut self, batch: &mut Vec<Request>) {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.timeout;
         let mut proposals = Vec::with_capacity(batch.len());
         for request in batch.drain(..) {
             match request {
-                Request::Propose { grows, reply, .. } if !self.has_room_for(grows) => {
+                Request::Propose { grows, reply, .. } if !self.has_space_for(grows) => {
                     let _ = reply.send(Err(ProposeError::NoSpace));
                 }
-                Request::Change(_, reply) if !self.has_room_for(false) => {
+                Request::Change(_, reply) if !self.has_space_for(false) => {
                     let _ = reply.send(Err(ProposeError::NoSpace));
                 }
                 Request::Propose { command, reply, .. } => {
-                    proposals.push(Waiter { wish: ProposalKind::Command(command), sequence: None, reply, deadline });
+                    proposals.push(Waiter {
+                        proposal_kind: ProposalKind::Command(command),
+                        sequence: None,
+                        reply,
+                        deadline,
+                    });
                 }
                 Request::Change(change, reply) => {
-                    proposals.push(Waiter { wish: ProposalKind::Change(change), sequence: None, reply, deadline });
+                    proposals.push(Waiter {
+                        proposal_kind: ProposalKind::Change(change),
+                        sequence: None,
+                        reply,
+                        deadline,
+                    });
                 }
                 Request::Read(reply) => self.read(Reader::Client(reply)),
                 Request::Lease { lease, renew, reply } => self.lease(lease, renew, reply),
@@ -309,8 +319,8 @@ impl Task {
     }
 
     /// Whether there is space for a request: with little space only for requests that do not grow the store.
-    fn has_room_for(&self, grows: bool) -> bool {
-        match self.replica.room() {
+    fn has_space_for(&self, grows: bool) -> bool {
+        match self.replica.free_space() {
             FreeSpace::Ample => true,
             FreeSpace::Low => !grows,
             FreeSpace::None => false,
@@ -352,21 +362,21 @@ impl Task {
 
     fn stop(&mut self) {
         let election = self.config.heartbeat * u32::try_from(self.config.election_ticks).unwrap_or(u32::MAX);
-        let mut patience = Duration::ZERO;
+        let mut grace = Duration::ZERO;
         if self.replica.member().status().role == Role::Leader
             && let Some(successor) = self.replica.member().successor(|_| true)
         {
             self.replica.transfer(successor);
-            patience = election;
+            grace = election;
         }
-        self.stopping.get_or_insert(Instant::now() + patience);
+        self.stopping.get_or_insert(Instant::now() + grace);
     }
 
     fn inbound(&mut self, inbound: Inbound) -> Result<(), ReplicaError> {
         match inbound {
             Inbound::Frame(from, Frame::Message(message)) => {
-                if message.is_heartbeat_answer()
-                    && let Some(took) = self.heartbeats.answered(from, Instant::now())
+                if message.is_heartbeat_response()
+                    && let Some(took) = self.heartbeats.record_response(from, Instant::now())
                 {
                     self.links.identity().traffic.of(from).round_trip(took);
                 }
@@ -376,13 +386,13 @@ impl Task {
                 if self.replica.member().status().role == Role::Leader {
                     self.read(Reader::PeerLease { lease, renew, peer: from, request });
                 } else {
-                    self.links.send(from, &Frame::LeaseAnswer { request, answer: LeaseAnswer::NotLeader });
+                    self.links.send(from, &Frame::LeaseAnswer { request, response: LeaseAnswer::NotLeader });
                 }
                 Ok(())
             }
-            Inbound::Frame(_, Frame::LeaseAnswer { request, answer }) => {
+            Inbound::Frame(_, Frame::LeaseAnswer { request, response }) => {
                 if let Some(reply) = self.leases.remove(&request) {
-                    let _ = reply.send(match answer {
+                    let _ = reply.send(match response {
                         LeaseAnswer::Seconds(seconds) => Ok(seconds),
                         LeaseAnswer::NotFound => Err(LeaseError::NotFound),
                         LeaseAnswer::NotLeader => Err(LeaseError::NoLeader),
@@ -390,11 +400,11 @@ impl Task {
                 }
                 Ok(())
             }
-            Inbound::Snapshot(from, message, state, answer) => {
+            Inbound::Snapshot(from, message, state, response) => {
                 // A snapshot needs space for a checkpoint.
-                let has_room = self.replica.room() == FreeSpace::Ample;
-                let _ = answer.send(has_room);
-                if has_room { self.replica.snapshot(from, *message, *state) } else { Ok(()) }
+                let has_space = self.replica.free_space() == FreeSpace::Ample;
+                let _ = response.send(has_space);
+                if has_space { self.replica.snapshot(from, *message, *state) } else { Ok(()) }
             }
             Inbound::PeerDisconnected(peer) => {
                 self.heartbeats.lost(peer);
@@ -410,8 +420,8 @@ impl Task {
                 self.stats = stats;
                 self.replica.persisted(number);
             }
-            Event::Room(room) => {
-                self.replica.set_room(room);
+            Event::Room(free_space) => {
+                self.replica.set_free_space(free_space);
                 self.publish();
             }
             Event::Failed(error) => return Err(StopReason::Failed(Arc::new(error))),
@@ -484,14 +494,14 @@ impl Task {
             self.stream(stream);
         }
         if step.installed {
-            self.waiters.doubt();
+            self.waiters.fail_undecided();
         }
         // Before the responses: a client may use its new token immediately.
         for change in step.sessions {
             self.sessions.apply(change, std::time::Instant::now());
         }
-        for (sequence, answer) in step.answers {
-            self.waiters.answer(sequence, answer);
+        for (sequence, response) in step.responses {
+            self.waiters.resolve(sequence, response);
         }
         for token in step.reads {
             self.confirmed(token);
@@ -520,21 +530,21 @@ impl Task {
                 let _ = reply.send(());
             }
             Some(Reader::Lease { lease, renew, reply }) => {
-                let _ = reply.send(match self.answer_lease(lease, renew, now) {
+                let _ = reply.send(match self.lease_response(lease, renew, now) {
                     LeaseAnswer::Seconds(seconds) => Ok(seconds),
                     LeaseAnswer::NotFound => Err(LeaseError::NotFound),
                     LeaseAnswer::NotLeader => Err(LeaseError::NoLeader),
                 });
             }
             Some(Reader::PeerLease { lease, renew, peer, request }) => {
-                let answer = self.answer_lease(lease, renew, now);
-                self.links.send(peer, &Frame::LeaseAnswer { request, answer });
+                let response = self.lease_response(lease, renew, now);
+                self.links.send(peer, &Frame::LeaseAnswer { request, response });
             }
             None => {}
         }
     }
 
-    fn answer_lease(&mut self, lease: LeaseId, renew: bool, now: u64) -> LeaseAnswer {
+    fn lease_response(&mut self, lease: LeaseId, renew: bool, now: u64) -> LeaseAnswer {
         let Some(lessor) = self.replica.lessor() else { return LeaseAnswer::NotLeader };
         let seconds = if renew { self.replica.renew(lease, now) } else { lessor.remaining(lease, now) };
         seconds.map_or(LeaseAnswer::NotFound, LeaseAnswer::Seconds)
@@ -574,11 +584,11 @@ impl Task {
         }
         self.checkpointing = true;
         let (meta, state) = self.replica.checkpoint();
-        let (disk, shelf, internal) = (self.disk.clone(), self.shelf.clone(), self.internal.clone());
+        let (disk, value_file, internal) = (self.disk.clone(), self.value_file.clone(), self.internal.clone());
         tokio::task::spawn_blocking(move || {
             let result = checkpoint::write(&disk, &meta, &state);
             // Writing the checkpoint has read every value.
-            shelf.trim();
+            value_file.trim();
             let _ = internal.blocking_send(Internal::Checkpointed { index: meta.index, result });
         });
     }
@@ -594,7 +604,7 @@ impl Task {
             commit: status.commit,
             applied: status.handed_out,
             is_learner,
-            no_space: self.replica.room() != FreeSpace::Ample,
+            no_space: self.replica.free_space() != FreeSpace::Ample,
             disk_bytes: self.stats.log_bytes,
             disk: self.stats,
             leader_changes: self.leader_changes,

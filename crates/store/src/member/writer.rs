@@ -72,13 +72,13 @@ struct Writer<D: Disk> {
     log: Log<D>,
     events: mpsc::UnboundedSender<Event>,
     stats: DiskStats,
-    room: FreeSpace,
+    free_space: FreeSpace,
 }
 
 /// Runs until the task has ended and everything is written.
 pub(super) fn run<D: Disk>(log: Log<D>, mut jobs: mpsc::Receiver<Job>, events: mpsc::UnboundedSender<Event>) {
-    let mut writer = Writer { log, events, stats: DiskStats::default(), room: FreeSpace::Ample };
-    writer.tell_room();
+    let mut writer = Writer { log, events, stats: DiskStats::default(), free_space: FreeSpace::Ample };
+    writer.update_free_space();
     while let Some(job) = jobs.blocking_recv() {
         if let Err(error) = writer.group(job, &mut jobs) {
             let _ = writer.events.send(Event::Failed(error));
@@ -114,27 +114,27 @@ impl<D: Disk> Writer<D> {
         if let Some(number) = durable {
             let _ = self.events.send(Event::Persisted(number, self.stats));
         }
-        self.tell_room();
+        self.update_free_space();
         Ok(())
     }
 
-    fn tell_room(&mut self) {
-        self.set_room(if self.log.is_low() { FreeSpace::Low } else { FreeSpace::Ample });
+    fn update_free_space(&mut self) {
+        self.set_free_space(if self.log.is_low() { FreeSpace::Low } else { FreeSpace::Ample });
     }
 
-    fn set_room(&mut self, room: FreeSpace) {
-        if self.room == room {
+    fn set_free_space(&mut self, free_space: FreeSpace) {
+        if self.free_space == free_space {
             return;
         }
-        self.room = room;
-        match room {
+        self.free_space = free_space;
+        match free_space {
             FreeSpace::Ample => tracing::info!("the log disk has free space again"),
             FreeSpace::Low => {
                 tracing::error!("the log disk is full; rejecting writes that grow the store until space is available");
             }
             FreeSpace::None => tracing::error!("the log disk and its reserve are full; waiting for free space"),
         }
-        let _ = self.events.send(Event::Room(room));
+        let _ = self.events.send(Event::Room(free_space));
     }
 
     fn stage(&mut self, write: &Write) -> Result<(), WriterError> {
@@ -181,7 +181,7 @@ impl<D: Disk> Writer<D> {
     /// Retries until there is space: writes that consensus has decided cannot be undone.
     fn insist(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<bool, WriterError>) -> Result<(), WriterError> {
         while !attempt(self)? {
-            self.set_room(FreeSpace::None);
+            self.set_free_space(FreeSpace::None);
             if self.events.is_closed() {
                 return Ok(());
             }

@@ -15,7 +15,7 @@ pub(crate) enum Frame {
     /// A request to the leader to renew or read a lease.
     Lease { request: u64, lease: i64, renew: bool },
     /// The response to a lease request.
-    LeaseAnswer { request: u64, answer: LeaseAnswer },
+    LeaseAnswer { request: u64, response: LeaseAnswer },
 }
 
 /// The leader's response about a lease.
@@ -44,7 +44,7 @@ pub(super) enum Purpose {
 
 /// Response byte to a greeting, or at the end of a snapshot.
 pub(super) const WELCOME: u8 = 0;
-pub(super) const REFUSED: u8 = 1;
+pub(super) const REJECTED: u8 = 1;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KNARRPER");
 const VERSION: u32 = 1;
@@ -54,7 +54,7 @@ pub(super) const FRAME_BYTES_MAX: usize = 64 << 20;
 
 const KIND_MESSAGE: u8 = 1;
 const KIND_LEASE: u8 = 2;
-const KIND_LEASE_ANSWER: u8 = 3;
+const KIND_LEASE_RESPONSE: u8 = 3;
 
 impl Frame {
     pub(super) fn encode(&self) -> Bytes {
@@ -72,13 +72,13 @@ impl Frame {
                 out.put_i64_le(*lease);
                 out.put_u8(u8::from(*renew));
             }
-            Self::LeaseAnswer { request, answer } => {
-                let (number, seconds) = match answer {
+            Self::LeaseAnswer { request, response } => {
+                let (number, seconds) = match response {
                     LeaseAnswer::Seconds(seconds) => (0, *seconds),
                     LeaseAnswer::NotFound => (1, 0),
                     LeaseAnswer::NotLeader => (2, 0),
                 };
-                out.put_u8(KIND_LEASE_ANSWER);
+                out.put_u8(KIND_LEASE_RESPONSE);
                 out.put_u64_le(*request);
                 out.put_u8(number);
                 out.put_i64_le(seconds);
@@ -96,17 +96,17 @@ impl Frame {
                 lease: reader.u64("lease.id")?.cast_signed(),
                 renew: reader.u8("lease.renew")? != 0,
             },
-            KIND_LEASE_ANSWER => {
+            KIND_LEASE_RESPONSE => {
                 let request = reader.u64("lease.request")?;
                 let number = reader.u8("lease.answer")?;
                 let seconds = reader.u64("lease.seconds")?.cast_signed();
-                let answer = match number {
+                let response = match number {
                     0 => LeaseAnswer::Seconds(seconds),
                     1 => LeaseAnswer::NotFound,
                     2 => LeaseAnswer::NotLeader,
                     _ => return Err(DecodeError::Invalid("lease.answer")),
                 };
-                Self::LeaseAnswer { request, answer }
+                Self::LeaseAnswer { request, response }
             }
             _ => return Err(DecodeError::Invalid("frame.kind")),
         };

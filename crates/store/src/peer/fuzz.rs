@@ -41,14 +41,14 @@ pub(crate) fn seeds(messages: &[Message]) -> Vec<(&'static str, Vec<u8>)> {
 
     let of = |message: &Message| Frame::Message(Box::new(message.clone())).encode().to_vec();
     let lease = Frame::Lease { request: 1, lease: -1, renew: true }.encode();
-    let answer = Frame::LeaseAnswer { request: 1, answer: LeaseAnswer::Seconds(5) }.encode();
+    let response = Frame::LeaseAnswer { request: 1, response: LeaseAnswer::Seconds(5) }.encode();
     let mut stream = BytesMut::new();
     messages.iter().for_each(|message| put_frame(&mut stream, &of(message)));
     vec![
         ("vote", of(&messages[0])),
         ("forward", of(messages.last().unwrap())),
         ("lease", lease.to_vec()),
-        ("lease_answer", answer.to_vec()),
+        ("lease_answer", response.to_vec()),
         ("stream", stream.to_vec()),
         ("long", vec![0xff; 8]),
         // An append after entry 256, which no member has, with term 0: `raft` accepted it as a match.

@@ -126,9 +126,9 @@ async fn run(
             Ok(mut stream) => {
                 wait = REDIAL_MIN;
                 let connection = traffic.clone().connected();
-                let ended = write_frames(&mut stream, &mut frames, &traffic).await;
+                let result = write_frames(&mut stream, &mut frames, &traffic).await;
                 drop(connection);
-                if let Err(error) = ended {
+                if let Err(error) = result {
                     tracing::debug!(peer = format!("{to:x}"), %error, "the connection to a peer closed");
                 }
             }
@@ -197,9 +197,9 @@ pub(crate) async fn stream_snapshot(
     writer.await.map_err(io::Error::other)??;
     write_one(&mut stream, &[]).await?;
     write_one(&mut stream, &message.encode()).await?;
-    let answer =
+    let response =
         tokio::time::timeout(Duration::from_mins(5), stream.read_u8()).await.map_err(|_| DialError::Timeout)??;
-    if answer == WELCOME { Ok(()) } else { Err(DialError::Refused) }
+    if response == WELCOME { Ok(()) } else { Err(DialError::Refused) }
 }
 
 /// Queries the membership from the members at these URLs; the first response counts.
@@ -207,7 +207,7 @@ pub async fn members_of(urls: &[String], tls: Option<&Tls>) -> Result<(u64, Vec<
     let identity = Identity { cluster: 0, id: 0, tls: tls.cloned(), traffic: Traffic::default() };
     let mut last = DialError::Nobody;
     for url in urls {
-        match ask_members(&identity, url).await {
+        match fetch_members(&identity, url).await {
             Ok((cluster, group)) => return Ok((cluster, group.members().cloned().collect())),
             Err(error) => last = error,
         }
@@ -215,13 +215,13 @@ pub async fn members_of(urls: &[String], tls: Option<&Tls>) -> Result<(u64, Vec<
     Err(last)
 }
 
-async fn ask_members(identity: &Identity, url: &str) -> Result<(u64, Group), DialError> {
+async fn fetch_members(identity: &Identity, url: &str) -> Result<(u64, Group), DialError> {
     let mut stream = dial(identity, 0, std::slice::from_ref(&url.to_owned()), Purpose::Members).await?;
-    let answer =
+    let response =
         tokio::time::timeout(DIAL_TIMEOUT, read_frame(&mut stream)).await.map_err(|_| DialError::Timeout)??;
-    let mut reader = consensus::codec::Reader::new(answer.clone());
+    let mut reader = consensus::codec::Reader::new(response.clone());
     let cluster = reader.u64("members.cluster")?;
-    Ok((cluster, Group::decode(answer.slice(8..))?))
+    Ok((cluster, Group::decode(response.slice(8..))?))
 }
 
 async fn write_one(stream: &mut Box<dyn Stream>, bytes: &[u8]) -> io::Result<()> {

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 
 use super::Tls;
-use super::frame::{Frame, Greeting, Purpose, REFUSED, WELCOME, invalid, put_frame, read_frame};
+use super::frame::{Frame, Greeting, Purpose, REJECTED, WELCOME, invalid, put_frame, read_frame};
 use super::links::Stream;
 use super::traffic::Traffic;
 use crate::value_file::ValueFile;
@@ -36,7 +36,7 @@ pub(crate) struct Listener {
     pub id: u64,
     pub tls: Option<Tls>,
     /// Storage for the values of a snapshot.
-    pub shelf: ValueFile,
+    pub value_file: ValueFile,
     pub group: watch::Receiver<Group>,
     pub inbound: mpsc::Sender<Inbound>,
     /// Counters of received data.
@@ -133,16 +133,16 @@ async fn greet(tcp: TcpStream, listener: &Listener) -> io::Result<(Box<dyn Strea
 
 async fn serve(mut stream: Box<dyn Stream>, greeting: &Greeting, listener: &Listener) -> io::Result<()> {
     let welcome = listener.welcomes(greeting);
-    stream.write_u8(if welcome { WELCOME } else { REFUSED }).await?;
+    stream.write_u8(if welcome { WELCOME } else { REJECTED }).await?;
     stream.flush().await?;
     if !welcome {
         return Ok(());
     }
     match greeting.purpose {
         Purpose::Messages => {
-            let ended = messages(stream, greeting.from, listener).await;
+            let result = messages(stream, greeting.from, listener).await;
             let _ = listener.inbound.send(Inbound::PeerDisconnected(greeting.from)).await;
-            ended
+            result
         }
         Purpose::Snapshot => snapshot(stream, greeting.from, listener).await,
         Purpose::Members => members(stream, listener).await,
@@ -181,10 +181,10 @@ async fn messages(stream: Box<dyn Stream>, from: u64, listener: &Listener) -> io
 async fn snapshot(mut stream: Box<dyn Stream>, from: u64, listener: &Listener) -> io::Result<()> {
     let traffic = listener.traffic.of(from);
     let (chunks, received) = mpsc::channel::<Bytes>(4);
-    let shelf = listener.shelf.clone();
+    let value_file = listener.value_file.clone();
     let reader = tokio::task::spawn_blocking(move || {
         let mut chunks = Chunks { received, chunk: Bytes::new() };
-        State::read_to(&mut chunks, &mut |value| shelf.place(value)).map_err(io::Error::other)
+        State::read_to(&mut chunks, &mut |value| value_file.store(value)).map_err(io::Error::other)
     });
     loop {
         let chunk = next_frame(&mut stream).await?;
@@ -203,20 +203,19 @@ async fn snapshot(mut stream: Box<dyn Stream>, from: u64, listener: &Listener) -
     if announced.snapshot_position().0 != state.applied_index() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a snapshot is not of the entry it claims"));
     }
-    let (answer, answered) = oneshot::channel();
-    let taken =
-        listener.inbound.send(Inbound::Snapshot(from, Box::new(message), Box::new(state), answer)).await.is_ok();
-    let taken = taken && answered.await.unwrap_or(false);
-    stream.write_u8(if taken { WELCOME } else { REFUSED }).await?;
+    let (reply, response) = oneshot::channel();
+    let taken = listener.inbound.send(Inbound::Snapshot(from, Box::new(message), Box::new(state), reply)).await.is_ok();
+    let taken = taken && response.await.unwrap_or(false);
+    stream.write_u8(if taken { WELCOME } else { REJECTED }).await?;
     stream.flush().await
 }
 
 async fn members(mut stream: Box<dyn Stream>, listener: &Listener) -> io::Result<()> {
-    let mut answer = BytesMut::new();
-    answer.put_u64_le(listener.cluster);
-    answer.put_slice(&listener.group.borrow().encode());
+    let mut response = BytesMut::new();
+    response.put_u64_le(listener.cluster);
+    response.put_slice(&listener.group.borrow().encode());
     let mut out = BytesMut::new();
-    put_frame(&mut out, &answer);
+    put_frame(&mut out, &response);
     stream.write_all(&out).await?;
     stream.flush().await
 }
@@ -261,7 +260,7 @@ mod tests {
             cluster: 7,
             id: 1,
             tls: None,
-            shelf: ValueFile::memory(),
+            value_file: ValueFile::memory(),
             group: watch::channel(Group::new([peer])).1,
             inbound,
             traffic: Traffic::default(),
@@ -278,8 +277,8 @@ mod tests {
         for _ in 0..4 * (CONNECTIONS_MAX + PENDING_MAX) {
             silent.push(TcpStream::connect(address).await.unwrap());
         }
-        let asked = tokio::time::timeout(GREETING_TIMEOUT, members_of(std::slice::from_ref(&url), None)).await;
-        let (cluster, members) = asked.expect("a member is not kept waiting").unwrap();
+        let result = tokio::time::timeout(GREETING_TIMEOUT, members_of(std::slice::from_ref(&url), None)).await;
+        let (cluster, members) = result.expect("a member is not kept waiting").unwrap();
         assert_eq!((cluster, members.len()), (7, 1));
     }
 

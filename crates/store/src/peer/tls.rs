@@ -47,10 +47,10 @@ pub enum TlsError {
 impl Tls {
     /// Uses a certificate, its key and the CA of peer certificates. Changed files are read again for the next
     /// connection.
-    pub fn from_files(certificate: &Path, key: &Path, authority: &Path) -> Result<Self, TlsError> {
-        let files = [certificate, key, authority].map(Path::to_owned);
-        let [certificate, key, authority] = files.clone();
-        let renewed = ReloadingValue::new(files.to_vec(), move || Sides::from_files(&certificate, &key, &authority))?;
+    pub fn from_files(certificate: &Path, key: &Path, ca: &Path) -> Result<Self, TlsError> {
+        let files = [certificate, key, ca].map(Path::to_owned);
+        let [certificate, key, ca] = files.clone();
+        let renewed = ReloadingValue::new(files.to_vec(), move || Sides::from_files(&certificate, &key, &ca))?;
         Ok(Self(Source::Files(Arc::new(renewed))))
     }
 
@@ -58,9 +58,9 @@ impl Tls {
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
-        authority: Vec<CertificateDer<'static>>,
+        ca: Vec<CertificateDer<'static>>,
     ) -> Result<Self, TlsError> {
-        Ok(Self(Source::Given(Sides::new(chain, key, authority)?)))
+        Ok(Self(Source::Given(Sides::new(chain, key, ca)?)))
     }
 
     /// Uses a certificate and key for encryption only; peer certificates are not verified.
@@ -99,18 +99,18 @@ impl Tls {
 }
 
 impl Sides {
-    fn from_files(certificate: &Path, key: &Path, authority: &Path) -> Result<Self, TlsError> {
-        Self::new(read_chain(certificate)?, read_key(key)?, read_chain(authority)?)
+    fn from_files(certificate: &Path, key: &Path, ca: &Path) -> Result<Self, TlsError> {
+        Self::new(read_chain(certificate)?, read_key(key)?, read_chain(ca)?)
     }
 
     fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
-        authority: Vec<CertificateDer<'static>>,
+        ca: Vec<CertificateDer<'static>>,
     ) -> Result<Self, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let mut roots = RootCertStore::empty();
-        for certificate in authority {
+        for certificate in ca {
             roots.add(certificate).map_err(TlsError::Config)?;
         }
         let roots = Arc::new(roots);
@@ -191,9 +191,9 @@ mod tests {
     use super::*;
 
     /// Writes a self-signed certificate and its key to files.
-    fn pair(folder: &Path, name: &str) -> (std::path::PathBuf, std::path::PathBuf) {
+    fn pair(dir: &Path, name: &str) -> (std::path::PathBuf, std::path::PathBuf) {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
-        let (cert, key) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
+        let (cert, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
         std::fs::write(&cert, made.cert.pem()).expect("it is written");
         std::fs::write(&key, made.signing_key.serialize_pem()).expect("it is written");
         (cert, key)
@@ -209,8 +209,8 @@ mod tests {
 
     #[tokio::test]
     async fn self_signed_members_connect_only_without_verification() {
-        let folder = tempfile::tempdir().expect("a directory");
-        let ((cert, key), (other_cert, other_key)) = (pair(folder.path(), "one"), pair(folder.path(), "other"));
+        let dir = tempfile::tempdir().expect("a directory");
+        let ((cert, key), (other_cert, other_key)) = (pair(dir.path(), "one"), pair(dir.path(), "other"));
         let one = Tls::unverified(&cert, &key).expect("usable");
         let other = Tls::unverified(&other_cert, &other_key).expect("usable");
         assert!(meet(&one, &other).await && meet(&other, &one).await);

@@ -85,8 +85,8 @@ impl Traffic {
     }
 
     /// Returns the counters by peer.
-    pub(crate) fn told(&self) -> Vec<PeerTraffic> {
-        self.0.read().expect("no holder panics").iter().map(|(id, counts)| counts.told(*id)).collect()
+    pub(crate) fn counters(&self) -> Vec<PeerTraffic> {
+        self.0.read().expect("no holder panics").iter().map(|(id, counts)| counts.counters(*id)).collect()
     }
 }
 
@@ -117,7 +117,7 @@ impl Counts {
         }
     }
 
-    fn told(&self, id: u64) -> PeerTraffic {
+    fn counters(&self, id: u64) -> PeerTraffic {
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
         PeerTraffic {
             id,
@@ -151,7 +151,7 @@ impl Heartbeats {
     }
 
     /// Records a response and returns the round-trip time.
-    pub(crate) fn answered(&mut self, peer: u64, now: Instant) -> Option<Duration> {
+    pub(crate) fn record_response(&mut self, peer: u64, now: Instant) -> Option<Duration> {
         Some(now - self.0.get_mut(&peer)?.pop_front()?)
     }
 
@@ -173,13 +173,13 @@ mod tests {
         heartbeats.sent(1, at(0));
         heartbeats.sent(1, at(10));
         heartbeats.sent(2, at(12));
-        assert_eq!(heartbeats.answered(1, at(15)), Some(Duration::from_millis(15)));
-        assert_eq!(heartbeats.answered(1, at(16)), Some(Duration::from_millis(6)));
-        assert_eq!(heartbeats.answered(1, at(17)), None);
+        assert_eq!(heartbeats.record_response(1, at(15)), Some(Duration::from_millis(15)));
+        assert_eq!(heartbeats.record_response(1, at(16)), Some(Duration::from_millis(6)));
+        assert_eq!(heartbeats.record_response(1, at(17)), None);
         heartbeats.lost(2);
         heartbeats.sent(2, at(20));
-        assert_eq!(heartbeats.answered(2, at(21)), Some(Duration::from_millis(1)));
-        assert_eq!(heartbeats.answered(3, at(22)), None);
+        assert_eq!(heartbeats.record_response(2, at(21)), Some(Duration::from_millis(1)));
+        assert_eq!(heartbeats.record_response(3, at(22)), None);
         for _ in 0..2 * UNANSWERED_MAX {
             heartbeats.sent(3, at(30));
         }
@@ -207,16 +207,16 @@ mod tests {
             ..PeerTraffic::default()
         };
         expect.round_trip_buckets[..2].fill(1);
-        let mut told = traffic.told();
-        assert!(told[0].connected_for.take().is_some());
-        assert_eq!(told, [expect.clone()]);
+        let mut counters = traffic.counters();
+        assert!(counters[0].connected_for.take().is_some());
+        assert_eq!(counters, [expect.clone()]);
         drop(open);
-        assert_eq!(traffic.told(), [PeerTraffic { connections: 0, ..expect }]);
+        assert_eq!(traffic.counters(), [PeerTraffic { connections: 0, ..expect }]);
         for peer in 2..1000 {
             traffic.of(peer).sent(1);
         }
-        assert_eq!(traffic.told().len(), PEERS_MAX);
+        assert_eq!(traffic.counters().len(), PEERS_MAX);
         traffic.keep(|peer| peer == 7);
-        assert_eq!(traffic.told().iter().map(|peer| peer.id).collect::<Vec<_>>(), [7]);
+        assert_eq!(traffic.counters().iter().map(|peer| peer.id).collect::<Vec<_>>(), [7]);
     }
 }

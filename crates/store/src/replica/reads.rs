@@ -6,7 +6,7 @@ use consensus::Member;
 #[derive(Default)]
 pub(super) struct Reads {
     waiting: Vec<u64>,
-    asked: Option<Round>,
+    current_round: Option<Round>,
     confirmed: Vec<(u64, Vec<u64>)>,
     next_round: u64,
 }
@@ -18,39 +18,39 @@ struct Round {
 }
 
 /// Ticks without a response after which a round is considered lost.
-const PATIENCE_TICKS: u32 = 3;
+const ROUND_TIMEOUT_TICKS: u32 = 3;
 
 impl Reads {
     pub(super) fn add(&mut self, token: u64, member: &mut Member) {
         self.waiting.push(token);
-        if self.asked.is_none() {
-            self.ask(member);
+        if self.current_round.is_none() {
+            self.start_round(member);
         }
     }
 
     pub(super) fn tick(&mut self, member: &mut Member) {
-        let Some(round) = &mut self.asked else { return };
+        let Some(round) = &mut self.current_round else { return };
         round.age_ticks += 1;
-        if round.age_ticks >= PATIENCE_TICKS {
-            self.ask_again(member);
+        if round.age_ticks >= ROUND_TIMEOUT_TICKS {
+            self.restart_round(member);
         }
     }
 
     /// Restarts the round in progress together with the waiting reads.
-    pub(super) fn ask_again(&mut self, member: &mut Member) {
-        if let Some(round) = self.asked.take() {
+    pub(super) fn restart_round(&mut self, member: &mut Member) {
+        if let Some(round) = self.current_round.take() {
             self.waiting.extend(round.tokens);
-            self.ask(member);
+            self.start_round(member);
         }
     }
 
     pub(super) fn confirmed(&mut self, id: u64, index: u64, member: &mut Member) {
-        match self.asked.take() {
+        match self.current_round.take() {
             Some(round) if round.id == id => {
                 self.confirmed.push((index, round.tokens));
-                self.ask(member);
+                self.start_round(member);
             }
-            other => self.asked = other,
+            other => self.current_round = other,
         }
     }
 
@@ -60,13 +60,13 @@ impl Reads {
         ready.into_iter().flat_map(|(_, tokens)| tokens).collect()
     }
 
-    fn ask(&mut self, member: &mut Member) {
+    fn start_round(&mut self, member: &mut Member) {
         if self.waiting.is_empty() {
             return;
         }
         self.next_round += 1;
         let tokens = std::mem::take(&mut self.waiting);
-        self.asked = Some(Round { id: self.next_round, tokens, age_ticks: 0 });
+        self.current_round = Some(Round { id: self.next_round, tokens, age_ticks: 0 });
         member.read(self.next_round);
     }
 }

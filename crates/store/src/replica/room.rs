@@ -22,7 +22,7 @@ pub enum FreeSpace {
 /// This member's disk state and alarms.
 #[derive(Debug)]
 pub(super) struct Space {
-    room: FreeSpace,
+    free_space: FreeSpace,
     /// Whether the raised alarms may differ from the disk state. True at first, because earlier alarms are unknown.
     is_unsettled: bool,
     /// Ticks until the alarm is proposed again, because the proposal may be lost.
@@ -31,13 +31,13 @@ pub(super) struct Space {
 
 impl Default for Space {
     fn default() -> Self {
-        Self { room: FreeSpace::Ample, is_unsettled: true, silent_ticks: 0 }
+        Self { free_space: FreeSpace::Ample, is_unsettled: true, silent_ticks: 0 }
     }
 }
 
 impl Space {
     /// Another client may have changed the alarms of this member.
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn recheck(&mut self) {
         self.is_unsettled = true;
     }
 }
@@ -48,15 +48,15 @@ const REPEAT_TICKS: u32 = 10;
 
 impl Replica {
     /// Sets the available space.
-    pub fn set_room(&mut self, room: FreeSpace) {
-        self.space.room = room;
-        self.space.look_again();
+    pub fn set_free_space(&mut self, free_space: FreeSpace) {
+        self.space.free_space = free_space;
+        self.space.recheck();
         self.space.silent_ticks = 0;
-        self.tell_space();
+        self.propose_alarms();
     }
 
-    pub fn room(&self) -> FreeSpace {
-        self.space.room
+    pub fn free_space(&self) -> FreeSpace {
+        self.space.free_space
     }
 
     /// Whether an alarm must be raised or cleared, which requires ticks.
@@ -67,14 +67,14 @@ impl Replica {
     /// Raises this member's alarms while its disk is full, and clears them afterwards.
     // DEVIATION: a member with a full disk raises an alarm that does not stop the others while a majority has space,
     // and clears it itself. etcd does not survive a full disk.
-    pub(super) fn tell_space(&mut self) {
+    pub(super) fn propose_alarms(&mut self) {
         if !self.space.is_unsettled || self.space.silent_ticks > 0 {
             self.space.silent_ticks = self.space.silent_ticks.saturating_sub(1);
             return;
         }
         let (changes, successor) = self.view(|state| (self.changes(state), self.successor(state)));
         if changes.is_empty() && successor.is_none() {
-            self.space.is_unsettled = self.space.room != FreeSpace::Ample;
+            self.space.is_unsettled = self.space.free_space != FreeSpace::Ample;
             return;
         }
         self.space.silent_ticks = REPEAT_TICKS;
@@ -88,8 +88,8 @@ impl Replica {
 
     /// Returns the changes from the raised alarms to the wanted ones.
     fn changes(&self, state: &State) -> Vec<(AlarmChange, Alarm)> {
-        let wanted = self.wanted(state);
-        let decide = |alarm: Alarm| match (wanted.contains(&alarm), state.alarms().contains(&(self.id, alarm))) {
+        let desired = self.desired_alarms(state);
+        let decide = |alarm: Alarm| match (desired.contains(&alarm), state.alarms().contains(&(self.id, alarm))) {
             (true, false) => Some((AlarmChange::Raise, alarm)),
             (false, true) => Some((AlarmChange::Lower, alarm)),
             _ => None,
@@ -98,19 +98,19 @@ impl Replica {
     }
 
     /// Returns the alarms to raise: this disk is full, and, if no majority has space, nothing may grow.
-    fn wanted(&self, state: &State) -> &'static [Alarm] {
-        if self.space.room == FreeSpace::Ample {
+    fn desired_alarms(&self, state: &State) -> &'static [Alarm] {
+        if self.space.free_space == FreeSpace::Ample {
             return &[];
         }
-        let has_room = |id: u64| id != self.id && !state.alarms().contains(&(id, Alarm::Low));
+        let has_space = |id: u64| id != self.id && !state.alarms().contains(&(id, Alarm::Low));
         let voters = self.member.group().members().filter(|peer| !peer.learner);
-        let (all, roomy) = voters.fold((0, 0), |(all, roomy), peer| (all + 1, roomy + usize::from(has_room(peer.id))));
+        let (all, roomy) = voters.fold((0, 0), |(all, roomy), peer| (all + 1, roomy + usize::from(has_space(peer.id))));
         if roomy > all / 2 { &OWN[..1] } else { &OWN }
     }
 
     /// Returns the member that should become leader: a member that cannot write does not lead if another one can.
     fn successor(&self, state: &State) -> Option<u64> {
-        if self.space.room == FreeSpace::Ample || self.member.status().role != Role::Leader {
+        if self.space.free_space == FreeSpace::Ample || self.member.status().role != Role::Leader {
             return None;
         }
         self.member.successor(|id| !state.alarms().contains(&(id, Alarm::Low)))

@@ -36,8 +36,8 @@ fn grant(name: &str, key: &'static str, range_end: &'static str) -> pb::AuthRole
     pb::AuthRoleGrantPermissionRequest { name: name.into(), perm: Some(perm) }
 }
 
-fn says<T>(answer: Result<Response<T>, Status>, code: Code, text: &str) -> Result<()> {
-    let status = answer.err().with_context(|| format!("an answer instead of {text:?}"))?;
+fn check_error<T>(result: Result<Response<T>, Status>, code: Code, text: &str) -> Result<()> {
+    let status = result.err().with_context(|| format!("an answer instead of {text:?}"))?;
     ensure!((status.code(), status.message()) == (code, text), "{status:?} instead of {text:?}");
     Ok(())
 }
@@ -74,8 +74,8 @@ async fn only_changes_of_users_and_roles_increment_the_auth_revision() -> Result
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_requests_are_rejected_with_etcds_codes() -> Result<()> {
     let (single, mut client) = start().await?;
-    says(client.user_add(user("", true)).await, Code::InvalidArgument, "etcdserver: user name is empty")?;
-    says(
+    check_error(client.user_add(user("", true)).await, Code::InvalidArgument, "etcdserver: user name is empty")?;
+    check_error(
         client.role_add(pb::AuthRoleAddRequest::default()).await,
         Code::InvalidArgument,
         "etcdserver: role name is empty",
@@ -83,21 +83,21 @@ async fn invalid_requests_are_rejected_with_etcds_codes() -> Result<()> {
     client.role_add(pb::AuthRoleAddRequest { name: "r".into() }).await?;
     let nothing = pb::AuthRoleGrantPermissionRequest { name: "r".into(), perm: None };
     let missing = "etcdserver: permission not given";
-    says(client.role_grant_permission(nothing).await, Code::InvalidArgument, missing)?;
+    check_error(client.role_grant_permission(nothing).await, Code::InvalidArgument, missing)?;
     let unknown = Permission { perm_type: 3, key: "a".into(), ..Default::default() };
     let unknown = pb::AuthRoleGrantPermissionRequest { name: "r".into(), perm: Some(unknown) };
-    says(client.role_grant_permission(unknown).await, Code::InvalidArgument, missing)?;
+    check_error(client.role_grant_permission(unknown).await, Code::InvalidArgument, missing)?;
     for (key, range_end) in [("b", "a"), ("b", "b"), ("", ""), ("", "\0")] {
-        let refused = client.role_grant_permission(grant("r", key, range_end)).await;
-        says(refused, Code::InvalidArgument, "etcdserver: invalid auth management")?;
+        let result = client.role_grant_permission(grant("r", key, range_end)).await;
+        check_error(result, Code::InvalidArgument, "etcdserver: invalid auth management")?;
     }
-    says(
+    check_error(
         client.role_grant_permission(grant("s", "a", "")).await,
         Code::FailedPrecondition,
         "etcdserver: role name not found",
     )?;
     let large = "x".repeat(store::etcd::Config::default().request_bytes_max);
-    says(client.user_add(user(&large, true)).await, Code::InvalidArgument, "etcdserver: request is too large")?;
+    check_error(client.user_add(user(&large, true)).await, Code::InvalidArgument, "etcdserver: request is too large")?;
     single.stop().await;
     Ok(())
 }
@@ -106,22 +106,26 @@ async fn invalid_requests_are_rejected_with_etcds_codes() -> Result<()> {
 async fn authentication_needs_the_root_user_with_the_root_role() -> Result<()> {
     let (single, mut client) = start().await?;
     let absent = "etcdserver: root user does not exist";
-    says(client.auth_enable(pb::AuthEnableRequest {}).await, Code::FailedPrecondition, absent)?;
+    check_error(client.auth_enable(pb::AuthEnableRequest {}).await, Code::FailedPrecondition, absent)?;
     client.user_add(user("root", false)).await?;
     let bare = "etcdserver: root user does not have root role";
-    says(client.auth_enable(pb::AuthEnableRequest {}).await, Code::FailedPrecondition, bare)?;
+    check_error(client.auth_enable(pb::AuthEnableRequest {}).await, Code::FailedPrecondition, bare)?;
     client.user_grant_role(pb::AuthUserGrantRoleRequest { user: "root".into(), role: "root".into() }).await?;
-    let asked = pb::AuthenticateRequest { name: "root".into(), password: "secret".into() };
+    let request = pb::AuthenticateRequest { name: "root".into(), password: "secret".into() };
     let off = "etcdserver: authentication is not enabled";
-    says(client.authenticate(asked.clone()).await, Code::FailedPrecondition, off)?;
+    check_error(client.authenticate(request.clone()).await, Code::FailedPrecondition, off)?;
     client.role_add(pb::AuthRoleAddRequest { name: "root".into() }).await?;
     let role = client.role_get(pb::AuthRoleGetRequest { role: "root".into() }).await?.into_inner();
     let everything = Permission { perm_type: Type::Readwrite.into(), key: "".into(), range_end: "\0".into() };
     ensure!(role.perm == [everything], "{role:?}");
 
     client.auth_enable(pb::AuthEnableRequest {}).await?;
-    says(client.auth_status(pb::AuthStatusRequest {}).await, Code::InvalidArgument, "etcdserver: user name is empty")?;
-    let token = client.authenticate(asked).await?.into_inner().token;
+    check_error(
+        client.auth_status(pb::AuthStatusRequest {}).await,
+        Code::InvalidArgument,
+        "etcdserver: user name is empty",
+    )?;
+    let token = client.authenticate(request).await?.into_inner().token;
     let status = client.auth_status(with(&token, pb::AuthStatusRequest {})).await?.into_inner();
     ensure!(status.enabled && status.auth_revision == 4, "{status:?}");
     single.stop().await;
@@ -148,8 +152,8 @@ async fn enable(client: &mut AuthClient<Channel>) -> Result<(String, String)> {
 }
 
 async fn authenticate(client: &mut AuthClient<Channel>, name: &str) -> Result<String> {
-    let asked = pb::AuthenticateRequest { name: name.into(), password: "secret".into() };
-    Ok(client.authenticate(asked).await?.into_inner().token)
+    let request = pb::AuthenticateRequest { name: name.into(), password: "secret".into() };
+    Ok(client.authenticate(request).await?.into_inner().token)
 }
 
 /// Returns a config with cheap password hashes, because their cost is not tested here.
@@ -176,11 +180,11 @@ async fn every_service_authenticates_while_auth_is_enabled() -> Result<()> {
     // Checks the response without a token, with a forged token, as a user and as root.
     macro_rules! check {
         ($client:ident.$method:ident, $request:expr, $as_user:expr) => {
-            says($client.$method($request).await, EMPTY.0, EMPTY.1).context(stringify!($method))?;
-            says($client.$method(with("forged.1", $request)).await, INVALID.0, INVALID.1)?;
+            check_error($client.$method($request).await, EMPTY.0, EMPTY.1).context(stringify!($method))?;
+            check_error($client.$method(with("forged.1", $request)).await, INVALID.0, INVALID.1)?;
             let as_user: Option<(Code, &str)> = $as_user;
             match as_user {
-                Some((code, text)) => says($client.$method(with(&app, $request)).await, code, text)?,
+                Some((code, text)) => check_error($client.$method(with(&app, $request)).await, code, text)?,
                 None => drop($client.$method(with(&app, $request)).await.context(stringify!($method))?),
             }
             $client.$method(with(&root, $request)).await.context(stringify!($method))?;
@@ -218,7 +222,7 @@ async fn every_service_authenticates_while_auth_is_enabled() -> Result<()> {
     check!(auth.auth_status, pb::AuthStatusRequest {}, Some(DENIED));
     check!(kv.compact, pb::CompactionRequest { revision: 2, physical: false }, Some(DENIED));
     let member = pb::MemberAddRequest { peer_ur_ls: vec!["http://127.0.0.1:1".into()], is_learner: true };
-    says(cluster.member_add(with(&app, member)).await, DENIED.0, DENIED.1)?;
+    check_error(cluster.member_add(with(&app, member)).await, DENIED.0, DENIED.1)?;
     single.stop().await;
     Ok(())
 }
@@ -236,25 +240,25 @@ async fn watch_or_lock_of_unreadable_keys_is_rejected() -> Result<()> {
     };
     let mut watch = pb::watch_client::WatchClient::new(channel.clone());
     let nobody = Request::new(tokio_stream::iter([create("a/1")]).chain(tokio_stream::pending()));
-    let answer = watch.watch(nobody).await?.into_inner().message().await?.context("an answer")?;
+    let response = watch.watch(nobody).await?.into_inner().message().await?.context("an answer")?;
     let reason = "rpc error: code = InvalidArgument desc = etcdserver: user name is empty";
-    ensure!((answer.canceled, answer.watch_id, &*answer.cancel_reason) == (true, -1, reason), "{answer:?}");
+    ensure!((response.canceled, response.watch_id, &*response.cancel_reason) == (true, -1, reason), "{response:?}");
     let requests = tokio_stream::iter([create("b"), create("a/1")]).chain(tokio_stream::pending());
-    let mut answers = watch.watch(with(&app, requests)).await?.into_inner();
-    let answer = answers.message().await?.context("an answer")?;
+    let mut responses = watch.watch(with(&app, requests)).await?.into_inner();
+    let response = responses.message().await?.context("an answer")?;
     let reason = "rpc error: code = PermissionDenied desc = etcdserver: permission denied";
-    ensure!((answer.canceled, answer.watch_id, &*answer.cancel_reason) == (true, -1, reason), "{answer:?}");
-    let answer = answers.message().await?.context("an answer")?;
-    ensure!(answer.created && !answer.canceled, "{answer:?}");
+    ensure!((response.canceled, response.watch_id, &*response.cancel_reason) == (true, -1, reason), "{response:?}");
+    let response = responses.message().await?.context("an answer")?;
+    ensure!(response.created && !response.canceled, "{response:?}");
 
     let mut lease = LeaseClient::new(channel.clone());
     let grant = pb::LeaseGrantRequest { ttl: 60, id: 0 };
-    says(lease.lease_grant(grant).await, EMPTY.0, EMPTY.1)?;
+    check_error(lease.lease_grant(grant).await, EMPTY.0, EMPTY.1)?;
     let id = lease.lease_grant(with(&app, grant)).await?.into_inner().id;
     let mut locks = store::etcd::proto::v3lockpb::lock_client::LockClient::new(channel.clone());
     let lock = |name: &'static str| store::etcd::proto::v3lockpb::LockRequest { name: name.into(), lease: id };
-    says(locks.lock(lock("a/lock")).await, EMPTY.0, EMPTY.1)?;
-    says(locks.lock(with(&app, lock("b"))).await, DENIED.0, DENIED.1)?;
+    check_error(locks.lock(lock("a/lock")).await, EMPTY.0, EMPTY.1)?;
+    check_error(locks.lock(with(&app, lock("b"))).await, DENIED.0, DENIED.1)?;
     locks.lock(with(&app, lock("a/lock"))).await?;
 
     // The lease now has a key that only root may write.
@@ -263,13 +267,13 @@ async fn watch_or_lock_of_unreadable_keys_is_rejected() -> Result<()> {
     let renew = |token: &str| {
         with(token, tokio_stream::iter([pb::LeaseKeepAliveRequest { id }]).chain(tokio_stream::pending()))
     };
-    let refused = lease.lease_keep_alive(renew(&app)).await?.into_inner().message().await;
-    ensure!(refused.as_ref().is_err_and(|status| status.message() == DENIED.1), "{refused:?}");
+    let result = lease.lease_keep_alive(renew(&app)).await?.into_inner().message().await;
+    ensure!(result.as_ref().is_err_and(|status| status.message() == DENIED.1), "{result:?}");
     let renewed = lease.lease_keep_alive(renew(&root)).await?.into_inner().message().await?.context("an answer")?;
     ensure!(renewed.ttl == 60, "{renewed:?}");
     let keys = pb::LeaseTimeToLiveRequest { id, keys: true };
-    says(lease.lease_time_to_live(with(&app, keys)).await, DENIED.0, DENIED.1)?;
-    says(lease.lease_revoke(with(&app, pb::LeaseRevokeRequest { id })).await, DENIED.0, DENIED.1)?;
+    check_error(lease.lease_time_to_live(with(&app, keys)).await, DENIED.0, DENIED.1)?;
+    check_error(lease.lease_revoke(with(&app, pb::LeaseRevokeRequest { id })).await, DENIED.0, DENIED.1)?;
     lease.lease_revoke(with(&root, pb::LeaseRevokeRequest { id })).await?;
     single.stop().await;
     Ok(())
@@ -296,9 +300,9 @@ async fn token_is_valid_on_every_member_until_password_change_or_expiry() -> Res
         let mut kv = KvClient::new(member.channel.clone());
         // Any member may lag; a linearizable read catches up.
         kv.range(with(&root, pb::RangeRequest { key: "a/1".into(), ..Default::default() })).await?;
-        says(kv.put(with(&app, put())).await, INVALID.0, INVALID.1)?;
+        check_error(kv.put(with(&app, put())).await, INVALID.0, INVALID.1)?;
     }
-    says(
+    check_error(
         auth.authenticate(pb::AuthenticateRequest { name: "app".into(), password: "secret".into() }).await,
         Code::InvalidArgument,
         "etcdserver: authentication failed, invalid user ID or password",
@@ -316,7 +320,7 @@ async fn idle_token_expires() -> Result<()> {
     let single = Single::start(store::etcd::Config { auth, ..Default::default() }).await?;
     let mut client = AuthClient::connect(single.endpoint.clone()).await?;
     let (root, _) = enable(&mut client).await?;
-    says(client.user_list(with(&root, pb::AuthUserListRequest {})).await, INVALID.0, INVALID.1)?;
+    check_error(client.user_list(with(&root, pb::AuthUserListRequest {})).await, INVALID.0, INVALID.1)?;
     single.stop().await;
     Ok(())
 }

@@ -108,14 +108,14 @@ async fn embedded_store_enforces_the_quota_and_recovers_after_compaction() -> Re
     let single = Single::start(store::etcd::Config::default()).await?;
     let client = Client::Local(single.backend.clone().with_quota(Some(64 << 10)));
     let mut written = 0;
-    let refused = loop {
+    let write_error = loop {
         ensure!(written < 100, "the quota is not noticed");
         match client.txn(create(&format!("k/{written}"), &"v".repeat(4096))).await {
             Ok(_) => written += 1,
             Err(error) => break error,
         }
     };
-    ensure!(refused == ClientError::Refused(mvcc::Error::NoSpace), "{refused}");
+    ensure!(write_error == ClientError::Refused(mvcc::Error::NoSpace), "{write_error}");
     ensure!((15..=17).contains(&written), "{written} writes of 4 KiB went into 64 KiB");
     ensure!(single.backend.view(|state| state.has_alarm(mvcc::Alarm::NoSpace)), "nobody is told");
     let reply = client.range(Range::of(Span::prefix("k/")), Freshness::Linearizable).await?;

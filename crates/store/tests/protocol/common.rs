@@ -23,7 +23,7 @@ pub struct Single {
     pub endpoint: String,
     pub backend: NodeBackend,
     node: Node,
-    _folder: tempfile::TempDir,
+    _dir: tempfile::TempDir,
 }
 
 impl Servers for Single {
@@ -34,7 +34,7 @@ impl Servers for Single {
 
 impl Single {
     pub async fn start(config: etcd::Config) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
+        let dir = tempfile::tempdir()?;
         let clients = Endpoint::open("127.0.0.1:0", None).await?;
         let endpoint = format!("http://{}", clients.local_addr()?);
         let this = Peer {
@@ -45,9 +45,9 @@ impl Single {
             learner: false,
         };
         let (id, start) = (this.id, Start::New(vec![this]));
-        let (node, backend) = start_node(id, &folder, Duration::from_millis(100), start, Vec::new()).await?;
+        let (node, backend) = start_node(id, &dir, Duration::from_millis(100), start, Vec::new()).await?;
         serve(&node, clients, etcd::router(backend.clone(), config));
-        Ok(Self { endpoint, backend, node, _folder: folder })
+        Ok(Self { endpoint, backend, node, _dir: dir })
     }
 
     /// Stops the member and deletes its directory.
@@ -59,7 +59,7 @@ impl Single {
 /// A member that can start: its peer and client listeners are open.
 pub struct Seat {
     pub peer: Peer,
-    folder: tempfile::TempDir,
+    dir: tempfile::TempDir,
     listener: TcpListener,
     clients: Endpoint,
     heartbeat: Duration,
@@ -71,7 +71,7 @@ pub struct Member {
     pub channel: Channel,
     /// The client services.
     pub router: axum::Router,
-    _folder: tempfile::TempDir,
+    _dir: tempfile::TempDir,
 }
 
 impl Seat {
@@ -80,23 +80,23 @@ impl Seat {
         let peer_urls = vec![format!("http://{}", listener.local_addr()?)];
         let client_urls = vec![format!("http://{}", clients.local_addr()?)];
         let peer = Peer { id, name: format!("m{}", id & 0xf), peer_urls, client_urls, learner: false };
-        Ok(Self { peer, folder: tempfile::tempdir()?, listener, clients, heartbeat })
+        Ok(Self { peer, dir: tempfile::tempdir()?, listener, clients, heartbeat })
     }
 
     pub async fn start(self, start: Start) -> Result<Member> {
-        let Self { peer, folder, listener, clients, heartbeat } = self;
-        let (node, backend) = start_node(peer.id, &folder, heartbeat, start, vec![listener]).await?;
+        let Self { peer, dir, listener, clients, heartbeat } = self;
+        let (node, backend) = start_node(peer.id, &dir, heartbeat, start, vec![listener]).await?;
         let channel = Channel::from_shared(peer.client_urls[0].clone())?.connect_lazy();
         let config = etcd::Config { election_timeout: heartbeat * ELECTION_TICKS, ..Default::default() };
         let router = etcd::router(backend, config);
         serve(&node, clients, router.clone());
-        Ok(Member { node, channel, router, _folder: folder })
+        Ok(Member { node, channel, router, _dir: dir })
     }
 }
 
 async fn start_node(
     id: u64,
-    folder: &tempfile::TempDir,
+    dir: &tempfile::TempDir,
     heartbeat: Duration,
     start: Start,
     listeners: Vec<TcpListener>,
@@ -106,7 +106,7 @@ async fn start_node(
     let node = Node::start(Config {
         id,
         cluster_id: CLUSTER_ID,
-        data_dir: folder.path().to_owned(),
+        data_dir: dir.path().to_owned(),
         heartbeat,
         election_ticks: ELECTION_TICKS as usize,
         start,

@@ -27,16 +27,16 @@ async fn start() -> Result<(Single, Channel, [i64; 2])> {
 async fn released_lock_is_acquired_by_the_next_waiter() -> Result<()> {
     let (single, channel, [one, two]) = start().await?;
     let mut first = LockClient::new(channel.clone());
-    let held = first.lock(lock::LockRequest { name: "l".into(), lease: one }).await?.into_inner().key;
-    ensure!(held == format!("l/{one:x}"));
+    let lock_key = first.lock(lock::LockRequest { name: "l".into(), lease: one }).await?.into_inner().key;
+    ensure!(lock_key == format!("l/{one:x}"));
     let mut second = LockClient::new(channel);
     let waiting = tokio::spawn(async move { second.lock(lock::LockRequest { name: "l".into(), lease: two }).await });
     ensure!(
-        first.lock(lock::LockRequest { name: "l".into(), lease: one }).await?.into_inner().key == held,
+        first.lock(lock::LockRequest { name: "l".into(), lease: one }).await?.into_inner().key == lock_key,
         "held twice by its holder"
     );
     ensure!(!waiting.is_finished());
-    first.unlock(lock::UnlockRequest { key: held }).await?;
+    first.unlock(lock::UnlockRequest { key: lock_key }).await?;
     let next = tokio::time::timeout(DEADLINE, waiting).await.context("the next is not told")???.into_inner().key;
     ensure!(next == format!("l/{two:x}"));
     single.stop().await;

@@ -32,48 +32,48 @@ const CLUSTER: &str = "cluster.txt";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcdctl_prints_the_same_against_etcd_and_against_this_store() -> Result<()> {
     let mut files: Vec<_> =
-        std::fs::read_dir(folder())?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+        std::fs::read_dir(scenarios_dir())?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
     files.retain(|file| !file.ends_with(CHECKS) && !file.ends_with(CLUSTER));
     files.sort();
-    ensure!(!files.is_empty(), "no scenarios in {}", folder().display());
+    ensure!(!files.is_empty(), "no scenarios in {}", scenarios_dir().display());
     compare(&files).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcdctl_checks_have_the_same_result_against_etcd_and_this_store() -> Result<()> {
-    compare(&[folder().join(CHECKS)]).await
+    compare(&[scenarios_dir().join(CHECKS)]).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcdctl_prints_the_same_against_three_members_of_either() -> Result<()> {
-    let (mut theirs, mut ours) = (EtcdCluster::start().await?, Cluster::start().await?);
-    let different = differences(&folder().join(CLUSTER), &mut theirs, &mut ours).await?;
-    ours.stop().await;
+    let (mut etcd, mut knarr) = (EtcdCluster::start().await?, Cluster::start().await?);
+    let different = differences(&scenarios_dir().join(CLUSTER), &mut etcd, &mut knarr).await?;
+    knarr.stop().await;
     ensure!(different.is_empty(), "{}", different.join("\n"));
     Ok(())
 }
 
-fn folder() -> PathBuf {
+fn scenarios_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios")
 }
 
 async fn compare(files: &[PathBuf]) -> Result<()> {
     let mut different = Vec::new();
     for file in files {
-        let mut theirs = Etcd::start().await?;
-        let mut ours = Single::start(store::etcd::Config::default()).await?;
-        different.extend(differences(file, &mut theirs, &mut ours).await?);
-        ours.stop().await;
+        let mut etcd = Etcd::start().await?;
+        let mut knarr = Single::start(store::etcd::Config::default()).await?;
+        different.extend(differences(file, &mut etcd, &mut knarr).await?);
+        knarr.stop().await;
     }
     ensure!(different.is_empty(), "{}", different.join("\n"));
     Ok(())
 }
 
 /// Runs a scenario against both concurrently, so that both have the same load of the host.
-async fn differences(file: &Path, theirs: &mut impl Servers, ours: &mut impl Servers) -> Result<Vec<String>> {
+async fn differences(file: &Path, etcd: &mut impl Servers, knarr: &mut impl Servers) -> Result<Vec<String>> {
     let scenario = Scenario::read(file)?;
     let (expected, found) =
-        tokio::try_join!(scenario.run(theirs), scenario.run(ours)).with_context(|| format!("in {}", file.display()))?;
+        tokio::try_join!(scenario.run(etcd), scenario.run(knarr)).with_context(|| format!("in {}", file.display()))?;
     print!("{}", transcript::text(file, &found));
     Ok(transcript::differences(file, &expected, &found))
 }

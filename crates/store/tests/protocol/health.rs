@@ -17,8 +17,8 @@ async fn get(router: &axum::Router, path: &str) -> Result<(u16, String)> {
 }
 
 async fn check(router: &axum::Router, path: &str, status: u16, body: &str) -> Result<()> {
-    let answer = get(router, path).await?;
-    ensure!(answer == (status, body.to_owned()), "{path}: {answer:?}");
+    let response = get(router, path).await?;
+    ensure!(response == (status, body.to_owned()), "{path}: {response:?}");
     Ok(())
 }
 
@@ -47,8 +47,8 @@ async fn health_and_probes_report_failures_except_excluded_ones() -> Result<()> 
     raise(Alarm::NoSpace, AlarmChange::Lower).await?.result?;
     raise(Alarm::Corrupt, AlarmChange::Raise).await?.result?;
     check(&clients, "/health?serializable=true", 503, r#"{"health":"false","reason":"ALARM CORRUPT"}"#).await?;
-    let (status, told) = get(&clients, "/readyz").await?;
-    ensure!(status == 503 && told.starts_with("[-]data_corruption failed: alarm activated: CORRUPT\n[+]"), "{told}");
+    let (status, body) = get(&clients, "/readyz").await?;
+    ensure!(status == 503 && body.starts_with("[-]data_corruption failed: alarm activated: CORRUPT\n[+]"), "{body}");
     check(&clients, "/readyz?exclude=data_corruption", 200, "ok\n").await?;
     check(&clients, "/livez", 200, "ok\n").await?;
     single.stop().await;
@@ -78,8 +78,8 @@ async fn metrics_listener_serves_health_and_metrics_but_no_data() -> Result<()> 
     let range = "/etcdserverpb.KV/Range";
     ensure!(clients.clone().oneshot(call(range)?).await?.status() == 200, "clients are served");
     for path in [range, "/etcdserverpb.KV/Put", "/etcdserverpb.Maintenance/Snapshot", "/etcdserverpb.Watch/Watch"] {
-        let refused = observers.clone().oneshot(call(path)?).await?.status();
-        ensure!(refused == 404, "{path}: {refused}");
+        let response_status = observers.clone().oneshot(call(path)?).await?.status();
+        ensure!(response_status == 404, "{path}: {response_status}");
     }
     single.stop().await;
     Ok(())

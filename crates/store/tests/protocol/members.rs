@@ -57,8 +57,8 @@ fn range(serializable: bool) -> pb::RangeRequest {
     pb::RangeRequest { key: "a".into(), serializable, ..Default::default() }
 }
 
-fn says<T: std::fmt::Debug>(answer: Result<T, Status>, text: &str) -> Result<()> {
-    let status = answer.err().with_context(|| format!("an answer instead of {text:?}"))?;
+fn check_error<T: std::fmt::Debug>(result: Result<T, Status>, text: &str) -> Result<()> {
+    let status = result.err().with_context(|| format!("an answer instead of {text:?}"))?;
     let code = if text.ends_with("for learner") { Code::FailedPrecondition } else { Code::Unavailable };
     ensure!(status.code() == code && status.message() == text, "{status:?}");
     Ok(())
@@ -83,32 +83,32 @@ async fn calls_that_require_a_leader_fail_and_streams_are_cancelled_without_one(
     first.kv().put(marked(put(), true)).await?;
     let mut leases = pb::lease_client::LeaseClient::new(first.channel.clone());
     let lease = leases.lease_grant(pb::LeaseGrantRequest { ttl: 600, id: 0 }).await?.into_inner().id;
-    let (keeping, receiver) = mpsc::channel(4);
-    keeping.send(pb::LeaseKeepAliveRequest { id: lease }).await?;
-    let mut kept = leases.lease_keep_alive(marked(ReceiverStream::new(receiver), true)).await?.into_inner();
-    ensure!(kept.message().await?.is_some_and(|answer| answer.ttl == 600));
+    let (keep_alives, receiver) = mpsc::channel(4);
+    keep_alives.send(pb::LeaseKeepAliveRequest { id: lease }).await?;
+    let mut responses = leases.lease_keep_alive(marked(ReceiverStream::new(receiver), true)).await?.into_inner();
+    ensure!(responses.message().await?.is_some_and(|reply| reply.ttl == 600));
     let (_asking, strict) = first.watch(true).await?;
     let (asking, mut lenient) = first.watch(false).await?;
 
     second.node.stop().await;
     first.until(|status| status.leader == 0).await?;
-    says(end(strict).await?, "etcdserver: no leader")?;
-    says(end(kept).await?, "etcdserver: no leader")?;
-    says(first.kv().put(marked(put(), true)).await, "etcdserver: no leader")?;
-    says(first.kv().range(marked(range(true), true)).await, "etcdserver: no leader")?;
+    check_error(end(strict).await?, "etcdserver: no leader")?;
+    check_error(end(responses).await?, "etcdserver: no leader")?;
+    check_error(first.kv().put(marked(put(), true)).await, "etcdserver: no leader")?;
+    check_error(first.kv().range(marked(range(true), true)).await, "etcdserver: no leader")?;
     ensure!(first.kv().range(marked(range(true), false)).await?.get_ref().count == 1);
     // A stream that does not require a leader continues and answers requests that need no leader.
     let union = RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
     asking.send(pb::WatchRequest { request_union: Some(union) }).await?;
-    let told = tokio::time::timeout(DEADLINE, lenient.message()).await.context("nothing is told")??;
-    ensure!(told.is_some_and(|response| response.watch_id == -1 && !response.canceled));
+    let progress = tokio::time::timeout(DEADLINE, lenient.message()).await.context("nothing is told")??;
+    ensure!(progress.is_some_and(|response| response.watch_id == -1 && !response.canceled));
     first.node.stop().await;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn learner_serves_only_stale_reads() -> Result<()> {
-    const REFUSAL: &str = "etcdserver: rpc not supported for learner";
+    const REJECTION: &str = "etcdserver: rpc not supported for learner";
     let first = Seat::new(1, HEARTBEAT).await?;
     let peers = vec![first.peer.clone()];
     let first = first.start(Start::New(peers)).await?;
@@ -120,17 +120,17 @@ async fn learner_serves_only_stale_reads() -> Result<()> {
     learner.until(|status| status.is_learner).await?;
     tokio::time::timeout(DEADLINE, learner.node.read_index()).await??;
 
-    says(learner.kv().put(put()).await, REFUSAL)?;
-    says(learner.kv().txn(pb::TxnRequest::default()).await, REFUSAL)?;
-    says(learner.kv().range(range(false)).await, REFUSAL)?;
+    check_error(learner.kv().put(put()).await, REJECTION)?;
+    check_error(learner.kv().txn(pb::TxnRequest::default()).await, REJECTION)?;
+    check_error(learner.kv().range(range(false)).await, REJECTION)?;
     ensure!(learner.kv().range(range(true)).await?.get_ref().count == 1);
     let mut cluster = pb::cluster_client::ClusterClient::new(learner.channel.clone());
-    says(cluster.member_list(pb::MemberListRequest { linearizable: false }).await, REFUSAL)?;
+    check_error(cluster.member_list(pb::MemberListRequest { linearizable: false }).await, REJECTION)?;
     let mut leases = pb::lease_client::LeaseClient::new(learner.channel.clone());
-    says(leases.lease_grant(pb::LeaseGrantRequest { ttl: 60, id: 0 }).await, REFUSAL)?;
+    check_error(leases.lease_grant(pb::LeaseGrantRequest { ttl: 60, id: 0 }).await, REJECTION)?;
     let (_requests, receiver) = mpsc::channel(1);
     let mut watch = pb::watch_client::WatchClient::new(learner.channel.clone());
-    says(watch.watch(ReceiverStream::new(receiver)).await, REFUSAL)?;
+    check_error(watch.watch(ReceiverStream::new(receiver)).await, REJECTION)?;
     let mut maintenance = pb::maintenance_client::MaintenanceClient::new(learner.channel.clone());
     ensure!(maintenance.status(pb::StatusRequest {}).await?.get_ref().is_learner);
     let mut snapshot = maintenance.snapshot(pb::SnapshotRequest {}).await?.into_inner();

@@ -32,7 +32,7 @@ const OF_CLIENTS: &[&str] = &[
 ];
 
 /// Families that etcd does not have in this form.
-const OURS: &[&str] = &["etcd_debugging_lease_total"];
+const KNARR_ONLY: &[&str] = &["etcd_debugging_lease_total"];
 
 /// Metric families by name, with type and label names.
 type Families = BTreeMap<String, (String, BTreeSet<String>)>;
@@ -54,12 +54,12 @@ fn families(page: &str, known: &mut Families) {
     }
 }
 
-async fn ours(member: &Member) -> Result<String> {
+async fn knarr_metrics(member: &Member) -> Result<String> {
     let response = member.router.clone().oneshot(http::Request::get("/metrics").body(Body::empty())?).await?;
     Ok(String::from_utf8(to_bytes(response.into_body(), 1 << 20).await?.to_vec())?)
 }
 
-async fn theirs(endpoint: &str) -> Result<String> {
+async fn etcd_metrics(endpoint: &str) -> Result<String> {
     let address = endpoint.strip_prefix("http://").context("a URL")?;
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
@@ -82,23 +82,24 @@ async fn metrics_have_etcds_names_types_and_labels() -> Result<()> {
     let real = EtcdCluster::start().await?;
     let complete = |families: &Families| OF_PEERS.iter().chain(OF_CLIENTS).all(|name| families.contains_key(*name));
     let (mut expected, mut found) = (Families::new(), Families::new());
-    let told = async {
+    let reported = async {
         while !complete(&expected) || !complete(&found) {
             for endpoint in real.endpoints() {
-                families(&theirs(endpoint).await?, &mut expected);
+                families(&etcd_metrics(endpoint).await?, &mut expected);
             }
             for member in &cluster.members {
                 member.kv().put(put()).await?;
-                families(&ours(member).await?, &mut found);
+                families(&knarr_metrics(member).await?, &mut found);
             }
         }
         anyhow::Ok(())
     };
-    timeout(DEADLINE, told).await.with_context(|| format!("not all is told: {found:?}"))??;
-    let different =
-        found.iter().filter(|(name, told)| !OURS.contains(&name.as_str()) && expected.get(*name) != Some(told));
+    timeout(DEADLINE, reported).await.with_context(|| format!("not all is told: {found:?}"))??;
+    let different = found
+        .iter()
+        .filter(|(name, reported)| !KNARR_ONLY.contains(&name.as_str()) && expected.get(*name) != Some(reported));
     let different: Vec<_> =
-        different.map(|(name, told)| format!("{name} is {told:?}, not {:?}", expected.get(name))).collect();
+        different.map(|(name, reported)| format!("{name} is {reported:?}, not {:?}", expected.get(name))).collect();
     ensure!(different.is_empty(), "{}", different.join("\n"));
     cluster.stop().await;
     Ok(())
@@ -120,16 +121,16 @@ async fn metrics_reflect_activity() -> Result<()> {
         (following, format!("etcd_network_peer_received_bytes_total{from}")),
     ];
     for (member, series) in growing {
-        let before = value(&ours(member).await?, &series).unwrap_or(0.0);
+        let before = value(&knarr_metrics(member).await?, &series).unwrap_or(0.0);
         let grown = async {
-            while value(&ours(member).await?, &series).is_none_or(|now| now <= before) {
+            while value(&knarr_metrics(member).await?, &series).is_none_or(|now| now <= before) {
                 leading.kv().put(put()).await?;
             }
             anyhow::Ok(())
         };
         timeout(DEADLINE, grown).await.with_context(|| format!("{series} does not grow"))??;
     }
-    ensure!(value(&ours(leading).await?, &format!("etcd_network_active_peers{remote}")) == Some(1.0));
+    ensure!(value(&knarr_metrics(leading).await?, &format!("etcd_network_active_peers{remote}")) == Some(1.0));
     cluster.stop().await;
     Ok(())
 }
@@ -145,7 +146,7 @@ async fn calls_are_counted_by_status_code() -> Result<()> {
     let handled = |code: &str, of: &str| format!("grpc_server_handled_total{{grpc_code=\"{code}\",{of}");
     let puts = labels("etcdserverpb.KV", "Put", "unary");
     let observations = labels("v3electionpb.Election", "Observe", "server_stream");
-    let page = ours(member).await?;
+    let page = knarr_metrics(member).await?;
     ensure!(value(&page, &started(&puts)) == Some(0.0) && value(&page, &handled("OK", &puts)) == Some(0.0));
 
     member.kv().put(put()).await?;
@@ -153,20 +154,20 @@ async fn calls_are_counted_by_status_code() -> Result<()> {
     ensure!(member.kv().put(pb::PutRequest::default()).await.is_err(), "a key is needed");
     // The request is complete, so only dropping the response can end the call.
     let observed = ElectionClient::new(member.channel.clone()).observe(LeaderRequest { name: "e".into() }).await?;
-    let page = ours(member).await?;
+    let page = knarr_metrics(member).await?;
     ensure!(value(&page, &started(&puts)) == Some(3.0), "{page}");
     ensure!(value(&page, &handled("OK", &puts)) == Some(2.0), "{page}");
     ensure!(value(&page, &handled("InvalidArgument", &puts)) == Some(1.0), "{page}");
     ensure!(value(&page, &started(&observations)) == Some(1.0), "{page}");
     ensure!(value(&page, &handled("Canceled", &observations)).is_none(), "{page}");
     drop(observed);
-    let ended = async {
-        while value(&ours(member).await?, &handled("Canceled", &observations)) != Some(1.0) {
+    let counted = async {
+        while value(&knarr_metrics(member).await?, &handled("Canceled", &observations)) != Some(1.0) {
             tokio::task::yield_now().await;
         }
         anyhow::Ok(())
     };
-    timeout(DEADLINE, ended).await.context("a stream that nobody reads is not counted as ended")??;
+    timeout(DEADLINE, counted).await.context("a stream that nobody reads is not counted as ended")??;
     cluster.stop().await;
     Ok(())
 }

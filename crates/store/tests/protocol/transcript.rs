@@ -36,7 +36,7 @@ pub trait Servers {
 pub struct Etcd {
     pub endpoint: String,
     _child: Child,
-    _folder: tempfile::TempDir,
+    _dir: tempfile::TempDir,
 }
 
 impl Servers for Etcd {
@@ -55,9 +55,9 @@ impl Etcd {
 
     /// Starts a process, which may need other members before it is ready.
     pub fn spawn(name: &str, endpoint: &str, peer: &str, cluster: &[&str]) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
+        let dir = tempfile::tempdir()?;
         let child = Command::new("etcd")
-            .args(["--data-dir", &folder.path().to_string_lossy(), "--name", name])
+            .args(["--data-dir", &dir.path().to_string_lossy(), "--name", name])
             .args(["--listen-client-urls", endpoint, "--advertise-client-urls", endpoint])
             .args(["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer])
             .args(["--logger", "zap", "--log-level", "error"])
@@ -67,7 +67,7 @@ impl Etcd {
             .kill_on_drop(true)
             .spawn()
             .context("cannot run etcd: install the Debian package etcd-server")?;
-        Ok(Self { endpoint: endpoint.to_owned(), _child: child, _folder: folder })
+        Ok(Self { endpoint: endpoint.to_owned(), _child: child, _dir: dir })
     }
 
     pub async fn ready(&self) -> Result<()> {
@@ -169,9 +169,9 @@ impl Scenario {
 
     /// Runs all commands and returns their output after `blot` replacements.
     pub async fn run(&self, servers: &mut impl Servers) -> Result<Vec<StepOutput>> {
-        let folder = tempfile::tempdir()?;
+        let dir = tempfile::tempdir()?;
         let endpoint = servers.endpoint();
-        let named = [("folder", folder.path().to_string_lossy().into_owned())].into_iter().chain(servers.names());
+        let named = [("folder", dir.path().to_string_lossy().into_owned())].into_iter().chain(servers.names());
         let mut run = Run {
             endpoint: endpoint.clone(),
             names: named.map(|(name, value)| (name.to_owned(), value)).collect(),
@@ -269,7 +269,7 @@ impl<S: Servers> Run<'_, S> {
     }
 
     async fn run(&self, arguments: &str, input: &str) -> Result<String> {
-        let mut child = etcdctl(&self.endpoint).args(self.words(arguments)?).stdin(Stdio::piped()).spawn()?;
+        let mut child = etcdctl(&self.endpoint).args(self.split_args(arguments)?).stdin(Stdio::piped()).spawn()?;
         let mut stdin = child.stdin.take().context("standard input is piped")?;
         // A command that does not read its input may have exited already.
         let _ = stdin.write_all(self.named(input).as_bytes()).await;
@@ -281,7 +281,7 @@ impl<S: Servers> Run<'_, S> {
     }
 
     fn start(&self, arguments: &str) -> Result<Background> {
-        let mut child = etcdctl(&self.endpoint).args(self.words(arguments)?).spawn()?;
+        let mut child = etcdctl(&self.endpoint).args(self.split_args(arguments)?).spawn()?;
         let (sender, lines) = mpsc::unbounded_channel();
         let mut out = BufReader::new(child.stdout.take().context("standard output is piped")?).lines();
         tokio::spawn(async move {
@@ -302,8 +302,8 @@ impl<S: Servers> Run<'_, S> {
 
     /// Splits a line into arguments; quotes keep spaces, and `\0` stands for a zero byte, which no argument can
     /// contain.
-    fn words(&self, line: &str) -> Result<Vec<String>> {
-        let mut words = Vec::new();
+    fn split_args(&self, line: &str) -> Result<Vec<String>> {
+        let mut args = Vec::new();
         let mut word: Option<String> = None;
         let mut quote = None;
         for character in self.named(line).chars() {
@@ -313,13 +313,13 @@ impl<S: Servers> Run<'_, S> {
                     quote = Some(character);
                     word.get_or_insert_default();
                 }
-                (None, ' ') => words.extend(word.take()),
+                (None, ' ') => args.extend(word.take()),
                 _ => word.get_or_insert_default().push(character),
             }
         }
         ensure!(quote.is_none(), "a quote is open in {line}");
-        words.extend(word);
-        Ok(words)
+        args.extend(word);
+        Ok(args)
     }
 }
 

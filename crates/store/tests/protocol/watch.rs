@@ -37,12 +37,12 @@ impl Session {
         Ok(response.header.context("a header")?.revision)
     }
 
-    async fn ask(&self, union: RequestUnion) -> Result<()> {
+    async fn send(&self, union: RequestUnion) -> Result<()> {
         Ok(self.requests.send(pb::WatchRequest { request_union: Some(union) }).await?)
     }
 
     async fn create(&mut self, create: pb::WatchCreateRequest) -> Result<pb::WatchResponse> {
-        self.ask(RequestUnion::CreateRequest(create)).await?;
+        self.send(RequestUnion::CreateRequest(create)).await?;
         self.next().await
     }
 
@@ -84,7 +84,7 @@ async fn many_watches_share_a_stream_by_id() -> Result<()> {
     session.put("a/1", "x").await?;
     session.put("b/1", "x").await?;
     ensure!(session.events(2).await? == [(0, "a/1".to_owned(), 2), (7, "b/1".to_owned(), 3)]);
-    session.ask(RequestUnion::CancelRequest(pb::WatchCancelRequest { watch_id: 0 })).await?;
+    session.send(RequestUnion::CancelRequest(pb::WatchCancelRequest { watch_id: 0 })).await?;
     let cancelled = session.next().await?;
     ensure!(cancelled.canceled && cancelled.watch_id == 0 && cancelled.cancel_reason.is_empty());
     session.put("a/2", "x").await?;
@@ -100,7 +100,7 @@ async fn progress_response_follows_every_event_up_to_its_revision() -> Result<()
     session.create(prefix("a/")).await?;
     for round in 0..100 {
         let written = session.put(&format!("a/{round}"), "x").await?;
-        session.ask(RequestUnion::ProgressRequest(pb::WatchProgressRequest {})).await?;
+        session.send(RequestUnion::ProgressRequest(pb::WatchProgressRequest {})).await?;
         let mut seen = 0;
         loop {
             let response = session.next().await?;

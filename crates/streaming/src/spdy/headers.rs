@@ -9,7 +9,7 @@ const BLOCK_BYTES_MAX: usize = 64 << 10;
 const PAIRS_MAX: u32 = 256;
 
 /// The words of the protocol's dictionary that are preceded by their lengths.
-const WORDS: &str = "options head post put delete trace accept accept-charset accept-encoding accept-language \
+const DICTIONARY_WORDS: &str = "options head post put delete trace accept accept-charset accept-encoding accept-language \
 accept-ranges age allow authorization cache-control connection content-base content-encoding content-language \
 content-length content-location content-md5 content-range content-type date etag expect expires from host if-match \
 if-modified-since if-none-match if-range if-unmodified-since last-modified location max-forwards pragma \
@@ -25,7 +25,7 @@ xhtml+xml,text/plain,text/javascript,publicprivatemax-age=gzip,deflate,sdchchars
 
 fn dictionary() -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1423);
-    for word in WORDS.split(' ') {
+    for word in DICTIONARY_WORDS.split(' ') {
         let word = word.replace('_', " ");
         bytes.extend(u32::try_from(word.len()).expect("words are short").to_be_bytes());
         bytes.extend(word.as_bytes());

@@ -7,10 +7,10 @@ use apimachinery::{Errors, Path, Schema, Value, names};
 
 /// Validates every resource embedded below the object. The object itself is validated elsewhere.
 pub fn validate(object: &Value, schema: Schema<'_>, errors: &mut Errors) {
-    inside(object, schema, &Path::ROOT, errors);
+    validate_children(object, schema, &Path::ROOT, errors);
 }
 
-fn inside(value: &Value, schema: Schema<'_>, path: &Path, errors: &mut Errors) {
+fn validate_children(value: &Value, schema: Schema<'_>, path: &Path, errors: &mut Errors) {
     match (value, schema.shape()) {
         (Value::Object(object), Shape::Struct(_)) => {
             for (key, value) in object.iter() {
@@ -35,7 +35,7 @@ fn one(value: &Value, schema: Schema<'_>, path: &Path, errors: &mut Errors) {
     if matches!(schema.shape(), Shape::Struct(shape) if shape.embedded) && value.as_object().is_some() {
         resource(value, path, errors);
     }
-    inside(value, schema, path, errors);
+    validate_children(value, schema, path, errors);
 }
 
 /// Validates kind and metadata of an embedded resource; the name is optional.
@@ -44,11 +44,11 @@ fn resource(resource: &Value, path: &Path, errors: &mut Errors) {
     match resource.str_at(&["kind"]).unwrap_or_default() {
         // Schema validation reports a missing kind and checks apiVersion.
         "" => {}
-        said => {
-            let wrong = names::dns1035_label(&said.to_lowercase()).join(",");
+        kind_name => {
+            let wrong = names::dns1035_label(&kind_name.to_lowercase()).join(",");
             if !wrong.is_empty() {
                 let detail = format!("may have mixed case, but should otherwise match: {wrong}");
-                errors.push(Error::invalid(&kind, said, detail));
+                errors.push(Error::invalid(&kind, kind_name, detail));
             }
         }
     }

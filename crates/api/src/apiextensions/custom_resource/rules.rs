@@ -78,7 +78,7 @@ impl CustomVersion {
 }
 
 impl Rules for CustomResource {
-    fn refused_selector(&self, _version: &str, field: &str) -> Option<String> {
+    fn field_selector_error(&self, _version: &str, field: &str) -> Option<String> {
         Some(format!("field label not supported: {field}"))
     }
 
@@ -188,7 +188,7 @@ fn take(object: &mut Value, old: &Value, field: &str) {
 
 /// Checks that the fields behind the Scale subresource have valid values.
 fn validate_scale(object: &Value, paths: &ReplicaPaths, errors: &mut Errors) {
-    for steps in [&paths.wanted, &paths.actual] {
+    for steps in [&paths.desired, &paths.actual] {
         let Some(replicas) = follow(object, steps).and_then(Value::as_int) else { continue };
         let detail = if replicas < 0 {
             "should be a non-negative integer".to_owned()
@@ -203,8 +203,8 @@ fn validate_scale(object: &Value, paths: &ReplicaPaths, errors: &mut Errors) {
     if let Some((steps, text)) = selector
         && let Err(error) = Selector::parse(text)
     {
-        let shown = BadValue::Value(text.into());
-        errors.push(Error::invalid(&Path::of(&printed(steps)), shown, error.to_string()));
+        let bad_value = BadValue::Value(text.into());
+        errors.push(Error::invalid(&Path::of(&printed(steps)), bad_value, error.to_string()));
     }
 }
 

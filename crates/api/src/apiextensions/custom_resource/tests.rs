@@ -71,7 +71,7 @@ fn crd_defines_a_kind() {
     let versions: Vec<_> = kind.versions.iter().map(|version| version.name.as_str()).collect();
     assert_eq!(versions, ["v1", "v1beta1"], "the preferred one first");
     assert_eq!(kind.versions[1].deprecation.as_deref(), Some("example.com/v1beta1 Widget is deprecated"));
-    let Persistence::Stored { prefix, version, .. } = &kind.keeping else { panic!("{:?}", kind.keeping) };
+    let Persistence::Stored { prefix, version, .. } = &kind.persistence else { panic!("{:?}", kind.persistence) };
     assert_eq!((prefix.as_str(), version.to_string().as_str()), ("example.com/widgets", "example.com/v1"));
     let columns: Vec<_> = kind.versions[0].columns.iter().map(|column| column.name.as_str()).collect();
     assert_eq!(columns, ["Name", "Size"]);
@@ -80,7 +80,7 @@ fn crd_defines_a_kind() {
     assert_eq!(kind.versions[1].columns[1].name, "Age", "a version that asks for nothing prints the age");
     assert_eq!((kind.selectable[0].name.as_str(), kind.selectable[0].of(&object).as_str()), ("spec.color", "red"));
     let SubresourceAction::Scale(paths) = &kind.subresource("v1", "scale").unwrap().does else { panic!() };
-    assert_eq!(paths.wanted, ["spec", "replicas"]);
+    assert_eq!(paths.desired, ["spec", "replicas"]);
     assert!(kind.subresource("v1", "status").is_some());
     assert!(kind.subresource("v1beta1", "status").is_none(), "each version has its own");
 }
@@ -296,8 +296,8 @@ fn managed_fields_are_tracked_in_closed_schemas() {
     });
     assert_eq!(applied["metadata"]["managedFields"][0]["fieldsV1"], owned);
 
-    let refused = by("two").apply(Some(&applied), &widget(value!({"size": 2})), false).unwrap_err();
-    assert_eq!(refused.to_string(), "Apply failed with 1 conflict: conflict with \"one\": .spec.size");
+    let conflict = by("two").apply(Some(&applied), &widget(value!({"size": 2})), false).unwrap_err();
+    assert_eq!(conflict.to_string(), "Apply failed with 1 conflict: conflict with \"one\": .spec.size");
     let unknown = by("two").apply(Some(&applied), &widget(value!({"unknown": 2})), false).unwrap_err();
     assert!(unknown.to_string().contains(".spec.unknown: field not declared in schema"), "{unknown}");
 
@@ -330,13 +330,13 @@ fn embedded_metadata_is_decoded_like_object_metadata() {
         "list": [(template.clone())], "map": {"k": (template.clone())}, "template": (template.clone()), "y": 1,
     }));
     object.get_mut("metadata").and_then(Value::as_object_mut).unwrap().insert("z", 1);
-    let (kept, unknown) = decoded(object).unwrap();
+    let (retained, unknown) = decoded(object).unwrap();
     let paths =
         ["metadata.z", "spec.y", "spec.list[0].metadata.x", "spec.map[k].metadata.x", "spec.template.metadata.x"];
     assert_eq!(unknown, paths);
     let pure = value!({"apiVersion": "v1", "kind": "T", "metadata": {"labels": {"a": "b"}}, "any": 1});
     assert_eq!(
-        kept,
+        retained,
         widget(value!({"list": [(pure.clone())], "map": {"k": (pure.clone())}, "template": (pure.clone())}))
     );
 

@@ -60,19 +60,20 @@ impl Node {
     /// `also`: schemas from `allOf` of enclosing types that apply to these values.
     fn new(scope: &Scope, schema: Schema<'_>, root: bool, also: &[&NestedValidation]) -> Option<Self> {
         let rules = schema.ty().rules.as_deref();
-        let mut said: Vec<&NestedValidation> = also.to_vec();
-        said.extend(rules.into_iter().flat_map(all_of));
+        let mut nested_schemas: Vec<&NestedValidation> = also.to_vec();
+        nested_schemas.extend(rules.into_iter().flat_map(all_of));
         let mut at = 0;
-        while let Some(nested) = said.get(at).copied() {
-            said.extend(all_of(&nested.rules));
+        while let Some(nested) = nested_schemas.get(at).copied() {
+            nested_schemas.extend(all_of(&nested.rules));
             at += 1;
         }
-        let about_items = || said.iter().filter_map(|nested| nested.items.as_deref()).collect::<Vec<_>>();
+        let about_items = || nested_schemas.iter().filter_map(|nested| nested.items.as_deref()).collect::<Vec<_>>();
         let (mut fields, mut inner) = (Vec::new(), None);
         match schema.shape() {
             Shape::Struct(shape) => {
                 for field in &shape.fields {
-                    let about: Vec<_> = said.iter().filter_map(|nested| property(nested, &field.name)).collect();
+                    let about: Vec<_> =
+                        nested_schemas.iter().filter_map(|nested| property(nested, &field.name)).collect();
                     let node = Self::new(scope, schema.other(field.ty), false, &about);
                     fields.extend(node.map(|node| (field.name.clone(), node)));
                 }
@@ -81,8 +82,10 @@ impl Node {
             Shape::Map(map) => inner = Self::new(scope, schema.other(map.value), false, &[]).map(Box::new),
             _ => {}
         }
-        let validations =
-            rules.into_iter().chain(said.iter().map(|nested| &nested.rules)).flat_map(|rules| &rules.validations);
+        let validations = rules
+            .into_iter()
+            .chain(nested_schemas.iter().map(|nested| &nested.rules))
+            .flat_map(|rules| &rules.validations);
         let written = validations.filter(|validation| !validation.rule.trim().is_empty());
         let rules: Box<[_]> = written.map(|validation| scope.compile(schema.id(), root, validation)).collect();
         let useful = !rules.is_empty() || !fields.is_empty() || inner.is_some();
@@ -161,8 +164,8 @@ impl<'a> Run<'a> {
         let kind = type_name(schema);
         let program = match &compiled.rule {
             Ok(program) => program,
-            Err(why) => {
-                self.push(Error::invalid(path, kind, format!("rule compile error: {why}")));
+            Err(cause) => {
+                self.push(Error::invalid(path, kind, format!("rule compile error: {cause}")));
                 return Ok(());
             }
         };
@@ -170,7 +173,8 @@ impl<'a> Run<'a> {
         if compiled.uses_old_self && old.is_none() && !optional {
             return Ok(());
         }
-        let said = if validation.message.is_empty() { validation.rule.trim() } else { validation.message.trim() };
+        let rule_message =
+            if validation.message.is_empty() { validation.rule.trim() } else { validation.message.trim() };
         let meter = Meter::new(COST_MAX);
         let outcome = variables(schema, value, old, optional)
             .and_then(|given| program.run(&given, &meter).map(|value| value.as_bool()));
@@ -178,33 +182,33 @@ impl<'a> Run<'a> {
         match outcome {
             Ok(Some(true)) => return Ok(()),
             Ok(_) => {}
-            Err(Failure::Message(why)) if why.starts_with("no such overload") => {
+            Err(Failure::Message(cause)) if cause.starts_with("no such overload") => {
                 let detail = format!(
-                    "'{why}': call arguments did not match a supported operator, function or macro signature for rule: \
-                     {said}"
+                    "'{cause}': call arguments did not match a supported operator, function or macro signature for rule: \
+                     {rule_message}"
                 );
                 self.push(Error::invalid(path, kind, detail));
                 return Ok(());
             }
-            Err(Failure::Message(why)) => {
-                self.push(Error::invalid(path, kind, format!("{why} evaluating rule: {said}")));
+            Err(Failure::Message(cause)) => {
+                self.push(Error::invalid(path, kind, format!("{cause} evaluating rule: {rule_message}")));
                 return Ok(());
             }
             Err(failure) => {
                 let detail = format!(
                     "'{failure}': no further validation rules will be run due to call cost exceeds limit for rule: \
-                     {said}"
+                     {rule_message}"
                 );
                 self.push(Error::invalid(path, kind, detail));
                 return Err(CostLimitError);
             }
         }
-        let at = place(compiled, schema, path);
+        let at = error_path(compiled, schema, path);
         let path = Path::of(&at);
         let detail = match self.message(compiled, schema, value, old, kind, &path)? {
             Some(message) => message,
-            None if validation.message.is_empty() => format!("failed rule: {said}"),
-            None => said.to_owned(),
+            None if validation.message.is_empty() => format!("failed rule: {rule_message}"),
+            None => rule_message.to_owned(),
         };
         let error = failed(compiled, value, kind, &path, detail);
         if unchanged && !compiled.uses_old_self {
@@ -230,9 +234,9 @@ impl<'a> Run<'a> {
         let meter = Meter::new(COST_MAX);
         let outcome = variables(schema, value, old, false)
             .and_then(|given| program.run(&given, &meter).map(|value| value.as_str().map(str::to_owned)));
-        let words = "messageExpression evaluation failed due to running out of cost budget, no further validation rules \
+        let budget_message = "messageExpression evaluation failed due to running out of cost budget, no further validation rules \
                      will be run";
-        self.spend(meter.cost(), kind, path, words)?;
+        self.spend(meter.cost(), kind, path, budget_message)?;
         match outcome {
             Ok(text) => Ok(text
                 .map(|text| text.trim().to_owned())
@@ -249,14 +253,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn spend(&mut self, cost: u64, kind: &str, path: &Path, words: &str) -> Result<(), CostLimitError> {
+    fn spend(&mut self, cost: u64, kind: &str, path: &Path, budget_message: &str) -> Result<(), CostLimitError> {
         match self.budget.checked_sub(cost) {
             Some(left) => {
                 self.budget = left;
                 Ok(())
             }
             None => {
-                self.push(Error::invalid(path, kind, words));
+                self.push(Error::invalid(path, kind, budget_message));
                 Err(CostLimitError)
             }
         }
@@ -308,7 +312,7 @@ fn correlated<'v>(schema: Schema<'_>, item: &Value, old: &'v Value) -> Option<&'
 }
 
 /// Returns the field path that the error refers to.
-fn place(compiled: &CompiledRule, schema: Schema<'_>, path: &Path) -> String {
+fn error_path(compiled: &CompiledRule, schema: Schema<'_>, path: &Path) -> String {
     let below = &compiled.validation.field_path;
     let mut at = path.to_string();
     if below.is_empty() {
@@ -322,12 +326,12 @@ fn place(compiled: &CompiledRule, schema: Schema<'_>, path: &Path) -> String {
 }
 
 fn failed(compiled: &CompiledRule, value: &Value, kind: &str, path: &Path, detail: String) -> Error {
-    let shown = if matches!(kind, "object" | "array") { BadValue::Omitted } else { BadValue::from(value) };
+    let bad_value = if matches!(kind, "object" | "array") { BadValue::Omitted } else { BadValue::from(value) };
     match compiled.validation.reason.as_deref() {
         Some("FieldValueForbidden") => Error::forbidden(path, detail),
         Some("FieldValueRequired") => Error::required(path, detail),
-        Some("FieldValueDuplicate") => Error::duplicate(path, shown),
-        _ => Error::invalid(path, shown, detail),
+        Some("FieldValueDuplicate") => Error::duplicate(path, bad_value),
+        _ => Error::invalid(path, bad_value, detail),
     }
 }
 

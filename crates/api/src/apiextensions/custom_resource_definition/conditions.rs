@@ -114,7 +114,7 @@ fn taken<'a>(crd: &Value, others: impl IntoIterator<Item = &'a Value>) -> UsedNa
 fn accept(crd: &Value, taken: &UsedNames) -> (Value, Condition) {
     let root = At::root(crd);
     let (spec, status) = (root.get("spec"), root.get("status"));
-    let (wanted, had) = (spec.get("names"), status.get("acceptedNames"));
+    let (requested, had) = (spec.get("names"), status.get("acceptedNames"));
     let mut names = had.value().as_object().cloned().unwrap_or_default();
     let mut conflict: Option<(&'static str, String)> = None;
     let checks = [
@@ -126,16 +126,16 @@ fn accept(crd: &Value, taken: &UsedNames) -> (Value, Condition) {
     let free = |name: &str, had: &str, used: &BTreeSet<String>| name == had || !used.contains(name);
     for (field, reason, used) in checks {
         if field == "kind" {
-            accept_short_names(&wanted, &had, taken, &mut names, &mut conflict);
+            accept_short_names(&requested, &had, taken, &mut names, &mut conflict);
         }
-        let name = wanted.get(field).str().to_owned();
+        let name = requested.get(field).str().to_owned();
         if free(&name, had.get(field).str(), used) {
             names.insert(field, name);
         } else {
             conflict = Some((reason, format!("{} is already in use", go::quote(&name))));
         }
     }
-    copy_list(&wanted, "categories", &mut names);
+    copy_list(&requested, "categories", &mut names);
     names.retain(|field, value| matches!(field, "kind" | "plural") || value.as_str() != Some(""));
     let condition = match conflict {
         Some((reason, message)) => Condition { name: "NamesAccepted", status: "False", reason, message },
@@ -150,21 +150,21 @@ fn accept(crd: &Value, taken: &UsedNames) -> (Value, Condition) {
 }
 
 fn accept_short_names(
-    wanted: &At<'_>,
+    requested: &At<'_>,
     had: &At<'_>,
     taken: &UsedNames,
     names: &mut Object,
     conflict: &mut Option<(&'static str, String)>,
 ) {
-    let kept = |name: &str| had.get("shortNames").items().any(|one| one.str() == name);
-    let short_names = wanted.get("shortNames");
+    let was_accepted = |name: &str| had.get("shortNames").items().any(|one| one.str() == name);
+    let short_names = requested.get("shortNames");
     let in_use: Vec<_> = short_names
         .items()
-        .filter(|name| !kept(name.str()) && taken.resources.contains(name.str()))
+        .filter(|name| !was_accepted(name.str()) && taken.resources.contains(name.str()))
         .map(|name| format!("{} is already in use", go::quote(name.str())))
         .collect();
     match in_use.as_slice() {
-        [] => copy_list(wanted, "shortNames", names),
+        [] => copy_list(requested, "shortNames", names),
         [one] => *conflict = Some(("ShortNamesConflict", one.clone())),
         several => *conflict = Some(("ShortNamesConflict", format!("[{}]", several.join(", ")))),
     }
@@ -212,15 +212,15 @@ fn approved(crd: &Value) -> Option<Condition> {
     if !is_protected(group) {
         return None;
     }
-    let said = approval(crd);
-    let (status, reason) = match said {
+    let approval_state = approval(crd);
+    let (status, reason) = match approval_state {
         Approval::Missing => ("False", "MissingAnnotation"),
         Approval::Invalid => ("False", "InvalidAnnotation"),
         Approval::Approved => ("True", "ApprovedAnnotation"),
         Approval::Bypassed => ("False", "UnapprovedAnnotation"),
     };
     let name = "KubernetesAPIApprovalPolicyConformant";
-    Some(Condition { name, status, reason, message: said.words(crd) })
+    Some(Condition { name, status, reason, message: approval_state.message(crd) })
 }
 
 fn find<'a>(crd: &'a Value, name: &str) -> Option<&'a Value> {
@@ -231,9 +231,9 @@ fn find<'a>(crd: &'a Value, name: &str) -> Option<&'a Value> {
 fn set(crd: &mut Value, condition: &Condition, now: Time) {
     let Condition { name, status, reason, message } = condition;
     let before = find(crd, name);
-    let kept = before.filter(|before| before.str_at(&["status"]) == Some(status));
-    let since = kept.and_then(|kept| kept.get("lastTransitionTime")).cloned();
-    let said = value!({
+    let unchanged = before.filter(|before| before.str_at(&["status"]) == Some(status));
+    let since = unchanged.and_then(|unchanged| unchanged.get("lastTransitionTime")).cloned();
+    let entry = value!({
         "type": (*name),
         "status": (*status),
         "lastTransitionTime": (since.unwrap_or_else(|| now.to_string().into())),
@@ -251,8 +251,8 @@ fn set(crd: &mut Value, condition: &Condition, now: Time) {
     }
     let Value::Array(conditions) = conditions else { return };
     match conditions.iter_mut().find(|condition| condition.str_at(&["type"]) == Some(name)) {
-        Some(have) => *have = said,
-        None => conditions.push(said),
+        Some(have) => *have = entry,
+        None => conditions.push(entry),
     }
 }
 

@@ -67,7 +67,7 @@ fn validate_reviews(reviews: &At<'_>, old: Option<&Value>, errors: &mut Errors) 
             continue;
         }
         seen.push(review);
-        errors.extend(names::dns1035_label(review).into_iter().map(|why| at.invalid(why)));
+        errors.extend(names::dns1035_label(review).into_iter().map(|detail| at.invalid(detail)));
     }
     let known = |reviews: &[&str]| reviews.iter().any(|review| REVIEWS.contains(review));
     let before: Vec<&str> = old.map(old_reviews).unwrap_or_default();
@@ -90,5 +90,5 @@ fn is_bundle(base64: &str) -> bool {
     // "-----BEGIN CERTIFICATE-----" in base64, at each of the three possible alignments.
     ["LS0tLS1CRUdJTiBDRVJUSUZJQ0FUR", "0tLS0tQkVHSU4gQ0VSVElGSUNBVEUt", "tLS0tLUJFR0lOIENFUlRJRklDQVRF"]
         .iter()
-        .any(|begin| base64.contains(begin))
+        .any(|prefix| base64.contains(prefix))
 }

@@ -85,15 +85,15 @@ pub fn unknown_formats(crd: &Value) -> BTreeSet<String> {
 /// Restricts root-level schema fields so that the status can be validated separately. As upstream, reports only the
 /// first violation in the order of Go's struct fields.
 fn validate_root(schema: &At<'_>, errors: &mut Errors) {
-    let said = |key: &str| schema.value().get(key).is_some_and(|value| !is_zero(value));
+    let is_set = |key: &str| schema.value().get(key).is_some_and(|value| !is_zero(value));
     let ty = schema.get("type");
-    if !["id", "$schema", "$ref"].iter().any(|key| said(key)) && !ty.is_empty() && ty.str() != "object" {
+    if !["id", "$schema", "$ref"].iter().any(|key| is_set(key)) && !ty.is_empty() && ty.str() != "object" {
         let detail =
             "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
         return errors.push(ty.invalid(detail));
     }
     let mut keys = schema.value().as_object().into_iter().flat_map(Object::keys);
-    if keys.any(|key| said(key) && !AT_ROOT.iter().any(|(_, json)| *json == key)) {
+    if keys.any(|key| is_set(key) && !AT_ROOT.iter().any(|(_, json)| *json == key)) {
         let names: Vec<_> = AT_ROOT.iter().map(|(go, _)| *go).collect();
         let detail = format!(
             "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
@@ -130,8 +130,8 @@ fn validate_rules(schema: &At<'_>, types: Structural, errors: &mut Errors) {
     for (_, path) in expensive.into_iter().take(EXPENSIVE_MAX) {
         errors.push(Error::forbidden(&Path::of(&path), limits::CONTRIBUTED));
     }
-    if let Some(words) = limits::exceeded(limits::CRD, total, limits::ESTIMATE_PER_CRD) {
-        errors.push(Error::forbidden(schema.path(), words));
+    if let Some(message) = limits::exceeded(limits::CRD, total, limits::ESTIMATE_PER_CRD) {
+        errors.push(Error::forbidden(schema.path(), message));
     }
 }
 
@@ -157,11 +157,11 @@ struct SchemaContext<'a> {
 }
 
 impl Walk<'_> {
-    fn node(&mut self, schema: &Value, types: Schema<'_>, place: SchemaContext<'_>, path: &Path) {
-        let inner = SchemaContext { root: false, ..place };
+    fn node(&mut self, schema: &Value, types: Schema<'_>, context: SchemaContext<'_>, path: &Path) {
+        let inner = SchemaContext { root: false, ..context };
         let bound = |limit: &str| {
             let limit = schema.get(limit).and_then(Value::as_int).and_then(|limit| u64::try_from(limit).ok());
-            place.times.zip(limit).map(|(times, limit)| times.saturating_mul(limit))
+            context.times.zip(limit).map(|(times, limit)| times.saturating_mul(limit))
         };
         match types.shape() {
             Shape::Struct(_) => {
@@ -173,23 +173,23 @@ impl Walk<'_> {
                 }
             }
             Shape::Map(map) => {
-                let place = SchemaContext { times: bound("maxProperties"), ..inner };
+                let context = SchemaContext { times: bound("maxProperties"), ..inner };
                 let values = &schema["additionalProperties"];
-                self.node(values, types.other(map.value), place, &path.field("additionalProperties"));
+                self.node(values, types.other(map.value), context, &path.field("additionalProperties"));
             }
             Shape::List(list) => {
                 let here = path.to_string();
-                let told = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("map");
-                let uncorrelated = place.uncorrelated.or_else(|| (!told).then_some(here.as_str()));
-                let place = SchemaContext { times: bound("maxItems"), uncorrelated, ..inner };
-                self.node(&schema["items"], types.other(list.item), place, &path.field("items"));
+                let is_map_list = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("map");
+                let uncorrelated = context.uncorrelated.or_else(|| (!is_map_list).then_some(here.as_str()));
+                let context = SchemaContext { times: bound("maxItems"), uncorrelated, ..inner };
+                self.node(&schema["items"], types.other(list.item), context, &path.field("items"));
             }
             _ => {}
         }
-        self.rules(schema, types, place, path);
+        self.rules(schema, types, context, path);
     }
 
-    fn rules(&mut self, schema: &Value, types: Schema<'_>, place: SchemaContext<'_>, path: &Path) {
+    fn rules(&mut self, schema: &Value, types: Schema<'_>, context: SchemaContext<'_>, path: &Path) {
         let Some(rules) = types.ty().rules.as_ref() else { return };
         let below = path.field("x-kubernetes-validations");
         for (at, validation) in rules.validations.iter().enumerate() {
@@ -197,47 +197,47 @@ impl Walk<'_> {
             if !validation.field_path.is_empty()
                 && field_path::resolve(&validation.field_path, schema, Notation::Brackets).is_err()
             {
-                let said = validation.field_path.as_str();
-                self.errors.push(Error::invalid(&at.field("fieldPath"), said, "must be a valid path"));
+                let field_path = validation.field_path.as_str();
+                self.errors.push(Error::invalid(&at.field("fieldPath"), field_path, "must be a valid path"));
                 continue;
             }
-            let compiled = self.scope.compile(types.id(), place.root, validation);
-            let shown = || shown(validation);
-            let times = place.times.unwrap_or_else(|| occurrences_max(types));
+            let compiled = self.scope.compile(types.id(), context.root, validation);
+            let bad_value = || bad_value(validation);
+            let times = context.times.unwrap_or_else(|| occurrences_max(types));
             self.cost(&at.field("rule"), limits::RULE, compiled.cost.saturating_mul(times));
-            if let Err(why) = &compiled.rule {
-                self.errors.push(Error::invalid(&at.field("rule"), shown(), why.as_str()));
+            if let Err(detail) = &compiled.rule {
+                self.errors.push(Error::invalid(&at.field("rule"), bad_value(), detail.as_str()));
             }
             match &compiled.message {
-                Some(Err(why)) => {
-                    self.errors.push(Error::invalid(&at.field("messageExpression"), shown(), why.as_str()));
+                Some(Err(detail)) => {
+                    self.errors.push(Error::invalid(&at.field("messageExpression"), bad_value(), detail.as_str()));
                 }
                 Some(Ok((_, cost))) => self.cost(&at.field("messageExpression"), limits::MESSAGE_EXPRESSION, *cost),
                 None => {}
             }
-            self.old_self(&compiled, place, &at);
+            self.old_self(&compiled, context, &at);
         }
     }
 
-    fn old_self(&mut self, compiled: &CompiledRule, place: SchemaContext<'_>, at: &Path) {
+    fn old_self(&mut self, compiled: &CompiledRule, context: SchemaContext<'_>, at: &Path) {
         let validation = &compiled.validation;
-        match (compiled.uses_old_self, place.uncorrelated, validation.optional_old_self) {
+        match (compiled.uses_old_self, context.uncorrelated, validation.optional_old_self) {
             (true, Some(within), _) => {
                 let detail =
                     format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {within}");
                 self.errors.push(Error::invalid(&at.field("rule"), validation.rule.as_str(), detail));
             }
-            (false, _, Some(said)) => {
+            (false, _, Some(optional)) => {
                 let detail = "may not be set if oldSelf is not used in rule";
-                self.errors.push(Error::invalid(&at.field("optionalOldSelf"), said, detail));
+                self.errors.push(Error::invalid(&at.field("optionalOldSelf"), optional, detail));
             }
             (true, None, _) | (false, _, None) => {}
         }
     }
 
     fn cost(&mut self, path: &Path, what: &str, cost: u64) {
-        if let Some(words) = limits::exceeded(what, cost, limits::ESTIMATE_PER_EXPRESSION) {
-            self.errors.push(Error::forbidden(path, words));
+        if let Some(message) = limits::exceeded(what, cost, limits::ESTIMATE_PER_EXPRESSION) {
+            self.errors.push(Error::forbidden(path, message));
         }
         self.total = self.total.saturating_add(cost);
         self.expensive.push((cost, path.to_string()));
@@ -245,10 +245,10 @@ impl Walk<'_> {
 }
 
 /// Formats a rule for an error message, with Go field names.
-fn shown(validation: &apimachinery::schema::Validation) -> BadValue {
+fn bad_value(validation: &apimachinery::schema::Validation) -> BadValue {
     let text = |text: &str| go::json(&Value::from(text));
     let reason = validation.reason.as_deref().map_or_else(|| "null".to_owned(), text);
-    let optional = validation.optional_old_self.map_or_else(|| "null".to_owned(), |said| said.to_string());
+    let optional = validation.optional_old_self.map_or_else(|| "null".to_owned(), |value| value.to_string());
     BadValue::Text(format!(
         r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{reason},"FieldPath":{},"OptionalOldSelf":{optional}}}"#,
         text(&validation.rule),

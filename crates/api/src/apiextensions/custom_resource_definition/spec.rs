@@ -49,15 +49,15 @@ impl<'a> HoistedSpec<'a> {
     }
 
     /// Formats the versions for an error message: with Go field names and without the shared fields.
-    fn shown(&self, versions: &Value) -> BadValue {
+    fn bad_value(&self, versions: &Value) -> BadValue {
         if versions.as_array().is_none_or(<[_]>::is_empty) {
             return BadValue::from(versions);
         }
-        let shown: Vec<_> = self.versions.iter().map(|version| self.shown_version(version)).collect();
-        BadValue::Text(format!("[{}]", shown.join(",")))
+        let rendered: Vec<_> = self.versions.iter().map(|version| self.format_version(version)).collect();
+        BadValue::Text(format!("[{}]", rendered.join(",")))
     }
 
-    fn shown_version(&self, version: &'a Value) -> String {
+    fn format_version(&self, version: &'a Value) -> String {
         let bool = |key: &str| version.get(key).and_then(Value::as_bool).unwrap_or_default();
         let own = |key: &str| self.own(version, key).map_or_else(|| "null".to_owned(), go::json);
         let warning = present(version, "deprecationWarning").map_or_else(|| "null".to_owned(), go::json);
@@ -137,18 +137,18 @@ pub fn validate_approval(object: &Value, old: Option<&Value>, errors: &mut Error
     if !is_protected(group) {
         return;
     }
-    let said = approval(object);
-    if old.is_some_and(|old| approval(old) == said) {
+    let approval_state = approval(object);
+    if old.is_some_and(|old| approval(old) == approval_state) {
         return;
     }
     let metadata = Path::of("metadata");
     let annotations = metadata.field("annotations");
     let path = annotations.key(APPROVED);
-    match said {
-        Approval::Missing => errors.push(Error::required(&path, said.words(object))),
+    match approval_state {
+        Approval::Missing => errors.push(Error::required(&path, approval_state.message(object))),
         Approval::Invalid => {
             let value = Meta::of(object).annotation(APPROVED).unwrap_or_default();
-            errors.push(Error::invalid(&path, value, said.words(object)));
+            errors.push(Error::invalid(&path, value, approval_state.message(object)));
         }
         Approval::Approved | Approval::Bypassed => {}
     }
@@ -187,16 +187,16 @@ pub fn is_protected(group: &str) -> bool {
 pub fn approval(object: &Value) -> Approval {
     match Meta::of(object).annotation(APPROVED).unwrap_or_default() {
         "" => Approval::Missing,
-        said if said.starts_with("unapproved") => Approval::Bypassed,
-        said if is_link(said) => Approval::Approved,
+        annotation if annotation.starts_with("unapproved") => Approval::Bypassed,
+        annotation if is_link(annotation) => Approval::Approved,
         _ => Approval::Invalid,
     }
 }
 
 impl Approval {
     /// Returns the condition or error message.
-    pub fn words(self, object: &Value) -> String {
-        let said = Meta::of(object).annotation(APPROVED).unwrap_or_default();
+    pub fn message(self, object: &Value) -> String {
+        let annotation = Meta::of(object).annotation(APPROVED).unwrap_or_default();
         match self {
             Self::Missing => {
                 format!(
@@ -208,8 +208,8 @@ impl Approval {
                 "protected groups must have approval annotation {} with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111",
                 go::quote(APPROVED)
             ),
-            Self::Approved => format!("approved in {said}"),
-            Self::Bypassed => format!("not approved: {}", go::quote(said)),
+            Self::Approved => format!("approved in {annotation}"),
+            Self::Bypassed => format!("not approved: {}", go::quote(annotation)),
         }
     }
 }
@@ -271,12 +271,12 @@ fn validate_versions(
         invalid(&version.get("name"), &names::dns1035_label(name), "", errors);
         validate_version(&version, hoisted, unchanged, errors);
     }
-    let shown = || hoisted.shown(all.value());
+    let bad_value = || hoisted.bad_value(all.value());
     if !unique {
-        errors.push(Error::invalid(all.path(), shown(), "must contain unique version names"));
+        errors.push(Error::invalid(all.path(), bad_value(), "must contain unique version names"));
     }
     if stored != 1 {
-        errors.push(Error::invalid(all.path(), shown(), "must have exactly one version marked as storage version"));
+        errors.push(Error::invalid(all.path(), bad_value(), "must have exactly one version marked as storage version"));
     }
     // Upstream's internal type also has a field `version` with the first version.
     if let Some(first) = seen.first().filter(|first| !first.is_empty()) {

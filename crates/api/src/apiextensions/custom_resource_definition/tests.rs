@@ -130,7 +130,7 @@ fn shared_version_fields_are_reported_once() {
 #[test]
 fn cel_rules_must_compile_within_cost_limits() {
     let rules = "spec.versions.0.schema.openAPIV3Schema.properties.spec.x-kubernetes-validations";
-    let place = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0]";
+    let path = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0]";
     let go = |rule: &str| {
         format!(
             r#"{{"Rule":"{rule}","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null}}"#
@@ -139,13 +139,13 @@ fn cel_rules_must_compile_within_cost_limits() {
     check(
         rules,
         value!([{"rule": "self.size"}]),
-        &[&format!("{place}.rule: Invalid value: {}: cel expression must evaluate to a bool", go("self.size"))],
+        &[&format!("{path}.rule: Invalid value: {}: cel expression must evaluate to a bool", go("self.size"))],
     );
     check(
         rules,
         value!([{"rule": "self.nothing == 1"}]),
         &[&format!(
-            "{place}.rule: Invalid value: {}: compilation failed: ERROR: <input>:1:5: undefined field 'nothing'\n | self.nothing == 1\n | ....^",
+            "{path}.rule: Invalid value: {}: compilation failed: ERROR: <input>:1:5: undefined field 'nothing'\n | self.nothing == 1\n | ....^",
             go("self.nothing == 1")
         )],
     );
@@ -154,10 +154,10 @@ fn cel_rules_must_compile_within_cost_limits() {
         value!([{"rule": "self.parts.all(a, self.parts.all(b, self.parts.all(c, a.n + b.n > c.n)))"}]),
         &[
             &format!(
-                "{place}.rule: Forbidden: estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
+                "{path}.rule: Forbidden: estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
             ),
             &format!(
-                "{place}.rule: Forbidden: contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
+                "{path}.rule: Forbidden: contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
             ),
             "spec.validation.openAPIV3Schema: Forbidden: x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)",
         ],
@@ -165,12 +165,12 @@ fn cel_rules_must_compile_within_cost_limits() {
     check(
         rules,
         value!([{"rule": "self.size < 9", "optionalOldSelf": true, "fieldPath": ".size"}]),
-        &[&format!("{place}.optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule")],
+        &[&format!("{path}.optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule")],
     );
     check(
         rules,
         value!([{"rule": "self.size < 9", "fieldPath": ".nothing"}]),
-        &[&format!(r#"{place}.fieldPath: Invalid value: ".nothing": must be a valid path"#)],
+        &[&format!(r#"{path}.fieldPath: Invalid value: ".nothing": must be a valid path"#)],
     );
     check(
         "spec.versions.0.schema.openAPIV3Schema.properties.spec.properties.parts.items.x-kubernetes-validations",
@@ -263,7 +263,7 @@ fn names_are_accepted_for_the_first_crd() {
     *at(&mut second, "spec.names") = value!({"kind": "Widget", "plural": "gadgets", "shortNames": ["wd"]});
     findings(&mut second);
     let status = conditions(&second, [&first, &second], NOW).unwrap();
-    let said = |name: &str| {
+    let condition = |name: &str| {
         let all = status["conditions"].as_array().unwrap();
         let one = all.iter().find(|one| one["type"] == value!(name)).unwrap();
         format!(
@@ -273,8 +273,8 @@ fn names_are_accepted_for_the_first_crd() {
             one["message"].as_str().unwrap()
         )
     };
-    assert_eq!(said("NamesAccepted"), r#"False ListKindConflict "WidgetList" is already in use"#);
-    assert_eq!(said("Established"), "False NotAccepted not all names are accepted");
+    assert_eq!(condition("NamesAccepted"), r#"False ListKindConflict "WidgetList" is already in use"#);
+    assert_eq!(condition("Established"), "False NotAccepted not all names are accepted");
     assert_eq!(status["acceptedNames"], value!({"kind": "", "plural": "gadgets"}), "the rest is taken");
 }
 
@@ -282,7 +282,7 @@ fn names_are_accepted_for_the_first_crd() {
 fn crd_deletion_waits_for_custom_resources() {
     let mut object = crd();
     findings(&mut object);
-    CustomResourceDefinition.begin_delete(&mut object, NOW);
+    CustomResourceDefinition.prepare_delete(&mut object, NOW);
     assert_eq!(Meta::of(&object).finalizers().collect::<Vec<_>>(), [CLEANUP_FINALIZER]);
     assert_eq!(object["status"]["conditions"][0]["reason"], value!("InstanceDeletionPending"));
 }
@@ -344,7 +344,7 @@ fn places(value: &Value, here: &mut Vec<String>, out: &mut Vec<Vec<String>>) {
 fn malformed_crds_do_not_panic() {
     let mut all = Vec::new();
     places(&crd(), &mut Vec::new(), &mut all);
-    let words = [
+    let values = [
         Value::Null,
         value!({}),
         value!([]),
@@ -357,10 +357,10 @@ fn malformed_crds_do_not_panic() {
         value!(9_223_372_036_854_775_807_i64),
         value!(1.5),
     ];
-    for place in all.iter().filter(|place| !place.is_empty()) {
-        for word in &words {
+    for path in all.iter().filter(|path| !path.is_empty()) {
+        for word in &values {
             let mut object = crd();
-            *at(&mut object, &place.join(".")) = word.clone();
+            *at(&mut object, &path.join(".")) = word.clone();
             findings(&mut object);
             let _ = conditions(&object, [&object], NOW);
             let _ = crate::apiextensions::custom_resource::kind_of(&object);

@@ -11,8 +11,8 @@ pub fn default(claim: &mut Value) {
     let Some(fields) = claim.as_object_mut() else { return };
     fields.insert("apiVersion", "v1");
     fields.insert("kind", "PersistentVolumeClaim");
-    for part in ["metadata", "spec", "status"] {
-        default_to(claim, part, Value::object());
+    for field in ["metadata", "spec", "status"] {
+        default_to(claim, field, Value::object());
     }
     if let Some(spec) = claim.get_mut("spec") {
         persistent_volume_claim::default_spec(spec);

@@ -20,7 +20,7 @@ const SOURCES: [(&str, &str); 5] = [
 const TYPES: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];
 
 /// Maximum number of metrics in the table cell.
-const SHOWN: usize = 2;
+const METRICS_MAX: usize = 2;
 
 pub fn validate(spec: &At<'_>, errors: &mut Errors) {
     let metrics = spec.get("metrics");
@@ -42,8 +42,8 @@ pub fn cell(object: &Value, _now: Time) -> Value {
     }
     let texts: Vec<_> =
         specs.iter().enumerate().map(|(at, spec)| describe(spec, statuses.get(at).unwrap_or(&Value::Null))).collect();
-    match texts.len().checked_sub(SHOWN) {
-        Some(more @ 1..) => format!("{} + {more} more...", texts[..SHOWN].join(", ")),
+    match texts.len().checked_sub(METRICS_MAX) {
+        Some(more @ 1..) => format!("{} + {more} more...", texts[..METRICS_MAX].join(", ")),
         _ => texts.join(", "),
     }
     .into()
@@ -172,25 +172,25 @@ fn describe(spec: &Value, status: &Value) -> String {
     const UNKNOWN: &str = "<unknown>";
     let ty = spec.str_at(&["type"]).unwrap_or_default();
     let Some((_, field)) = SOURCES.iter().find(|(name, _)| *name == ty) else { return "<unknown type>".to_owned() };
-    let wanted = |what: &str| spec.at(&[field, "target", what]).filter(|found| !found.is_null());
+    let target = |what: &str| spec.at(&[field, "target", what]).filter(|found| !found.is_null());
     let current = |what: &str| status.at(&[field, "current", what]).filter(|found| !found.is_null());
     let text = |found: Option<&Value>| found.and_then(Value::as_str).unwrap_or(UNKNOWN).to_owned();
     match *field {
         "resource" | "containerResource" => {
             let name = spec.str_at(&[field, "name"]).unwrap_or_default();
-            if let Some(average) = wanted("averageValue") {
+            if let Some(average) = target("averageValue") {
                 return format!("{name}: {}/{}", text(current("averageValue")), text(Some(average)));
             }
             let percent = |found: Option<&Value>, otherwise: &str| {
                 found.and_then(Value::as_int).map_or_else(|| otherwise.to_owned(), |share| format!("{share}%"))
             };
-            let (is, shall) = (current("averageUtilization"), wanted("averageUtilization"));
+            let (is, shall) = (current("averageUtilization"), target("averageUtilization"));
             format!("{name}: {}/{}", percent(is, UNKNOWN), percent(shall, "<auto>"))
         }
-        "pods" => format!("{}/{}", text(current("averageValue")), text(wanted("averageValue"))),
-        _ => match wanted("averageValue") {
+        "pods" => format!("{}/{}", text(current("averageValue")), text(target("averageValue"))),
+        _ => match target("averageValue") {
             Some(average) => format!("{}/{} (avg)", text(current("averageValue")), text(Some(average))),
-            None => format!("{}/{}", text(current("value")), text(wanted("value"))),
+            None => format!("{}/{}", text(current("value")), text(target("value"))),
         },
     }
 }

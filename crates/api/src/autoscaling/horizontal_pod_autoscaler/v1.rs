@@ -148,14 +148,14 @@ pub fn from_v2(object: &mut Value) {
     };
     let others: Vec<_> = metrics.iter().filter(|metric| share(metric, "target").is_none()).collect();
     let behavior = object.at(&["spec", "behavior"]).map(printed_behavior);
-    let kept = [
+    let annotations = [
         (METRICS, (!others.is_empty()).then(|| printed(others.into_iter(), MetricRole::Target))),
         (CURRENT_METRICS, (!current.is_empty()).then(|| printed(current.iter(), MetricRole::Current))),
         (BEHAVIOR, behavior),
         (CONDITIONS, (!conditions.is_empty()).then(|| printed_conditions(&conditions))),
     ];
     if let Some(mut meta) = MetaMut::of(object) {
-        for (name, text) in kept.iter().filter_map(|(name, text)| Some((name, text.as_ref()?))) {
+        for (name, text) in annotations.iter().filter_map(|(name, text)| Some((name, text.as_ref()?))) {
             meta.set_annotation(name, text);
         }
     }
@@ -267,7 +267,7 @@ fn printed_source(source: &Value, name: &str, renames: &[Rename], part: MetricRo
         match source.at(&part.path(path)).filter(|found| !found.is_null()) {
             Some(found) if *renamed == "target" => fields.push((field, printed_reference(found))),
             Some(found) if renamed.ends_with("elector") => {
-                fields.push((field, workload::shown_selector(found).to_string()));
+                fields.push((field, workload::selector_bad_value(found).to_string()));
             }
             Some(found) => fields.push((field, go::json(found))),
             // These fields have no `omitempty`.
@@ -383,8 +383,8 @@ mod tests {
         from_v2(&mut object);
         assert_eq!(object["spec"], value!({"maxReplicas": 5, "targetCPUUtilizationPercentage": 60}));
         assert_eq!(object["status"], value!({"currentReplicas": 0, "desiredReplicas": 0}));
-        let kept = r#"[{"type":"Pods","pods":{"metricName":"qps","targetAverageValue":"10"}}]"#;
-        assert_eq!(object["metadata"]["annotations"][METRICS], value!(kept));
+        let annotation = r#"[{"type":"Pods","pods":{"metricName":"qps","targetAverageValue":"10"}}]"#;
+        assert_eq!(object["metadata"]["annotations"][METRICS], value!(annotation));
         to_v2(&mut object);
         assert_eq!(object, before);
     }
@@ -398,8 +398,8 @@ mod tests {
         let mut object = value!({"metadata": {}, "spec": {"metrics": [(default_metric())], "behavior": (behavior)}});
         let before = object.clone();
         from_v2(&mut object);
-        let kept = r#"{"ScaleUp":null,"ScaleDown":{"StabilizationWindowSeconds":60,"SelectPolicy":"Max","Policies":[{"Type":"Percent","Value":100,"PeriodSeconds":15}],"Tolerance":null}}"#;
-        assert_eq!(object["metadata"]["annotations"][BEHAVIOR], value!(kept));
+        let annotation = r#"{"ScaleUp":null,"ScaleDown":{"StabilizationWindowSeconds":60,"SelectPolicy":"Max","Policies":[{"Type":"Percent","Value":100,"PeriodSeconds":15}],"Tolerance":null}}"#;
+        assert_eq!(object["metadata"]["annotations"][BEHAVIOR], value!(annotation));
         to_v2(&mut object);
         assert_eq!(object, before);
     }

@@ -202,8 +202,8 @@ fn number(text: &str) -> Result<u64, Error> {
         Err(error) => {
             use std::num::IntErrorKind::{NegOverflow, PosOverflow};
             let overflow = matches!(error.kind(), PosOverflow | NegOverflow);
-            let why = if overflow { "value out of range" } else { "invalid syntax" };
-            Err(Error::Number(text.to_owned(), why))
+            let message = if overflow { "value out of range" } else { "invalid syntax" };
+            Err(Error::Number(text.to_owned(), message))
         }
     }
 }

@@ -44,8 +44,8 @@ pub fn validate_success(spec: &At<'_>, errors: &mut Errors) {
         return;
     }
     if spec.get("completionMode").str() != "Indexed" {
-        let shown = workload::shown(&policy, ("batch", "v1", "Job"), &["spec", "successPolicy"]);
-        errors.push(Error::invalid(policy.path(), shown, "requires indexed completion mode"));
+        let bad_value = workload::bad_value(&policy, ("batch", "v1", "Job"), &["spec", "successPolicy"]);
+        errors.push(Error::invalid(policy.path(), bad_value, "requires indexed completion mode"));
         return;
     }
     let rules = policy.get("rules");

@@ -93,16 +93,16 @@ pub fn validate_template_update(spec: &At<'_>, old: &Value, errors: &mut Errors)
     }
     if !stopped {
         if !same(template.value(), &allowed) {
-            let shown = pod_template_spec::shown(template.value());
-            errors.push(Error::invalid(template.path(), shown, "field is immutable"));
+            let bad_value = pod_template_spec::bad_value(template.value());
+            errors.push(Error::invalid(template.path(), bad_value, "field is immutable"));
         }
         return;
     }
     allow_resources(&mut allowed, template.value());
     let inner = template.get("spec");
     if !same(inner.value(), allowed.get("spec").unwrap_or(&Value::Null)) {
-        let shown = workload::shown(&inner, ("batch", "v1", "Job"), &["spec", "template", "spec"]);
-        errors.push(Error::invalid(inner.path(), shown, "field is immutable"));
+        let bad_value = workload::bad_value(&inner, ("batch", "v1", "Job"), &["spec", "template", "spec"]);
+        errors.push(Error::invalid(inner.path(), bad_value, "field is immutable"));
     }
 }
 
@@ -194,16 +194,16 @@ fn allow_placement(old: &mut Value, new: &Value) {
     for field in ["nodeSelector", "tolerations", "schedulingGates"] {
         keep(to, from, field);
     }
-    let wanted = from.get("affinity").and_then(|affinity| affinity.get("nodeAffinity")).cloned();
+    let node_affinity = from.get("affinity").and_then(|affinity| affinity.get("nodeAffinity")).cloned();
     let mut affinity = to.get("affinity").cloned().unwrap_or_else(Value::object);
     let Some(fields) = affinity.as_object_mut() else { return };
-    match wanted {
-        Some(wanted) => drop(fields.insert("nodeAffinity", wanted)),
+    match node_affinity {
+        Some(node_affinity) => drop(fields.insert("nodeAffinity", node_affinity)),
         None => drop(fields.remove("nodeAffinity")),
     }
-    let gone = fields.is_empty() && from.get("affinity").is_none();
+    let remove_affinity = fields.is_empty() && from.get("affinity").is_none();
     let Some(fields) = to.as_object_mut() else { return };
-    if gone {
+    if remove_affinity {
         fields.remove("affinity");
     } else {
         fields.insert("affinity", affinity);

@@ -116,16 +116,16 @@ impl Change<'_> {
         }
         // A suspended Job with zero completions is complete without a start time.
         let completions = self.spec.get("completions");
-        let nothing_wanted = self.spec.get("suspend").bool() && completions.is_present() && completions.int() == 0;
-        if (self.finish_changed() || self.changed("startTime")) && !nothing_wanted && finished && start.is_absent() {
+        let needs_no_pods = self.spec.get("suspend").bool() && completions.is_present() && completions.int() == 0;
+        if (self.finish_changed() || self.changed("startTime")) && !needs_no_pods && finished && start.is_absent() {
             errors.push(start.required("startTime is required for finished job"));
         }
         let uncounted = self.status.get("uncountedTerminatedPods");
         let pods = uncounted.get("failed").len() + uncounted.get("succeeded").len();
         if (self.finish_changed() || self.changed("uncountedTerminatedPods")) && finished && pods > 0 {
             let path = ["status", "uncountedTerminatedPods"];
-            let shown = crate::workload::shown(&uncounted, ("batch", "v1", "Job"), &path);
-            errors.push(Error::invalid(uncounted.path(), shown, "must be empty for finished job"));
+            let bad_value = crate::workload::bad_value(&uncounted, ("batch", "v1", "Job"), &path);
+            errors.push(Error::invalid(uncounted.path(), bad_value, "must be empty for finished job"));
         }
     }
 

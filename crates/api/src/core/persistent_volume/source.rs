@@ -91,10 +91,10 @@ pub fn validate_same(spec: &At<'_>, had: &At<'_>, context: &Context<'_>, errors:
     // The secret for expansion can be added later.
     let secret = ["csi", "controllerExpandSecretRef"];
     if had.value().at(&secret).is_none_or(Value::is_null)
-        && let Some(told) = spec.value().at(&secret)
+        && let Some(secret_ref) = spec.value().at(&secret)
         && let Some(csi) = before.get_mut(secret[0]).and_then(Value::as_object_mut)
     {
-        csi.insert(secret[1], told.clone());
+        csi.insert(secret[1], secret_ref.clone());
     }
     let unchanged = SOURCES.iter().all(|(name, _)| {
         same(spec.get(name).value(), before.get(name).unwrap_or(&Value::Null))
@@ -103,7 +103,7 @@ pub fn validate_same(spec: &At<'_>, had: &At<'_>, context: &Context<'_>, errors:
     if !unchanged {
         let schema = context.version.schema().child("spec");
         let difference =
-            schema.map(|schema| go_form::difference_of_part(&before, spec.value(), schema, "PersistentVolumeSource"));
+            schema.map(|schema| go_form::inlined_difference(&before, spec.value(), schema, "PersistentVolumeSource"));
         let detail =
             format!("spec.persistentvolumesource is immutable after creation\n{}", difference.unwrap_or_default());
         errors.push(spec.get("persistentvolumesource").forbidden(detail));
@@ -188,7 +188,7 @@ fn validate_secret(secret: &At<'_>, errors: &mut Errors) {
 }
 
 fn no_backsteps(path: &At<'_>, errors: &mut Errors) {
-    if path.str().split('/').any(|part| part == "..") {
+    if path.str().split('/').any(|segment| segment == "..") {
         errors.push(path.invalid("must not contain '..'"));
     }
 }

@@ -32,7 +32,7 @@ pub fn validate(binding: &Value, errors: &mut Errors) {
         errors.push(name.required(""));
     } else {
         let wrong = apimachinery::names::dns1123_subdomain(name.str());
-        errors.extend(wrong.into_iter().map(|why| invalid_text(&name, why)));
+        errors.extend(wrong.into_iter().map(|detail| invalid_text(&name, detail)));
     }
 }
 

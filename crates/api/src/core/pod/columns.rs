@@ -102,17 +102,17 @@ fn init_containers(pod: &Value, all: &mut Count, sidecars: &mut Count, reason: &
         if is_sidecar {
             sidecars.restarts_of(status);
         }
-        let ended = state(status, "terminated");
+        let terminated = state(status, "terminated");
         let waiting = state(status, "waiting").and_then(|it| it.str_at(&["reason"])).unwrap_or_default();
-        if ended.is_some_and(|it| it.get("exitCode").and_then(Value::as_int).unwrap_or_default() == 0) {
+        if terminated.is_some_and(|it| it.get("exitCode").and_then(Value::as_int).unwrap_or_default() == 0) {
             continue;
         }
         if is_sidecar && status.get("started").and_then(Value::as_bool).unwrap_or_default() {
             all.ready += usize::from(status.get("ready").and_then(Value::as_bool).unwrap_or_default());
             continue;
         }
-        *reason = match ended {
-            Some(ended) => format!("Init:{}", why(ended)),
+        *reason = match terminated {
+            Some(terminated) => format!("Init:{}", termination_reason(terminated)),
             None if !waiting.is_empty() && waiting != "PodInitializing" => format!("Init:{waiting}"),
             None => format!("Init:{index}/{}", specs.len()),
         };
@@ -128,8 +128,8 @@ fn containers(pod: &Value, all: &mut Count, reason: &mut String) {
         let waiting = state(status, "waiting").and_then(|it| it.str_at(&["reason"])).unwrap_or_default();
         if !waiting.is_empty() {
             waiting.clone_into(reason);
-        } else if let Some(ended) = state(status, "terminated") {
-            *reason = why(ended);
+        } else if let Some(terminated) = state(status, "terminated") {
+            *reason = termination_reason(terminated);
         } else if state(status, "running").is_some() && status.get("ready").and_then(Value::as_bool) == Some(true) {
             any_runs = true;
             all.ready += 1;
@@ -143,9 +143,9 @@ fn containers(pod: &Value, all: &mut Count, reason: &mut String) {
 }
 
 /// Returns the termination reason of a container.
-fn why(ended: &Value) -> String {
-    let number = |field: &str| ended.get(field).and_then(Value::as_int).unwrap_or_default();
-    match ended.str_at(&["reason"]).unwrap_or_default() {
+fn termination_reason(terminated: &Value) -> String {
+    let number = |field: &str| terminated.get(field).and_then(Value::as_int).unwrap_or_default();
+    match terminated.str_at(&["reason"]).unwrap_or_default() {
         "" if number("signal") != 0 => format!("Signal:{}", number("signal")),
         "" => format!("ExitCode:{}", number("exitCode")),
         reason => reason.to_owned(),
@@ -178,8 +178,8 @@ fn state<'a>(status: &'a Value, state: &str) -> Option<&'a Value> {
     status.at(&["state", state]).filter(|state| !state.is_null())
 }
 
-fn list<'a>(pod: &'a Value, part: &str, field: &str) -> &'a [Value] {
-    pod.at(&[part, field]).and_then(Value::as_array).unwrap_or_default()
+fn list<'a>(pod: &'a Value, section: &str, field: &str) -> &'a [Value] {
+    pod.at(&[section, field]).and_then(Value::as_array).unwrap_or_default()
 }
 
 fn text<'a>(pod: &'a Value, path: &[&str]) -> &'a str {

@@ -33,7 +33,7 @@ pub(super) fn create(object: &mut Value, now: Time) {
     if spec.get("schedulingGates").and_then(Value::as_array).is_some_and(|gates| !gates.is_empty())
         && let Value::Object(status) = &mut status
     {
-        let held = value!({
+        let scheduling_gated = value!({
             "type": "PodScheduled",
             "status": "False",
             "reason": "SchedulingGated",
@@ -41,7 +41,7 @@ pub(super) fn create(object: &mut Value, now: Time) {
             "lastProbeTime": null,
             "lastTransitionTime": (now.to_seconds().to_string())
         });
-        status.insert("conditions", vec![held]);
+        status.insert("conditions", vec![scheduling_gated]);
     }
     let Some(pod) = object.as_object_mut() else { return };
     pod.insert("status", status);
@@ -80,7 +80,7 @@ pub(super) fn keep_metadata(object: &mut Value, old: &Value) {
     let Some(mut metadata) = MetaMut::of(object) else { return };
     for field in ["deletionTimestamp", "generation", "labels", "annotations", "finalizers", "ownerReferences"] {
         match old.at(&["metadata", field]) {
-            Some(part) => metadata.set(field, part.clone()),
+            Some(value) => metadata.set(field, value.clone()),
             None => {
                 metadata.remove(field);
             }

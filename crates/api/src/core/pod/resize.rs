@@ -21,10 +21,10 @@ pub(super) fn prepare(object: &mut Value, old: &Value) {
     keep(object, old, "spec");
     keep(object, old, "status");
     keep_metadata(object, old);
-    if let Some(kept) = object.get_mut("spec") {
-        keep(kept, &spec, "resources");
+    if let Some(target) = object.get_mut("spec") {
+        keep(target, &spec, "resources");
         for field in ["containers", "initContainers"] {
-            merge(kept, &spec, field);
+            merge(target, &spec, field);
         }
     }
     raise_generation(object, old, &["spec"]);
@@ -42,16 +42,16 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
         return;
     }
     object_meta::updated(object, old, errors);
-    object_meta::judged_as_new(object, errors);
+    object_meta::validate_as_new(object, errors);
     super::validate(object, errors);
     let (root, before) = (At::root(object), At::root(old));
     let (spec, old_spec) = (root.get("spec"), before.get("spec"));
     let class = |pod: &Value| pod_spec::qos_class(pod.get("spec").unwrap_or(&Value::Null)).to_owned();
     let was = old.str_at(&["status", "qosClass"]).map_or_else(|| class(old), str::to_owned);
     if was != class(object) {
-        let shown = object.str_at(&["status", "qosClass"]).unwrap_or_default();
-        let why = "Pod QOS Class may not change as a result of resizing";
-        errors.push(apimachinery::field::Error::invalid(spec.path(), shown, why));
+        let qos_class = object.str_at(&["status", "qosClass"]).unwrap_or_default();
+        let detail = "Pod QOS Class may not change as a result of resizing";
+        errors.push(apimachinery::field::Error::invalid(spec.path(), qos_class, detail));
     }
     if !is_supported(old) {
         errors.push(spec.forbidden("Pod running on node without support for resize"));
@@ -64,7 +64,7 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
     for field in ["initContainers", "containers"] {
         let (now, before) = (spec.get(field), old_spec.get(field));
         for (container, before) in now.items().zip(before.list()) {
-            kept(&container.get("resources"), &before["resources"], "", errors);
+            validate_not_removed(&container.get("resources"), &before["resources"], "", errors);
         }
     }
     containers(&mut masked, &spec, &old_spec, errors);
@@ -75,16 +75,16 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
 
 /// Copies resources and resize policies. If container names differ, `kept` gets the new containers, which validation
 /// rejects.
-fn merge(kept: &mut Value, new: &Value, field: &str) {
-    let wanted = new.get(field).and_then(Value::as_array).unwrap_or_default();
-    let Some(containers) = kept.get_mut(field).and_then(Value::as_array_mut) else { return };
-    if containers.iter().zip(wanted).any(|(old, new)| old.get("name") != new.get("name")) {
-        *containers = wanted.to_vec();
+fn merge(target: &mut Value, new: &Value, field: &str) {
+    let desired = new.get(field).and_then(Value::as_array).unwrap_or_default();
+    let Some(containers) = target.get_mut(field).and_then(Value::as_array_mut) else { return };
+    if containers.iter().zip(desired).any(|(old, new)| old.get("name") != new.get("name")) {
+        *containers = desired.to_vec();
         return;
     }
-    for (container, wanted) in containers.iter_mut().zip(wanted) {
-        keep(container, wanted, "resources");
-        keep(container, wanted, "resizePolicy");
+    for (container, desired) in containers.iter_mut().zip(desired) {
+        keep(container, desired, "resources");
+        keep(container, desired, "resizePolicy");
     }
 }
 
@@ -106,7 +106,7 @@ fn pod_level(masked: &mut Value, spec: &At<'_>, old: &At<'_>, errors: &mut Error
         return;
     }
     if before.is_present() {
-        kept(&now, before.value(), "pod-level ", errors);
+        validate_not_removed(&now, before.value(), "pod-level ", errors);
     }
     if let Some(resources) = masked.get_mut("resources") {
         mask(resources, before.value());
@@ -138,11 +138,11 @@ fn same_containers(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) -> bool {
 }
 
 /// Requests and limits can be changed but not removed.
-fn kept(now: &At<'_>, old: &Value, whose: &str, errors: &mut Errors) {
+fn validate_not_removed(now: &At<'_>, old: &Value, prefix: &str, errors: &mut Errors) {
     for field in ["requests", "limits"] {
         let mut names = old.get(field).and_then(Value::as_object).into_iter().flat_map(Object::keys);
         if names.any(|name| now.value().at(&[field, name]).is_none()) {
-            errors.push(now.get(field).forbidden(format!("{whose}resource {field} cannot be removed")));
+            errors.push(now.get(field).forbidden(format!("{prefix}resource {field} cannot be removed")));
         }
     }
 }
@@ -167,15 +167,15 @@ fn containers(masked: &mut Value, spec: &At<'_>, old: &At<'_>, errors: &mut Erro
                 continue;
             }
             if differs {
-                let why = "only cpu and memory resources for init or sidecar containers are mutable";
-                errors.push(at.forbidden(why));
+                let detail = "only cpu and memory resources for init or sidecar containers are mutable";
+                errors.push(at.forbidden(detail));
             }
             let restarts = at.get("restartPolicy").str() == "Always";
             let policies = container.get("resizePolicy").and_then(Value::as_array).unwrap_or_default();
             if changed && !restarts {
                 let restarting = policies.iter().filter(|it| it.str_at(&["restartPolicy"]) == Some("RestartContainer"));
-                let why = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
-                errors.extend(restarting.map(|_| at.forbidden(why)));
+                let detail = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+                errors.extend(restarting.map(|_| at.forbidden(detail)));
             }
         }
     }

@@ -123,7 +123,7 @@ fn conditions(conditions: &At<'_>, errors: &mut Errors) {
         if !SYSTEM_CONDITIONS.contains(&kind.as_str()) {
             let path = condition.path().field("Type");
             let wrong = names::qualified_name(&kind).into_iter();
-            errors.extend(wrong.map(|why| Error::invalid(&path, kind.as_str(), why)));
+            errors.extend(wrong.map(|detail| Error::invalid(&path, kind.as_str(), detail)));
         }
     }
 }
@@ -133,7 +133,7 @@ fn nominated(node: &At<'_>, old: &Value, errors: &mut Errors) {
     if node.is_empty() || node.str() == before {
         return;
     }
-    errors.extend(names::dns1123_subdomain(node.str()).into_iter().map(|why| node.invalid(why)));
+    errors.extend(names::dns1123_subdomain(node.str()).into_iter().map(|detail| node.invalid(detail)));
     if old.str_at(&["spec", "nodeName"]).is_some_and(|bound| !bound.is_empty()) {
         errors.push(node.forbidden("may not be set on pods that are already bound to a node"));
     }
@@ -152,22 +152,22 @@ fn transitions(now: &At<'_>, before: &At<'_>, pod: &Value, field: &str, errors: 
     }
     let path = now.path();
     for (index, old) in before.list().iter().enumerate() {
-        let Some(ended) = old.at(&["state", "terminated"]).filter(|it| !it.is_null()) else { continue };
+        let Some(terminated) = old.at(&["state", "terminated"]).filter(|it| !it.is_null()) else { continue };
         let name = old.str_at(&["name"]).unwrap_or_default();
         let is_back = |new: &&Value| {
-            let ended = new.at(&["state", "terminated"]).is_some_and(|it| !it.is_null());
-            new.str_at(&["name"]).unwrap_or_default() == name && !ended
+            let terminated = new.at(&["state", "terminated"]).is_some_and(|it| !it.is_null());
+            new.str_at(&["name"]).unwrap_or_default() == name && !terminated
         };
         if !now.list().iter().any(|new| is_back(&new)) {
             continue;
         }
         let list = spec.get(containers).and_then(Value::as_array).unwrap_or_default();
         let container = list.iter().find(|container| container.str_at(&["name"]) == Some(name));
-        let code = ended.get("exitCode").and_then(Value::as_int).unwrap_or_default();
+        let code = terminated.get("exitCode").and_then(Value::as_int).unwrap_or_default();
         if !container.is_some_and(|container| may_restart(container, spec, code)) {
             let path = path.index(index);
-            let why = "may not be transitioned to non-terminated state";
-            errors.push(Error::forbidden(&path.field("state"), why));
+            let detail = "may not be transitioned to non-terminated state";
+            errors.push(Error::forbidden(&path.field("state"), detail));
         }
     }
 }
@@ -219,7 +219,7 @@ fn claims(status: &At<'_>, spec: &At<'_>, errors: &mut Errors) {
             errors.push(name.duplicate());
         }
         if of.is_present() {
-            errors.extend(names::dns1123_subdomain(of.str()).into_iter().map(|why| of.invalid(why)));
+            errors.extend(names::dns1123_subdomain(of.str()).into_iter().map(|detail| of.invalid(detail)));
         }
     }
     let extended = status.get("extendedResourceClaimStatus");
@@ -234,7 +234,7 @@ fn claims(status: &At<'_>, spec: &At<'_>, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(name.required(""));
     } else {
-        errors.extend(names::dns1123_subdomain(name.str()).into_iter().map(|why| name.invalid(why)));
+        errors.extend(names::dns1123_subdomain(name.str()).into_iter().map(|detail| name.invalid(detail)));
     }
 }
 
@@ -255,14 +255,15 @@ fn addresses(list: &At<'_>, old: &At<'_>, errors: &mut Errors) {
         && parsed.iter().flatten().any(std::net::IpAddr::is_ipv6)
         && parsed.iter().all(Option::is_some);
     if let Some(at) = parsed.iter().position(Option::is_none) {
-        let why = format!("failed to check for dual stack with error:invalid IP address: {}", text(&list.list()[at]));
-        errors.push(Error::internal(list.path(), why));
+        let detail =
+            format!("failed to check for dual stack with error:invalid IP address: {}", text(&list.list()[at]));
+        errors.push(Error::internal(list.path(), detail));
     }
     if !is_dual || list.len() > 2 {
-        let shown: Vec<_> =
+        let bad_value: Vec<_> =
             list.list().iter().map(|item| format!("{{\"IP\":{}}}", apimachinery::go::quote(&text(item)))).collect();
-        let shown = apimachinery::field::BadValue::Text(format!("[{}]", shown.join(",")));
-        errors.push(Error::invalid(list.path(), shown, "may specify no more than one IP for each IP family"));
+        let bad_value = apimachinery::field::BadValue::Text(format!("[{}]", bad_value.join(",")));
+        errors.push(Error::invalid(list.path(), bad_value, "may specify no more than one IP for each IP family"));
     }
 }
 
@@ -277,10 +278,10 @@ fn user(container: &At<'_>, os: &str, errors: &mut Errors) {
         "linux" => {
             for field in ["uid", "gid"] {
                 let id = linux.get(field);
-                errors.extend(names::in_range(id.int(), 0, ID_MAX).into_iter().map(|why| invalid_int(&id, why)));
+                errors.extend(names::in_range(id.int(), 0, ID_MAX).into_iter().map(|detail| invalid_int(&id, detail)));
             }
             for group in linux.get("supplementalGroups").items() {
-                errors.extend(names::in_range(group.int(), 0, ID_MAX).into_iter().map(|why| group.invalid(why)));
+                errors.extend(names::in_range(group.int(), 0, ID_MAX).into_iter().map(|detail| group.invalid(detail)));
             }
         }
         _ => {}
@@ -301,9 +302,9 @@ fn allocated(status: &At<'_>, spec: &Value, field: &str, errors: &mut Errors) {
     for resource in resources.items() {
         let name = resource.get("name");
         if let Some(container) = container
-            && let Some(why) = unknown(name.str(), container)
+            && let Some(detail) = unknown(name.str(), container)
         {
-            errors.push(invalid_text(&name, why));
+            errors.push(invalid_text(&name, detail));
         }
         let mut seen = BTreeSet::new();
         for device in resource.get("resources").items() {
@@ -328,16 +329,16 @@ fn allocated(status: &At<'_>, spec: &Value, field: &str, errors: &mut Errors) {
 fn unknown(name: &str, container: &Value) -> Option<&'static str> {
     let resources = &container["resources"];
     if !name.starts_with("claim:") {
-        let asked = resources.at(&["requests", name]).is_some();
-        return (!asked).then_some("must match one of the container's resource requests");
+        let is_requested = resources.at(&["requests", name]).is_some();
+        return (!is_requested).then_some("must match one of the container's resource requests");
     }
     let claims = resources.get("claims").and_then(Value::as_array).unwrap_or_default();
     let named = |claim: &Value| match claim.str_at(&["request"]).filter(|request| !request.is_empty()) {
         Some(request) => format!("claim:{}/{request}", claim.str_at(&["name"]).unwrap_or_default()),
         None => format!("claim:{}", claim.str_at(&["name"]).unwrap_or_default()),
     };
-    let asked = claims.iter().any(|claim| named(claim) == name);
-    (!asked).then_some(
+    let is_requested = claims.iter().any(|claim| named(claim) == name);
+    (!is_requested).then_some(
         "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty",
     )
 }

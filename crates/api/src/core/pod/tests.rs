@@ -46,10 +46,10 @@ fn container_image_is_mutable_and_name_is_not() {
     check(&old, &with(old.clone(), &["spec", "containers", "0", "image"], "j".into()), "", &[]);
     let renamed = with(old.clone(), &["spec", "containers", "0", "name"], "d".into());
     let changes = "@@ -3,7 +3,7 @@\n  \"InitContainers\": null,\n  \"Containers\": [\n   {\n-   \"Name\": \"c\",\n+   \"Name\": \"d\",\n    \"Image\": \"i\",\n    \"Command\": null,\n    \"Args\": null,\n";
-    let why = format!(
+    let expected = format!(
         "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n{changes}"
     );
-    check(&old, &renamed, "", &[&why]);
+    check(&old, &renamed, "", &[&expected]);
 }
 
 #[test]
@@ -79,8 +79,8 @@ fn active_deadline_can_only_decrease() {
 
 #[test]
 fn status_write_keeps_spec_and_terminated_containers() {
-    let ended = value!([{"name": "c", "state": {"terminated": {"exitCode": 0}}}]);
-    let old = with(small(), &["status"], value!({"qosClass": "BestEffort", "containerStatuses": ended}));
+    let terminated = value!([{"name": "c", "state": {"terminated": {"exitCode": 0}}}]);
+    let old = with(small(), &["status"], value!({"qosClass": "BestEffort", "containerStatuses": terminated}));
     let old = with(old, &["spec", "restartPolicy"], "Never".into());
     let back = with(old.clone(), &["status", "containerStatuses"], value!([{"name": "c", "state": {"running": {}}}]));
     let back = with(back, &["spec", "nodeName"], "elsewhere".into());
@@ -147,7 +147,7 @@ fn new_pod_is_pending_and_has_a_qos_class() {
 
 #[test]
 fn unscheduled_pod_is_deleted_without_grace_period() {
-    let check = |pod: &Value, wanted, expect| assert_eq!(Pod.grace_seconds(pod, wanted), Some(expect));
+    let check = |pod: &Value, requested, expect| assert_eq!(Pod.grace_seconds(pod, requested), Some(expect));
     let bound = with(small(), &["spec", "nodeName"], "n".into());
     check(&small(), Some(5), 0);
     check(&bound, None, 30);

@@ -16,7 +16,7 @@ const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].ima
 /// Validates a pod that replaces `old`.
 pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
     object_meta::updated(object, old, errors);
-    object_meta::judged_as_new(object, errors);
+    object_meta::validate_as_new(object, errors);
     super::validate(object, errors);
     annotations(object, old, errors);
     let (root, before) = (At::root(object), At::root(old));
@@ -53,7 +53,7 @@ pub(super) fn validate_ephemeral_containers(object: &Value, old: &Value, errors:
         return;
     }
     object_meta::updated(object, old, errors);
-    object_meta::judged_as_new(object, errors);
+    object_meta::validate_as_new(object, errors);
     super::validate(object, errors);
     annotations(object, old, errors);
     let (root, before) = (At::root(object), At::root(old));
@@ -68,8 +68,8 @@ pub(super) fn validate_ephemeral_containers(object: &Value, old: &Value, errors:
             }
             Some(new) if new != container => {
                 let (name, changes) = (go::quote(name), diff("EphemeralContainer", container, new));
-                let why = format!("existing ephemeral containers {name} may not be changed\n{changes}");
-                errors.push(now.forbidden(why));
+                let detail = format!("existing ephemeral containers {name} may not be changed\n{changes}");
+                errors.push(now.forbidden(detail));
             }
             Some(_) => {}
         }
@@ -77,8 +77,8 @@ pub(super) fn validate_ephemeral_containers(object: &Value, old: &Value, errors:
 }
 
 /// Returns a Forbidden error without a field path.
-pub(super) fn nowhere(why: &str) -> Error {
-    Error { field: String::new(), ..Error::forbidden(&apimachinery::Path::ROOT, why) }
+pub(super) fn nowhere(detail: &str) -> Error {
+    Error { field: String::new(), ..Error::forbidden(&apimachinery::Path::ROOT, detail) }
 }
 
 /// Rejects changes of annotations that the kubelet reads.
@@ -87,20 +87,20 @@ pub(super) fn annotations(object: &Value, old: &Value, errors: &mut Errors) {
     let metadata = root.get("metadata");
     let now = metadata.get("annotations");
     let before = old.at(&["metadata", "annotations"]).and_then(Value::as_object);
-    let said = |key: &str| {
+    let description = |key: &str| {
         let armor = key.starts_with(APP_ARMOR).then_some("AppArmor annotations");
         armor.or_else(|| (key == MIRROR).then_some("mirror pod annotation"))
     };
     for (key, value) in before.into_iter().flat_map(Object::iter) {
         if now.value().get(key) != Some(value)
-            && let Some(what) = said(key)
+            && let Some(what) = description(key)
         {
             errors.push(now.entry(key).forbidden(format!("may not remove or update {what}")));
         }
     }
     for (key, value) in now.entries() {
         if before.is_none_or(|before| !before.contains_key(key))
-            && let Some(what) = said(key)
+            && let Some(what) = description(key)
         {
             errors.push(value.forbidden(format!("may not add {what}")));
         }
@@ -134,8 +134,8 @@ fn deadline(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) -> bool {
         return true;
     }
     let wrong = names::in_range(now.int(), 0, i32::MAX.into());
-    if let Some(why) = wrong.into_iter().next() {
-        errors.push(invalid_int(&now, why));
+    if let Some(detail) = wrong.into_iter().next() {
+        errors.push(invalid_int(&now, detail));
         return false;
     }
     if before.is_present() && before.int() < now.int() {
@@ -150,8 +150,8 @@ fn added_tolerations(now: &At<'_>, old: &At<'_>, errors: &mut Errors) {
         let text = |field: &str| toleration.str_at(&[field]).unwrap_or_default().to_owned();
         ["key", "operator", "value", "effect"].map(text)
     };
-    let kept: BTreeSet<_> = now.list().iter().map(but_seconds).collect();
-    if old.list().iter().any(|toleration| !kept.contains(&but_seconds(toleration))) {
+    let remaining: BTreeSet<_> = now.list().iter().map(but_seconds).collect();
+    if old.list().iter().any(|toleration| !remaining.contains(&but_seconds(toleration))) {
         errors.push(now.forbidden("existing toleration can not be modified except its tolerationSeconds"));
         return;
     }
@@ -163,8 +163,8 @@ fn removed_gates(now: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     for gate in now.items() {
         let name = gate.get("name");
         if !had.contains(name.str()) {
-            let why = format!("only deletion is allowed, but found new scheduling gate '{}'", name.str());
-            errors.push(name.forbidden(why));
+            let detail = format!("only deletion is allowed, but found new scheduling gate '{}'", name.str());
+            errors.push(name.forbidden(detail));
         }
     }
 }
@@ -194,8 +194,8 @@ fn gated(munged: &mut Value, spec: &At<'_>, old: &Value, errors: &mut Errors) {
     if munged.get("nodeSelector") != old.get("nodeSelector") {
         let lost = |(key, value): (&str, &Value)| selector.value().get(key) != Some(value);
         if before.into_iter().flat_map(Object::iter).any(lost) {
-            let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
-            errors.push(selector.invalid(why));
+            let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+            errors.push(selector.invalid(detail));
         }
         keep(munged, old, "nodeSelector");
     }
@@ -222,16 +222,20 @@ fn node_affinity(spec: &At<'_>, old: &Value, errors: &mut Errors) {
     let selector = nodes.get(REQUIRED);
     let terms = selector.get("nodeSelectorTerms");
     if !before.is_empty() && before.len() != terms.len() {
-        let shown: Vec<_> = terms.list().iter().map(|term| print("NodeSelectorTerm", term)).collect();
-        let shown = if terms.is_absent() { "null".to_owned() } else { format!("[{}]", shown.join(",")) };
-        let why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        errors.push(Error::invalid(terms.path(), BadValue::Text(shown), why));
+        let bad_value: Vec<_> = terms.list().iter().map(|term| print("NodeSelectorTerm", term)).collect();
+        let bad_value = if terms.is_absent() { "null".to_owned() } else { format!("[{}]", bad_value.join(",")) };
+        let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        errors.push(Error::invalid(terms.path(), BadValue::Text(bad_value), detail));
         return;
     }
     for (term, old) in terms.items().zip(before) {
         if !only_adds(term.value(), old) {
-            let shown = BadValue::Text(print("NodeSelectorTerm", term.value()));
-            errors.push(Error::invalid(term.path(), shown, "only additions are allowed (no mutations or deletions)"));
+            let bad_value = BadValue::Text(print("NodeSelectorTerm", term.value()));
+            errors.push(Error::invalid(
+                term.path(),
+                bad_value,
+                "only additions are allowed (no mutations or deletions)",
+            ));
         }
     }
 }

@@ -64,8 +64,8 @@ pub(crate) fn label_keys(term: &At<'_>, errors: &mut Errors) {
         if !seen.insert(key)
             && let Some(index) = indices.get(key)
         {
-            let why = "exists in both matchLabelKeys and labelSelector";
-            errors.push(Error::invalid(&term.path().index(*index), key, why));
+            let detail = "exists in both matchLabelKeys and labelSelector";
+            errors.push(Error::invalid(&term.path().index(*index), key, detail));
         }
     }
     for key in matching.items() {
@@ -97,7 +97,7 @@ fn pod_term(term: &At<'_>, errors: &mut Errors) {
     let path = term.path().field("namespace");
     for namespace in term.get("namespaces").list() {
         let name = namespace.as_str().unwrap_or_default();
-        errors.extend(names::dns1123_label(name).into_iter().map(|why| Error::invalid(&path, name, why)));
+        errors.extend(names::dns1123_label(name).into_iter().map(|detail| Error::invalid(&path, name, detail)));
     }
     label_keys(term, errors);
     let key = term.get("topologyKey");

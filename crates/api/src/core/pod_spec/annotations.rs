@@ -25,13 +25,13 @@ pub(crate) fn validate(annotations: &Value, spec: &At<'_>, at: &Path<'_>, errors
     if let Some(value) = text(MIRROR)
         && spec.get("nodeName").is_empty()
     {
-        let why = "must set spec.nodeName if mirror pod annotation is set";
-        errors.push(Error::invalid(&at.key(MIRROR), value, why));
+        let detail = "must set spec.nodeName if mirror pod annotation is set";
+        errors.push(Error::invalid(&at.key(MIRROR), value, detail));
     }
     if let Some(encoded) = text(TOLERATIONS).filter(|encoded| !encoded.is_empty()) {
         match json::parse(encoded.as_bytes()) {
             Ok(decoded) => scheduling::tolerations(&At::new(&decoded, at.field(TOLERATIONS)), errors),
-            Err(why) => errors.push(Error::invalid(at, TOLERATIONS, why.to_string())),
+            Err(detail) => errors.push(Error::invalid(at, TOLERATIONS, detail.to_string())),
         }
     }
     if let Some(cost) = text(DELETION_COST).filter(|cost| !is_cost(cost)) {
@@ -110,8 +110,8 @@ fn agrees(annotation: &str, profile: &At<'_>, what: &str, errors: &mut Errors) {
             Some(name) => {
                 let local = profile.get("localhostProfile");
                 if local.is_absent() || local.str() != name {
-                    let why = format!("{what} profile in annotation and field must match");
-                    errors.push(local.forbidden(why));
+                    let detail = format!("{what} profile in annotation and field must match");
+                    errors.push(local.forbidden(detail));
                 }
                 true
             }

@@ -54,7 +54,7 @@ pub(crate) fn regular(containers: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
 
 /// Validates the init containers of `spec`, including sidecars (restartPolicy Always).
 pub(crate) fn init(spec: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
-    const WHY: &str = "may not be set for init containers without restartPolicy=Always";
+    const DETAIL: &str = "may not be set for init containers without restartPolicy=Always";
     let mut seen: BTreeSet<String> = names_of(spec.value(), "containers").map(str::to_owned).collect();
     let containers = spec.get("initContainers");
     for container in containers.items() {
@@ -79,12 +79,12 @@ pub(crate) fn init(spec: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
         } else {
             let fields = ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"];
             let set = fields.into_iter().filter(|field| container.get(field).is_present());
-            errors.extend(set.map(|field| container.get(field).forbidden(WHY)));
+            errors.extend(set.map(|field| container.get(field).forbidden(DETAIL)));
             for policy in container.get("resizePolicy").items() {
                 let restart = policy.get("restartPolicy");
                 if restart.str() == "RestartContainer" {
-                    let why = "must not be set to 'RestartContainer' for non-sidecar initContainers";
-                    errors.push(restart.invalid(why));
+                    let detail = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+                    errors.push(restart.invalid(detail));
                 }
             }
         }
@@ -221,8 +221,8 @@ fn resize_policy(policies: &At<'_>, pod_restart_policy: &str, errors: &mut Error
         at(&name, &["cpu", "memory"], errors);
         at(&restart, &["NotRequired", "RestartContainer"], errors);
         if pod_restart_policy == "Never" && restart.str() != "NotRequired" {
-            let why = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
-            errors.push(Error::invalid(policies.path(), restart.str(), why));
+            let detail = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
+            errors.push(Error::invalid(policies.path(), restart.str(), detail));
         }
     }
 }

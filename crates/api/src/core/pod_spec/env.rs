@@ -61,8 +61,8 @@ pub(crate) fn sources(sources: &At<'_>, errors: &mut Errors) {
             1 => {}
             0 => errors.push(Error::invalid(sources.path(), "", "must specify one of: `configMapRef` or `secretRef`")),
             _ => {
-                let why = "may not have more than one field specified at a time";
-                errors.push(Error::invalid(sources.path(), "", why));
+                let detail = "may not have more than one field specified at a time";
+                errors.push(Error::invalid(sources.path(), "", detail));
             }
         }
     }
@@ -84,13 +84,13 @@ fn value_from(from: &At<'_>, value_is_empty: bool, errors: &mut Errors) {
             check(&source, errors);
         }
     }
-    let why = match found {
+    let detail = match found {
         0 => "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
         _ if !value_is_empty => "may not be specified when `value` is not empty",
         1 => return,
         _ => "may not have more than one field specified at a time",
     };
-    errors.push(Error::invalid(from.path(), "", why));
+    errors.push(Error::invalid(from.path(), "", detail));
 }
 
 fn key_ref(reference: &At<'_>, errors: &mut Errors) {

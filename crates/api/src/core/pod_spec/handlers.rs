@@ -83,16 +83,16 @@ fn http_get(get: &At<'_>, errors: &mut Errors) {
     for header in headers.list() {
         let name = header.str_at(&["name"]).unwrap_or_default();
         let wrong = names::http_header_name(name).into_iter();
-        errors.extend(wrong.map(|why| Error::invalid(headers.path(), name, why)));
+        errors.extend(wrong.map(|detail| Error::invalid(headers.path(), name, detail)));
     }
 }
 
 fn port(port: &At<'_>, errors: &mut Errors) {
     match port.value() {
         Value::String(name) => {
-            errors.extend(names::port_name(name).into_iter().map(|why| invalid_text(port, why)));
+            errors.extend(names::port_name(name).into_iter().map(|detail| invalid_text(port, detail)));
         }
-        _ => errors.extend(names::port_number(port.int()).into_iter().map(|why| invalid_int(port, why))),
+        _ => errors.extend(names::port_number(port.int()).into_iter().map(|detail| invalid_int(port, detail))),
     }
 }
 
@@ -100,7 +100,7 @@ fn sleep(sleep: &At<'_>, grace_seconds: Option<i64>, errors: &mut Errors) {
     let seconds = sleep.get("seconds").int();
     let Some(grace) = grace_seconds else { return };
     if seconds < 0 || seconds > grace {
-        let why = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
-        errors.push(Error::invalid(sleep.path(), seconds, why));
+        let detail = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
+        errors.push(Error::invalid(sleep.path(), seconds, detail));
     }
 }

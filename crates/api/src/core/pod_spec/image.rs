@@ -85,11 +85,12 @@ fn is_tag(text: &str) -> bool {
 
 fn is_digest(text: &str) -> bool {
     let Some((algorithm, hex)) = text.split_once(':') else { return false };
-    let is_part = |part: &str| {
-        part.bytes().next().is_some_and(|c| c.is_ascii_alphabetic()) && part.bytes().all(|c| c.is_ascii_alphanumeric())
+    let is_component = |component: &str| {
+        component.bytes().next().is_some_and(|c| c.is_ascii_alphabetic())
+            && component.bytes().all(|c| c.is_ascii_alphanumeric())
     };
     let is_hex = hex.len() >= DIGEST_MIN && hex.bytes().all(|c| c.is_ascii_hexdigit());
-    algorithm.split(['-', '_', '+', '.']).all(is_part) && is_hex
+    algorithm.split(['-', '_', '+', '.']).all(is_component) && is_hex
 }
 
 #[cfg(test)]

@@ -50,8 +50,8 @@ pub(crate) fn devices(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Er
             None => errors.push(Error::not_found(name.path(), name.str())),
             Some(volume) if is_claim(volume) => {}
             Some(_) => {
-                let why = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
-                errors.push(invalid_text(&name, why));
+                let detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+                errors.push(invalid_text(&name, detail));
             }
         }
         required(&path, errors);
@@ -101,8 +101,8 @@ fn propagation(mount: &At<'_>, mounts: &At<'_>, container: &At<'_>, errors: &mut
         }
         let privileged = container.get("securityContext").get("privileged").bool();
         if mode.str() == "Bidirectional" && !privileged {
-            let why = "Bidirectional mount propagation is available only to privileged containers";
-            errors.push(Error::forbidden(&path, why));
+            let detail = "Bidirectional mount propagation is available only to privileged containers";
+            errors.push(Error::forbidden(&path, detail));
         }
     }
     let recursive = mount.get("recursiveReadOnly");
@@ -115,8 +115,8 @@ fn propagation(mount: &At<'_>, mounts: &At<'_>, container: &At<'_>, errors: &mut
                 errors.push(Error::forbidden(&path, "may only be specified when readOnly is true"));
             }
             if mode.is_present() && mode.str() != "None" {
-                let why = "may only be specified when mountPropagation is None or not specified";
-                errors.push(Error::forbidden(&path, why));
+                let detail = "may only be specified when mountPropagation is None or not specified";
+                errors.push(Error::forbidden(&path, detail));
             }
         }
         other => errors.push(Error::not_supported(&path, other, &["Disabled", "Enabled", "IfPossible"])),

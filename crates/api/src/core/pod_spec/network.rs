@@ -42,14 +42,14 @@ pub(crate) fn dns_config(spec: &At<'_>, errors: &mut Errors) {
     }
     let joined = searches.list().iter().map(|search| search.as_str().map_or(0, str::len) + 1).sum::<usize>();
     if joined.saturating_sub(1) > SEARCHES_LENGTH_MAX {
-        let why =
+        let detail =
             format!("must not have more than {SEARCHES_LENGTH_MAX} characters (including spaces) in the search list");
-        errors.push(searches.invalid(why));
+        errors.push(searches.invalid(detail));
     }
     for search in searches.items().filter(|search| search.str() != ".") {
         let domain = search.str().strip_suffix('.').unwrap_or(search.str());
         let wrong = names::dns1123_subdomain_with_underscore(domain).into_iter();
-        errors.extend(wrong.map(|why| Error::invalid(search.path(), domain, why)));
+        errors.extend(wrong.map(|detail| Error::invalid(search.path(), domain, detail)));
     }
     for option in config.get("options").items() {
         if option.get("name").is_empty() {
@@ -117,19 +117,19 @@ pub(crate) fn hostname_override(spec: &At<'_>, errors: &mut Errors) {
 
 /// Rejects host namespaces and devices for a pod with `hostUsers: false`.
 pub(crate) fn host_users(spec: &At<'_>, errors: &mut Errors) {
-    const WHY: &str = "when `hostUsers` is false";
+    const DETAIL: &str = "when `hostUsers` is false";
     if spec.value().get("hostUsers").and_then(Value::as_bool) != Some(false) {
         return;
     }
     for (field, blamed) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
         if spec.get(field).bool() {
-            errors.push(Error::forbidden(&spec.path().field(blamed), WHY));
+            errors.push(Error::forbidden(&spec.path().field(blamed), DETAIL));
         }
     }
     super::visit(spec, |container| {
         let devices = container.get("volumeDevices");
         if !devices.is_empty() {
-            errors.push(devices.forbidden(WHY));
+            errors.push(devices.forbidden(DETAIL));
         }
     });
 }

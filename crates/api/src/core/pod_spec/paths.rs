@@ -28,5 +28,5 @@ pub(crate) fn not_reserved(text: &str, at: &Path<'_>, errors: &mut Errors) {
 
 /// Whether a path element is `..`.
 pub(crate) fn has_backsteps(text: &str) -> bool {
-    text.split('/').any(|part| part == "..")
+    text.split('/').any(|segment| segment == "..")
 }

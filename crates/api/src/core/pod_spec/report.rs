@@ -6,23 +6,23 @@ use apimachinery::{At, Errors};
 use crate::field_rules::one_of;
 
 /// Returns an Invalid error; an absent string is reported as empty, not as `null`.
-pub(crate) fn invalid_text(at: &At<'_>, why: impl Into<String>) -> Error {
-    Error::invalid(at.path(), at.str(), why)
+pub(crate) fn invalid_text(at: &At<'_>, detail: impl Into<String>) -> Error {
+    Error::invalid(at.path(), at.str(), detail)
 }
 
 /// Returns an Invalid error; an absent number is reported as 0, not as `null`.
-pub(crate) fn invalid_int(at: &At<'_>, why: impl Into<String>) -> Error {
-    Error::invalid(at.path(), at.int(), why)
+pub(crate) fn invalid_int(at: &At<'_>, detail: impl Into<String>) -> Error {
+    Error::invalid(at.path(), at.int(), detail)
 }
 
 /// Adds an error per violation of a string.
 pub(crate) fn text(at: &At<'_>, wrong: Vec<String>, errors: &mut Errors) {
-    errors.extend(wrong.into_iter().map(|why| invalid_text(at, why)));
+    errors.extend(wrong.into_iter().map(|detail| invalid_text(at, detail)));
 }
 
 /// Adds an error per violation of a number.
 pub(crate) fn int(at: &At<'_>, wrong: Vec<String>, errors: &mut Errors) {
-    errors.extend(wrong.into_iter().map(|why| invalid_int(at, why)));
+    errors.extend(wrong.into_iter().map(|detail| invalid_int(at, detail)));
 }
 
 /// Requires a non-empty string. Returns whether it is present.

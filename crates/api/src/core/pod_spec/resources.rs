@@ -29,15 +29,18 @@ pub(crate) fn validate(resources: &At<'_>, asking: Asking, claims: &BTreeSet<&st
     amounts(&requests, requests.path(), asking, errors, |name, request, errors| {
         let limit = limits.entry(name);
         let (amount, cap) = (quantity(request), quantity(limit.value()));
-        let blame = |why: String| Error::invalid(requests.path(), shown(request), why);
+        let blame = |detail: String| Error::invalid(requests.path(), format_quantity(request), detail);
         if limit.is_absent() {
             if !may_overcommit(name) {
                 errors.push(limits.required("Limit must be set for non overcommitable resources"));
             }
         } else if amount != cap && !may_overcommit(name) {
-            errors.push(blame(format!("must be equal to {name} limit of {}", shown(limit.value()))));
+            errors.push(blame(format!("must be equal to {name} limit of {}", format_quantity(limit.value()))));
         } else if amount > cap {
-            errors.push(blame(format!("must be less than or equal to {name} limit of {}", shown(limit.value()))));
+            errors.push(blame(format!(
+                "must be less than or equal to {name} limit of {}",
+                format_quantity(limit.value())
+            )));
         }
     });
     let names = || limits.entries().chain(requests.entries()).map(|(name, _)| name);
@@ -99,7 +102,7 @@ fn amounts(
             Asking::Pod => pod_name(name, &at, errors),
         }
         let amount = quantity(value.value());
-        let show = || shown(value.value());
+        let show = || format_quantity(value.value());
         if amount.is_negative() {
             errors.push(Error::invalid(&path, show(), "must be greater than or equal to 0"));
         }
@@ -108,13 +111,13 @@ fn amounts(
         }
         also(name, value.value(), errors);
         if is_huge_pages(name) && !is_divisible(name, amount) {
-            let why = format!("{} is not positive integer multiple of {name}", show());
-            errors.push(Error::invalid(&path, show(), why));
+            let detail = format!("{} is not positive integer multiple of {name}", show());
+            errors.push(Error::invalid(&path, show(), detail));
         }
     }
 }
 
-fn shown(value: &Value) -> String {
+fn format_quantity(value: &Value) -> String {
     value.as_str().map_or_else(|| quantity(value).to_string(), str::to_owned)
 }
 

@@ -19,8 +19,8 @@ pub(crate) fn tolerations(tolerations: &At<'_>, errors: &mut Errors) {
             looks(&key, names::qualified_name, errors);
         }
         if key.is_empty() && operator.str() != "Exists" {
-            let why = r#"operator must be Exists when `key` is empty, which means "match all values and all keys""#;
-            errors.push(invalid_text(&operator, why));
+            let detail = r#"operator must be Exists when `key` is empty, which means "match all values and all keys""#;
+            errors.push(invalid_text(&operator, detail));
         }
         if toleration.get("tolerationSeconds").is_present() && effect.str() != "NoExecute" {
             errors.push(invalid_text(&effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"));
@@ -34,8 +34,8 @@ pub(crate) fn tolerations(tolerations: &At<'_>, errors: &mut Errors) {
             }
             "Exists" => {
                 if !value.is_empty() {
-                    let why = "value must be empty when `operator` is 'Exists'";
-                    errors.push(Error::invalid(operator.path(), value.str(), why));
+                    let detail = "value must be empty when `operator` is 'Exists'";
+                    errors.push(Error::invalid(operator.path(), value.str(), detail));
                 }
             }
             // Feature gate for taint comparison operators: disabled.
@@ -68,8 +68,9 @@ pub(crate) fn spread(constraints: &At<'_>, errors: &mut Errors) {
         if domains.is_present() {
             positive(&domains, errors);
             if action.str() != "DoNotSchedule" {
-                let why = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {}", action.str());
-                errors.push(domains.invalid(why));
+                let detail =
+                    format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {}", action.str());
+                errors.push(domains.invalid(detail));
             }
         }
         for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
@@ -90,7 +91,7 @@ pub(crate) fn gates(gates: &At<'_>, errors: &mut Errors) {
     for gate in gates.items() {
         let name = gate.get("name").str().to_owned();
         errors.extend(
-            names::qualified_name(&name).into_iter().map(|why| Error::invalid(gate.path(), name.as_str(), why)),
+            names::qualified_name(&name).into_iter().map(|detail| Error::invalid(gate.path(), name.as_str(), detail)),
         );
         if !seen.insert(name.clone()) {
             errors.push(Error::duplicate(gate.path(), name));
@@ -116,9 +117,9 @@ pub(crate) fn claims(claims: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
             }
         }
         let (direct, template) = (claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName"));
-        let blame = |why: &str| {
-            let shown = BadValue::Text(pods::print("PodResourceClaim", claim.value()));
-            Error::invalid(claim.path(), shown, why)
+        let blame = |detail: &str| {
+            let bad_value = BadValue::Text(pods::print("PodResourceClaim", claim.value()));
+            Error::invalid(claim.path(), bad_value, detail)
         };
         match (direct.is_present(), template.is_present()) {
             (true, true) => {

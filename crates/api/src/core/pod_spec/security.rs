@@ -37,9 +37,9 @@ pub(crate) fn container(context: &At<'_>, host_users: bool, errors: &mut Errors)
     seccomp(&context.get("seccompProfile"), errors);
     let escalation = context.get("allowPrivilegeEscalation");
     if escalation.is_present() && !escalation.bool() {
-        let blame = |why: &str| {
-            let shown = BadValue::Text(pods::print("SecurityContext", context.value()));
-            Error::invalid(context.path(), shown, why)
+        let blame = |detail: &str| {
+            let bad_value = BadValue::Text(pods::print("SecurityContext", context.value()));
+            Error::invalid(context.path(), bad_value, detail)
         };
         if context.get("privileged").bool() {
             errors.push(blame("cannot set `allowPrivilegeEscalation` to false and `privileged` to true"));
@@ -47,8 +47,8 @@ pub(crate) fn container(context: &At<'_>, host_users: bool, errors: &mut Errors)
         let capabilities = context.get("capabilities");
         for added in capabilities.get("add").items() {
             if added.str() == "CAP_SYS_ADMIN" {
-                let why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-                errors.push(blame(why));
+                let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+                errors.push(blame(detail));
             }
         }
     }
@@ -67,8 +67,8 @@ pub(crate) fn pod(spec: &At<'_>, errors: &mut Errors) {
         int(&group, names::in_range(group.int(), 0, ID_MAX), errors);
     }
     if spec.get("shareProcessNamespace").bool() && spec.get("hostPID").bool() {
-        let why = "ShareProcessNamespace and HostPID cannot both be enabled";
-        errors.push(Error::invalid(&context.path().field("shareProcessNamespace"), true, why));
+        let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
+        errors.push(Error::invalid(&context.path().field("shareProcessNamespace"), true, detail));
     }
     sysctls(spec, &context, errors);
     let policy = context.get("fsGroupChangePolicy");
@@ -141,8 +141,8 @@ fn seccomp(profile: &At<'_>, errors: &mut Errors) {
             paths::descending(local.str(), local.path(), errors);
         }
     } else if local.is_present() {
-        let shown = BadValue::Text(pods::print("SeccompProfile", profile.value()));
-        errors.push(Error::invalid(local.path(), shown, "can only be set when seccomp type is Localhost"));
+        let bad_value = BadValue::Text(pods::print("SeccompProfile", profile.value()));
+        errors.push(Error::invalid(local.path(), bad_value, "can only be set when seccomp type is Localhost"));
     }
 }
 
@@ -152,10 +152,10 @@ fn sysctls(spec: &At<'_>, context: &At<'_>, errors: &mut Errors) {
         let name = sysctl.get("name");
         if required(&name, errors) {
             if !is_sysctl(name.str()) {
-                let why = format!(
+                let detail = format!(
                     r"must have at most {SYSCTL_MAX} characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
                 );
-                errors.push(name.invalid(why));
+                errors.push(name.invalid(detail));
             } else if seen.contains(name.str()) {
                 errors.push(name.duplicate());
             }

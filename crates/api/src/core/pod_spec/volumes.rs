@@ -36,8 +36,8 @@ pub(crate) fn validate<'b>(volumes: &'b At<'b>, owner: Owner<'_>, errors: &mut E
         let claim = volume.get("persistentVolumeClaim");
         let claim_name = claim.get("claimName");
         if claim.is_present() && made.contains(claim_name.str()) {
-            let why = "must not reference a PVC that gets created for an ephemeral volume";
-            errors.push(invalid_text(&claim_name, why));
+            let detail = "must not reference a PVC that gets created for an ephemeral volume";
+            errors.push(invalid_text(&claim_name, detail));
         }
     }
     known
@@ -85,7 +85,7 @@ fn claim_name(volume: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
         return;
     }
     let claim = format!("{pod}-{}", name.str());
-    for why in names::dns1123_subdomain(&claim) {
-        errors.push(invalid_text(&name, format!("PVC name {}: {why}", go::quote(&claim))));
+    for detail in names::dns1123_subdomain(&claim) {
+        errors.push(invalid_text(&name, format!("PVC name {}: {detail}", go::quote(&claim))));
     }
 }

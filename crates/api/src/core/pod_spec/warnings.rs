@@ -48,10 +48,10 @@ pub(crate) fn warnings(holder: &At<'_>, owner: Owner<'_>) -> Vec<String> {
     let spec = holder.get("spec");
     let metadata = holder.get("metadata");
     node_labels(&spec, &mut out);
-    for (key, why) in DEAD_ANNOTATIONS {
+    for (key, message) in DEAD_ANNOTATIONS {
         let annotation = metadata.get("annotations");
         if annotation.entry(key).is_present() {
-            out.push(format!("{}: {why}", annotation.entry(key).path()));
+            out.push(format!("{}: {message}", annotation.entry(key).path()));
         }
     }
     volumes(&spec.get("volumes"), &mut out);
@@ -92,8 +92,8 @@ pub(crate) fn address(text: &str, path: &Path<'_>) -> Option<String> {
 /// Warns about deprecated node labels and selectors that match nothing.
 fn node_labels(spec: &At<'_>, out: &mut Vec<String>) {
     for (key, entry) in spec.get("nodeSelector").entries() {
-        if let Some(why) = deprecated_label(key) {
-            out.push(format!("{}: {why}", entry.path()));
+        if let Some(message) = deprecated_label(key) {
+            out.push(format!("{}: {message}", entry.path()));
         }
     }
     let affinity = spec.get("affinity");
@@ -108,14 +108,14 @@ fn node_labels(spec: &At<'_>, out: &mut Vec<String>) {
         for expression in term.get("matchExpressions").items() {
             for value in expression.get("values").items() {
                 let wrong = names::label_value(value.str()).into_iter();
-                out.extend(wrong.map(|why| format!("{}: {} is invalid, {why}", value.path(), value.str())));
+                out.extend(wrong.map(|message| format!("{}: {} is invalid, {message}", value.path(), value.str())));
             }
         }
     }
     for constraint in spec.get("topologySpreadConstraints").items() {
         let (key, selector) = (constraint.get("topologyKey"), constraint.get("labelSelector"));
-        if let Some(why) = deprecated_label(key.str()) {
-            out.push(format!("{}: {} is {why}", key.path(), key.str()));
+        if let Some(message) = deprecated_label(key.str()) {
+            out.push(format!("{}: {} is {message}", key.path(), key.str()));
         }
         if selector.is_absent() {
             out.push(format!("{}: a null labelSelector results in matching no pod", selector.path()));
@@ -126,8 +126,8 @@ fn node_labels(spec: &At<'_>, out: &mut Vec<String>) {
 fn node_term(term: &At<'_>, out: &mut Vec<String>) {
     for expression in term.get("matchExpressions").items() {
         let key = expression.get("key");
-        if let Some(why) = deprecated_label(key.str()) {
-            out.push(format!("{}: {} is {why}", key.path(), key.str()));
+        if let Some(message) = deprecated_label(key.str()) {
+            out.push(format!("{}: {} is {message}", key.path(), key.str()));
         }
     }
 }
@@ -151,9 +151,9 @@ fn deprecated_label(key: &str) -> Option<&'static str> {
 
 fn volumes(volumes: &At<'_>, out: &mut Vec<String>) {
     for volume in volumes.items() {
-        for (field, blamed, why) in DEAD_VOLUMES {
+        for (field, blamed, message) in DEAD_VOLUMES {
             if volume.get(field).is_present() {
-                out.push(format!("{}: {why}", volume.path().field(blamed)));
+                out.push(format!("{}: {message}", volume.path().field(blamed)));
             }
             if field == "glusterfs" {
                 let ephemeral = volume.get("ephemeral");
@@ -206,8 +206,8 @@ fn amounts(amounts: &At<'_>, out: &mut Vec<String>) {
 
 fn fractional(amount: &At<'_>, out: &mut Vec<String>) {
     if quantity(amount.value()).milli_value() % 1000 != 0 {
-        let shown = go::quote(amount.str());
-        out.push(format!("{}: fractional byte value {shown} is invalid, must be an integer", amount.path()));
+        let quoted = go::quote(amount.str());
+        out.push(format!("{}: fractional byte value {quoted} is invalid, must be an integer", amount.path()));
     }
 }
 
@@ -228,7 +228,7 @@ fn containers(spec: &At<'_>, metadata: &At<'_>, owner: Owner<'_>, out: &mut Vec<
         let armor = format!("{APP_ARMOR}{name}");
         let annotation = annotations.entry(&armor);
         let of_pod = context.get("appArmorProfile").is_present();
-        let tells = match owner {
+        let warns = match owner {
             Owner::Template => !of_pod && own.get("appArmorProfile").is_absent(),
             // Defaulting has already copied a pod's annotation to the field.
             Owner::Pod(_) => {
@@ -236,7 +236,7 @@ fn containers(spec: &At<'_>, metadata: &At<'_>, owner: Owner<'_>, out: &mut Vec<
                 field.as_ref().is_none_or(|field| field == own.get("appArmorProfile").value())
             }
         };
-        if annotation.is_present() && tells {
+        if annotation.is_present() && warns {
             out.push(format!("{}: {old}", annotation.path()));
         }
         let resources = container.get("resources");

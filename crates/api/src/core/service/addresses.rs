@@ -22,7 +22,7 @@ pub fn family(ip: &str) -> Option<&'static str> {
 pub fn normalize(new: &mut Value, old: Option<&Value>) {
     let one = text(new, "clusterIP").to_owned();
     let all: Vec<String> = texts(new, "clusterIPs").into_iter().map(str::to_owned).collect();
-    let wanted = match old {
+    let cluster_ips = match old {
         None => (!one.is_empty() && all.is_empty()).then(|| vec![Value::from(one)]),
         Some(old) => {
             let (had_one, had) = (text(old, "clusterIP"), texts(old, "clusterIPs"));
@@ -38,11 +38,11 @@ pub fn normalize(new: &mut Value, old: Option<&Value>) {
             }
         }
     };
-    if let (Some(wanted), Some(spec)) = (wanted, spec_mut(new)) {
-        if wanted.is_empty() {
+    if let (Some(cluster_ips), Some(spec)) = (cluster_ips, spec_mut(new)) {
+        if cluster_ips.is_empty() {
             spec.remove("clusterIPs");
         } else {
-            spec.insert("clusterIPs", wanted);
+            spec.insert("clusterIPs", cluster_ips);
         }
     }
 }
@@ -126,9 +126,11 @@ fn validate_families(service: &Value, addresses: &At<'_>, errors: &mut Errors) {
     if is_headless(service) {
         return;
     }
-    for (at, (address, wanted)) in addresses.items().zip(texts(service, "ipFamilies")).enumerate() {
-        if FAMILIES.contains(&wanted) && found[at].is_some_and(|found| found != wanted) {
-            errors.push(address.invalid(format!("expected an {wanted} value as indicated by `ipFamilies[{at}]`")));
+    for (at, (address, expected_family)) in addresses.items().zip(texts(service, "ipFamilies")).enumerate() {
+        if FAMILIES.contains(&expected_family) && found[at].is_some_and(|found| found != expected_family) {
+            errors.push(
+                address.invalid(format!("expected an {expected_family} value as indicated by `ipFamilies[{at}]`")),
+            );
         }
     }
 }
@@ -142,8 +144,8 @@ fn validate_list_change(new: &Value, old: &Value, field: &str, errors: &mut Erro
     let addresses = texts(new, "clusterIPs");
     let at = |index: usize, detail: &str| {
         // Upstream reports an empty list as null.
-        let shown = if list.list().is_empty() { &Value::Null } else { list.value() };
-        Error::invalid(&list.path().index(index), shown, detail)
+        let bad_value = if list.list().is_empty() { &Value::Null } else { list.value() };
+        Error::invalid(&list.path().index(index), bad_value, detail)
     };
     const FIXED: &str = "may not change once set";
     if now.len() == before.len() {

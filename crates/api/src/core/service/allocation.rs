@@ -85,17 +85,17 @@ pub fn plan(
     old: Option<&Value>,
     config: &Config,
     taken: &dyn AllocationLookup,
-    chance: RandomSource,
+    random: RandomSource,
 ) -> Result<Plan, AllocationError> {
     if let Some(old) = old {
         keep_allocated(service, old);
     }
     addresses::normalize(service, old);
-    families::settle(service, old, config)?;
-    let (RandomSource::Seed(seed) | RandomSource::Rehearsal(seed)) = chance;
-    let rehearses = matches!(chance, RandomSource::Rehearsal(_));
-    let draw = GeneratedIds::new(seed);
-    let mut ledger = Allocator { config, taken, draw, rehearses, ports: BTreeSet::new(), plan: Plan::default() };
+    families::set_families(service, old, config)?;
+    let (RandomSource::Seed(seed) | RandomSource::Rehearsal(seed)) = random;
+    let rehearses = matches!(random, RandomSource::Rehearsal(_));
+    let rng = GeneratedIds::new(seed);
+    let mut ledger = Allocator { config, taken, rng, rehearses, ports: BTreeSet::new(), plan: Plan::default() };
     match old {
         None => ledger.address(service)?,
         Some(old) => ledger.readdress(service, old)?,
@@ -110,12 +110,12 @@ pub fn plan(
 }
 
 /// Returns everything that a service holds, to be released on deletion.
-pub fn held(service: &Value) -> Vec<Claim> {
+pub fn allocated_claims(service: &Value) -> Vec<Claim> {
     let ips = texts(service, "clusterIPs").into_iter().filter_map(parse_ip).map(Claim::Ip);
     let ports = node_ports(service).into_iter().chain(needs_health_check(service).then(|| health_port(service)));
     let ports = ports.filter_map(|port| u16::try_from(port).ok()).filter(|port| *port != 0).map(Claim::Port);
-    let held: BTreeSet<Claim> = ips.filter(|_| needs_address(service)).chain(ports).collect();
-    held.into_iter().collect()
+    let claims: BTreeSet<Claim> = ips.filter(|_| needs_address(service)).chain(ports).collect();
+    claims.into_iter().collect()
 }
 
 /// Restores allocated values that the client omitted, so that a manifest can be applied again.
@@ -168,7 +168,7 @@ fn health_port(service: &Value) -> i64 {
 struct Allocator<'a> {
     config: &'a Config,
     taken: &'a dyn AllocationLookup,
-    draw: GeneratedIds,
+    rng: GeneratedIds,
     rehearses: bool,
     ports: BTreeSet<u16>,
     plan: Plan,
@@ -185,7 +185,7 @@ impl Allocator<'_> {
     }
 
     fn readdress(&mut self, service: &mut Value, old: &Value) -> Result<(), AllocationError> {
-        if families::is_settled(service, old) {
+        if families::keeps_families(service, old) {
             return Ok(());
         }
         if !needs_address(old) && needs_address(service) {
@@ -212,16 +212,20 @@ impl Allocator<'_> {
     fn addresses(&mut self, service: &mut Value, families: &[String], from: usize) -> Result<(), AllocationError> {
         let mut all: Vec<String> = texts(service, "clusterIPs").into_iter().map(str::to_owned).collect();
         all.resize(all.len().max(families.len()), String::new());
-        let asked: Vec<Value> = all.iter().map(|ip| Value::from(ip.as_str())).collect();
+        let requested_ips: Vec<Value> = all.iter().map(|ip| Value::from(ip.as_str())).collect();
         for (at, family) in families.iter().enumerate().skip(from) {
             let ip = match all[at].as_str() {
-                "" => bands::draw_ip(self.config, family, self.taken, &mut self.draw).ok_or_else(|| {
+                "" => bands::pick_ip(self.config, family, self.taken, &mut self.rng).ok_or_else(|| {
                     AllocationError::Internal("failed to allocate a serviceIP: range is full".to_owned())
                 })?,
-                chosen => self.chosen_ip(chosen).map_err(|why| {
+                chosen => self.chosen_ip(chosen).map_err(|message| {
                     let spec = Path::of("spec");
-                    let detail = format!("failed to allocate IP {chosen}: {why}");
-                    AllocationError::Invalid(vec![Error::invalid(&spec.field("clusterIPs"), asked.clone(), detail)])
+                    let detail = format!("failed to allocate IP {chosen}: {message}");
+                    AllocationError::Invalid(vec![Error::invalid(
+                        &spec.field("clusterIPs"),
+                        requested_ips.clone(),
+                        detail,
+                    )])
                 })?,
             };
             self.plan.claims.push(Claim::Ip(ip));
@@ -255,10 +259,10 @@ impl Allocator<'_> {
                 ports[..at].iter().rev().find(|before| before.number == number).map_or(0, |before| before.node);
             ports[at].node = match (opened, node) {
                 (0, _) => {
-                    let asked = ports.iter().find(|port| port.number == number && port.node != 0);
-                    match asked.map(|asked| asked.node) {
-                        Some(asked) => self.open(at, asked)?,
-                        None => self.draw_port()?,
+                    let requested_port = ports.iter().find(|port| port.number == number && port.node != 0);
+                    match requested_port.map(|requested_port| requested_port.node) {
+                        Some(requested_port) => self.open(at, requested_port)?,
+                        None => self.pick_port()?,
                     }
                 }
                 (opened, 0) => opened,
@@ -278,7 +282,7 @@ impl Allocator<'_> {
             for at in 0..ports.len() {
                 let node = ports[at].node;
                 if node == 0 && allocate {
-                    ports[at].node = self.draw_port()?;
+                    ports[at].node = self.pick_port()?;
                 } else if node != 0 && !had.contains(&node) && !ports[..at].iter().any(|before| before.node == node) {
                     self.open(at, node)?;
                 }
@@ -286,9 +290,9 @@ impl Allocator<'_> {
             Port::write(service, &ports);
         }
         let has = if needs_node_ports(service) { node_ports(service) } else { Vec::new() };
-        let gone: BTreeSet<u16> =
+        let released: BTreeSet<u16> =
             had.into_iter().filter(|port| !has.contains(port)).filter_map(|port| u16::try_from(port).ok()).collect();
-        self.plan.releases.extend(gone.into_iter().map(Claim::Port));
+        self.plan.releases.extend(released.into_iter().map(Claim::Port));
         Ok(())
     }
 
@@ -296,17 +300,17 @@ impl Allocator<'_> {
         let needed = old.is_some_and(needs_health_check);
         match (needed, needs_health_check(service)) {
             (false, true) => {
-                let asked = health_port(service);
-                let port = if asked == 0 {
-                    self.draw_port().map_err(|_| {
+                let requested_port = health_port(service);
+                let port = if requested_port == 0 {
+                    self.pick_port().map_err(|_| {
                         AllocationError::Internal(
                             "failed to allocate a HealthCheck NodePort 0: range is full".to_owned(),
                         )
                     })?
                 } else {
-                    self.take(asked).map_err(|why| {
+                    self.take(requested_port).map_err(|detail| {
                         AllocationError::Internal(format!(
-                            "failed to allocate requested HealthCheck NodePort {asked}: {why}"
+                            "failed to allocate requested HealthCheck NodePort {requested_port}: {detail}"
                         ))
                     })?
                 };
@@ -324,11 +328,11 @@ impl Allocator<'_> {
     }
 
     fn open(&mut self, at: usize, node: i64) -> Result<i64, AllocationError> {
-        self.take(node).map_err(|why| {
+        self.take(node).map_err(|detail| {
             let spec = Path::of("spec");
             let ports = spec.field("ports");
             let port = ports.index(at);
-            AllocationError::Invalid(vec![Error::invalid(&port.field("nodePort"), node, why)])
+            AllocationError::Invalid(vec![Error::invalid(&port.field("nodePort"), node, detail)])
         })
     }
 
@@ -345,7 +349,7 @@ impl Allocator<'_> {
         Ok(port)
     }
 
-    fn draw_port(&mut self) -> Result<i64, AllocationError> {
+    fn pick_port(&mut self) -> Result<i64, AllocationError> {
         if self.rehearses {
             let port = self.ports.last().map_or(REHEARSED_PORT, |last| last.saturating_add(1));
             self.ports.insert(port);
@@ -353,7 +357,7 @@ impl Allocator<'_> {
         }
         let (taken, own) = (self.taken, &self.ports);
         let is_free = |port: u16| !own.contains(&port) && taken.port(port).is_none();
-        let port = bands::draw_port(&self.config.node_ports, is_free, &mut self.draw)
+        let port = bands::pick_port(&self.config.node_ports, is_free, &mut self.rng)
             .ok_or_else(|| AllocationError::Internal("failed to allocate a nodePort: range is full".to_owned()))?;
         self.claim_port(port);
         Ok(port.into())
@@ -391,8 +395,8 @@ impl Port {
 
 /// Whether ports without a node port get one.
 fn allocates_ports(service: &Value) -> bool {
-    let wanted = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
-    text(service, "type") == "NodePort" || wanted.unwrap_or(true)
+    let requested = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
+    text(service, "type") == "NodePort" || requested.unwrap_or(true)
 }
 
 #[cfg(test)]

@@ -223,10 +223,10 @@ fn validate_duplicate_ports(ports: &At<'_>, errors: &mut Errors) {
         let (protocol, number) = (port.get("protocol").str().to_owned(), port.get("port").int());
         if seen.contains(&(protocol.clone(), number)) {
             let quoted = go::json(&Value::from(protocol.as_str()));
-            let shown = format!(
+            let bad_value = format!(
                 r#"{{"Name":"","Protocol":{quoted},"AppProtocol":null,"Port":{number},"TargetPort":0,"NodePort":0}}"#
             );
-            errors.push(Error::duplicate(port.path(), BadValue::Text(shown)));
+            errors.push(Error::duplicate(port.path(), BadValue::Text(bad_value)));
         }
         seen.insert((protocol, number));
     }

@@ -92,13 +92,13 @@ fn list_indexes_count_from_either_end() {
     check("[1, 2]", "[{op: add, path: /2, value: 3}]", "[1, 2, 3]");
     check("[[1], 2]", "[{op: add, path: /-2/0, value: 0}]", "[[0, 1], 2]");
     check("[1, 2]", "[{op: test, path: /-1, value: 2}]", "[1, 2]");
-    let gone = |index: i64| format!("Unable to access invalid index: {index}: invalid index referenced");
-    check_fault("[1, 2]", "[{op: remove, path: /2}]", 0, &gone(2));
-    check_fault("[1, 2]", "[{op: remove, path: /-3}]", 0, &gone(-3));
-    check_fault("[1, 2]", "[{op: add, path: /3, value: 1}]", 0, &gone(3));
-    check_fault("[1, 2]", "[{op: add, path: /-4, value: 1}]", 0, &gone(-4));
-    check_fault("[1, 2]", "[{op: replace, path: /2, value: 1}]", 0, &gone(2));
-    check_fault("[]", "[{op: replace, path: /0, value: 1}]", 0, &gone(0));
+    let invalid_index = |index: i64| format!("Unable to access invalid index: {index}: invalid index referenced");
+    check_fault("[1, 2]", "[{op: remove, path: /2}]", 0, &invalid_index(2));
+    check_fault("[1, 2]", "[{op: remove, path: /-3}]", 0, &invalid_index(-3));
+    check_fault("[1, 2]", "[{op: add, path: /3, value: 1}]", 0, &invalid_index(3));
+    check_fault("[1, 2]", "[{op: add, path: /-4, value: 1}]", 0, &invalid_index(-4));
+    check_fault("[1, 2]", "[{op: replace, path: /2, value: 1}]", 0, &invalid_index(2));
+    check_fault("[]", "[{op: replace, path: /0, value: 1}]", 0, &invalid_index(0));
     check_fault("[1]", "[{op: remove, path: /x}]", 0, "value was not a proper array index: 'x'");
     check_fault("[1]", "[{op: remove, path: /-}]", 0, "value was not a proper array index: '-'");
     check_fault(

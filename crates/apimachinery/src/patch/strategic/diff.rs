@@ -50,8 +50,8 @@ fn fields(original: &Object, modified: &Object, spot: Spot<'_>, options: Options
         }
     }
     if options.deletions {
-        let gone = original.keys().filter(|key| !modified.contains_key(key));
-        patch.extend(gone.map(|key| (key.into(), Value::Null)));
+        let removed_keys = original.keys().filter(|key| !modified.contains_key(key));
+        patch.extend(removed_keys.map(|key| (key.into(), Value::Null)));
     }
     Ok(patch)
 }
@@ -86,7 +86,7 @@ fn object(
 #[derive(Default)]
 struct Difference {
     set: Vec<Value>,
-    gone: Vec<Value>,
+    removed: Vec<Value>,
     order: Vec<Value>,
 }
 
@@ -117,7 +117,7 @@ fn lists(
         }
     };
     push(key.into(), difference.set);
-    push(format!("{DELETE_FROM_PRIMITIVE_LIST}/{key}").into(), difference.gone);
+    push(format!("{DELETE_FROM_PRIMITIVE_LIST}/{key}").into(), difference.removed);
     push(format!("{SET_ELEMENT_ORDER}/{key}").into(), difference.order);
     Ok(())
 }
@@ -156,10 +156,10 @@ fn lists_of_objects(
     let set: Vec<Value> = set.into_iter().map(|(_, item)| item).chain(deleted).collect();
     let same_order =
         || list::keys(original, Some(merge_key), spot).ok() == list::keys(modified, Some(merge_key), spot).ok();
-    let wanted = options.order
+    let needs_order = options.order
         && ((options.changes && (!set.is_empty() || !same_order())) || (options.deletions && !set.is_empty()));
-    let order = if wanted { modified.iter().map(|item| only(item, merge_key)).collect() } else { Vec::new() };
-    Ok(Difference { set, gone: Vec::new(), order })
+    let order = if needs_order { modified.iter().map(|item| only(item, merge_key)).collect() } else { Vec::new() };
+    Ok(Difference { set, removed: Vec::new(), order })
 }
 
 /// An item of a list of objects, with its merge key value.
@@ -226,11 +226,11 @@ fn lists_of_scalars(
         difference.set = set.into_iter().map(|at| modified[at].clone()).collect();
     }
     if options.deletions {
-        let gone = old.iter().filter(|(key, _)| !new.contains_key(key));
-        difference.gone = gone.map(|(_, at)| original[*at].clone()).collect();
-        difference.gone.sort_by_cached_key(|item| gofmt::Plain(item).to_string());
+        let removed = old.iter().filter(|(key, _)| !new.contains_key(key));
+        difference.removed = removed.map(|(_, at)| original[*at].clone()).collect();
+        difference.removed.sort_by_cached_key(|item| gofmt::Plain(item).to_string());
     }
-    if options.order && (!difference.gone.is_empty() || (options.changes && original != modified)) {
+    if options.order && (!difference.removed.is_empty() || (options.changes && original != modified)) {
         difference.order = modified.to_vec();
     }
     Ok(difference)

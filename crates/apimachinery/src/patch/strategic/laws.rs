@@ -9,19 +9,19 @@ use crate::{Object, Value};
 
 /// Generates an object of the type from a seed by walking the schema. It uses few names, so that two objects often
 /// share them.
-fn generate(schema: Schema<'_>, merge_key: Option<&str>, dice: &mut TestRng) -> Value {
+fn generate(schema: Schema<'_>, merge_key: Option<&str>, rng: &mut TestRng) -> Value {
     match schema.shape() {
         Shape::Struct(shape) => {
             let mut object = Object::new();
             for field in &shape.fields {
                 let is_key = merge_key == Some(field.name.as_str());
                 // Fields that upstream cannot merge are not generated.
-                if matches!(field.name.as_str(), "matrix" | "keyless") || !(is_key || dice.roll(2) == 0) {
+                if matches!(field.name.as_str(), "matrix" | "keyless") || !(is_key || rng.roll(2) == 0) {
                     continue;
                 }
                 let value = match &field.patch.merge_key {
-                    Some(key) if field.patch.merge => items(schema.other(field.ty), key, dice),
-                    _ => generate(schema.other(field.ty), None, dice),
+                    Some(key) if field.patch.merge => items(schema.other(field.ty), key, rng),
+                    _ => generate(schema.other(field.ty), None, rng),
                 };
                 object.insert(field.name.clone(), unique_if_merged(value, field.patch.merge));
             }
@@ -29,21 +29,21 @@ fn generate(schema: Schema<'_>, merge_key: Option<&str>, dice: &mut TestRng) -> 
         }
         Shape::Map(map) => {
             let value = schema.other(map.value);
-            (0..dice.roll(3)).map(|_| (dice.name(), generate(value, None, dice))).collect::<Object>().into()
+            (0..rng.roll(3)).map(|_| (rng.name(), generate(value, None, rng))).collect::<Object>().into()
         }
         Shape::List(list) => {
             let item = schema.other(list.item);
-            (0..dice.roll(4)).map(|_| generate(item, None, dice)).collect::<Vec<_>>().into()
+            (0..rng.roll(4)).map(|_| generate(item, None, rng)).collect::<Vec<_>>().into()
         }
-        Shape::Int32 => Value::Int(dice.roll(4).into()),
-        Shape::RawExtension => crate::value!({"raw": (i64::from(dice.roll(3)))}),
-        _ => dice.name().into(),
+        Shape::Int32 => Value::Int(rng.roll(4).into()),
+        Shape::RawExtension => crate::value!({"raw": (i64::from(rng.roll(3)))}),
+        _ => rng.name().into(),
     }
 }
 
-fn items(list: Schema<'_>, key: &str, dice: &mut TestRng) -> Value {
+fn items(list: Schema<'_>, key: &str, rng: &mut TestRng) -> Value {
     let item = list.item().expect("what has a merge key is a list");
-    let mut items: Vec<Value> = (0..dice.roll(5)).map(|_| generate(item, Some(key), dice)).collect();
+    let mut items: Vec<Value> = (0..rng.roll(5)).map(|_| generate(item, Some(key), rng)).collect();
     let mut seen = Vec::new();
     items.retain(|item| {
         let new = !seen.contains(&item[key]);
@@ -94,16 +94,16 @@ fn check_rules(original: &Value, modified: &Value, current: &Value, merged: &Val
     let empty = Object::new();
     let fields = |value: &Value| value.as_object().cloned().unwrap_or_else(|| empty.clone());
     let (original, modified, current) = (fields(original), fields(modified), fields(current));
-    for (key, wanted) in modified.iter() {
+    for (key, desired) in modified.iter() {
         let child = schema.and_then(|schema| schema.child(key));
-        match wanted {
+        match desired {
             Value::Object(_) => {
                 let at = |object: &Object| object.get(key).cloned().unwrap_or_default();
                 let replaced = schema
                     .and_then(|schema| schema.field(key))
                     .is_some_and(|(field, _)| field.patch.replace || field.patch.retain_keys);
                 if !replaced {
-                    check_rules(&at(&original), wanted, &at(&current), &merged[key], child);
+                    check_rules(&at(&original), desired, &at(&current), &merged[key], child);
                 }
             }
             Value::Array(_) => {}
@@ -153,15 +153,15 @@ proptest! {
         let merged = Value::Object(apply(current.clone(), patch, thing()).unwrap());
         let containers = |object: &Value| names(&object["spec"]["containers"], "name");
         let (original, modified, current) = (original.into(), modified.into(), current.into());
-        let (old, wanted) = (containers(&original), containers(&modified));
+        let (old, desired) = (containers(&original), containers(&modified));
         if modified["spec"]["containers"].is_null() {
             return Ok(());
         }
         let got = containers(&merged);
-        let ours: Vec<_> = got.iter().filter(|name| wanted.contains(name)).cloned().collect();
-        prop_assert_eq!(ours, wanted.clone(), "all that is wanted, in that order");
+        let actual: Vec<_> = got.iter().filter(|name| desired.contains(name)).cloned().collect();
+        prop_assert_eq!(actual, desired.clone(), "all that is wanted, in that order");
         for name in containers(&current) {
-            let stays = wanted.contains(&name) || !old.contains(&name);
+            let stays = desired.contains(&name) || !old.contains(&name);
             prop_assert_eq!(got.contains(&name), stays, "{} stays if wanted or somebody else's", name);
         }
     }

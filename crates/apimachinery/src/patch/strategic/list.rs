@@ -86,9 +86,9 @@ pub(super) fn merge_in_order(
             MergedList { items, live }
         }
     };
-    let wanted = keys(order, key, spot)?;
+    let desired = keys(order, key, spot)?;
     let found = keys(&merged.items, key, spot)?;
-    Ok(Some(arrange(found.into_iter().zip(merged.items).collect(), &ranks(wanted), &ranks(merged.live))))
+    Ok(Some(arrange(found.into_iter().zip(merged.items).collect(), &ranks(desired), &ranks(merged.live))))
 }
 
 /// Removes the scalars in `doomed` from `live`.
@@ -235,19 +235,19 @@ fn sort_out(patch: Vec<Value>, merge_key: &Str, spot: Spot<'_>) -> Result<Items,
 }
 
 /// Sorts the items of `wanted` in that order, and places the others between them as in the `live` list.
-fn arrange(items: Vec<(Key, Value)>, wanted: &BTreeMap<Key, usize>, live: &BTreeMap<Key, usize>) -> Vec<Value> {
-    let (mut named, mut others): (Vec<_>, Vec<_>) = items.into_iter().partition(|(key, _)| wanted.contains_key(key));
+fn arrange(items: Vec<(Key, Value)>, desired: &BTreeMap<Key, usize>, live: &BTreeMap<Key, usize>) -> Vec<Value> {
+    let (mut named, mut others): (Vec<_>, Vec<_>) = items.into_iter().partition(|(key, _)| desired.contains_key(key));
     // Directives that are kept for the object come last.
-    named.sort_by_key(|(key, item)| (directive(item) == Some("delete"), wanted.get(key)));
+    named.sort_by_key(|(key, item)| (directive(item) == Some("delete"), desired.get(key)));
     others.sort_by_key(|(key, item)| {
-        let place = live.get(key);
-        (directive(item) == Some("delete"), place.is_none(), place)
+        let rank = live.get(key);
+        (directive(item) == Some("delete"), rank.is_none(), rank)
     });
     let mut arranged = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();
     for (key, item) in named {
-        if let Some(place) = live.get(&key) {
-            while let Some((_, other)) = others.next_if(|(other, _)| live.get(other).is_some_and(|it| it < place)) {
+        if let Some(rank) = live.get(&key) {
+            while let Some((_, other)) = others.next_if(|(other, _)| live.get(other).is_some_and(|it| it < rank)) {
                 arranged.push(other);
             }
         }
@@ -270,13 +270,13 @@ fn check_order(patch: &[Value], order: &[Value], merge_key: Option<&Str>, spot: 
         if item.get(DIRECTIVE).is_some() {
             continue;
         }
-        let wanted = keys(std::slice::from_ref(item), merge_key, spot)?;
+        let item_key = keys(std::slice::from_ref(item), merge_key, spot)?;
         loop {
             let Some(next) = rest.next() else {
                 let print = |items: &[Value]| gofmt::Plain(&Value::Array(items.to_vec())).to_string();
                 return Err(spot.error(Fault::Order { patch: print(patch), order: print(order) }));
             };
-            if keys(std::slice::from_ref(next), merge_key, spot)? == wanted {
+            if keys(std::slice::from_ref(next), merge_key, spot)? == item_key {
                 break;
             }
         }

@@ -58,7 +58,7 @@ fn meta(table: &str) {
 }
 
 /// Checks rejected rows on the `spec` of a thing: live + patch ! path: message.
-fn refused(table: &str) {
+fn assert_rejected(table: &str) {
     for [live, patch, expect] in rows(table, ["", "+", "!"]) {
         let error = patched("spec", &live, &patch).map(|value| panic!("{live} + {patch} = {value}")).unwrap_err();
         let got = format!("{}: {error}", error.path).replace('\n', "\\n");
@@ -307,7 +307,7 @@ fn set_element_order_overrides_patch_and_live_order() {
 }
 
 #[test]
-fn a_new_item_in_place_of_a_deleted_one_follows_the_live_items() {
+fn new_item_replacing_a_deleted_one_follows_the_live_items() {
     order("a b x", "d -b", Some("a d"), "a x d");
     order("a b x y", "d e -b", Some("a d e"), "a x y d e");
     order("a b c x", "d e -b -c", Some("a d e"), "a x d e");
@@ -494,7 +494,7 @@ fn fields_unknown_to_the_schema_are_merged_as_json() {
 
 #[test]
 fn items_without_their_merge_key_are_rejected() {
-    refused(
+    assert_rejected(
         r"
         {containers: [{name: a}]} + {containers: [{image: x}]}
             ! spec.containers: map: map[image:x] does not contain declared merge key: name
@@ -518,7 +518,7 @@ fn items_without_their_merge_key_are_rejected() {
 
 #[test]
 fn unknown_directives_are_rejected() {
-    refused(
+    assert_rejected(
         r"
         {strategy: {type: a}} + {strategy: {$patch: jump}}
             ! spec.strategy: unknown patch type: jump in map: map[$patch:jump]
@@ -538,7 +538,7 @@ fn unknown_directives_are_rejected() {
 
 #[test]
 fn malformed_directives_are_rejected() {
-    refused(
+    assert_rejected(
         r#"
         {strategy: {type: a}} + {strategy: {$retainKeys: type}}
             ! spec.strategy: invalid patch format of retainKeys
@@ -575,7 +575,7 @@ fn malformed_directives_are_rejected() {
 
 #[test]
 fn a_patch_that_contradicts_its_set_element_order_is_rejected() {
-    refused(
+    assert_rejected(
         r"
         {containers: [{name: a}]} + {$setElementOrder/containers: [{name: a}], containers: [{name: b}]}
             ! spec.containers: the order in patch list:\n[map[name:b]]\n doesn't match $setElementOrder list:\n[map[name:a]]\n
@@ -590,7 +590,7 @@ fn a_patch_that_contradicts_its_set_element_order_is_rejected() {
 
 #[test]
 fn unmergeable_lists_are_rejected() {
-    refused(
+    assert_rejected(
         r"
         {matrix: [[1]]} + {matrix: [[2]]} ! spec.matrix: lists of lists are not supported
         {matrix: []} + {matrix: [[2]]} ! spec.matrix: lists of lists are not supported

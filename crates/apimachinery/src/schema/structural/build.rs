@@ -24,7 +24,7 @@ pub enum Error {
 const DEPTH_MAX: usize = 256;
 
 /// The keywords that create rules; a schema without any of them has no rules.
-const RULE_WORDS: [&str; 21] = [
+const RULE_KEYWORDS: [&str; 21] = [
     "format",
     "enum",
     "maximum",
@@ -75,7 +75,7 @@ impl Builder {
         let json_type = text(schema, "type").and_then(JsonType::named);
         let shape = self.shape(schema, json_type, depth)?;
         let untyped = json_type.is_none() && matches!(shape, Shape::List(_) | Shape::Map(_) | Shape::Struct(_));
-        let mut made = if untyped || RULE_WORDS.iter().any(|word| schema.get(word).is_some()) {
+        let mut made = if untyped || RULE_KEYWORDS.iter().any(|word| schema.get(word).is_some()) {
             Some(Box::new(rules(schema, json_type, depth)?))
         } else {
             None

@@ -11,28 +11,28 @@ pub fn check(schema: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// Compares `restriction` at `said` with `schema` at `path`, which describes the same value.
-fn junctors(restriction: &Value, schema: &Value, path: &Path, said: &Path, errors: &mut Errors) {
+fn junctors(restriction: &Value, schema: &Value, path: &Path, restriction_path: &Path, errors: &mut Errors) {
     if let Some(inner) = schema_at(restriction, "not") {
-        nested(inner, schema, path, &said.field("not"), errors);
+        nested(inner, schema, path, &restriction_path.field("not"), errors);
     }
     for word in ["allOf", "anyOf", "oneOf"] {
-        let below = said.field(word);
+        let below = restriction_path.field(word);
         for (at, inner) in list(restriction, word).iter().enumerate() {
             nested(inner, schema, path, &below.index(at), errors);
         }
     }
 }
 
-fn nested(restriction: &Value, schema: &Value, path: &Path, said: &Path, errors: &mut Errors) {
-    junctors(restriction, schema, path, said, errors);
-    let mut part = |inner: &Value, described: Option<&Value>, path: &Path, said: &Path| match described {
-        Some(described) => nested(inner, described, path, said, errors),
-        None => errors.push(Error::required(path, format!("because it is defined in {said}"))),
+fn nested(restriction: &Value, schema: &Value, path: &Path, restriction_path: &Path, errors: &mut Errors) {
+    junctors(restriction, schema, path, restriction_path, errors);
+    let mut part = |inner: &Value, described: Option<&Value>, path: &Path, restriction_path: &Path| match described {
+        Some(described) => nested(inner, described, path, restriction_path, errors),
+        None => errors.push(Error::required(path, format!("because it is defined in {restriction_path}"))),
     };
     if let Some(items) = schema_at(restriction, "items") {
-        part(items, schema_at(schema, "items"), &path.field("items"), &said.field("items"));
+        part(items, schema_at(schema, "items"), &path.field("items"), &restriction_path.field("items"));
     }
-    let (described, mentioned) = (path.field("properties"), said.field("properties"));
+    let (described, mentioned) = (path.field("properties"), restriction_path.field("properties"));
     for (name, property) in properties(restriction) {
         part(property, schema.at(&["properties", name]), &described.key(name), &mentioned.key(name));
     }

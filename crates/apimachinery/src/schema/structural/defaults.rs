@@ -10,39 +10,39 @@ pub fn check(schema: &Value, types: Schema<'_>, path: &Path, errors: &mut Errors
     walk(schema, types, path, false, errors);
 }
 
-fn walk(schema: &Value, types: Schema<'_>, path: &Path, inside_meta: bool, errors: &mut Errors) {
+fn walk(schema: &Value, types: Schema<'_>, path: &Path, in_metadata: bool, errors: &mut Errors) {
     let embedded = matches!(types.shape(), Shape::Struct(whole) if whole.embedded);
-    let inside_meta = inside_meta && !embedded;
+    let in_metadata = in_metadata && !embedded;
     if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
-        one(schema, default, types, &path.field("default"), inside_meta, errors);
+        one(schema, default, types, &path.field("default"), in_metadata, errors);
     }
     // A default under `additionalProperties` has no effect, and upstream does not check it.
     if let (Some(inner), Some(types)) = (schema_at(schema, "items"), types.item()) {
-        walk(inner, types, &path.field("items"), inside_meta, errors);
+        walk(inner, types, &path.field("items"), in_metadata, errors);
     }
     let below = path.field("properties");
     for (name, property) in properties(schema) {
         if let Some((_, types)) = types.field(name) {
-            let meta = inside_meta || embedded && matches!(name, "apiVersion" | "kind" | "metadata");
+            let meta = in_metadata || embedded && matches!(name, "apiVersion" | "kind" | "metadata");
             walk(property, types, &below.key(name), meta, errors);
         }
     }
 }
 
-fn one(schema: &Value, default: &Value, types: Schema<'_>, path: &Path, inside_meta: bool, errors: &mut Errors) {
-    if !inside_meta {
+fn one(schema: &Value, default: &Value, types: Schema<'_>, path: &Path, in_metadata: bool, errors: &mut Errors) {
+    if !in_metadata {
         let mut pruned = default.clone();
         pruning::prune(&mut pruned, types);
         if pruned != *default {
             errors.push(Error::invalid(path, default, "must not have unknown fields"));
         }
     }
-    let wanted = type_name(schema);
+    let expected_type = type_name(schema);
     if let Some(found) = JsonType::of(default)
-        && !wanted.is_empty()
-        && JsonType::named(wanted).is_none()
+        && !expected_type.is_empty()
+        && JsonType::named(expected_type).is_none()
     {
-        let detail = format!(" in body must be of type {wanted}: \"{}\"", found.name());
+        let detail = format!(" in body must be of type {expected_type}: \"{}\"", found.name());
         errors.push(Error::type_invalid(path, found.name(), detail));
     }
     errors.append(&mut validate::validate_at(default, types, path));

@@ -127,10 +127,10 @@ fn metadata(schema: &Value, level: Level, path: &Path, errors: &mut Errors) {
         errors.push(Error::invalid(&at.field("type"), type_name(property), "must be object"));
     }
     let only_names = properties(property).all(|(name, _)| matches!(name, "name" | "generateName"));
-    let says_more = property
+    let has_other_keywords = property
         .as_object()
-        .is_some_and(|words| words.keys().any(|word| !matches!(word, "type" | "properties" | "default")));
-    if level == Level::Root && (!only_names || says_more) {
+        .is_some_and(|keywords| keywords.keys().any(|word| !matches!(word, "type" | "properties" | "default")));
+    if level == Level::Root && (!only_names || has_other_keywords) {
         let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
         errors.push(Error::forbidden(&at, detail));
     }
@@ -170,7 +170,7 @@ fn nested(schema: &Value, any_of_is_type: bool, path: &Path, errors: &mut Errors
         nested(property, false, &below.key(name), errors);
     }
     for (word, detail) in DESCRIBING {
-        if schema.get(word).is_some_and(says_something) {
+        if schema.get(word).is_some_and(is_specified) {
             errors.push(Error::forbidden(&path.field(word), detail));
         }
     }
@@ -182,7 +182,7 @@ fn nested(schema: &Value, any_of_is_type: bool, path: &Path, errors: &mut Errors
     }
 }
 
-fn says_something(value: &Value) -> bool {
+fn is_specified(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::String(text) => !text.is_empty(),
@@ -194,7 +194,7 @@ fn says_something(value: &Value) -> bool {
 /// Whether `anyOf` is the only form that may declare types: an integer or a string.
 fn is_int_or_string(any_of: &[Value]) -> bool {
     let only_type = |schema: &Value, name: &str| {
-        schema.as_object().is_some_and(|words| words.len() == 1) && type_name(schema) == name
+        schema.as_object().is_some_and(|keywords| keywords.len() == 1) && type_name(schema) == name
     };
     matches!(any_of, [integer, string] if only_type(integer, "integer") && only_type(string, "string"))
 }

@@ -54,8 +54,8 @@ fn openapi() -> impl Strategy<Value = Value> {
         word("x-kubernetes-preserve-unknown-fields", any::<bool>().prop_map(Value::from).boxed()),
     )
         .prop_map(|(name, a, b, c, d, e, f, g, h, i)| {
-            let words = [a, b, c, d, e, f, g, h, i].into_iter().flatten();
-            words.chain([("type", Value::from(name))]).collect::<Object>()
+            let keywords = [a, b, c, d, e, f, g, h, i].into_iter().flatten();
+            keywords.chain([("type", Value::from(name))]).collect::<Object>()
         });
     leaf.prop_map(Value::Object).prop_recursive(3, 24, 4, |inner| {
         (
@@ -67,14 +67,14 @@ fn openapi() -> impl Strategy<Value = Value> {
             prop::sample::select(vec!["anyOf", "allOf", "oneOf"]),
         )
             .prop_map(|(mut schema, fields, items, others, branches, junctor)| {
-                let words = schema.as_object_mut().expect("a schema is an object");
+                let keywords = schema.as_object_mut().expect("a schema is an object");
                 if let Some(fields) = fields {
-                    words.insert("properties", fields.into_iter().collect::<Object>());
+                    keywords.insert("properties", fields.into_iter().collect::<Object>());
                 }
                 for (word, value) in [("items", items), ("additionalProperties", others)] {
-                    value.map(|value| words.insert(word, value));
+                    value.map(|value| keywords.insert(word, value));
                 }
-                branches.map(|branches| words.insert(junctor, branches));
+                branches.map(|branches| keywords.insert(junctor, branches));
                 schema
             })
     })
@@ -148,8 +148,8 @@ proptest! {
     fn pruning_is_idempotent(schema in openapi(), tree in tree()) {
         if let Ok(structural) = Structural::new(&schema) {
             let mut pruned = tree.clone();
-            let gone = prune(&mut pruned, structural.schema());
-            prop_assert_eq!(gone.is_empty(), pruned == tree);
+            let removed = prune(&mut pruned, structural.schema());
+            prop_assert_eq!(removed.is_empty(), pruned == tree);
             let mut again = pruned.clone();
             prop_assert_eq!(prune(&mut again, structural.schema()), Vec::<String>::new());
             prop_assert_eq!(again, pruned);

@@ -16,7 +16,7 @@ const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "Field
 #[derive(Clone, Copy, Default)]
 struct Context<'a> {
     root: bool,
-    inside_meta: bool,
+    in_metadata: bool,
     defaults_forbidden: Option<&'a str>,
 }
 
@@ -35,7 +35,7 @@ fn walk(schema: &Value, context: Context<'_>, path: &Path, errors: &mut Errors) 
         let is_meta = whole && matches!(name, "apiVersion" | "kind" | "metadata");
         let reason = format!("in top-level {name}");
         let inner = Context {
-            inside_meta: inner.inside_meta || is_meta,
+            in_metadata: inner.in_metadata || is_meta,
             defaults_forbidden: if is_meta && context.root { Some(&reason) } else { inner.defaults_forbidden },
             ..inner
         };
@@ -89,7 +89,7 @@ fn standard(schema: &Value, context: Context<'_>, path: &Path, errors: &mut Erro
         errors.push(Error::forbidden(&path.field("items"), "items must be a schema object and not an array"));
     }
     let embedded = "x-kubernetes-embedded-resource";
-    if context.inside_meta && is_true(schema, embedded) {
+    if context.in_metadata && is_true(schema, embedded) {
         errors.push(Error::forbidden(&path.field(embedded), "must not be used inside of resource meta"));
     }
     if is_true(schema, "uniqueItems") {
@@ -106,7 +106,7 @@ fn others(schema: &Value, context: Context<'_>, path: &Path, errors: &mut Errors
     }
     if value.as_object().is_some() {
         let reason = "inside additionalProperties applying to object metadata";
-        let defaults_forbidden = if context.inside_meta { Some(reason) } else { context.defaults_forbidden };
+        let defaults_forbidden = if context.in_metadata { Some(reason) } else { context.defaults_forbidden };
         walk(value, Context { defaults_forbidden, ..context }, &at, errors);
     }
 }
@@ -156,9 +156,9 @@ fn set_items(schema: &Value, path: &Path, errors: &mut Errors) {
     };
     if wrong {
         // Upstream prints the list type in both cases.
-        let shown = items.get("x-kubernetes-list-type").unwrap_or(&Value::Null);
+        let bad_value = items.get("x-kubernetes-list-type").unwrap_or(&Value::Null);
         let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
-        errors.push(Error::invalid(&path.field("items").field(word), shown, detail));
+        errors.push(Error::invalid(&path.field("items").field(word), bad_value, detail));
     }
 }
 
@@ -178,9 +178,9 @@ fn list_map(schema: &Value, path: &Path, errors: &mut Errors) {
     };
     if items.as_object().is_none() {
         let several = if items.as_array().is_some() { items } else { &Value::Null };
-        let shown = BadValue::Text(format!("{{\"Schema\":null,\"JSONSchemas\":{several}}}"));
+        let bad_value = BadValue::Text(format!("{{\"Schema\":null,\"JSONSchemas\":{several}}}"));
         let detail = "must only have a single schema if x-kubernetes-list-type is map";
-        errors.push(Error::invalid(&items_path, shown, detail));
+        errors.push(Error::invalid(&items_path, bad_value, detail));
         return;
     }
     if type_name(items) != "object" {
@@ -190,7 +190,7 @@ fn list_map(schema: &Value, path: &Path, errors: &mut Errors) {
     }
     let below = items_path.field("properties");
     for (at, key) in keys.iter().enumerate() {
-        let shown = || schema["x-kubernetes-list-map-keys"].clone();
+        let bad_value = || schema["x-kubernetes-list-map-keys"].clone();
         let name = key.as_str().unwrap_or_default();
         match items.at(&["properties", name]) {
             Some(property) if matches!(type_name(property), "array" | "object") => {
@@ -198,10 +198,12 @@ fn list_map(schema: &Value, path: &Path, errors: &mut Errors) {
                 errors.push(Error::invalid(&below.key(name).field("type"), type_name(items), detail));
             }
             Some(_) => {}
-            None => errors.push(Error::invalid(&keys_path, shown(), "entries must all be names of item properties")),
+            None => {
+                errors.push(Error::invalid(&keys_path, bad_value(), "entries must all be names of item properties"))
+            }
         }
         if keys[..at].contains(key) {
-            errors.push(Error::invalid(&keys_path, shown(), "must not contain duplicate entries"));
+            errors.push(Error::invalid(&keys_path, bad_value(), "must not contain duplicate entries"));
         }
     }
 }

@@ -23,17 +23,17 @@ pub enum ScalarRole {
 }
 
 /// Chooses the style like Go's library: plain if possible, quoted if the text would parse as something else.
-pub fn style(text: &str, place: ScalarRole) -> Style {
+pub fn style(text: &str, position: ScalarRole) -> Style {
     let traits = Traits::of(text);
     if text.contains('\n') {
-        return if traits.literal && place == ScalarRole::Value { Style::Literal } else { Style::Double };
+        return if traits.literal && position == ScalarRole::Value { Style::Literal } else { Style::Double };
     }
     if resolve(text) != Meaning::Text || is_base60(text) {
         return Style::Double;
     }
-    if traits.plain && !(traits.line_breaks && place == ScalarRole::Key) {
+    if traits.plain && !(traits.line_breaks && position == ScalarRole::Key) {
         Style::Plain
-    } else if traits.single && !(traits.line_breaks && place == ScalarRole::Key) {
+    } else if traits.single && !(traits.line_breaks && position == ScalarRole::Key) {
         Style::Single
     } else {
         Style::Double

@@ -48,11 +48,12 @@ pub fn validate(raw: Vec<Raw>, anonymous: Option<Anonymous>, disallowed: &[Str])
         discovery_urls.push(discovery);
     }
     if let Some(anonymous) = anonymous.as_ref().filter(|anonymous| !anonymous.enabled && !anonymous.paths.is_empty()) {
-        let shown: Vec<_> = anonymous.paths.iter().map(|path| format!("{{\"Path\":{}}}", go::quote(path))).collect();
-        let shown = BadValue::Text(format!("[{}]", shown.join(",")));
+        let bad_value: Vec<_> =
+            anonymous.paths.iter().map(|path| format!("{{\"Path\":{}}}", go::quote(path))).collect();
+        let bad_value = BadValue::Text(format!("[{}]", bad_value.join(",")));
         let at = Path::of("anonymous");
         let detail = "enabled should be set to true when conditions are defined";
-        errors.push(field::Error::invalid(&at.field("conditions"), shown, detail));
+        errors.push(field::Error::invalid(&at.field("conditions"), bad_value, detail));
     }
     if errors.is_empty() { Ok(Config { authenticators, anonymous }) } else { Err(errors) }
 }

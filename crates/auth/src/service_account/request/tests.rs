@@ -112,25 +112,25 @@ fn the_response_holds_the_requested_token() {
         max_seconds: Some(7200),
     };
     let reference = Reference { kind: Kind::Pod, name: "p".into(), uid: Str::default() };
-    let answer = |seconds: i64, audience: &str, bound: Option<(&Reference, &Value)>| {
+    let issue = |seconds: i64, audience: &str, bound: Option<(&Reference, &Value)>| {
         let mut request = prepared(value!({"spec": {"expirationSeconds": seconds, "audiences": [audience]}})).unwrap();
         let claims = claims(&account(), bound, None, "j").unwrap();
-        let answered = answer(&mut request, claims, &key, &config, NOW).unwrap();
+        let response = issue_token(&mut request, claims, &key, &config, NOW).unwrap();
         let token = Token::parse(request.str_at(&["status", "token"]).unwrap()).unwrap();
         let until = request.str_at(&["status", "expirationTimestamp"]).unwrap().to_owned();
-        (token.seconds("exp").unwrap() - 1_000_000, token.claims["kubernetes.io"]["warnafter"].clone(), until, answered)
+        (token.seconds("exp").unwrap() - 1_000_000, token.claims["kubernetes.io"]["warnafter"].clone(), until, response)
     };
     let pod = pod();
     let bound = Some((&reference, &pod));
     let issued = ("authentication.kubernetes.io/issued-credential-id", "JTI=j".to_owned());
     let plain = IssueResult { warnings: vec![], annotations: vec![issued] };
-    assert_eq!(answer(600, "https://me", bound), (600, Value::Null, "1970-01-12T13:56:40Z".into(), plain.clone()));
+    assert_eq!(issue(600, "https://me", bound), (600, Value::Null, "1970-01-12T13:56:40Z".into(), plain.clone()));
     // The default projected volume requests an hour and seven seconds.
-    let extended = answer(3607, "https://me", bound);
+    let extended = issue(3607, "https://me", bound);
     assert_eq!(extended, (EXTENDED_SECONDS, Value::Int(1_003_607), "1970-01-12T14:46:47Z".into(), plain));
-    assert_eq!(answer(3607, "vault", bound).0, 3607, "only tokens for the server itself are extended");
-    assert_eq!(answer(3607, "https://me", None).0, 3607, "only tokens of pods are extended");
-    let shortened = answer(7201, "https://me", bound);
+    assert_eq!(issue(3607, "vault", bound).0, 3607, "only tokens for the server itself are extended");
+    assert_eq!(issue(3607, "https://me", None).0, 3607, "only tokens of pods are extended");
+    let shortened = issue(7201, "https://me", bound);
     assert_eq!(shortened.0, 7200);
     assert_eq!(shortened.3.warnings, ["requested expiration of 7201 seconds shortened to 7200 seconds"]);
 }

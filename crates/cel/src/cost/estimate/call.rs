@@ -60,8 +60,8 @@ impl Estimator<'_> {
 
     /// Estimates an index or key access: the result has the schema and the size of the container's items.
     fn index(&mut self, id: ExprId, container: ExprId) -> Option<SizeEstimate> {
-        let place = self.place(container);
-        self.nodes[id.index()].place = self.items(place.as_ref());
+        let origin = self.origin(container);
+        self.nodes[id.index()].origin = self.items(origin.as_ref());
         self.entry(container).map(|entry| entry.value)
     }
 
@@ -160,8 +160,8 @@ impl Estimator<'_> {
     }
 
     fn item_size(&self, list: ExprId) -> SizeEstimate {
-        match self.items(self.place(list).as_ref()) {
-            Some(place @ ValueOrigin::Schema(_)) => self.place_size(&place),
+        match self.items(self.origin(list).as_ref()) {
+            Some(origin @ ValueOrigin::Schema(_)) => self.origin_size(&origin),
             _ => SizeEstimate::UNKNOWN,
         }
     }
@@ -178,26 +178,26 @@ impl Estimator<'_> {
 
     fn replace(&self, all: &[ExprId]) -> Charge {
         let [of, old, new] = [all[0], all[1], all[2]].map(|id| self.size_or_unknown(id));
-        let (mut count, mut kept) = (SizeEstimate::fixed(0), SizeEstimate::fixed(0));
+        let (mut count, mut retained) = (SizeEstimate::fixed(0), SizeEstimate::fixed(0));
         // The longest result: replacing the empty text inserts the new text around every character; otherwise the
         // shortest old text is replaced by the longest new one as often as it fits.
         if old.min == 0 {
             count.max = of.max.saturating_add(1);
-            kept.max = of.max;
+            retained.max = of.max;
         } else if new.max <= old.min {
-            kept.max = of.max;
+            retained.max = of.max;
         } else {
             count.max = of.max.div_ceil(old.min);
         }
         if old.max == 0 {
             count.min = of.min.saturating_add(1);
-            kept.min = of.min;
+            retained.min = of.min;
         } else if old.max <= new.min {
-            kept.min = of.min;
+            retained.min = of.min;
         } else {
             count.min = of.min.div_ceil(old.max);
         }
-        Charge::sized(of.scaled(2.0 * STRING_FACTOR), count.times(new).plus(kept))
+        Charge::sized(of.scaled(2.0 * STRING_FACTOR), count.times(new).plus(retained))
     }
 
     /// Estimates a match; even an empty string is matched against the pattern.

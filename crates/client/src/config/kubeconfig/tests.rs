@@ -91,9 +91,9 @@ fn earlier_files_take_precedence() {
 
 #[test]
 fn errors_name_file_and_field() {
-    let check = |text: &str, why: &str| {
+    let check = |text: &str, expected: &str| {
         let error = Kubeconfig::parse(text, Path::new("/f")).and_then(|it| it.config(Some("c"))).unwrap_err();
-        assert_eq!(error.to_string(), why, "{text}");
+        assert_eq!(error.to_string(), expected, "{text}");
     };
     let with_user = |user: &str| {
         format!(
@@ -144,6 +144,6 @@ fn errors_name_file_and_field() {
 
 #[test]
 fn secrets_are_not_printed() {
-    let shown = format!("{:?}", parse(WHOLE).config(None).unwrap());
-    assert!(!shown.contains("\"t\""), "{shown}");
+    let rendered = format!("{:?}", parse(WHOLE).config(None).unwrap());
+    assert!(!rendered.contains("\"t\""), "{rendered}");
 }

@@ -18,8 +18,8 @@ pub fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Valu
     if options.disable.iter().any(|part| part == METRICS) {
         return Ok(Vec::new());
     }
-    let authority = layout.pki().join("ca.crt");
-    let bundle = std::fs::read(&authority).with_context(|| format!("failed to read {}", authority.display()))?;
+    let ca = layout.pki().join("ca.crt");
+    let bundle = std::fs::read(&ca).with_context(|| format!("failed to read {}", ca.display()))?;
     let server = value!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "knarr:metrics"}]);
     let mut objects: Vec<(Resource, Value)> = granted("", "knarr:metrics", rules(), server).into_iter().collect();
     objects.extend([readers(), service(), endpoints(layout), registration(&STANDARD.encode(bundle))]);
@@ -27,7 +27,7 @@ pub fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Valu
 }
 
 /// Deletes the APIService of a disabled metrics server. Otherwise discovery would list an unavailable group.
-pub async fn forget_if_disabled(client: &Client, options: &Options) -> Result<()> {
+pub async fn delete_if_disabled(client: &Client, options: &Options) -> Result<()> {
     if !options.disable.iter().any(|part| part == METRICS) {
         return Ok(());
     }

@@ -27,7 +27,7 @@ pub fn of(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         // No DNS server of this node serves an IP family that the node does not have.
         ("cluster-dns", list(layout.dns_services.iter().filter(|service| layout.has_family_of(service)))),
         ("cluster-domain", "cluster.local".into()),
-        ("client-ca-file", path(pki.authority(Authority::Cluster))),
+        ("client-ca-file", path(pki.ca_certificate(Authority::Cluster))),
         ("rotate-server-certificates", "true".into()),
         ("anonymous-auth", "false".into()),
         ("authentication-token-webhook", "true".into()),
@@ -39,7 +39,7 @@ pub fn of(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     let reserved = options.offer.reserved(&Machine::read(&layout.data_dir), MEMORY_EVICTION_BYTES);
     flags.extend(reserved.map(|reserved| format!("--system-reserved={reserved}")));
     if options.static_pods {
-        flags.push(format!("--pod-manifest-path={}", path(static_pods::folder(&layout.data_dir))));
+        flags.push(format!("--pod-manifest-path={}", path(static_pods::manifests_dir(&layout.data_dir))));
     }
     flags
 }

@@ -14,7 +14,7 @@ use super::{Call, failed, kubelet_of, reached, switch, taken};
 use crate::backend::{Directory, Route};
 use crate::proxy::{Proof, Target, headers};
 use crate::response::{Body, HttpResponse};
-use crate::state::draw;
+use crate::state::generate_ids;
 use crate::verbs::subresource;
 
 /// Maximum size of an HTML page whose links are rewritten.
@@ -23,28 +23,30 @@ const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
 /// Forwards a request to a port of a pod, a service or a node.
 pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
-    let part = call.kind.subresource(&call.resource.version, "proxy").and_then(|part| part.kind.as_ref());
+    let subresource =
+        call.kind.subresource(&call.resource.version, "proxy").and_then(|subresource| subresource.kind.as_ref());
     let path = path_of(call);
-    let mut shown = value!({
+    let mut connect_options = value!({
         "apiVersion": "v1",
-        "kind": (part.map(|kind| kind.kind.clone()).unwrap_or_default()),
+        "kind": (subresource.map(|kind| kind.kind.clone()).unwrap_or_default()),
         "path": (path.unwrap_or_default()),
     });
-    subresource::admit(call, &call.kind, &call.resource.name, "proxy", &mut shown, Operation::Connect).await?;
+    subresource::admit(call, &call.kind, &call.resource.name, "proxy", &mut connect_options, Operation::Connect)
+        .await?;
     let mut target = match call.resource.plural.as_str() {
         "nodes" => node(call).await?,
         "services" => service(call).await?,
         _ => pod(call).await?,
     };
-    let is_upgrade = headers::is_upgrade(&call.asked.headers);
+    let is_upgrade = headers::is_upgrade(&call.request.headers);
     let Some(path) = path else {
-        if !is_upgrade && matches!(call.asked.method, Method::GET | Method::HEAD) {
-            return Ok(to_root(&call.asked.uri));
+        if !is_upgrade && matches!(call.request.method, Method::GET | Method::HEAD) {
+            return Ok(to_root(&call.request.uri));
         }
-        target.path = with_query(&call.asked.uri, "/");
+        target.path = with_query(&call.request.uri, "/");
         return pass(call, &target, is_upgrade).await;
     };
-    target.path = with_query(&call.asked.uri, path);
+    target.path = with_query(&call.request.uri, path);
     pass(call, &target, is_upgrade).await
 }
 
@@ -52,9 +54,9 @@ async fn pass(call: &Call<'_>, target: &Target, is_upgrade: bool) -> Result<Http
     if is_upgrade {
         return switch(call, target).await;
     }
-    let asked = call.asked.uri.path();
-    let mut passed = headers::forwarded(&call.asked.headers, call.asked.from);
-    if let Ok(uri) = HeaderValue::from_str(asked) {
+    let request_path = call.request.uri.path();
+    let mut passed = headers::forwarded(&call.request.headers, call.request.from);
+    if let Ok(uri) = HeaderValue::from_str(request_path) {
         passed.insert(FORWARDED_URI, uri);
     }
     let host = host_of(call);
@@ -62,15 +64,19 @@ async fn pass(call: &Call<'_>, target: &Target, is_upgrade: bool) -> Result<Http
         passed.insert(http::header::HOST, host);
     }
     let stream = taken(call)?;
-    let request = target.request(call.asked.method.clone(), passed, stream.body).map_err(|error| failed(&error))?;
-    let mut answer = target
+    let request = target.request(call.request.method.clone(), passed, stream.body).map_err(|error| failed(&error))?;
+    let mut response = target
         .pass(request)
         .await
         .map_err(|error| Status::service_unavailable(format!("error trying to reach service: {}", reached(&error))))?;
     let path = path_of(call).unwrap_or_default();
-    let back = Back { prefix: asked.strip_suffix(path).unwrap_or(asked), backend: &target.route.dial, host: &host };
-    headers::strip_cors(answer.headers_mut());
-    back.lead(answer).await.map_err(|error| {
+    let back = Back {
+        prefix: request_path.strip_suffix(path).unwrap_or(request_path),
+        backend: &target.route.dial,
+        host: &host,
+    };
+    headers::strip_cors(response.headers_mut());
+    back.lead(response).await.map_err(|error| {
         Status::service_unavailable(format!(
             "error trying to reach service: {}",
             apimachinery::go::quote(&error.to_string())
@@ -95,23 +101,23 @@ impl Back<'_> {
     /// Rewrites the `Location` header, or the links of an HTML page.
     // DEVIATION: the proxy of pods, services and nodes does not rewrite links in pages that are compressed or longer
     // than 4 MiB.
-    async fn lead(&self, mut answer: HttpResponse) -> Result<HttpResponse, hyper::Error> {
-        let header = |name: &HeaderName| answer.headers().get(name).and_then(|value| value.to_str().ok());
+    async fn lead(&self, mut response: HttpResponse) -> Result<HttpResponse, hyper::Error> {
+        let header = |name: &HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
         if let Some(target) = header(&LOCATION) {
             if let Ok(value) = HeaderValue::from_str(&self.link(target)) {
-                answer.headers_mut().insert(LOCATION, value);
+                response.headers_mut().insert(LOCATION, value);
             }
-            return Ok(answer);
+            return Ok(response);
         }
         let media = header(&CONTENT_TYPE).unwrap_or_default().split(';').next().unwrap_or_default().trim();
-        let length = http_body::Body::size_hint(answer.body()).exact();
+        let length = http_body::Body::size_hint(response.body()).exact();
         if media != "text/html"
-            || answer.headers().contains_key(CONTENT_ENCODING)
+            || response.headers().contains_key(CONTENT_ENCODING)
             || length.is_some_and(|length| length > PAGE_BYTES_MAX as u64)
         {
-            return Ok(answer);
+            return Ok(response);
         }
-        let (mut head, mut body) = answer.into_parts();
+        let (mut head, mut body) = response.into_parts();
         let mut page = BytesMut::new();
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
@@ -141,7 +147,7 @@ async fn service(call: &Call<'_>) -> Result<Target, Status> {
     let namespace = call.namespace();
     let slices: Vec<Value> = call.state.slices(namespace, name.name);
     let found = endpoints(&service, &slices, &name)?;
-    let pick = draw().uid.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let pick = generate_ids().uid.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     let own = |of: &str, pod: &str| if of == namespace { call.state.stored("", "pods", of, pod).pop() } else { None };
     target(name.scheme, endpoint(&found, &name, pick, own)?)
 }
@@ -179,7 +185,7 @@ fn target(scheme: Scheme, dial: String) -> Result<Target, Status> {
 fn path_of<'c>(call: &'c Call<'_>) -> Option<&'c str> {
     // `api/v1/nodes/n/proxy`, or with `namespaces/ns` in the middle.
     let segments = if call.resource.namespace.is_empty() { 5 } else { 7 };
-    connect::proxied_path(call.asked.uri.path(), segments)
+    connect::proxied_path(call.request.uri.path(), segments)
 }
 
 fn with_query(uri: &Uri, path: &str) -> String {
@@ -191,17 +197,17 @@ fn with_query(uri: &Uri, path: &str) -> String {
 
 /// Redirects to the URL with a trailing slash, so that relative links work.
 fn to_root(uri: &Uri) -> HttpResponse {
-    let mut answer = Response::new(Body::Whole(bytes::Bytes::new()));
-    *answer.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    let mut response = Response::new(Body::Whole(bytes::Bytes::new()));
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
     if let Ok(value) = HeaderValue::from_str(&with_query(uri, &format!("{}/", uri.path()))) {
-        answer.headers_mut().insert(LOCATION, value);
+        response.headers_mut().insert(LOCATION, value);
     }
-    answer
+    response
 }
 
 /// Returns the host of the client's request.
 fn host_of(call: &Call<'_>) -> String {
-    let header = call.asked.headers.get(http::header::HOST).and_then(|value| value.to_str().ok());
-    let authority = call.asked.uri.authority().map(http::uri::Authority::as_str);
+    let header = call.request.headers.get(http::header::HOST).and_then(|value| value.to_str().ok());
+    let authority = call.request.uri.authority().map(http::uri::Authority::as_str);
     header.or(authority).unwrap_or_default().to_owned()
 }

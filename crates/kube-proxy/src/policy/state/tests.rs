@@ -9,11 +9,11 @@ use super::*;
 /// in use.
 fn apply(state: &mut State, change: &Change) {
     state.chains.extend(change.chains.clone());
-    for gone in &change.pods.gone {
-        assert!(state.pods.remove(gone), "{gone:?} is not there");
+    for removed in &change.pods.removed {
+        assert!(state.pods.remove(removed), "{removed:?} is not there");
     }
-    for gone in &change.peers.gone {
-        assert!(state.peers.remove(gone), "{gone:?} is not there");
+    for removed in &change.peers.removed {
+        assert!(state.peers.remove(removed), "{removed:?} is not there");
     }
     for new in &change.pods.new {
         assert!(state.chains.contains_key(&new.2), "{new:?} leads nowhere");
@@ -23,14 +23,14 @@ fn apply(state: &mut State, change: &Change) {
     for new in &change.peers.new {
         assert!(state.peers.insert(*new), "{new:?} is there already");
     }
-    for gone in &change.chains_gone {
-        assert!(state.pods.iter().all(|(_, _, chain)| chain != gone), "chain {gone} is in use");
-        assert!(state.chains.remove(gone).is_some(), "chain {gone} is not there");
+    for removed in &change.removed_chains {
+        assert!(state.pods.iter().all(|(_, _, chain)| chain != removed), "chain {removed} is in use");
+        assert!(state.chains.remove(removed).is_some(), "chain {removed} is not there");
     }
 }
 
 /// Formats a state without IDs.
-fn said(state: &State) -> Vec<String> {
+fn format_state(state: &State) -> Vec<String> {
     let peers = |number: u32| -> Vec<Range> {
         state.peers.iter().filter(|(of, _)| *of == number).map(|(_, range)| *range).collect()
     };
@@ -84,11 +84,11 @@ proptest! {
         let mut numbers = Numbers::default();
         let mut kernel = State::default();
         for decision in decisions {
-            let wanted = numbers.state_of(&decision);
-            let change = kernel.change_to(&wanted);
+            let desired = numbers.state_of(&decision);
+            let change = kernel.change_to(&desired);
             apply(&mut kernel, &change);
-            prop_assert_eq!(&kernel, &wanted);
-            prop_assert_eq!(said(&kernel), said(&Numbers::default().state_of(&decision)), "as from nothing");
+            prop_assert_eq!(&kernel, &desired);
+            prop_assert_eq!(format_state(&kernel), format_state(&Numbers::default().state_of(&decision)), "as from nothing");
             prop_assert!(kernel.change_to(&numbers.state_of(&decision)).is_empty(), "the same again is no change");
         }
     }
@@ -110,6 +110,6 @@ fn new_pod_adds_elements_to_matching_peer_lists() {
     let before = numbers.state_of(&decision(&[5, 7]));
     let after = numbers.state_of(&decision(&[5, 9]));
     let change = before.change_to(&after);
-    let peers = Difference { gone: vec![(0, (ip(7), ip(7)))], new: vec![(0, (ip(9), ip(9)))] };
+    let peers = Difference { removed: vec![(0, (ip(7), ip(7)))], new: vec![(0, (ip(9), ip(9)))] };
     assert_eq!(change, Change { peers, ..Change::default() });
 }

@@ -190,13 +190,13 @@ impl Model {
         self.check(&chosen.1)?;
         let next = self.revision + 1;
         let before = self.versions.len();
-        let mut answers = self.run(&chosen.1, next, before);
+        let mut responses = self.run(&chosen.1, next, before);
         if self.versions.len() > before {
             self.revision = next;
         }
         Ok(match command {
-            Command::Txn(_) => ModelResponse::Txn(chosen.0, answers),
-            _ => answers.remove(0).1,
+            Command::Txn(_) => ModelResponse::Txn(chosen.0, responses),
+            _ => responses.remove(0).1,
         })
     }
 
@@ -227,7 +227,7 @@ impl Model {
     }
 
     fn choose(&self, txn: &Txn) -> (bool, Vec<ChosenOperation>) {
-        let held = txn.compare.iter().all(|compare| {
+        let succeeded = txn.compare.iter().all(|compare| {
             let found = self.now(&compare.span);
             if found.is_empty() {
                 holds(compare, None)
@@ -235,15 +235,15 @@ impl Model {
                 found.iter().all(|version| holds(compare, Some(version)))
             }
         });
-        let operations = if held { &txn.success } else { &txn.failure };
+        let operations = if succeeded { &txn.success } else { &txn.failure };
         let chosen = operations.iter().map(|operation| match operation {
             Operation::Txn(txn) => {
-                let (held, inner) = self.choose(txn);
-                ChosenOperation::Txn(held, inner)
+                let (succeeded, inner) = self.choose(txn);
+                ChosenOperation::Txn(succeeded, inner)
             }
             other => ChosenOperation::One(other.clone()),
         });
-        (held, chosen.collect())
+        (succeeded, chosen.collect())
     }
 
     fn check(&self, chosen: &[ChosenOperation]) -> Result<(), Error> {
@@ -265,16 +265,16 @@ impl Model {
     }
 
     fn run(&mut self, chosen: &[ChosenOperation], next: Revision, before: usize) -> Vec<(Revision, ModelResponse)> {
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for one in chosen {
-            let answer = match one {
-                ChosenOperation::Txn(held, inner) => ModelResponse::Txn(*held, self.run(inner, next, before)),
+            let response = match one {
+                ChosenOperation::Txn(succeeded, inner) => ModelResponse::Txn(*succeeded, self.run(inner, next, before)),
                 ChosenOperation::One(operation) => self.operate(operation, next, before),
             };
             let changed = self.versions.len() > before;
-            answers.push((if changed { next } else { next - 1 }, answer));
+            responses.push((if changed { next } else { next - 1 }, response));
         }
-        answers
+        responses
     }
 
     fn operate(&mut self, operation: &Operation, next: Revision, before: usize) -> ModelResponse {
@@ -285,7 +285,7 @@ impl Model {
             }
             Operation::Put(put) => {
                 let old = self.key(&put.key);
-                let kept = old.clone().unwrap_or(Version {
+                let base = old.clone().unwrap_or(Version {
                     key: vec![],
                     value: vec![],
                     create: next,
@@ -295,11 +295,11 @@ impl Model {
                 });
                 self.versions.push(Version {
                     key: put.key.to_vec(),
-                    value: put.value.as_ref().map_or(kept.value, |value| value.to_vec()),
-                    create: kept.create,
+                    value: put.value.as_ref().map_or(base.value, |value| value.to_vec()),
+                    create: base.create,
                     modified: next,
-                    version: kept.version + 1,
-                    lease: put.lease.unwrap_or(kept.lease),
+                    version: base.version + 1,
+                    lease: put.lease.unwrap_or(base.lease),
                 });
                 ModelResponse::Put(old.filter(|_| put.want_previous))
             }
@@ -405,7 +405,7 @@ pub(super) fn reply(reply: &Reply) -> ModelResponse {
 }
 
 fn operation(reply: &OperationReply) -> (Revision, ModelResponse) {
-    let answer = match &reply.body {
+    let response = match &reply.body {
         OperationBody::Range(range) => ModelResponse::Range(range_reply(range)),
         OperationBody::Put { previous } => ModelResponse::Put(previous.as_deref().map(version)),
         OperationBody::Delete { deleted, previous } => {
@@ -415,5 +415,5 @@ fn operation(reply: &OperationReply) -> (Revision, ModelResponse) {
             ModelResponse::Txn(*succeeded, replies.iter().map(operation).collect())
         }
     };
-    (reply.revision, answer)
+    (reply.revision, response)
 }

@@ -12,16 +12,18 @@ use crate::devices::slice::{Attribute, Counters};
 
 /// Returns the devices of each claim, or `None` if the search finds no solution.
 pub fn run<'c>(scene: &Scene<'c>, steps: &Cell<u32>) -> Result<Option<Vec<Vec<AllocatedDevice<'c>>>>, Fault> {
-    let held = |asked: &super::PendingClaim<'c>| asked.claim.constraints.iter().map(ConstraintState::new).collect();
+    let constraint_states = |pending_claim: &super::PendingClaim<'c>| {
+        pending_claim.claim.constraints.iter().map(ConstraintState::new).collect()
+    };
     let mut search = Search {
         scene,
         steps,
         matched: vec![None; scene.needs_len * scene.here.len()],
-        held: scene.asked.iter().map(held).collect(),
+        constraint_states: scene.pending_claims.iter().map(constraint_states).collect(),
         holders: vec![Vec::new(); scene.here.len()],
         shares: vec![Vec::new(); scene.here.len()],
         consumed: BTreeMap::new(),
-        given: scene.asked.iter().map(|_| Vec::new()).collect(),
+        given: scene.pending_claims.iter().map(|_| Vec::new()).collect(),
     };
     match search.go(Position::default(), 0) {
         Ok(true) => Ok(Some(search.given)),
@@ -61,7 +63,7 @@ struct Search<'s, 'c> {
     steps: &'s Cell<u32>,
     /// Cached selector results, by need and device.
     matched: Vec<Option<bool>>,
-    held: Vec<Vec<ConstraintState<'c>>>,
+    constraint_states: Vec<Vec<ConstraintState<'c>>>,
     /// Claims that hold the device exclusively, by device.
     holders: Vec<Vec<usize>>,
     /// Allocated shares, by device.
@@ -151,7 +153,7 @@ impl<'s, 'c> Search<'s, 'c> {
         }
         let next = self.go(Position { device: at.device + 1, ..at }, device + 1);
         if !matches!(next, Ok(true)) {
-            self.give_back(at, need, device);
+            self.release_device(at, need, device);
         }
         next
     }
@@ -169,7 +171,7 @@ impl<'s, 'c> Search<'s, 'c> {
         if let Some(known) = self.matched[memory] {
             return Ok(known);
         }
-        let matches = selectable(&self.scene.asked[at.claim], need, &self.scene.here[device])?;
+        let matches = selectable(&self.scene.pending_claims[at.claim], need, &self.scene.here[device])?;
         self.matched[memory] = Some(matches);
         Ok(matches)
     }
@@ -186,16 +188,16 @@ impl<'s, 'c> Search<'s, 'c> {
         if !self.consume(device, need) {
             return Ok(false);
         }
-        for number in 0..self.held[at.claim].len() {
-            if self.held[at.claim][number].add(need, here) {
+        for number in 0..self.constraint_states[at.claim].len() {
+            if self.constraint_states[at.claim][number].add(need, here) {
                 continue;
             }
-            self.held[at.claim][..number].iter_mut().for_each(|held| held.remove(need, here));
+            self.constraint_states[at.claim][..number].iter_mut().for_each(|state| state.remove(need, here));
             self.release(device, need);
             if want == Want::Exactly {
-                let (claim, request) = (scene.asked[at.claim].name, &need.request.name);
-                let why = "because a claim constraint would not be satisfied";
-                let message = format!("claim {claim}, request {request}: cannot add device {} {why}", here.id);
+                let (claim, request) = (scene.pending_claims[at.claim].name, &need.request.name);
+                let cause = "because a claim constraint would not be satisfied";
+                let message = format!("claim {claim}, request {request}: cannot add device {} {cause}", here.id);
                 return Err(Stop::Fault(Fault::Claim(message)));
             }
             return Ok(false);
@@ -216,7 +218,7 @@ impl<'s, 'c> Search<'s, 'c> {
         Ok(true)
     }
 
-    fn give_back(&mut self, at: Position, need: &'s ResolvedRequest<'c>, device: usize) {
+    fn release_device(&mut self, at: Position, need: &'s ResolvedRequest<'c>, device: usize) {
         let scene = self.scene;
         let here = &scene.here[device];
         self.given[at.claim].pop();
@@ -225,7 +227,7 @@ impl<'s, 'c> Search<'s, 'c> {
         } else {
             self.holders[device].pop();
         }
-        self.held[at.claim].iter_mut().for_each(|held| held.remove(need, here));
+        self.constraint_states[at.claim].iter_mut().for_each(|state| state.remove(need, here));
         self.release(device, need);
     }
 
@@ -282,7 +284,7 @@ impl<'c> ConstraintState<'c> {
 
     /// Whether the constraint still holds with this device. If so, the device is added to the constraint's state.
     fn add(&mut self, need: &ResolvedRequest<'_>, here: &Here<'c>) -> bool {
-        if !self.constraint.concerns(need.request, need.alternative) {
+        if !self.constraint.applies_to(need.request, need.alternative) {
             return true;
         }
         let Some(value) = self.value(here).filter(|value| **value != Attribute::Unknown) else { return false };
@@ -299,7 +301,7 @@ impl<'c> ConstraintState<'c> {
 
     /// Removes the device that was added last.
     fn remove(&mut self, need: &ResolvedRequest<'_>, here: &Here<'c>) {
-        if self.constraint.concerns(need.request, need.alternative) && self.value(here).is_some() {
+        if self.constraint.applies_to(need.request, need.alternative) && self.value(here).is_some() {
             self.seen.pop();
         }
     }

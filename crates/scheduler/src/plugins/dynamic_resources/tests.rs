@@ -9,11 +9,11 @@ fn node(name: &str, zone: &str) -> Node {
     Node::new(&value!({"metadata": {"name": name, "labels": labels}, "status": status})).unwrap()
 }
 
-fn slice(devices: Value, place: &Value) -> Value {
+fn slice(devices: Value, node_fields: &Value) -> Value {
     let mut spec = value!({"driver": "gpu.example.com",
         "pool": {"name": "pool", "generation": 1, "resourceSliceCount": 1}, "devices": devices});
     let fields = spec.as_object_mut().unwrap();
-    place.as_object().unwrap().iter().for_each(|(name, value)| drop(fields.insert(name, value.clone())));
+    node_fields.as_object().unwrap().iter().for_each(|(name, value)| drop(fields.insert(name, value.clone())));
     value!({"spec": spec})
 }
 
@@ -30,7 +30,7 @@ fn exactly(count: i64) -> Value {
     value!({"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}}]})
 }
 
-fn world(claims: &[(&str, Value)], slices: &[(&str, Value)]) -> Snapshot {
+fn new_snapshot(claims: &[(&str, Value)], slices: &[(&str, Value)]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     snapshot.set_node(&node("n1", "a"));
     snapshot.set_node(&node("n2", "b"));
@@ -61,11 +61,11 @@ fn verdicts(snapshot: &mut Snapshot, pod: &Pod) -> Vec<String> {
         PreFilterResult::Reject(reason) => return vec![reason],
         PreFilterResult::Run(filter, _) => filter,
     };
-    let say = |node: &NodeId| match filter.check(*node, snapshot.usage(*node)) {
+    let describe = |node: &NodeId| match filter.check(*node, snapshot.usage(*node)) {
         None => "ok".to_owned(),
         Some(rejection) => filter.failure().unwrap_or_else(|| filter.reasons(rejection).join(", ")),
     };
-    snapshot.nodes().iter().map(say).collect()
+    snapshot.nodes().iter().map(describe).collect()
 }
 
 /// Returns the devices that the first claim gets on a node.
@@ -80,8 +80,8 @@ fn devices_of(snapshot: &Snapshot, pod: &Pod, node: &str) -> Vec<String> {
 fn claim_is_allocated_on_nodes_with_enough_devices() {
     let local = || ("s", slice(value!([(gpu("g0", "40Gi")), (gpu("g1", "80Gi"))]), &value!({"nodeName": "n1"})));
     let check = |devices: Value, expect: [&str; 2]| {
-        let mut world = world(&[("c", claim("u", devices))], &[local()]);
-        assert_eq!(verdicts(&mut world, &pod(&["c"])), expect);
+        let mut snapshot = new_snapshot(&[("c", claim("u", devices))], &[local()]);
+        assert_eq!(verdicts(&mut snapshot, &pod(&["c"])), expect);
     };
     check(exactly(1), ["ok", NO_DEVICES]);
     check(exactly(2), ["ok", NO_DEVICES]);
@@ -105,10 +105,10 @@ fn allocation_contains_node_selector_and_configurations() {
     let config = value!([{"requests": ["r"], "opaque": {"driver": "gpu.example.com", "parameters": {}}}]);
     claimed.as_object_mut().unwrap().insert("config", config);
     let local = slice(value!([(gpu("g0", "40Gi"))]), &value!({"nodeName": "n1"}));
-    let mut world = world(&[("c", claim("u", claimed))], &[("s", local)]);
+    let mut snapshot = new_snapshot(&[("c", claim("u", claimed))], &[("s", local)]);
     let pod = pod(&["c"]);
-    world.prepare(&pod, std::iter::empty());
-    let plan = plan(&world, &pod, world.node("n1").unwrap());
+    snapshot.prepare(&pod, std::iter::empty());
+    let plan = plan(&snapshot, &pod, snapshot.node("n1").unwrap());
     let expect = value!({
         "devices": {
             "results": [{"request": "r", "driver": "gpu.example.com", "pool": "pool", "device": "g0"}],
@@ -120,27 +120,27 @@ fn allocation_contains_node_selector_and_configurations() {
     });
     assert_eq!(
         plan.reserve,
-        [Reserve { key: Key::new("ns", "c"), uid: "u".into(), allocation: Some(expect), held: false }]
+        [Reserve { key: Key::new("ns", "c"), uid: "u".into(), allocation: Some(expect), reserved: false }]
     );
-    world.devices.assume(&plan, &pod.uid);
+    snapshot.devices.assume(&plan, &pod.uid);
     let waits = "resource claim ns/c is in the process of being allocated";
-    assert_eq!(verdicts(&mut world, &pod), [waits]);
-    world.devices.settle(&pod.uid);
-    assert_eq!(verdicts(&mut world, &pod), ["ok", NO_DEVICES]);
+    assert_eq!(verdicts(&mut snapshot, &pod), [waits]);
+    snapshot.devices.drop_assumed(&pod.uid);
+    assert_eq!(verdicts(&mut snapshot, &pod), ["ok", NO_DEVICES]);
 }
 
 #[test]
 fn allocated_devices_are_unavailable_until_released() {
     let local = slice(value!([(gpu("g0", "40Gi"))]), &value!({"allNodes": true}));
-    let mut world = world(&[("c", claim("u", exactly(1)))], &[("s", local)]);
+    let mut snapshot = new_snapshot(&[("c", claim("u", exactly(1)))], &[("s", local)]);
     let mut other = claim("other", exactly(1));
     let results = value!([{"request": "r", "driver": "gpu.example.com", "pool": "pool", "device": "g0"}]);
     other.as_object_mut().unwrap().insert("status", value!({"allocation": {"devices": {"results": results}}}));
     let key = Key::new("ns", "other");
-    world.devices.set_claim(&key, Some(&other));
-    assert_eq!(verdicts(&mut world, &pod(&["c"])), [NO_DEVICES, NO_DEVICES]);
-    assert_eq!(world.devices.set_claim(&key, None), crate::devices::Change::Freed);
-    assert_eq!(verdicts(&mut world, &pod(&["c"])), ["ok", "ok"]);
+    snapshot.devices.set_claim(&key, Some(&other));
+    assert_eq!(verdicts(&mut snapshot, &pod(&["c"])), [NO_DEVICES, NO_DEVICES]);
+    assert_eq!(snapshot.devices.set_claim(&key, None), crate::devices::Change::Freed);
+    assert_eq!(verdicts(&mut snapshot, &pod(&["c"])), ["ok", "ok"]);
 }
 
 #[test]
@@ -149,15 +149,15 @@ fn allocated_claim_restricts_nodes_or_is_deallocated() {
     let mut claim = claim("u", exactly(1));
     let allocation = value!({"devices": {"results": []}, "nodeSelector": {"nodeSelectorTerms": [term]}});
     claim.as_object_mut().unwrap().insert("status", value!({"allocation": allocation}));
-    let mut world = world(&[("c", claim)], &[]);
+    let mut snapshot = new_snapshot(&[("c", claim)], &[]);
     let pod = pod(&["c"]);
-    assert_eq!(verdicts(&mut world, &pod), ["ok", ELSEWHERE]);
-    let filter = Claims::new(Cycle { snapshot: &world, pod: &pod }).unwrap().unwrap();
-    assert_eq!(filter.give_up(), Some(("still not schedulable", None)));
-    let n2 = world.node("n2").unwrap();
-    assert!(filter.check(n2, world.usage(n2)).is_some());
+    assert_eq!(verdicts(&mut snapshot, &pod), ["ok", ELSEWHERE]);
+    let filter = Claims::new(Cycle { snapshot: &snapshot, pod: &pod }).unwrap().unwrap();
+    assert_eq!(filter.post_filter(), Some(("still not schedulable", None)));
+    let n2 = snapshot.node("n2").unwrap();
+    assert!(filter.check(n2, snapshot.usage(n2)).is_some());
     let release = Release::Deallocate(Key::new("ns", "c"));
-    assert_eq!(filter.give_up(), Some(("deallocation of ResourceClaim completed", Some(release))));
+    assert_eq!(filter.post_filter(), Some(("deallocation of ResourceClaim completed", Some(release))));
 }
 
 #[test]
@@ -173,13 +173,13 @@ fn first_available_subrequest_is_allocated_and_scored() {
     let pool = value!({"name": "far", "generation": 1, "resourceSliceCount": 1});
     let far = slice(value!([better]), &value!({"nodeName": "n2", "pool": pool}));
     let near = slice(value!([(gpu("g0", "40Gi"))]), &value!({"nodeName": "n1"}));
-    let mut world = world(&[("c", claim("u", devices))], &[("near", near), ("far", far)]);
+    let mut snapshot = new_snapshot(&[("c", claim("u", devices))], &[("near", near), ("far", far)]);
     let pod = pod(&["c"]);
-    assert_eq!(verdicts(&mut world, &pod), ["ok", "ok"]);
-    assert_eq!(devices_of(&world, &pod, "n1"), ["r/good=g0"]);
-    assert_eq!(devices_of(&world, &pod, "n2"), ["r/best=g0"]);
-    let scorer = DynamicResources.scorer(Cycle { snapshot: &world, pod: &pod }, world.nodes()).unwrap();
-    let scores: Vec<_> = ["n1", "n2"].iter().map(|name| scorer.score(world.node(name).unwrap())).collect();
+    assert_eq!(verdicts(&mut snapshot, &pod), ["ok", "ok"]);
+    assert_eq!(devices_of(&snapshot, &pod, "n1"), ["r/good=g0"]);
+    assert_eq!(devices_of(&snapshot, &pod, "n2"), ["r/best=g0"]);
+    let scorer = DynamicResources.scorer(Cycle { snapshot: &snapshot, pod: &pod }, snapshot.nodes()).unwrap();
+    let scores: Vec<_> = ["n1", "n2"].iter().map(|name| scorer.score(snapshot.node(name).unwrap())).collect();
     assert_eq!(scores, [7, 8]);
 }
 
@@ -188,13 +188,13 @@ fn constraints_apply_to_all_devices_of_a_claim() {
     let on = |name: &str, root: &str| value!({"name": name, "attributes": {"root": {"string": root}}});
     let devices = value!([(on("a0", "x")), (on("b0", "y")), (on("b1", "y"))]);
     let check = |constraint: Value, expect: &[&str]| {
-        let mut wanted = exactly(2);
-        wanted.as_object_mut().unwrap().insert("constraints", value!([constraint]));
+        let mut claim_spec = exactly(2);
+        claim_spec.as_object_mut().unwrap().insert("constraints", value!([constraint]));
         let local = slice(devices.clone(), &value!({"nodeName": "n1"}));
-        let mut world = world(&[("c", claim("u", wanted))], &[("s", local)]);
+        let mut snapshot = new_snapshot(&[("c", claim("u", claim_spec))], &[("s", local)]);
         let pod = pod(&["c"]);
-        world.prepare(&pod, std::iter::empty());
-        assert_eq!(devices_of(&world, &pod, "n1"), expect);
+        snapshot.prepare(&pod, std::iter::empty());
+        assert_eq!(devices_of(&snapshot, &pod, "n1"), expect);
     };
     check(value!({"matchAttribute": "gpu.example.com/root"}), &["r=b0", "r=b1"]);
     check(value!({"distinctAttribute": "gpu.example.com/root"}), &["r=a0", "r=b0"]);
@@ -208,9 +208,9 @@ fn admin_access_allocates_devices_in_use() {
     let results = value!([{"request": "r", "driver": "gpu.example.com", "pool": "pool", "device": "g0"}]);
     taken.as_object_mut().unwrap().insert("status", value!({"allocation": {"devices": {"results": results}}}));
     let claims = [("c", claim("u", admin)), ("other", taken), ("plain", claim("v", exactly(1)))];
-    let mut world = world(&claims, &[("s", local)]);
-    assert_eq!(verdicts(&mut world, &pod(&["c"])), ["ok", NO_DEVICES]);
-    assert_eq!(verdicts(&mut world, &pod(&["plain"])), [NO_DEVICES, NO_DEVICES]);
+    let mut snapshot = new_snapshot(&claims, &[("s", local)]);
+    assert_eq!(verdicts(&mut snapshot, &pod(&["c"])), ["ok", NO_DEVICES]);
+    assert_eq!(verdicts(&mut snapshot, &pod(&["plain"])), [NO_DEVICES, NO_DEVICES]);
 }
 
 #[test]
@@ -224,8 +224,8 @@ fn device_taints_must_be_tolerated() {
         let request = value!({"deviceClassName": "gpu", "tolerations": tolerations});
         let devices = value!({"requests": [{"name": "r", "exactly": request}]});
         let local = slice(value!([(device.clone())]), &value!({"nodeName": "n1"}));
-        let mut world = world(&[("c", claim("u", devices))], &[("s", local)]);
-        assert_eq!(verdicts(&mut world, &pod(&["c"]))[0], expect);
+        let mut snapshot = new_snapshot(&[("c", claim("u", devices))], &[("s", local)]);
+        assert_eq!(verdicts(&mut snapshot, &pod(&["c"]))[0], expect);
     };
     check(value!([]), NO_DEVICES);
     check(value!([{"key": "sick", "operator": "Exists"}]), "ok");
@@ -240,19 +240,20 @@ fn partitionable_devices_share_counters() {
         value!({"name": name, "consumesCounters": consumes})
     };
     let devices = value!([(part("whole", "4")), (part("half0", "2")), (part("half1", "2"))]);
-    let place = value!({"nodeName": "n1", "sharedCounters": [{"name": "card", "counters": {"slots": {"value": "4"}}}]});
+    let node_fields =
+        value!({"nodeName": "n1", "sharedCounters": [{"name": "card", "counters": {"slots": {"value": "4"}}}]});
     let check = |count: i64, expect: &str| {
-        let local = slice(devices.clone(), &place);
-        let mut world = world(&[("c", claim("u", exactly(count)))], &[("s", local)]);
-        assert_eq!(verdicts(&mut world, &pod(&["c"]))[0], expect);
+        let local = slice(devices.clone(), &node_fields);
+        let mut snapshot = new_snapshot(&[("c", claim("u", exactly(count)))], &[("s", local)]);
+        assert_eq!(verdicts(&mut snapshot, &pod(&["c"]))[0], expect);
     };
     check(1, "ok");
     check(2, "ok");
     check(3, NO_DEVICES);
-    let mut world = world(&[("c", claim("u", exactly(2)))], &[("s", slice(devices.clone(), &place))]);
+    let mut snapshot = new_snapshot(&[("c", claim("u", exactly(2)))], &[("s", slice(devices.clone(), &node_fields))]);
     let pod = pod(&["c"]);
-    world.prepare(&pod, std::iter::empty());
-    assert_eq!(devices_of(&world, &pod, "n1"), ["r=half0", "r=half1"]);
+    snapshot.prepare(&pod, std::iter::empty());
+    assert_eq!(devices_of(&snapshot, &pod, "n1"), ["r=half0", "r=half1"]);
 }
 
 #[test]
@@ -265,18 +266,22 @@ fn device_with_multiple_allocations_is_shared_up_to_its_capacity() {
         value!({"requests": [{"name": "r", "exactly": request}]})
     };
     let local = || ("s", slice(value!([(device.clone())]), &value!({"nodeName": "n1"})));
-    let mut world = world(&[("c", claim("u", wants("15Gi"))), ("d", claim("v", wants("25Gi")))], &[local()]);
+    let mut snapshot = new_snapshot(&[("c", claim("u", wants("15Gi"))), ("d", claim("v", wants("25Gi")))], &[local()]);
     let first = pod(&["c"]);
-    world.prepare(&first, std::iter::empty());
-    let plan = plan(&world, &first, world.node("n1").unwrap());
+    snapshot.prepare(&first, std::iter::empty());
+    let plan = plan(&snapshot, &first, snapshot.node("n1").unwrap());
     let result = &plan.reserve[0].allocation.as_ref().unwrap()["devices"]["results"][0];
     assert_eq!(result.str_at(&["consumedCapacity", "memory"]), Some("20Gi"));
     assert_eq!(result.str_at(&["shareID"]).map(str::len), Some(36));
-    assert_eq!(verdicts(&mut world, &pod(&["d"]))[0], "ok");
-    world.devices.assume(&plan, &first.uid);
-    assert_eq!(verdicts(&mut world, &pod(&["d"]))[0], NO_DEVICES, "20Gi are left of the 30Gi that it is rounded up to");
-    world.devices.settle(&first.uid);
-    assert_eq!(verdicts(&mut world, &pod(&["c", "d"]))[0], NO_DEVICES);
+    assert_eq!(verdicts(&mut snapshot, &pod(&["d"]))[0], "ok");
+    snapshot.devices.assume(&plan, &first.uid);
+    assert_eq!(
+        verdicts(&mut snapshot, &pod(&["d"]))[0],
+        NO_DEVICES,
+        "20Gi are left of the 30Gi that it is rounded up to"
+    );
+    snapshot.devices.drop_assumed(&first.uid);
+    assert_eq!(verdicts(&mut snapshot, &pod(&["c", "d"]))[0], NO_DEVICES);
 }
 
 #[test]
@@ -286,11 +291,11 @@ fn devices_back_extended_resources_that_the_node_does_not_report() {
     let meta = value!({"name": "p", "namespace": "ns", "uid": "pod"});
     let pod = Pod::new(&value!({"metadata": meta, "spec": spec})).unwrap();
     let devices = value!([(gpu("g0", "1")), (gpu("g1", "1")), (gpu("g2", "1"))]);
-    let mut world = world(&[], &[("s", slice(devices, &value!({"nodeName": "n1"})))]);
+    let mut snapshot = new_snapshot(&[], &[("s", slice(devices, &value!({"nodeName": "n1"})))]);
     let status = value!({"allocatable": {"cpu": "4", "pods": "9", "example.com/gpu": "4"}});
-    world.set_node(&Node::new(&value!({"metadata": {"name": "n3"}, "status": status})).unwrap());
-    assert_eq!(verdicts(&mut world, &pod), ["ok", NO_DEVICES, "ok"]);
-    let made = plan(&world, &pod, world.node("n1").unwrap()).create.unwrap();
+    snapshot.set_node(&Node::new(&value!({"metadata": {"name": "n3"}, "status": status})).unwrap());
+    assert_eq!(verdicts(&mut snapshot, &pod), ["ok", NO_DEVICES, "ok"]);
+    let made = plan(&snapshot, &pod, snapshot.node("n1").unwrap()).create.unwrap();
     let names: Vec<_> =
         made.requests.iter().map(|it| (it.str_at(&["name"]).unwrap(), it["exactly"]["count"].clone())).collect();
     assert_eq!(names, [("container-0-request-1", 1.into()), ("container-1-request-1", 2.into())]);
@@ -299,16 +304,16 @@ fn devices_back_extended_resources_that_the_node_does_not_report() {
         made.mappings.iter().map(|it| (it.str_at(&["containerName"]), it.str_at(&["requestName"]))).collect();
     let [own, later] = ["container-0-request-1", "container-1-request-1"].map(Some);
     assert_eq!(maps, [(Some("main"), later), (Some("first"), later), (Some("first"), own)]);
-    assert_eq!(plan(&world, &pod, world.node("n3").unwrap()), Plan::default());
+    assert_eq!(plan(&snapshot, &pod, snapshot.node("n3").unwrap()), Plan::default());
 }
 
 #[test]
 fn pod_with_missing_claim_is_gated() {
     let check = |spec: Value, status: Value, expect: Option<&str>| {
-        let world = world(&[("c", claim("u", exactly(1)))], &[]);
+        let snapshot = new_snapshot(&[("c", claim("u", exactly(1)))], &[]);
         let meta = value!({"name": "p", "namespace": "ns", "uid": "pod"});
         let pod = Pod::new(&value!({"metadata": meta, "spec": {"resourceClaims": [spec]}, "status": status})).unwrap();
-        assert_eq!(DynamicResources.gate(&pod, &world.devices).as_deref(), expect);
+        assert_eq!(DynamicResources.gate(&pod, &snapshot.devices).as_deref(), expect);
     };
     check(value!({"name": "x", "resourceClaimName": "c"}), value!({}), None);
     let absent = "could not find v1.ResourceClaim \"ns/d\"";
@@ -324,6 +329,6 @@ fn pod_with_missing_claim_is_gated() {
 #[test]
 fn missing_device_class_makes_the_pod_unschedulable() {
     let devices = value!({"requests": [{"name": "r", "exactly": {"deviceClassName": "none"}}]});
-    let mut world = world(&[("c", claim("u", devices))], &[]);
-    assert_eq!(verdicts(&mut world, &pod(&["c"])), ["request r: device class none does not exist"]);
+    let mut snapshot = new_snapshot(&[("c", claim("u", devices))], &[]);
+    assert_eq!(verdicts(&mut snapshot, &pod(&["c"])), ["request r: device class none does not exist"]);
 }

@@ -123,9 +123,9 @@ fn smallest_matching_volume_is_bound_to_one_claim_only() {
     assert_eq!(plan.bind, [("right".into(), key("c")), ("large".into(), key("d"))]);
     assert_eq!(outcome(&mut snapshot, &pod(&["e"])), "n1");
     snapshot.storage.assume(&plan, "n1");
-    let refused = "2 node(s) didn't find available persistent volumes to bind";
-    assert_eq!(outcome(&mut snapshot, &pod(&["e"])), refused);
-    snapshot.storage.forget(&plan);
+    let expected = "2 node(s) didn't find available persistent volumes to bind";
+    assert_eq!(outcome(&mut snapshot, &pod(&["e"])), expected);
+    snapshot.storage.revert_assumed(&plan);
     assert_eq!(outcome(&mut snapshot, &pod(&["e"])), "n1");
 }
 
@@ -152,10 +152,10 @@ fn volumes_are_provisioned_where_topology_and_capacity_allow() {
     let driver = value!({"spec": {"storageCapacity": true}});
     snapshot.storage.set_driver(&"csi.example".into(), Some(&driver));
     assert_eq!(outcome(&mut snapshot, &pod(&["c"])), "2 node(s) did not have enough free storage");
-    let room = |size: &str| value!({"storageClassName": "fast", "capacity": size, "nodeTopology": {"matchLabels": {"host": "n2"}}});
-    snapshot.storage.set_capacity(&Key::new("x", "r"), Some(&room("4Gi")));
+    let capacity = |size: &str| value!({"storageClassName": "fast", "capacity": size, "nodeTopology": {"matchLabels": {"host": "n2"}}});
+    snapshot.storage.set_capacity(&Key::new("x", "r"), Some(&capacity("4Gi")));
     assert_eq!(outcome(&mut snapshot, &pod(&["c"])), "2 node(s) did not have enough free storage");
-    snapshot.storage.set_capacity(&Key::new("x", "r"), Some(&room("5Gi")));
+    snapshot.storage.set_capacity(&Key::new("x", "r"), Some(&capacity("5Gi")));
     assert_eq!(outcome(&mut snapshot, &pod(&["c"])), "n2");
     let topology = value!([{"matchLabelExpressions": [{"key": "host", "values": ["n1"]}]}]);
     let class = value!({"provisioner": "csi.example", "volumeBindingMode": "WaitForFirstConsumer",
@@ -168,7 +168,7 @@ fn volumes_are_provisioned_where_topology_and_capacity_allow() {
 }
 
 #[test]
-fn selected_node_of_a_claim_is_kept() {
+fn selected_node_of_a_claim_is_retained() {
     let mut snapshot = cluster();
     claim(&mut snapshot, "c", "fast", &value!({"selected": "n2"}));
     assert_eq!(outcome(&mut snapshot, &pod(&["c"])), "n2");
@@ -197,12 +197,12 @@ fn read_write_once_pod_claim_is_used_by_one_pod() {
     let mut first = pod(&["c"]);
     first.name = "first".into();
     snapshot.assume(&first, "n1");
-    let refused = "2 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
-    assert_eq!(outcome(&mut snapshot, &pod(&["c"])), refused);
+    let expected = "2 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
+    assert_eq!(outcome(&mut snapshot, &pod(&["c"])), expected);
     let important = Pod { priority: 9, ..pod(&["c"]) };
     let decision = schedule(&mut snapshot, &important, &Profile::default(), Context::default()).decision;
     assert!(matches!(decision, Decision::Preempt { .. }), "{decision:?}");
-    snapshot.forget(first.id());
+    snapshot.remove_assumed_pod(first.id());
     assert_eq!(outcome(&mut snapshot, &pod(&["c"])), "n1");
 }
 

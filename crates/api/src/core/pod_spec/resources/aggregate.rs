@@ -69,15 +69,15 @@ pub(super) fn consistent(spec: &At<'_>, resources: &At<'_>, errors: &mut Errors)
     for (name, sum) in together(spec.value(), "requests") {
         let request = requests.entry(&name);
         if request.is_present() && sum > quantity(request.value()) {
-            let why = format!("must be greater than or equal to aggregate container requests of {sum}");
-            errors.push(request.invalid(why));
+            let detail = format!("must be greater than or equal to aggregate container requests of {sum}");
+            errors.push(request.invalid(detail));
         }
     }
     for (name, sum) in together(spec.value(), "limits") {
         let limit = limits.entry(&name);
         if is_huge_pages(&name) && limit.is_present() && sum > quantity(limit.value()) {
-            let why = format!("must be greater than or equal to aggregate container limits of {sum}");
-            errors.push(limit.invalid(why));
+            let detail = format!("must be greater than or equal to aggregate container limits of {sum}");
+            errors.push(limit.invalid(detail));
         }
     }
     let containers = resources.path().field("containers");
@@ -86,9 +86,9 @@ pub(super) fn consistent(spec: &At<'_>, resources: &At<'_>, errors: &mut Errors)
         for (name, own) in of.into_iter().flat_map(Object::iter) {
             let limit = limits.entry(name);
             if limit.is_present() && quantity(own) > quantity(limit.value()) {
-                let why = format!("must be less than or equal to pod limits of {}", limit.str());
+                let detail = format!("must be less than or equal to pod limits of {}", limit.str());
                 let at = containers.index(index);
-                errors.push(Error::invalid(&at.key(name).field("limits"), own.clone(), why));
+                errors.push(Error::invalid(&at.key(name).field("limits"), own.clone(), detail));
             }
         }
     }

@@ -16,7 +16,7 @@ const USER_MAX: usize = 104;
 pub(super) fn options(options: &At<'_>, errors: &mut Errors) {
     let (name, credential) = (options.get("gmsaCredentialSpecName"), options.get("gmsaCredentialSpec"));
     if name.is_present() {
-        errors.extend(names::dns1123_subdomain(name.str()).into_iter().map(|why| name.invalid(why)));
+        errors.extend(names::dns1123_subdomain(name.str()).into_iter().map(|detail| name.invalid(detail)));
     }
     if credential.is_present() {
         if credential.is_empty() {
@@ -27,7 +27,7 @@ pub(super) fn options(options: &At<'_>, errors: &mut Errors) {
     }
     let user = options.get("runAsUserName");
     if user.is_present() {
-        errors.extend(user_name(user.str()).into_iter().map(|why| user.invalid(why)));
+        errors.extend(user_name(user.str()).into_iter().map(|detail| user.invalid(detail)));
     }
 }
 
@@ -43,10 +43,10 @@ pub(crate) fn host_process(spec: &At<'_>, errors: &mut Errors) {
         if let (Some(pod), Some(own)) = (pod, own)
             && pod != own
         {
-            let why = format!("pod hostProcess value must be identical if both are specified, was {pod}");
+            let detail = format!("pod hostProcess value must be identical if both are specified, was {pod}");
             let context = container.get("securityContext");
             let options = context.get("windowsOptions");
-            errors.push(Error::invalid(&options.path().field("hostProcess"), own, why));
+            errors.push(Error::invalid(&options.path().field("hostProcess"), own, detail));
         }
         processes += usize::from(own.or(pod).unwrap_or_default());
     });
@@ -54,12 +54,12 @@ pub(crate) fn host_process(spec: &At<'_>, errors: &mut Errors) {
         return;
     }
     if processes != all {
-        let why = "If pod contains any hostProcess containers then all containers must be HostProcess containers";
-        errors.push(Error::invalid(spec.path(), "", why));
+        let detail = "If pod contains any hostProcess containers then all containers must be HostProcess containers";
+        errors.push(Error::invalid(spec.path(), "", detail));
     }
     if !spec.get("hostNetwork").bool() {
-        let why = "hostNetwork must be true if pod contains any hostProcess containers";
-        errors.push(Error::invalid(&spec.path().field("hostNetwork"), false, why));
+        let detail = "hostNetwork must be true if pod contains any hostProcess containers";
+        errors.push(Error::invalid(&spec.path().field("hostNetwork"), false, detail));
     }
 }
 

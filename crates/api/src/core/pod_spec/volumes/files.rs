@@ -97,13 +97,13 @@ pub(crate) fn field_ref(reference: &At<'_>, allowed: &[&str], errors: &mut Error
     if !required(&version, errors) || !required(&path, errors) {
         return;
     }
-    let converting = |why: String| path.invalid(format!("error converting fieldPath: {why}"));
+    let converting = |detail: String| path.invalid(format!("error converting fieldPath: {detail}"));
     if version.str() != "v1" {
         errors.push(converting(format!("unsupported pod version: {}", version.str())));
         return;
     }
     let blame = |wrong: Vec<String>, subscript: &str, errors: &mut Errors| {
-        errors.extend(wrong.into_iter().map(|why| Error::invalid(reference.path(), subscript, why)));
+        errors.extend(wrong.into_iter().map(|detail| Error::invalid(reference.path(), subscript, detail)));
     };
     match subscript(path.str()) {
         Some(("metadata.annotations", key)) => {
@@ -145,7 +145,7 @@ fn divisor(reference: &At<'_>, is_huge: bool, errors: &mut Errors) {
         let values = BYTES.join(", ");
         format!("only divisor's values {values} are supported with the {what} resource")
     };
-    let (values, why): (&[&str], String) = match resource.as_str() {
+    let (values, detail): (&[&str], String) = match resource.as_str() {
         "limits.cpu" | "requests.cpu" => {
             (&["1m", "1"], "only divisor's values 1m and 1 are supported with the cpu resource".to_owned())
         }
@@ -155,7 +155,7 @@ fn divisor(reference: &At<'_>, is_huge: bool, errors: &mut Errors) {
         _ => return,
     };
     if !values.contains(&divisor.str()) {
-        errors.push(Error::invalid(divisor.path(), resource, why));
+        errors.push(Error::invalid(divisor.path(), resource, detail));
     }
 }
 
@@ -188,8 +188,8 @@ fn downward_file(file: &At<'_>, errors: &mut Errors) {
     if field.is_present() {
         field_ref(&field, &VOLUME_FIELDS, errors);
         if resource.is_present() {
-            let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
-            errors.push(Error::invalid(file.path(), "resource", why));
+            let detail = "fieldRef and resourceFieldRef can not be specified simultaneously";
+            errors.push(Error::invalid(file.path(), "resource", detail));
         }
     } else if resource.is_present() {
         resource_field_ref(&resource, true, errors);

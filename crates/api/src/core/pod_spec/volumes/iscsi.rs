@@ -27,7 +27,7 @@ pub(super) fn validate(source: &At<'_>, errors: &mut Errors) {
     let initiator = source.get("initiatorName");
     if initiator.is_present() {
         let path = source.path().field("initiatorname");
-        let invalid = |why: &str| Error::invalid(&path, initiator.str(), why);
+        let invalid = |detail: &str| Error::invalid(&path, initiator.str(), detail);
         match fault(initiator.str()) {
             Some(Fault::Prefix) => errors.push(invalid("must be valid format starting with iqn, eui, or naa")),
             Some(Fault::Format) => errors.push(invalid("must be valid format")),
@@ -41,8 +41,8 @@ pub(super) fn length(volume: &At<'_>, errors: &mut Errors) {
     let (source, name) = (volume.get("iscsi"), volume.get("name"));
     let length = name.str().len() + 1 + source.get("targetPortal").str().len();
     if source.get("initiatorName").is_present() && length > NAME_AND_PORTAL_MAX {
-        let why = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
-        errors.push(Error::invalid(name.path(), name.str(), why));
+        let detail = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
+        errors.push(Error::invalid(name.path(), name.str(), detail));
     }
 }
 

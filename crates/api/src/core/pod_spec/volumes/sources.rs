@@ -125,8 +125,8 @@ fn flocker(source: &At<'_>, errors: &mut Errors) {
         errors.push(source.required("one of datasetName and datasetUUID is required"));
     }
     if !name.is_empty() && !uuid.is_empty() {
-        let why = "datasetName and datasetUUID can not be specified simultaneously";
-        errors.push(Error::invalid(source.path(), "resource", why));
+        let detail = "datasetName and datasetUUID can not be specified simultaneously";
+        errors.push(Error::invalid(source.path(), "resource", detail));
     }
     if name.str().contains('/') {
         errors.push(name.invalid("must not contain '/'"));
@@ -201,8 +201,8 @@ fn flex_volume(source: &At<'_>, errors: &mut Errors) {
         let namespace = key.split_once('/').map_or(key, |(namespace, _)| namespace);
         let normalized = format!(".{}", namespace.to_lowercase());
         if normalized.ends_with(".kubernetes.io") || normalized.ends_with(".k8s.io") {
-            let why = "kubernetes.io and k8s.io namespaces are reserved";
-            errors.push(Error::invalid(option.path(), key, why));
+            let detail = "kubernetes.io and k8s.io namespaces are reserved";
+            errors.push(Error::invalid(option.path(), key, detail));
         }
     }
 }
@@ -244,7 +244,7 @@ fn csi(source: &At<'_>, errors: &mut Errors) {
     if secret.is_present() && required(&name, errors) {
         let path = source.path().field("name");
         let wrong = names::dns1123_subdomain(name.str()).into_iter();
-        errors.extend(wrong.map(|why| Error::invalid(&path, name.str(), why)));
+        errors.extend(wrong.map(|detail| Error::invalid(&path, name.str(), detail)));
     }
 }
 

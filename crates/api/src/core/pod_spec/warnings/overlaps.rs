@@ -72,7 +72,8 @@ fn overlaps(volume: &str, of: &str, files: &[File], max: usize, out: &mut Vec<St
                 return;
             }
             let other = &files[other];
-            let (file, other) = (shown(path, &file.source), shown(other.path.trim_end_matches('/'), &other.source));
+            let (file, other) =
+                (describe_file(path, &file.source), describe_file(other.path.trim_end_matches('/'), &other.source));
             out.push(format!("volume {volume} ({of}): overlapping paths: {file} with {other}"));
         }
         before.entry(path).or_default().push(index);
@@ -90,7 +91,7 @@ fn in_the_way(before: &BTreeMap<&str, Vec<usize>>, path: &str, max: usize) -> Ve
     all
 }
 
-fn shown(path: &str, source: &str) -> String {
+fn describe_file(path: &str, source: &str) -> String {
     let mut out = go::quote(path);
     if !source.is_empty() {
         write!(out, " ({source})").expect("a string takes everything");

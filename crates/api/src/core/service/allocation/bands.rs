@@ -30,12 +30,12 @@ impl GeneratedIds {
 }
 
 /// Returns a free address of a family, if there is one.
-pub fn draw_ip(config: &Config, family: &str, taken: &dyn AllocationLookup, draw: &mut GeneratedIds) -> Option<IpAddr> {
+pub fn pick_ip(config: &Config, family: &str, taken: &dyn AllocationLookup, rng: &mut GeneratedIds) -> Option<IpAddr> {
     let is_v4 = family == FAMILIES[0];
     config.ranges.iter().filter(|(ip, _)| ip.is_ipv4() == is_v4).find_map(|range| {
         let (first, last) = usable(*range)?;
         let is_free = |number: u128| taken.ip(address(number, is_v4)).is_none();
-        let found = draw_from(first, last, address_offset(*range), is_free, draw)?;
+        let found = pick_free(first, last, address_offset(*range), is_free, rng)?;
         Some(address(found, is_v4))
     })
 }
@@ -54,26 +54,26 @@ pub fn check_ip(config: &Config, ip: IpAddr) -> Result<(), String> {
 }
 
 /// Returns a free port of a range, if there is one.
-pub fn draw_port(range: &RangeInclusive<u16>, is_free: impl Fn(u16) -> bool, draw: &mut GeneratedIds) -> Option<u16> {
+pub fn pick_port(range: &RangeInclusive<u16>, is_free: impl Fn(u16) -> bool, rng: &mut GeneratedIds) -> Option<u16> {
     let (first, last) = (u128::from(*range.start()), u128::from(*range.end()));
     let offset = offset(last.checked_sub(first)? + 1, 128, 32);
     let is_free = |port: u128| u16::try_from(port).is_ok_and(&is_free);
-    draw_from(first, last, offset, is_free, draw).and_then(|port| u16::try_from(port).ok())
+    pick_free(first, last, offset, is_free, rng).and_then(|port| u16::try_from(port).ok())
 }
 
 /// Returns a free value from the upper band, or else from the lower one, whose size is `offset`.
-fn draw_from(
+fn pick_free(
     first: u128,
     last: u128,
     offset: u128,
     is_free: impl Fn(u128) -> bool,
-    draw: &mut GeneratedIds,
+    rng: &mut GeneratedIds,
 ) -> Option<u128> {
     let upper = first.saturating_add(offset);
     let bands = [(upper, last), (first, upper.saturating_sub(1).min(last))];
     bands.into_iter().find_map(|(low, high)| {
         let length = high.checked_sub(low)?.checked_add(1)?;
-        let start = draw.below(length);
+        let start = rng.below(length);
         // Linear probing: at most one step per allocated value.
         (0..length).map(|step| low + (start + step) % length).find(|candidate| is_free(*candidate))
     })
@@ -132,12 +132,12 @@ mod tests {
 
     #[test]
     fn upper_band_is_allocated_first() {
-        let mut draw = GeneratedIds::new(7);
+        let mut rng = GeneratedIds::new(7);
         for _ in 0..100 {
-            assert!(draw_from(1, 100, 20, |_| true, &mut draw).unwrap() > 20);
+            assert!(pick_free(1, 100, 20, |_| true, &mut rng).unwrap() > 20);
         }
-        assert_eq!(draw_from(1, 100, 20, |candidate| candidate == 3, &mut draw), Some(3));
-        assert_eq!(draw_from(1, 100, 20, |_| false, &mut draw), None);
+        assert_eq!(pick_free(1, 100, 20, |candidate| candidate == 3, &mut rng), Some(3));
+        assert_eq!(pick_free(1, 100, 20, |_| false, &mut rng), None);
     }
 
     #[test]

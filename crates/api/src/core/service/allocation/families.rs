@@ -12,8 +12,8 @@ const PREFER: &str = "PreferDualStack";
 const REQUIRE: &str = "RequireDualStack";
 
 /// Sets `ipFamilyPolicy` and `ipFamilies`, or fails if the request cannot be satisfied.
-pub fn settle(service: &mut Value, old: Option<&Value>, config: &Config) -> Result<(), AllocationError> {
-    if text(service, "type") == "ExternalName" || old.is_some_and(|old| is_settled(service, old)) {
+pub fn set_families(service: &mut Value, old: Option<&Value>, config: &Config) -> Result<(), AllocationError> {
+    if text(service, "type") == "ExternalName" || old.is_some_and(|old| keeps_families(service, old)) {
         return Ok(());
     }
     let selects_nobody = text(service, "clusterIP") == HEADLESS && selector_is_empty(service);
@@ -24,13 +24,13 @@ pub fn settle(service: &mut Value, old: Option<&Value>, config: &Config) -> Resu
     }
     let mut errors = Errors::new();
     addresses::validate(service, old, &mut errors);
-    refuse(errors)?;
+    check_errors(errors)?;
     let mut errors = Errors::new();
     if let Some(old) = old {
-        settle_change(service, old, &mut errors);
+        apply_policy_change(service, old, &mut errors);
     }
-    settle_by_addresses(service, config, &mut errors);
-    refuse(errors)?;
+    derive_families(service, config, &mut errors);
+    check_errors(errors)?;
     if selects_nobody {
         // A headless service without selector gets no address, so it may list any families.
         if texts(service, "ipFamilies").is_empty() {
@@ -39,7 +39,7 @@ pub fn settle(service: &mut Value, old: Option<&Value>, config: &Config) -> Resu
         complete(service);
         return Ok(());
     }
-    refuse(unconfigured(service, config))?;
+    check_errors(unconfigured(service, config))?;
     if texts(service, "ipFamilies").is_empty() {
         add_family(service, default_family(config));
     }
@@ -51,7 +51,7 @@ pub fn settle(service: &mut Value, old: Option<&Value>, config: &Config) -> Resu
 
 /// Whether the families of a PreferDualStack service are kept. A change of the cluster's ranges alone must not add or
 /// remove an address.
-pub fn is_settled(service: &Value, old: &Value) -> bool {
+pub fn keeps_families(service: &Value, old: &Value) -> bool {
     let policy = text(old, "ipFamilyPolicy");
     text(service, "type") == text(old, "type")
         && text(service, "type") != "ExternalName"
@@ -62,7 +62,7 @@ pub fn is_settled(service: &Value, old: &Value) -> bool {
 }
 
 /// Downgrades to a single family if the client sets only the policy.
-fn settle_change(service: &mut Value, old: &Value, errors: &mut Errors) {
+fn apply_policy_change(service: &mut Value, old: &Value, errors: &mut Errors) {
     if text(service, "ipFamilyPolicy") == SINGLE {
         for field in ["clusterIPs", "ipFamilies"] {
             let now = texts(service, field);
@@ -82,7 +82,7 @@ fn settle_change(service: &mut Value, old: &Value, errors: &mut Errors) {
 }
 
 /// Derives families from the given addresses.
-fn settle_by_addresses(service: &mut Value, config: &Config, errors: &mut Errors) {
+fn derive_families(service: &mut Value, config: &Config, errors: &mut Errors) {
     if text(service, "ipFamilyPolicy") == SINGLE {
         for (field, called) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
             if texts(service, field).len() == 2 {
@@ -166,6 +166,6 @@ fn wrong_policy(service: &Value, detail: &str) -> Error {
     At::root(service).get("spec").get("ipFamilyPolicy").invalid(detail)
 }
 
-fn refuse(errors: Errors) -> Result<(), AllocationError> {
+fn check_errors(errors: Errors) -> Result<(), AllocationError> {
     if errors.is_empty() { Ok(()) } else { Err(AllocationError::Invalid(errors)) }
 }

@@ -41,7 +41,7 @@ fn planned(spec: Value, old: Option<&Value>, others: &[Claim]) -> Result<(Value,
     Ok((service, plan))
 }
 
-fn refused(spec: Value, others: &[Claim], expect: &str) {
+fn assert_rejected(spec: Value, others: &[Claim], expect: &str) {
     assert_eq!(planned(spec, None, others).unwrap_err().to_string(), expect);
 }
 
@@ -60,22 +60,22 @@ fn requested_cluster_ip_must_be_free_and_in_range() {
     let spec = |ip: &str| value!({"clusterIP": ip, "ports": [{"port": 80}]});
     let (_, plan) = planned(spec("10.96.0.10"), None, &[]).unwrap();
     assert_eq!(plan.claims, [ip("10.96.0.10")]);
-    refused(
+    assert_rejected(
         spec("10.96.0.10"),
         &[ip("10.96.0.10")],
         r#"spec.clusterIPs: Invalid value: ["10.96.0.10"]: failed to allocate IP 10.96.0.10: provided IP is already allocated"#,
     );
-    refused(
+    assert_rejected(
         spec("1.2.3.4"),
         &[],
         r#"spec.clusterIPs: Invalid value: ["1.2.3.4"]: failed to allocate IP 1.2.3.4: the provided network does not match the current range"#,
     );
-    refused(
+    assert_rejected(
         spec("10.96.0.0"),
         &[],
         r#"spec.clusterIPs: Invalid value: ["10.96.0.0"]: failed to allocate IP 10.96.0.0: the provided IP (10.96.0.0) is not in the valid range. The range of valid IPs is 10.96.0.0/16"#,
     );
-    refused(
+    assert_rejected(
         spec("word"),
         &[],
         r#"spec.clusterIPs[0]: Invalid value: "word": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"#,
@@ -95,12 +95,12 @@ fn headless_and_external_name_services_get_no_cluster_ip() {
 #[test]
 fn families_must_be_configured() {
     let ports = value!([{"port": 80}]);
-    refused(
+    assert_rejected(
         value!({"ipFamilyPolicy": "RequireDualStack", "ports": (ports.clone())}),
         &[],
         "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services",
     );
-    refused(
+    assert_rejected(
         value!({"ipFamilies": ["IPv6"], "ports": (ports)}),
         &[],
         "spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster",
@@ -136,12 +136,12 @@ fn node_port_is_shared_by_both_protocols() {
 #[test]
 fn requested_node_port_must_be_free_and_in_range() {
     let spec = |port: i64| value!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
-    refused(
+    assert_rejected(
         spec(80),
         &[],
         "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-32767",
     );
-    refused(
+    assert_rejected(
         spec(30001),
         &[Claim::Port(30001)],
         "spec.ports[0].nodePort: Invalid value: 30001: provided port is already allocated",
@@ -156,14 +156,14 @@ fn local_load_balancer_gets_a_health_check_node_port() {
     assert!(plan.claims.contains(&Claim::Port(health)));
     let mut all = plan.claims.clone();
     all.sort();
-    assert_eq!(held(&service), all);
+    assert_eq!(allocated_claims(&service), all);
 }
 
 #[test]
-fn allocated_values_are_kept_when_a_manifest_is_applied_again() {
+fn allocated_values_are_preserved_when_a_manifest_is_applied_again() {
     let file = value!({"type": "NodePort", "ports": [{"port": 80}]});
     let (old, _) = planned(file.clone(), None, &[]).unwrap();
-    let (again, plan) = planned(file, Some(&old), &held(&old)).unwrap();
+    let (again, plan) = planned(file, Some(&old), &allocated_claims(&old)).unwrap();
     assert_eq!(plan, Plan::default());
     assert_eq!(again, old);
 }
@@ -176,19 +176,19 @@ fn type_change_allocates_and_releases() {
         spec.as_object_mut().unwrap().insert(field, value);
         spec
     };
-    let (open, plan) = planned(with(&plain, "type", "NodePort"), Some(&plain), &held(&plain)).unwrap();
+    let (open, plan) = planned(with(&plain, "type", "NodePort"), Some(&plain), &allocated_claims(&plain)).unwrap();
     let port = node_ports(&open)[0];
     assert_eq!(plan.claims, [Claim::Port(u16::try_from(port).unwrap())]);
-    let (_, plan) = planned(with(&open, "type", "ExternalName"), Some(&open), &held(&open)).unwrap();
+    let (_, plan) = planned(with(&open, "type", "ExternalName"), Some(&open), &allocated_claims(&open)).unwrap();
     let mut releases = plan.releases;
     releases.sort();
-    assert_eq!((plan.claims, releases), (Vec::new(), held(&open)));
+    assert_eq!((plan.claims, releases), (Vec::new(), allocated_claims(&open)));
 }
 
 #[test]
 fn full_range_is_reported() {
     let ports: Vec<Claim> = (30000..=32767).map(Claim::Port).collect();
-    refused(
+    assert_rejected(
         value!({"type": "NodePort", "ports": [{"port": 80}]}),
         &ports,
         "failed to allocate a nodePort: range is full",
@@ -199,8 +199,8 @@ fn full_range_is_reported() {
 fn dry_run_gets_node_ports_outside_the_range() {
     let check = |spec: Value, expect: &[i64], health: i64| {
         let mut service = service(spec);
-        let chance = RandomSource::Rehearsal(1);
-        plan(&mut service, None, &config(&["10.96.0.0/16"]), &Others::default(), chance).unwrap();
+        let random = RandomSource::Rehearsal(1);
+        plan(&mut service, None, &config(&["10.96.0.0/16"]), &Others::default(), random).unwrap();
         assert_eq!((node_ports(&service), health_port(&service)), (expect.to_vec(), health));
     };
     let ports = value!([{"name": "a", "port": 80}, {"name": "b", "port": 81}]);
