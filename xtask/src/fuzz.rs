@@ -12,7 +12,7 @@ const SECONDS: u32 = 60;
 
 /// Runs `[--seconds N] [target…]`; all targets by default.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
-    let Asked { seconds, targets } = Asked::of(args)?;
+    let FuzzOptions { seconds, targets } = FuzzOptions::of(args)?;
     ensure!(has_cargo_fuzz(), "cargo-fuzz is not installed; run `cargo install cargo-fuzz`");
     let targets = if targets.is_empty() { all()? } else { targets };
     let mut found = Vec::new();
@@ -28,12 +28,12 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
 }
 
 #[derive(Debug, PartialEq)]
-struct Asked {
+struct FuzzOptions {
     seconds: u32,
     targets: Vec<String>,
 }
 
-impl Asked {
+impl FuzzOptions {
     fn of(args: &[String]) -> anyhow::Result<Self> {
         let mut options = Self { seconds: SECONDS, targets: Vec::new() };
         let mut args = args.iter();
@@ -92,9 +92,9 @@ mod tests {
 
     #[test]
     fn targets_run_a_minute_by_default() {
-        let read = |args: &[&str]| Asked::of(&args.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
-        assert_eq!(read(&[]).unwrap(), Asked { seconds: 60, targets: vec![] });
-        let expect = Asked { seconds: 5, targets: vec!["json".to_owned()] };
+        let read = |args: &[&str]| FuzzOptions::of(&args.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(read(&[]).unwrap(), FuzzOptions { seconds: 60, targets: vec![] });
+        let expect = FuzzOptions { seconds: 5, targets: vec!["json".to_owned()] };
         assert_eq!(read(&["json", "--seconds", "5"]).unwrap(), expect);
         assert!(read(&["--seconds"]).is_err() && read(&["--second", "5"]).is_err());
     }

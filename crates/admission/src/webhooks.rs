@@ -6,7 +6,7 @@
 //!
 //! This module does not use the network: the API server sends the reviews.
 
-mod answer;
+mod response;
 mod review;
 
 use api_registry::decode::resource_name;
@@ -25,7 +25,7 @@ use super::policies::program::{Expression, Program};
 use super::reinvocation::Again;
 use super::{Attributes, Notes, VersionedKind, View};
 
-pub use answer::{AdmissionResponse, Failure};
+pub use response::{AdmissionResponse, Failure};
 pub use review::{Review, ReviewVersion, delete_options, write_options};
 
 const GROUP: &str = "admissionregistration.k8s.io";

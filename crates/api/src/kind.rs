@@ -14,7 +14,7 @@ use apimachinery::table::{self, Cell, Column};
 use apimachinery::{GroupVersion, GroupVersionKind, Str, Value};
 
 use crate::catalogue;
-use crate::core::service::allocation::{AllocationError, AllocationLookup, Claim, Config, Plan, RandomSource};
+use crate::core::service::allocation::{Allocation, AllocationError, AllocationLookup, Config, Plan, RandomSource};
 
 pub use rules::{Context, NoRules, Requester, Rules};
 pub use subresource::{Connect, ReplicaPaths, Subresource, SubresourceAction};
@@ -89,7 +89,7 @@ pub struct Allocates {
     /// Allocates the values and returns the claims and releases.
     pub plan: PlanClaims,
     /// Returns everything that an object holds, to be released on deletion.
-    pub allocated_claims: fn(&Value) -> Vec<Claim>,
+    pub allocated_claims: fn(&Value) -> Vec<Allocation>,
 }
 
 /// Number of times a kind's update validation repeats the generic metadata checks. Each repetition reports the same

@@ -92,14 +92,14 @@ const NOW: Time = Time::from_unix(1_700_000_000, 0);
 
 /// Counts of compared writes.
 #[derive(Default)]
-struct Tally {
+struct ResultCounts {
     same: usize,
     /// Writes after which the server set more fields: these are in the object and have no manager.
     within: usize,
     wrong: Vec<String>,
 }
 
-impl Tally {
+impl ResultCounts {
     fn checked(&self) -> usize {
         self.same + self.within + self.wrong.len()
     }
@@ -170,8 +170,8 @@ fn is_apply(step: &Step<'_>) -> bool {
 }
 
 /// Replays recordings and checks the writes that `wanted` selects.
-fn replay(files: &[&str], filter: fn(&Step<'_>) -> bool) -> Option<Tally> {
-    let mut results = Tally::default();
+fn replay(files: &[&str], filter: fn(&Step<'_>) -> bool) -> Option<ResultCounts> {
+    let mut results = ResultCounts::default();
     for file in files {
         for scenario in recordings(file)? {
             replay_one(&scenario, filter, &mut results);
@@ -192,7 +192,7 @@ fn recordings(file: &str) -> Option<Vec<Value>> {
     Some(json::parse_all(text.as_bytes()).expect("recordings are JSON"))
 }
 
-fn replay_one(scenario: &Value, filter: fn(&Step<'_>) -> bool, results: &mut Tally) {
+fn replay_one(scenario: &Value, filter: fn(&Step<'_>) -> bool, results: &mut ResultCounts) {
     let name = scenario["name"].as_str().unwrap_or_default();
     let mut objects: BTreeMap<String, Value> = BTreeMap::new();
     for step in scenario["steps"].as_array().unwrap_or_default().iter().filter_map(|step| Step::of(name, step)) {
@@ -216,7 +216,7 @@ fn is_object(response: &Value) -> bool {
     response.str_at(&["metadata", "uid"]).is_some() && response.str_at(&["kind"]).is_some()
 }
 
-fn check(step: &Step<'_>, live: Option<&Value>, results: &mut Tally) {
+fn check(step: &Step<'_>, live: Option<&Value>, results: &mut ResultCounts) {
     let described = if is_apply(step) { step.body } else { step.response };
     let Ok(kind) = GroupVersionKind::of_object(described) else { return };
     let Some(schema) = catalogue::schema(&kind) else { return };
@@ -247,7 +247,7 @@ fn check(step: &Step<'_>, live: Option<&Value>, results: &mut Tally) {
     }
 }
 
-fn check_apply(step: &Step<'_>, write: &Write<'_>, live: Option<&Value>, results: &mut Tally) {
+fn check_apply(step: &Step<'_>, write: &Write<'_>, live: Option<&Value>, results: &mut ResultCounts) {
     if write.manager.is_empty() || step.code == 422 || step.code == 404 {
         return;
     }
@@ -287,7 +287,7 @@ fn recorded_error(status: &Value) -> Vec<String> {
     std::iter::once(text(&status["message"])).chain(causes).collect()
 }
 
-fn check_update(step: &Step<'_>, write: &Write<'_>, live: Option<&Value>, results: &mut Tally) {
+fn check_update(step: &Step<'_>, write: &Write<'_>, live: Option<&Value>, results: &mut ResultCounts) {
     let mut new = step.response.clone();
     if let Some(Value::Object(metadata)) = new.get_mut("metadata") {
         metadata.remove("managedFields");
@@ -335,7 +335,7 @@ fn lines(owners: &BTreeMap<String, FieldSet>) -> Vec<String> {
     owners.iter().map(|(who, fields)| format!("{who}: {}", fields.to_json())).collect()
 }
 
-impl Tally {
+impl ResultCounts {
     fn compare(&mut self, step: &Step<'_>, have: &[String], want: &[String]) {
         if have == want {
             self.same += 1;

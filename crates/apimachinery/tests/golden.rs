@@ -11,7 +11,7 @@ use apimachinery::{GroupVersionKind, Path, Value, json};
 const FILES: [&str; 5] = ["invalid.jsonl", "strict.jsonl", "update.jsonl", "lifecycle.jsonl", "services.jsonl"];
 
 #[derive(Default)]
-struct Tally {
+struct ResultCounts {
     rejected: usize,
     warned: usize,
     accepted: usize,
@@ -20,11 +20,11 @@ struct Tally {
 
 #[test]
 fn decoding_errors_and_warnings_match_upstream() {
-    let mut counts = Tally::default();
+    let mut counts = ResultCounts::default();
     if !each_step(|name, step| compare(name, step, &mut counts)) {
         return;
     }
-    let Tally { rejected, warned, accepted, different } = counts;
+    let ResultCounts { rejected, warned, accepted, different } = counts;
     println!("{rejected} refusals, {warned} warnings and {accepted} objects without either are as recorded");
     assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
     assert!(rejected > 700 && warned > 80 && accepted > 1000, "the recordings were read");
@@ -122,7 +122,7 @@ fn shared() -> PathBuf {
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into()
 }
 
-fn compare(step_name: &str, step: &Value, counts: &mut Tally) {
+fn compare(step_name: &str, step: &Value, counts: &mut ResultCounts) {
     let method = step.str_at(&["do", "method"]).unwrap_or_default();
     let query = step.str_at(&["do", "path"]).and_then(|path| path.split_once('?')).map_or("", |(_, query)| query);
     let mode = query.split('&').find_map(|pair| pair.strip_prefix("fieldValidation=")).unwrap_or_default();

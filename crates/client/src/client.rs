@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::config::{Config, Impersonate};
-use crate::error::{AnswerError, Error};
+use crate::error::{Error, ResponseError};
 use crate::limit::Limit;
 use crate::object_ref::Target;
 use crate::options::{DeleteOptions, ListOptions, Patch, WatchOptions, WriteOptions};
@@ -168,7 +168,7 @@ impl Client {
 
     /// Reads an object as a type.
     pub async fn get_as<T: DeserializeOwned>(&self, target: &Target<'_>) -> Result<T, Error> {
-        Ok(serde_bridge::from_value(&self.get(target).await?).map_err(AnswerError::from)?)
+        Ok(serde_bridge::from_value(&self.get(target).await?).map_err(ResponseError::from)?)
     }
 
     /// Reads one page of objects.
@@ -303,7 +303,7 @@ impl Client {
             return Err(self.read_rejection(response, &method, target, deadline).await);
         }
         let bytes = self.collect(response.into_body(), deadline).await?;
-        Ok(json::parse(&bytes).map_err(AnswerError::from)?)
+        Ok(json::parse(&bytes).map_err(ResponseError::from)?)
     }
 
     fn reading(&self, path: String, list: bool) -> Result<Request<Bytes>, Error> {
@@ -393,7 +393,7 @@ impl Client {
             let Some(frame) = frame.transpose().map_err(TransportError::Broken)? else { break };
             let Ok(bytes) = frame.into_data() else { continue };
             if first.len() + rest.len() + bytes.len() > settings.response_bytes_max {
-                return Err(AnswerError::TooLarge(settings.response_bytes_max).into());
+                return Err(ResponseError::TooLarge(settings.response_bytes_max).into());
             }
             // A body in one piece, as within a process, is not copied.
             if first.is_empty() && rest.is_empty() {
@@ -413,13 +413,13 @@ impl List {
     /// Returns the objects as a type.
     pub fn items_as<T: DeserializeOwned>(&self) -> Result<Vec<T>, Error> {
         let items: Result<Vec<T>, _> = self.items.iter().map(serde_bridge::from_value).collect();
-        Ok(items.map_err(AnswerError::from)?)
+        Ok(items.map_err(ResponseError::from)?)
     }
 
     fn read(mut response: Value, resource: &Resource) -> Result<Self, Error> {
         let kind = response.str_at(&["kind"]).unwrap_or_default();
         let Some(item_kind) = kind.strip_suffix("List").map(str::to_owned) else {
-            return Err(AnswerError::Unexpected(format!("the list of {resource} has kind {kind:?}")).into());
+            return Err(ResponseError::Unexpected(format!("the list of {resource} has kind {kind:?}")).into());
         };
         let meta = |field| response.str_at(&["metadata", field]).unwrap_or_default().to_owned();
         let (resource_version, continue_token) = (meta("resourceVersion"), meta("continue"));

@@ -9,7 +9,7 @@ use http::header::{ACCEPT, HeaderValue};
 use http::{Method, Request};
 use http_body_util::BodyExt;
 
-use crate::error::{AnswerError, Error};
+use crate::error::{Error, ResponseError};
 use crate::transport::TransportError;
 use crate::{Body, Client};
 
@@ -43,11 +43,11 @@ pub async fn discover(client: &Client) -> Result<ServerResources, Error> {
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static(AGGREGATED));
         let response = client.raw(request).await?;
         if !response.status().is_success() {
-            return Err(AnswerError::Unexpected(format!("discovery failed with status {}", response.status())).into());
+            return Err(ResponseError::Unexpected(format!("discovery failed with status {}", response.status())).into());
         }
-        let document = json::parse(&collect(response.into_body()).await?).map_err(AnswerError::from)?;
+        let document = json::parse(&collect(response.into_body()).await?).map_err(ResponseError::from)?;
         if document.str_at(&["kind"]) != Some("APIGroupDiscoveryList") {
-            return Err(AnswerError::Unexpected("the server does not support aggregated discovery".to_owned()).into());
+            return Err(ResponseError::Unexpected("the server does not support aggregated discovery".to_owned()).into());
         }
         discovered.read(&document);
     }
@@ -96,7 +96,7 @@ async fn collect(mut body: Body) -> Result<Vec<u8>, Error> {
             bytes.extend_from_slice(&data);
         }
         if bytes.len() > BYTES_MAX {
-            return Err(AnswerError::TooLarge(BYTES_MAX).into());
+            return Err(ResponseError::TooLarge(BYTES_MAX).into());
         }
     }
     Ok(bytes)

@@ -25,12 +25,12 @@ pub enum Error {
     #[error("the API server did not respond within {0:?}")]
     Timeout(Duration),
     #[error("failed to parse the response of the API server")]
-    Answer(#[from] AnswerError),
+    Answer(#[from] ResponseError),
 }
 
 /// A response cannot be parsed.
 #[derive(Debug, thiserror::Error)]
-pub enum AnswerError {
+pub enum ResponseError {
     #[error("not JSON")]
     Syntax(#[from] json::Error),
     /// The response does not match the requested type.

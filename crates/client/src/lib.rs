@@ -24,7 +24,7 @@ mod watch;
 
 pub use client::{Client, List, Settings};
 pub use config::{Config, Impersonate};
-pub use error::{AnswerError, Error};
+pub use error::{Error, ResponseError};
 pub use object_ref::{Target, TargetError};
 pub use options::{
     DeleteOptions, FieldValidation, ListOptions, Patch, Propagation, VersionMatch, WatchOptions, WriteOptions,

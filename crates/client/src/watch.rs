@@ -9,7 +9,7 @@ use memchr::{memchr2, memchr3};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use crate::error::{AnswerError, Error};
+use crate::error::{Error, ResponseError};
 use crate::shared_objects::{SharedEvent, SharedObject};
 use crate::transport::{Body, TransportError};
 
@@ -85,7 +85,7 @@ impl Watch {
             match self.more().await {
                 Ok(Some(bytes)) => self.frames.push(&bytes),
                 Ok(None) if self.frames.is_between() => self.closed = true,
-                Ok(None) => return self.fail(AnswerError::Truncated),
+                Ok(None) => return self.fail(ResponseError::Truncated),
                 Err(error) => return self.fail(TransportError::Broken(error)),
             }
         }
@@ -117,7 +117,7 @@ impl Watch {
 }
 
 fn read(frame: &[u8]) -> Result<Event, Error> {
-    let mut event = json::parse(frame).map_err(AnswerError::from)?;
+    let mut event = json::parse(frame).map_err(ResponseError::from)?;
     let object = event.get_mut("object").map(Value::take).unwrap_or_default();
     let kind = event.get("type").and_then(Value::as_str).unwrap_or_default();
     let event = match kind {
@@ -132,10 +132,10 @@ fn read(frame: &[u8]) -> Result<Event, Error> {
             }
         }
         "ERROR" => {
-            let unreadable = || AnswerError::Unexpected("the error event of a watch is not a Status".to_owned());
+            let unreadable = || ResponseError::Unexpected("the error event of a watch is not a Status".to_owned());
             return Err(Status::from_value(&object).ok_or_else(unreadable)?.into());
         }
-        other => return Err(AnswerError::Unexpected(format!("unexpected watch event type {other:?}")).into()),
+        other => return Err(ResponseError::Unexpected(format!("unexpected watch event type {other:?}")).into()),
     };
     Ok(event)
 }
@@ -165,12 +165,12 @@ impl Frames {
         self.depth == 0
     }
 
-    fn next(&mut self) -> Result<Option<Bytes>, AnswerError> {
+    fn next(&mut self) -> Result<Option<Bytes>, ResponseError> {
         if self.is_between() {
             let blank = self.bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
             self.bytes.advance(blank);
             if self.bytes.first().is_some_and(|byte| *byte != b'{') {
-                return Err(AnswerError::Unexpected("unexpected data between watch events".to_owned()));
+                return Err(ResponseError::Unexpected("unexpected data between watch events".to_owned()));
             }
         }
         while let Some(ahead) = self.marked() {
@@ -190,7 +190,7 @@ impl Frames {
         }
         self.seen = self.bytes.len();
         if self.bytes.len() > self.bytes_max {
-            return Err(AnswerError::TooLarge(self.bytes_max));
+            return Err(ResponseError::TooLarge(self.bytes_max));
         }
         Ok(None)
     }
@@ -212,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    fn frames(chunks: &[&[u8]]) -> Result<Vec<String>, AnswerError> {
+    fn frames(chunks: &[&[u8]]) -> Result<Vec<String>, ResponseError> {
         let mut frames = Frames::new(64);
         let mut out = Vec::new();
         for chunk in chunks {
@@ -239,8 +239,8 @@ mod tests {
 
     #[test]
     fn garbage_between_events_and_oversized_events_are_errors() {
-        assert!(matches!(frames(&[b"<html>"]), Err(AnswerError::Unexpected(_))));
-        assert!(matches!(frames(&[b"{\"a\":\"", &[b'x'; 100]]), Err(AnswerError::TooLarge(64))));
+        assert!(matches!(frames(&[b"<html>"]), Err(ResponseError::Unexpected(_))));
+        assert!(matches!(frames(&[b"{\"a\":\"", &[b'x'; 100]]), Err(ResponseError::TooLarge(64))));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use client::cache::{self, ChangeQueue, Reader, Source};
 use client::{Client, Error, ListOptions, Target, discovery};
 use controller::kinds;
 use controller::object_graph::{
-    Discovery, Everything, GlobalController, Item, Items, Kind, Query, QueryResponse, item_index_by,
+    Discovery, GlobalController, Item, Items, Kind, ObjectGraph, Query, QueryResponse, item_index_by,
 };
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
@@ -120,7 +120,7 @@ impl MetadataCaches {
     }
 
     /// Returns the current snapshots of all kinds.
-    pub(crate) fn everything(&self) -> Everything {
+    pub(crate) fn everything(&self) -> ObjectGraph {
         let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
         let mut whole = *self.0.discovered.borrow();
         let mut items: Vec<(Arc<Resource>, Items)> = Vec::with_capacity(state.followed.len());
@@ -129,7 +129,7 @@ impl MetadataCaches {
             whole &= progress.synced || (progress.failure.is_some() && followed.since.elapsed() > UNREADABLE_MAX);
             items.push((Arc::clone(&followed.resource), followed.reader.snapshot().objects));
         }
-        Everything::new(Arc::clone(&state.discovery), items, whole)
+        ObjectGraph::new(Arc::clone(&state.discovery), items, whole)
     }
 
     /// Sends a question to the server with the controller's client, because its permissions to get objects differ from

@@ -12,7 +12,7 @@ use client::cache::{ChangeQueue, ChangedKeys};
 use client::{Client, Error, ListOptions, Target, WriteOptions};
 use component_base::clock;
 use component_base::events::Recorder;
-use controller::{Action, Answers, Ask, Controller, Plan, Rejection, decide};
+use controller::{Action, Answers, Controller, Plan, Rejection, ServerQuery, decide};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
@@ -281,7 +281,7 @@ async fn send_queries<C: Controller>(driver: &Driver, key: &Key, remember: Optio
     for _ in 0..QUERY_ROUNDS_MAX {
         let view = || driver.caches.view(C::READS).reminded(remember.cloned()).with_responses(responses.clone());
         let queries = catch_unwind(AssertUnwindSafe(|| C::queries(&view(), key, clock::now()))).unwrap_or_default();
-        let open: Vec<Ask> = queries.into_iter().filter(|query| responses.of(query).is_none()).collect();
+        let open: Vec<ServerQuery> = queries.into_iter().filter(|query| responses.of(query).is_none()).collect();
         if open.is_empty() {
             break;
         }
@@ -299,12 +299,12 @@ async fn send_queries<C: Controller>(driver: &Driver, key: &Key, remember: Optio
 }
 
 /// Waits up to [`LATE_MAX`] for the kind's cache to reach the revision, and returns whether it did.
-async fn has_caught_up(caches: &Caches, query: &Ask, revision: u64) -> bool {
+async fn has_caught_up(caches: &Caches, query: &ServerQuery, revision: u64) -> bool {
     let Some(reader) = caches.reader(&query.resource.to_string()) else { return false };
     tokio::time::timeout(LATE_MAX, reader.reached(revision)).await.is_ok_and(|reached| reached.is_ok())
 }
 
-async fn fetch(client: &Client, query: &Ask) -> Result<Value, Error> {
+async fn fetch(client: &Client, query: &ServerQuery) -> Result<Value, Error> {
     let target = Target::object(&query.resource, &query.key).subresource(query.subresource.clone());
     if let Some(body) = &query.body {
         return client.create(&target, body, &WriteOptions::default()).await;

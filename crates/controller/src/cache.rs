@@ -34,7 +34,7 @@ pub struct KindSnapshot {
 
 /// A request to the API server for data that is not cached.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ask {
+pub struct ServerQuery {
     pub resource: Resource,
     /// The object; all objects of the namespace if the name is empty.
     pub key: Key,
@@ -48,7 +48,7 @@ pub struct Ask {
     pub as_of: Option<u64>,
 }
 
-impl Ask {
+impl ServerQuery {
     /// Requests all objects of a kind in a namespace; in all namespaces if it is empty.
     pub fn all(resource: &Resource, namespace: &str) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Ask {
     }
 }
 
-impl fmt::Display for Ask {
+impl fmt::Display for ServerQuery {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { resource, key, subresource, labels, body, as_of } = self;
         write!(out, "{resource}/{}/{key}/{subresource}?{}", resource.version, labels.as_deref().unwrap_or("-"))?;
@@ -85,7 +85,7 @@ pub type ServerResponse = Result<Value, String>;
 pub struct Answers(BTreeMap<String, ServerResponse>);
 
 impl Answers {
-    pub fn insert(&mut self, query: &Ask, response: ServerResponse) {
+    pub fn insert(&mut self, query: &ServerQuery, response: ServerResponse) {
         self.0.insert(query.to_string(), response);
     }
 
@@ -98,7 +98,7 @@ impl Answers {
     }
 
     /// Returns the response to a request; `None` if it was not sent yet.
-    pub fn of(&self, query: &Ask) -> Option<&ServerResponse> {
+    pub fn of(&self, query: &ServerQuery) -> Option<&ServerResponse> {
         self.0.get(&query.to_string())
     }
 }
@@ -150,7 +150,7 @@ impl<'s> Cache<'s> {
     }
 
     /// Returns the response to a request; `None` if it was not sent yet.
-    pub fn response(&self, query: &Ask) -> Option<&ServerResponse> {
+    pub fn response(&self, query: &ServerQuery) -> Option<&ServerResponse> {
         self.responses.of(query)
     }
 

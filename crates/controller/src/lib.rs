@@ -23,7 +23,7 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Value};
 
 pub use action::{Action, EventOnResult, EventType, Patch, Preconditions, Propagation, Regarding};
-pub use cache::{Answers, Ask, Cache, KindSnapshot, Objects, Rejection, ServerResponse, index_by, orphans_of};
+pub use cache::{Answers, Cache, KindSnapshot, Objects, Rejection, ServerQuery, ServerResponse, index_by, orphans_of};
 pub use config::Configs;
 pub use plan::Plan;
 pub use side_effect::{Order, SideEffect, SideEffects};
@@ -52,7 +52,7 @@ pub trait Controller: 'static {
 
     /// Returns requests for data without a watch, such as metrics, that the decision needs. Called again with the
     /// responses until it returns no new request.
-    fn queries(_cache: &Cache, _key: &Key, _now: Time) -> Vec<Ask> {
+    fn queries(_cache: &Cache, _key: &Key, _now: Time) -> Vec<ServerQuery> {
         Vec::new()
     }
 

@@ -43,7 +43,7 @@ pub struct Discovery {
 }
 
 /// All objects, as a snapshot for each kind.
-pub struct Everything {
+pub struct ObjectGraph {
     pub discovery: Arc<Discovery>,
     /// Whether the items of all kinds are known.
     pub whole: bool,
@@ -103,7 +103,7 @@ pub trait GlobalController: 'static {
     fn affected_keys(of: &Key, old: Option<&Item>, new: Option<&Item>, keys: &mut Vec<Key>);
 
     /// Decides about a key, without I/O, clock or randomness.
-    fn decide(everything: &Everything, key: &Key, answers: &Answers, now: Time) -> Step;
+    fn decide(everything: &ObjectGraph, key: &Key, answers: &Answers, now: Time) -> Step;
 }
 
 impl Kind {
@@ -129,7 +129,7 @@ impl Discovery {
     }
 }
 
-impl Everything {
+impl ObjectGraph {
     /// Returns a snapshot with one collection for each watched kind.
     pub const fn new(discovery: Arc<Discovery>, items: Vec<(Arc<Resource>, Items)>, whole: bool) -> Self {
         Self { discovery, whole, items }

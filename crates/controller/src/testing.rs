@@ -1,7 +1,7 @@
 //! Test support: a model of the API server, and the properties that every controller must have.
 
+mod fake_cluster;
 mod properties;
-mod world;
 
+pub use fake_cluster::{FakeCluster, WriteError, kubelet};
 pub use properties::{check_properties, run_until_stable};
-pub use world::{FakeCluster, WriteError, kubelet};

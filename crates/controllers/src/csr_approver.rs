@@ -8,7 +8,7 @@ use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Resource, Value, value};
 use auth::node::component;
 use auth::user::{NODE_PREFIX, NODES};
-use controller::{Action, Ask, Cache, Controller, Plan, kinds};
+use controller::{Action, Cache, Controller, Plan, ServerQuery, kinds};
 
 use crate::csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, check, is, parse, usages};
 use crate::read::{list, text};
@@ -78,7 +78,7 @@ impl Controller for CsrApprover {
         keys.extend(serving.map(|it| it.key.clone()));
     }
 
-    fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
+    fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<ServerQuery> {
         let Some(request) = waiting(cache, key) else { return Vec::new() };
         // The next review is requested only after the previous one was denied.
         let mut queries = Vec::new();
@@ -217,7 +217,7 @@ fn same_name(one: &str, other: &str) -> bool {
 }
 
 /// Returns the SubjectAccessReview for the requester and the ground's permission.
-fn review(request: &Value, ground: &Approval) -> Ask {
+fn review(request: &Value, ground: &Approval) -> ServerQuery {
     let mut spec = value!({
         "user": (text(request, &["spec", "username"])),
         "resourceAttributes": {"group": "certificates.k8s.io", "resource": "certificatesigningrequests", "verb": "create",
@@ -231,7 +231,7 @@ fn review(request: &Value, ground: &Approval) -> Ask {
         }
     }
     let body = value!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
-    Ask {
+    ServerQuery {
         resource: REVIEWS.clone(),
         key: Key::default(),
         subresource: "".into(),
@@ -241,7 +241,7 @@ fn review(request: &Value, ground: &Approval) -> Ask {
     }
 }
 
-fn is_allowed(cache: &Cache, query: &Ask) -> bool {
+fn is_allowed(cache: &Cache, query: &ServerQuery) -> bool {
     let response = cache.response(query).and_then(|response| response.as_ref().ok());
     response.is_some_and(|review| crate::read::is_true(review, &["status", "allowed"]))
 }

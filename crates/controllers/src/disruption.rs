@@ -6,7 +6,7 @@ use apimachinery::labels::Selector;
 use apimachinery::meta::{Meta, OwnerReference};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Object, Value, value};
-use controller::{Action, Ask, Cache, Controller, EventType, Plan, Regarding, kinds};
+use controller::{Action, Cache, Controller, EventType, Plan, Regarding, ServerQuery, kinds};
 
 use crate::{condition, int_or_percent, pod, scale_target};
 
@@ -56,9 +56,9 @@ impl Controller for Disruption {
     }
 
     /// Requests the scale subresource of custom workloads.
-    fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
+    fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<ServerQuery> {
         let Some(budget) = cache.get("poddisruptionbudgets.policy", key) else { return Vec::new() };
-        let mut queries: Vec<Ask> = Vec::new();
+        let mut queries: Vec<ServerQuery> = Vec::new();
         for pod in pods_of(cache, budget) {
             let Some(owner) = Meta::of(pod).controller() else { continue };
             if is_custom(owner.api_version()) {
@@ -123,8 +123,8 @@ fn is_custom(api_version: &str) -> bool {
     group.contains('.') && !group.ends_with(".k8s.io")
 }
 
-fn scale_of(cache: &Cache, pod: &Value, owner: OwnerReference<'_>) -> Ask {
-    Ask {
+fn scale_of(cache: &Cache, pod: &Value, owner: OwnerReference<'_>) -> ServerQuery {
+    ServerQuery {
         resource: scale_target::resource(cache, owner.api_version(), owner.kind()),
         key: Key::new(Meta::of(pod).namespace(), owner.name()),
         subresource: "scale".into(),

@@ -16,7 +16,7 @@ use apimachinery::meta::{Meta, Scope};
 use apimachinery::time::Time;
 use apimachinery::{Key, Str, Value, value};
 use controller::object_graph::{
-    Answers, Everything, FOREGROUND, GlobalController, Item, ORPHAN, Owner, Query, QueryResponse, Step,
+    Answers, FOREGROUND, GlobalController, Item, ORPHAN, ObjectGraph, Owner, Query, QueryResponse, Step,
 };
 use controller::{Action, Patch, Plan, Preconditions, Propagation};
 
@@ -61,7 +61,7 @@ impl GlobalController for GarbageCollector {
         }
     }
 
-    fn decide(everything: &Everything, key: &Key, responses: &Answers, _: Time) -> Step {
+    fn decide(everything: &ObjectGraph, key: &Key, responses: &Answers, _: Time) -> Step {
         let mut sweep = Sweep { everything, responses, queries: BTreeSet::new(), plan: Plan::default() };
         match everything.item(&key.name) {
             None => everything.dependents(&key.name).for_each(|dependent| sweep.see_to(dependent)),
@@ -74,7 +74,7 @@ impl GlobalController for GarbageCollector {
 }
 
 struct Sweep<'a> {
-    everything: &'a Everything,
+    everything: &'a ObjectGraph,
     responses: &'a Answers,
     queries: BTreeSet<Query>,
     plan: Plan,

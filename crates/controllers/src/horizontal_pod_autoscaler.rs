@@ -12,7 +12,9 @@ use apimachinery::labels::Selector;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Object, Value, value};
-use controller::{Action, Ask, Cache, Controller, EventType, Plan, Regarding, Rejection, ServerResponse, kinds};
+use controller::{
+    Action, Cache, Controller, EventType, Plan, Regarding, Rejection, ServerQuery, ServerResponse, kinds,
+};
 
 use crate::{condition, scale_target};
 use limits::Memory;
@@ -52,7 +54,7 @@ pub struct HorizontalPodAutoscaler;
 pub struct Observation<'a> {
     hpa: &'a Value,
     /// The request for the target's scale subresource.
-    target: Ask,
+    target: ServerQuery,
     scale: ServerResponse,
     pods: Vec<&'a Value>,
     /// The response for each metric.
@@ -81,7 +83,7 @@ impl Controller for HorizontalPodAutoscaler {
         }
     }
 
-    fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
+    fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<ServerQuery> {
         let Some(hpa) = cache.get("horizontalpodautoscalers.autoscaling", key) else { return Vec::new() };
         let query = scale_of(cache, hpa);
         let mut queries = vec![query.clone()];
@@ -213,9 +215,9 @@ fn specs(hpa: &Value) -> &[Value] {
 }
 
 /// Returns the request for the target's scale subresource.
-fn scale_of(cache: &Cache, hpa: &Value) -> Ask {
+fn scale_of(cache: &Cache, hpa: &Value) -> ServerQuery {
     let target = |field| hpa.str_at(&["spec", "scaleTargetRef", field]).unwrap_or_default();
-    Ask {
+    ServerQuery {
         resource: scale_target::resource(cache, target("apiVersion"), target("kind")),
         key: Key::new(Meta::of(hpa).namespace(), target("name")),
         subresource: "scale".into(),

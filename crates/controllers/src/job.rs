@@ -10,12 +10,12 @@
 //! A Job finishes in two steps. First it gets an interim condition (`SuccessCriteriaMet` or `FailureTarget`). When no
 //! pod is left that could change the counts, it gets the terminal condition (`Complete` or `Failed`).
 
+mod counts;
 mod finish;
 mod indexes;
 mod make;
 mod policy;
 mod status;
-mod tally;
 
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
@@ -23,8 +23,8 @@ use apimachinery::{Key, Value, value};
 use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
 use crate::{adoption, condition, pod};
+use counts::PodCounts;
 use finish::Finish;
-use tally::Tally;
 
 /// The finalizer of pods that are not counted yet.
 const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
@@ -111,7 +111,7 @@ pub fn finished(job: &Value) -> Option<&Value> {
 }
 
 fn run(job: &Value, owned: &[&Value], now: Time) -> Plan {
-    let counts = Tally::of(job, owned);
+    let counts = PodCounts::of(job, owned);
     let finish = Finish::of(job, owned, &counts, now);
     if let Some(until) = finish.as_ref().and_then(|finish| finish.settles_at(job, owned)).filter(|until| *until > now) {
         let mut plan = Plan::waiting("waiting for pods that terminate at about the same time");

@@ -6,7 +6,7 @@ use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Str, Value, value};
 use controller::object_graph::{
-    Answers, Discovery, Everything, GlobalController, Item, Kind, Query, QueryResponse, Step,
+    Answers, Discovery, GlobalController, Item, Kind, ObjectGraph, Query, QueryResponse, Step,
 };
 use controller::{Action, Plan, Preconditions, kinds};
 
@@ -41,7 +41,7 @@ impl GlobalController for Namespace {
         }
     }
 
-    fn decide(everything: &Everything, key: &Key, responses: &Answers, now: Time) -> Step {
+    fn decide(everything: &ObjectGraph, key: &Key, responses: &Answers, now: Time) -> Step {
         if !everything.get(&kinds::NAMESPACES, key).is_some_and(|namespace| namespace.value.deleting) {
             return Step::Act(Plan::default());
         }

@@ -240,7 +240,7 @@ impl Choice {
 }
 
 #[cfg(test)]
-mod laws;
+mod properties;
 
 #[cfg(test)]
 mod tests {

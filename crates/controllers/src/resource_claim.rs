@@ -8,7 +8,7 @@ mod pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
-use controller::{Ask, Cache, Controller, Plan, kinds};
+use controller::{Cache, Controller, Plan, ServerQuery, kinds};
 
 use crate::read::{list, text};
 
@@ -80,7 +80,7 @@ impl Controller for ResourceClaim {
     }
 
     /// Requests all pods of the namespace if a reserved pod is not cached, because it may be newer than the cache.
-    fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
+    fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<ServerQuery> {
         let Some(claim) = claim_of(cache, key) else { return Vec::new() };
         let unknown = list(claim, &["status", "reservedFor"]).iter().any(|user| known(cache, key, user).is_none());
         if unknown { vec![all_pods(key)] } else { Vec::new() }
@@ -134,8 +134,8 @@ fn claim_of<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
     cache.get(CLAIMS, &Key::new(key.namespace.clone(), key.name.strip_prefix(CLAIM_KEY)?))
 }
 
-fn all_pods(key: &Key) -> Ask {
-    Ask::all(&kinds::PODS, &key.namespace)
+fn all_pods(key: &Key) -> ServerQuery {
+    ServerQuery::all(&kinds::PODS, &key.namespace)
 }
 
 /// Returns the reserved pod if it is cached with the same UID.

@@ -14,7 +14,7 @@ use apimachinery::meta::Meta;
 use apimachinery::quantity::{Format, Quantity};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Object, Str, Value};
-use controller::{Action, Ask, Cache, Controller, Plan, kinds};
+use controller::{Action, Cache, Controller, Plan, ServerQuery, kinds};
 
 use crate::read::list;
 use crate::scale_target::{self, DEFINITIONS};
@@ -48,7 +48,7 @@ struct CountedKind<'a> {
 struct UnwatchedKind {
     /// The name in the quota.
     name: Str,
-    query: Ask,
+    query: ServerQuery,
     responded: bool,
 }
 
@@ -102,7 +102,7 @@ impl Controller for ResourceQuota {
         }
     }
 
-    fn queries(cache: &Cache, key: &Key, now: Time) -> Vec<Ask> {
+    fn queries(cache: &Cache, key: &Key, now: Time) -> Vec<ServerQuery> {
         let Some(observed) = Self::observe(cache, key) else { return Vec::new() };
         let mut queries = Vec::new();
         if observed.counted.iter().any(|counted| counted.late) {
@@ -118,7 +118,8 @@ impl Controller for ResourceQuota {
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let quota = cache.get("resourcequotas", key)?;
         let hard = hard(quota);
-        let listed = |query: &Ask| Some(list(cache.response(query)?.as_ref().ok()?, &["items"]).iter().collect());
+        let listed =
+            |query: &ServerQuery| Some(list(cache.response(query)?.as_ref().ok()?, &["items"]).iter().collect());
         let mut counted = Vec::new();
         for kind in Self::READS.iter().filter(|kind| hard.keys().any(|name| counted_by(kind, name))) {
             let responded = list_query(kind, quota).and_then(|query| listed(&query));
@@ -193,7 +194,7 @@ fn unwatched(cache: &Cache, quota: &Value, hard: &Amounts) -> Vec<UnwatchedKind>
     let found = hard.keys().filter(|name| !is_watched(name)).filter_map(|name| {
         let (plural, group) = split(name.strip_prefix(COUNT)?);
         let resource = scale_target::by_plural(cache, group, plural)?;
-        let query = Ask::all(&resource, Meta::of(quota).namespace()).since(quota);
+        let query = ServerQuery::all(&resource, Meta::of(quota).namespace()).since(quota);
         Some(UnwatchedKind { name: name.clone(), query, responded: false })
     });
     found.collect()
@@ -207,8 +208,8 @@ fn is_status_current(quota: &Value, hard: &Amounts, used: &Amounts) -> bool {
 }
 
 /// Returns the list request for a kind whose cache is older than the quota.
-fn list_query(kind: &str, quota: &Value) -> Option<Ask> {
-    Some(Ask::all(kinds::by_name(kind)?, Meta::of(quota).namespace()).since(quota))
+fn list_query(kind: &str, quota: &Value) -> Option<ServerQuery> {
+    Some(ServerQuery::all(kinds::by_name(kind)?, Meta::of(quota).namespace()).since(quota))
 }
 
 fn hard(quota: &Value) -> Amounts {

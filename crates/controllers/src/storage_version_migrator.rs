@@ -5,7 +5,7 @@
 
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Resource, Value, value};
-use controller::{Action, Ask, Cache, Controller, Patch, Plan, Preconditions, ServerResponse, kinds};
+use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, ServerQuery, ServerResponse, kinds};
 
 use crate::read::{list, text};
 use crate::{condition, scale_target};
@@ -37,7 +37,7 @@ impl Controller for StorageVersionMigrator {
         keys.extend((kind == MIGRATIONS).then(|| Key::of(object)));
     }
 
-    fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
+    fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<ServerQuery> {
         let migration = cache.get(MIGRATIONS, key).filter(|migration| is(migration, "Running") && !is_over(migration));
         migration.and_then(|migration| resource(cache, migration)).map(|resource| all(&resource)).into_iter().collect()
     }
@@ -89,8 +89,8 @@ fn resource(cache: &Cache, migration: &Value) -> Option<Resource> {
     scale_target::by_plural(cache, spec_field("group"), spec_field("resource"))
 }
 
-fn all(resource: &Resource) -> Ask {
-    Ask::all(resource, "")
+fn all(resource: &Resource) -> ServerQuery {
+    ServerQuery::all(resource, "")
 }
 
 fn write(resource: &Resource, object: &Value) -> Action {

@@ -3,8 +3,8 @@
 //! The kernel resolves every path with the directory as its root, so that `..`, absolute symlinks and symlinks out of
 //! the tree stay inside. Whiteouts become character devices 0/0, opaque directories get overlayfs's extended attribute.
 
+mod limits;
 mod pax;
-mod room;
 mod tree;
 
 use std::ffi::OsStr;
@@ -15,8 +15,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::Timespec;
 use tar::{Archive, Entry, EntryType};
 
-pub use room::ArchiveLimits;
-use room::{Allowance, MeteredReader};
+pub use limits::ArchiveLimits;
+use limits::{Allowance, MeteredReader};
 pub use tree::open_real;
 use tree::{Attributes, Tree};
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
-use pki::{Authority, Pki, days_left};
+use pki::{CertificateAuthority, Pki, days_left};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::output::outln;
@@ -59,7 +59,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 
 fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
     ensure!(
-        pki.ca_pair(Authority::Cluster).key.is_file(),
+        pki.ca_pair(CertificateAuthority::Cluster).key.is_file(),
         "this host is not a server: its certificates are issued by the cluster and renewed automatically"
     );
     let before = pki.list()?;
@@ -81,7 +81,10 @@ fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
         ensure!(Instant::now() < deadline, "process {process} has not renewed its certificates; see knarr.log");
         std::thread::sleep(POLL_INTERVAL);
     }
-    outln!("process {process} renewed {} certificates; the CAs are kept", before.len() - Authority::ALL.len());
+    outln!(
+        "process {process} renewed {} certificates; the CAs are kept",
+        before.len() - CertificateAuthority::ALL.len()
+    );
     outln!("admin.kubeconfig was replaced; copies of the old one work until it expires");
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! `knarr kube-controller-manager`: all controllers in one process, with upstream's flags.
 
-mod authorities;
 mod configs;
 mod flags;
 mod identity;
+mod signing_cas;
 
 use std::pin::Pin;
 use std::sync::Arc;

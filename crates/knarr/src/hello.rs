@@ -1,7 +1,7 @@
 //! `knarr hello`: the entry point of the image `knarr.local/hello`, a web server for testing pods and probes.
 
-mod ask;
 mod behaviour;
+mod http_get;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -78,7 +78,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(async {
         if let Some(url) = matches.get_one::<String>("ask") {
-            out!("{}", ask::get(url).await?);
+            out!("{}", http_get::get(url).await?);
             return Ok(());
         }
         let listener = listen(port).await.with_context(|| format!("failed to listen on port {port}"))?;

@@ -39,9 +39,9 @@
     reason = "these panic when standard output is closed; see `output`"
 )]
 
+mod admin_client;
 mod agent;
 mod apiserver;
-mod ask;
 mod builtin;
 mod certs;
 mod cni;

@@ -13,7 +13,7 @@ use pki::Pki;
 
 use ::store::client::{Members, MembersError};
 
-use crate::ask;
+use crate::admin_client;
 use crate::join::token_args::{self, TokenArgs};
 use crate::join::{self, Network, bundle};
 use crate::up::plan::{self, Layout, Store};
@@ -136,9 +136,9 @@ impl Server {
 
 /// Returns an admin client for another server, with this host's credentials.
 fn as_admin(server: &str, options: &Options) -> Result<Client> {
-    let mut config = ask::config(&options.data_dir)?;
+    let mut config = admin_client::config(&options.data_dir)?;
     config.server = server.parse().with_context(|| format!("--join {server:?} is not a URL"))?;
-    ask::admin(&config)
+    admin_client::admin(&config)
 }
 
 /// Adds this server's store member as a learner. Retries while the store rejects it because its members have not been

@@ -13,7 +13,7 @@ use pki::{Pki, days_left};
 
 use crate::output::outln;
 use crate::up::{Disk, Instance};
-use crate::{ask, members};
+use crate::{admin_client, members};
 
 /// Show the state of the cluster on this host.
 #[derive(Args, Debug)]
@@ -67,9 +67,9 @@ fn node(data_dir: &Path) {
 }
 
 async fn print_status(data_dir: &Path) -> Result<()> {
-    let config = ask::config(data_dir)?;
-    let client = ask::admin(&config)?;
-    let version = json::parse(&ask::text(&client, "/version").await?)?;
+    let config = admin_client::config(data_dir)?;
+    let client = admin_client::admin(&config)?;
+    let version = json::parse(&admin_client::text(&client, "/version").await?)?;
     let kubernetes = version.str_at(&["gitVersion"]).unwrap_or("unknown");
     print_field(
         "version",
@@ -79,7 +79,7 @@ async fn print_status(data_dir: &Path) -> Result<()> {
     store(data_dir).await?;
     let nodes = Resource::cluster("", "v1", "nodes", "Node");
     for node in client.list_all(&Target::all(&nodes), &ListOptions::default()).await?.items {
-        let readiness = match ask::is_ready(&node) {
+        let readiness = match admin_client::is_ready(&node) {
             Some(true) => "ready",
             Some(false) => "not ready",
             None => "not responding",
@@ -99,7 +99,7 @@ async fn print_status(data_dir: &Path) -> Result<()> {
 /// Prints the components. All parts of one process have the same state, except the API server, which has failed checks,
 /// and the kubelet, which has a node.
 async fn components(data_dir: &Path, client: &Client) -> Result<()> {
-    let failed = ask::failed_checks(client).await?;
+    let failed = admin_client::failed_checks(client).await?;
     for name in Instance::components(data_dir) {
         let health = match (name.as_str(), failed.is_empty()) {
             ("kube-apiserver", true) => "ready".to_owned(),

@@ -12,7 +12,7 @@ use client::config::Kubeconfig;
 use client::{Client, ListOptions, Target};
 use diagnostics::chain;
 
-use crate::ask;
+use crate::admin_client;
 use crate::output::out;
 use crate::up::nodes::Nodes;
 
@@ -78,7 +78,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let trace = Trace::from_arg_matches(matches)?;
     let config = match &trace.kubeconfig {
         Some(file) => Kubeconfig::load(std::slice::from_ref(file))?.config(None)?,
-        None => ask::config(&trace.data_dir)?,
+        None => admin_client::config(&trace.data_dir)?,
     };
     let records = match &trace.kubeconfig {
         Some(_) => Vec::new(),
@@ -86,7 +86,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     };
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let steps = executor.block_on(async {
-        let client = ask::admin(&config)?;
+        let client = admin_client::admin(&config)?;
         follow(&client, &trace, &records).await
     })?;
     out!("{}", chain::table(&steps));

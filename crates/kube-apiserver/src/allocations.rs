@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use admission::View;
-use api::core::service::allocation::{AllocationError, AllocationLookup, Claim, Config, Plan, RandomSource};
+use api::core::service::allocation::{Allocation, AllocationError, AllocationLookup, Config, Plan, RandomSource};
 use api::kind::{Kind, Persistence};
 use api_registry::decode::kind_name;
 use api_registry::options::WriteOptions;
@@ -73,21 +73,21 @@ pub fn join(state: &State, txn: &mut Txn, plan: &Plan, owner: &Value) {
     }
 }
 
-fn key(state: &State, claim: Claim) -> Bytes {
+fn key(state: &State, claim: Allocation) -> Bytes {
     let root = &state.layout.root;
     Bytes::from(match claim {
-        Claim::Ip(ip) => format!("{root}/ipaddresses/{ip}"),
-        Claim::Port(port) => format!("{root}/ranges/servicenodeports/{port}"),
+        Allocation::Ip(ip) => format!("{root}/ipaddresses/{ip}"),
+        Allocation::Port(port) => format!("{root}/ranges/servicenodeports/{port}"),
     })
 }
 
 /// Returns the object that represents a claim.
-fn object(claim: Claim, owner: &Value) -> Value {
+fn object(claim: Allocation, owner: &Value) -> Value {
     let meta = Meta::of(owner);
     let (namespace, name) = (meta.namespace(), meta.name());
     let created = now().to_seconds().to_string();
     match claim {
-        Claim::Ip(ip) => {
+        Allocation::Ip(ip) => {
             let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
             value!({
                 "apiVersion": "networking.k8s.io/v1",
@@ -104,7 +104,7 @@ fn object(claim: Claim, owner: &Value) -> Value {
                 "spec": {"parentRef": {"resource": "services", "namespace": namespace, "name": name}},
             })
         }
-        Claim::Port(port) => value!({
+        Allocation::Port(port) => value!({
             "apiVersion": "v1",
             "kind": "RangeAllocation",
             "metadata": {"name": (port.to_string()), "uid": (generate_ids().uid), "creationTimestamp": created},

@@ -20,7 +20,7 @@ use crate::authentication::Peer;
 use crate::reload::ReloadedValue;
 use crate::state::now;
 use names::ServingCertificates;
-use peers::Authority;
+use peers::CertificateAuthority;
 
 /// Certificate files and TLS settings.
 #[derive(Clone, Debug, Default)]
@@ -79,8 +79,8 @@ pub struct Tls(ReloadedValue<Offer>);
 /// One loaded TLS configuration: serving certificates and client CAs.
 pub struct Offer {
     pub config: Arc<ServerConfig>,
-    clients: Option<Authority>,
-    proxies: Option<Authority>,
+    clients: Option<CertificateAuthority>,
+    proxies: Option<CertificateAuthority>,
 }
 
 impl Tls {
@@ -112,7 +112,9 @@ impl Offer {
         for sni in &files.sni {
             resolver.add(read_certificate(&sni.certificate, &sni.key, &provider)?, &sni.names);
         }
-        let read_ca = |file: &Option<PathBuf>| file.as_deref().map(|file| Authority::read(file, &provider)).transpose();
+        let read_ca = |file: &Option<PathBuf>| {
+            file.as_deref().map(|file| CertificateAuthority::read(file, &provider)).transpose()
+        };
         let (clients, proxies) = (read_ca(&files.client_ca)?, read_ca(&files.request_header_ca)?);
         let builder = settings.server()?;
         let builder = if clients.is_none() && proxies.is_none() {
@@ -130,7 +132,7 @@ impl Offer {
     pub fn peer(&self, chain: &[CertificateDer<'_>]) -> Peer {
         let Some((own, between)) = chain.split_first() else { return Peer::default() };
         let subject = || Subject::read(own, now()).ok();
-        let trusts = |ca: &Option<Authority>| ca.as_ref().is_some_and(|one| one.vouches_for(own, between));
+        let trusts = |ca: &Option<CertificateAuthority>| ca.as_ref().is_some_and(|one| one.vouches_for(own, between));
         let user = if trusts(&self.clients) { subject().and_then(Subject::user) } else { None };
         let proxy = if trusts(&self.proxies) { subject().map(|subject| subject.common_name) } else { None };
         let expires = expiry(own);

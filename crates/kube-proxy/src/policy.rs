@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use apimachinery::Key;
 use netlink::Protocol;
 
-pub use model::{Direction, Peer, Pod, Policy, PortWish, Rule};
+pub use model::{Direction, Peer, Pod, Policy, PolicyPort, Rule};
 
 /// An address range of one family, both ends included.
 pub type Range = (IpAddr, IpAddr);
@@ -160,8 +160,8 @@ impl Deciding<'_> {
             None => None,
             Some(port_rules) => {
                 let numbers = port_rules.iter().flat_map(|port_rule| match port_rule {
-                    PortWish::Numbers(ports) => vec![*ports],
-                    PortWish::Name(protocol, name) => pod.named(*protocol, name),
+                    PolicyPort::Numbers(ports) => vec![*ports],
+                    PolicyPort::Name(protocol, name) => pod.named(*protocol, name),
                 });
                 Some(numbers.collect::<Vec<_>>()).filter(|numbers| !numbers.is_empty())
             }
@@ -184,8 +184,8 @@ impl Deciding<'_> {
         let mut numbers = Vec::new();
         for port_rule in rule.ports.iter().flatten() {
             match port_rule {
-                PortWish::Numbers(ports) => numbers.push(*ports),
-                PortWish::Name(protocol, name) => {
+                PolicyPort::Numbers(ports) => numbers.push(*ports),
+                PolicyPort::Name(protocol, name) => {
                     let meant =
                         |(key, pod): &(&Key, &Pod)| is_meant(self.cluster, &id.policy.namespace, rule, key, pod);
                     for (_, pod) in self.cluster.pods.iter().filter(meant) {

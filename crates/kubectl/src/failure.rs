@@ -6,7 +6,7 @@ use std::io;
 
 use apimachinery::Resource;
 use apimachinery::status::{Reason, Status};
-use client::{AnswerError, ListOptions, TransportError};
+use client::{ListOptions, ResponseError, TransportError};
 
 use crate::print::format::PrintError;
 
@@ -177,8 +177,8 @@ impl From<TransportError> for Failure {
     }
 }
 
-impl From<AnswerError> for Failure {
-    fn from(error: AnswerError) -> Self {
+impl From<ResponseError> for Failure {
+    fn from(error: ResponseError) -> Self {
         client::Error::from(error).into()
     }
 }

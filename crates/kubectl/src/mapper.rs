@@ -11,7 +11,7 @@ use std::rc::Rc;
 use apimachinery::meta::Scope;
 use apimachinery::{GroupVersionKind, Resource, Str, Value, json};
 use bytes::Bytes;
-use client::{AnswerError, Client};
+use client::{Client, ResponseError};
 use http::header::{ACCEPT, HeaderValue};
 use http::{Method, Request};
 use http_body_util::BodyExt;
@@ -341,7 +341,7 @@ impl Mapper {
                 Failure::from_status,
             ));
         }
-        Ok(answer.map_err(AnswerError::from)?)
+        Ok(answer.map_err(ResponseError::from)?)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use apimachinery::status::{GroupName, Status};
 use apimachinery::{Value, json};
 use bytes::{Buf, Bytes, BytesMut};
-use client::{AnswerError, Body, Client, TransportError};
+use client::{Body, Client, ResponseError, TransportError};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
@@ -53,7 +53,7 @@ impl Path {
 pub async fn get(client: &Client, path: Path, accept: &'static str) -> Result<Value, Failure> {
     let response = send(client, Method::GET, path, accept, Bytes::new()).await?;
     let bytes = collect(response.into_body()).await?;
-    Ok(json::parse(&bytes).map_err(AnswerError::from)?)
+    Ok(json::parse(&bytes).map_err(ResponseError::from)?)
 }
 
 /// Sends a request, and fails if the server rejects it.
@@ -147,7 +147,7 @@ impl Events {
 }
 
 fn event(line: &[u8]) -> Result<(String, Value), Failure> {
-    let mut event = json::parse(line).map_err(AnswerError::from)?;
+    let mut event = json::parse(line).map_err(ResponseError::from)?;
     let kind = event.str_at(&["type"]).unwrap_or_default().to_owned();
     let object = event.get_mut("object").map(Value::take).unwrap_or_default();
     if kind == "ERROR" {

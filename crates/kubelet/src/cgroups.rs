@@ -14,7 +14,7 @@ use crate::resources::{self, Amounts};
 
 /// The cgroups of a node's pods.
 #[derive(Clone, Debug)]
-pub struct Groups {
+pub struct Cgroups {
     root: String,
     are_slices: bool,
     pids_max: Option<i64>,
@@ -25,7 +25,7 @@ pub struct Groups {
     weighed: Arc<Mutex<Option<i64>>>,
 }
 
-impl Groups {
+impl Cgroups {
     /// Creates the cgroup manager of a configuration. Fails if the systemd driver is configured and systemd is
     /// unavailable.
     pub fn new(config: &Config) -> Result<Self, SystemdError> {
@@ -153,11 +153,11 @@ mod tests {
     fn systemd_driver_fails_without_systemd() {
         let mut config = Config::new("n");
         let pod = value!({"metadata": {"uid": "a-b"}, "spec": {"containers": [{"name": "c"}]}});
-        let groups = Groups::new(&config).unwrap();
+        let groups = Cgroups::new(&config).unwrap();
         assert_eq!(groups.cgroup_parent(Pod(&pod)), "/kubepods/besteffort/poda-b");
         assert_eq!(groups.of(Pod(&pod)).path(), Path::new("/kubepods/besteffort/poda-b"));
         config.systemd_groups = true;
-        match Groups::new(&config) {
+        match Cgroups::new(&config) {
             Err(error) => assert!(matches!(error, SystemdError::Absent(_) | SystemdError::CgroupV1), "{error}"),
             Ok(groups) => assert_eq!(groups.cgroup_parent(Pod(&pod)), "kubepods-besteffort-poda_b.slice"),
         }
@@ -169,7 +169,7 @@ mod tests {
         let pod = value!({"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "c", "resources": resources}]}});
         let container = Pod(&pod).container("c").unwrap();
         let check = |cpu_quotas: bool, of_pod: serde_json::Value, of_container: (i64, i64, i64)| {
-            let groups = Groups::new(&Config { cpu_quotas, ..Config::new("n") }).unwrap();
+            let groups = Cgroups::new(&Config { cpu_quotas, ..Config::new("n") }).unwrap();
             assert_eq!(groups.limits(Pod(&pod)), of_pod);
             let desired = resources::of_container(Pod(&pod), container, 1 << 30);
             let mut given = desired.clone();

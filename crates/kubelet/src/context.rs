@@ -10,7 +10,7 @@ use client::cache::Reader;
 use component_base::events::Recorder;
 
 use crate::admission::Rejection;
-use crate::cgroups::Groups;
+use crate::cgroups::Cgroups;
 use crate::config::Config;
 use crate::counters::Probes;
 use crate::cpus::Cpus;
@@ -69,7 +69,7 @@ pub struct Context {
     /// Topology manager policy.
     pub topology: Topology,
     /// Pod cgroups.
-    pub groups: Groups,
+    pub groups: Cgroups,
     /// User namespaces of pods with `hostUsers: false`.
     pub users: Users,
     /// The node's allocatable resources.

@@ -15,7 +15,7 @@ use node_api::cri::v1;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use crate::cgroups::Groups;
+use crate::cgroups::Cgroups;
 use crate::config::Config;
 use crate::context::{Context, Gate};
 use crate::counters::Probes;
@@ -244,8 +244,8 @@ fn record_events(
 
 /// Creates the cgroups of the QoS classes. Returns them and whether Node Allocatable is enforced. If creation fails,
 /// the pods that need a cgroup report the error.
-fn groups(config: &Config) -> Result<(Groups, bool), StartError> {
-    let groups = Groups::new(config)?;
+fn groups(config: &Config) -> Result<(Cgroups, bool), StartError> {
+    let groups = Cgroups::new(config)?;
     let mut are_enforced = config.cgroups_per_qos && config.enforce_allocatable;
     if config.cgroups_per_qos
         && let Err(error) = groups.prepare(&available(config))
@@ -278,7 +278,7 @@ struct Parts {
     notices: ChangeQueue,
     drivers: Drivers,
     node_conditions: Arc<watch::Sender<NodeConditions>>,
-    groups: Groups,
+    groups: Cgroups,
     gate: Option<Gate>,
 }
 

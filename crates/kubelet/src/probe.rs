@@ -58,7 +58,7 @@ pub enum Problem {
 
 /// Counts equal results in a row.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub struct ResultRun {
     last: Option<bool>,
     count: u32,
     verdict: Option<bool>,
@@ -104,7 +104,7 @@ impl Settings {
     }
 }
 
-impl Tally {
+impl ResultRun {
     /// Adds a result. Returns a verdict if it is new. A probe that could not be run does not count.
     pub fn push(&mut self, problem: Option<&Problem>, settings: &Settings) -> Option<bool> {
         let success = match problem {
@@ -147,7 +147,7 @@ impl Prober {
     pub async fn run(self) {
         let probe = self.spec[self.kind.field()].clone();
         let settings = Settings::read(&probe);
-        let mut counts = Tally::default();
+        let mut counts = ResultRun::default();
         // The initial delay counts from the start of the container, not of this task.
         tokio::time::sleep(settings.initial_delay.saturating_sub(self.age)).await;
         let mut period = tokio::time::interval(settings.period);
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn probe_result_changes_after_threshold_consecutive_results() {
         let settings = Settings::read(&value!({"successThreshold": 2, "failureThreshold": 3}));
-        let mut counts = Tally::default();
+        let mut counts = ResultRun::default();
         let (failed, unasked) = (Problem::Failed(String::new()), Problem::Unasked(String::new()));
         let signs = "++-++-?-?-+---++";
         let problem = |sign: char| match sign {

@@ -1,13 +1,13 @@
 //! In-place pod resize: decides whether new resources fit; the allocated resources stay effective until they do.
 
-mod kept;
+mod allocation_checkpoint;
 
 use apimachinery::{Object, Value};
 
 use crate::admission;
 use crate::pod::{Container, Pod};
 use crate::resources::{self, Amounts};
-pub use kept::{read, write};
+pub use allocation_checkpoint::{read, write};
 
 /// A resize that was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]

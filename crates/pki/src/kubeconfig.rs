@@ -6,7 +6,7 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::{Authority, Error, Pair, Pki, write};
+use crate::{CertificateAuthority, Error, Pair, Pki, write};
 
 /// Writes a kubeconfig with embedded certificates, so that it can be copied to another host. An identical file is not
 /// written again.
@@ -15,7 +15,7 @@ pub fn kubeconfig(pki: &Pki, path: &Path, server: &str, user: &str, pair: &Pair)
         let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
         Ok(STANDARD.encode(bytes))
     };
-    let ca = format!("certificate-authority-data: {}", encoded(&pki.ca_certificate(Authority::Cluster))?);
+    let ca = format!("certificate-authority-data: {}", encoded(&pki.ca_certificate(CertificateAuthority::Cluster))?);
     let certificate = format!("client-certificate-data: {}", encoded(&pair.certificate)?);
     let key = format!("client-key-data: {}", encoded(&pair.key)?);
     write_config(path, server, user, &ca, [certificate, key])
@@ -23,7 +23,7 @@ pub fn kubeconfig(pki: &Pki, path: &Path, server: &str, user: &str, pair: &Pair)
 
 /// Writes a kubeconfig that refers to certificate files on this host, so that clients notice renewed certificates.
 pub fn kubeconfig_of_files(pki: &Pki, path: &Path, server: &str, user: &str, pair: &Pair) -> Result<(), Error> {
-    let ca = format!("certificate-authority: {}", pki.ca_certificate(Authority::Cluster).display());
+    let ca = format!("certificate-authority: {}", pki.ca_certificate(CertificateAuthority::Cluster).display());
     let certificate = format!("client-certificate: {}", pair.certificate.display());
     let key = format!("client-key: {}", pair.key.display());
     write_config(path, server, user, &ca, [certificate, key])

@@ -34,7 +34,7 @@ use rcgen::{
 
 pub use kubeconfig::{kubeconfig, kubeconfig_of_files};
 pub use read::{CertificateInfo, certificate as seen};
-pub use table::{Authority, Subject, Usage};
+pub use table::{CertificateAuthority, Subject, Usage};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Lifetime of a CA.
@@ -96,7 +96,7 @@ impl Pki {
     pub fn open(dir: &Path) -> Result<Self, Error> {
         fs::create_dir_all(dir).map_err(|source| Error::File { path: dir.to_owned(), source })?;
         let pki = Self { dir: dir.to_owned() };
-        let cas = Authority::ALL.into_iter().map(Some);
+        let cas = CertificateAuthority::ALL.into_iter().map(Some);
         at_once(cas.chain([None]), |ca| match ca {
             Some(ca) => pki.ensure_ca(ca),
             None => pki.ensure_service_account_key(),
@@ -106,7 +106,7 @@ impl Pki {
 
     /// Creates a CA: the key first, then the certificate. A crash in between leaves a key that no component trusts yet.
     /// A certificate without its key is an error, because clients already trust it and would not trust a replacement.
-    fn ensure_ca(&self, ca: Authority) -> Result<(), Error> {
+    fn ensure_ca(&self, ca: CertificateAuthority) -> Result<(), Error> {
         let pair = self.pair(ca.name());
         let key = match (pair.certificate.is_file(), pair.key.is_file()) {
             (true, true) => return Ok(()),
@@ -130,12 +130,12 @@ impl Pki {
     }
 
     /// Returns the path of a CA's certificate.
-    pub fn ca_certificate(&self, ca: Authority) -> PathBuf {
+    pub fn ca_certificate(&self, ca: CertificateAuthority) -> PathBuf {
         self.pair(ca.name()).certificate
     }
 
     /// Returns the paths of a CA's certificate and key.
-    pub fn ca_pair(&self, ca: Authority) -> Pair {
+    pub fn ca_pair(&self, ca: CertificateAuthority) -> Pair {
         self.pair(ca.name())
     }
 
@@ -190,7 +190,7 @@ impl Pki {
 
     /// Returns the files that all servers of a cluster share.
     pub fn shared(&self) -> Vec<PathBuf> {
-        let cas = Authority::ALL.iter().map(|ca| self.ca_pair(*ca));
+        let cas = CertificateAuthority::ALL.iter().map(|ca| self.ca_pair(*ca));
         cas.flat_map(|pair| [pair.certificate, pair.key]).chain([self.service_account_key()]).collect()
     }
 
@@ -218,10 +218,10 @@ impl Pki {
 }
 
 fn is_ca(name: &str) -> bool {
-    Authority::ALL.iter().any(|ca| ca.name() == name)
+    CertificateAuthority::ALL.iter().any(|ca| ca.name() == name)
 }
 
-fn ca_params(ca: Authority, now: SystemTime) -> CertificateParams {
+fn ca_params(ca: CertificateAuthority, now: SystemTime) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, ca.common_name());
@@ -288,7 +288,7 @@ mod tests {
     fn subject(names: &[&str]) -> Subject {
         Subject {
             name: "apiserver".into(),
-            by: Authority::Cluster,
+            by: CertificateAuthority::Cluster,
             common_name: "kube-apiserver".into(),
             organization: String::new(),
             usage: Usage::Server,
@@ -308,15 +308,15 @@ mod tests {
         assert_ne!(second, first, "another address");
         let third = text(&pki.certificate(&subject(&["localhost", "10.0.0.1"]), now + 300 * DAY).unwrap());
         assert_ne!(third, second, "a third of its life is left");
-        let ca = fs::read_to_string(pki.ca_certificate(Authority::Cluster)).unwrap();
+        let ca = fs::read_to_string(pki.ca_certificate(CertificateAuthority::Cluster)).unwrap();
         let again = Pki::open(dir.path()).unwrap();
-        assert_eq!(fs::read_to_string(again.ca_certificate(Authority::Cluster)).unwrap(), ca);
+        assert_eq!(fs::read_to_string(again.ca_certificate(CertificateAuthority::Cluster)).unwrap(), ca);
     }
 
     #[test]
     fn an_existing_ca_is_never_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        let pair = Pki::open(dir.path()).unwrap().ca_pair(Authority::Cluster);
+        let pair = Pki::open(dir.path()).unwrap().ca_pair(CertificateAuthority::Cluster);
         let (certificate, key) = (fs::read(&pair.certificate).unwrap(), fs::read(&pair.key).unwrap());
         fs::remove_file(&pair.key).unwrap();
         let error = Pki::open(dir.path()).unwrap_err();
@@ -338,7 +338,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let pki = Pki::open(dir.path()).unwrap();
         let pair = pki.certificate(&subject(&[]), SystemTime::now()).unwrap();
-        for key in [pair.key, pki.service_account_key(), pki.ca_pair(Authority::Cluster).key] {
+        for key in [pair.key, pki.service_account_key(), pki.ca_pair(CertificateAuthority::Cluster).key] {
             assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600, "{}", key.display());
         }
     }

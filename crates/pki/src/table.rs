@@ -2,7 +2,7 @@
 
 /// A CA of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Authority {
+pub enum CertificateAuthority {
     /// The CA of the API server and its clients.
     Cluster,
     /// The CA of the front-proxy client, used for aggregated API servers.
@@ -11,7 +11,7 @@ pub enum Authority {
     Store,
 }
 
-impl Authority {
+impl CertificateAuthority {
     pub const ALL: [Self; 3] = [Self::Cluster, Self::FrontProxy, Self::Store];
 
     /// Returns the base name of its files.
@@ -50,7 +50,7 @@ pub struct Subject {
     /// The base name of its files.
     pub name: String,
     /// The CA that signs it.
-    pub by: Authority,
+    pub by: CertificateAuthority,
     /// The user name, for a client.
     pub common_name: String,
     /// The group, for a client; may be empty.
@@ -65,7 +65,7 @@ impl Subject {
     pub fn client(name: &str, user: &str, group: &str) -> Self {
         Self {
             name: name.to_owned(),
-            by: Authority::Cluster,
+            by: CertificateAuthority::Cluster,
             common_name: user.to_owned(),
             organization: group.to_owned(),
             usage: Usage::Client,

@@ -7,7 +7,7 @@
 mod arena;
 mod change;
 mod counts;
-mod room;
+mod free_space;
 mod topology;
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use apimachinery::{Key, Str};
 
 pub use arena::Arena;
 pub use counts::Counts;
-pub use room::FreeCapacity;
+pub use free_space::FreeCapacity;
 pub use topology::{Key as TopologyKey, NOWHERE, Topology};
 
 use crate::devices::Devices;

@@ -17,8 +17,8 @@ use scheduler::schedule::{Context, NominatedPods, RandomSource};
 use scheduler::{Decision, Node, Pod, Profile, Snapshot, schedule};
 
 use random::TestRng;
-use reference::World;
-use reference::words::{name, priority};
+use reference::ReferenceCluster;
+use reference::matching::{name, priority};
 
 /// Time at which a binding completes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ enum BindTime {
 struct Both {
     snapshot: Snapshot,
     nominated: NominatedPods,
-    cluster: World,
+    cluster: ReferenceCluster,
     profile: Profile,
     budgets: Vec<Value>,
     /// Names of assumed pods whose binding is not confirmed.
@@ -44,7 +44,7 @@ impl Both {
     fn new(rng: &mut TestRng) -> Self {
         let (profile, strategy) = random::strategy(rng);
         let mut snapshot = Snapshot::default();
-        let mut cluster = World { strategy, ..World::default() };
+        let mut cluster = ReferenceCluster { strategy, ..ReferenceCluster::default() };
         for namespace in random::namespaces() {
             let labels = scheduler::pod::labels(namespace["metadata"]["labels"].as_object());
             snapshot.set_namespace(name(&namespace), labels);
@@ -237,15 +237,18 @@ impl Both {
             let id = self.snapshot.node(name(node)).unwrap();
             let (requested, free_space) = (&self.snapshot.usage(id).requested, self.snapshot.free_space(id));
             for resource in ["cpu", "memory", "example.com/gpu"] {
-                let (taken, has) = (self.cluster.taken(node, resource), World::has(node, resource));
+                let (taken, has) = (self.cluster.taken(node, resource), ReferenceCluster::has(node, resource));
                 assert_eq!(requested.amount(resource), taken, "{resource} of {}", name(node));
                 assert!(taken <= has, "{} is over-committed of {resource}", name(node));
             }
             let pods = i64::try_from(self.cluster.on(node).count()).unwrap();
-            assert!(pods <= World::has(node, "pods"), "{} has too many pods", name(node));
-            let [cpu, memory] = ["cpu", "memory"].map(|it| World::has(node, it));
+            assert!(pods <= ReferenceCluster::has(node, "pods"), "{} has too many pods", name(node));
+            let [cpu, memory] = ["cpu", "memory"].map(|it| ReferenceCluster::has(node, it));
             let taken = ["cpu", "memory"].map(|it| self.cluster.taken(node, it));
-            assert_eq!(free_space.free, [cpu - taken[0], memory - taken[1], World::has(node, "pods") - pods]);
+            assert_eq!(
+                free_space.free,
+                [cpu - taken[0], memory - taken[1], ReferenceCluster::has(node, "pods") - pods]
+            );
             assert_eq!(free_space.whole, [cpu, memory]);
             let weakest = self.cluster.on(node).map(priority).min().unwrap_or(i64::from(i32::MAX));
             assert_eq!(i64::from(free_space.weakest), weakest);

@@ -2,12 +2,12 @@
 
 use crate::host::{Host, TICK_MS};
 use crate::random::Random;
-use crate::world::{Event, World};
+use crate::simulation::{Event, Simulation};
 
 /// End of the fault phase.
 pub(crate) const FAULTS_UNTIL_MS: u64 = 8_000;
 
-impl World {
+impl Simulation {
     /// Injects one random fault. Returns the time until the next one.
     pub(crate) fn harm(&mut self) -> u64 {
         let count = self.hosts.len();

@@ -3,7 +3,7 @@
 pub mod acknowledged_survives;
 pub mod committed_is_immutable;
 pub mod converges;
-pub mod history_is_kept;
+pub mod history_is_retained;
 pub mod leases_last;
 pub mod linearizable;
 pub mod one_leader;

@@ -15,8 +15,8 @@ pub mod invariants;
 mod network;
 mod operator;
 mod random;
+mod simulation;
 mod watchers;
-mod world;
 
 use std::fmt;
 
@@ -82,5 +82,5 @@ impl fmt::Display for Failure {
 }
 
 pub fn run(seed: u64, options: Options) -> Result<Report, Failure> {
-    world::World::new(seed, options).run()
+    simulation::Simulation::new(seed, options).run()
 }

@@ -5,14 +5,14 @@ use mvcc::{Alarm, AlarmChange, Command, State};
 
 use crate::faults::FAULTS_UNTIL_MS;
 use crate::host::Host;
-use crate::world::{Event, PendingRequest, World};
+use crate::simulation::{Event, PendingRequest, Simulation};
 
 /// Maximum number of concurrent members.
 const MEMBERS_MAX: usize = 5;
 /// Maximum number of revisions that a compaction keeps.
 const RETAINED_REVISIONS_MAX: u64 = 15;
 
-impl World {
+impl Simulation {
     /// Compacts up to a revision that some member has.
     pub(crate) fn compact(&mut self) {
         if self.now_ms >= FAULTS_UNTIL_MS {

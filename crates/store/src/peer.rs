@@ -18,7 +18,7 @@ mod traffic;
 
 use std::net::SocketAddr;
 
-pub(crate) use frame::{Frame, LeaseAnswer};
+pub(crate) use frame::{Frame, LeaseReply};
 pub use links::{DialError, members_of};
 pub(crate) use links::{Identity, Links, Stream, stream_snapshot};
 pub(crate) use listen::{Inbound, Listener, listen};

@@ -1,7 +1,7 @@
 //! Replica of the store as a step machine: consensus, applied state and pending requests, without I/O or a clock.
 
+mod free_space;
 mod reads;
-mod room;
 
 use std::sync::{Arc, RwLock};
 
@@ -12,9 +12,9 @@ use consensus::{
 };
 use mvcc::{Caller, Command, Lessor, Outcome, State};
 
+pub use self::free_space::FreeSpace;
+use self::free_space::Space;
 use self::reads::Reads;
-pub use self::room::FreeSpace;
-use self::room::Space;
 use crate::sessions::SessionChange;
 use crate::value_file::ValueFile;
 

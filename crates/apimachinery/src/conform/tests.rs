@@ -3,7 +3,7 @@ use crate::schema::{Patch, Type, TypeId, Types};
 use crate::value;
 
 /// Types modeled on Go's: `type Pod struct { TypeMeta; Metadata Meta; Spec Spec; … }`.
-struct World {
+struct Fixture {
     types: Types,
     pod: TypeId,
     props: TypeId,
@@ -36,7 +36,7 @@ fn list(types: &mut Types, name: &str, item: TypeId) -> TypeId {
     types.add(Type::new(name, Shape::List(List { item, kind, item_default: None })))
 }
 
-fn fixture() -> World {
+fn fixture() -> Fixture {
     let mut types = Types::new();
     let mut plain = |name: &str, shape: Shape| types.add(Type::new(name, shape));
     let string = plain("string", Shape::String);
@@ -100,7 +100,7 @@ fn fixture() -> World {
         ],
     );
     let props = props(&mut types, string, boolean);
-    World { types, pod, props }
+    Fixture { types, pod, props }
 }
 
 /// Returns a type that contains itself through values of two types, as JSON schemas do.

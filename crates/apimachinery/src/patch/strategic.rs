@@ -23,7 +23,7 @@ mod restore;
 #[cfg(test)]
 mod fixture;
 #[cfg(test)]
-mod laws;
+mod properties;
 #[cfg(test)]
 mod tests;
 

@@ -106,6 +106,6 @@ fn schema_at<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
 }
 
 #[cfg(test)]
-mod laws;
+mod properties;
 #[cfg(test)]
 mod tests;

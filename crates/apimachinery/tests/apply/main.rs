@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
-mod laws;
 mod notation;
-mod story;
+mod properties;
+mod scenario;
 mod typed;
 mod writes;

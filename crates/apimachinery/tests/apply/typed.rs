@@ -4,7 +4,7 @@ use apimachinery::apply::{Duplicates, compare, extract, field_set, merge, reconc
 use apimachinery::{Value, value};
 
 use crate::notation::Notation;
-use crate::story::json;
+use crate::scenario::json;
 
 /// Returns a type with one field of every kind.
 fn everything() -> Notation {

@@ -7,7 +7,7 @@ use apimachinery::time::Time;
 use apimachinery::{Path, Schema, Value, value};
 
 use crate::notation::Notation;
-use crate::story::{ApplyScenario, json, object};
+use crate::scenario::{ApplyScenario, json, object};
 
 fn thing() -> Notation {
     Notation::kind(&value!({

@@ -125,7 +125,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         loop {
             let Some(event) = watch.next_shared(self.make()).await else {
                 let text = "the watch ended before it had told everything".to_owned();
-                return Err(crate::AnswerError::Unexpected(text).into());
+                return Err(crate::ResponseError::Unexpected(text).into());
             };
             match event? {
                 SharedEvent::Is(object) => self.collect(&mut fresh, object),

@@ -25,11 +25,11 @@ pub(super) struct BundleVerifier {
     /// SHA-256 of every certificate in the bundle: a server that presents one of them needs no issuer.
     trusted: HashSet<[u8; 32]>,
     /// The CA certificates of the bundle.
-    cas: Vec<Authority>,
+    cas: Vec<CertificateAuthority>,
 }
 
 #[derive(Debug)]
-struct Authority {
+struct CertificateAuthority {
     anchor: TrustAnchor<'static>,
     validity: Validity,
 }
@@ -48,7 +48,9 @@ impl BundleVerifier {
             let validity = parsed.validity().clone();
             let mut store = RootCertStore::empty();
             if store.add(certificate.clone()).is_ok() {
-                cas.extend(store.roots.into_iter().map(|anchor| Authority { anchor, validity: validity.clone() }));
+                cas.extend(
+                    store.roots.into_iter().map(|anchor| CertificateAuthority { anchor, validity: validity.clone() }),
+                );
             }
         }
         (!trusted.is_empty()).then_some(Self { provider, trusted, cas })

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::requests::{CONFIG_MAPS, config_map};
-use crate::server::{Authority, Call, DEADLINE, Server, impatient};
+use crate::server::{Call, DEADLINE, Server, TestCa, impatient};
 
 /// Sends a request and returns it as received by the server.
 async fn seen(client: &Client, server: &mut Server) -> ObservedCredentials {
@@ -48,7 +48,7 @@ fn one_attempt() -> Settings {
 async fn a_server_of_another_ca_is_rejected() {
     let server = Server::start().await;
     let mut config = server.config();
-    config.tls.certificate_authority = Some(Pem::Inline(Authority::new().pem().into()));
+    config.tls.certificate_authority = Some(Pem::Inline(TestCa::new().pem().into()));
     let client = Client::connect(&config, one_attempt()).unwrap();
     let error = client.get(&Target::named(&CONFIG_MAPS, "a", "x")).await.unwrap_err();
     assert!(matches!(error, Error::Transport(TransportError::Connect { .. })), "{error:?}");

@@ -32,12 +32,12 @@ use tokio_rustls::TlsAcceptor;
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A CA that issues the test certificates.
-pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct TestCa(CertifiedIssuer<'static, KeyPair>);
 
 /// A running server, stopped on drop.
 pub struct Server {
     pub address: SocketAddr,
-    pub ca: Authority,
+    pub ca: TestCa,
     calls: mpsc::Receiver<Call>,
     connections: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
@@ -62,7 +62,7 @@ pub struct Stream(mpsc::Sender<Result<Bytes, std::io::Error>>);
 /// The response body fed by a test.
 pub struct Feed(mpsc::Receiver<Result<Bytes, std::io::Error>>);
 
-impl Authority {
+impl TestCa {
     pub fn new() -> Self {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -89,7 +89,7 @@ impl Server {
 
     /// Starts a server with these ALPN protocols.
     pub async fn start_with(protocols: &[&str]) -> Self {
-        let ca = Authority::new();
+        let ca = TestCa::new();
         let (certificate, key) = ca.issue(&["localhost", "127.0.0.1", "kubernetes"]);
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca.pem().as_bytes()).unwrap()).unwrap();

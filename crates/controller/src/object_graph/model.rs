@@ -7,7 +7,7 @@ use apimachinery::collection::Entry;
 use apimachinery::{Key, Str};
 
 use super::{
-    Answers, Discovery, Everything, GlobalController, Item, Items, Kind, Query, QueryResponse, Step, item_index_by,
+    Answers, Discovery, GlobalController, Item, Items, Kind, ObjectGraph, Query, QueryResponse, Step, item_index_by,
 };
 use crate::testing::FakeCluster;
 use crate::{Plan, kinds};
@@ -82,7 +82,7 @@ pub fn run_until_stable<S: GlobalController>(
     panic!("{} does not settle in {ROUNDS_MAX} rounds:\n{}", S::NAME, cluster.log.join("\n"));
 }
 
-fn observe(cluster: &FakeCluster) -> Everything {
+fn observe(cluster: &FakeCluster) -> ObjectGraph {
     let mut discovery = Discovery::default();
     let mut all = Vec::new();
     for resource in kinds::ALL {
@@ -97,7 +97,7 @@ fn observe(cluster: &FakeCluster) -> Everything {
         let verbs = ["list", "watch", "delete", "deletecollection"].map(Str::from).to_vec();
         discovery.kinds.push(Kind { resource, verbs });
     }
-    Everything::new(Arc::new(discovery), all, true)
+    ObjectGraph::new(Arc::new(discovery), all, true)
 }
 
 fn respond(cluster: &FakeCluster, discovery: &Discovery, question: &Query) -> QueryResponse {

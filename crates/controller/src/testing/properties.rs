@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use apimachinery::collection::Entry;
 use apimachinery::{Key, Value};
 
-use super::world::FakeCluster;
+use super::fake_cluster::FakeCluster;
 use crate::{Action, Controller, Plan, decide};
 
 /// Maximum rounds of plans before a controller counts as not converging.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use apimachinery::quantity::{Format, Quantity};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Resource, Value, value};
-use controller::{Ask, ServerResponse};
+use controller::{ServerQuery, ServerResponse};
 
 use super::Config;
 use super::usage::{self, Sample, Target, Tolerances};
@@ -26,7 +26,7 @@ pub struct Proposals {
 }
 
 /// Returns the request that measures a metric.
-pub fn query(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
+pub fn query(spec: &Value, namespace: &str, selector: &str) -> Option<ServerQuery> {
     let custom = |plural: &str| Resource {
         group: "custom.metrics.k8s.io".into(),
         version: "v1beta2".into(),
@@ -40,7 +40,7 @@ pub fn query(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
     };
     let metric = |kind: &str| spec.str_at(&[kind, "metric", "name"]).map(str::to_owned);
     Some(match spec.str_at(&["type"])? {
-        "Resource" | "ContainerResource" => Ask {
+        "Resource" | "ContainerResource" => ServerQuery {
             resource: POD_METRICS.clone(),
             key: Key::new(namespace, ""),
             subresource: "".into(),
@@ -48,7 +48,7 @@ pub fn query(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
             body: None,
             as_of: None,
         },
-        "Pods" => Ask {
+        "Pods" => ServerQuery {
             resource: custom("pods"),
             key: Key::new(namespace, "*"),
             subresource: metric("pods")?.into(),
@@ -61,7 +61,7 @@ pub fn query(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
             let plural = format!("{}s", object("kind")?.to_ascii_lowercase());
             let group = object("apiVersion").and_then(|version| version.split_once('/')).map(|(group, _)| group);
             let plural = group.map_or(plural.clone(), |group| format!("{plural}.{group}"));
-            Ask {
+            ServerQuery {
                 resource: custom(&plural),
                 key: Key::new(namespace, object("name")?),
                 subresource: metric("object")?.into(),
@@ -70,7 +70,7 @@ pub fn query(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
                 as_of: None,
             }
         }
-        "External" => Ask {
+        "External" => ServerQuery {
             resource: Resource {
                 group: "external.metrics.k8s.io".into(),
                 version: "v1beta1".into(),

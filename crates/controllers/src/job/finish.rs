@@ -3,8 +3,8 @@
 use apimachinery::Value;
 use apimachinery::time::{Duration, Time};
 
+use super::counts::PodCounts;
 use super::policy::{PodFailureAction, evaluate_failure, succeeds};
-use super::tally::Tally;
 use super::{completions, is_failed, is_indexed, is_suspended, limit_per_index, spec_number};
 use crate::{condition, pod};
 
@@ -21,7 +21,7 @@ pub struct Finish {
 
 impl Finish {
     /// Returns the outcome already in the conditions, or the one to be written now.
-    pub fn of(job: &Value, owned: &[&Value], counts: &Tally, now: Time) -> Option<Self> {
+    pub fn of(job: &Value, owned: &[&Value], counts: &PodCounts, now: Time) -> Option<Self> {
         recorded_finish(job).or_else(|| fails(job, owned, counts, now)).or_else(|| succeeded(job, owned, counts))
     }
 
@@ -65,7 +65,7 @@ fn recorded_finish(job: &Value) -> Option<Finish> {
     read("SuccessCriteriaMet", true).or_else(|| read("FailureTarget", false))
 }
 
-fn fails(job: &Value, owned: &[&Value], counts: &Tally, now: Time) -> Option<Finish> {
+fn fails(job: &Value, owned: &[&Value], counts: &PodCounts, now: Time) -> Option<Finish> {
     let by_policy = owned.iter().filter(|pod| is_failed(job, pod)).find_map(|pod| match evaluate_failure(job, pod) {
         PodFailureAction::FailJob(policy_message) => Some(policy_message),
         _ => None,
@@ -91,7 +91,7 @@ fn fails(job: &Value, owned: &[&Value], counts: &Tally, now: Time) -> Option<Fin
     (given_up > 0 && given_up + done >= all).then(|| Finish::failure("FailedIndexes", "Job has failed indexes"))
 }
 
-fn succeeded(job: &Value, owned: &[&Value], counts: &Tally) -> Option<Finish> {
+fn succeeded(job: &Value, owned: &[&Value], counts: &PodCounts) -> Option<Finish> {
     let success = |reason: &str, message: String| Finish { success: true, reason: reason.to_owned(), message };
     if is_indexed(job)
         && let Some(message) = succeeds(job, &counts.done, completions(job))

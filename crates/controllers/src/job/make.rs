@@ -7,8 +7,8 @@ use apimachinery::time::{Duration, Time};
 use apimachinery::{Value, value};
 use controller::{Action, EventOnResult, Plan, Regarding, kinds};
 
+use super::counts::PodCounts;
 use super::policy::{PodFailureAction, evaluate_failure};
-use super::tally::Tally;
 use super::{
     FINALIZER, completions, has_finalizer, index_of, is_failed, is_indexed, is_suspended, limit_per_index, release,
     replaces_only_failed, spec_number,
@@ -29,7 +29,7 @@ const BACKOFF_MAX: Duration = Duration::from_seconds(600);
 const PREFIX_MAX: usize = 63 - NAME_SUFFIX_LENGTH;
 
 /// Creates or deletes pods until the desired number runs.
-pub fn manage(job: &Value, owned: &[&Value], counts: &Tally, now: Time) -> Plan {
+pub fn manage(job: &Value, owned: &[&Value], counts: &PodCounts, now: Time) -> Plan {
     let mut active: Vec<&Value> = owned.iter().copied().filter(|pod| pod::is_active(pod)).collect();
     active.sort_by_cached_key(|pod| pod::deletion_key(pod, 0, now));
     // A surplus pod loses its finalizer first, so that it is not counted, and is deleted afterwards.
@@ -65,7 +65,7 @@ pub fn failures_before(pod: &Value) -> i64 {
 }
 
 /// Returns the desired number of active pods.
-fn desired_active(job: &Value, tracked_pods: &[&Value], counts: &Tally) -> usize {
+fn desired_active(job: &Value, tracked_pods: &[&Value], counts: &PodCounts) -> usize {
     if is_suspended(job) {
         return 0;
     }
@@ -97,7 +97,7 @@ fn surplus<'a>(job: &Value, tracked_pods: &[&'a Value], desired: usize) -> Vec<&
     surplus
 }
 
-fn create(plan: &mut Plan, job: &Value, owned: &[&Value], counts: &Tally, missing: usize, now: Time) {
+fn create(plan: &mut Plan, job: &Value, owned: &[&Value], counts: &PodCounts, missing: usize, now: Time) {
     if !is_indexed(job) || limit_per_index(job).is_none() {
         let failed: Vec<&Value> = failures_since_success(job, owned);
         if let Some(until) = back_off(&failed, failed.len()).filter(|until| *until > now) {
@@ -127,7 +127,7 @@ fn create(plan: &mut Plan, job: &Value, owned: &[&Value], counts: &Tally, missin
 }
 
 /// Returns the indexes without an active pod, the lowest first.
-fn pending<'a>(job: &Value, owned: &[&Value], counts: &'a Tally) -> impl Iterator<Item = u32> + use<'a> {
+fn pending<'a>(job: &Value, owned: &[&Value], counts: &'a PodCounts) -> impl Iterator<Item = u32> + use<'a> {
     let busy = |pod: &&&Value| pod::is_active(pod) || (replaces_only_failed(job) && pod::is_terminating(pod));
     let busy: BTreeSet<u32> = owned.iter().filter(busy).filter_map(|pod| index_of(job, pod)).collect();
     (0..completions(job))

@@ -6,13 +6,13 @@ use apimachinery::time::Time;
 use apimachinery::{Object, Value, value};
 use controller::{Action, EventType, Regarding, kinds};
 
+use super::counts::PodCounts;
 use super::finish::Finish;
-use super::tally::Tally;
 use super::{is_indexed, is_suspended, limit_per_index};
 use crate::{condition, pod};
 
 /// Returns the status update and its events.
-pub fn of(job: &Value, owned: &[&Value], counts: &Tally, finish: Option<Finish>, now: Time) -> Vec<Action> {
+pub fn of(job: &Value, owned: &[&Value], counts: &PodCounts, finish: Option<Finish>, now: Time) -> Vec<Action> {
     let mut events = Vec::new();
     let mut status = numbers(job, owned, counts);
     let mut conditions = job.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
@@ -46,7 +46,7 @@ pub fn of(job: &Value, owned: &[&Value], counts: &Tally, finish: Option<Finish>,
     actions
 }
 
-fn numbers(job: &Value, owned: &[&Value], counts: &Tally) -> Object {
+fn numbers(job: &Value, owned: &[&Value], counts: &PodCounts) -> Object {
     let count =
         |is: &dyn Fn(&Value) -> bool| i64::try_from(owned.iter().filter(|pod| is(pod)).count()).unwrap_or(i64::MAX);
     let mut status = Object::new();
@@ -82,7 +82,7 @@ fn listed(uids: &BTreeSet<String>) -> Vec<Value> {
 fn end(
     job: &Value,
     owned: &[&Value],
-    counts: &Tally,
+    counts: &PodCounts,
     finish: &Finish,
     status: &mut Object,
     conditions: &mut Vec<Value>,

@@ -74,7 +74,7 @@ fn recalculation_waits_for_a_cache_as_new_as_the_quota() {
     assert!(admit(&mut cluster, "new"));
     let view = cluster.cache::<ResourceQuota>();
     let queries = ResourceQuota::queries(&view, &Key::new("a", "q"), cluster.now);
-    assert_eq!(queries, [Ask { as_of: Some(cluster.revision()), ..Ask::all(&kinds::PODS, "a") }]);
+    assert_eq!(queries, [ServerQuery { as_of: Some(cluster.revision()), ..ServerQuery::all(&kinds::PODS, "a") }]);
     let expect = "wake at 2023-11-14T22:13:21Z\nwaiting: pods are cached at an older version than the quota's\n";
     assert_eq!(plan_with(&cluster, &view).to_string(), expect);
     drop(view);
@@ -161,8 +161,8 @@ fn unwatched_kinds_are_counted_when_new_and_every_five_minutes() {
         cluster.now,
     );
     let quota = cluster.get(&kinds::RESOURCE_QUOTAS, &key).unwrap().clone();
-    let widgets =
-        Ask::all(&apimachinery::Resource::namespaced("example.org", "v1", "widgets", "Widget"), "a").since(&quota);
+    let widgets = ServerQuery::all(&apimachinery::Resource::namespaced("example.org", "v1", "widgets", "Widget"), "a")
+        .since(&quota);
     assert!(queries.iter().eq([&widgets]), "it is new to the quota: {queries:?}");
     cluster.set_response(&widgets, Ok(value!({"items": [{}, {}, {}]})));
     let both = r#"{"count/leases.coordination.k8s.io":"2","count/widgets.example.org":"3"}"#.to_owned();

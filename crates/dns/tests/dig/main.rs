@@ -5,8 +5,8 @@
 mod resolvers;
 mod strangers;
 #[expect(dead_code, reason = "other tests use the rest of it")]
-#[path = "../../../pod-network/tests/network/world.rs"]
-mod world;
+#[path = "../../../pod-network/tests/network/topology.rs"]
+mod topology;
 
 use std::net::SocketAddr;
 use std::process::Command;

@@ -30,16 +30,16 @@ fn archive(entries: &[(EntryType, &str, &str)]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-struct World {
+struct Fixture {
     dir: tempfile::TempDir,
     layers: Layers,
 }
 
-impl World {
-    fn new() -> World {
+impl Fixture {
+    fn new() -> Fixture {
         let dir = tempfile::tempdir().unwrap();
         let layers = Layers::open(&dir.path().join("layers")).unwrap();
-        World { dir, layers }
+        Fixture { dir, layers }
     }
 
     /// Unpacks and publishes archives, one layer on top of the other.
@@ -71,7 +71,7 @@ impl World {
 
 #[test]
 fn assumed_directories_take_the_attributes_of_the_layer_below() {
-    let fixture = World::new();
+    let fixture = Fixture::new();
     let lower = archive(&[(EntryType::Directory, "var", ""), (EntryType::Directory, "var/lib", "")]);
     let upper = archive(&[(EntryType::Regular, "var/lib/file", "x")]);
     let keys = fixture.publish(&[lower, upper]).unwrap();
@@ -95,7 +95,7 @@ fn cve_2021_32760_an_assumed_directory_replaced_by_a_link_is_not_followed() {
             (EntryType::Symlink, "top", "CANARY/.."),
         ],
     ] {
-        let fixture = World::new();
+        let fixture = Fixture::new();
         let canary = fixture.canary();
         let before = fs::metadata(&canary).unwrap();
         let lower = archive(&[
@@ -126,7 +126,7 @@ fn cve_2021_32760_an_assumed_directory_replaced_by_a_link_is_not_followed() {
 
 #[test]
 fn bytes_after_the_end_of_an_archive_are_bounded() {
-    let fixture = World::new();
+    let fixture = Fixture::new();
     let mut tar = archive(&[(EntryType::Regular, "file", "x")]);
     tar.resize(tar.len() + (1 << 20), 0);
     assert!(fixture.prepare(&tar, &tar).is_ok(), "a MiB of padding is fine");
@@ -144,7 +144,7 @@ fn bytes_after_the_end_of_an_archive_are_bounded() {
 /// CVE-2021-41103 and CVE-2024-25621: local users ran set-user-ID programs of layers.
 #[test]
 fn cve_2021_41103_layers_are_closed_to_other_users() {
-    let fixture = World::new();
+    let fixture = Fixture::new();
     let keys = fixture.publish(&[archive(&[(EntryType::Regular, "file", "x")])]).unwrap();
     for path in [fixture.dir.path().join("layers"), fixture.layers.dir(&keys[0])] {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o077, 0, "{}", path.display());

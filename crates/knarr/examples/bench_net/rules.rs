@@ -29,7 +29,7 @@ pub fn measure() -> Result<()> {
         let mut changes = Vec::new();
         for _ in 0..ROUNDS {
             let space = Space::new("rules")?;
-            let mut cluster = World::new();
+            let mut cluster = Topology::new();
             let start = Instant::now();
             cluster.rules.changes();
             decided = start.elapsed();
@@ -56,7 +56,7 @@ pub fn measure() -> Result<()> {
 
 type Ran = (Duration, Duration, Vec<Duration>);
 
-fn run(mode: Mode, cluster: &mut World) -> Result<Ran> {
+fn run(mode: Mode, cluster: &mut Topology) -> Result<Ran> {
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(async {
         let settings = Settings { pods: vec!["10.244.0.0/16".parse()?], mark: 0x4000, ..Settings::default() };
@@ -81,11 +81,11 @@ fn run(mode: Mode, cluster: &mut World) -> Result<Ran> {
     })
 }
 
-struct World {
+struct Topology {
     rules: Rules,
 }
 
-impl World {
+impl Topology {
     fn new() -> Self {
         let mut cluster = Self { rules: Rules::new(Node { name: "a".into(), zone: String::new() }, false) };
         for number in 1..=SERVICES {

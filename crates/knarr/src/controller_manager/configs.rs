@@ -18,8 +18,8 @@ use controllers::{
 };
 use pki::Pair;
 
-use super::authorities::Authorities;
 use super::flags::Flags;
+use super::signing_cas::Authorities;
 
 /// Returns the configurations of all controllers that have one.
 pub fn of(flags: &Flags, config: &Config) -> Result<Configs> {

@@ -12,7 +12,7 @@ use diagnostics::checkup::Cluster;
 use pki::{Pki, days_left};
 use tokio::net::UdpSocket;
 
-use crate::ask;
+use crate::admin_client;
 
 /// Timeout of each request to a part of the cluster.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,14 +37,14 @@ pub async fn observe(data_dir: &Path, process: u32) -> Cluster {
         certificates: certificates.into_iter().map(|(name, seen)| (name, days_left(seen.not_after, now))).collect(),
         store: Err("not checked".to_owned()),
     };
-    let client = match ask::config(data_dir).and_then(|config| ask::admin(&config)) {
+    let client = match admin_client::config(data_dir).and_then(|config| admin_client::admin(&config)) {
         Ok(client) => client,
         Err(error) => {
             cluster.failed_checks = Err(format!("{error:#}"));
             return cluster;
         }
     };
-    cluster.failed_checks = within(ask::failed_checks(&client)).await;
+    cluster.failed_checks = within(admin_client::failed_checks(&client)).await;
     cluster.store = within(read(&client)).await;
     cluster.nodes = within(nodes(&client)).await.unwrap_or_default();
     cluster.dns = match within(server(&client)).await {
@@ -73,7 +73,7 @@ async fn read(client: &Client) -> Result<u64> {
 async fn nodes(client: &Client) -> Result<Vec<(String, bool)>> {
     let nodes = Resource::cluster("", "v1", "nodes", "Node");
     let all = client.list_all(&Target::all(&nodes), &ListOptions::default()).await?.items;
-    Ok(all.iter().map(|node| (Meta::of(node).name().to_owned(), ask::is_ready(node) == Some(true))).collect())
+    Ok(all.iter().map(|node| (Meta::of(node).name().to_owned(), admin_client::is_ready(node) == Some(true))).collect())
 }
 
 /// Returns the address of the cluster's DNS server from the EndpointSlices of its Service.

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use auth::User;
 use auth::node::component;
 use clap::ArgMatches;
-use pki::{Authority, Pki, Subject, Usage};
+use pki::{CertificateAuthority, Pki, Subject, Usage};
 
 use super::{Options, preflight};
 use crate::component::ProcessContext;
@@ -291,8 +291,10 @@ impl Layout {
     pub fn certificates(&self) -> Vec<Subject> {
         // A role allows this user to call kubelets. The certificate needs no group.
         let kubelet_client = Subject::client("apiserver-kubelet-client", KUBELET_CLIENT_USER, "");
-        let front =
-            Subject { by: Authority::FrontProxy, ..Subject::client("front-proxy-client", "front-proxy-client", "") };
+        let front = Subject {
+            by: CertificateAuthority::FrontProxy,
+            ..Subject::client("front-proxy-client", "front-proxy-client", "")
+        };
         let mut names: Vec<String> =
             ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"]
                 .map(str::to_owned)
@@ -303,7 +305,7 @@ impl Layout {
         names.extend(addresses.into_iter().map(ToString::to_string));
         let server = Subject {
             name: "apiserver".to_owned(),
-            by: Authority::Cluster,
+            by: CertificateAuthority::Cluster,
             common_name: "kube-apiserver".to_owned(),
             organization: String::new(),
             usage: Usage::Server,
@@ -328,7 +330,7 @@ impl Layout {
         let names: Vec<String> = named.into_iter().chain(self.addresses.iter().map(ToString::to_string)).collect();
         let member = |name: &str, usage| Subject {
             name: name.to_owned(),
-            by: Authority::Store,
+            by: CertificateAuthority::Store,
             common_name: self.node_name.clone(),
             organization: String::new(),
             usage,
@@ -339,7 +341,10 @@ impl Layout {
 
     /// Returns the API server's client certificate for the store.
     pub fn store_client() -> Subject {
-        Subject { by: Authority::Store, ..Subject::client("apiserver-etcd-client", "kube-apiserver-etcd-client", "") }
+        Subject {
+            by: CertificateAuthority::Store,
+            ..Subject::client("apiserver-etcd-client", "kube-apiserver-etcd-client", "")
+        }
     }
 
     /// Returns the client connection to the store member on a host.
@@ -390,7 +395,7 @@ impl Layout {
 
 fn store_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     let file = |name: &str| path(layout.pki().join(name));
-    let ca = path(pki.ca_certificate(Authority::Store));
+    let ca = path(pki.ca_certificate(CertificateAuthority::Store));
     let client_url = format!("https://{}", SocketAddr::new(layout.address, STORE_PORT));
     let mut flags = flags(&[
         ("name", layout.node_name.clone()),
@@ -439,7 +444,7 @@ fn elects(options: &Options) -> String {
 
 fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     let file = |name: &str| path(layout.pki().join(name));
-    let front = path(pki.ca_certificate(Authority::FrontProxy));
+    let front = path(pki.ca_certificate(CertificateAuthority::FrontProxy));
     let mut flags = flags(&[
         ("secure-port", options.secure_port.to_string()),
         ("bind-address", layout.everywhere(options.bind_address).to_string()),
@@ -447,7 +452,7 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("cert-dir", path(layout.pki())),
         ("tls-cert-file", file("apiserver.crt")),
         ("tls-private-key-file", file("apiserver.key")),
-        ("client-ca-file", path(pki.ca_certificate(Authority::Cluster))),
+        ("client-ca-file", path(pki.ca_certificate(CertificateAuthority::Cluster))),
         ("authorization-mode", "Node,RBAC".into()),
         // Pods for node infrastructure, such as storage and network plugins, need to be privileged.
         ("allow-privileged", "true".into()),
@@ -460,7 +465,7 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("enable-aggregator-routing", "true".into()),
         // Node names are usually not resolvable by this host.
         ("kubelet-preferred-address-types", "InternalIP,ExternalIP,Hostname".into()),
-        ("kubelet-certificate-authority", path(pki.ca_certificate(Authority::Cluster))),
+        ("kubelet-certificate-authority", path(pki.ca_certificate(CertificateAuthority::Cluster))),
         ("kubelet-client-certificate", file("apiserver-kubelet-client.crt")),
         ("kubelet-client-key", file("apiserver-kubelet-client.key")),
         ("requestheader-client-ca-file", front),
@@ -476,7 +481,7 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
 }
 
 fn manager_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
-    let ca = pki.ca_pair(Authority::Cluster);
+    let ca = pki.ca_pair(CertificateAuthority::Cluster);
     let mut args = flags(&[
         ("kubeconfig", path(layout.kubeconfig("controller-manager"))),
         ("leader-elect", elects(options)),
@@ -551,7 +556,7 @@ fn metrics_flags(_: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("secure-port", layout.metrics_port.to_string()),
         ("tls-cert-file", file("metrics-server.crt")),
         ("tls-private-key-file", file("metrics-server.key")),
-        ("kubelet-certificate-authority", path(pki.ca_certificate(Authority::Cluster))),
+        ("kubelet-certificate-authority", path(pki.ca_certificate(CertificateAuthority::Cluster))),
         ("kubelet-preferred-address-types", "InternalIP,ExternalIP,Hostname".into()),
         ("kubelet-use-node-status-port", "true".into()),
         ("metric-resolution", "15s".into()),

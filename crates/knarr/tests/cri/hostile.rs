@@ -235,8 +235,7 @@ async fn cve_2024_21626_no_runtime_descriptor_leaks_into_a_container() {
         let work = root.join("root");
         let _ = fs::remove_dir(&work).or_else(|_| fs::remove_file(&work));
         std::os::unix::fs::symlink(format!("/proc/self/fd/{n}"), &work).unwrap();
-        let request =
-            v1::ExecSyncRequest { container_id: id.clone(), cmd: strings(&["sh", "-c", probe]), timeout: 20 };
+        let request = v1::ExecSyncRequest { container_id: id.clone(), cmd: strings(&["sh", "-c", probe]), timeout: 20 };
         if let Ok(done) = m.runtime.exec_sync(request).await {
             let output = String::from_utf8(done.into_inner().stdout).unwrap();
             assert!(!output.contains("outside"), "descriptor {n}: {output}");

@@ -8,7 +8,7 @@ use auth::keys::{PrivateKey, jwks};
 use rcgen::KeyPair;
 
 use crate::filters::until;
-use crate::outside::{Authority, Outside};
+use crate::outside::{Outside, TestCa};
 use crate::server::Server;
 
 fn write(dir: &Path, name: &str, text: &str) -> String {
@@ -33,10 +33,9 @@ fn whoami(server: &Server, arguments: &[&str]) -> String {
 #[test]
 fn client_certificates_and_front_proxies_authenticate() {
     let dir = tempfile::tempdir().unwrap();
-    let (clients, proxies, strangers) =
-        (Authority::new("clients"), Authority::new("proxies"), Authority::new("strangers"));
+    let (clients, proxies, strangers) = (TestCa::new("clients"), TestCa::new("proxies"), TestCa::new("strangers"));
     let file = |name: &str, text: &str| write(dir.path(), name, text);
-    let pair = |ca: &Authority, name: &str| {
+    let pair = |ca: &TestCa, name: &str| {
         let (certificate, key) = ca.certify(name, "crew", &[]);
         (file(&format!("{name}.crt"), &certificate), file(&format!("{name}.key"), &key))
     };
@@ -83,15 +82,15 @@ fn anonymous_requests_are_rejected_under_always_allow() {
 #[test]
 fn changed_files_are_reloaded() {
     let dir = tempfile::tempdir().unwrap();
-    let (first, second) = (Authority::new("first"), Authority::new("second"));
-    let install = |ca: &Authority| {
+    let (first, second) = (TestCa::new("first"), TestCa::new("second"));
+    let install = |ca: &TestCa| {
         let (certificate, key) = ca.certify("server", "", &["127.0.0.1"]);
         (write(dir.path(), "tls.crt", &certificate), write(dir.path(), "tls.key", &key))
     };
     let (certificate, key) = install(&first);
     let flags = ["--tls-cert-file", &certificate, "--tls-private-key-file", &key];
     let server = Server::start_with(&flags);
-    let trusts = |ca: &Authority| {
+    let trusts = |ca: &TestCa| {
         let file = write(dir.path(), "ca.crt", &ca.pem());
         let url = format!("https://{}/readyz", server.address);
         let output =
@@ -111,7 +110,7 @@ fn changed_files_are_reloaded() {
 #[test]
 fn sni_selects_the_serving_certificate() {
     let dir = tempfile::tempdir().unwrap();
-    let signing_ca = Authority::new("ours");
+    let signing_ca = TestCa::new("ours");
     let (certificate, key) = signing_ca.certify("sni", "", &["knarr.example"]);
     let pair = [write(dir.path(), "sni.crt", &certificate), write(dir.path(), "sni.key", &key)].join(",");
     let server = Server::start_with(&["--tls-sni-cert-key", &pair, "--tls-min-version", "VersionTLS13"]);

@@ -159,7 +159,7 @@ fn request(name: &str, signer: &str, subject: (&str, &str), names: &[&str], usag
 #[test]
 fn kubelet_csrs_are_signed_and_authenticate() {
     let dir = tempfile::tempdir().unwrap();
-    let ca = pki::Pki::open(dir.path()).unwrap().ca_pair(pki::Authority::Cluster);
+    let ca = pki::Pki::open(dir.path()).unwrap().ca_pair(pki::CertificateAuthority::Cluster);
     let (certificate, key) = (ca.certificate.display().to_string(), ca.key.display().to_string());
     let server = Server::start_with(&["--client-ca-file", &certificate]);
     let signing = [format!("--cluster-signing-cert-file={certificate}"), format!("--cluster-signing-key-file={key}")];

@@ -10,9 +10,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// A test CA.
-pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct TestCa(CertifiedIssuer<'static, KeyPair>);
 
-impl Authority {
+impl TestCa {
     pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -39,13 +39,13 @@ impl Authority {
 /// A server that answers one request per connection, for as long as the test runs.
 pub struct Outside {
     pub url: String,
-    pub ca: Authority,
+    pub ca: TestCa,
 }
 
 impl Outside {
     /// Starts a server. `answer` returns the response body for the server's URL, the head and the body of a request.
     pub fn start(respond: impl Fn(&str, &str, &str) -> String + Send + 'static) -> Self {
-        let ca = Authority::new("outside");
+        let ca = TestCa::new("outside");
         let (certificate, key) = ca.certify("outside", "", &["127.0.0.1"]);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();

@@ -108,7 +108,8 @@ impl Node for Driver {
         self.called(format!("stage {} {attached}", request.volume_id));
         let staging_path = request.staging_target_path.as_str();
         rustix::mount::mount("tmpfs", staging_path, "tmpfs", MountFlags::empty(), None).map_err(failed)?;
-        fs::write(Path::new(staging_path).join("content"), request.volume_context["content"].as_bytes()).map_err(failed)?;
+        fs::write(Path::new(staging_path).join("content"), request.volume_context["content"].as_bytes())
+            .map_err(failed)?;
         Ok(Response::new(csi_v1::NodeStageVolumeResponse {}))
     }
 

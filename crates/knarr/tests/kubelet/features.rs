@@ -124,7 +124,10 @@ async fn restart_all_containers_and_init_container_restart_rules_work() {
         (text("status"), text("reason"))
     };
     let restarting = cluster.run(&with("all", spec), "restarting", |pod| restarting_condition(pod).0 == "True").await;
-    assert_eq!((phase(&restarting), restarting_condition(&restarting).1.as_str()), ("Running", "RestartAllContainersStarted"));
+    assert_eq!(
+        (phase(&restarting), restarting_condition(&restarting).1.as_str()),
+        ("Running", "RestartAllContainersStarted")
+    );
     let over = |pod: &Value| matches!(phase(pod), "Succeeded" | "Failed");
     let finished = cluster.wait(&PODS, "all", "over", over).await;
     let status = &finished["status"];

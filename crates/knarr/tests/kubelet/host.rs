@@ -29,8 +29,9 @@ async fn host_namespaces_are_used_on_request() {
     }
     set(&mut shares, "hostPID", true);
     set(&mut shares, "hostIPC", true);
-    let seen =
-        |stdout: String| -> Vec<bool> { stdout.lines().zip(&host_namespaces).map(|(line, host_namespaces)| line == host_namespaces).collect() };
+    let seen = |stdout: String| -> Vec<bool> {
+        stdout.lines().zip(&host_namespaces).map(|(line, host_namespaces)| line == host_namespaces).collect()
+    };
     assert_eq!(seen(cluster.output(&shares).await), [true, true, false, false]);
     assert_eq!(seen(cluster.output(&keeps).await), [false; 4]);
     cluster.finish().await;

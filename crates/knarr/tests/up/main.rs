@@ -6,10 +6,10 @@ mod network;
 mod nodes;
 mod operate;
 mod readme;
-mod refusals;
 mod safety;
 mod servers;
 mod six;
+mod start_errors;
 mod stop;
 
 use std::io::Write;

@@ -23,14 +23,14 @@ const SERVICES: &str = "10.96.0.0/16,fd00:10:96::/112";
 const POOL: &str = "192.0.2.200-192.0.2.207,2001:db8:1::c8-2001:db8:1::cf";
 
 /// Simulated hosts with their network namespaces and processes, all removed on drop.
-struct World {
+struct Topology {
     prefix: String,
     dir: tempfile::TempDir,
     /// Processes by node and component.
     running: Vec<(&'static str, &'static str, Child)>,
 }
 
-impl World {
+impl Topology {
     fn new() -> Self {
         let cluster = Self {
             prefix: format!("knarr-net-{}", std::process::id()),
@@ -313,7 +313,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Topology {
     fn drop(&mut self) {
         self.kill(|_, _| true);
         for node in NODES {
@@ -358,7 +358,7 @@ fn three_nodes_reach_all_pods_nodes_and_services_in_each_proxy_mode() {
         println!("skipped: network namespaces need root");
         return;
     }
-    let mut cluster = World::new();
+    let mut cluster = Topology::new();
     cluster.up();
     let targets = cluster.targets();
     for mode in ["nftables", "iptables", "userspace"] {
@@ -391,7 +391,7 @@ fn three_nodes_reach_all_pods_nodes_and_services_in_each_proxy_mode() {
     nothing_is_left(&mut cluster);
 }
 
-fn a_policy_is_enforced(cluster: &World) {
+fn a_policy_is_enforced(cluster: &Topology) {
     let far = cluster.pod_on("n3");
     let fetch_script = format!("busybox timeout 2 busybox wget -q -O /dev/null http://{far}/ && echo through");
     cluster.apply(POLICY);
@@ -401,7 +401,7 @@ fn a_policy_is_enforced(cluster: &World) {
 }
 
 /// Disconnects and reconnects a node on the same segment and the one behind the router.
-fn nodes_come_back(cluster: &World, targets: &[String]) {
+fn nodes_come_back(cluster: &Topology, targets: &[String]) {
     for (node, [_, six, way]) in NODES.into_iter().zip(PLACES).skip(1) {
         let fetch_script =
             format!("busybox timeout 1 busybox wget -q -O /dev/null http://{}/ && echo through", cluster.pod_on(node));
@@ -422,7 +422,7 @@ fn nodes_come_back(cluster: &World, targets: &[String]) {
     cluster.everyone_reaches_everyone(targets);
 }
 
-fn a_proxy_starts_again_under_traffic(cluster: &mut World) {
+fn a_proxy_starts_again_under_traffic(cluster: &mut Topology) {
     let (stop, made) = (AtomicBool::new(false), AtomicUsize::new(0));
     let outside = cluster.path("outside");
     let lost = std::thread::scope(|scope| {
@@ -459,7 +459,7 @@ fn a_proxy_starts_again_under_traffic(cluster: &mut World) {
     assert!(lost.is_empty(), "{lost:?}");
 }
 
-fn a_load_balancer_moves_when_its_node_dies(cluster: &mut World) {
+fn a_load_balancer_moves_when_its_node_dies(cluster: &mut Topology) {
     let service = |number: usize| {
         format!(
             r#"{{"apiVersion": "v1", "kind": "Service", "metadata": {{"name": "lb-{number}"}}, "spec": {{"type": "LoadBalancer",
@@ -495,7 +495,7 @@ fn a_load_balancer_moves_when_its_node_dies(cluster: &mut World) {
 }
 
 /// Restarts the control plane host with another address.
-fn a_node_gets_another_address(cluster: &mut World) {
+fn a_node_gets_another_address(cluster: &mut Topology) {
     cluster.kill(|_, _| true);
     cluster.on("n1", &format!("{KNARR} down --now --data-dir {}", cluster.data("n1").display()));
     cluster.on("n1", "ip address del 192.0.2.1/24 dev up0");
@@ -517,7 +517,7 @@ fn a_node_gets_another_address(cluster: &mut World) {
 }
 
 /// Checks that `down --purge` removes all network resources of a node.
-fn nothing_is_left(cluster: &mut World) {
+fn nothing_is_left(cluster: &mut Topology) {
     cluster.kill(|_, _| true);
     cluster.on("n1", &format!("{KNARR} down --purge --data-dir {}", cluster.data("n1").display()));
     let links = cluster.on("n1", "ip -o link");

@@ -15,7 +15,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureS
 use super::Error;
 
 /// A client CA.
-pub struct Authority(Arc<dyn ClientCertVerifier>);
+pub struct CertificateAuthority(Arc<dyn ClientCertVerifier>);
 
 /// The handshake verifier, which accepts any certificate.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct AnyCertificateVerifier {
     provider: Arc<CryptoProvider>,
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// Reads the CA certificates of a file.
     pub fn read(file: &Path, provider: &Arc<CryptoProvider>) -> Result<Self, Error> {
         let mut roots = RootCertStore::empty();
@@ -43,7 +43,7 @@ impl Authority {
 
 impl AnyCertificateVerifier {
     /// Creates a verifier that sends the CAs' subjects as hints to clients with several certificates.
-    pub fn new(cas: [&Option<Authority>; 2], provider: Arc<CryptoProvider>) -> Self {
+    pub fn new(cas: [&Option<CertificateAuthority>; 2], provider: Arc<CryptoProvider>) -> Self {
         let hints = cas.into_iter().flatten().flat_map(|one| one.0.root_hint_subjects().to_vec()).collect();
         Self { hints, provider }
     }

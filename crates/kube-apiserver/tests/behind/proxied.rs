@@ -65,7 +65,9 @@ async fn pod_and_service_proxy_forward_requests_and_rewrite_responses() {
     let base = format!("/api/v1/namespaces/default/pods/p:{port}/proxy");
     let response = send(&cluster, "POST", &format!("{base}/a%2Fb/?x=y"), "said").await;
     assert_eq!(response.body(), &format!("POST /a%2Fb/?x=y {base}/a%2Fb/ said"));
-    assert!(response.headers().contains_key("x-own") && !response.headers().contains_key("access-control-allow-origin"));
+    assert!(
+        response.headers().contains_key("x-own") && !response.headers().contains_key("access-control-allow-origin")
+    );
     assert!(!backend.seen()[0].headers.contains_key("authorization"));
     let moved = send(&cluster, "GET", &format!("{base}?x=y"), "").await;
     assert_eq!(

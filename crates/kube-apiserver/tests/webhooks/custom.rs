@@ -114,7 +114,10 @@ async fn custom_resource_metadata_is_decoded_like_object_meta() {
     let strict = format!("{WIDGETS}?fieldValidation=Strict");
     let response = cluster.post(&strict, &with_metadata(value!({"name": "a", "x": 1}))).await;
     let detail = "strict decoding error: unknown field \"metadata.x\", unknown field \"spec.other\"";
-    assert_eq!(response.error_message(), format!("400 Widget in version \"v1\" cannot be handled as a Widget: {detail}"));
+    assert_eq!(
+        response.error_message(),
+        format!("400 Widget in version \"v1\" cannot be handled as a Widget: {detail}")
+    );
     let warned = cluster.post(WIDGETS, &with_metadata(value!({"name": "a", "x": 1}))).await;
     assert_eq!(warned.warnings().len(), 2, "{:?}", warned.warnings());
     let made = warned.ok();

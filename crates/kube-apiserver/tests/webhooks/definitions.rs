@@ -89,6 +89,7 @@ async fn hostile_crds_are_rejected_with_a_message() {
     }
     let fine = definition(&with(r#"{"type": "string", "x-kubernetes-validations": [{"rule": "self.size() < 9"}]}"#));
     cluster.send(http::Method::POST, DEFINITIONS, "application/json", fine).await.ok();
-    let served = cluster.until("/apis/example.com/v1/namespaces/default/widgets", |response| response.code == 200).await;
+    let served =
+        cluster.until("/apis/example.com/v1/namespaces/default/widgets", |response| response.code == 200).await;
     assert_eq!(served.body["items"], Value::Array(Vec::new()));
 }

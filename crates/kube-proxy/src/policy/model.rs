@@ -42,7 +42,7 @@ pub struct Rule {
     /// `None` allows all peers.
     pub peers: Option<Vec<Peer>>,
     /// `None` allows all ports.
-    pub ports: Option<Vec<PortWish>>,
+    pub ports: Option<Vec<PolicyPort>>,
 }
 
 /// A `NetworkPolicyPeer`.
@@ -65,7 +65,7 @@ pub enum Peer {
 
 /// A `NetworkPolicyPort`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PortWish {
+pub enum PolicyPort {
     Numbers(Ports),
     /// A named container port.
     Name(Protocol, String),
@@ -146,7 +146,7 @@ impl Rule {
             None => None,
         };
         let ports = match some("ports") {
-            Some(ports) => Some(ports.iter().map(PortWish::read).collect::<Option<Vec<_>>>()?),
+            Some(ports) => Some(ports.iter().map(PolicyPort::read).collect::<Option<Vec<_>>>()?),
             None => None,
         };
         Some(Self { peers, ports })
@@ -202,7 +202,7 @@ impl Peer {
     }
 }
 
-impl PortWish {
+impl PolicyPort {
     fn read(value: &Value) -> Option<Self> {
         let protocol = Protocol::parse(value.str_at(&["protocol"]).unwrap_or_default())?;
         let number = |field: &str| value.get(field).and_then(Value::as_int).and_then(|port| u16::try_from(port).ok());

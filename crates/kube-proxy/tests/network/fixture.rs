@@ -12,7 +12,7 @@ use pod_network::RoutedNetwork;
 use pod_network::routed::Config;
 use tokio::sync::mpsc as tasks;
 
-use crate::world::{Namespace, World};
+use crate::topology::{Namespace, Topology};
 
 const PODS: &str = "10.244.1.0/24,fd00:1::/64";
 /// `CALLER`: port where a pod returns the client's address. `ITSELF`: port where it returns its own.
@@ -21,7 +21,7 @@ const ITSELF: u16 = 8090;
 
 /// A node with three serving pods and a proxy.
 pub struct Fixture {
-    pub topology: World,
+    pub topology: Topology,
     pub pods: Vec<Namespace>,
     pub rules: Rules,
     pub mode: Mode,
@@ -39,7 +39,7 @@ enum Work {
 
 impl Fixture {
     pub fn new(mode: Mode) -> Self {
-        let topology = World::new();
+        let topology = Topology::new();
         let state = tempfile::tempdir().unwrap();
         let network =
             RoutedNetwork::new(Config { pod_cidrs: Cidr::parse_list(PODS).unwrap(), ..Config::new(state.path()) });

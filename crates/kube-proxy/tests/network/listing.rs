@@ -11,7 +11,7 @@ use pod_network::{PortMapping, RoutedNetwork};
 
 use crate::fixture::{Fixture, plain};
 use crate::policies::{enforce, rows};
-use crate::world::{Namespace, is_root};
+use crate::topology::{Namespace, is_root};
 
 /// Returns the output of `nft list` in a namespace. `nft` aborts on rules that it does not understand and reports
 /// omissions.

@@ -7,5 +7,5 @@ mod listing;
 mod policies;
 mod scale;
 mod services;
-#[path = "../../../pod-network/tests/network/world.rs"]
-mod world;
+#[path = "../../../pod-network/tests/network/topology.rs"]
+mod topology;

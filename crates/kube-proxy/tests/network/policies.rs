@@ -6,7 +6,7 @@ use kube_proxy::policy::follow::Enforcer;
 use kube_proxy::policy::{Cluster, Pod, Policy, decide};
 
 use crate::fixture::{Fixture, ip};
-use crate::world::{Namespace, is_root};
+use crate::topology::{Namespace, is_root};
 
 /// Pods of the fixture: namespace, name, and team label of the namespace.
 const PODS: [(&str, &str, &str); 3] = [("x", "client", "red"), ("x", "server", "red"), ("y", "other", "blue")];

@@ -7,7 +7,7 @@ use kube_proxy::nftables::{ExistingTable, Writer};
 use kube_proxy::{Node, Rules};
 
 use crate::fixture::settings;
-use crate::world::{Namespace, is_root};
+use crate::topology::{Namespace, is_root};
 
 #[test]
 fn five_thousand_services_are_written_quickly_and_one_more_cheaply() {

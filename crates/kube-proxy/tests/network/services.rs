@@ -10,7 +10,7 @@ use kube_proxy::config::Mode;
 use kube_proxy::dataplane::{Settings, clean_up};
 
 use crate::fixture::{Fixture, ip, plain, settings};
-use crate::world::{Namespace, Stranger, World, is_root};
+use crate::topology::{Namespace, Stranger, Topology, is_root};
 
 const MODES: [Mode; 3] = [Mode::Nftables, Mode::Iptables, Mode::Userspace];
 
@@ -266,7 +266,7 @@ fn loopback_interface_is_unreachable_from_outside() {
     }
     let fixture = Fixture::new(Mode::Iptables);
     fixture.everything(Settings { every_address: true, localhost: true, ..settings() });
-    let World { node, outside } = &fixture.topology;
+    let Topology { node, outside } = &fixture.topology;
     // The pod network has a separate guard, which other CNIs do not have.
     node.run("nft flush chain ip knarr-pods guard");
     let stranger = Stranger::new(outside, "via 192.0.2.1");

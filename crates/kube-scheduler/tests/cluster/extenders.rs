@@ -168,7 +168,9 @@ async fn extender_binds_and_chooses_victims() {
     let is_rejected = |pods: &controller::Objects| {
         crate::condition(pods, "high").and_then(|it| it.str_at(&["message"])) == Some("not today")
     };
-    cluster.until("room is made on n2, and the extender is asked to bind", |pods| is_deleted(pods) && is_rejected(pods)).await;
+    cluster
+        .until("room is made on n2, and the extender is asked to bind", |pods| is_deleted(pods) && is_rejected(pods))
+        .await;
     assert!(extender.verbs().contains(&"/bind".to_owned()));
     let requests = extender.requests.lock().unwrap();
     let (_, args) = requests.iter().find(|(verb, _)| verb == "/bind").unwrap();

@@ -7,7 +7,7 @@ use rustls::server::WebPkiClientVerifier;
 use x509_parser::prelude::GeneralName;
 
 use super::*;
-use crate::{Authority, Pki};
+use crate::{CertificateAuthority, Pki};
 
 /// Returns a node's certificate request with names.
 fn request() -> Vec<u8> {
@@ -35,7 +35,7 @@ fn read(pem: &str) -> CertificateDer<'static> {
 fn a_signed_certificate_is_trusted_and_matches_its_request() {
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path()).unwrap();
-    let pair = pki.ca_pair(Authority::Cluster);
+    let pair = pki.ca_pair(CertificateAuthority::Cluster);
     let request = request();
     let signing_request =
         |usages| SigningRequest { request: &request, usages, life: Duration::from_seconds(24 * 3600) };
@@ -77,7 +77,7 @@ fn a_signed_certificate_is_trusted_and_matches_its_request() {
 fn a_certificate_expires_with_its_ca_and_a_short_one_keeps_its_full_lifetime() {
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path()).unwrap();
-    let pair = pki.ca_pair(Authority::Cluster);
+    let pair = pki.ca_pair(CertificateAuthority::Cluster);
     let request = request();
     let usages = usages(&["client auth"]);
     let ends = |life: i64| {
@@ -98,7 +98,7 @@ fn a_certificate_expires_with_its_ca_and_a_short_one_keeps_its_full_lifetime() {
 fn forged_and_invalid_requests_are_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path()).unwrap();
-    let pair = pki.ca_pair(Authority::Cluster);
+    let pair = pki.ca_pair(CertificateAuthority::Cluster);
     let check = |request: &[u8], names: &[&str], expect: &str| {
         let signing_request = SigningRequest { request, usages: &usages(names), life: Duration::from_seconds(600) };
         assert_eq!(sign(&pair, &signing_request, now()).unwrap_err().to_string(), expect);

@@ -6,4 +6,4 @@ mod mesh;
 mod plugins;
 mod routed;
 mod spoof;
-mod world;
+mod topology;

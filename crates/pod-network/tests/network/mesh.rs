@@ -5,7 +5,7 @@ use pod_network::RoutedNetwork;
 use pod_network::mesh::{self, Peer};
 use pod_network::routed::Config;
 
-use crate::world::{Namespace, is_root, join};
+use crate::topology::{Namespace, is_root, join};
 
 struct Node {
     space: Namespace,

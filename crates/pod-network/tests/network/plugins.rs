@@ -9,7 +9,7 @@ use pod_network::routed::Config;
 use pod_network::{Attachment, Auto, Cni, Network, PortMapping, RoutedNetwork};
 use serde_json::{Value, json};
 
-use crate::world::{Namespace, World, is_root};
+use crate::topology::{Namespace, Topology, is_root};
 
 /// Plugin directory of Debian.
 const PLUGINS: &str = "/usr/lib/cni";
@@ -30,7 +30,7 @@ fn reference_plugins_attach_pods() {
         println!("skipped: no plugins in {PLUGINS} (Debian's containernetworking-plugins)");
         return;
     }
-    let topology = World::new();
+    let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
     let ipam = json!({"type": "host-local", "dataDir": directory.path().join("ipam"),
         "ranges": [[{"subnet": "10.7.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]});
@@ -76,7 +76,7 @@ fn built_in_network_works_as_a_plugin() {
     if !is_root() {
         return;
     }
-    let topology = World::new();
+    let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
     let pod = Namespace::new();
     let call = |verb: &str, more: Value| {
@@ -128,7 +128,7 @@ fn configuration_selects_the_network_of_new_pods_and_old_pods_keep_theirs_until_
         println!("skipped: no plugins in {PLUGINS} (Debian's containernetworking-plugins)");
         return;
     }
-    let topology = World::new();
+    let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
     let conf = directory.path().join("conf");
     fs::create_dir(&conf).unwrap();

@@ -9,7 +9,7 @@ use netlink::Protocol;
 use pod_network::routed::Config;
 use pod_network::{NetworkError, PortMapping, RoutedNetwork};
 
-use crate::world::{Namespace, Stranger, World, is_root};
+use crate::topology::{Namespace, Stranger, Topology, is_root};
 
 const BLOCKS: &str = "10.244.1.0/24,fd00:1::/64";
 
@@ -38,7 +38,7 @@ fn pods_reach_each_other_the_node_and_outside_and_leave_no_traces() {
     if !is_root() {
         return;
     }
-    let topology = World::new();
+    let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
     let network = RoutedNetwork::new(config(directory.path()));
     let (one, two) = (Namespace::new(), Namespace::new());
@@ -138,7 +138,7 @@ fn host_ports_are_distinct_by_address_and_protocol() {
         return;
     }
     const PORT: u16 = 54323;
-    let topology = World::new();
+    let topology = Topology::new();
     let (node, outside) = (&topology.node, &topology.outside);
     let directory = tempfile::tempdir().unwrap();
     let network = RoutedNetwork::new(config(directory.path()));
@@ -191,7 +191,7 @@ fn addresses_survive_a_restart_and_are_released() {
     if !is_root() {
         return;
     }
-    let topology = World::new();
+    let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
     let pods: Vec<Namespace> = (0..3).map(|_| Namespace::new()).collect();
     let network = RoutedNetwork::new(config(directory.path()));
@@ -222,7 +222,7 @@ fn bandwidth_limits_are_enforced() {
         return;
     }
     const BYTES: usize = 1_000_000;
-    let topology = World::new();
+    let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
     let network = RoutedNetwork::new(config(directory.path()));
     let (slow, other) = (Namespace::new(), Namespace::new());
@@ -259,7 +259,7 @@ fn failed_attach_leaves_no_traces() {
     if !is_root() {
         return;
     }
-    let topology = World::new();
+    let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
     let network = RoutedNetwork::new(config(directory.path()));
     let pod = Namespace::new();
@@ -284,7 +284,7 @@ fn pod_is_attached_within_milliseconds() {
     if !is_root() {
         return;
     }
-    let topology = World::new();
+    let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
     let network = RoutedNetwork::new(config(directory.path()));
     let pods: Vec<Namespace> = (0..20).map(|_| Namespace::new()).collect();

@@ -8,21 +8,21 @@ use pod_network::RoutedNetwork;
 use pod_network::routed::Config;
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket, sockopt};
 
-use crate::world::{Namespace, Stranger, World, is_root};
+use crate::topology::{Namespace, Stranger, Topology, is_root};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 const TUNNEL: u16 = 8472;
 
 /// A node with pods whose addresses end in 2, 3 and so on.
 struct Node {
-    topology: World,
+    topology: Topology,
     pods: Vec<Namespace>,
     _state: tempfile::TempDir,
 }
 
 impl Node {
     fn new(blocks: &str, pods: usize) -> Self {
-        let (topology, state) = (World::new(), tempfile::tempdir().unwrap());
+        let (topology, state) = (Topology::new(), tempfile::tempdir().unwrap());
         let network = RoutedNetwork::new(config(state.path(), blocks));
         let pods: Vec<Namespace> = (0..pods).map(|_| Namespace::new()).collect();
         for (number, pod) in pods.iter().enumerate() {
@@ -186,7 +186,7 @@ fn pod_cannot_send_into_the_tunnel_between_nodes() {
     }
     let node = Node::new("10.244.1.0/24,fd00:1::/64", 2);
     let [pod, other] = &node.pods[..] else { unreachable!() };
-    let World { node: here, outside } = &node.topology;
+    let Topology { node: here, outside } = &node.topology;
     outside.run("ip addr add 10.244.9.9/32 dev lo");
     for (at, to) in [(here, "192.0.2.1"), (here, "10.244.1.1"), (here, "[2001:db8::1]"), (outside, "192.0.2.2")] {
         let (tunnel, beside) = (listen(at, TUNNEL), listen(at, TUNNEL + 1));
@@ -213,7 +213,7 @@ fn cve_2020_8558_neighbours_and_pods_cannot_reach_127_0_0_1_of_the_node() {
         return;
     }
     let node = Node::new("10.244.1.0/24", 1);
-    let World { node: here, outside } = &node.topology;
+    let Topology { node: here, outside } = &node.topology;
     here.run("sysctl -qw net.ipv4.conf.all.route_localnet=1");
     let strangers = [
         Stranger::new(outside, "via 192.0.2.1 dev up1 onlink"),

@@ -14,8 +14,8 @@ use scheduler::status::{Nomination, Reason};
 use scheduler::{Engine, Pod, Profile};
 
 use crate::random::{self, TestRng};
-use crate::reference::World;
-use crate::reference::words::{is_going, name, priority};
+use crate::reference::ReferenceCluster;
+use crate::reference::matching::{is_going, name, priority};
 
 /// Disables retries that happen only because time has passed, except after failures.
 const NEVER: Millis = 1 << 50;
@@ -23,7 +23,7 @@ const STEPS_MAX: usize = 5_000;
 
 struct Life {
     engine: Engine,
-    cluster: World,
+    cluster: ReferenceCluster,
     /// Pods without a node.
     waiting: BTreeMap<String, Rc<Value>>,
     /// Bindings in progress.
@@ -40,7 +40,7 @@ impl Life {
         let options = Options { unschedulable_max: 2 * NEVER, ..Options::default() };
         let mut life = Self {
             engine: Engine::new(vec![profile], options),
-            cluster: World::default(),
+            cluster: ReferenceCluster::default(),
             waiting: BTreeMap::new(),
             bindings: Vec::new(),
             rng: TestRng(seed),
@@ -237,7 +237,7 @@ impl Life {
         }
         for node in self.cluster.nodes.values() {
             for resource in ["cpu", "memory", "example.com/gpu"] {
-                let (taken, has) = (self.cluster.taken(node, resource), World::has(node, resource));
+                let (taken, has) = (self.cluster.taken(node, resource), ReferenceCluster::has(node, resource));
                 assert!(taken <= has, "{} is over-committed of {resource}\n{}", name(node), log());
             }
         }

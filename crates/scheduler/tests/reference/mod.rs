@@ -1,16 +1,18 @@
 //! Reference implementation of the scheduling rules over plain API objects: no caches, no counts, no interning.
 
+pub mod matching;
 pub mod preemption;
 pub mod requests;
 pub mod score;
-pub mod words;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use apimachinery::{Value, value};
 
-use words::{is_everything, is_going, label, list, meets, name, namespace, ports, priority, selects, text, tolerates};
+use matching::{
+    is_everything, is_going, label, list, meets, name, namespace, ports, priority, selects, text, tolerates,
+};
 
 pub use score::Strategy;
 
@@ -19,7 +21,7 @@ pub type AssignedPod = (Rc<Value>, String);
 
 /// A cluster as lists of objects.
 #[derive(Clone, Default)]
-pub struct World {
+pub struct ReferenceCluster {
     pub nodes: BTreeMap<String, Rc<Value>>,
     pub pods: Vec<AssignedPod>,
     /// Nominated pods.
@@ -28,14 +30,14 @@ pub struct World {
     pub strategy: Strategy,
 }
 
-impl World {
+impl ReferenceCluster {
     pub fn on<'a>(&'a self, node: &'a Value) -> impl Iterator<Item = &'a Value> {
         self.pods.iter().filter(move |(_, at)| at == name(node)).map(|(pod, _)| &**pod)
     }
 
     /// Returns the same cluster with other pods.
-    pub fn with_pods(&self, pods: Vec<AssignedPod>) -> World {
-        World { pods, ..self.clone() }
+    pub fn with_pods(&self, pods: Vec<AssignedPod>) -> ReferenceCluster {
+        ReferenceCluster { pods, ..self.clone() }
     }
 
     /// Returns a node's allocatable of a resource.

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use apimachinery::Value;
 
-use super::words::{is_everything, name, namespace, priority, selects, started};
-use super::{AssignedPod, World};
+use super::matching::{is_everything, name, namespace, priority, selects, started};
+use super::{AssignedPod, ReferenceCluster};
 
 /// Cost of a preemption: PDB violations, highest priority, sum of priorities, number of victims, and latest start.
 pub type Cost = (usize, i64, i64, usize, Reverse<String>);
@@ -20,7 +20,7 @@ const FINAL: &[&str] = &[
     "node(s) didn't match pod topology spread constraints (missing required label)",
 ];
 
-impl World {
+impl ReferenceCluster {
     /// Returns the cost and the victims on a node, highest priority first; `None` if preemption does not help.
     pub fn eviction(&self, pod: &Value, node: &Value, budgets: &[Value]) -> Option<(Cost, Vec<String>)> {
         let among = self.is_affinity_evaluated(pod);

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use apimachinery::Value;
 
-use super::words::{images, list, meets, text, tolerates};
-use super::{World, is_counted, is_together, requests, required, spread_rules, topology};
+use super::matching::{images, list, meets, text, tolerates};
+use super::{ReferenceCluster, is_counted, is_together, requests, required, spread_rules, topology};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -19,7 +19,7 @@ pub enum Strategy {
     Ratio(Vec<(i64, i64)>),
 }
 
-impl World {
+impl ReferenceCluster {
     /// Returns the weighted sum of scores of each node.
     pub fn totals(&self, pod: &Value, nodes: &[&Value]) -> Vec<i64> {
         let mut totals = vec![0; nodes.len()];

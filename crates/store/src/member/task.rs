@@ -19,7 +19,7 @@ use super::{
 };
 use crate::checkpoint;
 use crate::disk::FileDisk;
-use crate::peer::{Frame, Heartbeats, Identity, Inbound, LeaseAnswer, Links, Traffic, stream_snapshot};
+use crate::peer::{Frame, Heartbeats, Identity, Inbound, LeaseReply, Links, Traffic, stream_snapshot};
 use crate::replica::{FreeSpace, Options, Replica, ReplicaError, Step, Stream};
 use crate::sessions::Sessions;
 use crate::value_file::ValueFile;
@@ -386,16 +386,16 @@ impl Task {
                 if self.replica.member().status().role == Role::Leader {
                     self.read(Reader::PeerLease { lease, renew, peer: from, request });
                 } else {
-                    self.links.send(from, &Frame::LeaseAnswer { request, response: LeaseAnswer::NotLeader });
+                    self.links.send(from, &Frame::LeaseAnswer { request, response: LeaseReply::NotLeader });
                 }
                 Ok(())
             }
             Inbound::Frame(_, Frame::LeaseAnswer { request, response }) => {
                 if let Some(reply) = self.leases.remove(&request) {
                     let _ = reply.send(match response {
-                        LeaseAnswer::Seconds(seconds) => Ok(seconds),
-                        LeaseAnswer::NotFound => Err(LeaseError::NotFound),
-                        LeaseAnswer::NotLeader => Err(LeaseError::NoLeader),
+                        LeaseReply::Seconds(seconds) => Ok(seconds),
+                        LeaseReply::NotFound => Err(LeaseError::NotFound),
+                        LeaseReply::NotLeader => Err(LeaseError::NoLeader),
                     });
                 }
                 Ok(())
@@ -531,9 +531,9 @@ impl Task {
             }
             Some(Reader::Lease { lease, renew, reply }) => {
                 let _ = reply.send(match self.lease_response(lease, renew, now) {
-                    LeaseAnswer::Seconds(seconds) => Ok(seconds),
-                    LeaseAnswer::NotFound => Err(LeaseError::NotFound),
-                    LeaseAnswer::NotLeader => Err(LeaseError::NoLeader),
+                    LeaseReply::Seconds(seconds) => Ok(seconds),
+                    LeaseReply::NotFound => Err(LeaseError::NotFound),
+                    LeaseReply::NotLeader => Err(LeaseError::NoLeader),
                 });
             }
             Some(Reader::PeerLease { lease, renew, peer, request }) => {
@@ -544,10 +544,10 @@ impl Task {
         }
     }
 
-    fn lease_response(&mut self, lease: LeaseId, renew: bool, now: u64) -> LeaseAnswer {
-        let Some(lessor) = self.replica.lessor() else { return LeaseAnswer::NotLeader };
+    fn lease_response(&mut self, lease: LeaseId, renew: bool, now: u64) -> LeaseReply {
+        let Some(lessor) = self.replica.lessor() else { return LeaseReply::NotLeader };
         let seconds = if renew { self.replica.renew(lease, now) } else { lessor.remaining(lease, now) };
-        seconds.map_or(LeaseAnswer::NotFound, LeaseAnswer::Seconds)
+        seconds.map_or(LeaseReply::NotFound, LeaseReply::Seconds)
     }
 
     fn stream(&self, stream: Stream) {

@@ -15,12 +15,12 @@ pub(crate) enum Frame {
     /// A request to the leader to renew or read a lease.
     Lease { request: u64, lease: i64, renew: bool },
     /// The response to a lease request.
-    LeaseAnswer { request: u64, response: LeaseAnswer },
+    LeaseAnswer { request: u64, response: LeaseReply },
 }
 
 /// The leader's response about a lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum LeaseAnswer {
+pub(crate) enum LeaseReply {
     Seconds(i64),
     NotFound,
     NotLeader,
@@ -74,9 +74,9 @@ impl Frame {
             }
             Self::LeaseAnswer { request, response } => {
                 let (number, seconds) = match response {
-                    LeaseAnswer::Seconds(seconds) => (0, *seconds),
-                    LeaseAnswer::NotFound => (1, 0),
-                    LeaseAnswer::NotLeader => (2, 0),
+                    LeaseReply::Seconds(seconds) => (0, *seconds),
+                    LeaseReply::NotFound => (1, 0),
+                    LeaseReply::NotLeader => (2, 0),
                 };
                 out.put_u8(KIND_LEASE_RESPONSE);
                 out.put_u64_le(*request);
@@ -101,9 +101,9 @@ impl Frame {
                 let number = reader.u8("lease.answer")?;
                 let seconds = reader.u64("lease.seconds")?.cast_signed();
                 let response = match number {
-                    0 => LeaseAnswer::Seconds(seconds),
-                    1 => LeaseAnswer::NotFound,
-                    2 => LeaseAnswer::NotLeader,
+                    0 => LeaseReply::Seconds(seconds),
+                    1 => LeaseReply::NotFound,
+                    2 => LeaseReply::NotLeader,
                     _ => return Err(DecodeError::Invalid("lease.answer")),
                 };
                 Self::LeaseAnswer { request, response }

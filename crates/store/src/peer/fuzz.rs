@@ -37,11 +37,11 @@ fn read(input: &mut &[u8]) -> Option<Bytes> {
 
 #[cfg(test)]
 pub(crate) fn seeds(messages: &[Message]) -> Vec<(&'static str, Vec<u8>)> {
-    use super::LeaseAnswer;
+    use super::LeaseReply;
 
     let of = |message: &Message| Frame::Message(Box::new(message.clone())).encode().to_vec();
     let lease = Frame::Lease { request: 1, lease: -1, renew: true }.encode();
-    let response = Frame::LeaseAnswer { request: 1, response: LeaseAnswer::Seconds(5) }.encode();
+    let response = Frame::LeaseAnswer { request: 1, response: LeaseReply::Seconds(5) }.encode();
     let mut stream = BytesMut::new();
     messages.iter().for_each(|message| put_frame(&mut stream, &of(message)));
     vec![

@@ -11,12 +11,12 @@ use store::etcd::tls::{ServerTls, TlsFiles, Versions};
 use crate::common::Single;
 
 /// A CA in a directory, and the certificates it issues there.
-struct Authority {
+struct TestCa {
     issuer: CertifiedIssuer<'static, KeyPair>,
     dir: PathBuf,
 }
 
-impl Authority {
+impl TestCa {
     fn new(dir: &Path) -> Result<Self> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -57,8 +57,8 @@ impl Authority {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_certificate_is_required_and_renewed_server_certificate_needs_no_restart() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let mut trusted_ca = Authority::new(&dir.path().join("ours"))?;
-    let others = Authority::new(&dir.path().join("others"))?;
+    let mut trusted_ca = TestCa::new(&dir.path().join("ours"))?;
+    let others = TestCa::new(&dir.path().join("others"))?;
     let (cert, key) = trusted_ca.issue("server")?;
     let single = Single::start(store::etcd::Config::default()).await?;
     let tls = ServerTls::new(TlsFiles { cert, key, client_ca: Some(trusted_ca.ca()), versions: Versions::Both })?;
@@ -104,7 +104,7 @@ async fn certificate_common_name_is_the_user_if_enabled() -> Result<()> {
     use store::etcd::AuthConfig;
     use store::etcd::proto::etcdserverpb::{self as pb, auth_client::AuthClient};
     let dir = tempfile::tempdir()?;
-    let trusted_ca = Authority::new(dir.path())?;
+    let trusted_ca = TestCa::new(dir.path())?;
     let single = Single::start(store::etcd::Config::default()).await?;
     let mut client = AuthClient::connect(single.endpoint.clone()).await?;
     let options = Some(store::etcd::proto::authpb::UserAddOptions { no_password: true });
@@ -140,7 +140,7 @@ async fn certificate_common_name_is_the_user_if_enabled() -> Result<()> {
 async fn only_configured_tls_versions_are_accepted() -> Result<()> {
     use rustls::version::{TLS12, TLS13};
     let dir = tempfile::tempdir()?;
-    let trusted_ca = Authority::new(dir.path())?;
+    let trusted_ca = TestCa::new(dir.path())?;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(trusted_ca.issuer.der().clone())?;
     let roots = std::sync::Arc::new(roots);

@@ -53,7 +53,7 @@ pub enum RandomSource {
 
 /// A value that only one service can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Claim {
+pub enum Allocation {
     Ip(IpAddr),
     /// A node port, for all protocols.
     Port(u16),
@@ -63,8 +63,8 @@ pub enum Claim {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// To be claimed. If one of them is taken at commit time, the plan must be computed again.
-    pub claims: Vec<Claim>,
-    pub releases: Vec<Claim>,
+    pub claims: Vec<Allocation>,
+    pub releases: Vec<Allocation>,
 }
 
 /// Allocation failed.
@@ -110,11 +110,11 @@ pub fn plan(
 }
 
 /// Returns everything that a service holds, to be released on deletion.
-pub fn allocated_claims(service: &Value) -> Vec<Claim> {
-    let ips = texts(service, "clusterIPs").into_iter().filter_map(parse_ip).map(Claim::Ip);
+pub fn allocated_claims(service: &Value) -> Vec<Allocation> {
+    let ips = texts(service, "clusterIPs").into_iter().filter_map(parse_ip).map(Allocation::Ip);
     let ports = node_ports(service).into_iter().chain(needs_health_check(service).then(|| health_port(service)));
-    let ports = ports.filter_map(|port| u16::try_from(port).ok()).filter(|port| *port != 0).map(Claim::Port);
-    let claims: BTreeSet<Claim> = ips.filter(|_| needs_address(service)).chain(ports).collect();
+    let ports = ports.filter_map(|port| u16::try_from(port).ok()).filter(|port| *port != 0).map(Allocation::Port);
+    let claims: BTreeSet<Allocation> = ips.filter(|_| needs_address(service)).chain(ports).collect();
     claims.into_iter().collect()
 }
 
@@ -196,13 +196,13 @@ impl Allocator<'_> {
         }
         let had: Vec<_> = texts(old, "clusterIPs").into_iter().filter_map(parse_ip).collect();
         if !needs_address(service) {
-            self.plan.releases.extend(had.into_iter().map(Claim::Ip));
+            self.plan.releases.extend(had.into_iter().map(Allocation::Ip));
             return Ok(());
         }
         let families: Vec<String> = texts(service, "ipFamilies").into_iter().map(str::to_owned).collect();
         match (texts(old, "ipFamilies").len(), families.len()) {
             (1, 2) => self.addresses(service, &families, 1)?,
-            (2, 1) => self.plan.releases.extend(had.get(1).copied().map(Claim::Ip)),
+            (2, 1) => self.plan.releases.extend(had.get(1).copied().map(Allocation::Ip)),
             _ => {}
         }
         Ok(())
@@ -228,7 +228,7 @@ impl Allocator<'_> {
                     )])
                 })?,
             };
-            self.plan.claims.push(Claim::Ip(ip));
+            self.plan.claims.push(Allocation::Ip(ip));
             if all[at].is_empty() {
                 all[at] = ip.to_string();
             }
@@ -292,7 +292,7 @@ impl Allocator<'_> {
         let has = if needs_node_ports(service) { node_ports(service) } else { Vec::new() };
         let released: BTreeSet<u16> =
             had.into_iter().filter(|port| !has.contains(port)).filter_map(|port| u16::try_from(port).ok()).collect();
-        self.plan.releases.extend(released.into_iter().map(Claim::Port));
+        self.plan.releases.extend(released.into_iter().map(Allocation::Port));
         Ok(())
     }
 
@@ -320,7 +320,7 @@ impl Allocator<'_> {
             }
             (true, false) => {
                 let port = old.map(health_port).and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
-                self.plan.releases.extend(port.map(Claim::Port));
+                self.plan.releases.extend(port.map(Allocation::Port));
             }
             _ => {}
         }
@@ -365,7 +365,7 @@ impl Allocator<'_> {
 
     fn claim_port(&mut self, port: u16) {
         self.ports.insert(port);
-        self.plan.claims.push(Claim::Port(port));
+        self.plan.claims.push(Allocation::Port(port));
     }
 }
 

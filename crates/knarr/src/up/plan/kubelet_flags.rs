@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use ::kubelet::node::machine::Machine;
-use pki::{Authority, Pki};
+use pki::{CertificateAuthority, Pki};
 
 use super::{Layout, flags, list, path};
 use crate::up::{Options, static_pods};
@@ -27,7 +27,7 @@ pub fn of(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         // No DNS server of this node serves an IP family that the node does not have.
         ("cluster-dns", list(layout.dns_services.iter().filter(|service| layout.has_family_of(service)))),
         ("cluster-domain", "cluster.local".into()),
-        ("client-ca-file", path(pki.ca_certificate(Authority::Cluster))),
+        ("client-ca-file", path(pki.ca_certificate(CertificateAuthority::Cluster))),
         ("rotate-server-certificates", "true".into()),
         ("anonymous-auth", "false".into()),
         ("authentication-token-webhook", "true".into()),

@@ -22,19 +22,19 @@ pub(super) enum ModelResponse {
     Put(Option<Version>),
     Delete(usize, Vec<Version>),
     Txn(bool, Vec<(Revision, ModelResponse)>),
-    Range(RangeAnswer),
+    Range(RangeResult),
     Other,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RangeAnswer {
+pub(super) struct RangeResult {
     revision: Revision,
     versions: Vec<Version>,
     more: bool,
     count: i64,
 }
 
-pub(super) type EventAnswer = (Version, Option<Version>);
+pub(super) type EventResult = (Version, Option<Version>);
 
 #[derive(Clone, Debug)]
 pub(super) struct Model {
@@ -94,7 +94,7 @@ impl Model {
         }
     }
 
-    pub(super) fn range(&self, range: &Range) -> Result<RangeAnswer, Error> {
+    pub(super) fn range(&self, range: &Range) -> Result<RangeResult, Error> {
         if self.raised(Alarm::Corrupt) {
             return Err(Error::Corrupt);
         }
@@ -102,11 +102,11 @@ impl Model {
         Ok(self.range_at(range, self.revision))
     }
 
-    fn range_at(&self, range: &Range, now: Revision) -> RangeAnswer {
+    fn range_at(&self, range: &Range, now: Revision) -> RangeResult {
         let all = self.at(&range.span, if range.revision <= 0 { Revision::MAX } else { range.revision });
         let count = i64::try_from(all.len()).expect("few keys");
         if range.count_only {
-            return RangeAnswer { revision: now, versions: vec![], more: false, count };
+            return RangeResult { revision: now, versions: vec![], more: false, count };
         }
         let within = |at: Revision, min: Revision, max: Revision| (min == 0 || at >= min) && (max == 0 || at <= max);
         let mut versions: Vec<_> = all
@@ -131,10 +131,10 @@ impl Model {
         if more {
             versions.truncate(limit);
         }
-        RangeAnswer { revision: now, versions, more, count }
+        RangeResult { revision: now, versions, more, count }
     }
 
-    pub(super) fn events(&self, span: &Span, from: Revision) -> Vec<EventAnswer> {
+    pub(super) fn events(&self, span: &Span, from: Revision) -> Vec<EventResult> {
         let mut events = Vec::new();
         let mut before: BTreeMap<&[u8], &Version> = BTreeMap::new();
         for version in &self.versions {
@@ -369,23 +369,23 @@ fn version(record: &Record) -> Version {
     }
 }
 
-pub(super) fn event(event: &Event) -> EventAnswer {
+pub(super) fn event(event: &Event) -> EventResult {
     (version(&event.record), event.previous.as_deref().map(version))
 }
 
 /// Removes changes at the compact revision, which the state may or may not keep.
 pub(super) fn comparable(
-    found: Vec<EventAnswer>,
-    expected: Vec<EventAnswer>,
+    found: Vec<EventResult>,
+    expected: Vec<EventResult>,
     compact: Revision,
-) -> (Vec<EventAnswer>, Vec<EventAnswer>) {
+) -> (Vec<EventResult>, Vec<EventResult>) {
     let after =
-        |events: Vec<EventAnswer>| events.into_iter().filter(|(version, _)| version.modified > compact).collect();
+        |events: Vec<EventResult>| events.into_iter().filter(|(version, _)| version.modified > compact).collect();
     (after(found), after(expected))
 }
 
-pub(super) fn range_reply(reply: &RangeReply) -> RangeAnswer {
-    RangeAnswer {
+pub(super) fn range_reply(reply: &RangeReply) -> RangeResult {
+    RangeResult {
         revision: reply.revision,
         versions: reply.records.iter().map(|record| version(record)).collect(),
         more: reply.more,

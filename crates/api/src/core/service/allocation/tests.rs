@@ -7,20 +7,20 @@ use crate::kind::Rules as _;
 
 /// Allocated values by owner.
 #[derive(Default)]
-struct Others(BTreeMap<Claim, &'static str>);
+struct Others(BTreeMap<Allocation, &'static str>);
 
 impl AllocationLookup for Others {
     fn ip(&self, ip: IpAddr) -> Option<Str> {
-        self.0.get(&Claim::Ip(ip)).map(|owner| (*owner).into())
+        self.0.get(&Allocation::Ip(ip)).map(|owner| (*owner).into())
     }
 
     fn port(&self, port: u16) -> Option<Str> {
-        self.0.get(&Claim::Port(port)).map(|owner| (*owner).into())
+        self.0.get(&Allocation::Port(port)).map(|owner| (*owner).into())
     }
 }
 
-fn ip(text: &str) -> Claim {
-    Claim::Ip(text.parse().unwrap())
+fn ip(text: &str) -> Allocation {
+    Allocation::Ip(text.parse().unwrap())
 }
 
 fn config(ranges: &[&str]) -> Config {
@@ -34,21 +34,21 @@ fn service(spec: Value) -> Value {
     service
 }
 
-fn planned(spec: Value, old: Option<&Value>, others: &[Claim]) -> Result<(Value, Plan), AllocationError> {
+fn planned(spec: Value, old: Option<&Value>, others: &[Allocation]) -> Result<(Value, Plan), AllocationError> {
     let others = Others(others.iter().map(|claim| (*claim, "other")).collect());
     let mut service = service(spec);
     let plan = plan(&mut service, old, &config(&["10.96.0.0/16"]), &others, RandomSource::Seed(1))?;
     Ok((service, plan))
 }
 
-fn assert_rejected(spec: Value, others: &[Claim], expect: &str) {
+fn assert_rejected(spec: Value, others: &[Allocation], expect: &str) {
     assert_eq!(planned(spec, None, others).unwrap_err().to_string(), expect);
 }
 
 #[test]
 fn cluster_ip_is_allocated_from_the_upper_band() {
     let (service, plan) = planned(value!({"ports": [{"port": 80}]}), None, &[]).unwrap();
-    let [Claim::Ip(address)] = plan.claims[..] else { panic!("one claim: {plan:?}") };
+    let [Allocation::Ip(address)] = plan.claims[..] else { panic!("one claim: {plan:?}") };
     assert_eq!(texts(&service, "clusterIPs"), [address.to_string()]);
     assert_eq!(text(&service, "clusterIP"), address.to_string());
     assert_eq!((text(&service, "ipFamilyPolicy"), texts(&service, "ipFamilies")), ("SingleStack", vec!["IPv4"]));
@@ -130,7 +130,7 @@ fn node_port_is_shared_by_both_protocols() {
     let given = node_ports(&service);
     assert_eq!((given[0], given[2]), (given[1], 30005));
     assert!(given[0] >= 30086, "86 ports are left to choose from: {}", given[0]);
-    assert_eq!(plan.claims.iter().filter(|claim| matches!(claim, Claim::Port(_))).count(), 2);
+    assert_eq!(plan.claims.iter().filter(|claim| matches!(claim, Allocation::Port(_))).count(), 2);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn requested_node_port_must_be_free_and_in_range() {
     );
     assert_rejected(
         spec(30001),
-        &[Claim::Port(30001)],
+        &[Allocation::Port(30001)],
         "spec.ports[0].nodePort: Invalid value: 30001: provided port is already allocated",
     );
 }
@@ -153,7 +153,7 @@ fn local_load_balancer_gets_a_health_check_node_port() {
     let spec = value!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80}]});
     let (service, plan) = planned(spec, None, &[]).unwrap();
     let health = u16::try_from(health_port(&service)).unwrap();
-    assert!(plan.claims.contains(&Claim::Port(health)));
+    assert!(plan.claims.contains(&Allocation::Port(health)));
     let mut all = plan.claims.clone();
     all.sort();
     assert_eq!(allocated_claims(&service), all);
@@ -178,7 +178,7 @@ fn type_change_allocates_and_releases() {
     };
     let (open, plan) = planned(with(&plain, "type", "NodePort"), Some(&plain), &allocated_claims(&plain)).unwrap();
     let port = node_ports(&open)[0];
-    assert_eq!(plan.claims, [Claim::Port(u16::try_from(port).unwrap())]);
+    assert_eq!(plan.claims, [Allocation::Port(u16::try_from(port).unwrap())]);
     let (_, plan) = planned(with(&open, "type", "ExternalName"), Some(&open), &allocated_claims(&open)).unwrap();
     let mut releases = plan.releases;
     releases.sort();
@@ -187,7 +187,7 @@ fn type_change_allocates_and_releases() {
 
 #[test]
 fn full_range_is_reported() {
-    let ports: Vec<Claim> = (30000..=32767).map(Claim::Port).collect();
+    let ports: Vec<Allocation> = (30000..=32767).map(Allocation::Port).collect();
     assert_rejected(
         value!({"type": "NodePort", "ports": [{"port": 80}]}),
         &ports,

@@ -76,7 +76,7 @@ fn failed_start_reports_the_reason_and_the_remedy() {
 fn certs_ls_does_not_change_an_agents_ca() {
     let dir = tempfile::tempdir().unwrap();
     let pki = dir.path().join("pki");
-    let ca = pki::Pki::open(&pki).unwrap().ca_certificate(pki::Authority::Cluster);
+    let ca = pki::Pki::open(&pki).unwrap().ca_certificate(pki::CertificateAuthority::Cluster);
     let trusted = std::fs::read(&ca).unwrap();
     // An agent has only the CA certificate, not its key.
     for entry in std::fs::read_dir(&pki).unwrap().flatten().filter(|entry| entry.path() != ca) {

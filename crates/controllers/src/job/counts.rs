@@ -13,7 +13,7 @@ use crate::pod;
 
 /// The counts after this reconciliation.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Tally {
+pub struct PodCounts {
     /// Counted pods, whose finalizers are removed.
     pub succeeded: i64,
     pub failed: i64,
@@ -26,7 +26,7 @@ pub struct Tally {
     pub given_up: Indexes,
 }
 
-impl Tally {
+impl PodCounts {
     /// Adds the terminated pods to the counts of the stored status.
     pub fn of(job: &Value, owned: &[&Value]) -> Self {
         let number = |field| job.at(&["status", field]).and_then(Value::as_int).unwrap_or(0);

@@ -94,12 +94,12 @@ impl Namespace {
 }
 
 /// A node and an external host without routes to pods.
-pub struct World {
+pub struct Topology {
     pub node: Namespace,
     pub outside: Namespace,
 }
 
-impl World {
+impl Topology {
     pub fn new() -> Self {
         let (node, outside) = (Namespace::new(), Namespace::new());
         join(&node, "up0", &outside, "up1");

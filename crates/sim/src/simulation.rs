@@ -17,7 +17,7 @@ use crate::invariants::leases_last::LeasesLast;
 use crate::invariants::one_leader::OneLeader;
 use crate::invariants::revisions_grow::{self, RevisionsGrow};
 use crate::invariants::{
-    Violation, acknowledged_survives, converges, history_is_kept, linearizable, watch_misses_nothing,
+    Violation, acknowledged_survives, converges, history_is_retained, linearizable, watch_misses_nothing,
 };
 use crate::network::Network;
 use crate::random::Random;
@@ -63,7 +63,7 @@ pub(crate) enum PendingRequest {
     Nothing,
 }
 
-pub(crate) struct World {
+pub(crate) struct Simulation {
     seed: u64,
     options: Options,
     pub(crate) random: Random,
@@ -99,7 +99,7 @@ const TIMEOUT_MS: u64 = 2_000;
 /// Prefix of keys attached to a lease.
 const LEASED_PREFIX: &[u8] = b"held/";
 
-impl World {
+impl Simulation {
     pub(crate) fn new(seed: u64, options: Options) -> Self {
         let mut random = Random::new(seed);
         let count = [1, 3, 3, 3, 5, 5, 7][random.index(7)];
@@ -612,7 +612,7 @@ impl World {
         let states: Vec<(u64, Option<State>)> =
             members.map(|host| (self.hosts[host].id, self.view(host, State::clone))).collect();
         converges::check(&states, &self.history, FAULTS_UNTIL_MS + HEALTHY_AFTER_MS)?;
-        history_is_kept::check(&states, &self.chronicle)?;
+        history_is_retained::check(&states, &self.chronicle)?;
         let state = states.into_iter().find_map(|(_, state)| state).expect("just seen to be up");
         let left: Vec<LeaseId> = state.leases().map(|lease| lease.id).collect();
         let leased = state

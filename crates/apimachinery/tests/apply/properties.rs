@@ -7,7 +7,7 @@ use apimachinery::{Object, Value, value};
 use proptest::prelude::*;
 
 use crate::notation::Notation;
-use crate::story::{ApplyScenario, object};
+use crate::scenario::{ApplyScenario, object};
 
 fn thing() -> Notation {
     Notation::kind(&value!({

@@ -10,7 +10,7 @@ use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Resource, Value, value};
 
 use crate::cache::{Answers, Cache, KindSnapshot, Objects, ServerResponse, index_by};
-use crate::{Action, Ask, Configs, Controller, Patch, Preconditions, Propagation, SideEffect, kinds};
+use crate::{Action, Configs, Controller, Patch, Preconditions, Propagation, ServerQuery, SideEffect, kinds};
 
 /// Maximum rounds of requests of a controller.
 const QUERY_ROUNDS_MAX: usize = 4;
@@ -105,7 +105,7 @@ impl FakeCluster {
     }
 
     /// Answers a list request for a kind of the model.
-    fn list(&self, query: &Ask) -> Option<ServerResponse> {
+    fn list(&self, query: &ServerQuery) -> Option<ServerResponse> {
         let plain =
             query.key.name.is_empty() && query.body.is_none() && query.labels.as_ref().is_some_and(String::is_empty);
         let kind = query.resource.to_string();
@@ -118,7 +118,7 @@ impl FakeCluster {
     }
 
     /// Sets the response to a request.
-    pub fn set_response(&mut self, query: &Ask, response: ServerResponse) {
+    pub fn set_response(&mut self, query: &ServerQuery, response: ServerResponse) {
         self.responses.insert(query, response);
     }
 
