@@ -140,7 +140,7 @@ fn restore(new: &mut Value, old: &Value, schema: Schema<'_>) {
     }
 }
 
-/// Like [`difference`], for the fields of a struct that Go inlines from the struct named `part`.
+/// Like [`difference`], for the fields of a struct that Go inlines from the struct named `struct_name`.
 pub fn inlined_difference(old: &Value, new: &Value, schema: Schema<'_>, struct_name: &str) -> String {
     let print = |value: &Value| {
         let mut writer = Writer { out: String::new(), indent: Some(" ") };

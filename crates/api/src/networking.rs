@@ -47,7 +47,7 @@ pub(crate) fn balancer_cell(object: &Value) -> Value {
     found.into_iter().collect::<Vec<_>>().join(",").into()
 }
 
-/// Joins the first `shown` texts and appends the number of the others.
+/// Joins the first `limit` texts and appends the number of the others.
 pub(crate) fn shortened(texts: &[&str], limit: usize) -> String {
     match texts.len().checked_sub(limit) {
         Some(more @ 1..) => format!("{} + {more} more...", texts[..limit].join(",")),

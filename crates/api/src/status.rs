@@ -33,7 +33,7 @@ pub fn non_negative(status: &At<'_>, fields: &[&str], errors: &mut Errors) {
     }
 }
 
-/// Rejects a value of `part` that is greater than that of `whole`.
+/// Rejects a value of `field` that is greater than that of `whole`.
 pub fn at_most(status: &At<'_>, field: &str, whole: &str, called: &str, errors: &mut Errors) {
     let field = status.get(field);
     if field.int() > status.get(whole).int() {

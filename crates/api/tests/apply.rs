@@ -169,7 +169,7 @@ fn is_apply(step: &Step<'_>) -> bool {
     step.content_type.starts_with("application/apply-patch")
 }
 
-/// Replays recordings and checks the writes that `wanted` selects.
+/// Replays recordings and checks the writes that `filter` selects.
 fn replay(files: &[&str], filter: fn(&Step<'_>) -> bool) -> Option<ResultCounts> {
     let mut results = ResultCounts::default();
     for file in files {

@@ -32,7 +32,7 @@ pub struct ImpersonatedUser {
     pub constraint: &'static str,
 }
 
-/// The state of an impersonation check. The caller alternates [`Trial::needs`] and [`Trial::answer`] until there is an
+/// The state of an impersonation check. The caller alternates [`Trial::needs`] and [`Trial::record_decision`] until there is an
 /// outcome.
 #[derive(Clone, Debug)]
 pub struct Trial {
@@ -69,7 +69,7 @@ enum Weight {
 /// The next step of a trial.
 #[derive(Clone, Debug)]
 pub enum Next<'a> {
-    /// The caller must authorize these attributes and call [`Trial::answer`].
+    /// The caller must authorize these attributes and call [`Trial::record_decision`].
     Ask(Attributes<'a>),
     /// The outcome.
     Done(Result<ImpersonatedUser, Box<Status>>),
@@ -107,7 +107,7 @@ pub fn owns(header: &str) -> bool {
 }
 
 impl Trial {
-    /// Starts the checks whether `attributes.user` may make the request as `wanted`.
+    /// Starts the checks whether `attributes.user` may make the request as `target_user`.
     pub fn new(target_user: &User, attributes: &Attributes<'_>, gate: Gate) -> Self {
         Self { modes: modes::all(target_user, attributes, gate), mode: 0, step: 0, first_denial: None }
     }

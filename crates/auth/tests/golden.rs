@@ -49,7 +49,7 @@ fn recorded_decisions_are_reproduced() {
         match server.respond(request) {
             // Responses that need a store are not compared.
             None => {
-                assert!(expect["code"].as_int().is_some_and(|code| code < 300), "allowed here, not there: {request}")
+                assert!(expect["code"].as_int().is_some_and(|code| code < 300), "allowed here, not there: {request}");
             }
             Some(response) => {
                 compare(&response, &expect["body"], request);

@@ -166,7 +166,7 @@ fn of_service(zone: &Zone, namespace: &str, name: &str, service: &Service) -> Na
     data.into()
 }
 
-/// Returns the SRV records of a service's ports, or of the `wanted` port and protocol: for the service itself, or for
+/// Returns the SRV records of a service's ports, or of the `port_and_protocol` port and protocol: for the service itself, or for
 /// each endpoint.
 fn srv(
     zone: &Zone,

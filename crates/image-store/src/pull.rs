@@ -182,7 +182,7 @@ impl Store {
         self.pull_telling(name, credentials, registries, Arc::new(|_: PullProgress| {})).await
     }
 
-    /// Pulls an image and reports progress to `tell`.
+    /// Pulls an image and reports progress to `on_progress`.
     pub async fn pull_telling(
         &self,
         name: &Name,

@@ -298,7 +298,7 @@ fn keep_store(flags: &Flags, store: &Client) -> impl Future<Output = ()> + use<>
     }
 }
 
-/// Waits up to [`STORE_PATIENCE`] for a store that is started at the same time. An immediate failure would cost a
+/// Waits up to [`STORE_TIMEOUT`] for a store that is started at the same time. An immediate failure would cost a
 /// restart delay.
 async fn reached(client: &Client) {
     let ready = async {

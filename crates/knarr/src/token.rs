@@ -60,10 +60,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         let client = admin(&data_dir)?;
         match what {
             TokenCommand::Create { ttl, server: false } => {
-                outln!("{}", create(&client, &data_dir, ttl, &[GROUP]).await?)
+                outln!("{}", create(&client, &data_dir, ttl, &[GROUP]).await?);
             }
             TokenCommand::Create { ttl, server: true } => {
-                outln!("{}", create_for_server(&client, &data_dir, ttl).await?)
+                outln!("{}", create_for_server(&client, &data_dir, ttl).await?);
             }
             TokenCommand::Ls => list(&client).await?,
             TokenCommand::Rm { id } => {

@@ -19,7 +19,7 @@ pub struct Patient<S> {
 }
 
 impl<S> Patient<S> {
-    /// Wraps a stream whose writes may block for at most `patience`.
+    /// Wraps a stream whose writes may block for at most `timeout`.
     pub const fn new(stream: S, timeout: Duration) -> Self {
         Self { stream, timeout, end: None }
     }

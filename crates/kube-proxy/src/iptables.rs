@@ -125,7 +125,7 @@ impl Writer {
         (now, removed)
     }
 
-    /// Formats the table `nat`: rewrites the base chains and these service chains, deletes the chains in `gone`.
+    /// Formats the table `nat`: rewrites the base chains and these service chains, deletes the chains in `removed`.
     fn nat(&self, family: Family, chains: &Chains, removed: &BTreeSet<String>, jumps: &str) -> String {
         let mut text = String::from("*nat\n");
         for name in NAT_BASE.iter().copied().chain(chains.keys().map(String::as_str)) {

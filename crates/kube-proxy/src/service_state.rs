@@ -29,7 +29,7 @@ pub struct Backend {
     /// Name of the service port in upstream's form `namespace/name:port`.
     pub name: Arc<str>,
     pub entrance: FrontendKind,
-    /// For external clients, or all clients if `inside` is `None`.
+    /// For external clients, or all clients if `internal` is `None`.
     pub outside: Forwarding,
     /// For this node and its pods, if different.
     pub internal: Option<Forwarding>,

@@ -61,7 +61,7 @@ impl Extenders {
         self.all.iter().map(|(extender, _)| extender.clone()).collect()
     }
 
-    /// Sends a request about a pod to the extenders and adds their results to `answers`.
+    /// Sends a request about a pod to the extenders and adds their results to `responses`.
     pub async fn call(
         &self,
         caches: &Arc<Caches>,
@@ -205,7 +205,7 @@ impl Subject<'_> {
     }
 }
 
-/// Returns the nodes that passed, in the extender's order, and adds the reasons of the others to `answers`.
+/// Returns the nodes that passed, in the extender's order, and adds the reasons of the others to `responses`.
 fn filtered(
     extender: &Extender,
     sent_nodes: &[Str],

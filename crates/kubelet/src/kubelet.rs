@@ -162,13 +162,12 @@ impl Kubelet {
         sync_loop.set(tasks.spawn(pods::run(Arc::clone(&context), feeds, known.clone()))).expect("it is set once");
         let registered = Arc::new(Notify::new());
         let addresses = context.facts.host_ips.clone();
-        let housekeeping = Housekeeping { context, known, evictions: evict, node_conditions };
-        tasks.spawn(housekeeping::run(housekeeping));
+        tasks.spawn(housekeeping::run(Housekeeping { context, known, evictions: evict, node_conditions }));
         let connected = Arc::new(Notify::new());
         tasks.spawn(node::keep_network(own_node.clone(), runtime.clone(), Arc::clone(&connected)));
         let registration = node::Registration {
             port: address.port(),
-            client: client.clone(),
+            client,
             node: own_node,
             runtime,
             addresses,
@@ -178,12 +177,7 @@ impl Kubelet {
             registered: Arc::clone(&registered),
             config: config.clone(),
         };
-        if config.standalone {
-            registered.notify_one();
-        } else {
-            tasks.spawn(node::keep_registered(registration));
-            tasks.spawn(node::keep_lease(client, config.node_name.clone(), config.lease_seconds));
-        }
+        register_node(&mut tasks, registration);
         let shutdown = shutdown::is_enabled(&config).then_some((shutdown, config));
         Ok(Self { tasks, registered, address, shutdown })
     }
@@ -221,6 +215,17 @@ impl Kubelet {
 async fn runtime_name(runtime: &Runtime) -> Result<String, StartError> {
     let version = runtime.runtime.clone().version(v1::VersionRequest::default()).await;
     Ok(version.map_err(StartError::Runtime)?.into_inner().runtime_name)
+}
+
+/// Registers the node and renews its Lease. A standalone kubelet has no API server to register with.
+fn register_node(tasks: &mut JoinSet<()>, registration: node::Registration) {
+    if registration.config.standalone {
+        registration.registered.notify_one();
+        return;
+    }
+    let node_name = registration.config.node_name.clone();
+    tasks.spawn(node::keep_lease(registration.client.clone(), node_name, registration.config.lease_seconds));
+    tasks.spawn(node::keep_registered(registration));
 }
 
 /// Starts the event recorder; the node's own events are sent first.

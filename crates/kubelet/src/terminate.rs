@@ -76,7 +76,7 @@ fn read(container: &v1::Container, pod_ip: &str) -> Running {
     }
 }
 
-/// Terminates containers concurrently, each within its own grace period, and reports each with `tell`.
+/// Terminates containers concurrently, each within its own grace period, and reports each with `on_terminated`.
 pub async fn end_all(runtime: &Runtime, containers: Vec<Running>, mut on_terminated: impl FnMut(TerminatedContainer)) {
     let mut ends = JoinSet::new();
     for container in containers {

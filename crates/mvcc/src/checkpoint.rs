@@ -106,7 +106,7 @@ impl State {
         Self::read_to(input, &mut |value| Bytes::copy_from_slice(value))
     }
 
-    /// Like [`State::read_from`], but stores values with `place`.
+    /// Like [`State::read_from`], but stores values with `store_value`.
     pub fn read_to(input: &mut dyn Read, store_value: &mut ValueInterner<'_>) -> Result<Self, CorruptCheckpoint> {
         let mut state = State::new();
         for frame in 0.. {

@@ -63,7 +63,7 @@ pub enum Step {
         /// Writes to ResourceClaims needed before binding.
         devices: devices::Plan,
     },
-    /// Call the extenders for the pod and continue with [`Engine::answered`].
+    /// Call the extenders for the pod and continue with [`Engine::resume`].
     Ask {
         pod: Arc<Pod>,
         question: ExtenderRequest,

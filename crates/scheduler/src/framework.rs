@@ -161,7 +161,7 @@ impl Rejection {
 }
 
 impl Event {
-    /// Whether the event adds a node that satisfies `wanted`, or changes a node so that it now does.
+    /// Whether the event adds a node that satisfies `predicate`, or changes a node so that it now does.
     pub fn node_becomes(&self, predicate: impl Fn(&Node) -> bool) -> bool {
         match self {
             Self::NodeAdded(node) => predicate(node),

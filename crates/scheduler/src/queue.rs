@@ -47,7 +47,7 @@ pub struct Queue {
     active: BTreeSet<(Turn, PodId)>,
     backoff: BTreeSet<(Millis, Turn, PodId)>,
     unschedulable: BTreeSet<(Millis, PodId)>,
-    /// Events since the oldest cycle in flight started; `events_begin` is the index of the first. Beyond [`EVENTS_MAX`]
+    /// Events since the oldest cycle in flight started; `events_start` is the index of the first. Beyond [`EVENTS_MAX`]
     /// the oldest are dropped.
     events: VecDeque<Event>,
     events_start: u64,

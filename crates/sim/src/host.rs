@@ -146,7 +146,7 @@ impl Host {
         live_free_space(self.live.as_ref())
     }
 
-    /// Reports the available space to the replica: `room`, or that of the log.
+    /// Reports the available space to the replica: `free_space`, or that of the log.
     fn set_free_space(&mut self, free_space: Option<FreeSpace>) {
         let Some(live) = &mut self.live else { return };
         let free_space = free_space.unwrap_or(if live.log.is_low() { FreeSpace::Low } else { FreeSpace::Ample });

@@ -20,7 +20,7 @@ const FORGETTING: std::time::Duration = std::time::Duration::from_millis(10);
 pub trait Backend: Clone + Send + Sync + 'static {
     fn id(&self) -> u64;
     fn cluster_id(&self) -> u64;
-    /// Calls `look` with the applied state. The call must be short, because applying waits for it: clone the state for
+    /// Calls `read` with the applied state. The call must be short, because applying waits for it: clone the state for
     /// anything long.
     fn view<R>(&self, look: impl FnOnce(&State) -> R) -> R;
     /// Returns the hub that notifies watchers of changes.

@@ -1,6 +1,6 @@
 //! Comments, messages and documents use the words of the Kubernetes and Linux documentation.
 //!
-//! The check rejects private synonyms ([`WORDS`]) in comments, Markdown documents and the strings of log, error and help messages, and
+//! The check rejects private synonyms ([`REJECTED_WORDS`]) in comments, Markdown documents and the strings of log, error and help messages, and
 //! doc comments that start with an interrogative. Text between backticks is exempt: `nobody` is a user of Linux.
 
 use super::Tree;

@@ -89,7 +89,7 @@ impl Request<'_> {
                     }
                 }
                 Err(error) => {
-                    self.apply_failure_policy(binding, object, &format!("failed to configure binding: {error}"))?
+                    self.apply_failure_policy(binding, object, &format!("failed to configure binding: {error}"))?;
                 }
             }
         }

@@ -19,7 +19,7 @@ pub fn join_paths(base: &str, path: &str) -> String {
     }
 }
 
-/// Rewrites a `Location` to lead through the proxy. `prefix` is the path before the proxied path; `backend` and `asked`
+/// Rewrites a `Location` to lead through the proxy. `prefix` is the path before the proxied path; `backend` and `requested_host`
 /// are the hosts that mean the backend. Other locations are unchanged.
 pub fn location(target: &str, prefix: &str, backend: &str, requested_host: &str) -> String {
     let (origin, rest) = split_origin(target);

@@ -34,7 +34,7 @@ impl<'a> Expressions<'a> {
         Self { uses, variables: self.variables.clone(), stored: self.stored.clone() }
     }
 
-    /// Compiles `source` and reports an error at `at` if compilation fails or the type is not in `wanted`. The value at
+    /// Compiles `source` and reports an error at `at` if compilation fails or the type is not in `expected`. The value at
     /// `at` equals `source` except for surrounding whitespace.
     pub fn check(&self, source: &str, expected: &[Type], at: &At<'_>, errors: &mut Errors) {
         match self.compile(source) {

@@ -113,7 +113,7 @@ pub(crate) fn validate(spec: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
     containers::file_key_volumes(spec, errors);
 }
 
-/// Calls `look` with every container, in upstream's order.
+/// Calls `visitor` with every container, in upstream's order.
 fn visit(spec: &At<'_>, mut visitor: impl FnMut(&At<'_>)) {
     for field in ["initContainers", "containers", "ephemeralContainers"] {
         for container in spec.get(field).items() {

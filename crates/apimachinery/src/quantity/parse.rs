@@ -66,7 +66,7 @@ fn split(text: &str) -> Result<Parts<'_>, Error> {
     Ok(Parts { negative, whole: whole.trim_start_matches('0'), fraction, digits, suffix })
 }
 
-/// Splits after the leading ASCII bytes for which `wanted` returns true.
+/// Splits after the leading ASCII bytes for which `predicate` returns true.
 fn take(text: &str, predicate: impl Fn(u8) -> bool) -> (&str, &str) {
     let end = text.bytes().position(|byte| !predicate(byte)).unwrap_or(text.len());
     text.split_at(end)

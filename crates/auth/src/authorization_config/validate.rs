@@ -176,7 +176,7 @@ fn validate_webhook(raw: &RawWebhook, path: &Path<'_>, errors: &mut Errors) -> W
     }
 }
 
-/// Returns the index of `word` in `words`, or adds an error.
+/// Returns the index of `word` in `supported`, or adds an error.
 fn choice(word: &str, field: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) -> Option<usize> {
     let found = supported.iter().position(|known| *known == word);
     if word.is_empty() {

@@ -42,7 +42,7 @@ const fn constrained(verb: &'static str, on: &'static str) -> ModeParams {
     ModeParams { verb, on, constraint: verb }
 }
 
-/// Returns the modes for `wanted` in the order they are tried, the least powerful first.
+/// Returns the modes for `target_user` in the order they are tried, the least powerful first.
 pub fn all(target_user: &User, attributes: &Attributes<'_>, gate: Gate) -> Vec<Mode> {
     let mut modes = Vec::new();
     if gate == Gate::Constrained {

@@ -28,9 +28,9 @@ pub struct UncoveredRules {
 /// Stops the search: enough was found, or too much was compared.
 struct Enough;
 
-/// Returns the permissions of `wanted` that no rule of `owned` covers, up to `REPORTED_MAX`.
+/// Returns the permissions of `requested` that no rule of `owned` covers, up to `REPORTED_MAX`.
 ///
-/// The result is empty only if every single permission of `wanted` is covered.
+/// The result is empty only if every single permission of `requested` is covered.
 pub fn uncovered(owned: &[&Rule], requested: &[Rule]) -> UncoveredRules {
     let mut search = Search { compared: 0, found: UncoveredRules::default() };
     for rule in requested {

@@ -85,7 +85,7 @@ pub enum Rejection {
 }
 
 impl Bound {
-    /// Returns the objects that [`judge`] needs.
+    /// Returns the objects that [`validate`] needs.
     pub fn lookups(&self) -> Vec<Lookup<'_>> {
         match self {
             Self::Claims { claims, .. } => {

@@ -157,7 +157,7 @@ pub fn issue(key: &PrivateKey, claims: &Claims, terms: &Terms<'_>) -> Result<Str
 }
 
 impl Checker {
-    /// Verifies a token for the `wanted` audiences, by default the server's own. Returns `None` if the token is of
+    /// Verifies a token for the `requested` audiences, by default the server's own. Returns `None` if the token is of
     /// another issuer.
     pub fn check(&self, text: &str, requested: &[Str], now: Time) -> Result<Option<VerifiedToken>, Error> {
         let Some(issuer) = jwt::claimed_issuer(text) else { return Ok(None) };

@@ -86,7 +86,7 @@ impl Allowance {
         self.0.borrow_mut().left = None;
     }
 
-    /// Returns the bytes read between `begin` and `end`, and their offset in the archive.
+    /// Returns the bytes read between `start` and `end`, and their offset in the archive.
     pub fn header(&self) -> (Vec<u8>, u64) {
         let mut header = self.0.borrow_mut();
         (std::mem::take(&mut header.read), header.offset)

@@ -10,7 +10,7 @@ use rustix::mount::{MountFlags, mount};
 /// Namespaces that a pod needs, by their names in /proc/self/ns.
 const NAMESPACES: &[&str] = &["cgroup", "ipc", "mnt", "net", "pid", "uts"];
 
-/// Tries all features; `folder` is the directory of image layers.
+/// Tries all features; `dir` is the directory of image layers.
 pub fn observe(dir: &Path) -> Vec<Feature> {
     let feature = |name, purpose, need, tried| Feature { name, purpose, need, tried };
     let root = rustix::process::geteuid().is_root();

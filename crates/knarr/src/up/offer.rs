@@ -38,7 +38,7 @@ impl Offer {
     }
 
     /// Returns the kubelet's reservation that results in these allocatable resources, or `None` if everything is
-    /// offered. `kept_bytes` is the eviction threshold, which the kubelet subtracts too.
+    /// offered. `eviction_bytes` is the eviction threshold, which the kubelet subtracts too.
     pub fn reserved(&self, machine: &Machine, eviction_bytes: i64) -> Option<String> {
         let cpu = self.node_cpu.map(|offered| {
             let reserved = machine.cpus.saturating_mul(1000).saturating_sub(offered.milli_value()).max(0);

@@ -43,7 +43,7 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// Starts a server. `answer` returns the response body for the server's URL, the head and the body of a request.
+    /// Starts a server. `respond` returns the response body for the server's URL, the head and the body of a request.
     pub fn start(respond: impl Fn(&str, &str, &str) -> String + Send + 'static) -> Self {
         let ca = TestCa::new("outside");
         let (certificate, key) = ca.certify("outside", "", &["127.0.0.1"]);

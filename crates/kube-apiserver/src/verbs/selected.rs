@@ -31,7 +31,7 @@ pub struct Selecting<'a> {
 }
 
 impl Selecting<'_> {
-    /// Whether an entry may be selected; [`Self::settle`] decides finally. Must be fast, because it runs under the
+    /// Whether an entry may be selected; [`Self::select`] decides finally. Must be fast, because it runs under the
     /// shelf's lock.
     pub fn may_see(&self, entry: &Entry) -> bool {
         if self.is_by_version() {

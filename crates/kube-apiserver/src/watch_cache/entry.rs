@@ -112,7 +112,7 @@ impl Entry {
         self.shared_object_or(|_| {})
     }
 
-    /// Like [`Self::held`]; calls `made` with the object if it had to be decoded.
+    /// Like [`Self::shared_object`]; calls `made` with the object if it had to be decoded.
     pub fn shared_object_or(&self, made: impl FnOnce(&SharedObject)) -> SharedObject {
         let mut shared = self.shared.lock().expect("no holder panics");
         shared.upgrade().unwrap_or_else(|| {

@@ -38,7 +38,7 @@ pub struct Hook {
 }
 
 impl Hook {
-    /// Listens with a certificate for these names. `answer` handles requests by path and body.
+    /// Listens with a certificate for these names. `respond` handles requests by path and body.
     pub async fn start(names: &[&str], respond: impl Fn(&str, &Value) -> Says + Send + Sync + 'static) -> Self {
         let made = rcgen::generate_simple_self_signed(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         let made = made.unwrap();

@@ -81,7 +81,7 @@ impl State {
         self.apply_to(index, command, &mut Bytes::clone)
     }
 
-    /// Like [`State::apply`], but stores written values with `place`.
+    /// Like [`State::apply`], but stores written values with `store_value`.
     pub fn apply_to(&mut self, index: u64, command: &Command, store_value: &mut ValueInterner<'_>) -> Outcome {
         let result = if index <= self.applied_index {
             Err(Error::AlreadyApplied { index })

@@ -126,7 +126,7 @@ impl<'a> Allocator<'a> {
         Self { snapshot, shared, steps: Cell::new(0) }
     }
 
-    /// Returns the devices of each claim on the node, in the order of `asked`.
+    /// Returns the devices of each claim on the node, in the order of `pending_claims`.
     pub fn allocate<'c>(
         &'c self,
         node: NodeId,

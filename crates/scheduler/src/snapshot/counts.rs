@@ -16,7 +16,7 @@ impl Counts {
         }
     }
 
-    /// Decrements the count at `place`; panics if it is 0.
+    /// Decrements the count at `domain`; panics if it is 0.
     pub fn decrease(&mut self, domain: u32) {
         let at = self.position(domain).expect("only what was counted is taken off");
         self.0[at].1 -= 1;

@@ -59,7 +59,7 @@ const KIND_HARD_STATE: u8 = 3;
 const KIND_RESET: u8 = 4;
 const MAGIC: u64 = u64::from_le_bytes(*b"KNARRLOG");
 
-/// Appends a record; [`seal`] completes it when the group is complete.
+/// Appends a record; [`finish_group`] completes it when the group is complete.
 pub(super) fn stage(out: &mut BytesMut, record: &Record) {
     let start = out.len();
     out.put_bytes(0, HEADER_BYTES);

@@ -73,7 +73,7 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// Copies resources and resize policies. If container names differ, `kept` gets the new containers, which validation
+/// Copies resources and resize policies. If container names differ, `target` gets the new containers, which validation
 /// rejects.
 fn merge(target: &mut Value, new: &Value, field: &str) {
     let desired = new.get(field).and_then(Value::as_array).unwrap_or_default();

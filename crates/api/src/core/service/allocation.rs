@@ -79,7 +79,7 @@ pub enum AllocationError {
 }
 
 /// Allocates addresses, families and ports of `service` and returns the claims and releases. `old` is the service that
-/// is being replaced, `chance` the seed of dynamic allocation.
+/// is being replaced, `random` the seed of dynamic allocation.
 pub fn plan(
     service: &mut Value,
     old: Option<&Value>,

@@ -234,7 +234,7 @@ fn sort_out(patch: Vec<Value>, merge_key: &Str, spot: Spot<'_>) -> Result<Items,
     Ok(items)
 }
 
-/// Sorts the items of `wanted` in that order, and places the others between them as in the `live` list.
+/// Sorts the items of `desired` in that order, and places the others between them as in the `live` list.
 fn arrange(items: Vec<(Key, Value)>, desired: &BTreeMap<Key, usize>, live: &BTreeMap<Key, usize>) -> Vec<Value> {
     let (mut named, mut others): (Vec<_>, Vec<_>) = items.into_iter().partition(|(key, _)| desired.contains_key(key));
     // Directives that are kept for the object come last.

@@ -10,7 +10,7 @@ pub fn check(schema: &Value, path: &Path, errors: &mut Errors) {
     junctors(schema, schema, path, path, errors);
 }
 
-/// Compares `restriction` at `said` with `schema` at `path`, which describes the same value.
+/// Compares `restriction` at `restriction_path` with `schema` at `path`, which describes the same value.
 fn junctors(restriction: &Value, schema: &Value, path: &Path, restriction_path: &Path, errors: &mut Errors) {
     if let Some(inner) = schema_at(restriction, "not") {
         nested(inner, schema, path, &restriction_path.field("not"), errors);

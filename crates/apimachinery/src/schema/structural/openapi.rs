@@ -199,7 +199,7 @@ fn list_map(schema: &Value, path: &Path, errors: &mut Errors) {
             }
             Some(_) => {}
             None => {
-                errors.push(Error::invalid(&keys_path, bad_value(), "entries must all be names of item properties"))
+                errors.push(Error::invalid(&keys_path, bad_value(), "entries must all be names of item properties"));
             }
         }
         if keys[..at].contains(key) {
