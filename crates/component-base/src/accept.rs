@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 /// Delay after a failed accept, mostly because of exhausted file descriptors, until other connections close.
 const RETRY: Duration = Duration::from_millis(50);
@@ -40,7 +41,7 @@ pub async fn accept<S>(
         tokio::select! {
             () = &mut ending => break,
             (permit, accepted) = next => match accepted {
-                Ok((stream, from)) => drop(connections.spawn(serve(stream, from, Slot(permit)))),
+                Ok((stream, from)) => drop(connections.spawn(serve(stream, from, Slot(permit)).in_current_span())),
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a connection");
                     tokio::time::sleep(RETRY).await;

@@ -1,5 +1,5 @@
 //! Common parts of all components: accept loop with a limit, TLS settings, health checks, reloaded files, rotated log
-//! files, the clock, leader election, Events, and TokenReview and SubjectAccessReview.
+//! files, the clock, leader election, Events, tracing spans, and TokenReview and SubjectAccessReview.
 
 mod accept;
 mod ciphers;
@@ -12,6 +12,7 @@ mod idle;
 mod log_file;
 pub mod reload;
 pub mod reviews;
+pub mod spans;
 mod tls;
 
 pub use accept::{Slot, accept};

@@ -10,6 +10,7 @@ use node_api::cri::v1::runtime_service_server::RuntimeService;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
+use tracing::Instrument;
 
 use crate::blocking;
 use crate::error::Error;
@@ -72,7 +73,8 @@ impl RuntimeService for Runtime {
         let config = request.config.ok_or_else(|| Error::Invalid("config: required".to_owned()))?;
         let machine = Arc::clone(&self.0);
         // The task continues if the client disconnects: every operation is completed or undone.
-        let run = tokio::spawn(async move { machine.run_sandbox(config, request.runtime_handler).await });
+        let run =
+            tokio::spawn(async move { machine.run_sandbox(config, request.runtime_handler).await }.in_current_span());
         let pod_sandbox_id = run.await.expect("making a sandbox does not panic")?;
         ok(v1::RunPodSandboxResponse { pod_sandbox_id })
     }
@@ -82,7 +84,7 @@ impl RuntimeService for Runtime {
         request: Request<v1::StopPodSandboxRequest>,
     ) -> RpcResult<v1::StopPodSandboxResponse> {
         let (machine, id) = (Arc::clone(&self.0), request.into_inner().pod_sandbox_id);
-        let stop = tokio::spawn(async move { machine.stop_sandbox(&id).await });
+        let stop = tokio::spawn(async move { machine.stop_sandbox(&id).await }.in_current_span());
         stop.await.expect("stopping a sandbox does not panic")?;
         ok(v1::StopPodSandboxResponse {})
     }
@@ -92,7 +94,7 @@ impl RuntimeService for Runtime {
         request: Request<v1::RemovePodSandboxRequest>,
     ) -> RpcResult<v1::RemovePodSandboxResponse> {
         let (machine, id) = (Arc::clone(&self.0), request.into_inner().pod_sandbox_id);
-        let remove = tokio::spawn(async move { machine.remove_sandbox(&id).await });
+        let remove = tokio::spawn(async move { machine.remove_sandbox(&id).await }.in_current_span());
         remove.await.expect("removing a sandbox does not panic")?;
         ok(v1::RemovePodSandboxResponse {})
     }
@@ -141,7 +143,9 @@ impl RuntimeService for Runtime {
         let request = request.into_inner();
         let config = request.config.ok_or_else(|| Error::Invalid("config: required".to_owned()))?;
         let machine = Arc::clone(&self.0);
-        let create = tokio::spawn(async move { machine.create_container(&request.pod_sandbox_id, config).await });
+        let create = tokio::spawn(
+            async move { machine.create_container(&request.pod_sandbox_id, config).await }.in_current_span(),
+        );
         let container_id = create.await.expect("making a container does not panic")?;
         ok(v1::CreateContainerResponse { container_id })
     }
@@ -151,7 +155,7 @@ impl RuntimeService for Runtime {
         request: Request<v1::StartContainerRequest>,
     ) -> RpcResult<v1::StartContainerResponse> {
         let (machine, id) = (Arc::clone(&self.0), request.into_inner().container_id);
-        let start = tokio::spawn(async move { machine.start_container(&id).await });
+        let start = tokio::spawn(async move { machine.start_container(&id).await }.in_current_span());
         start.await.expect("starting a container does not panic")?;
         ok(v1::StartContainerResponse {})
     }
@@ -168,7 +172,7 @@ impl RuntimeService for Runtime {
         request: Request<v1::RemoveContainerRequest>,
     ) -> RpcResult<v1::RemoveContainerResponse> {
         let (machine, id) = (Arc::clone(&self.0), request.into_inner().container_id);
-        let remove = tokio::spawn(async move { machine.remove_container(&id).await });
+        let remove = tokio::spawn(async move { machine.remove_container(&id).await }.in_current_span());
         remove.await.expect("removing a container does not panic")?;
         ok(v1::RemoveContainerResponse {})
     }

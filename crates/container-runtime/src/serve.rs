@@ -55,7 +55,9 @@ pub async fn serve(
     let limited = RuntimeServiceServer::new(cri_service::Runtime(Arc::clone(&runtime)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let span = tracing::Span::current();
     let server = Server::builder()
+        .trace_fn(move |_| span.clone())
         .add_service(limited)
         .add_service(ImageServiceServer::new(Images(runtime)).max_encoding_message_size(MESSAGE_BYTES_MAX));
     ready();

@@ -12,6 +12,7 @@ use image_store::{Builtin, Digest, Image, Registries, Store};
 use node_api::cri::v1;
 use pod_network::Network;
 use tokio::sync::{broadcast, watch};
+use tracing::Instrument;
 
 use crate::blocking;
 use crate::error::Error;
@@ -153,7 +154,7 @@ impl Runtime {
         let id = sandbox.record().id;
         self.sandboxes().insert(id, Arc::clone(&sandbox));
         if let Some(events) = events {
-            tokio::spawn(Arc::clone(self).follow(sandbox, events));
+            tokio::spawn(Arc::clone(self).follow(sandbox, events).in_current_span());
         }
     }
 

@@ -8,6 +8,7 @@ use client::Client;
 use client::cache::{self, ClosedError, Reader, Snapshot, Source};
 use controller::{Cache, Configs, KindSnapshot, Objects, index_by, kinds};
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::metadata_caches::MetadataCaches;
 
@@ -52,7 +53,7 @@ impl Caches {
             let resource = kinds::by_name(name).ok_or_else(|| UnknownKind(name.to_owned()))?;
             let source = Source::all(client.clone(), resource.clone());
             let (reflector, reader) = cache::new_shared(source, settings.clone(), index_by());
-            watches.spawn(reflector.run());
+            watches.spawn(reflector.run().in_current_span());
             readers.insert(name.to_owned(), reader);
         }
         let (client, settings) = (client.clone(), settings.clone());
@@ -72,7 +73,7 @@ impl Caches {
         let (metadata_caches, _) = self.metadata_caches.get_or_init(|| {
             let metadata_caches = MetadataCaches::new(&self.client, self.settings.clone());
             let mut running = JoinSet::new();
-            running.spawn(metadata_caches.clone().run());
+            running.spawn(metadata_caches.clone().run().in_current_span());
             (metadata_caches, running)
         });
         metadata_caches

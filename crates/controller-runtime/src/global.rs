@@ -9,6 +9,7 @@ use client::cache::{ChangeQueue, ChangedKeys};
 use component_base::clock;
 use controller::object_graph::{Answers, GlobalController, Query, QueryResponse, Step};
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::metadata_caches::MetadataCaches;
 use crate::queue::Outcome;
@@ -77,14 +78,14 @@ async fn reconcile_key<S: GlobalController>(
                 continue;
             }
             Err(_) => {
-                tracing::error!(controller = S::NAME, key = %key, "the controller panicked; retrying the key later");
+                tracing::error!("the controller panicked; retrying the key later");
                 return failed();
             }
         };
         if let Some(reason) = &plan.waiting {
-            tracing::debug!(controller = S::NAME, key = %key, reason, "waiting");
+            tracing::debug!(reason, "waiting");
         }
-        let (effects, failure) = execute_plan(S::NAME, &driver, &limits, &key, &plan).await;
+        let (effects, failure) = execute_plan(&driver, &limits, &plan).await;
         // A failed question, or missing metadata, may be resolved later without a change that triggers the key.
         let unsure = responses.values().any(|response| matches!(response, QueryResponse::Failed(_)))
             || (!everything.whole && plan.waiting.is_some());
@@ -92,7 +93,7 @@ async fn reconcile_key<S: GlobalController>(
             if failure.is_some() || unsure { Outcome::Failed } else { Outcome::Done(plan.wake_at.map(clock::instant)) };
         return ReconcileResult { outcome, took: Duration::ZERO, effects, rejection: None, remember: None };
     }
-    tracing::warn!(controller = S::NAME, key = %key, "too many rounds of queries; retrying the key later");
+    tracing::warn!("too many rounds of queries; retrying the key later");
     failed()
 }
 
@@ -107,13 +108,14 @@ async fn send_queries<S: GlobalController>(
         let mut under_way = JoinSet::new();
         for question in questions.by_ref().take(QUESTIONS_MAX) {
             let (driver, metadata_caches) = (Arc::clone(driver), metadata_caches.clone());
-            under_way.spawn(async move {
+            let task = async move {
                 let response = metadata_caches.send_query(&driver.client, &question).await;
                 if let QueryResponse::Failed(reason) = &response {
-                    tracing::info!(controller = S::NAME, ?question, reason, "query failed");
+                    tracing::info!(?question, reason, "query failed");
                 }
                 (question, response)
-            });
+            };
+            under_way.spawn(task.in_current_span());
         }
         if under_way.is_empty() {
             return;

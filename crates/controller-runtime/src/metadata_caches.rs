@@ -14,6 +14,7 @@ use controller::object_graph::{
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::execute::Effect;
 
@@ -79,7 +80,7 @@ impl MetadataCaches {
             let source = Source::all(self.0.metadata.clone(), resource.clone());
             let (reflector, reader) = cache::digest(source, self.0.settings.clone(), Vec::new(), |_| ());
             reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
-            watches.spawn(reflector.run());
+            watches.spawn(reflector.run().in_current_span());
         }
         let mut waits = self.0.settings.backoff.waits();
         loop {
@@ -235,7 +236,7 @@ impl MetadataCaches {
             let digest = move |object: &Value| Item::of(&of, object);
             let (reflector, reader) = cache::digest(source, shared.settings.clone(), item_index_by(), digest);
             subscribers.iter().for_each(|subscriber| notify(&reader, subscriber));
-            let watch = watches.spawn(reflector.run());
+            let watch = watches.spawn(reflector.run().in_current_span());
             state.followed.push(WatchedKind { resource, reader, since: Instant::now(), watch });
         }
         drop(subscribers);

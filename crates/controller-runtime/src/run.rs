@@ -12,10 +12,12 @@ use client::cache::{ChangeQueue, ChangedKeys};
 use client::{Client, Error, ListOptions, Target, WriteOptions};
 use component_base::clock;
 use component_base::events::Recorder;
+use component_base::spans;
 use controller::{Action, Answers, Controller, Plan, Rejection, ServerQuery, decide};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::caches::Caches;
 use crate::execute::Effect;
@@ -146,7 +148,8 @@ impl Loop {
             && let Some(key) = self.queue.take(Instant::now())
         {
             let memory = self.memories.remove(&key).unwrap_or_default();
-            let task = self.running.spawn(reconcile(key.clone(), memory, Arc::clone(&self.limits)));
+            let span = spans::controller_key(self.name, &key);
+            let task = self.running.spawn(reconcile(key.clone(), memory, Arc::clone(&self.limits)).instrument(span));
             self.keys.insert(task.id(), key);
         }
     }
@@ -249,7 +252,7 @@ async fn reconcile_key<C: Controller>(
     }));
     drop(worker);
     let Ok(plan) = decided else {
-        tracing::error!(controller = C::NAME, key = %key, "the controller panicked; retrying the key later");
+        tracing::error!("the controller panicked; retrying the key later");
         return ReconcileResult {
             outcome: Outcome::Failed,
             took: Duration::ZERO,
@@ -261,9 +264,9 @@ async fn reconcile_key<C: Controller>(
     // A plan with work is not throttled. Only repeated decisions without work are.
     let took = if plan.actions.iter().any(is_work) { Duration::ZERO } else { started.elapsed() };
     if let Some(reason) = &plan.waiting {
-        tracing::debug!(controller = C::NAME, key = %key, reason, "waiting");
+        tracing::debug!(reason, "waiting");
     }
-    let (effects, failure) = execute_plan(C::NAME, &driver, &limits, &key, &plan).await;
+    let (effects, failure) = execute_plan(&driver, &limits, &plan).await;
     match failure {
         None => {
             let outcome = Outcome::Done(plan.wake_at.map(clock::instant));
@@ -318,10 +321,8 @@ async fn fetch(client: &Client, query: &ServerQuery) -> Result<Value, Error> {
 /// Slow start: concurrency grows by one per success. After a rejection the remaining actions on the same resource are
 /// skipped; others, such as the status update, still run. After a transport error the plan is aborted.
 pub(crate) async fn execute_plan(
-    name: &'static str,
     driver: &Arc<Driver>,
     limits: &Arc<Limits>,
-    key: &Key,
     plan: &Plan,
 ) -> (Vec<Effect>, Option<Option<Rejection>>) {
     let mut effects = Vec::new();
@@ -339,13 +340,14 @@ pub(crate) async fn execute_plan(
             else {
                 break;
             };
-            tracing::debug!(controller = name, key = %key, action = %action);
+            tracing::debug!(%action, "executing an action");
             let (driver, limits, action) = (Arc::clone(driver), Arc::clone(limits), action.clone());
-            under_way.spawn(async move {
+            let task = async move {
                 let _request = limits.requests.acquire().await.expect("it is never closed");
                 let done = execute_action(&driver, &action).await;
                 (action, done)
-            });
+            };
+            under_way.spawn(task.in_current_span());
         }
         let Some(done) = under_way.join_next().await else { return (effects, failure) };
         match done {
@@ -357,9 +359,9 @@ pub(crate) async fn execute_plan(
                 let client_error = error.client_error();
                 // A conflict is expected: the key is reconciled again with the object's newer version.
                 if client_error.is_some_and(|error| error.is_conflict() || error.is_already_exists()) {
-                    tracing::debug!(controller = name, key = %key, action = %action, %error, "action conflicted");
+                    tracing::debug!(%action, %error, "action conflicted");
                 } else {
-                    tracing::info!(controller = name, key = %key, action = %action, %error, "action failed");
+                    tracing::info!(%action, %error, "action failed");
                 }
                 silent |= client_error.is_none_or(|error| error.status().is_none());
                 rejected_writes.insert(action.writes());

@@ -9,6 +9,7 @@ use client::Client;
 use client::cache::{self, ChangeQueue, ChangedKeys, ClosedError, Reader, Source};
 use controller::kinds;
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::serve::Knowledge;
 use crate::zone::Zone;
@@ -38,7 +39,7 @@ pub async fn follow(client: Client, knowledge: Arc<Knowledge>) -> Result<(), Clo
         let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), small);
         let notices = ChangeQueue::new(NOTICES_MAX);
         reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
-        watches.spawn(reflector.run());
+        watches.spawn(reflector.run().in_current_span());
         fed.push((kind, reader, notices));
     }
     for (kind, reader, _) in &fed {
@@ -48,15 +49,16 @@ pub async fn follow(client: Client, knowledge: Arc<Knowledge>) -> Result<(), Clo
     knowledge.zone.write().unwrap_or_else(PoisonError::into_inner).complete = true;
     tracing::info!("DNS zone is complete");
     let mut tasks = JoinSet::new();
-    tasks.spawn(nodes);
+    tasks.spawn(nodes.in_current_span());
     for (kind, reader, notices) in fed {
         let knowledge = Arc::clone(&knowledge);
-        tasks.spawn(async move {
+        let task = async move {
             loop {
                 let changed = notices.take().await;
                 refresh(&knowledge, &kind, &reader, changed);
             }
-        });
+        };
+        tasks.spawn(task.in_current_span());
     }
     while tasks.join_next().await.is_some() {}
     Err(ClosedError)
@@ -77,7 +79,7 @@ fn follow_nodes(
             keys.push(change.key.clone());
         }
     });
-    watches.spawn(reflector.run());
+    watches.spawn(reflector.run().in_current_span());
     let knowledge = Arc::clone(knowledge);
     async move {
         loop {

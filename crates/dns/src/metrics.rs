@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use crate::message::Transport;
 
@@ -123,11 +124,12 @@ pub async fn serve(listener: TcpListener, text: impl Fn() -> String + Send + Syn
             continue;
         };
         let text = Arc::clone(&text);
-        tokio::spawn(async move {
+        let task = async move {
             // The client may disconnect early; there is nothing left to do.
             let _ = timeout(TIMEOUT, serve_text(stream, &*text)).await;
             drop(permit);
-        });
+        };
+        tokio::spawn(task.in_current_span());
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use crate::clients::{ANSWER_COST, Clients, FORWARD_COST};
 use crate::forward::Forwarder;
@@ -92,8 +93,8 @@ impl Listeners {
     pub async fn serve(self, knowledge: Arc<Knowledge>) {
         let mut tasks = JoinSet::new();
         for (udp, tcp) in self.0 {
-            tasks.spawn(packets(Arc::new(udp), Arc::clone(&knowledge)));
-            tasks.spawn(connections(tcp, Arc::clone(&knowledge)));
+            tasks.spawn(packets(Arc::new(udp), Arc::clone(&knowledge)).in_current_span());
+            tasks.spawn(connections(tcp, Arc::clone(&knowledge)).in_current_span());
         }
         while tasks.join_next().await.is_some() {}
     }
@@ -129,7 +130,7 @@ async fn packets(socket: Arc<UdpSocket>, knowledge: Arc<Knowledge>) {
                 let Ok(permit) = Arc::clone(&waiting).try_acquire_owned() else { continue };
                 let (socket, knowledge) = (Arc::clone(&socket), Arc::clone(&knowledge));
                 let query_bytes = buffer[..length].to_vec();
-                tokio::spawn(async move {
+                let task = async move {
                     let reply = match next {
                         Next::Complete(unfinished) => knowledge.complete(*unfinished, Transport::Udp).await,
                         Next::Forward(request) => knowledge.forward(&request, Transport::Udp).await,
@@ -138,7 +139,8 @@ async fn packets(socket: Arc<UdpSocket>, knowledge: Arc<Knowledge>) {
                     send(&socket, &reply, from).await;
                     knowledge.metrics.count_response(&query_bytes, &reply, Transport::Udp, started.elapsed());
                     drop(permit);
-                });
+                };
+                tokio::spawn(task.in_current_span());
             }
         }
     }
@@ -156,7 +158,7 @@ async fn connections(listener: TcpListener, knowledge: Arc<Knowledge>) {
         match listener.accept().await {
             Ok((stream, from)) => {
                 let knowledge = Arc::clone(&knowledge);
-                tokio::spawn(async move {
+                let task = async move {
                     if !knowledge.admits(from, ANSWER_COST) {
                         return;
                     }
@@ -165,7 +167,8 @@ async fn connections(listener: TcpListener, knowledge: Arc<Knowledge>) {
                         let _ = converse(stream, from, &knowledge).await;
                     }
                     drop(permit);
-                });
+                };
+                tokio::spawn(task.in_current_span());
             }
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a connection");

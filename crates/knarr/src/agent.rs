@@ -31,6 +31,7 @@ use crate::up::plan::{self, Layout, Placement};
 use crate::up::{self, Instance, Offer, Options, Parts, Steps, addons, address, background, preflight, ready};
 use balancer::Servers;
 use parent::Parent;
+use tracing::Instrument;
 
 static SLICES: Resource = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
 /// Delay before the watch of the servers' EndpointSlices is restarted.
@@ -126,7 +127,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let options = options(&agent, own_flags);
     preflight::node(&options)?;
     crate::log::to_file(tracing::Level::INFO, instance.log()?);
-    component::run(serve(&agent, options, &instance))
+    component::run("agent", serve(&agent, options, &instance))
 }
 
 async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<()> {
@@ -147,7 +148,7 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
     })?;
     let mut running: Parts = JoinSet::new();
     let passing = Arc::clone(&servers);
-    running.spawn(async move { ("balancer", passing.serve(listener).await) });
+    running.spawn(async move { ("balancer", passing.serve(listener).await) }.in_current_span());
     up::until(&mut running, credentials(token, &layout)).await?;
     steps.done("certificates");
     let network = cluster.network.refreshed(client(&layout, "kubelet"), &agent.data_dir).await?;
@@ -159,13 +160,13 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
     for (row, flags) in rows {
         up::start(row, flags, shared.clone(), &mut running)?;
     }
-    tokio::spawn(follow_servers(client(&layout, "proxy")?, servers));
+    tokio::spawn(follow_servers(client(&layout, "proxy")?, servers).in_current_span());
     up::until(&mut running, ready::node_as(client(&layout, "kubelet")?, layout.node_name.clone())).await?;
     for ClientCertificate { purpose, dir, .. } in
         required_certificates(&layout).into_iter().filter(|it| it.purpose != Purpose::Client)
     {
         let client = client(&layout, "kubelet")?;
-        tokio::spawn(bootstrap::keep(client, layout.node_name.clone(), dir, purpose, || {}));
+        tokio::spawn(bootstrap::keep(client, layout.node_name.clone(), dir, purpose, || {}).in_current_span());
     }
     if ready::expects_signed(&options) {
         up::until(&mut running, async {

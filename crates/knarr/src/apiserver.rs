@@ -21,7 +21,9 @@ use auth::authorization_config;
 use clap::{ArgMatches, FromArgMatches};
 use tracing::Level;
 
+use component_base::spans;
 use flags::Flags;
+use tracing::Instrument;
 
 use crate::component::{self, InProcessServer};
 
@@ -54,7 +56,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         check_gate(gate)?;
         tracing::warn!("--feature-gates {gate} has no effect: implemented features are always on");
     }
-    component::run(serve(flags, None))
+    component::run("kube-apiserver", serve(flags, None))
 }
 
 fn check_gate(gate: &str) -> Result<()> {
@@ -280,7 +282,8 @@ async fn store(flags: &Flags) -> Result<(Client, Option<Node>)> {
         reached(&client).await;
         return Ok((client, None));
     }
-    let (client, node) = ::store::single_member::open(flags.data_dir.join("store")).await?;
+    let (client, node) =
+        ::store::single_member::open(flags.data_dir.join("store")).instrument(spans::component("store")).await?;
     Ok((client, Some(node)))
 }
 

@@ -8,8 +8,10 @@ use anyhow::{Context, Result, bail, ensure};
 use auth::User;
 use client::config::{Credential, Kubeconfig, Tls};
 use client::{Client, Config, Https, Settings, Transport};
+use component_base::spans;
 use kube_apiserver::in_process;
 use kube_apiserver::state::State;
+use tracing::Instrument;
 
 /// Time after which a start is over. It usually takes a second.
 const START: Duration = Duration::from_secs(5);
@@ -105,25 +107,25 @@ impl ApiEndpoint {
     }
 }
 
-/// Runs a component on a new Tokio runtime until it returns.
-pub fn run(component: impl Future<Output = Result<()>>) -> Result<()> {
+/// Runs a component on a new Tokio runtime until it returns. Its log lines carry `name`.
+pub fn run(name: &str, component: impl Future<Output = Result<()>>) -> Result<()> {
     sys::reserve_arena();
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
         tokio::spawn(release_startup_code());
-        component.await
+        component.instrument(spans::component(name)).await
     })
 }
 
 /// Runs a component without state on disk. The process exits within [`STOP_GRACE`] of SIGTERM or SIGINT, or immediately
-/// at a second signal.
-pub fn run_stateless(component: impl Future<Output = Result<()>>) -> Result<()> {
+/// at a second signal. Its log lines carry `name`.
+pub fn run_stateless(name: &str, component: impl Future<Output = Result<()>>) -> Result<()> {
     sys::reserve_arena();
     let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = executor.block_on(async {
         tokio::spawn(release_startup_code());
         // A separate task, because the component may block its thread.
-        tokio::spawn(exit_after_grace());
-        component.await
+        tokio::spawn(exit_after_grace().instrument(spans::component(name)));
+        component.instrument(spans::component(name)).await
     });
     // Dropping the runtime would wait for blocking calls, such as a name lookup without a responding resolver.
     executor.shutdown_background();

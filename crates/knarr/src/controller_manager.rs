@@ -23,6 +23,7 @@ use crate::component::{self, ApiEndpoint, InProcessServer};
 use crate::health::{self, Health};
 use flags::Flags;
 use identity::Clients;
+use tracing::Instrument;
 
 /// The field manager of the controllers and the process's user agent.
 const MANAGER: &str = "kube-controller-manager";
@@ -43,7 +44,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     crate::log::to_stderr(flags.level());
     flags::warn_ignored_flags(matches);
-    component::run_stateless(manage(&flags, matches, None))
+    component::run_stateless("kube-controller-manager", manage(&flags, matches, None))
 }
 
 async fn manage(flags: &Flags, matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
@@ -60,7 +61,9 @@ async fn manage(flags: &Flags, matches: &ArgMatches, in_process: Option<&InProce
     let health = Health::new(&clients.root, flags.health(), String::new)?;
     let mut serving = JoinSet::new();
     if flags.secure_port != 0 {
-        serving.spawn(health.clone().serve(health::listen(flags.bind_address, flags.secure_port).await?));
+        serving.spawn(
+            health.clone().serve(health::listen(flags.bind_address, flags.secure_port).await?).in_current_span(),
+        );
     }
     let synced = Arc::clone(&caches);
     health.add("informer-sync", &[Endpoint::Readyz], move || health::synced(&synced));
@@ -92,9 +95,9 @@ async fn work(clients: &Clients, caches: &Arc<Caches>, chosen: &[SelectedControl
     for one in chosen {
         let client = clients.of(one.account, one.name)?;
         let (events, sending) = Recorder::new(client.clone(), one.component);
-        tasks.spawn(sending);
+        tasks.spawn(sending.in_current_span());
         let driver = Driver { client, caches: Arc::clone(caches), events, manager: MANAGER.to_owned() };
-        let running = tasks.spawn((one.start)(Arc::new(driver)));
+        let running = tasks.spawn((one.start)(Arc::new(driver)).in_current_span());
         health.add(one.name, &Endpoint::ALL, move || match running.is_finished() {
             false => Ok(()),
             true => Err("the controller exited".to_owned()),

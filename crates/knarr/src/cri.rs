@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use component_base::spans;
 use container_runtime::{Config, Runtime, Ulimit};
 use netlink::Cidr;
 use pod_network::{Auto, Cni, Loopback, Network, RoutedNetwork};
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::Instrument;
 
 use crate::image::registries;
 use crate::output::outln;
@@ -91,7 +93,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("failed to start the Tokio runtime")?;
-    executor.block_on(async {
+    let serve = async {
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let stop = async move {
             tokio::select! {
@@ -102,7 +104,8 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         let runtime = Runtime::open(config).await?;
         let ready = || outln!("ready: unix://{}", socket.display());
         Ok(container_runtime::serve(runtime, &socket, ready, stop).await?)
-    })
+    };
+    executor.block_on(serve.instrument(spans::component("container-runtime")))
 }
 
 /// Returns the runtime configuration of the flags.

@@ -10,6 +10,7 @@ use dns::Zone;
 use dns::clients::Clients;
 use dns::forward::{Forwarder, nameservers};
 use dns::serve::{Knowledge, Listeners};
+use tracing::Instrument;
 
 use crate::component::{self, ApiEndpoint, InProcessServer};
 use crate::output::outln;
@@ -72,7 +73,7 @@ pub fn arguments(command: Command) -> Command {
 /// Serves until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     crate::log::to_stderr(tracing::Level::INFO);
-    component::run_stateless(start(matches, None))
+    component::run_stateless("dns", start(matches, None))
 }
 
 /// Serves in a process that already has a log and a Tokio runtime.
@@ -95,7 +96,7 @@ pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -
         let listener =
             tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;
         let metrics_source = Arc::clone(&knowledge);
-        tokio::spawn(dns::metrics::serve(listener, move || metrics_source.metrics.text()));
+        tokio::spawn(dns::metrics::serve(listener, move || metrics_source.metrics.text()).in_current_span());
     }
     let settings = client::Settings { user_agent: "knarr-dns".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;

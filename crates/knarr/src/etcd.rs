@@ -20,6 +20,7 @@ use crate::component;
 
 use authentication::Authentication;
 use security::Security;
+use tracing::Instrument;
 
 mod accepted;
 mod authentication;
@@ -153,7 +154,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         flags.limits.log_level.parse().with_context(|| format!("invalid --log-level {:?}", flags.limits.log_level))?;
     crate::log::to_stderr(level);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    component::run(serve(flags))
+    component::run("etcd", serve(flags))
 }
 
 /// Runs the member in a process that already has a log and a Tokio runtime.
@@ -206,14 +207,17 @@ async fn serve(flags: &Etcd) -> Result<()> {
     for (endpoint, router, what) in for_clients.chain(for_observers) {
         let mut stopping = stopping.clone();
         tracing::info!(address = ?endpoint.local_addr().ok(), tls = endpoint.tls.is_some(), "{what}");
-        serving.spawn(etcd::serve(endpoint, router.clone(), async move {
-            let _ = stopping.wait_for(|stop| *stop).await;
-        }));
+        serving.spawn(
+            etcd::serve(endpoint, router.clone(), async move {
+                let _ = stopping.wait_for(|stop| *stop).await;
+            })
+            .in_current_span(),
+        );
     }
     if let Some(retention) = flags.limits.retention()? {
-        tokio::spawn(compactor::run(backend, retention));
+        tokio::spawn(compactor::run(backend, retention).in_current_span());
     }
-    tokio::spawn(announce(node.clone(), this));
+    tokio::spawn(announce(node.clone(), this).in_current_span());
     let reason = tokio::select! {
         reason = node.stopped() => reason,
         signal = signal() => { signal?; StopReason::Asked }

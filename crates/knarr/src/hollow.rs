@@ -42,7 +42,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Hollow::from_arg_matches(matches)?;
     crate::log::to_stderr(tracing::Level::INFO);
-    component::run_stateless(serve(flags))
+    component::run_stateless("hollow", serve(flags))
 }
 
 async fn serve(flags: Hollow) -> Result<()> {

@@ -10,6 +10,8 @@ use anyhow::{Context, Result, bail};
 use apimachinery::{Key, Object, Value, json, value};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use client::Client;
+use component_base::spans;
+use tracing::Instrument;
 
 use crate::component::{self, ApiEndpoint, InProcessServer, ProcessContext};
 use crate::output::outln;
@@ -166,7 +168,7 @@ pub async fn start(matches: &ArgMatches, shared: &ProcessContext) -> Result<()> 
 pub fn run(matches: &ArgMatches) -> Result<()> {
     crate::log::to_stderr(tracing::Level::INFO);
     let config = config(matches)?;
-    component::run(async { serve(matches, config, &ProcessContext::default()).await })
+    component::run("kubelet", async { serve(matches, config, &ProcessContext::default()).await })
 }
 
 async fn serve(matches: &ArgMatches, mut config: Config, shared: &ProcessContext) -> Result<()> {
@@ -183,7 +185,7 @@ async fn serve(matches: &ArgMatches, mut config: Config, shared: &ProcessContext
     let name = config.node_name.clone();
     if config.rotate_certificates && bootstrap::current(&config.cert_dir).exists() {
         let (client, dir) = (client.clone(), config.cert_dir.clone());
-        tokio::spawn(bootstrap::keep(client, name.clone(), dir, Purpose::Client, || {}));
+        tokio::spawn(bootstrap::keep(client, name.clone(), dir, Purpose::Client, || {}).in_current_span());
     }
     let mut kubelet = Kubelet::start(config, client, Runtime::new(&channel), Some(gate(shared))).await?;
     let announce = async {
@@ -219,10 +221,11 @@ fn gate(shared: &ProcessContext) -> Gate {
 async fn embedded(matches: &ArgMatches) -> Result<String> {
     let config = crate::cri::config(matches)?;
     let socket = config.root.with_file_name("cri.sock");
-    let runtime = container_runtime::Runtime::open(config).await?;
+    let span = spans::component("container-runtime");
+    let runtime = container_runtime::Runtime::open(config).instrument(span.clone()).await?;
     let (ready_sender, ready) = tokio::sync::oneshot::channel();
     let socket_path = socket.clone();
-    tokio::spawn(async move {
+    let task = async move {
         let ready = || {
             // Sending fails only if the receiver was dropped.
             let _ = ready_sender.send(());
@@ -230,7 +233,8 @@ async fn embedded(matches: &ArgMatches) -> Result<String> {
         if let Err(error) = container_runtime::serve(runtime, &socket_path, ready, std::future::pending()).await {
             tracing::error!(%error, "the built-in runtime stopped");
         }
-    });
+    };
+    tokio::spawn(task.instrument(span));
     ready.await.context("failed to start the built-in runtime")?;
     Ok(socket.display().to_string())
 }

@@ -41,7 +41,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 /// Runs until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     crate::log::to_stderr(tracing::Level::INFO);
-    component::run_stateless(start(matches, None))
+    component::run_stateless("local-path", start(matches, None))
 }
 
 /// Runs in a process that already has a log and a Tokio runtime.

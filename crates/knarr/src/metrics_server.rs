@@ -81,7 +81,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     crate::log::to_stderr(level(flags.verbosity));
-    component::run_stateless(start(matches, None))
+    component::run_stateless("metrics-server", start(matches, None))
 }
 
 /// Serves in a process that already has a log and a Tokio runtime.

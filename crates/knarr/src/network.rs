@@ -48,7 +48,7 @@ pub fn arguments(command: Command) -> Command {
 /// Maintains routes and policies until SIGTERM or SIGINT. They stay in place at exit.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     crate::log::to_stderr(tracing::Level::INFO);
-    component::run_stateless(async { start(matches, &ProcessContext::default()).await })
+    component::run_stateless("network", async { start(matches, &ProcessContext::default()).await })
 }
 
 /// Runs in a process that already has a log and a Tokio runtime.

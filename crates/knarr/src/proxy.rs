@@ -9,6 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use kube_proxy::config::{Config, Mode};
 use kube_proxy::health::HealthReport;
 use kube_proxy::metrics::Metrics;
+use tracing::Instrument;
 
 use crate::component::{self, ApiEndpoint, InProcessServer};
 
@@ -100,7 +101,7 @@ pub fn arguments(mut command: Command) -> Command {
 /// Runs until SIGTERM or SIGINT. The rules stay in place.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     crate::log::to_stderr(tracing::Level::INFO);
-    component::run_stateless(start(matches, None))
+    component::run_stateless("kube-proxy", start(matches, None))
 }
 
 /// Runs in a process that already has a log and a Tokio runtime.
@@ -132,13 +133,13 @@ pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -
     if let Some(address) = config.healthz {
         let listener =
             tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;
-        tokio::spawn(kube_proxy::health::serve(listener, Arc::clone(&well)));
+        tokio::spawn(kube_proxy::health::serve(listener, Arc::clone(&well)).in_current_span());
     }
     let metrics = Arc::new(Metrics::new(config.mode));
     if let Some(address) = config.metrics {
         let listener =
             tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;
-        tokio::spawn(kube_proxy::health::serve_metrics(listener, Arc::clone(&metrics)));
+        tokio::spawn(kube_proxy::health::serve_metrics(listener, Arc::clone(&metrics)).in_current_span());
     }
     tokio::select! {
         result = kube_proxy::run::run(client, config, well, metrics) => Ok(result?),

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use crate::component::{self, ApiEndpoint, InProcessServer};
 use crate::health::{self, Health};
 use flags::Flags;
+use tracing::Instrument;
 
 /// Concurrent requests per unit of `parallelism`. The default of 16 allows 256.
 const REQUESTS_PER_WORKER: usize = 16;
@@ -40,7 +41,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     crate::log::to_stderr(flags.level());
     flags::warn_ignored_flags(matches);
     let configuration = flags.configuration(matches)?;
-    component::run_stateless(serve(&flags, configuration, None))
+    component::run_stateless("kube-scheduler", serve(&flags, configuration, None))
 }
 
 async fn serve(flags: &Flags, configuration: Configuration, in_process: Option<&InProcessServer>) -> Result<()> {
@@ -63,7 +64,9 @@ async fn serve(flags: &Flags, configuration: Configuration, in_process: Option<&
     let health = Health::new(&client, flags.health(), move || metrics_source.text())?;
     let mut serving = JoinSet::new();
     if flags.secure_port != 0 {
-        serving.spawn(health.clone().serve(health::listen(flags.bind_address, flags.secure_port).await?));
+        serving.spawn(
+            health.clone().serve(health::listen(flags.bind_address, flags.secure_port).await?).in_current_span(),
+        );
     }
     // A process that is not the leader watches already, so that it can schedule as soon as it is elected.
     let caches = Caches::start(&watches, &client::cache::Settings::default(), Runner::reads())?;
@@ -102,7 +105,7 @@ async fn schedule_pods(
 ) -> Result<()> {
     let (recorder, sending) = Recorder::new(events, &component::host());
     let mut tasks = JoinSet::new();
-    tasks.spawn(sending);
+    tasks.spawn(sending.in_current_span());
     let workers = usize::try_from(configuration.parallelism).unwrap_or(1);
     let config = kube_scheduler::Config {
         profiles: configuration.profiles,

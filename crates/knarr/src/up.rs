@@ -23,8 +23,10 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
+use component_base::spans;
 use pki::{Pki, Subject};
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 pub use disk::Disk;
 pub use instance::Instance;
@@ -158,7 +160,7 @@ pub fn launch(mut options: Options, complete: impl AsyncFnOnce(Options) -> Resul
     preflight::check(&options)?;
     static_pods::check(&options)?;
     crate::log::to_file(tracing::Level::INFO, instance.log()?);
-    component::run(async { serve(&complete(options).await?, &instance).await })
+    component::run("up", async { serve(&complete(options).await?, &instance).await })
 }
 
 async fn serve(options: &Options, instance: &Instance) -> Result<()> {
@@ -194,7 +196,7 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
             addons::apply(options, &layout).await?;
         }
     }
-    running.spawn(nodes.keep(options.clone(), layout.clone()));
+    running.spawn(nodes.keep(options.clone(), layout.clone()).in_current_span());
     for (what, wait) in ready::rest(options, &layout, &names) {
         until(&mut running, wait).await?;
         steps.done(what);
@@ -234,7 +236,7 @@ fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
 pub fn start(row: &'static Row, flags: Vec<String>, shared: ProcessContext, running: &mut Parts) -> Result<()> {
     let command = (row.arguments)(clap::Command::new(row.name).no_binary_name(true));
     let matches = command.try_get_matches_from(flags).with_context(|| format!("invalid flags of {}", row.name))?;
-    running.spawn(async move {
+    let task = async move {
         loop {
             let result = (row.run)(matches.clone(), shared.clone()).await;
             match &result {
@@ -244,7 +246,8 @@ pub fn start(row: &'static Row, flags: Vec<String>, shared: ProcessContext, runn
                 _ => return (row.name, result),
             }
         }
-    });
+    };
+    running.spawn(task.instrument(spans::component(row.name)));
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use ::audit::{Attributes, AuditDecision, Event, Level, Policy, User};
 use component_base::LogFile;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::metrics::Metrics;
 use queue::Queue;
@@ -172,7 +173,7 @@ fn log_sink(config: &LogConfig, metrics: &Arc<Metrics>, carriers: &mut Carriers)
         let limits = config.limits;
         let (queue, waiting) = queue::new(config.batch, carriers.closing.subscribe());
         let metrics = metrics.clone();
-        carriers.tasks.spawn(waiting.run(move |events: Vec<Event>| {
+        let writing = waiting.run(move |events: Vec<Event>| {
             for event in limited(events, limits) {
                 if let Err(error) = file.append_line(&line(&event, format)) {
                     tracing::error!(%error, "failed to write an audit event");
@@ -180,7 +181,8 @@ fn log_sink(config: &LogConfig, metrics: &Arc<Metrics>, carriers: &mut Carriers)
                 }
             }
             std::future::ready(())
-        }));
+        });
+        carriers.tasks.spawn(writing.in_current_span());
         Destination::Queue(queue)
     } else {
         Destination::Log(format, Mutex::new(file))
@@ -198,7 +200,7 @@ fn webhook_sink(config: WebhookConfig, metrics: &Arc<Metrics>, carriers: &mut Ca
     let (queue, waiting) = queue::new(batch, carriers.closing.subscribe());
     let (webhook, metrics) = (Arc::new(config.webhook), metrics.clone());
     let (limits, backoff) = (config.limits, config.initial_backoff);
-    carriers.tasks.spawn(waiting.run(move |events| {
+    let sending = waiting.run(move |events| {
         let (webhook, metrics) = (webhook.clone(), metrics.clone());
         async move {
             let events = limited(events, limits);
@@ -207,7 +209,8 @@ fn webhook_sink(config: WebhookConfig, metrics: &Arc<Metrics>, carriers: &mut Ca
                 metrics.audit_errors.with(&["webhook"]).add(events.len() as u64);
             }
         }
-    }));
+    });
+    carriers.tasks.spawn(sending.in_current_span());
     Sink { name: "webhook", mode: config.mode, limits: None, to: Destination::Queue(queue) }
 }
 

@@ -18,6 +18,7 @@ use encryption::config::Reload;
 use encryption::kms::Keyring;
 use encryption::{Configuration, Decryption, Transformers};
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::state::now;
 use crate::storage::{self, Layout};
@@ -110,7 +111,7 @@ impl Encryptor {
         loop {
             let mut seeds = JoinSet::new();
             for service in self.rules().services.values() {
-                seeds.spawn(service.clone().keep_seed(self.keyring.clone()));
+                seeds.spawn(service.clone().keep_seed(self.keyring.clone()).in_current_span());
             }
             while !self.reload().await {}
         }

@@ -27,6 +27,7 @@ use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional_with_sizes;
+use tracing::Instrument;
 
 pub use kubelet::{Kubelets, Proof};
 pub use messages::{has_messages, messages};
@@ -121,11 +122,12 @@ impl Target {
         let mut builder = http1::Builder::new();
         builder.max_buf_size(HEAD_BYTES_MAX);
         let (mut sender, connection) = builder.handshake(TokioIo::new(wire)).await?;
-        tokio::spawn(async move {
+        let task = async move {
             if let Err(error) = connection.with_upgrades().await {
                 tracing::debug!(%error, "a connection to a backend closed with an error");
             }
-        });
+        };
+        tokio::spawn(task.in_current_span());
         Ok(sender.send_request(request).await?)
     }
 
@@ -144,7 +146,7 @@ impl Target {
         let mut switched = Response::new(Body::Whole(Bytes::new()));
         *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *switched.headers_mut() = response.headers().clone();
-        tokio::spawn(carry(client, hyper::upgrade::on(response)));
+        tokio::spawn(carry(client, hyper::upgrade::on(response)).in_current_span());
         Ok(switched)
     }
 }

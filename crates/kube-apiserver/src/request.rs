@@ -19,12 +19,13 @@ use auth::impersonation::{self, Gate, Trial};
 use auth::{Attributes, Authorizer, Decision, Target, User};
 use bytes::{Bytes, BytesMut};
 use client::shared_objects::WantShared;
-use component_base::without_head_body;
+use component_base::{spans, without_head_body};
 use futures_util::FutureExt;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AsHeaderName, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 pub use trace::{RequestTrace, TracedBody};
 
@@ -80,12 +81,14 @@ where
     request.from = peer.address.map(|address| address.ip());
     let mut stream = Some(Stream::new(body, upgrade));
     let mut trace = RequestTrace::start(&state, &request);
-    let guarded = AssertUnwindSafe(in_time(&state, &peer, &mut request, &mut stream, &mut trace)).catch_unwind().await;
+    let span = trace.span.clone();
+    let handled = AssertUnwindSafe(in_time(&state, &peer, &mut request, &mut stream, &mut trace)).catch_unwind();
+    let guarded = handled.instrument(span.clone()).await;
     let response = match guarded {
         Ok(Ok(response)) => response,
         Ok(Err(rejection)) => rejection.into_response(&request),
         Err(panic) => {
-            trace.panicked(&*panic);
+            span.in_scope(|| trace.panicked(&*panic));
             let message = "This request caused apiserver to panic. Look in the logs for details.";
             response::status(&Status::internal_error(message), PLAIN)
         }
@@ -138,6 +141,7 @@ async fn live(
         Ok(user) => user,
         Err(status) => return Err(trace.unauthenticated(request, status)),
     };
+    spans::authenticated(&trace.span, &user.name);
     // From here on the request is audited under the authenticated name, even if it is rejected.
     trace.audit(request, &user)?;
     // Authorizers decide by the URL, so the URL must mean the same to them and to the handlers.

@@ -11,6 +11,7 @@ use store::client::Client;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use tracing::Instrument;
 
 use crate::admission::{self, Webhooks};
 use crate::aggregation::{self, Aggregation};
@@ -193,10 +194,10 @@ impl Server {
         };
         tasks.extend(encryptor.iter().map(|encryptor| encryptor.clone().run()));
         if let Some(interval) = config.compaction_interval {
-            tasks.spawn(compaction::run(store.clone(), interval));
+            tasks.spawn(compaction::run(store.clone(), interval).in_current_span());
         }
         let store = Arc::new(Store::new(store, encryptor, config.event_life));
-        tasks.spawn(watch_cache::run(cache.clone(), store.clone(), layout.clone()));
+        tasks.spawn(watch_cache::run(cache.clone(), store.clone(), layout.clone()).in_current_span());
         let metrics = Arc::new(Metrics::default());
         let (audit, audits) = Audit::start(config.filters.audit, metrics.clone());
         let state = Arc::new(State {
@@ -226,19 +227,21 @@ impl Server {
             metrics,
             startup: Startup::default(),
             health: Health::default(),
+            span: tracing::Span::current(),
         });
         let starting = state.clone();
-        tasks.spawn(async move {
+        let task = async move {
             bootstrap::run(&starting).await;
             if let Some(own) = starting.advertised {
                 endpoint_lease::run(&starting, own).await;
             }
-        });
-        tasks.spawn(crd::run(state.clone()));
-        tasks.spawn(aggregation::run(state.clone()));
-        tasks.spawn(state.fairness.clone().run());
-        tasks.spawn(flow_control::settings::run(state.clone()));
-        let connections = tokio::spawn(serve::accept(listener, Arc::new(tls), state.clone()));
+        };
+        tasks.spawn(task.in_current_span());
+        tasks.spawn(crd::run(state.clone()).in_current_span());
+        tasks.spawn(aggregation::run(state.clone()).in_current_span());
+        tasks.spawn(state.fairness.clone().run().in_current_span());
+        tasks.spawn(flow_control::settings::run(state.clone()).in_current_span());
+        let connections = tokio::spawn(serve::accept(listener, Arc::new(tls), state.clone()).in_current_span());
         Ok(Self { address, state, tasks, connections, audits })
     }
 
@@ -292,13 +295,13 @@ fn authorize(modes: Vec<Mode>, kinds: &[Arc<Kind>], cache: &Arc<Cache>, tasks: &
             Mode::Node => {
                 let node = Arc::new(RwLock::new(auth::node::Node::new()));
                 let followed = rows(kinds, |kind| authorization::NODE_KINDS.contains(&kind.kind.as_str()));
-                tasks.spawn(authorization::follow(cache.clone(), followed, node.clone()));
+                tasks.spawn(authorization::follow(cache.clone(), followed, node.clone()).in_current_span());
                 authorization.add_node(node);
             }
             Mode::Rbac => {
                 let policy = Arc::new(RwLock::<auth::rbac::Policy>::default());
                 let followed = rows(kinds, |kind| kind.group == "rbac.authorization.k8s.io");
-                tasks.spawn(authorization::follow(cache.clone(), followed, policy.clone()));
+                tasks.spawn(authorization::follow(cache.clone(), followed, policy.clone()).in_current_span());
                 authorization.add_rbac(policy);
             }
         }

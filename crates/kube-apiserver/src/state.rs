@@ -85,6 +85,8 @@ pub struct State {
     pub startup: Startup,
     /// The state of the health checks.
     pub health: Health,
+    /// The span of this server, the parent of the spans of its requests.
+    pub span: tracing::Span,
 }
 
 impl State {

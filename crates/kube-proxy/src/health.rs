@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use crate::metrics::Metrics;
 use crate::service_state::Health;
@@ -66,7 +67,7 @@ impl Ports {
             match listener {
                 Ok(listener) => {
                     let report = Arc::new(RwLock::new(report));
-                    let task = tokio::spawn(serve(listener, Arc::clone(&report)));
+                    let task = tokio::spawn(serve(listener, Arc::clone(&report)).in_current_span());
                     self.servers.insert(*port, Server { report, task });
                 }
                 Err(error) => {
@@ -146,11 +147,12 @@ async fn serve_by(listener: TcpListener, respond: Arc<impl Fn(&str) -> Reply + S
             continue;
         };
         let respond = Arc::clone(&respond);
-        tokio::spawn(async move {
+        let task = async move {
             // A client that disconnects early needs no response.
             let _ = timeout(TIMEOUT, converse(stream, &*respond)).await;
             drop(permit);
-        });
+        };
+        tokio::spawn(task.in_current_span());
     }
 }
 

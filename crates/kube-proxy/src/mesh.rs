@@ -15,6 +15,7 @@ use netlink::link::{Changes, Links};
 use pod_network::mesh::{Peer, apply, plan};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::run::Error;
 
@@ -38,7 +39,7 @@ pub async fn run(client: Client, node_name: &str, mtu: Option<u32>) -> Result<()
         }
     });
     let mut watch = JoinSet::new();
-    watch.spawn(reflector.run());
+    watch.spawn(reflector.run().in_current_span());
     reader.synced().await?;
     let used = Arc::new(TrackedLinks::default());
     listen(&used);

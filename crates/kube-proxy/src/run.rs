@@ -14,6 +14,7 @@ use netlink::Cidr;
 use netlink::conntrack;
 use netlink::link::Links;
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::config::{Config, DetectLocal, Mode, NodePortAddresses};
 use crate::dataplane::{self, Engine, Settings};
@@ -57,7 +58,7 @@ pub async fn run(
         let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), small);
         let notices = ChangeQueue::new(NOTICES_MAX);
         reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
-        watches.spawn(reflector.run());
+        watches.spawn(reflector.run().in_current_span());
         WatchedResource { reader, notices }
     };
     let services = watch(&kinds::SERVICES, String::new());

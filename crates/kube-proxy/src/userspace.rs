@@ -31,6 +31,7 @@ use crate::service_state::{Changes, Frontend, FrontendKind};
 
 use carry::{Front, packets, streams};
 use socket::{datagrams_at, streams_at};
+use tracing::Instrument;
 
 /// The dummy link that holds the cluster IPs.
 pub const LINK: &str = "kube-userspace";
@@ -113,8 +114,10 @@ impl Proxy {
             }
             let at = SocketAddr::new(ip, frontend.port);
             let task = match frontend.protocol {
-                Protocol::Tcp => streams_at(at).map(|it| tokio::spawn(streams(it, front))),
-                Protocol::Udp => datagrams_at(at).map(|it| tokio::spawn(packets(Arc::new(it), front))),
+                Protocol::Tcp => streams_at(at).map(|it| tokio::spawn(streams(it, front).in_current_span())),
+                Protocol::Udp => {
+                    datagrams_at(at).map(|it| tokio::spawn(packets(Arc::new(it), front).in_current_span()))
+                }
                 Protocol::Sctp => continue,
             };
             match task {

@@ -12,6 +12,7 @@ use component_base::clock;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 static EVENTS: Resource = Resource::namespaced("events.k8s.io", "v1", "events", "Event");
 
@@ -157,11 +158,12 @@ impl Sender {
             self.requests.join_next().await;
         }
         let client = self.client.clone();
-        self.requests.spawn(async move {
+        let task = async move {
             if let Err(error) = write(&client, &event, again).await {
                 tracing::debug!(%error, "failed to write an event");
             }
-        });
+        };
+        self.requests.spawn(task.in_current_span());
     }
 }
 

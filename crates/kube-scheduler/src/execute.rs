@@ -19,6 +19,7 @@ use scheduler::profile::Patience;
 use scheduler::status::{self, Condition, Nomination};
 use scheduler::storage::Plan;
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::devices::{self, Claims};
 use crate::events::{Occurrence, Recorder, SCHEDULED, reference};
@@ -206,11 +207,12 @@ impl Executor {
                 controller: pod.scheduler_name.clone(),
             };
             let (client, events, condition) = (self.client.clone(), self.events.clone(), condition.clone());
-            going.spawn(async move {
+            let task = async move {
                 evict(&client, &entry.value, &condition).await?;
                 events.record(occurrence);
                 Ok(())
-            });
+            };
+            going.spawn(task.in_current_span());
         }
         let mut outcome = Ok(());
         while let Some(one) = going.join_next().await {

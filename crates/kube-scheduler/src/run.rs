@@ -17,6 +17,7 @@ use scheduler::storage::Plan;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant};
+use tracing::Instrument;
 
 use crate::events::Recorder;
 use crate::execute::{Executor, StepResult};
@@ -147,10 +148,11 @@ impl Runner {
                 self.changed(*kind, &changed);
             }
             let sender = sender.clone();
-            watching.spawn(async move {
+            let task = async move {
                 // Changes during a busy loop accumulate in the notices, each key once.
                 while sender.send((*kind, notices.take().await)).await.is_ok() {}
-            });
+            };
+            watching.spawn(task.in_current_span());
         }
         changes
     }
@@ -183,7 +185,9 @@ impl Runner {
                 let tasks = if quick { &mut self.requests } else { &mut self.claims };
                 let claims = devices.reserve.iter().map(|it| it.key.clone()).collect();
                 let broken = StepResult::Unbound(Arc::clone(&pod), BROKEN.to_owned(), claims);
-                tasks.spawn(guarded(broken, async move { executor.bind(pod, node, volumes, devices).await }));
+                tasks.spawn(
+                    guarded(broken, async move { executor.bind(pod, node, volumes, devices).await }).in_current_span(),
+                );
             }
             Step::Wait(wait) => {
                 tracing::debug!(pod = %wait.pod.name, message = wait.message, "pod is unschedulable");
@@ -205,7 +209,7 @@ impl Runner {
         let executor = Arc::clone(&self.executor);
         let broken =
             if wait.preemption.is_some() { StepResult::NotPreempted(Arc::clone(&wait.pod)) } else { StepResult::Told };
-        self.requests.spawn(guarded(broken, async move { executor.wait(wait).await }));
+        self.requests.spawn(guarded(broken, async move { executor.wait(wait).await }).in_current_span());
     }
 
     fn done(&mut self, done: Result<StepResult, tokio::task::JoinError>) {

@@ -14,6 +14,7 @@ use controller::{EventType, kinds};
 use node_api::cri::v1;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::cgroups::Cgroups;
 use crate::config::Config;
@@ -151,20 +152,23 @@ impl Kubelet {
             node: own_node.clone(),
         };
         let (address, serving, sync_loop) = server::open(Arc::clone(&context), known.clone()).await?;
-        tasks.spawn(serving);
+        tasks.spawn(serving.in_current_span());
         if config.healthz_port > 0 {
-            tasks.spawn(server::healthz(config.healthz_port));
+            tasks.spawn(server::healthz(config.healthz_port).in_current_span());
         }
         open_sockets(&mut tasks, &context, &known)?;
         let registry =
             Registry { drivers: found, dir: sockets, client: client.clone(), node_name: config.node_name.clone() };
-        tasks.spawn(plugins::run(registry));
-        sync_loop.set(tasks.spawn(pods::run(Arc::clone(&context), feeds, known.clone()))).expect("it is set once");
+        tasks.spawn(plugins::run(registry).in_current_span());
+        sync_loop
+            .set(tasks.spawn(pods::run(Arc::clone(&context), feeds, known.clone()).in_current_span()))
+            .expect("it is set once");
         let registered = Arc::new(Notify::new());
         let addresses = context.facts.host_ips.clone();
-        tasks.spawn(housekeeping::run(Housekeeping { context, known, evictions: evict, node_conditions }));
+        let housekeeping = Housekeeping { context, known, evictions: evict, node_conditions };
+        tasks.spawn(housekeeping::run(housekeeping).in_current_span());
         let connected = Arc::new(Notify::new());
-        tasks.spawn(node::keep_network(own_node.clone(), runtime.clone(), Arc::clone(&connected)));
+        tasks.spawn(node::keep_network(own_node.clone(), runtime.clone(), Arc::clone(&connected)).in_current_span());
         let registration = node::Registration {
             port: address.port(),
             client,
@@ -224,8 +228,9 @@ fn register_node(tasks: &mut JoinSet<()>, registration: node::Registration) {
         return;
     }
     let node_name = registration.config.node_name.clone();
-    tasks.spawn(node::keep_lease(registration.client.clone(), node_name, registration.config.lease_seconds));
-    tasks.spawn(node::keep_registered(registration));
+    let lease = node::keep_lease(registration.client.clone(), node_name, registration.config.lease_seconds);
+    tasks.spawn(lease.in_current_span());
+    tasks.spawn(node::keep_registered(registration).in_current_span());
 }
 
 /// Starts the event recorder; the node's own events are sent first.
@@ -236,14 +241,14 @@ fn record_events(
     are_enforced: bool,
 ) -> (Recorder, NodeEvents) {
     let (recorder, sending) = Recorder::new(client.clone(), "kubelet");
-    tasks.spawn(sending);
+    tasks.spawn(sending.in_current_span());
     let events = NodeEvents::new(recorder.clone(), &config.node_name);
     events.record(EventType::Normal, "Starting", "Starting kubelet.");
     if are_enforced {
         let message = "Updated Node Allocatable limit across pods";
         events.record(EventType::Normal, "NodeAllocatableEnforced", message);
     }
-    tasks.spawn(node::watch_oom(events.clone()));
+    tasks.spawn(node::watch_oom(events.clone()).in_current_span());
     (recorder, events)
 }
 
@@ -329,9 +334,9 @@ impl Parts {
 fn open_sockets(tasks: &mut JoinSet<()>, context: &Arc<Context>, known: &PodTable) -> Result<(), StartError> {
     let root = &context.config.root_dir;
     let failed = |source| StartError::Directory { path: root.clone(), source };
-    tasks.spawn(devices::open(context.devices.clone()).map_err(failed)?);
-    tasks.spawn(pod_resources::open(root, Arc::clone(context), known.clone()).map_err(failed)?);
-    tasks.spawn(context.cpus.clone().keep_moved(context.runtime.clone()));
+    tasks.spawn(devices::open(context.devices.clone()).map_err(failed)?.in_current_span());
+    tasks.spawn(pod_resources::open(root, Arc::clone(context), known.clone()).map_err(failed)?.in_current_span());
+    tasks.spawn(context.cpus.clone().keep_moved(context.runtime.clone()).in_current_span());
     Ok(())
 }
 
@@ -340,14 +345,14 @@ fn statics(tasks: &mut JoinSet<()>, config: &Config) -> StaticPods {
     let mut all = StaticPods::default();
     if let Some(path) = &config.static_pod_path {
         let (pods, watching) = StaticPods::watch(path.clone(), config.node_name.clone(), MANIFESTS_EVERY);
-        tasks.spawn(watching);
+        tasks.spawn(watching.in_current_span());
         all = all.and(pods);
     }
     if let Some(url) = &config.static_pod_url {
         let (headers, every) = (config.static_pod_headers.clone(), config.static_pod_url_every);
         let manifests = Manifests { url: url.clone(), headers, every };
         let (pods, following) = static_pods::follow(manifests, config.node_name.clone());
-        tasks.spawn(following);
+        tasks.spawn(following.in_current_span());
         all = all.and(pods);
     }
     all
@@ -427,7 +432,7 @@ fn watched<T: Send + Sync + 'static>(
 ) -> Reader<T> {
     let source = Source { field_selector, ..Source::all(client.clone(), resource.clone()) };
     let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), keep);
-    tasks.spawn(reflector.run());
+    tasks.spawn(reflector.run().in_current_span());
     reader
 }
 

@@ -17,6 +17,7 @@ use node_api::registration as v1;
 use node_api::registration::registration_client::RegistrationClient;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
+use tracing::Instrument;
 
 use crate::blocking;
 use crate::inotify::Changes;
@@ -99,14 +100,15 @@ pub async fn run(registry: Registry) {
         for socket in fresh {
             busy.push(socket.clone());
             let registry = Arc::clone(&registry);
-            registering.spawn(async move {
+            let task = async move {
                 if let Err(error) = registry.register(&socket).await {
                     let problem = describe(&error);
                     tracing::warn!(socket = %socket.display(), problem, "failed to register a driver");
                     tokio::time::sleep(RETRY).await;
                 }
                 socket
-            });
+            };
+            registering.spawn(task.in_current_span());
         }
         let changed = async {
             match &changes {

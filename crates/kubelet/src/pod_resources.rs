@@ -29,9 +29,10 @@ pub fn open(
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket)?;
     Ok(async move {
+        let span = tracing::Span::current();
         let service = PodResourcesListerServer::new(Service { context, known });
-        let served =
-            Server::builder().add_service(service).serve_with_incoming(UnixListenerStream::new(listener)).await;
+        let server = Server::builder().trace_fn(move |_| span.clone()).add_service(service);
+        let served = server.serve_with_incoming(UnixListenerStream::new(listener)).await;
         if let Err(error) = served {
             tracing::error!(%error, "the PodResources server failed");
         }

@@ -27,6 +27,7 @@ use crate::runtime_status::{self, RuntimePod, State};
 use crate::status;
 use crate::volumes::Tokens;
 use report::Report;
+use tracing::Instrument;
 
 /// Delay before a failed operation of the runtime or of a volume is retried.
 const RETRY: Duration = Duration::from_seconds(10);
@@ -117,7 +118,7 @@ pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<DesiredPod>
     let first = desired.borrow_and_update().clone();
     let uid = Pod(&first.pod).uid().to_owned();
     let (reports, written) = watch::channel(None);
-    let writing = tokio::spawn(report::write_all(context.client.clone(), written)).abort_handle();
+    let writing = tokio::spawn(report::write_all(context.client.clone(), written).in_current_span()).abort_handle();
     let longest = i64::try_from(context.config.crash_loop_max.as_nanos()).unwrap_or(i64::MAX);
     let backoffs = Backoffs::new(Duration::from_nanos(longest));
     let mut worker = Worker {
@@ -226,7 +227,7 @@ impl Worker {
         match self.context.runtime.observe(&self.uid).await {
             Ok(runtime) => self.runtime = runtime,
             Err(status) => {
-                tracing::warn!(pod = self.pod().described(), status = status.message(), "failed to query the runtime");
+                tracing::warn!(status = status.message(), "failed to query the runtime");
                 return Some(clock::now().plus(RETRY));
             }
         }
@@ -243,7 +244,7 @@ impl Worker {
         }
         self.report(status);
         for action in &plan.actions {
-            tracing::debug!(pod = self.pod().described(), %action, "executing an action");
+            tracing::debug!(%action, "executing an action");
         }
         self.execute(&plan);
         self.quiet = plan.done;
@@ -344,7 +345,8 @@ impl Worker {
                         event_sink: self.context.event_sink(Pod(&self.pod)),
                         verdicts: self.verdicts.0.clone(),
                     };
-                    started.push(((known.id.clone(), kind), tokio::spawn(prober.run()).abort_handle()));
+                    started
+                        .push(((known.id.clone(), kind), tokio::spawn(prober.run().in_current_span()).abort_handle()));
                 }
             }
         }
@@ -370,14 +372,15 @@ impl Worker {
                 Action::CreateSandbox { attempt } => self.create_sandbox(*attempt),
                 Action::StopSandbox { id } => {
                     let (runtime, id) = (self.context.runtime.clone(), id.clone());
-                    self.tasks.spawn(async move {
+                    let task = async move {
                         let request = node_api::cri::v1::StopPodSandboxRequest { pod_sandbox_id: id.clone() };
                         if let Err(status) = runtime.runtime.clone().stop_pod_sandbox(request).await {
                             tracing::warn!(id, status = status.message(), "failed to stop a sandbox");
                             tokio::time::sleep(std::time::Duration::from_secs(5)).await;
                         }
                         TaskResult::Stopped
-                    });
+                    };
+                    self.tasks.spawn(task.in_current_span());
                 }
                 Action::Resize { id, name } => self.resize(id, name),
                 Action::Remove { id } => self.remove(id),
@@ -404,7 +407,7 @@ impl Worker {
     fn remove(&mut self, id: &str) {
         let (context, container_id) = (Arc::clone(&self.context), id.to_owned());
         let log = self.runtime.containers.iter().find(|known| known.id == id).map(|known| known.log_path.clone());
-        self.tasks.spawn(async move {
+        let task = async move {
             let request = node_api::cri::v1::RemoveContainerRequest { container_id };
             // A container that cannot be removed now is found again.
             if context.runtime.runtime.clone().remove_container(request).await.is_ok()
@@ -413,7 +416,8 @@ impl Worker {
                 blocking::in_place(|| context.logs.remove_one(Path::new(&log)));
             }
             TaskResult::Stopped
-        });
+        };
+        self.tasks.spawn(task.in_current_span());
     }
 
     fn report(&mut self, status: Value) {
@@ -458,20 +462,20 @@ impl Worker {
         if self.is_leaving() {
             for sandbox in &self.runtime.sandboxes {
                 if let Err(status) = context.runtime.remove_sandbox(&sandbox.id).await {
-                    tracing::warn!(pod = pod.described(), status = status.message(), "failed to remove a sandbox");
+                    tracing::warn!(status = status.message(), "failed to remove a sandbox");
                     return false;
                 }
             }
             blocking::in_place(|| context.logs.remove_all(pod));
         }
         if let Err(error) = context.claims.unprepare(pod.uid()).await {
-            tracing::warn!(pod = pod.described(), %error, "failed to unprepare resource claims");
+            tracing::warn!(%error, "failed to unprepare resource claims");
             return false;
         }
         if context.config.cgroups_per_qos
             && let Err(error) = blocking::in_place(|| context.groups.remove(pod))
         {
-            tracing::warn!(pod = pod.described(), %error, "failed to remove the pod's cgroup");
+            tracing::warn!(%error, "failed to remove the pod's cgroup");
         }
         // The directory is removed last: while it exists, a restarted kubelet knows that the pod ran here.
         let removed = match self.is_leaving() {
@@ -479,7 +483,7 @@ impl Worker {
             false => context.volumes.release(pod.uid()).await,
         };
         if let Err(error) = removed {
-            tracing::warn!(pod = pod.described(), error = error.describe(), "failed to remove the pod's volumes");
+            tracing::warn!(error = error.describe(), "failed to remove the pod's volumes");
             return false;
         }
         true
@@ -574,7 +578,7 @@ impl Worker {
             Some(done) = self.tasks.join_next() => match done {
                 Ok(done) => self.done(done),
                 Err(error) => {
-                    tracing::error!(pod = self.pod().described(), %error, "a task of a pod worker failed");
+                    tracing::error!(%error, "a task of a pod worker failed");
                     self.local.starting = false;
                     self.refreshing = false;
                 }

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Value};
 use client::cache::{ChangeQueue, ChangedKeys, Reader};
+use component_base::spans;
 use node_api::cri::v1;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::admission::{self, Rejection};
 use crate::blocking;
@@ -200,10 +202,11 @@ impl Pods {
         for (key, mirroring) in static_pods::mirror(&self.feeds.statics.pods(), mirrors) {
             if self.mirroring.insert(key.clone()) {
                 let work = static_pods::reflect(self.context.client.clone(), mirroring);
-                self.mirrors.spawn(async move {
+                let task = async move {
                     work.await;
                     key
-                });
+                };
+                self.mirrors.spawn(task.in_current_span());
             }
         }
     }
@@ -247,18 +250,20 @@ impl Pods {
             let written = resize::write(&self.context.volumes.pod_dir(uid), &allocation);
             end = written.err().map(|error| self.reject(&pod, error.into()));
         }
+        let span = spans::pod(Pod(&pod).namespace(), Pod(&pod).name(), uid);
         let (desired, wants) = watch::channel(DesiredPod { pod, mirror, deleted: false, end, resize });
         let wakers = Arc::new(Wakers::default());
         let work = pod_worker::run(Arc::clone(&self.context), wants, Arc::clone(&wakers));
         let name = uid.to_owned();
-        self.workers.spawn(async move {
+        let task = async move {
             // A panic affects one pod only: its worker starts again from the runtime's state.
-            if let Err(error) = tokio::spawn(work).await {
-                tracing::error!(uid = name, %error, "a pod worker failed");
+            if let Err(error) = tokio::spawn(work.in_current_span()).await {
+                tracing::error!(%error, "a pod worker failed");
                 tokio::time::sleep(std::time::Duration::from_secs(10)).await;
             }
             name
-        });
+        };
+        self.workers.spawn(task.instrument(span));
         self.handles.insert(uid.to_owned(), Handle { desired, wakers });
     }
 
@@ -373,11 +378,12 @@ impl Pods {
         handle.desired.send_modify(|desired| desired.end = Some((eviction.cause, eviction.grace_seconds)));
         if let Some(exit_sender) = eviction.exit_sender {
             let mut quiet = handle.wakers.quiet.subscribe();
-            tokio::spawn(async move {
+            let task = async move {
                 // A stopped worker has no running containers. The requester may also have stopped.
                 let _ = quiet.wait_for(|quiet| *quiet).await;
                 let _ = exit_sender.send(eviction.uid).await;
-            });
+            };
+            tokio::spawn(task.in_current_span());
         }
     }
 
@@ -437,7 +443,7 @@ impl Pods {
         // Other kubelets may use the same log directory, so only logs of pods that ran here are removed.
         blocking::in_place(|| self.context.logs.remove_strangers(&strangers));
         for uid in strangers {
-            self.cleaners.spawn(clean_after(Arc::clone(&self.context), uid));
+            self.cleaners.spawn(clean_after(Arc::clone(&self.context), uid).in_current_span());
         }
     }
 }

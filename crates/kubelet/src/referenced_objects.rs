@@ -7,8 +7,10 @@ use std::time::Duration;
 use apimachinery::{Key, Resource, Value};
 use client::Client;
 use client::cache::{self, ChangeQueue, Reader, Source};
+use component_base::spans;
 use controller::kinds;
 use tokio::task::AbortHandle;
+use tracing::Instrument;
 
 use crate::pod::Pod;
 
@@ -155,7 +157,8 @@ impl Objects {
             let users = shared_users.lock().unwrap_or_else(PoisonError::into_inner);
             keys.extend(users.iter().map(|uid| Key::cluster(uid.as_str())));
         });
-        let watch = tokio::spawn(reflector.run()).abort_handle();
+        // Pods share the watch, so it is in the span of none of them.
+        let watch = tokio::spawn(reflector.run().instrument(spans::component("kubelet"))).abort_handle();
         WatchedObject { reader, watch, users }
     }
 }

@@ -10,6 +10,7 @@ use apimachinery::{Value, json};
 use node_api::cri::v1;
 use tokio::task::JoinSet;
 use tonic::Status;
+use tracing::Instrument;
 
 use crate::hooks;
 use crate::pod::{Container, Role};
@@ -81,7 +82,7 @@ pub async fn end_all(runtime: &Runtime, containers: Vec<Running>, mut on_termina
     let mut ends = JoinSet::new();
     for container in containers {
         let runtime = runtime.clone();
-        ends.spawn(async move { end(&runtime, container).await });
+        ends.spawn(async move { end(&runtime, container).await }.in_current_span());
     }
     while let Some(terminated) = ends.join_next().await {
         on_terminated(terminated.expect("ending a container does not panic"));

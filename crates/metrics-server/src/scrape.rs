@@ -14,6 +14,7 @@ use http::{Request, Uri};
 use http_body_util::BodyExt;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::history::{History, Usage};
 use crate::reading::Reading;
@@ -135,10 +136,11 @@ impl Scraper {
                 self.heard(running.join_next().await);
             }
             let scraper = self.clone();
-            running.spawn(async move {
+            let task = async move {
                 let reading = scraper.scrape_node(&url).await;
                 (node, reading)
-            });
+            };
+            running.spawn(task.in_current_span());
         }
         while let Some(result) = running.join_next().await {
             self.heard(Some(result));

@@ -29,6 +29,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
+use tracing::Instrument;
 
 use crate::objects::{self, GROUP, Kind, VERSION};
 use crate::scrape::Scraper;
@@ -131,10 +132,11 @@ impl Server {
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let server = Arc::clone(&self);
-                    tokio::spawn(async move {
+                    let task = async move {
                         server.connection(stream).await;
                         drop(permit);
-                    });
+                    };
+                    tokio::spawn(task.in_current_span());
                 }
                 Err(error) => {
                     // Probably out of file descriptors: waits until others are closed.

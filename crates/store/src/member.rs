@@ -13,6 +13,7 @@ use consensus::{Change, Group, Peer, Role};
 use mvcc::{Command, LeaseId, Outcome, State};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
+use tracing::Instrument;
 
 use crate::checkpoint::CheckpointError;
 use crate::disk::{Disk, FileDisk};
@@ -391,6 +392,6 @@ fn listen(
             inbound: inbound.clone(),
             traffic: traffic.clone(),
         };
-        tokio::spawn(peer::listen(socket, listener));
+        tokio::spawn(peer::listen(socket, listener).in_current_span());
     }
 }

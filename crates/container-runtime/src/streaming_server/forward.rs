@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
+use tracing::Instrument;
 
 use crate::state::Runtime;
 
@@ -35,7 +36,7 @@ pub async fn session(mut session: Session, runtime: &Arc<Runtime>, sandbox: &str
             Some(first) => {
                 let is_data = |stream: &Stream| stream.headers.get("streamtype").is_some_and(|kind| kind == "data");
                 let (data, error) = if is_data(&first) { (first, stream) } else { (stream, first) };
-                tokio::spawn(pair(Arc::clone(runtime), sandbox.to_owned(), data, error));
+                tokio::spawn(pair(Arc::clone(runtime), sandbox.to_owned(), data, error).in_current_span());
             }
             None if waiting.len() < WAITING_MAX => {
                 waiting.insert(key, stream);
@@ -100,7 +101,7 @@ pub async fn channels(socket: WebSocket, runtime: &Runtime, sandbox: &str, ports
             Ok(connected) => {
                 let (reader, writer) = connected.into_split();
                 writers.insert(data, writer);
-                tokio::spawn(read_into(reader, data, send.clone()));
+                tokio::spawn(read_into(reader, data, send.clone()).in_current_span());
             }
             Err(failed) => {
                 let mut message = vec![error];

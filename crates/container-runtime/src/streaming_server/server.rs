@@ -6,6 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use http::{HeaderMap, StatusCode, header};
@@ -13,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use streaming::spdy::{Session, Side};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 use super::spdy_wire::{self, ExpectedStreams};
 use super::tickets::Ticket;
@@ -28,12 +30,15 @@ const MESSAGE_BYTES_MAX: usize = 32 << 20;
 pub async fn start(runtime: Arc<Runtime>) -> std::io::Result<JoinHandle<()>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     runtime.tickets.set_address(listener.local_addr()?);
-    let app = Router::new().route("/{verb}/{token}", any(take)).with_state(runtime);
-    Ok(tokio::spawn(async move {
+    let span = tracing::Span::current();
+    let in_span = middleware::from_fn(move |request: Request, next: Next| next.run(request).instrument(span.clone()));
+    let app = Router::new().route("/{verb}/{token}", any(take)).layer(in_span).with_state(runtime);
+    let task = async move {
         if let Err(error) = axum::serve(listener, app).await {
             tracing::error!(%error, "the streaming server failed");
         }
-    }))
+    };
+    Ok(tokio::spawn(task.in_current_span()))
 }
 
 async fn take(
@@ -70,7 +75,7 @@ async fn by_websocket(runtime: Arc<Runtime>, ticket: Ticket, request: Request) -
         }
         ticket => socket.protocols(websocket::PROCESS.iter().copied()).on_upgrade(move |socket| async move {
             let (ends, wire) = wire();
-            let run = tokio::spawn(run(runtime, ticket, wire));
+            let run = tokio::spawn(run(runtime, ticket, wire).in_current_span());
             websocket::process(socket, ends).await;
             finish(run).await;
         }),
@@ -84,7 +89,7 @@ fn by_spdy(runtime: Arc<Runtime>, ticket: Ticket, mut request: Request) -> Respo
         return (StatusCode::FORBIDDEN, format!("unable to upgrade: none of {offer:?} is spoken here")).into_response();
     };
     let upgraded = hyper::upgrade::on(&mut request);
-    tokio::spawn(async move {
+    let task = async move {
         let Ok(connection) = upgraded.await else { return };
         let session = Session::new(TokioIo::new(connection), Side::Server);
         match ticket {
@@ -92,12 +97,13 @@ fn by_spdy(runtime: Arc<Runtime>, ticket: Ticket, mut request: Request) -> Respo
             ticket => {
                 let expected = expected(&ticket);
                 let (ends, wire) = wire();
-                let run = tokio::spawn(run(runtime, ticket, wire));
+                let run = tokio::spawn(run(runtime, ticket, wire).in_current_span());
                 spdy_wire::process(session, ends, expected, version).await;
                 finish(run).await;
             }
         }
-    });
+    };
+    tokio::spawn(task.in_current_span());
     Response::builder()
         .status(StatusCode::SWITCHING_PROTOCOLS)
         .header(header::CONNECTION, "Upgrade")

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tracing::Instrument;
 
 /// Connect timeout per server.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -69,12 +70,13 @@ impl Servers {
                 continue;
             };
             let servers = Arc::clone(&self);
-            tokio::spawn(async move {
+            let task = async move {
                 if let Err(error) = servers.pass(incoming).await {
                     tracing::debug!(%error, "a connection to a server was closed");
                 }
                 drop(permit);
-            });
+            };
+            tokio::spawn(task.in_current_span());
         }
     }
 

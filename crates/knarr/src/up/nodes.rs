@@ -29,6 +29,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use super::instance::DATA_DIR_MODE;
 use super::plan::Layout;
@@ -206,7 +207,7 @@ impl Nodes {
                 stop_senders.entry(name.clone()).or_insert_with(|| {
                     let (end, stopped) = oneshot::channel();
                     let keeper = Keeper { nodes: self.clone(), name, options: options.clone(), layout: layout.clone() };
-                    keepers.spawn(keeper.run(stopped));
+                    keepers.spawn(keeper.run(stopped).in_current_span());
                     end
                 });
             }

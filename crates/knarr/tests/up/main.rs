@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod examples;
+mod logs;
 mod network;
 mod nodes;
 mod operate;

@@ -20,6 +20,7 @@ use hyper::body::Incoming;
 use mvcc::Revision;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
+use tracing::Instrument;
 
 use super::{Behind, ExtensionServers, own_headers, reached, target, trust};
 use crate::backend::Directory;
@@ -197,10 +198,11 @@ impl Follower {
         if !check.running && check.due <= at {
             check.running = true;
             let (state, remote) = (self.state.clone(), remote.clone());
-            self.questions.spawn(async move {
+            let task = async move {
                 let result = discover(&state, &remote).await;
                 (remote.name, result)
-            });
+            };
+            self.questions.spawn(task.in_current_span());
         }
         check
             .result

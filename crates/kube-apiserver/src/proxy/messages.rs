@@ -11,6 +11,7 @@ use hyper::upgrade::OnUpgrade;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tracing::Instrument;
 
 use super::tunnel::{accept, open};
 use super::{ProxyError, headers};
@@ -35,7 +36,7 @@ pub fn messages(sent: &HeaderMap, client: OnUpgrade, body: Incoming) -> Result<H
     let chosen = choose(&headers::websocket_protocols(sent));
     let as_text = chosen == Some(BASE64_TEXT);
     let accepted = accept(sent, chosen)?;
-    tokio::spawn(carry(client, body, as_text));
+    tokio::spawn(carry(client, body, as_text).in_current_span());
     Ok(accepted)
 }
 

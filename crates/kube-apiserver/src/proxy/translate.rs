@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tracing::Instrument;
 
 use super::tunnel::{Socket, accept, open, request_upgrade};
 use super::{ProxyError, Target, upgrade_error};
@@ -55,14 +56,15 @@ pub async fn translate(
     }
     let accepted = accept(sent, Some(STREAM_CLOSE))?;
     let (backend, options) = (hyper::upgrade::on(response), options.clone());
-    tokio::spawn(async move {
+    let task = async move {
         let Some(socket) = open(client).await else { return };
         let Ok(backend) = backend.await else { return };
         let session = Session::new(TokioIo::new(backend), Side::Client);
         if let Err(error) = carry(socket, session, &options).await {
             tracing::debug!(%error, "a translated stream closed with an error");
         }
-    });
+    };
+    tokio::spawn(task.in_current_span());
     Ok(accepted)
 }
 

@@ -16,6 +16,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tracing::Instrument;
 
 use super::{BUFFER_BYTES, ProxyError, Target, headers, nothing, upgrade_error};
 use crate::response::{Body, HttpResponse};
@@ -39,7 +40,7 @@ pub async fn tunnel(target: &Target, sent: &HeaderMap, client: OnUpgrade) -> Res
     }
     let chosen = response.headers().get(&STREAM_PROTOCOL).and_then(|value| value.to_str().ok());
     let accepted = accept(sent, chosen.map(|name| format!("{TUNNEL_PREFIX}{name}")).as_deref())?;
-    tokio::spawn(carry(client, hyper::upgrade::on(response)));
+    tokio::spawn(carry(client, hyper::upgrade::on(response)).in_current_span());
     Ok(accepted)
 }
 

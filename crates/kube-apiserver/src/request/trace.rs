@@ -18,11 +18,13 @@ use auth::impersonation::ImpersonatedUser;
 use auth::{Decision, User};
 use bytes::Bytes;
 use client::shared_objects::ResponseObject;
+use component_base::spans;
 use flowcontrol::Classification;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Response};
 use http_body::{Frame, SizeHint};
 use tokio::time::Instant;
+use tracing::Span;
 
 use super::{Rejection, RequestInfo};
 use crate::audit::user_of;
@@ -50,6 +52,8 @@ pub struct RequestTrace {
     classification: Option<Arc<Classification>>,
     watching: Option<Watching>,
     sent: Option<Progress>,
+    /// Carried by the log lines of the request and of its response body.
+    pub span: Span,
 }
 
 /// The progress of the response.
@@ -73,6 +77,7 @@ impl RequestTrace {
             "" => generate_uid().into(),
             given => Str::from(&given[..given.floor_char_boundary(AUDIT_ID_MAX)]),
         };
+        let span = spans::request(&state.span, &span_attributes(request, &audit_id));
         Self {
             state: state.clone(),
             arrived: Instant::now(),
@@ -86,6 +91,7 @@ impl RequestTrace {
             classification: None,
             watching: None,
             sent: None,
+            span,
         }
     }
 
@@ -255,7 +261,9 @@ impl RequestTrace {
 impl Drop for RequestTrace {
     fn drop(&mut self) {
         let Progress { code, bytes } = self.sent.take().unwrap_or(Progress { code: 499, bytes: 0 });
-        self.state.metrics.ends(&self.labels, code, bytes, self.arrived.elapsed(), self.is_long_running);
+        let elapsed = self.arrived.elapsed();
+        self.span.in_scope(|| tracing::debug!(code, bytes, latency = ?elapsed, "request completed"));
+        self.state.metrics.ends(&self.labels, code, bytes, elapsed, self.is_long_running);
         let Some(mut trail) = self.trail.take() else { return };
         let took = |since: Instant| {
             apimachinery::time::Duration::from_nanos(i64::try_from(since.elapsed().as_nanos()).unwrap_or(i64::MAX))
@@ -277,7 +285,8 @@ impl http_body::Body for TracedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let this = &mut *self;
+        let frame = ready!(this.trace.span.in_scope(|| Pin::new(&mut this.body).poll_frame(context)));
         if let (Some(progress), Some(Ok(frame))) = (&mut self.trace.sent, &frame) {
             progress.bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
         }
@@ -290,6 +299,22 @@ impl http_body::Body for TracedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+/// Returns the attributes of a request for its span.
+fn span_attributes<'a>(request: &'a RequestInfo, audit_id: &'a str) -> spans::Request<'a> {
+    let (verb, path) = (request.info.verb, &request.info.path);
+    match &request.info.resource {
+        None => spans::Request { audit_id, verb, resource: path, subresource: "", namespace: "", name: "" },
+        Some(resource) => spans::Request {
+            audit_id,
+            verb,
+            resource: &resource.plural,
+            subresource: &resource.subresource,
+            namespace: &resource.namespace,
+            name: &resource.name,
+        },
     }
 }
 

@@ -20,6 +20,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use mvcc::Revision;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
+use tracing::Instrument;
 
 use super::read::{parse_version, wait};
 use super::selected::{Item, Selecting};
@@ -117,7 +118,7 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     // A watch of one object by name, under `/watch/`, sees only that object.
     let name = (call.resource.in_url).then(|| call.resource.name.clone());
     let first = initial.then_some(options.send_initial_events.is_some());
-    tokio::spawn(watching.run(first, name, end));
+    tokio::spawn(watching.run(first, name, end).in_current_span());
     let mut response = Response::new(Body::Stream(received));
     coming.map(|coming| response.extensions_mut().insert(coming));
     let headers = response.headers_mut();

@@ -10,6 +10,7 @@ use client::Client;
 use client::cache::{self, ChangeQueue, ChangedKeys, Reader, Source};
 use controller::kinds;
 use tokio::task::{JoinError, JoinSet};
+use tracing::Instrument;
 
 use super::gate::Gate;
 use super::table::{ExistingTable, Writer, no_rules};
@@ -96,7 +97,7 @@ pub(crate) fn watch<T: PartialEq + Send + Sync + 'static>(
             keys.push(change.key.clone());
         }
     });
-    watches.spawn(reflector.run());
+    watches.spawn(reflector.run().in_current_span());
     reader
 }
 

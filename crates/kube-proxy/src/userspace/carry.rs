@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use crate::dataplane::Settings;
 use crate::endpoints::EndpointAddr;
@@ -98,12 +99,13 @@ pub async fn streams(listener: TcpListener, front: Arc<Front>) {
             Ok((stream, from)) => {
                 let front = Arc::clone(&front);
                 // A connection outlives its frontend.
-                tokio::spawn(async move {
+                let task = async move {
                     if let Err(error) = carry(stream, from.ip(), &front).await {
                         tracing::debug!(%error, %from, service = %front.name(), "connection failed");
                     }
                     drop(permit);
-                });
+                };
+                tokio::spawn(task.in_current_span());
             }
             Err(error) => {
                 tracing::warn!(%error, service = %front.name(), "failed to accept a connection");
@@ -163,7 +165,7 @@ pub async fn packets(socket: Arc<UdpSocket>, front: Arc<Front>) {
                 Some(endpoint) => {
                     let reply_task =
                         forward_replies(Arc::clone(&socket), Arc::clone(&endpoint), from, Arc::clone(&clients));
-                    replies.spawn(reply_task);
+                    replies.spawn(reply_task.in_current_span());
                     endpoint
                 }
                 None => continue,

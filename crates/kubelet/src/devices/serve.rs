@@ -12,6 +12,7 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
+use tracing::Instrument;
 
 use super::{Device, Devices, Plugin};
 use crate::topology::Nodes;
@@ -30,9 +31,10 @@ pub fn open(devices: Devices) -> io::Result<impl Future<Output = ()> + Send> {
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket)?;
     Ok(async move {
+        let span = tracing::Span::current();
         let service = RegistrationServer::new(Service(devices));
-        let served =
-            Server::builder().add_service(service).serve_with_incoming(UnixListenerStream::new(listener)).await;
+        let server = Server::builder().trace_fn(move |_| span.clone()).add_service(service);
+        let served = server.serve_with_incoming(UnixListenerStream::new(listener)).await;
         if let Err(error) = served {
             tracing::error!(%error, "the device plugin registration server failed");
         }
@@ -70,11 +72,12 @@ impl Registration for Service {
         }
         let socket = self.0.0.dir.join(&request.endpoint);
         let (devices, resource) = (self.0.clone(), request.resource_name);
-        tokio::spawn(async move {
+        let task = async move {
             if let Err(status) = devices.follow(&resource, &socket, request.options).await {
                 tracing::warn!(resource, status = status.message(), "a device plugin disconnected");
             }
-        });
+        };
+        tokio::spawn(task.in_current_span());
         Ok(Response::new(v1beta1::Empty {}))
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use component_base::clock;
 use controller::EventType;
+use tracing::Instrument;
 
 use super::{TaskResult, Worker};
 use crate::hooks;
@@ -32,7 +33,7 @@ impl Worker {
         let pod_ip = self.runtime.sandbox().and_then(|sandbox| sandbox.ips.first().cloned());
         let pod_ip = pod_ip.or_else(|| context.facts.host_ips.first().cloned()).unwrap_or_default();
         let (id, name) = (id.to_owned(), name.to_owned());
-        self.tasks.spawn(async move {
+        let task = async move {
             let container = Pod(&pod).container(&name).filter(|_| hook && !again);
             let hook = container.and_then(|container| {
                 let handler = container.spec["lifecycle"].get("preStop").filter(|hook| !hook.is_null())?;
@@ -47,6 +48,7 @@ impl Worker {
                 tracing::warn!(id, status = status.message(), "failed to stop a container");
             }
             TaskResult::Killed(id)
-        });
+        };
+        self.tasks.spawn(task.in_current_span());
     }
 }

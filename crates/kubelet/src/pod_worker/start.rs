@@ -11,6 +11,7 @@ use component_base::clock;
 use controller::EventType;
 use node_api::cri::v1;
 use tokio::sync::{Mutex, mpsc, watch};
+use tracing::Instrument;
 
 use super::{Message, RETRY, TaskResult, Worker};
 use crate::blocking;
@@ -84,20 +85,21 @@ impl Worker {
             let message = "Pod sandbox changed, it will be killed and re-created.";
             starter.context.event_sink(Pod(&starter.pod)).pod(EventType::Normal, "SandboxChanged", message);
         }
-        self.tasks.spawn(async move {
+        let task = async move {
             let outcome = starter.sandbox(attempt).await;
             TaskResult::Sandbox(outcome.map_err(|message| {
                 let reason = "FailedCreatePodSandBox".to_owned();
                 Waiting { reason, message, retry_at: clock::now().plus(RETRY) }
             }))
-        });
+        };
+        self.tasks.spawn(task.in_current_span());
     }
 
     /// Starts containers sequentially in a task.
     pub(super) fn start(&mut self, names: Vec<(String, u32)>) {
         self.local.starting = true;
         let starter = self.container_starter();
-        self.tasks.spawn(async move {
+        let task = async move {
             for (name, attempt) in names {
                 let outcome = starter.container(&name, attempt).await;
                 // In a terminating pod a failed start is not reported, and further containers do not start.
@@ -113,7 +115,8 @@ impl Worker {
                 }
             }
             TaskResult::Started
-        });
+        };
+        self.tasks.spawn(task.in_current_span());
     }
 
     /// Starts the resize of a running container and of its pod's cgroup.
@@ -124,7 +127,7 @@ impl Worker {
         let known = self.local.resizing.remove(&id).and_then(|known| known.problem);
         let resizing = Resizing { retry_at: clock::now().plus(RETRY), problem: known.clone() };
         self.local.resizing.insert(id.clone(), resizing);
-        self.tasks.spawn(async move {
+        let task = async move {
             let pod = Pod(&pod);
             let Some(container) = pod.container(&name) else { return TaskResult::Resized(id, Ok(())) };
             let outcome = change(&context, pod, container, &id).await;
@@ -136,7 +139,8 @@ impl Worker {
                 Err(problem) => events.container(container, EventType::Warning, "ResizeError", problem),
             }
             TaskResult::Resized(id, outcome)
-        });
+        };
+        self.tasks.spawn(task.in_current_span());
     }
 
     /// Starts an update of the volumes if one is due. Otherwise returns its time.
@@ -149,19 +153,16 @@ impl Worker {
         self.refreshing = true;
         self.refresh_at = None;
         let starter = self.container_starter();
-        self.tasks.spawn(async move {
+        let task = async move {
             match starter.volumes().await {
                 Ok(prepared) => TaskResult::Refreshed(prepared.refresh_at),
                 Err(error) => {
-                    tracing::warn!(
-                        pod = Pod(&starter.pod).described(),
-                        error = error.describe(),
-                        "failed to update the pod's volumes"
-                    );
+                    tracing::warn!(error = error.describe(), "failed to update the pod's volumes");
                     TaskResult::Refreshed(Some(clock::now().plus(RETRY)))
                 }
             }
-        });
+        };
+        self.tasks.spawn(task.in_current_span());
         None
     }
 }
@@ -187,7 +188,7 @@ async fn change(context: &Context, pod: Pod<'_>, container: Container<'_>, id: &
     if let Some(Err(_)) = grown
         && let Err(error) = blocking::in_place(|| context.groups.update(pod))
     {
-        tracing::warn!(pod = pod.described(), %error, "failed to update the pod's cgroup");
+        tracing::warn!(%error, "failed to update the pod's cgroup");
     }
     outcome.map(drop).map_err(|status| status.message().to_owned())
 }
@@ -340,7 +341,7 @@ impl ContainerStarter {
             && self.context.config.cgroups_per_qos
             && let Err(error) = blocking::in_place(|| self.context.groups.update(pod))
         {
-            tracing::warn!(pod = pod.described(), %error, "failed to update the pod's cgroup");
+            tracing::warn!(%error, "failed to update the pod's cgroup");
         }
         let id = match runtime.create_container(request).await {
             Ok(response) => response.into_inner().container_id,
@@ -356,7 +357,7 @@ impl ContainerStarter {
             return Err(Failure::new("RunContainerError", status.message()));
         }
         if let Err(error) = blocking::in_place(|| self.context.logs.link(pod, name, attempt, &id)) {
-            tracing::warn!(pod = pod.described(), container = name, %error, "failed to create the symlink to a container log");
+            tracing::warn!(container = name, %error, "failed to create the symlink to a container log");
         }
         record_event(EventType::Normal, "Started", &format!("Started container {name}"));
         self.post_start(container, &id, &record_event).await

@@ -10,6 +10,7 @@ use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tracing::Instrument;
 
 use super::{Body, ParsedRequest, Server, streamed, text};
 use crate::blocking;
@@ -80,7 +81,7 @@ impl Server {
             output_state: OutputState::default(),
             sender,
         };
-        tokio::spawn(reader.run());
+        tokio::spawn(reader.run().in_current_span());
         streamed(ReceiverStream::new(pieces))
     }
 }

@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use node_api::cri::v1;
 use tokio::net::TcpStream;
+use tracing::Instrument;
 
 use super::{Body, ParsedRequest, Server, plain, text};
 use crate::pod::Pod;
@@ -130,7 +131,7 @@ async fn pass_on(url: &str, mut request: Request<Incoming>, idle_max: Duration) 
         Ok(pair) => pair,
         Err(error) => return failed(error.to_string()),
     };
-    tokio::spawn(connection.with_upgrades());
+    tokio::spawn(connection.with_upgrades().in_current_span());
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let mut onward = Request::builder().method(request.method()).uri(path).header(header::HOST, &address);
     for (name, value) in request.headers().iter().filter(|(name, _)| !OF_A_CONNECTION.contains(&name.as_str())) {
@@ -153,14 +154,15 @@ async fn pass_on(url: &str, mut request: Request<Incoming>, idle_max: Duration) 
     }
     let slot = request.extensions().get::<Arc<component_base::Slot>>().cloned();
     let (near, far) = (hyper::upgrade::on(&mut request), hyper::upgrade::on(&mut upstream_response));
-    tokio::spawn(async move {
+    let task = async move {
         let _slot = slot;
         let (Ok(near), Ok(far)) = (near.await, far.await) else { return };
         let (near, mut far) = (TokioIo::new(near), TokioIo::new(far));
         let idle_max = if idle_max.is_zero() { FOREVER } else { idle_max };
         // Either side ends the stream by closing it.
         let _ = tokio::io::copy_bidirectional(&mut component_base::Idle::new(near, idle_max), &mut far).await;
-    });
+    };
+    tokio::spawn(task.in_current_span());
     let empty = Empty::new().map_err(|never| match never {}).boxed_unsync();
     let mut response = response.body(empty).expect("the answer is well formed");
     response.headers_mut().entry(header::CONNECTION).or_insert(HeaderValue::from_static("Upgrade"));

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
+use tracing::Instrument;
 
 use super::caller::Credentials;
 use super::proto::v3electionpb::{self as election, LeaderKey};
@@ -95,12 +96,13 @@ impl<B: Backend> election::election_server::Election for Server<B> {
         self.authorize_queue(caller.as_ref(), &request.get_ref().name)?;
         let (leaders, receiver) = mpsc::channel(1);
         let (server, name) = (self.clone(), request.into_inner().name);
-        tokio::spawn(async move {
+        let task = async move {
             tokio::select! {
                 () = server.observe_leaders(&name, &leaders) => {}
                 () = leaders.closed() => {}
             }
-        });
+        };
+        tokio::spawn(task.in_current_span());
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 

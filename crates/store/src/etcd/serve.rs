@@ -19,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tonic::service::Routes;
 use tower::Service;
+use tracing::Instrument;
 
 use super::authority::CorrectedConnection;
 use super::caller::PeerName;
@@ -149,7 +150,7 @@ pub async fn serve(endpoint: Endpoint, router: Router, stop: impl Future<Output 
             continue;
         };
         let (router, watcher, tls) = (router.clone(), graceful.watcher(), endpoint.tls.clone());
-        tokio::spawn(async move {
+        let task = async move {
             let served = match tls {
                 None => connection(stream, ConnectionService { router, name: None }, watcher).await,
                 Some(tls) => match tls.accept(stream).await {
@@ -163,7 +164,8 @@ pub async fn serve(endpoint: Endpoint, router: Router, stop: impl Future<Output 
             if let Err(error) = served {
                 tracing::debug!(%error, "a connection failed");
             }
-        });
+        };
+        tokio::spawn(task.in_current_span());
     }
     drop(endpoint);
     let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;

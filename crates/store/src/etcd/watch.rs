@@ -12,6 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
+use tracing::Instrument;
 
 use super::caller::Credentials;
 use super::calls::status_text;
@@ -51,7 +52,7 @@ impl<B: Backend> pb::watch_server::Watch for Server<B> {
             responses,
         };
         let insists = gate::requires_leader(request.metadata().as_ref());
-        tokio::spawn(client.run(request.into_inner(), insists));
+        tokio::spawn(client.run(request.into_inner(), insists).in_current_span());
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 }

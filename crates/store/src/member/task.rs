@@ -10,6 +10,7 @@ use consensus::{Group, Role};
 use mvcc::{LeaseId, State};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
+use tracing::Instrument;
 
 use super::Start;
 use super::pending_proposals::{ProposalKind, Waiter, Waiters};
@@ -121,7 +122,9 @@ pub(super) fn start(
     let (events_sender, events) = mpsc::unbounded_channel();
     let log = opened.log;
     let thread = std::thread::Builder::new().name("store-log".into());
-    let handle = thread.spawn(move || writer::run(log, received_jobs, events_sender)).expect("a thread can be started");
+    let span = tracing::Span::current();
+    let write = move || span.in_scope(|| writer::run(log, received_jobs, events_sender));
+    let handle = thread.spawn(write).expect("a thread can be started");
     let (lost_sender, lost) = mpsc::channel(64);
     let (internal_sender, internal) = mpsc::channel(64);
     let (inbound_sender, inbound) = mpsc::channel(INBOUND_MAX);
@@ -165,13 +168,14 @@ pub(super) fn start(
         _lock: lock,
     };
     let inputs = Inputs { requests, inbound, events, lost, internal };
-    tokio::spawn(async move {
+    let task = async move {
         let reason = task.run(inputs).await;
         local_reads.store(false, Ordering::Release);
         // The job channel closes with the task: the thread writes the remaining jobs and exits.
         let _ = tokio::task::spawn_blocking(move || handle.join()).await;
         let _ = stopped_sender.send(Some(reason));
-    });
+    };
+    tokio::spawn(task.in_current_span());
     TaskHandles { state, status: status_watch, group: group_watch, stopped, can_read_locally, traffic, sessions }
 }
 
@@ -554,7 +558,7 @@ impl Task {
         let Stream { to, message, state } = stream;
         let (identity, urls) = (self.links.identity().clone(), self.links.urls(to));
         let internal = self.internal.clone();
-        tokio::spawn(async move {
+        let task = async move {
             tracing::info!(
                 to = format!("{to:x}"),
                 index = state.applied_index(),
@@ -565,7 +569,8 @@ impl Task {
                 tracing::warn!(to = format!("{to:x}"), %error, "failed to send a snapshot");
             }
             let _ = internal.send(Internal::SnapshotSent { to, arrived: sent.is_ok() }).await;
-        });
+        };
+        tokio::spawn(task.in_current_span());
     }
 
     fn follow_group(&mut self) {

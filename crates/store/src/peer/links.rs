@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
+use tracing::Instrument;
 
 use super::frame::{Frame, Greeting, Purpose, WELCOME, put_frame, read_frame};
 use super::traffic::{Counts, Traffic};
@@ -105,7 +106,7 @@ impl Links {
     fn open(&self, peer: &Peer) -> Link {
         let (queue, frames) = mpsc::channel(QUEUE_FRAMES);
         let urls = peer.peer_urls.clone();
-        tokio::spawn(run(self.identity.clone(), peer.id, urls.clone(), frames, self.lost.clone()));
+        tokio::spawn(run(self.identity.clone(), peer.id, urls.clone(), frames, self.lost.clone()).in_current_span());
         Link { urls, queue }
     }
 }

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
+use tracing::Instrument;
 
 use super::Tls;
 use super::frame::{Frame, Greeting, Purpose, REJECTED, WELCOME, invalid, put_frame, read_frame};
@@ -64,7 +65,7 @@ pub(crate) async fn listen(socket: TcpListener, listener: Listener) {
         };
         match accepted {
             Ok((tcp, _)) => {
-                let handshake = tokio::spawn(establish(tcp, listener.clone(), Arc::clone(&slots)));
+                let handshake = tokio::spawn(establish(tcp, listener.clone(), Arc::clone(&slots)).in_current_span());
                 pending.push(handshake.abort_handle());
             }
             Err(error) => {
@@ -112,12 +113,13 @@ async fn establish(tcp: TcpStream, listener: Listener, slots: Arc<Semaphore>) {
         tracing::warn!(from = greeting.from, max = CONNECTIONS_MAX, "closing a peer connection: too many connections");
         return;
     };
-    tokio::spawn(async move {
+    let task = async move {
         if let Err(error) = serve(stream, &greeting, &listener).await {
             tracing::debug!(%error, "a peer connection closed");
         }
         drop(slot);
-    });
+    };
+    tokio::spawn(task.in_current_span());
 }
 
 /// Performs the TLS handshake, with the peer's certificate, and reads the greeting.
