@@ -16,7 +16,7 @@ use apimachinery::Value;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 
-pub use record::{Record, records};
+pub use record::{NodeStage, Record};
 use steps::{Stage, StageEvent};
 
 /// The longest offset within the second of a coarse timestamp.
@@ -36,10 +36,19 @@ pub struct TraceEvent {
     pub by: String,
 }
 
+/// The records of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRecords {
+    /// The component that made the records, such as `kube-proxy on b`.
+    pub by: String,
+    /// In the order of their times.
+    pub records: Vec<Record>,
+}
+
 /// Returns the trace of an object, of everything it owns directly or indirectly, and of the endpoints of its pods.
 ///
 /// `objects` may contain unrelated objects, which are ignored.
-pub fn chain(root: &Value, objects: &[Value], events: &[Value], records: &[Record]) -> Vec<TraceEvent> {
+pub fn chain(root: &Value, objects: &[Value], events: &[Value], records: &[NodeRecords]) -> Vec<TraceEvent> {
     let related = related::of(root, objects);
     let mut events_by_uid: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for event in events {

@@ -155,7 +155,7 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
     let options = network.given(options);
     let rows = plan::of(&[Placement::Node], &options, &layout, &Pki::at(&layout.pki()));
     let parts: Vec<&str> = rows.iter().map(|(row, _)| row.name).collect();
-    let shared = ProcessContext::default();
+    let shared = ProcessContext { trace: Some(instance.trace()?), ..ProcessContext::default() };
     component::expect_policies(&shared.gate, &parts);
     for (row, flags) in rows {
         up::start(row, flags, shared.clone(), &mut running)?;

@@ -13,6 +13,8 @@ use kube_apiserver::in_process;
 use kube_apiserver::state::State;
 use tracing::Instrument;
 
+use crate::trace_file::TraceFile;
+
 /// Time after which a start is over. It usually takes a second.
 const START: Duration = Duration::from_secs(5);
 
@@ -37,6 +39,8 @@ pub struct ProcessContext {
     pub in_process: Option<InProcessServer>,
     /// Delays pods until the network policies of the node are known.
     pub gate: Arc<kube_proxy::policy::gate::Gate>,
+    /// The trace file of the data directory, if the process has one.
+    pub trace: Option<Arc<TraceFile>>,
 }
 
 /// Makes pods wait for network policies if the component that enforces them is one of `components`.

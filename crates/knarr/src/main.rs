@@ -78,6 +78,7 @@ mod status;
 mod store;
 mod token;
 mod trace;
+mod trace_file;
 mod up;
 
 use std::ffi::OsString;

@@ -9,9 +9,11 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use kube_proxy::config::{Config, Mode};
 use kube_proxy::health::HealthReport;
 use kube_proxy::metrics::Metrics;
+use kube_proxy::run::StageSink;
 use tracing::Instrument;
 
 use crate::component::{self, ApiEndpoint, InProcessServer};
+use crate::trace_file::TraceFile;
 
 /// Supported flags with a value, and their help.
 const VALUES: &[(&str, &str)] = &[
@@ -101,11 +103,15 @@ pub fn arguments(mut command: Command) -> Command {
 /// Runs until SIGTERM or SIGINT. The rules stay in place.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     crate::log::to_stderr(tracing::Level::INFO);
-    component::run_stateless("kube-proxy", start(matches, None))
+    component::run_stateless("kube-proxy", start(matches, None, None))
 }
 
 /// Runs in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
+pub async fn start(
+    matches: &ArgMatches,
+    in_process: Option<&InProcessServer>,
+    trace: Option<Arc<TraceFile>>,
+) -> Result<()> {
     if is_on(matches, "cleanup") {
         return kube_proxy::run::clean_up().context("failed to remove the rules");
     }
@@ -129,6 +135,7 @@ pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -
     let reach = ApiEndpoint::new(kubeconfig.as_deref().map(Path::new), text(matches, "master"), in_process)?;
     let settings = client::Settings { user_agent: "kube-proxy".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
+    let stages = trace.map(|trace| -> StageSink { Arc::new(move |stage| trace.record(stage)) });
     let well = Arc::new(RwLock::new(HealthReport::default()));
     if let Some(address) = config.healthz {
         let listener =
@@ -142,7 +149,7 @@ pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -
         tokio::spawn(kube_proxy::health::serve_metrics(listener, Arc::clone(&metrics)).in_current_span());
     }
     tokio::select! {
-        result = kube_proxy::run::run(client, config, well, metrics) => Ok(result?),
+        result = kube_proxy::run::run(client, config, well, metrics, stages) => Ok(result?),
         signal = crate::etcd::signal() => signal,
     }
 }

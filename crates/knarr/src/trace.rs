@@ -1,7 +1,5 @@
-//! `knarr trace`: the chain of actions that an object caused, from objects, events and the log.
+//! `knarr trace`: the chain of actions that an object caused, from objects, events and the records of nodes.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -14,10 +12,8 @@ use diagnostics::chain;
 
 use crate::admin_client;
 use crate::output::out;
+use crate::trace_file::TraceFile;
 use crate::up::nodes::Nodes;
-
-/// Number of bytes read from the end of the log. Older lines are rarely relevant.
-const LOG_MAX: u64 = 16 << 20;
 
 /// Short names of resources. Every resource is also found by its plural and its kind.
 const SHORT: &[(&str, &str)] = &[
@@ -61,7 +57,7 @@ struct Trace {
     /// Namespace of the object.
     #[arg(short, long, default_value = "default")]
     namespace: String,
-    /// Data directory of the cluster on this host; its logs contain when proxy rules were applied.
+    /// Data directory of the cluster on this host; its trace files contain when proxy rules were applied.
     #[arg(long, default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
     /// Path to the kubeconfig file of another cluster.
@@ -93,7 +89,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     Ok(())
 }
 
-async fn follow(client: &Client, trace: &Trace, records: &[chain::Record]) -> Result<Vec<chain::TraceEvent>> {
+async fn follow(client: &Client, trace: &Trace, records: &[chain::NodeRecords]) -> Result<Vec<chain::TraceEvent>> {
     let (kind, name) =
         trace.object.split_once('/').context("the object must be given as KIND/NAME, such as deployment/web")?;
     let resource = resource(client, kind).await?;
@@ -136,24 +132,17 @@ fn with_kind(mut object: Value, resource: &Resource) -> Value {
     object
 }
 
-/// Returns the log records of this host and of its network-namespace nodes. Each has its own proxy.
-fn records(data_dir: &Path) -> Result<Vec<chain::Record>> {
+/// Returns the records of this host and of its network-namespace nodes. Each has its own proxy.
+fn records(data_dir: &Path) -> Result<Vec<chain::NodeRecords>> {
+    let of_node = |dir: &Path, by: String| -> Result<chain::NodeRecords> {
+        let records =
+            TraceFile::read(dir).with_context(|| format!("failed to read the records in {}", dir.display()))?;
+        Ok(chain::NodeRecords { by, records })
+    };
     let nodes = Nodes::open(data_dir);
-    // A node that has not started yet has no log.
-    let of = |dir: &Path, by: &str| chain::records(&log(&dir.join("knarr.log")).unwrap_or_default(), by);
-    let mut records = of(data_dir, "kube-proxy");
+    let mut records = vec![of_node(data_dir, "kube-proxy".to_owned())?];
     for name in nodes.names()? {
-        records.extend(of(&nodes.node_dir(&name), &format!("kube-proxy on {name}")));
+        records.push(of_node(&nodes.node_dir(&name), format!("kube-proxy on {name}"))?);
     }
     Ok(records)
-}
-
-/// Returns the last [`LOG_MAX`] bytes of a log. The first line may be incomplete.
-fn log(path: &Path) -> std::io::Result<String> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LOG_MAX)))?;
-    let mut bytes = Vec::new();
-    file.take(LOG_MAX).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

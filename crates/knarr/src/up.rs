@@ -180,12 +180,18 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     let rows: Vec<_> = rows.filter(|(row, _)| !options.static_pods || !static_pods::has(row.name)).collect();
     let parts: Vec<&str> = rows.iter().map(|(row, _)| row.name).collect();
     component::expect_policies(&gate, &parts);
+    let trace = instance.trace()?;
     // The component that starts the API server comes first: all others need the API server.
     let bringer = if options.static_pods { "kubelet" } else { "kube-apiserver" };
     for (row, flags) in rows {
         let user = layout.user(row.kubeconfig).context("every component has a user")?;
         let in_process = (!options.static_pods).then(|| in_process.with_user(user));
-        start(row, flags, ProcessContext { in_process, gate: Arc::clone(&gate) }, &mut running)?;
+        start(
+            row,
+            flags,
+            ProcessContext { in_process, gate: Arc::clone(&gate), trace: Some(Arc::clone(&trace)) },
+            &mut running,
+        )?;
         if row.role == Placement::Store {
             until(&mut running, ready::member(options, &layout)).await?;
             steps.done("store");

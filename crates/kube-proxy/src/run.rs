@@ -10,6 +10,7 @@ use apimachinery::{Key, Resource, Value, json, value};
 use client::Client;
 use client::cache::{self, ChangeQueue, ChangedKeys, Reader, Source};
 use controller::kinds;
+use diagnostics::chain::NodeStage;
 use netlink::Cidr;
 use netlink::conntrack;
 use netlink::link::Links;
@@ -28,8 +29,13 @@ const NOTICES_MAX: usize = 10_000;
 /// Interval between retries after the kernel rejected the rules.
 const RETRY: Duration = Duration::from_secs(5);
 /// Maximum addresses in one log line.
-const NAMED_MAX: usize = 64;
+const LOGGED_MAX: usize = 64;
+/// Maximum addresses in one trace record: 64 KiB of IPv6 addresses.
+const RECORDED_MAX: usize = 1500;
 const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// Receives the completed stages, for `knarr trace`. It must not block for long.
+pub type StageSink = Arc<dyn Fn(NodeStage) + Send + Sync>;
 
 /// The proxy stopped.
 #[derive(Debug, thiserror::Error)]
@@ -45,12 +51,14 @@ struct WatchedResource {
     notices: ChangeQueue,
 }
 
-/// Runs the proxy for as long as the future is polled. Updates `well` and `metrics`.
+/// Runs the proxy for as long as the future is polled. Updates `well` and `metrics`, and reports to `stages` when the
+/// rules of Services were applied.
 pub async fn run(
     client: Client,
     config: Config,
     well: Arc<RwLock<HealthReport>>,
     metrics: Arc<Metrics>,
+    stages: Option<StageSink>,
 ) -> Result<(), Error> {
     let mut watches = JoinSet::new();
     let mut watch = |resource: &Resource, field_selector: String| {
@@ -67,7 +75,7 @@ pub async fn run(
     for watched in [&services, &slices, &node] {
         watched.reader.synced().await?;
     }
-    let mut proxy = Proxy::new(config, well, metrics);
+    let mut proxy = Proxy::new(config, well, metrics, stages);
     // Rules of an earlier run stay until all caches are synced.
     proxy.see_services(&services, ChangedKeys::Everything);
     proxy.see_slices(&slices, ChangedKeys::Everything);
@@ -113,15 +121,17 @@ struct Proxy {
     ports: Ports,
     well: Arc<RwLock<HealthReport>>,
     metrics: Arc<Metrics>,
+    stages: Option<StageSink>,
 }
 
 impl Proxy {
-    fn new(config: Config, well: Arc<RwLock<HealthReport>>, metrics: Arc<Metrics>) -> Self {
+    fn new(config: Config, well: Arc<RwLock<HealthReport>>, metrics: Arc<Metrics>, stages: Option<StageSink>) -> Self {
         let node = Node { name: config.node_name.clone(), zone: String::new() };
         let rules = Rules::new(node, config.masquerade_all);
         let settings = Settings { mark: 1 << config.masquerade_bit, ..Settings::default() };
         let engine = Engine::new(config.mode);
-        Self { config, rules, engine, settings, in_step: false, alone: false, ports: Ports::default(), well, metrics }
+        let ports = Ports::default();
+        Self { config, rules, engine, settings, in_step: false, alone: false, ports, well, metrics, stages }
     }
 
     fn see_services(&mut self, watched: &WatchedResource, changed: ChangedKeys) {
@@ -174,9 +184,15 @@ impl Proxy {
                         Extent::Everything => delete_stale_flows(&self.rules.everything(), &self.settings),
                     }
                 }
-                // `knarr trace` reads this line: no API object records when a service's rules were applied.
-                let services = named(&changes);
-                tracing::info!(services, took = ?start.elapsed(), "the rules are in place");
+                let cluster_ips = addresses(&changes);
+                let services = cluster_ips[..cluster_ips.len().min(LOGGED_MAX)].join(" ");
+                tracing::info!(services, took = ?start.elapsed(), "applied the rules of Services");
+                if let Some(stages) = &self.stages
+                    && !cluster_ips.is_empty()
+                {
+                    // No API object contains when the rules of a Service were applied.
+                    stages(NodeStage::ServiceRules { cluster_ips });
+                }
                 None
             }
             Err(error) => {
@@ -206,7 +222,9 @@ impl Proxy {
         if !std::mem::replace(&mut self.alone, true) {
             let mode = self.config.mode;
             // Runs in the background: the rules are already in place.
+            let span = tracing::Span::current();
             tokio::task::spawn_blocking(move || {
+                let _entered = span.entered();
                 if let Err(error) = dataplane::clean_up_others(mode) {
                     tracing::warn!(error = chain(&error), "failed to remove the rules of other proxy modes");
                 }
@@ -221,11 +239,11 @@ impl Proxy {
     }
 }
 
-/// Returns the changed addresses, up to the limit of a log line.
-fn named(changes: &Changes) -> String {
-    let addresses: BTreeSet<String> =
-        changes.frontends.keys().map(|frontend| frontend.address.to_string()).take(NAMED_MAX).collect();
-    Vec::from_iter(addresses).join(" ")
+/// Returns the changed addresses, up to the limit of a record.
+fn addresses(changes: &Changes) -> Vec<String> {
+    let addresses: BTreeSet<IpAddr> =
+        changes.frontends.keys().map(|frontend| frontend.address).take(RECORDED_MAX).collect();
+    addresses.iter().map(ToString::to_string).collect()
 }
 
 fn count(changed: &ChangedKeys) -> usize {

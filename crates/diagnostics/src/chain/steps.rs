@@ -1,4 +1,4 @@
-//! Steps derived from an object, its events and log records.
+//! Steps derived from an object, its events and the records of nodes.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use apimachinery::Value;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 
-use super::record::Record;
+use super::NodeRecords;
+use super::record::{NodeStage, Record};
 
 /// Maximum length of a message; longer ones are truncated to keep one line per step.
 const NOTE_MAX: usize = 160;
@@ -94,27 +95,29 @@ pub fn of_events<'a>(events: impl Iterator<Item = &'a Value>) -> Vec<StageEvent>
     events.filter_map(event).collect()
 }
 
-/// Returns the times when a service's rules were installed on each node: the first after the write, and the last.
-pub fn of_records(records: &[Record], addresses: &[String], since: Option<Time>) -> Vec<StageEvent> {
-    let is_relevant = |record: &&Record| record.addresses.iter().any(|address| addresses.contains(address));
-    // The log is more precise than the object's time, which may be up to one second earlier.
-    let after = |record: &&Record| since.is_none_or(|since| record.at >= since);
-    let of = |record: &Record, what: &str| StageEvent {
+/// Returns the times when a service's rules were applied on each node: the first after the write, and the last.
+pub fn of_records(nodes: &[NodeRecords], addresses: &[String], since: Option<Time>) -> Vec<StageEvent> {
+    let is_affected = |record: &&Record| {
+        let NodeStage::ServiceRules { cluster_ips } = &record.stage;
+        cluster_ips.iter().any(|ip| addresses.contains(ip))
+    };
+    // A record is more precise than the object's time, which may be up to one second earlier.
+    let is_later = |record: &&Record| since.is_none_or(|since| record.at >= since);
+    let step = |record: &Record, what: &str, by: &str| StageEvent {
         stage: Stage::Rules,
-        which: format!("{what} by {}", record.by),
+        which: format!("{what} by {by}"),
         at: record.at,
         precise: true,
         what: format!("{what} for {}", addresses.join(", ")),
-        by: record.by.clone(),
+        by: by.to_owned(),
     };
-    let mut of_each: BTreeMap<&str, (&Record, Option<&Record>)> = BTreeMap::new();
-    for record in records.iter().filter(is_relevant).filter(after) {
-        of_each.entry(&record.by).and_modify(|(_, last)| *last = Some(record)).or_insert((record, None));
-    }
-    let to_steps = |(first, last): (&Record, Option<&Record>)| {
-        [Some(of(first, "rules in place")), last.map(|record| of(record, "rules last changed"))]
+    let of_node = |node: &NodeRecords| {
+        let mut relevant = node.records.iter().filter(is_affected).filter(is_later);
+        let first = relevant.next().map(|record| step(record, "rules in place", &node.by));
+        let last = relevant.next_back().map(|record| step(record, "rules last changed", &node.by));
+        [first, last]
     };
-    of_each.into_values().flat_map(to_steps).flatten().collect()
+    nodes.iter().flat_map(of_node).flatten().collect()
 }
 
 /// Removes duplicates and keeps the most precise.

@@ -66,18 +66,14 @@ fn events() -> Vec<Value> {
     ]
 }
 
-const LOG: &str = r#"
-2026-11-16T11:59:00.000001Z  INFO proxy::follow: the rules are in place services="10.96.3.4" took=1ms
-2026-11-16T12:00:02.700000Z  INFO proxy::follow: the rules are in place services="10.96.0.10 10.96.3.4" took=1ms
-2026-11-16T12:00:02.800000Z  INFO kubelet: something else services="10.96.3.4"
-nonsense the rules are in place services="10.96.3.4"
-"#;
-
-const FURTHER: &str = r#"
-2026-11-16T12:00:02.900000Z  INFO proxy::follow: the rules are in place services="10.96.3.4" took=1ms
-2026-11-16T12:00:03.000000Z  INFO proxy::follow: the rules are in place services="10.96.3.4" took=1ms
-2026-11-16T12:00:03.100000Z  INFO proxy::follow: the rules are in place services="10.96.3.4" took=1ms
-"#;
+/// Returns the records of a node: time of day and cluster IP of a Service whose rules were applied.
+fn node_records(by: &str, applied: &[(&str, &str)]) -> NodeRecords {
+    let record = |(at, ip): &(&str, &str)| Record {
+        at: Time::parse_micro(&format!("2026-11-16T{at}Z")).expect("a time"),
+        stage: NodeStage::ServiceRules { cluster_ips: vec!["10.96.0.10".to_owned(), (*ip).to_owned()] },
+    };
+    NodeRecords { by: by.to_owned(), records: applied.iter().map(record).collect() }
+}
 
 #[test]
 fn deployment_trace_runs_from_create_to_installed_rules() {
@@ -102,9 +98,17 @@ fn deployment_trace_runs_from_create_to_installed_rules() {
 12:00:03.100       +2 s  EndpointSlice/web-s  rules last changed for 10.96.3.4 (kube-proxy on b)
 12:00:09           +8 s  Pod/web-1-x          BackOff: later (4 times) (kubelet)
 ";
-    let mut log_records = records(LOG, "kube-proxy");
-    log_records.extend(records(FURTHER, "kube-proxy on b"));
-    let found = table(&chain(&deployment(), &objects, &events(), &log_records));
+    // Records before the creation of the objects and of other Services are not part of the trace.
+    let before = ("11:59:00.000001", "10.96.3.4");
+    let other = ("12:00:02.800000", "10.96.9.9");
+    let records = [
+        node_records("kube-proxy", &[before, ("12:00:02.700000", "10.96.3.4"), other]),
+        node_records(
+            "kube-proxy on b",
+            &[("12:00:02.900000", "10.96.3.4"), ("12:00:03.000000", "10.96.3.4"), ("12:00:03.100000", "10.96.3.4")],
+        ),
+    ];
+    let found = table(&chain(&deployment(), &objects, &events(), &records));
     assert_eq!(found, expect, "\n{found}");
 }
 

@@ -4,13 +4,15 @@ use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use audit::log::rotation::Rotation;
 use component_base::LogFile;
 use rustix::fs::{FlockOperation, flock};
+
+use crate::trace_file::TraceFile;
 
 /// Time limit for a killed process to release its lock, and the polling interval. flock has no timeout.
 const DYING: Duration = Duration::from_secs(5);
@@ -101,6 +103,12 @@ impl Instance {
     /// Returns the data directory without symbolic links in its path.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Opens the trace file, which the components of the node share.
+    pub fn trace(&self) -> Result<Arc<TraceFile>> {
+        let file = TraceFile::open(&self.dir);
+        Ok(Arc::new(file.with_context(|| format!("failed to open the trace file in {}", self.dir.display()))?))
     }
 
     /// Opens the components' log file, which is rotated by size.

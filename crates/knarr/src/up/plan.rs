@@ -139,7 +139,9 @@ pub const ROWS: &[Row] = &[
         kubeconfig: "proxy",
         flags: proxy_flags,
         arguments: proxy::arguments,
-        run: |matches, shared| Box::pin(async move { proxy::start(&matches, shared.in_process.as_ref()).await }),
+        run: |matches, shared| {
+            Box::pin(async move { proxy::start(&matches, shared.in_process.as_ref(), shared.trace).await })
+        },
     },
     Row {
         part: "network",
