@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 
 use crate::process::{Package, cargo, exec, install_missing, succeeds};
-use crate::{licenses, tidy};
+use crate::{book, licenses, tidy};
 
 type Step = fn() -> anyhow::Result<()>;
 
@@ -43,6 +43,7 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
         ("packages", || install_missing(PACKAGES)),
         ("format", || cargo(&["fmt", "--all", "--check"], &[])),
         ("tidy", || tidy::run(&[])),
+        ("book", || book::run(&[])),
         ("licenses", || licenses::run(&["--check".to_owned()])),
         ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])),
         ("docs", || {

@@ -9,6 +9,7 @@
 
 mod apps;
 mod bench;
+mod book;
 mod bootstrap;
 mod catalogue;
 mod ci;
@@ -42,6 +43,7 @@ const TASKS: &[Task] = &[
         about: "benchmark a release build: api, controllers, net, node (against containerd), scheduler, store (against etcd), up",
         run: bench::run,
     },
+    Task { name: "book", about: "check the links of the documentation and render it to target/book", run: book::run },
     Task {
         name: "bootstrap",
         about: "write the roles, bindings, flow schemas and priority levels of a fresh cluster into the tree, from [folder]",

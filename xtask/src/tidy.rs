@@ -18,9 +18,9 @@ use anyhow::{Context, bail, ensure};
 use crate::root;
 
 /// All text files tracked by git, by their path from the root.
-struct Tree {
+pub struct Tree {
     root: PathBuf,
-    files: BTreeMap<String, String>,
+    pub files: BTreeMap<String, String>,
 }
 
 /// Runs all checks. With `--fix`, rewrites generated files first.
@@ -55,7 +55,7 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
 }
 
 impl Tree {
-    fn read(root: PathBuf) -> anyhow::Result<Self> {
+    pub fn read(root: PathBuf) -> anyhow::Result<Self> {
         let listed = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .current_dir(&root)
