@@ -12,6 +12,7 @@ mod servers;
 mod six;
 mod start_errors;
 mod stop;
+mod upgrade;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
