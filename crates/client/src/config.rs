@@ -1,6 +1,7 @@
 //! Client configuration: server, TLS and credentials, from a kubeconfig or a pod's environment.
 
 mod kubeconfig;
+mod plugin_policy;
 mod proxy;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use http::Uri;
 
 pub use crate::transport::Secret;
 pub use kubeconfig::{Kubeconfig, KubeconfigError, Selected, Selection};
+pub use plugin_policy::{PluginDenied, PluginPolicy, PluginPolicyError};
 pub use proxy::{ProxyVariableError, proxy_from_environment};
 
 #[derive(Clone, Debug)]
@@ -89,6 +91,10 @@ pub struct Exec {
     pub interactive: Interactive,
     /// The plugin's configuration in the cluster's extension; `null` for none.
     pub cluster_config: Value,
+    /// Whether the executable may run.
+    pub policy: PluginPolicy,
+    /// Whether the process reads standard input itself.
+    pub stdin_in_use: bool,
 }
 
 /// Whether a credential plugin may use standard input.

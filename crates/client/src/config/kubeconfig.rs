@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use apimachinery::{Value, yaml};
 use http::Uri;
 
-use super::{Config, Credential, Exec, Impersonate, Interactive, Pem, Secret, Tls};
+use super::{Config, Credential, Exec, Impersonate, Interactive, Pem, PluginPolicy, Secret, Tls};
 use crate::transport::EXEC_EXTENSION;
 use field::Field;
 
@@ -64,6 +64,12 @@ pub enum KubeconfigError {
         /// The position and message of the parser.
         source: yaml::Error,
     },
+    /// The file has another type than `v1` `Config`.
+    #[error("no kind {kind:?} is registered for version {version:?}")]
+    Version { file: PathBuf, kind: String, version: String },
+    /// A credential plugin of version `v1` does not state whether it uses the terminal.
+    #[error("interactiveMode must be specified for {0} to use exec authentication plugin")]
+    NoInteractiveMode(String),
     /// A field has an invalid value.
     #[error("{file}: {field}: {problem}")]
     Field {
@@ -104,6 +110,12 @@ impl Kubeconfig {
         let value = yaml::parse(text).map_err(|source| KubeconfigError::Syntax { file: file.to_owned(), source })?;
         let root = Field::root(&value, file);
         root.object()?;
+        // Files without a version or kind are common.
+        let version = root.text("apiVersion")?.unwrap_or_else(|| "v1".to_owned());
+        let kind = root.text("kind")?.unwrap_or_else(|| "Config".to_owned());
+        if version != "v1" || kind != "Config" {
+            return Err(KubeconfigError::Version { file: file.to_owned(), kind, version });
+        }
         Ok(Self {
             current_context: root.text("current-context")?,
             clusters: named(&root, "clusters", "cluster")?,
@@ -143,7 +155,7 @@ impl Kubeconfig {
     pub fn user(&self, name: &str) -> Result<Option<Config>, KubeconfigError> {
         let Some(user) = find(&self.users, name) else { return Ok(None) };
         let mut config = Config::new(Uri::from_static("https://localhost"));
-        read_user(&user.field(), &user.field(), &mut config)?;
+        read_user(user, &user.field(), &mut config)?;
         Ok(Some(config))
     }
 
@@ -168,7 +180,7 @@ impl Kubeconfig {
             config.namespace = namespace;
         }
         if let Some(user) = &user_name {
-            read_user(&required(&self.users, "user", user)?.field(), &cluster, &mut config)?;
+            read_user(required(&self.users, "user", user)?, &cluster, &mut config)?;
         }
         Ok(Some(Selected { config, cluster: cluster_name.unwrap_or_default(), user: user_name.unwrap_or_default() }))
     }
@@ -184,7 +196,7 @@ impl Kubeconfig {
             config.namespace = namespace;
         }
         if let Some(user) = context.text("user")? {
-            read_user(&required(&self.users, "user", &user)?.field(), &cluster, &mut config)?;
+            read_user(required(&self.users, "user", &user)?, &cluster, &mut config)?;
         }
         Ok(config)
     }
@@ -242,7 +254,8 @@ fn read_cluster(cluster: &Field<'_>, server: Option<&str>) -> Result<Config, Kub
     Ok(config)
 }
 
-fn read_user(user: &Field<'_>, cluster: &Field<'_>, config: &mut Config) -> Result<(), KubeconfigError> {
+fn read_user(user: &NamedEntry, cluster: &Field<'_>, config: &mut Config) -> Result<(), KubeconfigError> {
+    let (name, user) = (&user.name, &user.field());
     config.tls.client = match (user.pem("client-certificate")?, user.pem("client-key")?) {
         (None, None) => None,
         (Some(certificate), Some(key)) => Some((certificate, key)),
@@ -255,7 +268,7 @@ fn read_user(user: &Field<'_>, cluster: &Field<'_>, config: &mut Config) -> Resu
     let token = user.text("token")?.map(Secret::new);
     let token_file = user.text("tokenFile")?.map(|path| user.resolve(&path));
     let username = user.text("username")?;
-    let exec = user.child("exec").map(|_| read_exec(&user.below("exec"), cluster)).transpose()?;
+    let exec = user.child("exec").map(|_| read_exec(name, &user.below("exec"), cluster)).transpose()?;
     config.credential = match (token_file, token, username, exec) {
         (Some(path), fallback, None, None) => Credential::TokenFile { path, fallback },
         (None, Some(token), None, None) => Credential::Token(token),
@@ -291,7 +304,7 @@ fn read_impersonate(user: &Field<'_>) -> Result<Option<Impersonate>, KubeconfigE
     }
 }
 
-fn read_exec(exec: &Field<'_>, cluster: &Field<'_>) -> Result<Exec, KubeconfigError> {
+fn read_exec(user: &str, exec: &Field<'_>, cluster: &Field<'_>) -> Result<Exec, KubeconfigError> {
     let api_version = exec.text("apiVersion")?.ok_or_else(|| exec.missing("apiVersion"))?;
     let v1 = match api_version.as_str() {
         "client.authentication.k8s.io/v1" => true,
@@ -309,7 +322,7 @@ fn read_exec(exec: &Field<'_>, cluster: &Field<'_>) -> Result<Exec, KubeconfigEr
     let interactive = match exec.text("interactiveMode")?.as_deref() {
         Some("Never") => Interactive::Never,
         Some("Always") => Interactive::Always,
-        None if v1 => return Err(exec.missing("interactiveMode")),
+        None if v1 => return Err(KubeconfigError::NoInteractiveMode(user.to_owned())),
         Some("IfAvailable") | None => Interactive::IfAvailable,
         Some(other) => {
             let problem = format!("{other:?} is not one of \"Never\", \"IfAvailable\" and \"Always\"");
@@ -332,6 +345,8 @@ fn read_exec(exec: &Field<'_>, cluster: &Field<'_>) -> Result<Exec, KubeconfigEr
         provide_cluster_info: exec.flag("provideClusterInfo")?,
         interactive,
         cluster_config,
+        policy: PluginPolicy::default(),
+        stdin_in_use: false,
     })
 }
 

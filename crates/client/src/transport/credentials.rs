@@ -67,6 +67,8 @@ impl Credentials {
                 let fallback = fallback.as_ref().map(|token| bearer(token.reveal())).transpose()?;
                 Self::File(TokenFile { path: path.clone(), fallback, read: Mutex::new(None) })
             }
+            // A configured certificate takes precedence over a plugin, which is not even run.
+            Credential::Exec(_) if config.tls.client.is_some() => Self::None,
             Credential::Exec(exec) => Self::Exec(Plugin::new(exec.clone(), config)),
         })
     }

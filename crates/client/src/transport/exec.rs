@@ -1,6 +1,7 @@
 //! Credential plugins: executables that print an `ExecCredential`, run when one is needed and again when it expires.
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,7 +13,7 @@ use tokio::process::Command;
 use tokio::sync::Mutex;
 
 use super::Secret;
-use crate::config::{Config, Exec, Interactive, Pem};
+use crate::config::{Config, Exec, Interactive, Pem, PluginDenied};
 
 /// Timeout of a plugin, long enough for an interactive login.
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
@@ -41,12 +42,8 @@ pub enum ExecError {
     },
     #[error("{0} did not exit within {RUN_TIMEOUT:?}")]
     Timeout(String),
-    #[error("{command} did not print JSON")]
-    Syntax {
-        /// The path of the executable.
-        command: String,
-        source: json::Error,
-    },
+    #[error("decoding stdout: couldn't get version/kind; json parse error")]
+    Syntax(#[source] json::Error),
     /// The output is not the requested credential.
     #[error("{command} printed {what}")]
     Answer {
@@ -55,8 +52,11 @@ pub enum ExecError {
         what: String,
     },
     /// The plugin requires a terminal, and there is none.
-    #[error("{0} must be run interactively, and standard input is not a terminal")]
-    NotInteractive(String),
+    #[error("exec plugin cannot support interactive mode: standard input is {0}")]
+    NotInteractive(&'static str),
+    /// The user's preferences do not allow the executable.
+    #[error(transparent)]
+    Denied(#[from] PluginDenied),
 }
 
 /// The output of a plugin.
@@ -77,7 +77,8 @@ pub struct Plugin {
 
 impl Plugin {
     pub fn new(exec: Exec, config: &Config) -> Self {
-        let interactive = exec.interactive != Interactive::Never && std::io::stdin().is_terminal();
+        let interactive =
+            exec.interactive != Interactive::Never && !exec.stdin_in_use && std::io::stdin().is_terminal();
         let info = json::to_string(&exec_info(&exec, config, interactive));
         Self { exec, info, interactive, current: Mutex::new(None) }
     }
@@ -107,10 +108,15 @@ impl Plugin {
         let exec = &self.exec;
         let command = || exec.command.display().to_string();
         if exec.interactive == Interactive::Always && !self.interactive {
-            return Err(ExecError::NotInteractive(command()));
+            return Err(ExecError::NotInteractive(if exec.stdin_in_use {
+                "unavailable: used by stdin resource manifest reader"
+            } else {
+                "not a terminal"
+            }));
         }
         let start = |source| ExecError::Start { command: command(), install_hint: exec.install_hint.clone(), source };
-        let mut child = Command::new(&exec.command)
+        let executable = exec.policy.permit(&exec.command, &search_path())?;
+        let mut child = Command::new(&executable)
             .args(&exec.args)
             .envs(exec.env.iter().map(|(name, value)| (name, value)))
             .env("KUBERNETES_EXEC_INFO", &self.info)
@@ -130,9 +136,15 @@ impl Plugin {
         if !status.success() {
             return Err(ExecError::Failed { command: command(), status });
         }
-        let object = json::parse(&output).map_err(|source| ExecError::Syntax { command: command(), source })?;
+        let object = json::parse(&output).map_err(ExecError::Syntax)?;
         read(&object, &exec.api_version).map_err(|what| ExecError::Answer { command: command(), what })
     }
+}
+
+/// Returns the directories of `PATH`. Go does not run executables from relative ones either.
+fn search_path() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).filter(|directory| directory.is_absolute()).collect()
 }
 
 /// Returns the environment variable `KUBERNETES_EXEC_INFO`.
@@ -168,7 +180,8 @@ fn exec_info(exec: &Exec, config: &Config, interactive: bool) -> Value {
 
 fn read(object: &Value, api_version: &str) -> Result<ExecCredential, String> {
     let top_level = |field| object.str_at(&[field]).unwrap_or_default();
-    if top_level("kind") != "ExecCredential" {
+    // Only the version must be there, as for client-go.
+    if !matches!(top_level("kind"), "" | "ExecCredential") {
         return Err(format!("kind {:?} instead of \"ExecCredential\"", top_level("kind")));
     }
     if top_level("apiVersion") != api_version {
@@ -221,6 +234,7 @@ mod tests {
         assert!(read(&with(value!({"token": "t", "expirationTimestamp": "soon"})), V1).is_err());
         let good = read(&with(value!({"token": "t", "expirationTimestamp": "2026-01-02T03:04:05Z"})), V1).unwrap();
         assert_eq!(good.token.unwrap().reveal(), "t");
+        assert!(read(&value!({"apiVersion": V1, "status": {"token": "t"}}), V1).is_ok());
         assert!(good.expires.is_some());
     }
 }

@@ -215,7 +215,7 @@ async fn errors_name_a_failed_or_missing_plugin() {
         "there is no answer to print"
     );
     std::fs::write(directory.path().join("answer"), "hello").unwrap();
-    assert_eq!(error_message(&config).await, format!("{command} did not print JSON"));
+    assert_eq!(error_message(&config).await, "invalid character 'h' looking for beginning of value");
     exec.command = "nothing-here".into();
     exec.install_hint = "install it".into();
     config.credential = Credential::Exec(exec);

@@ -134,6 +134,12 @@ fn errors_name_file_and_field() {
         "/f: users[0].user.exec.apiVersion: \"v1\" is not supported",
     );
     check(
+        &with_user("{exec: {apiVersion: client.authentication.k8s.io/v1, command: a}}"),
+        "interactiveMode must be specified for u to use exec authentication plugin",
+    );
+    check("apiVersion: v-1", "no kind \"Config\" is registered for version \"v-1\"");
+    check("kind: Pod", "no kind \"Pod\" is registered for version \"v1\"");
+    check(
         &with_user("{auth-provider: {name: gcp}}"),
         "/f: users[0].user.auth-provider: was removed from Kubernetes; use exec instead",
     );
