@@ -13,7 +13,7 @@ use apimachinery::patch::strategic::{self, OnConflict};
 use apimachinery::patch::{merge, require_unchanged};
 use apimachinery::{Object, Schema, Value, json, yaml};
 
-pub use crate::generate::last_applied::ANNOTATION as LAST_APPLIED;
+use crate::generate::last_applied::original;
 
 /// A patch that brings a live object to the applied configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,33 +80,6 @@ impl Patch {
     }
 }
 
-/// Returns the JSON text of a configuration: sorted by key, characters escaped like Go's encoder, with a newline.
-pub fn encode(object: &Value) -> String {
-    let mut out = Vec::with_capacity(512);
-    json::Encoder::new(|_, _| None).write(object, &mut out);
-    out.push(b'\n');
-    String::from_utf8(out).expect("JSON of a tree of strings is UTF-8")
-}
-
-/// Returns the last applied configuration of an object, [`None`] without the annotation or if it is empty.
-pub fn original(object: &Value) -> Option<&str> {
-    object.str_at(&["metadata", "annotations", LAST_APPLIED]).filter(|text| !text.is_empty())
-}
-
-/// Returns the configuration without the last-applied annotation, as stored in the annotation. The annotations are
-/// present even if empty, as in kubectl.
-pub fn configuration(object: &Value) -> Value {
-    let mut object = object.clone();
-    annotations(&mut object).remove(LAST_APPLIED);
-    object
-}
-
-/// Sets the last-applied annotation to the object's own configuration.
-pub fn annotate(object: &mut Value) {
-    let text = encode(&configuration(object));
-    annotations(object).insert(LAST_APPLIED, text);
-}
-
 /// Creates the patch from `current` to `modified`, which has the last-applied annotation. `schema` is that of the kind,
 /// [`None`] for a custom resource.
 pub fn create(
@@ -146,29 +119,12 @@ pub fn prune_nulls(value: &mut Value) {
     }
 }
 
-fn annotations(object: &mut Value) -> &mut Object {
-    let metadata = child(object, "metadata");
-    child(metadata, "annotations").as_object_mut().expect("a child is an object")
-}
-
-/// Returns the object under a key; anything else there is replaced with an empty object.
-fn child<'a>(parent: &'a mut Value, key: &str) -> &'a mut Value {
-    if parent.as_object().is_none() {
-        *parent = Value::object();
-    }
-    let fields = parent.as_object_mut().expect("just made an object");
-    let child = fields.get_or_insert_with(key, Value::object);
-    if child.as_object().is_none() {
-        *child = Value::object();
-    }
-    child
-}
-
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
 
     use super::*;
+    use crate::generate::last_applied::{self, save_untyped};
 
     fn yaml(text: &str) -> Value {
         yaml::parse(text).unwrap()
@@ -176,9 +132,10 @@ mod tests {
 
     fn patch(original: &str, modified: &str, current: &str) -> String {
         let (original, mut modified, mut current) = (yaml(original), yaml(modified), yaml(current));
-        annotate(&mut modified);
+        save_untyped(&mut modified);
         if !original.is_null() {
-            annotations(&mut current).insert(LAST_APPLIED, encode(&configuration(&original)));
+            let applied = last_applied::encode(&last_applied::configuration(&original));
+            current = merge::apply(current, last_applied::patch(applied));
         }
         let schema =
             api::catalogue::find(modified.str_at(&["apiVersion"]).unwrap(), modified.str_at(&["kind"]).unwrap());
@@ -191,33 +148,10 @@ mod tests {
     }
 
     #[test]
-    fn the_annotation_is_sorted_json_with_a_newline_and_gos_escapes() {
-        let mut object =
-            value!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "<&>"}});
-        annotate(&mut object);
-        assert_eq!(
-            original(&object),
-            Some(
-                "{\"apiVersion\":\"v1\",\"data\":{\"k\":\"\\u003c\\u0026\\u003e\"},\"kind\":\"ConfigMap\",\
-                 \"metadata\":{\"annotations\":{},\"name\":\"a\"}}\n"
-            )
-        );
-    }
-
-    #[test]
-    fn annotating_twice_does_not_nest_the_annotation() {
-        let mut once = value!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}});
-        annotate(&mut once);
-        let mut twice = once.clone();
-        annotate(&mut twice);
-        assert_eq!(once, twice);
-    }
-
-    #[test]
     fn an_unchanged_configuration_gives_an_empty_patch() {
         let mut object =
             value!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "v"}});
-        annotate(&mut object);
+        save_untyped(&mut object);
         let mut live = object.clone();
         live.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("uid", "u");
         let schema = api::catalogue::find("v1", "ConfigMap");
@@ -253,9 +187,9 @@ mod tests {
     fn changes_by_others_conflict_without_overwrite() {
         let object = |text: &str| value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": text}});
         let mut modified = object("new");
-        annotate(&mut modified);
+        save_untyped(&mut modified);
         let mut current = object("old");
-        annotate(&mut current);
+        save_untyped(&mut current);
         current.get_mut("data").unwrap().as_object_mut().unwrap().insert("k", "others");
         let schema = api::catalogue::find("v1", "ConfigMap");
         assert!(create(&modified, &current, schema, OnConflict::Refuse).is_err());

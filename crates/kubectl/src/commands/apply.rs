@@ -24,6 +24,7 @@ pub use prune::Kinds;
 use crate::apply::three_way;
 use crate::changes::{self, DryRun, Form, Results};
 use crate::command::{Command, Flag, Group};
+use crate::generate::last_applied;
 use crate::print::{json, omit_managed_fields};
 use crate::resources::{Builder, Info};
 use crate::{Context, Failure, Invocation, flags};
@@ -86,6 +87,8 @@ pub static COMMAND: Command = Command {
                 "Seconds that deleted objects have to terminate; a negative value means the default of their \
                 kind.",
             ),
+            // DEVIATION: `kubectl apply --openapi-patch` has no effect: patches use the schemas that are built in, and merge
+            // patches for other kinds.
             Flag::bool("openapi-patch", "Accepted for compatibility; patches always use the built-in schemas.")
                 .default("true"),
             Flag::bool("overwrite", "Resolve conflicts with the live object in favor of the file.").default("true"),
@@ -271,7 +274,7 @@ impl Apply<'_> {
             return self.apply_on_server(info).await;
         }
         let mut modified = info.object.clone();
-        three_way::annotate(&mut modified);
+        last_applied::save_untyped(&mut modified);
         match info.fetch(&self.client, "").await {
             Ok(()) => self.update(info, &modified).await,
             Err(failure) if failure.is_not_found() => self.create(info, modified).await,
@@ -298,13 +301,13 @@ impl Apply<'_> {
     async fn update(&mut self, info: &mut Info, modified: &Value) -> Result<(), Failure> {
         self.visited.add(&info.object);
         let annotations = info.object.at(&["metadata", "annotations"]).and_then(Value::as_object);
-        if annotations.is_none_or(|annotations| !annotations.contains_key(three_way::LAST_APPLIED)) {
+        if annotations.is_none_or(|annotations| !annotations.contains_key(last_applied::ANNOTATION)) {
             let name = format!("{}/{}", info.mapping.resource, info.name);
             say(
                 self.context,
                 &format!(
                     "Warning: resource {name} is missing the {} annotation which is required by kubectl apply. kubectl apply should only be used on resources created declaratively by either kubectl create --save-config or kubectl apply. The missing annotation will be patched automatically.\n",
-                    three_way::LAST_APPLIED
+                    last_applied::ANNOTATION
                 ),
             );
         }

@@ -12,9 +12,9 @@ use apimachinery::{Value, yaml};
 use client::{Client, ListOptions, Patch, Target, WriteOptions};
 
 use super::apply::{self, Kinds, Patcher};
-use crate::apply::three_way;
 use crate::command::{Command, Flag, Group};
 use crate::failure::go_io_error;
+use crate::generate::last_applied;
 use crate::print::omit_managed_fields;
 use crate::resources::{Builder, Info};
 use crate::{Context, Failure, Invocation, flags};
@@ -184,7 +184,7 @@ impl Differ<'_> {
             timeout: std::time::Duration::ZERO,
             resource_version: version.filter(|_| locked),
         };
-        let patched = patcher.patch(info, &three_way::configuration(local)).await;
+        let patched = patcher.patch(info, &last_applied::configuration(local)).await;
         patched.map(|(_, object)| object).map_err(|(_, failure)| failure)
     }
 
@@ -197,7 +197,7 @@ impl Differ<'_> {
             let list = self.client.list_all(&Target::within(&mapping.resource, namespace), &options).await?;
             pruned.extend(list.items.into_iter().filter(|object| {
                 let uid = object.str_at(&["metadata", "uid"]).unwrap_or_default();
-                three_way::original(object).is_some() && !visited.uids.contains(uid)
+                last_applied::original(object).is_some() && !visited.uids.contains(uid)
             }));
         }
         Ok(pruned)

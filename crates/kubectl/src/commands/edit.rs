@@ -88,7 +88,7 @@ pub async fn last_applied(context: &Context, invocation: &Invocation) -> Result<
         .filenames(invocation);
     let mut annotated = Vec::new();
     for info in builder.infos().await? {
-        let Some(text) = info.object.str_at(&["metadata", "annotations", last_applied::ANNOTATION]) else { continue };
+        let Some(text) = last_applied::original(&info.object) else { continue };
         let object = json::parse(text.as_bytes()).map_err(|error| Failure::new(error.to_string()))?;
         annotated.push(Info { object, ..info });
     }

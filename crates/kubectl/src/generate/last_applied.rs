@@ -1,7 +1,7 @@
-//! The annotation that `--save-config` writes and `kubectl apply` reads.
+//! The annotation with the last applied configuration, which `--save-config` and `kubectl apply` write and `apply` reads.
 
 use apimachinery::json::Encoder;
-use apimachinery::{Object, Value, go};
+use apimachinery::{Object, Value, go, value};
 
 use super::put;
 
@@ -16,21 +16,43 @@ pub fn save(object: &mut Value) {
     {
         metadata.remove("annotations");
     }
-    save_as(object, |object| {
-        let mut json = Vec::new();
-        Encoder::new(api::catalogue::find).write(object, &mut json);
-        String::from_utf8_lossy(&json).into_owned()
-    });
+    let mut json = Vec::new();
+    Encoder::new(api::catalogue::find).write(object, &mut json);
+    let text = format!("{}\n", String::from_utf8_lossy(&json));
+    put(object, &["metadata", "annotations", ANNOTATION], text);
 }
 
 /// Annotates an object with its own configuration, sorted by key.
 pub fn save_untyped(object: &mut Value) {
-    forget(object);
-    // The saved configuration has a map of annotations, even if it is empty.
-    if object.at(&["metadata", "annotations"]).is_none_or(Value::is_null) {
-        put(object, &["metadata", "annotations"], Value::object());
+    let text = encode(&configuration(object));
+    put(object, &["metadata", "annotations", ANNOTATION], text);
+}
+
+/// Returns the configuration of an object as it is stored: without the annotation, and with annotations even if there are
+/// none.
+pub fn configuration(object: &Value) -> Value {
+    let mut object = object.clone();
+    forget(&mut object);
+    if object.at(&["metadata", "annotations"]).is_none_or(|annotations| annotations.as_object().is_none()) {
+        put(&mut object, &["metadata", "annotations"], Value::object());
     }
-    save_as(object, go::json);
+    object
+}
+
+/// Returns the JSON text of a configuration: sorted by key, characters escaped like Go's encoder, with a newline.
+pub fn encode(object: &Value) -> String {
+    go::json(object) + "\n"
+}
+
+/// Returns the patch that sets the annotation.
+pub fn patch(text: String) -> Value {
+    let annotations: Object = [(ANNOTATION, text)].into_iter().collect();
+    value!({"metadata": {"annotations": annotations}})
+}
+
+/// Returns the last applied configuration of an object; [`None`] without the annotation or if it is empty.
+pub fn original(object: &Value) -> Option<&str> {
+    object.str_at(&["metadata", "annotations", ANNOTATION]).filter(|text| !text.is_empty())
 }
 
 /// Whether an object has the annotation.
@@ -45,7 +67,31 @@ fn forget(object: &mut Value) {
     }
 }
 
-fn save_as(object: &mut Value, encode: impl FnOnce(&Value) -> String) {
-    let json = encode(object);
-    put(object, &["metadata", "annotations", ANNOTATION], format!("{json}\n"));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annotation_is_sorted_json_with_a_newline_and_escapes_of_go() {
+        let mut object =
+            value!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "<&>"}});
+        save_untyped(&mut object);
+        assert_eq!(
+            original(&object),
+            Some(
+                "{\"apiVersion\":\"v1\",\"data\":{\"k\":\"\\u003c\\u0026\\u003e\"},\"kind\":\"ConfigMap\",\
+                 \"metadata\":{\"annotations\":{},\"name\":\"a\"}}\n"
+            )
+        );
+    }
+
+    #[test]
+    fn annotating_twice_does_not_nest_the_annotation() {
+        let mut once =
+            value!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "annotations": null}});
+        save_untyped(&mut once);
+        let mut twice = once.clone();
+        save_untyped(&mut twice);
+        assert_eq!(once, twice);
+    }
 }

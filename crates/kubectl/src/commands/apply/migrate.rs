@@ -9,7 +9,7 @@ use client::{Client, Patch, WriteOptions};
 
 use super::SERVER_SIDE;
 use crate::Failure;
-use crate::apply::three_way::LAST_APPLIED;
+use crate::generate::last_applied::ANNOTATION as LAST_APPLIED;
 use crate::resources::Info;
 
 /// The manager of the last-applied annotation, which keeps the annotation for a return to client-side apply.

@@ -9,6 +9,7 @@ use client::{Client, DeleteOptions, Patch, WriteOptions};
 use tokio::time::Instant;
 
 use crate::apply::three_way;
+use crate::generate::last_applied;
 use crate::resources::Info;
 use crate::{Context, Failure};
 
@@ -81,8 +82,8 @@ impl Patcher<'_> {
                     super::say(self.context, &format!("warning: error calculating patch from {schema}: {error}\n"));
                 }
             }
-            let original = three_way::original(current).unwrap_or_default();
-            let (modified, current) = (three_way::encode(modified), three_way::encode(current));
+            let original = last_applied::original(current).unwrap_or_default();
+            let (modified, current) = (last_applied::encode(modified), last_applied::encode(current));
             let text = format!(
                 "creating patch with:\noriginal:\n{original}\nmodified:\n{modified}\ncurrent:\n{current}\nfor: {error}"
             );

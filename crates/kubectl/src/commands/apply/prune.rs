@@ -6,8 +6,8 @@ use apimachinery::{GroupVersion, Value};
 use client::{ListOptions, Target};
 
 use super::Apply;
-use crate::apply::three_way::LAST_APPLIED;
 use crate::changes::{DryRun, log_warning};
+use crate::generate::last_applied::ANNOTATION as LAST_APPLIED;
 use crate::{Context, Failure, Mapping};
 
 /// The namespaces and objects that were applied.

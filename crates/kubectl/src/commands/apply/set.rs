@@ -1,12 +1,11 @@
 //! `kubectl apply set-last-applied`: sets the last-applied annotation to the contents of files.
 
-use apimachinery::{Object, Value, value};
 use client::{Patch, WriteOptions};
 
 use super::describe;
-use crate::apply::three_way::{self, LAST_APPLIED};
 use crate::changes::{DryRun, Form, Results};
 use crate::command::{Command, Flag};
+use crate::generate::last_applied;
 use crate::resources::Builder;
 use crate::{Context, Failure, Invocation, flags};
 
@@ -43,7 +42,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     let infos = Builder::new(context).namespace(&context.namespace()?).filenames(invocation).infos().await?;
     let mut changed = Vec::new();
     for mut info in infos {
-        let text = three_way::encode(&info.object);
+        let text = last_applied::encode(&info.object);
         if let Err(failure) = info.fetch(&client, "").await {
             if failure.is_not_found() {
                 return Err(failure);
@@ -51,7 +50,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
             let verb = format!("retrieving current configuration of:\n{}\nfrom server for:", describe(&info));
             return Err(failure.when(&verb, &info.source));
         }
-        let original = three_way::original(&info.object);
+        let original = last_applied::original(&info.object);
         if original.is_none() && !invocation.bool("create-annotation") {
             return Err(Failure::new(format!(
                 "no last-applied-configuration annotation found on resource: {}, to create the annotation, run the command with --create-annotation",
@@ -69,16 +68,10 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         let object = match dry_run {
             DryRun::Client => info.object,
             DryRun::None | DryRun::Server => {
-                client.patch(&info.target(), &Patch::Merge(annotation_patch(text)), &options).await?
+                client.patch(&info.target(), &Patch::Merge(last_applied::patch(text)), &options).await?
             }
         };
         results.print(&object, "configured")?;
     }
     Ok(())
-}
-
-/// Returns the patch that sets the annotation.
-pub fn annotation_patch(text: String) -> Value {
-    let annotations: Object = [(LAST_APPLIED, text)].into_iter().collect();
-    value!({"metadata": {"annotations": annotations}})
 }

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use apimachinery::{json, yaml};
 
-use crate::apply::three_way;
 use crate::command::{Command, Flag};
+use crate::generate::last_applied;
 use crate::resources::Builder;
 use crate::{Context, Failure, Invocation, flags};
 
@@ -49,7 +49,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         .await?;
     let mut texts = Vec::new();
     for info in &infos {
-        let Some(text) = three_way::original(&info.object) else {
+        let Some(text) = last_applied::original(&info.object) else {
             if info.source.is_empty() {
                 continue;
             }

@@ -305,13 +305,7 @@ impl<'a> Session<'a> {
         if original.object == info.object {
             return self.results.print(&info.object, "skipped");
         }
-        let text = format!("{}\n", go::json(&info.object));
-        let mut patch = value!({"metadata": {"annotations": {}}});
-        if let Some(annotations) =
-            patch.get_mut("metadata").and_then(|meta| meta.get_mut("annotations")).and_then(Value::as_object_mut)
-        {
-            annotations.insert(last_applied::ANNOTATION, text);
-        }
+        let patch = last_applied::patch(last_applied::encode(&info.object));
         self.context.client()?.patch(&info.target(), &Patch::Merge(patch), &self.options).await?;
         self.results.print(&info.object, "edited")
     }

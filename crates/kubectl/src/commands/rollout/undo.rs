@@ -8,11 +8,11 @@ use client::{Patch, WriteOptions};
 
 use super::revisions::{self, History, Revision};
 use super::{FILENAME, find, require_resource};
-use crate::apply::three_way::LAST_APPLIED;
 use crate::changes::{DryRun, Form, Results};
 use crate::command::{Command, Flag};
 use crate::describe;
 use crate::describe::workloads::is_same_template;
+use crate::generate::last_applied::ANNOTATION as LAST_APPLIED;
 use crate::resources::Info;
 use crate::{Context, Failure, Invocation, flags};
 
