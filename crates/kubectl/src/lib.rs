@@ -11,6 +11,7 @@
 )]
 
 pub mod apply;
+pub mod cache_file;
 pub mod changes;
 pub mod command;
 pub mod commands;
@@ -21,6 +22,7 @@ pub mod failure;
 pub mod flags;
 pub mod generate;
 pub mod help;
+pub mod http_cache;
 pub mod kubeconfig;
 pub mod kustomize;
 pub mod man;

@@ -8,7 +8,7 @@ use apimachinery::GroupVersion;
 
 use crate::command::{Command, Flag, Group};
 use crate::request::{self, Path};
-use crate::{Context, Failure, Invocation, Mapping};
+use crate::{Context, Failure, Invocation, Mapping, http_cache};
 
 pub static COMMAND: Command = Command {
     name: "explain",
@@ -69,7 +69,11 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         let (group, version) = (&version.group, &version.version);
         return Err(Failure::new(format!("couldn't find resource for \"{group}/{version}, Resource={plural}\"")));
     };
-    let document = request::get(&client, Path::new(url), request::JSON).await?;
+    let document = if url.contains("?hash=") {
+        http_cache::get(context, url).await?
+    } else {
+        request::get(&client, Path::new(url), request::JSON).await?
+    };
     let (text, done) = plaintext::render(&document, &version, plural, &fields, invocation.bool("recursive"));
     context.out().write_all(text.as_bytes())?;
     done

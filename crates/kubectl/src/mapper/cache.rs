@@ -1,7 +1,6 @@
 //! The discovery cache on disk, in kubectl's format: `servergroups.json`, and `GROUP/VERSION/serverresources.json`.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -9,6 +8,7 @@ use apimachinery::meta::Scope;
 use apimachinery::{Object, Resource, Str, Value, json, value};
 
 use super::{ApiGroup, Mapping};
+use crate::cache_file;
 
 /// Files older than this are requested again.
 const TTL: Duration = Duration::from_secs(6 * 3600);
@@ -56,14 +56,9 @@ fn read_fresh(file: &Path) -> Option<Value> {
 }
 
 fn replace(file: &Path, value: &Value) -> std::io::Result<()> {
-    let directory = file.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(directory)?;
-    let mut temporary = tempfile::NamedTempFile::new_in(directory)?;
     let mut bytes = json::to_vec(value);
     bytes.push(b'\n');
-    temporary.write_all(&bytes)?;
-    temporary.persist(file)?;
-    Ok(())
+    cache_file::replace(file, &bytes)
 }
 
 /// Reads the groups of an `APIGroupList` or of `APIVersions`.
