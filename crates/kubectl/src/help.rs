@@ -1,13 +1,18 @@
 //! Help texts of commands, in kubectl's layout.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::command::{Command, Flag, FlagKind, Group};
 use crate::flags;
 
+/// The columns by which descriptions of options are narrower than other text.
+const OPTION_OFFSET: usize = 10;
 /// The minimum width of the column of command names.
 const NAME_WIDTH_MIN: usize = 11;
 
+// DEVIATION: help texts of `kubectl` are worded differently from upstream's and are not translated; upstream translates some
+// by `LANG`.
 /// Returns the help of the last command in a path from the root. `plugins` are the names of the plugins on `PATH`.
 pub fn help(path: &[&'static Command], plugins: &[String]) -> String {
     let command = path[path.len() - 1];
@@ -48,6 +53,51 @@ pub fn help(path: &[&'static Command], plugins: &[String]) -> String {
     }
     out.push_str("Use \"kubectl options\" for a list of global command-line options (applies to all commands).\n");
     out
+}
+
+/// Wraps a help text to the width of the terminal, if standard output is one.
+pub fn for_terminal(text: &str) -> Cow<'_, str> {
+    match crate::output::help_width() {
+        Some(width) => wrap(text, width).into(),
+        None => text.into(),
+    }
+}
+
+/// Wraps a help text at white space. Descriptions of options, which start with a tab, are ten columns narrower and keep
+/// the tab. Words that are longer than the width stay whole.
+pub fn wrap(text: &str, width: usize) -> String {
+    let mut out = String::with_capacity(text.len() + text.len() / 40);
+    for line in text.split_inclusive('\n') {
+        match line.strip_prefix('\t') {
+            Some(description) => wrap_line(description, width - OPTION_OFFSET, "\t", &mut out),
+            None => wrap_line(line, width, "", &mut out),
+        }
+    }
+    out
+}
+
+fn wrap_line(line: &str, width: usize, prefix: &str, out: &mut String) {
+    out.push_str(prefix);
+    let mut column = 0;
+    let mut rest = line;
+    while !rest.is_empty() {
+        let space = rest.len() - rest.trim_start_matches(' ').len();
+        let word = rest[space..].find(' ').unwrap_or(rest.len() - space);
+        let (spaces, after) = rest.split_at(space);
+        let (word, after) = after.split_at(word);
+        let length = word.trim_end_matches('\n').chars().count();
+        if column + space + length > width && length < width && column > 0 {
+            out.push('\n');
+            out.push_str(prefix);
+            column = 0;
+        } else {
+            out.push_str(spaces);
+            column += space;
+        }
+        out.push_str(word);
+        column += length;
+        rest = after;
+    }
 }
 
 /// Returns the text of `kubectl options`.
@@ -100,4 +150,19 @@ fn options<'a>(flags: impl Iterator<Item = &'a Flag>) -> String {
         let _ = write!(out, "    {short}--{}={default}:\n\t{}\n\n", flag.name, flag.help.replace('\n', " "));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_wrapped_at_spaces_and_options_keep_their_tab() {
+        let check = |text: &str, width: usize, expect: &str| assert_eq!(wrap(text, width), expect);
+        check("a bc de\n\nf\n", 4, "a bc\nde\n\nf\n");
+        check("  a  b c\n", 20, "  a  b c\n");
+        check("    --x=y:\n\tone two three\n", 17, "    --x=y:\n\tone two\n\tthree\n");
+        check("a looooooong b\n", 6, "a looooooong\nb\n");
+        check("ä öü\n", 4, "ä öü\n");
+    }
 }

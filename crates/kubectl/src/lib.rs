@@ -103,7 +103,7 @@ fn run_command(invocation: &Invocation) -> Result<(), Failure> {
         if invocation.command.name == "rollout" {
             show(&text)?;
         } else {
-            std::io::stderr().lock().write_all(text.as_bytes())?;
+            std::io::stderr().lock().write_all(help::for_terminal(&text).as_bytes())?;
         }
         return Err(Failure::silent(1));
     };
@@ -145,7 +145,7 @@ fn plugin_names(path: &[&Command]) -> Vec<String> {
 
 fn show(text: &str) -> Result<(), Failure> {
     let mut out = output::Output::stdout();
-    out.write_all(text.as_bytes())?;
+    out.write_all(help::for_terminal(text).as_bytes())?;
     out.flush()?;
     Ok(())
 }

@@ -49,6 +49,17 @@ impl Write for Output {
     }
 }
 
+/// Returns the width of help texts on a terminal: the largest of 120, 100 and 80 columns that fits; `None` if standard
+/// output is no terminal or too narrow.
+pub fn help_width() -> Option<usize> {
+    let stdout = io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    let columns = rustix::termios::tcgetwinsize(&stdout).ok()?.ws_col;
+    [120, 100, 80].into_iter().find(|width| columns >= *width).map(usize::from)
+}
+
 fn quiet<T>(written: io::Result<T>) -> io::Result<T> {
     if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         std::process::exit(BROKEN_PIPE_CODE);

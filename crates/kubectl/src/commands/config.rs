@@ -51,6 +51,6 @@ fn help_failure(context: &Context, invocation: &Invocation, message: String) -> 
 
 fn print_help(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
     let text = help::help(&commands::path(&invocation.path), &[]);
-    context.out().write_all(text.as_bytes())?;
+    context.out().write_all(help::for_terminal(&text).as_bytes())?;
     Ok(())
 }

@@ -21,6 +21,6 @@ pub static COMMAND: Command = Command {
 };
 
 async fn run(context: &Context, _: &Invocation) -> Result<(), Failure> {
-    context.out().write_all(help::global_options().as_bytes())?;
+    context.out().write_all(help::for_terminal(&help::global_options()).as_bytes())?;
     Ok(())
 }
