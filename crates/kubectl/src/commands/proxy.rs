@@ -53,7 +53,9 @@ pub static COMMAND: Command = Command {
             "disable-filter",
             "Accept all requests, which exposes a reachable port to cross-site request forgery (XSRF).",
         ),
-        Flag::duration("keepalive", "0s", "Keep-alive period of network connections; 0 turns keep-alive off."),
+        // DEVIATION: `kubectl proxy --keepalive` has no effect: connections to the server always send a keep-alive probe after
+        // 30 seconds without traffic.
+        Flag::duration("keepalive", "0s", "Accepted for compatibility; idle connections are probed every 30 seconds."),
         Flag::int("port", "8001", "Port to listen on; 0 chooses a free one.").short('p'),
         Flag::text(
             "reject-methods",

@@ -37,7 +37,8 @@ pub static COMMAND: Command = Command {
             ),
             Flag::bool("show-swap", "Also show the usage of swap memory."),
             Flag::text("sort-by", "", "Sort by usage, highest first: cpu or memory."),
-            Flag::bool("use-protocol-buffers", "Request metrics in the Protocol Buffers format.").default("true"),
+            Flag::bool("use-protocol-buffers", "Accepted for compatibility; metrics are requested as JSON.")
+                .default("true"),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
