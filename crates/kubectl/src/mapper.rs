@@ -252,8 +252,8 @@ impl Mapper {
     async fn find_all(&self, name: &str) -> Result<Vec<Mapping>, Failure> {
         for pattern in TypeName::parse(name).patterns() {
             let mut found = Vec::new();
-            for group in self.groups().await?.iter() {
-                for version in group.by_preference() {
+            for group in self.groups().await?.iter().filter(|group| pattern.allows_group(&group.name)) {
+                for version in group.by_preference().filter(|version| pattern.allows_version(version)) {
                     let list = self.list(&group.name, version).await?;
                     found.extend(list.iter().filter(|mapping| pattern.matches(mapping)).cloned());
                 }
