@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::config::{Credential, Kubeconfig, KubeconfigError, Pem, Secret, Selected, Selection};
+use client::config::{Credential, Kubeconfig, KubeconfigError, Pem, PluginPolicy, Secret, Selected, Selection};
 use client::{Client, Config, Impersonate, Settings};
 
 use crate::failure::{chain, go_io_error};
@@ -63,6 +63,10 @@ pub struct Globals {
     pub warnings_as_errors: bool,
     pub match_server_version: bool,
     pub cache_dir: String,
+    /// Whether the command reads manifests or variables from standard input.
+    pub stdin_in_use: bool,
+    /// The credential plugins that may run, from the user's preferences.
+    pub plugin_policy: PluginPolicy,
 }
 
 impl Globals {
@@ -93,6 +97,8 @@ impl Globals {
             warnings_as_errors: invocation.bool("warnings-as-errors"),
             match_server_version: invocation.bool("match-server-version"),
             cache_dir: text("cache-dir"),
+            stdin_in_use: reads_stdin(invocation),
+            plugin_policy: PluginPolicy::default(),
         }
     }
 }
@@ -261,6 +267,10 @@ impl Context {
             let (username, password) = (globals.username.clone(), Secret::new(globals.password.clone()));
             config.credential = Credential::Basic { username, password };
         }
+        if let Credential::Exec(exec) = &mut config.credential {
+            exec.policy = globals.plugin_policy.clone();
+            exec.stdin_in_use = globals.stdin_in_use;
+        }
         if let Some(who) = &globals.impersonate {
             if who.user.is_empty() {
                 return Err(Failure::new(format!(
@@ -356,6 +366,10 @@ fn kubeconfig_failure(error: &KubeconfigError) -> Failure {
         KubeconfigError::Syntax { file, source } => {
             Failure::new(format!("error loading config file \"{}\": {}", file.display(), chain(source)))
         }
+        KubeconfigError::NoInteractiveMode(_) => Failure::new(error.to_string()),
+        KubeconfigError::Version { file, .. } => {
+            Failure::new(format!("error loading config file \"{}\": {error}", file.display()))
+        }
         KubeconfigError::Missing { kind: "user", name } => Failure::new(format!("auth info {name:?} does not exist")),
         KubeconfigError::Missing { kind: "context", name } => {
             let problem = format!("context was not found for specified context: {name}");
@@ -375,6 +389,15 @@ fn in_cluster() -> Result<Option<Config>, Failure> {
         }
         _ => Ok(None),
     }
+}
+
+/// Whether a command reads standard input, so that a credential plugin cannot.
+fn reads_stdin(invocation: &Invocation) -> bool {
+    let is_stdin = |text: &String| text == "-";
+    let manifests = invocation.has("filename") && invocation.values("filename").iter().any(is_stdin);
+    let variables = invocation.path == ["kubectl", "set", "env"]
+        && (invocation.args.iter().any(is_stdin) || invocation.values("env").iter().any(is_stdin));
+    manifests || variables
 }
 
 fn impersonate(invocation: &Invocation) -> Option<Impersonate> {

@@ -6,6 +6,7 @@ use std::io;
 
 use apimachinery::Resource;
 use apimachinery::status::{Reason, Status};
+use client::transport::CredentialError;
 use client::{ListOptions, ResponseError, TransportError};
 
 use crate::print::format::PrintError;
@@ -167,6 +168,9 @@ impl From<TransportError> for Failure {
     fn from(error: TransportError) -> Self {
         Self::plain(match &error {
             TransportError::Broken(_) | TransportError::Connect { .. } => connection_message(&error),
+            TransportError::Credentials(CredentialError::Exec(error)) => {
+                format!("Unable to connect to the server: getting credentials: {}", chain(error))
+            }
             TransportError::Credentials(_) => {
                 format!("Unable to connect to the server: getting credentials: {}", innermost(&error))
             }
