@@ -25,6 +25,7 @@ pub mod exec;
 mod explain;
 mod expose;
 mod get;
+mod kuberc;
 mod kustomize;
 mod label;
 pub mod logs;
@@ -108,6 +109,7 @@ pub static COMMANDS: &[&Command] = &[
     &api_resources::COMMAND,
     &api_versions::COMMAND,
     &config::COMMAND,
+    &kuberc::COMMAND,
     &options::COMMAND,
     &plugin::COMMAND,
     &version::COMMAND,
@@ -128,14 +130,22 @@ pub fn path(names: &[&str]) -> Vec<&'static Command> {
     path
 }
 
+/// Names of other tools for commands, and the command to suggest.
+const INSTEAD: [(&str, &str); 6] =
+    [("list", "get"), ("ls", "get"), ("inspect", "describe"), ("rm", "delete"), ("remove", "delete"), ("stats", "top")];
+
 /// Returns the message for an unknown command, with suggestions.
 pub fn unknown(name: &str) -> String {
     let mut text = format!("unknown command {name:?} for \"kubectl\"");
+    let suggested = INSTEAD.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, command)| *command);
     let similar: Vec<&str> = COMMANDS
         .iter()
         .filter(|command| command.group != Group::Hidden)
         .map(|command| command.name)
-        .filter(|have| distance(&name.to_lowercase(), have) <= DISTANCE_MAX || have.starts_with(&name.to_lowercase()))
+        .filter(|have| {
+            let name = name.to_lowercase();
+            suggested == Some(*have) || distance(&name, have) <= DISTANCE_MAX || have.starts_with(&name)
+        })
         .collect();
     if !similar.is_empty() {
         text.push_str("\n\nDid you mean this?");
@@ -185,6 +195,14 @@ mod tests {
             }
         }
         check("", &ROOT);
+    }
+
+    #[test]
+    fn similar_commands_are_suggested() {
+        let check = |name: &str, expect: &str| assert_eq!(unknown(name), expect);
+        check("list", "unknown command \"list\" for \"kubectl\"\n\nDid you mean this?\n\tget");
+        check("descrbe", "unknown command \"descrbe\" for \"kubectl\"\n\nDid you mean this?\n\tdescribe");
+        check("fly-away", "unknown command \"fly-away\" for \"kubectl\"");
     }
 
     #[test]

@@ -54,6 +54,15 @@ impl Invocation {
         find(self.command, name).is_some()
     }
 
+    /// Sets a flag as if it had been given; a repeatable one receives another value.
+    ///
+    /// # Panics
+    /// If the command has no such flag.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let flag = self.declared(name);
+        parse::set(&mut self.values, flag, value)
+    }
+
     /// Returns the value of a flag, or its default.
     ///
     /// # Panics

@@ -24,6 +24,7 @@ pub mod generate;
 pub mod help;
 pub mod http_cache;
 pub mod kubeconfig;
+pub mod kuberc;
 pub mod kustomize;
 pub mod man;
 pub mod mapper;
@@ -49,6 +50,7 @@ pub use mapper::{Mapper, Mapping};
 use command::Command;
 use context::Globals;
 use flags::Parsed;
+use kuberc::Preference;
 
 /// The version of Kubernetes whose kubectl this is.
 pub const VERSION: &str = "v1.36.4";
@@ -73,23 +75,58 @@ fn run(args: &[String]) -> Result<(), Failure> {
     if let ["__complete", ..] = args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         return completion::run(&args[1..]);
     }
+    let preference = kuberc::load(args)?.unwrap_or_default();
+    // `create` is the only command whose subcommands may be plugins.
+    if let [create, subcommand, ..] = args
+        && create == "create"
+        && !subcommand.starts_with('-')
+        && commands::path(&["kubectl", create, subcommand]).len() == 2
+    {
+        plugins::run(args, 2)?;
+    }
     match flags::parse(&commands::ROOT, args)? {
         Parsed::Help(path) => show(&help::help(&path, &plugin_names(&path))),
-        Parsed::Unknown { name, args } if name == "help" => help_for(&args),
-        Parsed::Unknown { name, args } => {
-            plugins::run(&name, &args)?;
-            Err(Failure::new(commands::unknown(&name)))
-        }
-        Parsed::Run(invocation) => {
-            for instead in invocation.deprecated() {
-                let _ = writeln!(std::io::stderr().lock(), "{instead}");
+        Parsed::Unknown { name, args, .. } if name == "help" => help_for(&args),
+        Parsed::Unknown { name, at, args: rest } => {
+            if let Some(alias) = preference.aliases.iter().find(|alias| alias.name == name) {
+                return run_alias(&preference, alias, args, at);
             }
-            run_command(&invocation)
+            let unknown = Failure::new(commands::unknown(&name));
+            plugins::run(&[vec![name], rest].concat(), 1)?;
+            Err(unknown)
+        }
+        Parsed::Run(invocation) if kuberc::is_disabled() && invocation.path.get(1) == Some(&"kuberc") => {
+            Err(Failure::new(commands::unknown("kuberc")))
+        }
+        Parsed::Run(invocation) if kuberc::is_disabled() && invocation.is_set("kuberc") => {
+            Err(Failure::new(format!("unknown flag: --kuberc\nSee '{} --help' for usage.", invocation.name())))
+        }
+        Parsed::Run(invocation) => run_with_defaults(&preference, invocation, None),
+    }
+}
+
+fn run_alias(preference: &Preference, alias: &kuberc::Alias, args: &[String], at: usize) -> Result<(), Failure> {
+    let args = kuberc::expand_alias(&commands::ROOT, alias, args, at).map_err(kuberc::failure)?;
+    match flags::parse(&commands::ROOT, &args)? {
+        Parsed::Help(path) => show(&help::help(&path, &[])),
+        Parsed::Unknown { name, .. } => Err(Failure::new(commands::unknown(&name))),
+        Parsed::Run(mut invocation) => {
+            kuberc::set_options(alias, &mut invocation).map_err(kuberc::failure)?;
+            run_with_defaults(preference, invocation, Some(&alias.name))
         }
     }
 }
 
-fn run_command(invocation: &Invocation) -> Result<(), Failure> {
+fn run_with_defaults(preference: &Preference, mut invocation: Invocation, alias: Option<&str>) -> Result<(), Failure> {
+    let warnings = kuberc::apply_defaults(&commands::ROOT, preference, &mut invocation, alias);
+    for notice in warnings.map_err(kuberc::failure)?.into_iter().chain(invocation.deprecated()) {
+        let _ = writeln!(std::io::stderr().lock(), "{notice}");
+    }
+    let globals = Globals { plugin_policy: preference.plugin_policy.clone(), ..Globals::of(&invocation) };
+    run_command(globals, &invocation)
+}
+
+fn run_command(globals: Globals, invocation: &Invocation) -> Result<(), Failure> {
     let Some(run) = invocation.command.run else {
         if let Some(name) = invocation.args.first() {
             return Err(Failure::usage(&invocation.name(), format_args!("unknown command {name:?}")));
@@ -108,7 +145,7 @@ fn run_command(invocation: &Invocation) -> Result<(), Failure> {
         return Err(Failure::silent(1));
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let context = Context::new(Globals::of(invocation));
+    let context = Context::new(globals);
     let done = runtime.block_on(run(&context, invocation));
     let _ = context.out().flush();
     // A read of standard input that never returns must not keep the process.

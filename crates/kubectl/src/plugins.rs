@@ -53,22 +53,20 @@ pub fn is_executable(file: &Path) -> bool {
     std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// Replaces this process by the plugin with the longest matching name. Returns if there is none.
-pub fn run(name: &str, args: &[String]) -> Result<(), Failure> {
-    let mut words = vec![name.replace('-', "_")];
-    words.extend(args.iter().take_while(|arg| !arg.starts_with('-')).map(|arg| arg.replace('-', "_")));
-    if name.is_empty() || name.contains('/') {
-        return Ok(());
-    }
-    for used in (1..=words.len()).rev() {
-        let file_name = format!("kubectl-{}", words[..used].join("-"));
+/// Replaces this process by the plugin with the longest matching name, which has at least `names_min` parts. Returns if
+/// there is none.
+pub fn run(args: &[String], names_min: usize) -> Result<(), Failure> {
+    let names: Vec<String> =
+        args.iter().take_while(|arg| !arg.starts_with('-')).map(|arg| arg.replace('-', "_")).collect();
+    for used in (names_min..=names.len()).rev() {
+        let file_name = format!("kubectl-{}", names[..used].join("-"));
         if file_name.contains('/') {
             continue;
         }
         let found =
             directories().into_iter().map(|directory| directory.join(&file_name)).find(|file| is_executable(file));
         if let Some(file) = found {
-            let error = Command::new(&file).args(&args[used - 1..]).exec();
+            let error = Command::new(&file).args(&args[used..]).exec();
             return Err(Failure::new(format!("fork/exec {}: {}", file.display(), crate::failure::go_io_error(&error))));
         }
     }

@@ -1,6 +1,6 @@
 //! The transport of all requests: prints warnings of the server and logs requests by verbosity.
 
-mod log;
+pub mod log;
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};

@@ -13,6 +13,9 @@ pub enum Parsed {
     /// The first argument is not a command. It may be a plugin.
     Unknown {
         name: String,
+        /// The index of the name in the command line.
+        at: usize,
+        /// The other arguments.
         args: Vec<String>,
     },
 }
@@ -29,7 +32,7 @@ pub fn parse(root: &'static Command, args: &[String]) -> Result<Parsed, Failure>
             }
             None if path.len() == 1 => {
                 let name = rest.remove(at);
-                return Ok(Parsed::Unknown { name, args: rest });
+                return Ok(Parsed::Unknown { name, at, args: rest });
             }
             None => break,
         }
@@ -163,20 +166,25 @@ impl Parser {
     }
 
     fn set(&mut self, flag: &'static Flag, value: &str) -> Result<(), String> {
-        let mut values = read(flag, value).map_err(|problem| {
-            let name = match flag.short {
-                Some(short) => format!("-{short}, --{}", flag.name),
-                None => format!("--{}", flag.name),
-            };
-            format!("invalid argument {} for {name:?} flag: {problem}", apimachinery::go::quote(value))
-        })?;
-        match self.values.iter_mut().find(|(have, _)| have.name == flag.name) {
-            Some((_, have)) if matches!(flag.kind, FlagKind::List | FlagKind::Array) => have.append(&mut values),
-            Some((_, have)) => *have = values,
-            None => self.values.push((flag, values)),
-        }
-        Ok(())
+        set(&mut self.values, flag, value)
     }
+}
+
+/// Sets a flag, or adds to the values of a repeatable one.
+pub fn set(all: &mut Vec<(&'static Flag, Vec<String>)>, flag: &'static Flag, value: &str) -> Result<(), String> {
+    let mut values = read(flag, value).map_err(|problem| {
+        let name = match flag.short {
+            Some(short) => format!("-{short}, --{}", flag.name),
+            None => format!("--{}", flag.name),
+        };
+        format!("invalid argument {} for {name:?} flag: {problem}", apimachinery::go::quote(value))
+    })?;
+    match all.iter_mut().find(|(have, _)| have.name == flag.name) {
+        Some((_, have)) if matches!(flag.kind, FlagKind::List | FlagKind::Array) => have.append(&mut values),
+        Some((_, have)) => *have = values,
+        None => all.push((flag, values)),
+    }
+    Ok(())
 }
 
 /// Checks a value and splits a list.

@@ -9,6 +9,41 @@ pub fn print(object: &Value) -> String {
     out
 }
 
+/// Prints an object whose keys have the order of a type's fields. Other keys come last.
+pub fn print_ordered(object: &Value, order: &[&str]) -> String {
+    let mut text = String::new();
+    write_ordered(object, order, &mut text);
+    let mut text = indent(&text);
+    text.push('\n');
+    text
+}
+
+fn write_ordered(value: &Value, order: &[&str], out: &mut String) {
+    match value {
+        Value::Object(object) => {
+            let mut entries: Vec<_> = object.iter().collect();
+            entries.sort_by_key(|(key, _)| order.iter().position(|known| known == key).unwrap_or(order.len()));
+            out.push('{');
+            for (at, (key, value)) in entries.into_iter().enumerate() {
+                out.push_str(if at > 0 { "," } else { "" });
+                out.push_str(&go::json(&Value::from(key)));
+                out.push(':');
+                write_ordered(value, order, out);
+            }
+            out.push('}');
+        }
+        Value::Array(items) => {
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                out.push_str(if at > 0 { "," } else { "" });
+                write_ordered(item, order, out);
+            }
+            out.push(']');
+        }
+        _ => out.push_str(&go::json(value)),
+    }
+}
+
 /// Indents JSON by four spaces, like Go's `MarshalIndent`.
 pub fn indent(json: &str) -> String {
     let mut out = String::with_capacity(json.len() * 2);

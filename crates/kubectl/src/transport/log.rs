@@ -81,7 +81,8 @@ fn secret(name: &HeaderName) -> bool {
     matches!(name.as_str(), "authorization" | "cookie" | "set-cookie" | "proxy-authorization")
 }
 
-fn line(place: &str, text: &str) {
+/// Prints a line of the log.
+pub fn line(place: &str, text: &str) {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now = Time::from_unix(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos()).micro().to_string();
     let (month, day, time) = (&now[5..7], &now[8..10], &now[11..26]);

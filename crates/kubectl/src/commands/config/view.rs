@@ -2,8 +2,6 @@
 
 use std::io::Write;
 
-use apimachinery::{Value, go};
-
 use crate::command::{Command, Flag};
 use crate::kubeconfig::Files;
 use crate::print::format::PrinterKind;
@@ -86,7 +84,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         config.redact();
     }
     match printer.kind() {
-        PrinterKind::Json => Ok(context.out().write_all(ordered_json(&config.to_value()).as_bytes())?),
+        PrinterKind::Json => Ok(context.out().write_all(json::print_ordered(&config.to_value(), &ORDER).as_bytes())?),
         _ => printer.write(&config.to_value(), &mut context.out()),
     }
 }
@@ -135,36 +133,3 @@ const ORDER: [&str; 41] = [
     "user",
     "namespace",
 ];
-
-fn ordered_json(config: &Value) -> String {
-    fn write(value: &Value, out: &mut String) {
-        match value {
-            Value::Object(object) => {
-                let mut entries: Vec<_> = object.iter().collect();
-                entries.sort_by_key(|(key, _)| ORDER.iter().position(|known| known == key).unwrap_or(ORDER.len()));
-                out.push('{');
-                for (at, (key, value)) in entries.into_iter().enumerate() {
-                    out.push_str(if at > 0 { "," } else { "" });
-                    out.push_str(&go::json(&Value::from(key)));
-                    out.push(':');
-                    write(value, out);
-                }
-                out.push('}');
-            }
-            Value::Array(items) => {
-                out.push('[');
-                for (at, item) in items.iter().enumerate() {
-                    out.push_str(if at > 0 { "," } else { "" });
-                    write(item, out);
-                }
-                out.push(']');
-            }
-            _ => out.push_str(&go::json(value)),
-        }
-    }
-    let mut text = String::new();
-    write(config, &mut text);
-    let mut text = json::indent(&text);
-    text.push('\n');
-    text
-}
