@@ -69,6 +69,18 @@ pub fn single(text: &[u8], label: &'static str) -> Result<Vec<u8>, Error> {
     parse().ok_or(Error::Single(label))
 }
 
+/// Returns text after its leading comments: lines that start with `#` and contain nothing that a parser could take for the
+/// start of a block.
+pub fn without_comments(mut text: &[u8]) -> &[u8] {
+    while text.starts_with(b"#")
+        && let Some(end) = text.iter().position(|byte| *byte == b'\n')
+        && !text[..end].windows(5).any(|window| window == b"-----")
+    {
+        text = &text[end + 1..];
+    }
+    text
+}
+
 /// Whether the text starts with a PEM block of this label.
 pub fn begins_with(text: &[u8], label: &str) -> bool {
     text.starts_with(format!("-----BEGIN {label}-----").as_bytes())

@@ -31,10 +31,11 @@ pub struct CertificateRequest {
 }
 
 impl CertificateRequest {
-    // DEVIATION: `spec.request` of a CertificateSigningRequest must be exactly one PEM block without headers; upstream
-    // skips text around the first block and ignores further blocks.
-    /// Parses text that is exactly one PEM block.
+    // DEVIATION: `spec.request` of a CertificateSigningRequest must be exactly one PEM block without headers, after
+    // comment lines that start with `#`; upstream skips any text around the first block and ignores further blocks.
+    /// Parses text that is exactly one PEM block, with comments before it.
     pub fn from_pem(text: &[u8]) -> Result<Self, Error> {
+        let text = pem::without_comments(text);
         Self::from_der(&pem::single(text, LABEL).map_err(|error| match error {
             Error::Single(_) if !pem::begins_with(text, LABEL) => Error::NoRequest,
             other => other,
@@ -119,6 +120,9 @@ mod tests {
         assert_eq!(CertificateRequest::from_pem(&with_newlines).unwrap().organizations, ["dev"]);
         let dos = String::from_utf8(corpus("developer")).unwrap().replace('\n', "\r\n");
         assert_eq!(CertificateRequest::from_pem(dos.as_bytes()).unwrap().organizations, ["dev"]);
+        let with_comments = [b"# for tests only\r\n#\n".to_vec(), corpus("developer")].concat();
+        assert_eq!(CertificateRequest::from_pem(&with_comments).unwrap().organizations, ["dev"]);
+        super::super::agreement::check(&with_comments);
     }
 
     #[test]
@@ -134,6 +138,10 @@ mod tests {
             assert_eq!(CertificateRequest::from_pem(&corpus(name)), Err(expect), "{name}");
         }
         assert_eq!(CertificateRequest::from_pem(b""), Err(Error::NoRequest));
+        for comment in ["# -----BEGIN CERTIFICATE REQUEST-----\n", "#\r", " # a\n", "a\n", "# a\nb\n"] {
+            let text = [comment.as_bytes(), &corpus("developer")].concat();
+            assert_eq!(CertificateRequest::from_pem(&text), Err(Error::NoRequest), "{comment:?}");
+        }
         let certificate = b"-----BEGIN CERTIFICATE-----\nYWI=\n-----END CERTIFICATE-----\n";
         assert_eq!(CertificateRequest::from_pem(certificate), Err(Error::NoRequest));
         let garbage = b"-----BEGIN CERTIFICATE REQUEST-----\nYWI=\n-----END CERTIFICATE REQUEST-----\n";
