@@ -184,7 +184,10 @@ impl Definitions {
             return description;
         }
         match field {
-            "items" => "items is the list of objects.".to_owned(),
+            "items" => {
+                let item = name.rsplit('.').next().and_then(|own| own.strip_suffix("List")).unwrap_or_default();
+                format!("List of {}.", plural(item))
+            }
             "metadata" => "Standard list metadata.".to_owned(),
             _ => self.descriptions.of_field("io.k8s.api.core.v1.Pod", field),
         }
@@ -356,5 +359,19 @@ fn insert_patch(out: &mut Object, patch: &Patch) {
     }
     if let Some(key) = &patch.merge_key {
         out.insert("x-kubernetes-patch-merge-key", key.clone());
+    }
+}
+
+/// Returns the plural of a kind in lower case: `services`, `ingresses`, `networkpolicies`.
+fn plural(kind: &str) -> String {
+    let kind = kind.to_lowercase();
+    if kind == "endpoints" {
+        kind
+    } else if let Some(stem) = kind.strip_suffix('y') {
+        format!("{stem}ies")
+    } else if kind.ends_with('s') {
+        format!("{kind}es")
+    } else {
+        format!("{kind}s")
     }
 }
