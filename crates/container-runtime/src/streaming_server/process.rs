@@ -117,15 +117,16 @@ async fn try_attach(runtime: &Runtime, request: &v1::AttachRequest, wire: Wire) 
         Some(fd) => Some(Arc::new(Fd::writer(fd).map_err(io())?)),
         None => None,
     };
-    let mut tasks = Vec::new();
+    let once = record.config.stdin_once && !record.config.tty;
+    let mut sizes = None;
+    let mut input = None;
     if let Some(target) = target {
         if record.config.tty {
-            tasks.push(tokio::spawn(resize_terminal(resize, Arc::clone(&target))));
+            sizes = Some(tokio::spawn(resize_terminal(resize, Arc::clone(&target))));
         }
         if request.stdin {
-            let once = record.config.stdin_once && !record.config.tty;
             let (shim, id) = (shim.clone(), record.id.clone());
-            tasks.push(tokio::spawn(async move {
+            input = Some(tokio::spawn(async move {
                 type_into(stdin, target).await;
                 if once {
                     // An exited container has no stdin to close.
@@ -134,10 +135,24 @@ async fn try_attach(runtime: &Runtime, request: &v1::AttachRequest, wire: Wire) 
             }));
         }
     }
-    let errors = tokio::spawn(show(Arc::new(from_err), out.clone(), Out::Stderr));
-    show(Arc::new(from_out), out, Out::Stdout).await;
-    let _ = errors.await;
-    for task in tasks {
+    let mut errors = tokio::spawn(show(Arc::new(from_err), out.clone(), Out::Stderr));
+    let output = async {
+        show(Arc::new(from_out), out, Out::Stdout).await;
+        let _ = (&mut errors).await;
+    };
+    // As with containerd, a client that ends its input detaches, unless the container waits for the end of its input.
+    let detached = async {
+        match &mut input {
+            Some(input) if !once => drop(input.await),
+            _ => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = output => {}
+        () = detached => {}
+    }
+    errors.abort();
+    for task in [sizes, input].into_iter().flatten() {
         task.abort();
     }
     Ok(())
