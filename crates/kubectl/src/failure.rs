@@ -167,7 +167,7 @@ impl From<client::Error> for Failure {
 impl From<TransportError> for Failure {
     fn from(error: TransportError) -> Self {
         Self::plain(match &error {
-            TransportError::Broken(_) | TransportError::Connect { .. } => connection_message(&error),
+            TransportError::Broken(_) | TransportError::Connect { .. } => connection_message(&error, ""),
             TransportError::Credentials(CredentialError::Exec(error)) => {
                 format!("Unable to connect to the server: getting credentials: {}", chain(error))
             }
@@ -248,8 +248,19 @@ fn invalid_message(status: &Status) -> String {
     }
 }
 
-fn connection_message(error: &(dyn Error + 'static)) -> String {
-    let mut server = String::new();
+/// Returns the failure of a request to `server`, a host with a port.
+pub fn request_failure(error: client::Error, server: &str) -> Failure {
+    match error {
+        client::Error::Transport(error @ (TransportError::Broken(_) | TransportError::Connect { .. })) => {
+            Failure::plain(connection_message(&error, server))
+        }
+        other => other.into(),
+    }
+}
+
+/// Returns the message of a broken connection to `server`, or to the server that the error names.
+fn connection_message(error: &(dyn Error + 'static), server: &str) -> String {
+    let mut server = server.to_owned();
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = next {
         if let Some(unreachable) = error.downcast_ref::<Unreachable>() {
@@ -272,7 +283,22 @@ fn connection_message(error: &(dyn Error + 'static)) -> String {
         }
         next = error.source();
     }
-    format!("Unable to connect to the server: {}", innermost(error))
+    let problem = innermost(error);
+    let problem = match problem.strip_prefix("failed to lookup address information: ") {
+        Some(reason) => lookup_message(&server, reason),
+        None => problem,
+    };
+    format!("Unable to connect to the server: {problem}")
+}
+
+/// Returns Go's message of a failed lookup of a name. The C library does not report the DNS server.
+fn lookup_message(server: &str, reason: &str) -> String {
+    let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
+    let reason = match reason {
+        "Name or service not known" | "No address associated with hostname" => "no such host",
+        other => other,
+    };
+    format!("dial tcp: lookup {host}: {reason}")
 }
 
 /// Returns Go's message of a failed TLS handshake.
@@ -375,6 +401,16 @@ mod tests {
         assert_eq!(
             Failure::new("no").when("creating", "STDIN").to_string(),
             "error: error when creating \"STDIN\": no"
+        );
+    }
+
+    #[test]
+    fn unknown_hosts_are_named() {
+        let check = |reason: &str, expect: &str| assert_eq!(lookup_message("a.invalid:6443", reason), expect);
+        check("Name or service not known", "dial tcp: lookup a.invalid: no such host");
+        check(
+            "Temporary failure in name resolution",
+            "dial tcp: lookup a.invalid: Temporary failure in name resolution",
         );
     }
 

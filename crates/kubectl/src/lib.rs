@@ -91,6 +91,9 @@ fn run(args: &[String]) -> Result<(), Failure> {
             if let Some(alias) = preference.aliases.iter().find(|alias| alias.name == name) {
                 return run_alias(&preference, alias, args, at);
             }
+            if let Some(flag) = args.first().filter(|arg| arg.starts_with('-')) {
+                return Err(Failure::plain(format!("Error: flags cannot be placed before plugin name: {flag}")));
+            }
             let unknown = Failure::new(commands::unknown(&name));
             plugins::run(&[vec![name], rest].concat(), 1)?;
             Err(unknown)
@@ -147,10 +150,11 @@ fn run_command(globals: Globals, invocation: &Invocation) -> Result<(), Failure>
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let context = Context::new(globals);
     let done = runtime.block_on(run(&context, invocation));
-    let _ = context.out().flush();
+    let flushed = context.out().flush();
     // A read of standard input that never returns must not keep the process.
     runtime.shutdown_background();
     done?;
+    flushed?;
     match (context.globals().warnings_as_errors, context.warnings()) {
         (true, 1) => Err(Failure::new("1 warning received")),
         (true, count) if count > 1 => Err(Failure::new(format!("{count} warnings received"))),

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use apimachinery::meta::Scope;
+use apimachinery::status::{Reason, Status};
 use apimachinery::{GroupVersionKind, Resource, Str, Value, json};
 use bytes::Bytes;
 use client::{Client, ResponseError};
@@ -330,7 +331,11 @@ impl Mapper {
         let bytes = response.into_body().collect().await.map_err(client::TransportError::Broken)?.to_bytes();
         let answer = json::parse(&bytes);
         if !status.is_success() {
-            let rejected = answer.ok().and_then(|value| apimachinery::status::Status::from_value(&value));
+            let mut rejected = answer.ok().and_then(|value| Status::from_value(&value));
+            // kubectl does not read the Status of a discovery request.
+            if let Some(rejected) = rejected.as_mut().filter(|rejected| rejected.is(&Reason::Unauthorized)) {
+                rejected.message = "the server has asked for the client to provide credentials".into();
+            }
             return Err(rejected.map_or_else(
                 || {
                     Failure::plain(format!(

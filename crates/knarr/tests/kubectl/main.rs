@@ -47,7 +47,11 @@ macro_rules! transcripts {
 }
 
 transcripts!(
+    annotate,
     apply,
+    auth,
+    bad_input,
+    certificate,
     config,
     create,
     delete_replace_and_wait,
@@ -55,12 +59,14 @@ transcripts!(
     edit,
     edit_last_applied,
     get_and_explain,
+    label,
     nodes,
     patch,
     rollout,
     run_and_expose,
     scale,
     set,
+    top,
 );
 
 /// Runs a transcript and compares the output with the file, and with that of another kubectl.

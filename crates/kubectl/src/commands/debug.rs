@@ -384,10 +384,7 @@ async fn attach_to(
     options: &DebugOptions,
 ) -> Result<(), Failure> {
     let quiet = invocation.bool("quiet");
-    let pod = tokio::select! {
-        pod = wait_for_container(context, pod, container, quiet) => pod?,
-        () = terminal::termination() => return Err(Failure::silent(1)),
-    };
+    let pod = terminal::interruptible(wait_for_container(context, pod, container, quiet)).await?;
     let exited = status_of(&pod, container).is_some_and(|status| status.at(&["state", "terminated"]).is_some());
     if exited {
         return print_container_log(context, &pod, container).await;

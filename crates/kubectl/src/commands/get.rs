@@ -14,6 +14,7 @@ use crate::print::sort::sort_objects;
 use crate::print::{Format, Formats, Printer};
 use crate::request::Path;
 use crate::resources::{Builder, Found};
+use crate::stream::terminal;
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
@@ -118,7 +119,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     check(context, invocation)?;
     let printer = Format::of(invocation, Formats::Get).printer()?;
     if invocation.bool("watch") || invocation.bool("watch-only") {
-        return watch::run(context, invocation, printer).await;
+        return terminal::interruptible(watch::run(context, invocation, printer)).await;
     }
     if printer.is_human() {
         return table::run(context, invocation, &printer).await;

@@ -141,10 +141,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         }
         Ok(())
     };
-    tokio::select! {
-        outcome = work => outcome,
-        () = terminal::termination() => Err(Failure::silent(1)),
-    }
+    terminal::interruptible(work).await
 }
 
 fn settings(invocation: &Invocation, inline: Option<&String>) -> Result<Settings, Failure> {

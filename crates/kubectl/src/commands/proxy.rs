@@ -107,7 +107,11 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         invocation.text("www-prefix"),
     )?;
     if socket.is_empty() {
-        let address = format!("{}:{}", invocation.text("address"), invocation.int("port"));
+        let port = invocation.int("port");
+        if u16::try_from(port).is_err() {
+            return Err(Failure::new(format!("listen tcp: address {port}: invalid port")));
+        }
+        let address = format!("{}:{port}", invocation.text("address"));
         let listener = TcpListener::bind(&address)
             .await
             .map_err(|error| Failure::new(format!("listen tcp {address}: bind: {}", go_io_error(&error))))?;

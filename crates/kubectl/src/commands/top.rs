@@ -5,11 +5,12 @@ mod pod;
 
 use std::str::FromStr;
 
-use apimachinery::Value;
 use apimachinery::quantity::Quantity;
+use apimachinery::{Value, labels};
 
 use crate::command::Command;
 use crate::command::Group;
+use crate::mapper::ApiGroup;
 use crate::{Context, Failure};
 
 pub static COMMAND: Command = Command {
@@ -91,10 +92,22 @@ fn descending(sort_by: &str, quantity: impl Fn(Measure) -> Quantity) -> std::cmp
 
 /// Fails unless the server has the metrics API.
 async fn require_metrics(context: &Context) -> Result<(), Failure> {
-    let groups = context.mapper().await?.groups().await?;
-    let known =
-        groups.iter().any(|group| group.name == "metrics.k8s.io" && group.versions.iter().any(|it| it == "v1beta1"));
-    if known { Ok(()) } else { Err(Failure::new("Metrics API not available")) }
+    let mapper = context.mapper().await?;
+    if has_metrics(&mapper.groups().await?) {
+        return Ok(());
+    }
+    // The API may be newer than the cache.
+    mapper.refresh().await?;
+    if has_metrics(&mapper.groups().await?) { Ok(()) } else { Err(Failure::new("Metrics API not available")) }
+}
+
+fn has_metrics(groups: &[ApiGroup]) -> bool {
+    groups.iter().any(|group| group.name == "metrics.k8s.io" && group.versions.iter().any(|it| it == "v1beta1"))
+}
+
+/// Fails if a label selector is malformed.
+fn check_labels(selector: &str) -> Result<(), Failure> {
+    labels::Selector::parse(selector).map(drop).map_err(|error| Failure::new(error.to_string()))
 }
 
 fn check_sort(sort_by: &str) -> Result<(), Failure> {

@@ -12,6 +12,7 @@ use condition::Condition;
 use crate::command::{Command, Flag, Group};
 use crate::print::{Format, Formats, name};
 use crate::resources::{Builder, Found, Info};
+use crate::stream::terminal;
 use crate::wait::{FOREVER, deleted, timed_out, until};
 use crate::{Context, Failure, Invocation, flags};
 
@@ -97,7 +98,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     }
     for info in &infos {
         for condition in &conditions {
-            let object = meet(context, info, condition, timeout, deadline).await?;
+            let object = terminal::interruptible(meet(context, info, condition, timeout, deadline)).await?;
             let text = if printer.is_human() {
                 name::print_operation(&object, "condition met")
             } else {

@@ -9,7 +9,7 @@ use http::header::LOCATION;
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::BodyExt;
 
-use crate::failure::{chain, go_io_error};
+use crate::failure::{chain, go_io_error, request_failure};
 use crate::{Context, Failure};
 
 /// An object with the file, URL or `STDIN` that it comes from.
@@ -32,7 +32,7 @@ pub async fn load(
     recursive: bool,
     validate: bool,
 ) -> Result<(Vec<Document>, Vec<Failure>, bool), Failure> {
-    let (mut documents, mut failures) = (Vec::new(), Vec::new());
+    let (mut documents, mut failures, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     let mut sources: Vec<(String, Vec<u8>)> = Vec::new();
     let mut single = kustomize.is_empty() && files.len() == 1;
     for file in files {
@@ -42,7 +42,11 @@ pub async fn load(
         } else if file.starts_with("http://") || file.starts_with("https://") {
             sources.push((file.clone(), download(file).await?));
         } else {
-            for path in expand(file, recursive)? {
+            let paths = expand(file, recursive).unwrap_or_else(|failure| {
+                missing.push(failure);
+                Vec::new()
+            });
+            for path in paths {
                 single &= path == Path::new(file);
                 let source = path.display().to_string();
                 match std::fs::read(&path) {
@@ -52,6 +56,7 @@ pub async fn load(
             }
         }
     }
+    Failure::all(missing)?;
     if !kustomize.is_empty() {
         sources.push((
             kustomize.to_owned(),
@@ -73,38 +78,77 @@ pub fn read_documents(bytes: &[u8], source: &str, validate: bool) -> Result<Vec<
     Ok(documents)
 }
 
+/// Reads the objects of a text. Those before a malformed one are read.
 fn read_into(documents: &mut Vec<Document>, bytes: &[u8], source: &str, validate: bool) -> Result<(), Failure> {
-    for object in parse(bytes).map_err(|problem| Failure::new(format!("error parsing {source}: {problem}")))? {
-        if object.is_null() {
-            continue;
-        }
-        if validate {
-            check_type(&object, source)?;
-        }
-        flatten(object, source, documents)?;
+    let text = decode(bytes);
+    let looks_like_json = text.trim_start().starts_with('{');
+    if looks_like_json && let Ok(objects) = json::parse_all(text.as_bytes()) {
+        return objects.into_iter().try_for_each(|object| add(documents, object, source, validate));
+    }
+    for part in split(&text) {
+        let objects = yaml::parse_all(part).map_err(|error| {
+            Failure::new(format!(
+                "error parsing {source}: error converting YAML to JSON: {}",
+                yaml_problem(&error, part)
+            ))
+        })?;
+        objects.into_iter().try_for_each(|object| add(documents, object, source, validate))?;
     }
     Ok(())
 }
 
-fn parse(bytes: &[u8]) -> Result<Vec<Value>, String> {
-    let text = decode(bytes);
-    let looks_like_json = text.trim_start().starts_with('{');
-    if looks_like_json && let Ok(values) = json::parse_all(text.as_bytes()) {
-        return Ok(values);
+fn add(documents: &mut Vec<Document>, object: Value, source: &str, validate: bool) -> Result<(), Failure> {
+    if object.is_null() {
+        return Ok(());
     }
-    yaml::parse_all(&text).map_err(|error| format!("error converting YAML to JSON: {}", yaml_problem(&error)))
+    if validate {
+        check_type(&object, source)?;
+    }
+    flatten(object, source, documents)
 }
 
-/// Returns the problem with its line. The most common ones are worded like kubectl's.
-fn yaml_problem(error: &yaml::Error) -> String {
+/// Splits a text at lines with `---`. As with kubectl, lines in error messages are those of a part.
+fn split(text: &str) -> Vec<&str> {
+    let is_separator = |line: &str| {
+        let rest = line.strip_prefix("---").map(str::trim);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
+    };
+    let (mut parts, mut start, mut at) = (Vec::new(), 0, 0);
+    for line in text.split_inclusive('\n') {
+        if is_separator(line) && at > start {
+            parts.push(&text[start..at]);
+            start = at + line.len();
+        }
+        at += line.len();
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+/// Returns the problem with its line in the text. The most common ones are worded like kubectl's.
+fn yaml_problem(error: &yaml::Error, text: &str) -> String {
     let yaml::Error::Syntax(syntax) = error else { return chain(error) };
     let info = syntax.info();
-    let problem = match info.as_str() {
-        "unclosed bracket '{'" => "did not find expected ',' or '}'",
-        "unclosed bracket '['" => "did not find expected ',' or ']'",
-        other => other,
+    let line = syntax.marker().line();
+    let (line, problem) = match info.as_str() {
+        "unclosed bracket '{'" => (line, "did not find expected ',' or '}'"),
+        "unclosed bracket '['" => (line, "did not find expected ',' or ']'"),
+        // kubectl's parser counts lines from zero here.
+        "while parsing a block mapping, did not find expected key" => (line - 1, "did not find expected key"),
+        "invalid indentation in multiline quoted scalar" if line > text.lines().count() => {
+            (line, "found unexpected end of stream")
+        }
+        "tabs disallowed within this context (block indentation)" => {
+            (line, "found character that cannot start any token")
+        }
+        "while parsing node, found unknown anchor" => {
+            let start = text.lines().nth(line - 1).and_then(|line| line.get(syntax.marker().col()..)).unwrap_or("");
+            let name = start.trim_start_matches('*').split([' ', ',', '}', ']']).next().unwrap_or_default();
+            return format!("yaml: unknown anchor '{name}' referenced");
+        }
+        other => (line, other),
     };
-    format!("yaml: line {}: {problem}", syntax.marker().line())
+    format!("yaml: line {line}: {problem}")
 }
 
 /// Decodes UTF-8, or UTF-16 with a byte order mark.
@@ -125,6 +169,7 @@ fn check_type(object: &Value, source: &str) -> Result<(), Failure> {
         |field: &'static str| object.str_at(&[field]).is_none_or(str::is_empty).then(|| format!("{field} not set"));
     let problems: Vec<String> = [unset("apiVersion"), unset("kind")].into_iter().flatten().collect();
     let problem = match problems.as_slice() {
+        _ if object.as_object().is_none() => "invalid object to validate".to_owned(),
         [] => return Ok(()),
         [one] => one.clone(),
         _ => format!("[{}]", problems.join(", ")),
@@ -265,7 +310,9 @@ async fn download(url: &str) -> Result<Vec<u8>, Failure> {
         let mut attempt = 1;
         let response = loop {
             let request = Request::builder().method(Method::GET).uri(&path).header("accept", "*/*").body(Bytes::new());
-            let response = client.raw(request.map_err(client::Error::from)?).await?;
+            let authority = uri.authority().map_or("", http::uri::Authority::as_str);
+            let response = client.raw(request.map_err(client::Error::from)?).await;
+            let response = response.map_err(|error| request_failure(error, authority))?;
             if !response.status().is_server_error() || attempt == ATTEMPTS_MAX {
                 break response;
             }
@@ -308,6 +355,38 @@ mod tests {
     }
 
     #[test]
+    fn texts_are_split_at_separators() {
+        assert_eq!(split("a\n---\nb\n--- # c\nd"), ["a\n", "b\n", "d"]);
+        assert_eq!(split("---\na\n---\n"), ["---\na\n", ""]);
+        assert_eq!(split("a: |\n  ---\n--- b\n"), ["a: |\n  ---\n--- b\n"]);
+    }
+
+    #[test]
+    fn objects_before_a_malformed_one_are_read() {
+        let mut documents = Vec::new();
+        let text = "apiVersion: v1\nkind: Pod\n---\na: [b\n";
+        let failure = read_into(&mut documents, text.as_bytes(), "f.yaml", true).unwrap_err();
+        assert_eq!(documents.len(), 1);
+        let expect =
+            "error parsing f.yaml: error converting YAML to JSON: yaml: line 1: did not find expected ',' or ']'";
+        assert_eq!(failure.message, expect);
+    }
+
+    #[test]
+    fn malformed_texts_are_reported_with_the_line() {
+        let check = |text: &str, expect: &str| {
+            let failure = read_documents(text.as_bytes(), "f.yaml", true).unwrap_err();
+            let problem = failure.message.strip_prefix("error parsing f.yaml: error converting YAML to JSON: yaml: ");
+            assert_eq!(problem, Some(expect), "{text}");
+        };
+        check("a: {b: c\n", "line 1: did not find expected ',' or '}'");
+        check("a:\n  - b\n c: d\n", "line 2: did not find expected key");
+        check("a: \"b\n", "line 2: found unexpected end of stream");
+        check("a:\n\tb: c\n", "line 2: found character that cannot start any token");
+        check("a: [1, *none]\n", "unknown anchor 'none' referenced");
+    }
+
+    #[test]
     fn objects_without_a_type_are_rejected() {
         let check = |text: &str, validate: bool, expect: &str| {
             assert_eq!(read_documents(text.as_bytes(), "f.yaml", validate).unwrap_err().message, expect);
@@ -322,6 +401,11 @@ mod tests {
             "kind: Pod",
             true,
             &format!("error validating \"f.yaml\": error validating data: apiVersion not set{rest}"),
+        );
+        check(
+            "a",
+            true,
+            &format!("error validating \"f.yaml\": error validating data: invalid object to validate{rest}"),
         );
         check("a: 1", false, "unable to decode \"f.yaml\": Object 'Kind' is missing in '{\"a\":1}'");
     }

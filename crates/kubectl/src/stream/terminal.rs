@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use super::StreamError;
 use super::detach::Detector;
 use super::remote::Size;
+use crate::Failure;
 
 /// Bytes that are read from standard input at once.
 const INPUT_BYTES: usize = 32 << 10;
@@ -97,8 +98,16 @@ impl Drop for Restored {
     }
 }
 
+/// Runs `work` until it ends, or a signal ends it with exit code 1.
+pub async fn interruptible<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::select! {
+        outcome = work => outcome,
+        () = termination() => Err(Failure::silent(1)),
+    }
+}
+
 /// Waits for a signal that ends a process.
-pub async fn termination() {
+async fn termination() {
     let kinds = [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate(), SignalKind::quit()];
     let mut signals: Vec<Signal> = kinds.into_iter().filter_map(|kind| signal(kind).ok()).collect();
     let any = signals.iter_mut().map(|signal| Box::pin(signal.recv()));

@@ -5,7 +5,9 @@ use std::io::Write;
 use apimachinery::{Object, Resource, Value, go, value};
 use client::{Target, WriteOptions};
 
+use crate::changes::typed_json;
 use crate::command::Command;
+use crate::print::format::PrinterKind;
 use crate::print::tabwriter::TabWriter;
 use crate::print::{Format, Formats};
 use crate::{Context, Failure, Invocation, flags};
@@ -53,7 +55,10 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     }
     let review = answer?;
     if invocation.is_set("output") {
-        return printer.write(&review, &mut context.out());
+        return match printer.kind() {
+            PrinterKind::Json => Ok(context.out().write_all(typed_json(&review).as_bytes())?),
+            _ => printer.write(&review, &mut context.out()),
+        };
     }
     Ok(context.out().write_all(TabWriter::for_tables().format(&table(&review)).as_bytes())?)
 }

@@ -12,6 +12,7 @@ use super::{FILENAME, find, report_nothing_found, require_resource};
 use crate::command::{Command, Flag};
 use crate::describe::read::Read;
 use crate::resources::Info;
+use crate::stream::terminal;
 use crate::{Context, Failure, Invocation, flags};
 
 pub static COMMAND: Command = Command {
@@ -63,7 +64,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     }
     let mut failures = found.failures;
     for info in found.infos {
-        if let Err(failure) = follow(context, invocation, &info, revision).await {
+        if let Err(failure) = terminal::interruptible(follow(context, invocation, &info, revision)).await {
             failures.push(failure);
         }
     }

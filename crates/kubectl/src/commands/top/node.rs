@@ -7,7 +7,7 @@ use apimachinery::quantity::{Format, Quantity};
 use apimachinery::{Resource, Value};
 use client::{ListOptions, Target};
 
-use super::{Measure, check_sort, descending, require_metrics};
+use super::{Measure, check_labels, check_sort, descending, require_metrics};
 use crate::command::{Command, Flag};
 use crate::print::tabwriter::TabWriter;
 use crate::{Context, Failure, Invocation, flags};
@@ -60,6 +60,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     if !name.is_empty() && !selector.is_empty() {
         return Err(Failure::new("only one of NAME or --selector can be provided"));
     }
+    check_labels(selector)?;
     require_metrics(context).await?;
     let mut metrics = read(context, &METRICS, name, selector).await?;
     if metrics.is_empty() {

@@ -4,10 +4,10 @@ use std::io::Write;
 
 use apimachinery::meta::Meta;
 use apimachinery::quantity::Quantity;
-use apimachinery::{Resource, Value};
+use apimachinery::{Resource, Value, fields};
 use client::{ListOptions, Target};
 
-use super::{Measure, check_sort, descending, require_metrics};
+use super::{Measure, check_labels, check_sort, descending, require_metrics};
 use crate::command::{Command, Flag};
 use crate::print::tabwriter::TabWriter;
 use crate::{Context, Failure, Invocation, flags};
@@ -68,6 +68,8 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     if !name.is_empty() && selects {
         return Err(Failure::new("only one of NAME or selector can be provided"));
     }
+    check_labels(invocation.text("selector"))?;
+    fields::Selector::parse(invocation.text("field-selector")).map_err(|error| Failure::new(error.to_string()))?;
     require_metrics(context).await?;
     let all = invocation.bool("all-namespaces");
     let namespace = context.namespace()?.name;
