@@ -34,10 +34,12 @@ fn contains_lines(output: &str, prints: &[String]) -> bool {
 /// Repeats a command until it prints what the README shows: endpoints, metrics and rules follow objects with a delay.
 /// A CronJob may wait a minute for its schedule. A command without output must succeed. The README shows the message of a command that fails.
 fn follow(machine: &Machine, step: &ReadmeCommand) {
+    // The examples need no other kubectl.
+    let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", Path::new(KNARR).parent().unwrap().display());
     let start = Instant::now();
     let mut outputs: Vec<String> = Vec::new();
     loop {
-        let output = machine.command("sh -c").arg(&step.command).current_dir(ROOT).output().unwrap();
+        let output = machine.command("sh -c").arg(&step.command).env("PATH", &path).current_dir(ROOT).output().unwrap();
         outputs.push(text(&output));
         outputs.dedup();
         if contains_lines(&text(&output), &step.prints) && (output.status.success() || !step.prints.is_empty()) {
@@ -58,7 +60,8 @@ fn every_manifest_of_an_example_is_applied_by_its_readme() {
     for example in examples {
         let directory = format!("examples/{example}");
         let commands = commands(&example);
-        let is_applied = |path: &str| commands.iter().any(|step| step.command == format!("kubectl apply -f {path}"));
+        let is_applied =
+            |path: &str| commands.iter().any(|step| step.command == format!("knarr kubectl apply -f {path}"));
         for entry in std::fs::read_dir(Path::new(ROOT).join(&directory)).unwrap() {
             let file = entry.unwrap().file_name().into_string().unwrap();
             let known = file == "README.md" || is_applied(&directory) || is_applied(&format!("{directory}/{file}"));

@@ -142,6 +142,8 @@ fn readme_commands_print_the_documented_output() {
     std::fs::create_dir_all(dir.join("bin")).unwrap();
     std::os::unix::fs::symlink(KNARR, dir.join("target/release/knarr")).unwrap();
     std::os::unix::fs::symlink(KNARR, dir.join("bin/knarr")).unwrap();
+    // The README uses no kubectl but that of the binary.
+    std::os::unix::fs::symlink("/bin/false", dir.join("bin/kubectl")).unwrap();
     // A replacement for sudo, which root does not need and which may not be installed.
     std::os::unix::fs::symlink("/usr/bin/env", dir.join("bin/sudo")).unwrap();
 
