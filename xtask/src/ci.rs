@@ -22,6 +22,7 @@ const PACKAGES: &[Package] = &[
     ("dig", "dnsutils"),
     ("etcd", "etcd-server"),
     ("etcdctl", "etcd-client"),
+    ("fish", "fish"),
     ("ip", "iproute2"),
     ("iptables", "iptables"),
     ("kill", "procps"),
@@ -31,7 +32,9 @@ const PACKAGES: &[Package] = &[
     ("openssl", "openssl"),
     ("python3", "python3"),
     ("runc", "runc"),
+    ("tmux", "tmux"),
     ("/usr/lib/python3/dist-packages/kubernetes/__init__.py", "python3-kubernetes"),
+    ("zsh", "zsh"),
 ];
 
 /// Runs all steps and stops at the first failure.

@@ -2,10 +2,19 @@
 //!
 //! The output is that of kubectl, so that its scripts work too: one candidate per line with a description after a tab,
 //! then a line with a directive for the shell.
+//!
+//! ```text
+//!   words ──> Line ──> Source ──> candidates        fixed ones
+//!                            └──> live::candidates  those of the server
+//! ```
+
+mod arguments;
+mod live;
 
 use std::io::Write;
 
-use client::{ListOptions, Target};
+use arguments::Arguments;
+use live::Query;
 
 use crate::command::{Command, Flag};
 use crate::context::Globals;
@@ -18,7 +27,10 @@ use crate::{Context, Failure, commands};
 pub enum Directive {
     /// Completes file names if there are no candidates.
     Default = 0,
+    /// Completes file names if there are no candidates, and adds no space to a candidate.
+    NoSpace = 2,
     NoFiles = 4,
+    NoSpaceNoFiles = 6,
     /// The candidates are extensions of files.
     Extensions = 8,
 }
@@ -29,10 +41,21 @@ enum Source {
     /// Candidates with descriptions.
     Fixed(Vec<(String, String)>, Directive),
     Config(Section),
-    Types,
-    /// The names of objects of a type.
-    Names(String),
+    Live(Live),
     Files,
+}
+
+/// Candidates of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Live {
+    query: Query,
+    /// The start of each candidate, which is on the command line: `pods/`.
+    before: String,
+    /// The end of each candidate.
+    after: &'static str,
+    /// Words that are on the command line already.
+    used: Vec<String>,
+    directive: Directive,
 }
 
 /// A command line before its last word.
@@ -56,7 +79,7 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
         (flag, _) => (flag, last),
     };
     let source = match flag {
-        Some(flag) => value_source(flag),
+        Some(flag) => line.value_source(flag),
         None if last.starts_with('-') => Source::Fixed(line.flags(last), Directive::NoFiles),
         None => line.source(last),
     };
@@ -72,11 +95,11 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
             let names = config.entries(section).keys().map(|name| (name.clone(), String::new()));
             (names.collect(), Directive::NoFiles)
         }
-        live => {
+        Source::Live(live) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            // A server that does not answer gives no candidates.
-            let found = runtime.block_on(live_candidates(&context, &live, prefix)).unwrap_or_default();
-            (found.into_iter().map(|name| (name, String::new())).collect(), Directive::NoFiles)
+            // A server that does not respond gives no candidates.
+            let found = runtime.block_on(live::candidates(&context, &live.query, prefix)).unwrap_or_default();
+            live.complete(&found, prefix)
         }
     };
     let mut out = context.out();
@@ -99,6 +122,8 @@ impl Directive {
     const fn name(self) -> &'static str {
         match self {
             Self::Default => "ShellCompDirectiveDefault",
+            Self::NoSpace => "ShellCompDirectiveNoSpace",
+            Self::NoSpaceNoFiles => "ShellCompDirectiveNoSpace, ShellCompDirectiveNoFileComp",
             Self::NoFiles => "ShellCompDirectiveNoFileComp",
             Self::Extensions => "ShellCompDirectiveFilterFileExt",
         }
@@ -177,99 +202,115 @@ impl<'a> Line<'a> {
             return Source::Fixed(names, Directive::NoFiles);
         }
         let names: Vec<&str> = self.path.iter().skip(1).map(|command| command.name).collect();
-        let none = || Source::Fixed(Vec::new(), Directive::NoFiles);
-        let first = |source: Source| if self.args.is_empty() { source } else { none() };
-        match names.as_slice() {
-            ["config", "use-context" | "delete-context" | "rename-context" | "set-context" | "get-contexts"] => {
-                first(Source::Config(Section::Contexts))
-            }
-            ["config", "set-cluster" | "delete-cluster"] => first(Source::Config(Section::Clusters)),
-            ["config", "set-credentials" | "delete-user"] => first(Source::Config(Section::Users)),
-            ["completion"] => {
+        match (arguments::of(&names), self.args.as_slice()) {
+            (Arguments::Files, _) => Source::Files,
+            (Arguments::Entry(section), []) => Source::Config(section),
+            (Arguments::Shell, []) => {
                 let shells = ["bash", "zsh", "fish"].map(|shell| (shell.to_owned(), String::new()));
-                first(Source::Fixed(shells.into(), Directive::NoFiles))
+                Source::Fixed(shells.into(), Directive::NoFiles)
             }
-            ["explain"] => first(Source::Types),
-            ["cordon" | "uncordon" | "drain"] | ["top", "node"] => first(Source::Names("nodes".to_owned())),
-            ["certificate", _] => Source::Names("certificatesigningrequests".to_owned()),
-            ["top", "pod"] => first(Source::Names("pods".to_owned())),
-            ["logs" | "exec" | "attach" | "port-forward" | "debug"] => {
-                if last.contains('/') {
-                    self.types_or_names(last)
-                } else {
-                    first(Source::Names("pods".to_owned()))
-                }
+            (Arguments::Type, []) => Live::new(Query::Types).into(),
+            (Arguments::Name(resource), []) => Live::new(Query::Names(resource.to_owned())).into(),
+            (Arguments::Names(resource), used) => Live::new(Query::Names(resource.to_owned())).without(used).into(),
+            (Arguments::Objects(types), used) => objects(types, used, last),
+            (Arguments::Object(types), used) if used.len() <= 1 && !used.iter().any(|word| word.contains('/')) => {
+                objects(types, used, last)
             }
-            [
-                "get" | "describe" | "delete" | "edit" | "label" | "annotate" | "patch" | "wait" | "expose" | "scale"
-                | "autoscale" | "taint" | "events",
-            ]
-            | ["rollout" | "set" | "apply", _] => self.types_or_names(last),
+            (Arguments::Pod | Arguments::PodAndContainer | Arguments::PodAndPort, []) => match last.split_once('/') {
+                Some((resource, _)) => Live::with_type(resource).into(),
+                None => Live::new(Query::Pods).into(),
+            },
+            (Arguments::PodAndContainer, [pod]) => Live::new(Query::Containers((*pod).to_owned())).into(),
+            (Arguments::PodAndPort, [pod]) => Live::new(Query::Ports((*pod).to_owned())).into(),
+            (Arguments::Copied, []) if !last.starts_with(['/', '.', '~']) && !last.contains(':') => {
+                Live { directive: Directive::NoSpace, ..Live::new(Query::Copied) }.into()
+            }
+            (Arguments::Copied, _) => Source::Fixed(Vec::new(), Directive::NoSpace),
+            _ => Source::Fixed(Vec::new(), Directive::NoFiles),
+        }
+    }
+
+    /// Returns the source of a flag's values.
+    fn value_source(&self, flag: &Flag) -> Source {
+        let fixed = |values: &[&str], directive| {
+            Source::Fixed(values.iter().map(|value| ((*value).to_owned(), String::new())).collect(), directive)
+        };
+        match flag.name {
+            "namespace" => Live::new(Query::Names("namespaces".to_owned())).into(),
+            "context" => Source::Config(Section::Contexts),
+            "cluster" => Source::Config(Section::Clusters),
+            "user" => Source::Config(Section::Users),
+            "container" => match self.args.first() {
+                Some(pod) => Live::new(Query::Containers((*pod).to_owned())).into(),
+                None => fixed(&[], Directive::NoFiles),
+            },
+            "subresource" => fixed(&["status", "scale", "resize"], Directive::NoFiles),
+            "filename" => fixed(&["json", "yaml", "yml"], Directive::Extensions),
+            // The help names the values: `One of: (json, yaml).`
+            // DEVIATION: kubectl completes them for `get` only.
+            "output" => match flag.help.split_once("One of: (").and_then(|(_, rest)| rest.split_once(')')) {
+                Some((values, _)) => fixed(&values.split(", ").collect::<Vec<_>>(), Directive::NoFiles),
+                None => Source::Files,
+            },
             _ => Source::Files,
         }
     }
-
-    /// Completes a type, then names of that type, or `type/name`.
-    fn types_or_names(&self, last: &str) -> Source {
-        match (self.args.first(), last.split_once('/')) {
-            (Some(resource), _) if !resource.contains('/') => Source::Names((*resource).to_owned()),
-            (_, Some((resource, _))) => Source::Names(format!("{resource}/")),
-            _ => Source::Types,
-        }
-    }
 }
 
-/// Returns the source of a flag's values.
-fn value_source(flag: &Flag) -> Source {
-    match flag.name {
-        "namespace" => Source::Names("namespaces".to_owned()),
-        "context" => Source::Config(Section::Contexts),
-        "cluster" => Source::Config(Section::Clusters),
-        "user" => Source::Config(Section::Users),
-        "filename" => {
-            let extensions = ["json", "yaml", "yml"].map(|extension| (extension.to_owned(), String::new()));
-            Source::Fixed(extensions.into(), Directive::Extensions)
-        }
-        // The help names the values: `One of: (json, yaml).`
-        // DEVIATION: kubectl completes them for `get` only.
-        "output" => match flag.help.split_once("One of: (").and_then(|(_, rest)| rest.split_once(')')) {
-            Some((values, _)) => {
-                let values = values.split(", ").map(|value| (value.to_owned(), String::new()));
-                Source::Fixed(values.collect(), Directive::NoFiles)
-            }
-            None => Source::Files,
-        },
-        _ => Source::Files,
+/// Completes a type and then names of that type, or `TYPE/NAME` any number of times.
+fn objects(types: &[&str], used: &[&str], last: &str) -> Source {
+    if let Some((resource, names)) = used.split_first()
+        && !resource.contains('/')
+    {
+        return Live::new(Query::Names((*resource).to_owned())).without(names).into();
     }
+    if let Some((resource, _)) = last.split_once('/') {
+        return Live::with_type(resource).without(used).into();
+    }
+    // A first word with a slash requires one in all words.
+    let (after, directive) = if used.is_empty() { ("", Directive::NoFiles) } else { ("/", Directive::NoSpaceNoFiles) };
+    if types.is_empty() {
+        return Live { after, directive, ..Live::new(Query::Types) }.into();
+    }
+    let candidates = types.iter().map(|name| (format!("{name}{after}"), String::new()));
+    Source::Fixed(candidates.collect(), directive)
 }
 
-async fn live_candidates(context: &Context, source: &Source, prefix: &str) -> Result<Vec<String>, Failure> {
-    let mapper = context.mapper().await?;
-    let Source::Names(resource) = source else {
-        // The last of several types is completed.
-        let done = prefix.rfind(',').map_or("", |comma| &prefix[..=comma]);
-        let mappings = mapper.preferred().await?;
-        let readable = mappings.iter().filter(|mapping| mapping.allows("get"));
-        let mut names: Vec<_> = readable
-            .map(|mapping| match mapping.resource.group.as_str() {
-                "" => format!("{done}{}", mapping.resource.plural),
-                group => format!("{done}{}.{group}", mapping.resource.plural),
-            })
+impl Live {
+    fn new(query: Query) -> Self {
+        Self { query, before: String::new(), after: "", used: Vec::new(), directive: Directive::NoFiles }
+    }
+
+    /// Names of a type after `TYPE/`.
+    fn with_type(resource: &str) -> Self {
+        Self { before: format!("{resource}/"), ..Self::new(Query::Names(resource.to_owned())) }
+    }
+
+    fn without(self, used: &[&str]) -> Self {
+        Self { used: used.iter().map(|word| (*word).to_owned()).collect(), ..self }
+    }
+
+    /// Returns the candidates for a word with the shell's directive.
+    fn complete(&self, found: &[String], word: &str) -> (Vec<(String, String)>, Directive) {
+        let candidates: Vec<(String, String)> = found
+            .iter()
+            .map(|name| format!("{}{name}{}", self.before, self.after))
+            .filter(|name| name.starts_with(word) && !self.used.contains(name))
+            .map(|name| (name, String::new()))
             .collect();
-        names.sort();
-        return Ok(names);
-    };
-    let (resource, with_type) = match resource.strip_suffix('/') {
-        Some(resource) => (resource, format!("{resource}/")),
-        None => (resource.as_str(), String::new()),
-    };
-    let mapping = mapper.resource(resource).await?;
-    let namespace = if mapping.namespaced() { context.namespace()?.name } else { String::new() };
-    let target = Target::within(&mapping.resource, namespace.as_str());
-    let list = context.client()?.metadata_only().list_all(&target, &ListOptions::default()).await?;
-    let name =
-        |object: &apimachinery::Value| object.str_at(&["metadata", "name"]).map(|name| format!("{with_type}{name}"));
-    Ok(list.items.iter().filter_map(name).collect())
+        // A type of objects with pods is continued, a pod is complete.
+        let only_types = candidates.iter().all(|(name, _)| name.ends_with('/'));
+        match self.query {
+            Query::Pods if only_types => (candidates, Directive::NoSpaceNoFiles),
+            _ => (candidates, self.directive),
+        }
+    }
+}
+
+impl From<Live> for Source {
+    fn from(live: Live) -> Self {
+        Self::Live(live)
+    }
 }
 
 #[cfg(test)]
@@ -280,20 +321,55 @@ mod tests {
         let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
         let (last, before) = words.split_last().unwrap();
         let line = Line::new(before);
-        line.flag.map_or_else(|| line.source(last), value_source)
+        line.flag.map_or_else(|| line.source(last), |flag| line.value_source(flag))
+    }
+
+    fn names(resource: &str) -> Source {
+        Live::new(Query::Names(resource.to_owned())).into()
     }
 
     #[test]
     fn the_place_of_a_word_selects_its_candidates() {
         assert_eq!(source("config use-context "), Source::Config(Section::Contexts));
         assert_eq!(source("--context "), Source::Config(Section::Contexts));
-        assert_eq!(source("-n "), Source::Names("namespaces".to_owned()));
-        assert_eq!(source("label "), Source::Types);
-        assert_eq!(source("-n x label pods "), Source::Names("pods".to_owned()));
-        assert_eq!(source("label pods/"), Source::Names("pods/".to_owned()));
+        assert_eq!(source("-n "), names("namespaces"));
+        assert_eq!(source("label "), Live::new(Query::Types).into());
+        assert_eq!(source("-n x label pods "), names("pods"));
+        assert_eq!(source("label pods a "), Live::new(Query::Names("pods".to_owned())).without(&["a"]).into());
+        assert_eq!(source("label pods/"), Live::with_type("pods").into());
+        assert_eq!(source("exec "), Live::new(Query::Pods).into());
+        assert_eq!(source("exec web -c "), Live::new(Query::Containers("web".to_owned())).into());
+        assert_eq!(source("logs web "), Live::new(Query::Containers("web".to_owned())).into());
+        assert_eq!(source("port-forward svc/web "), Live::new(Query::Ports("svc/web".to_owned())).into());
+        assert_eq!(source("drain node "), Source::Fixed(Vec::new(), Directive::NoFiles));
         assert!(
             matches!(source("config set-c"), Source::Fixed(names, _) if names.iter().any(|(name, _)| name == "set-cluster"))
         );
+    }
+
+    #[test]
+    fn types_after_an_object_continue_with_a_slash() {
+        let Source::Live(live) = source("get pods/a ") else { panic!("types of the server") };
+        let expect = (vec![("pods/".to_owned(), String::new())], Directive::NoSpaceNoFiles);
+        assert_eq!(live.complete(&["pods".to_owned(), "nodes".to_owned()], "po"), expect);
+        let expect = vec![("node/".to_owned(), String::new())];
+        assert_eq!(source("taint node/a "), Source::Fixed(expect, Directive::NoSpaceNoFiles));
+        assert_eq!(source("rollout status deployment/a "), Source::Fixed(Vec::new(), Directive::NoFiles));
+    }
+
+    #[test]
+    fn pods_are_complete_and_types_of_pods_are_not() {
+        let live = Live::new(Query::Pods);
+        let found = ["web".to_owned(), "pods/".to_owned()];
+        assert_eq!(live.complete(&found, "w"), (vec![("web".to_owned(), String::new())], Directive::NoFiles));
+        assert_eq!(live.complete(&found, "p"), (vec![("pods/".to_owned(), String::new())], Directive::NoSpaceNoFiles));
+    }
+
+    #[test]
+    fn words_on_the_command_line_are_no_candidates() {
+        let live = Live::with_type("pods").without(&["pods/a"]);
+        let (found, _) = live.complete(&["a".to_owned(), "b".to_owned()], "pods/");
+        assert_eq!(found, [("pods/b".to_owned(), String::new())]);
     }
 
     #[test]

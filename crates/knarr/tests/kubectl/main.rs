@@ -7,11 +7,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod completion;
 mod mask;
 mod real;
 #[path = "../kube_apiserver/server.rs"]
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod server;
+#[path = "../common/tmux.rs"]
+#[expect(dead_code, reason = "other tests use the rest of it")]
+mod tmux;
 mod transcript;
 
 use std::collections::BTreeSet;
@@ -111,6 +115,14 @@ fn run(transcript: &Transcript, kubectl: &Path) -> Transcript {
         Step { output: mask(&output, dir), code, ..step.clone() }
     };
     Transcript { preface: transcript.preface.clone(), steps: transcript.steps.iter().map(step).collect() }
+}
+
+/// Runs this kubectl against a server.
+fn run_kubectl(server: &Server, arguments: &str) {
+    let mut command = Command::new(KNARR);
+    command.arg("kubectl").args(arguments.split(' ')).env("KUBECONFIG", server.dir.path().join("kubeconfig"));
+    let output = command.env("HOME", server.dir.path()).output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Fails with the differences between two runs, of the commands that `counts` selects.

@@ -1,20 +1,31 @@
 # bash completion for kubectl                              -*- shell-script -*-
 
+# Sets words to the words up to the cursor. Bash also splits at colons and equal signs.
+__kubectl_words()
+{
+    local line=$COMP_LINE word
+    words=()
+    for word in "${COMP_WORDS[@]:0:COMP_CWORD+1}"; do
+        if [[ ${#words[@]} -eq 0 || $line == [[:blank:]]* ]]; then
+            words+=("$word")
+        else
+            words[${#words[@]}-1]+=$word
+        fi
+        line=${line#"${line%%[![:blank:]]*}"}
+        line=${line#"$word"}
+    done
+}
+
 __start_kubectl()
 {
-    local cur cword words out directive line candidate
+    local cur done words out directive line candidate
     COMPREPLY=()
-    if declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
-        _get_comp_words_by_ref -n "=:" cur cword words
-    else
-        cur=${COMP_WORDS[COMP_CWORD]}
-        cword=$COMP_CWORD
-        words=("${COMP_WORDS[@]}")
-    fi
-    out=$("${words[0]}" __complete "${words[@]:1:cword}" 2>/dev/null) || return
+    __kubectl_words
+    cur=${words[${#words[@]}-1]}
+    out=$("${words[0]}" __complete "${words[@]:1}" 2>/dev/null) || return
     directive=${out##*:}
     out=${out%:*}
-    # Bash completes the part behind the equal sign.
+    # Bash completes the part after the equal sign.
     if [[ $cur == -*=* ]]; then
         cur=${cur#*=}
     fi
@@ -34,18 +45,24 @@ __start_kubectl()
         done < <(compgen -f -- "$cur")
         return
     fi
+    # Bash completes the part after the last colon.
+    done=
+    if [[ $cur == *:* && $COMP_WORDBREAKS == *:* ]]; then
+        done=${cur%"${cur##*:}"}
+    fi
     while IFS= read -r line; do
         candidate=${line%%$'\t'*}
-        [[ -n $candidate && $candidate == "$cur"* ]] && COMPREPLY+=("$(printf '%q' "$candidate")")
+        if [[ -n $candidate && $candidate == "$cur"* ]]; then
+            printf -v candidate '%q' "${candidate#"$done"}"
+            # A comma needs no quotes.
+            COMPREPLY+=("${candidate//\\,/,}")
+        fi
     done <<< "$out"
     if (( directive & 2 )); then
         compopt -o nospace 2>/dev/null
     fi
     if (( (directive & 4) == 0 )) && (( ${#COMPREPLY[@]} == 0 )); then
         compopt -o default 2>/dev/null
-    fi
-    if declare -F __ltrim_colon_completions >/dev/null 2>&1; then
-        __ltrim_colon_completions "$cur"
     fi
 }
 

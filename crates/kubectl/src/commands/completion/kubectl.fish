@@ -9,8 +9,9 @@ function __kubectl_complete
     set -e lines[-1]
     set -l prefix (string match -r -- '^-[^=]*=' "$last")
     if test (math "bitand($directive, 8)") -ne 0
+        set -l pattern '(/|\.('(string join '|' $lines)'))(\t|$)'
         for file in (__fish_complete_path (string replace -- "$prefix" '' "$last"))
-            echo "$prefix$file"
+            string match -qr -- $pattern $file; and echo "$prefix$file"
         end
         return
     end

@@ -14,8 +14,11 @@ _kubectl()
     if (( directive & 1 )); then
         return
     fi
+    if [[ $PREFIX == -*=* ]]; then
+        compset -P '*='
+    fi
     if (( directive & 8 )); then
-        extensions=("*.${^lines}")
+        extensions=('*.'${^lines})
         _files -g "(${(j:|:)extensions})"
         return
     fi
@@ -26,9 +29,6 @@ _kubectl()
         [[ $line == *$'\t'* ]] && description=${line#*$'\t'}
         candidates+=("${name//:/\\:}${description:+:$description}")
     done
-    if [[ $PREFIX == -*=* ]]; then
-        compset -P '*='
-    fi
     local -a options
     (( directive & 2 )) && options=(-S '')
     if (( ${#candidates} )); then
