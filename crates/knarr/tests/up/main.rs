@@ -7,11 +7,16 @@ mod network;
 mod nodes;
 mod operate;
 mod readme;
+#[path = "../kubectl/real.rs"]
+mod real;
 mod safety;
 mod servers;
 mod six;
 mod start_errors;
 mod stop;
+mod terminal;
+#[path = "../common/tmux.rs"]
+mod tmux;
 mod upgrade;
 
 use std::io::Write;
