@@ -74,7 +74,7 @@ async fn reconcile_key<S: GlobalController>(
         let plan = match decided {
             Ok(Step::Act(plan)) => plan,
             Ok(Step::Ask(questions)) => {
-                send_queries::<S>(&driver, &metadata_caches, questions, &mut responses).await;
+                send_queries(&driver, &metadata_caches, questions, &mut responses).await;
                 continue;
             }
             Err(_) => {
@@ -97,7 +97,7 @@ async fn reconcile_key<S: GlobalController>(
     failed()
 }
 
-async fn send_queries<S: GlobalController>(
+async fn send_queries(
     driver: &Arc<Driver>,
     metadata_caches: &MetadataCaches,
     questions: Vec<Query>,

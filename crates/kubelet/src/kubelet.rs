@@ -160,15 +160,12 @@ impl Kubelet {
         let registry =
             Registry { drivers: found, dir: sockets, client: client.clone(), node_name: config.node_name.clone() };
         tasks.spawn(plugins::run(registry).in_current_span());
-        sync_loop
-            .set(tasks.spawn(pods::run(Arc::clone(&context), feeds, known.clone()).in_current_span()))
-            .expect("it is set once");
+        let pod_loop = tasks.spawn(pods::run(Arc::clone(&context), feeds, known.clone()).in_current_span());
+        sync_loop.set(pod_loop).expect("it is set once");
         let registered = Arc::new(Notify::new());
         let addresses = context.facts.host_ips.clone();
         let housekeeping = Housekeeping { context, known, evictions: evict, node_conditions };
         tasks.spawn(housekeeping::run(housekeeping).in_current_span());
-        let connected = Arc::new(Notify::new());
-        tasks.spawn(node::keep_network(own_node.clone(), runtime.clone(), Arc::clone(&connected)).in_current_span());
         let registration = node::Registration {
             port: address.port(),
             client,
@@ -177,7 +174,7 @@ impl Kubelet {
             addresses,
             node_conditions: situated,
             events,
-            connected,
+            connected: Arc::new(Notify::new()),
             registered: Arc::clone(&registered),
             config: config.clone(),
         };
@@ -221,8 +218,10 @@ async fn runtime_name(runtime: &Runtime) -> Result<String, StartError> {
     Ok(version.map_err(StartError::Runtime)?.into_inner().runtime_name)
 }
 
-/// Registers the node and renews its Lease. A standalone kubelet has no API server to register with.
+/// Configures the pod network, registers the node and renews its Lease. A standalone kubelet does not register.
 fn register_node(tasks: &mut JoinSet<()>, registration: node::Registration) {
+    let (node, runtime) = (registration.node.clone(), registration.runtime.clone());
+    tasks.spawn(node::keep_network(node, runtime, Arc::clone(&registration.connected)).in_current_span());
     if registration.config.standalone {
         registration.registered.notify_one();
         return;
