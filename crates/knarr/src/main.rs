@@ -31,7 +31,7 @@
 //! - A command whose standard output is closed finishes and succeeds. *Enforced by*
 //!   `command_with_closed_stdout_finishes_and_succeeds`.
 //! - The commands of the README print what the README shows. *Enforced by*
-//!   `readme_commands_print_what_the_readme_shows`.
+//!   `readme_commands_print_the_documented_output`.
 
 #![warn(
     clippy::print_stdout,

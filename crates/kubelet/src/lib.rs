@@ -17,7 +17,7 @@
 //!   `termination_kills_containers_then_sidecars_then_stops_sandbox`.
 //! - A status patch is sent once per change, applies only to the pod with that UID, and keeps conditions of other
 //!   writers. A terminal phase is reported only after all containers exited. *Enforced by*
-//!   `foreign_conditions_and_transition_times_are_kept`, `patch_contains_only_changes_and_the_uid`,
+//!   `foreign_conditions_and_transition_times_are_retained`, `patch_contains_only_changes_and_the_uid`,
 //!   `terminal_phase_is_reported_after_all_containers_exited`,
 //!   `terminal_phase_is_reported_after_all_containers_terminated`.
 //! - A container that was reported as terminated and must not restart stays terminated in the status and is not started
@@ -30,7 +30,7 @@
 //!   `missing_keys_and_paths_outside_the_volume_are_rejected`,
 //!   `modes_set_by_a_container_survive_restarts_and_volume_updates`.
 //! - No device, CPU or user ID range has two owners, and allocations survive a restart. A resize without room is
-//!   deferred. *Enforced by* `deferred_resize_is_kept_across_a_kubelet_restart`,
+//!   deferred. *Enforced by* `deferred_resize_survives_a_kubelet_restart`,
 //!   `devices_are_allocated_once_and_reused_from_init_containers`,
 //!   `entire_sockets_and_cores_are_allocated_first_and_never_twice`, `id_ranges_of_pods_are_exclusive_and_stable`,
 //!   `device_plugin_devices_are_allocated_to_containers`.

@@ -10,7 +10,7 @@
 //!   traces. *Enforced by* `no_address_has_two_owners`, `addresses_survive_a_restart_and_are_released`,
 //!   `pods_reach_each_other_the_node_and_outside_and_leave_no_traces`.
 //! - A pod is detached by the network that attached it, even if another network is configured meanwhile. *Enforced by*
-//!   `configuration_selects_the_network_of_new_pods_and_old_ones_are_detached_by_theirs`.
+//!   `configuration_selects_the_network_of_new_pods_and_old_pods_keep_theirs_until_detached`.
 
 pub mod cni;
 pub mod ipam;

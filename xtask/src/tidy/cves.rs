@@ -60,7 +60,7 @@ const CVES: &[Cve] = &[
         "CVE-2018-1002105",
         KUBERNETES,
         "After an upgrade that a backend rejected, the client keeps a connection to it with the API server's credentials.",
-        Tests(&["a_refused_upgrade_leaves_no_connection_to_the_kubelet"]),
+        Tests(&["rejected_upgrade_leaves_no_connection_to_the_kubelet"]),
     ),
     cve(
         "CVE-2019-1002100",
