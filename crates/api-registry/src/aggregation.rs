@@ -12,7 +12,6 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::condition;
 
-/// The condition type.
 const AVAILABLE: &str = "Available";
 
 /// A group version that an extension API server serves.
@@ -79,7 +78,7 @@ impl Remote {
         })
     }
 
-    /// Returns the discovery path `/apis/<group>/<version>`.
+    /// Returns the discovery path: `/apis/<group>/<version>`, or `/api/<version>` for the core group.
     pub fn path(&self) -> String {
         if self.group.is_empty() {
             format!("/api/{}", self.version)

@@ -1,7 +1,7 @@
-//! Connect subresources: options, and the location of the backend.
+//! Connect subresources (exec, attach, portforward, log, proxy): their options, and the address of the backend.
 //!
 //! ```text
-//! request ─options─> (pod) ─container─> (node) ─address─> Location ─> the proxy
+//! request ─parse options─> pod ─choose container─> node ─choose address─> URL of the kubelet or backend
 //! ```
 
 mod container;
@@ -22,7 +22,7 @@ pub use stream::{ForwardOptions, ProcessOptions};
 
 use apimachinery::status::{Reason, Status};
 
-/// Returns an error of the connection to a node or pod without a reason, as upstream does.
+/// Returns the 500 for a failed connection to a node or pod. As in upstream, its `reason` is empty.
 pub fn broken(message: impl Into<String>) -> Status {
     Status { reason: Reason::Unknown, ..Status::failure(Reason::InternalError, message) }
 }

@@ -5,8 +5,8 @@
 //! custom:   request ──> [admission, rules] ──in_version──> store ──refresh, in_version──> response
 //! ```
 //!
-//! Custom resources stay in the request's version until they are written, since their rules are per version. Where a
-//! webhook converts them, the server calls it ([`review`]), and [`in_version`] does nothing.
+//! Custom resources stay in the request's version until they are written, since their rules are per version. If the CRD
+//! has a conversion webhook, the server calls it ([`review`]), and [`in_version`] does nothing.
 
 pub mod review;
 
@@ -30,7 +30,7 @@ pub fn to_stored(object: &mut Value, kind: &Kind, version: &Version) {
     }
 }
 
-/// Converts an object of a built-in kind from the storage version to a version.
+/// Converts an object from the storage version to `version`. For a custom resource this is [`in_version`].
 pub fn from_stored(object: &mut Value, kind: &Kind, version: &Version) {
     if kind.is_custom() {
         return in_version(object, kind, version);
@@ -41,7 +41,7 @@ pub fn from_stored(object: &mut Value, kind: &Kind, version: &Version) {
     set_api_version(object, &kind.gvk(&version.name).api_version());
 }
 
-/// Like [`from_stored`], but only copies the object if it is in another version.
+/// Like [`from_stored`], but borrows the object if it already has that version and needs no conversion.
 pub fn in_request<'o>(object: &'o Value, kind: &Kind, version: &Version) -> Cow<'o, Value> {
     let is_there = object.str_at(&["apiVersion"]) == Some(kind.gvk(&version.name).api_version().as_str());
     if is_there && version.convert.is_none() {
@@ -62,8 +62,8 @@ pub fn in_version(object: &mut Value, kind: &Kind, version: &Version) {
     }
 }
 
-/// Applies the current schema to a stored custom resource, in its stored version: it may have been written before the
-/// schema changed.
+/// Prunes and defaults a stored custom resource by the current schema of its stored version. It may have been written
+/// before the schema changed.
 pub fn refresh(object: &mut Value, kind: &Kind) {
     if let Some(version) = version_of(object, kind).filter(|version| matches!(version.shape, Shape::Custom(..))) {
         pruning::prune(object, version.schema());

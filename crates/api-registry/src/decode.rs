@@ -34,7 +34,7 @@ struct ParsedBody<'b> {
 
 /// Duplicate keys found by the parser.
 enum Twice<'b> {
-    /// The encoding has no text, or cannot contain duplicate keys.
+    /// No duplicates to report: the body is protobuf, or the tree was not parsed from a body.
     Never,
     /// The paths of duplicate keys in a JSON text.
     Json { text: &'b [u8], paths: Vec<String> },
@@ -107,7 +107,7 @@ pub fn plain(
     Ok(DecodedObject { object: tree, warnings })
 }
 
-/// Normalizes an object of such a kind after admission to the form that decoding a body produces.
+/// Normalizes an object of a kind that is not stored, after admission, to the form that [`plain`] returns.
 pub fn plain_again(mut tree: Value, expected: &GroupVersionKind) -> Result<DecodedObject, Status> {
     let schema =
         catalogue::schema(expected).ok_or_else(|| Status::internal_error(format!("no type for {expected}")))?;
@@ -117,11 +117,11 @@ pub fn plain_again(mut tree: Value, expected: &GroupVersionKind) -> Result<Decod
     Ok(DecodedObject { object: tree, warnings: Vec::new() })
 }
 
-/// Normalizes an object that a patch, an apply or admission produced to the form that decoding a body produces.
+/// Normalizes the result of a patch, an apply or admission to the form that [`object`] returns.
 pub fn again(tree: Value, kind: &Kind, version: &Version, mode: FieldValidation) -> Result<DecodedObject, Status> {
     let gvk = kind.gvk(&version.name);
     let mut received = fit(ParsedBody { tree, twice: Twice::Never }, version, mode).map_err(|problem| {
-        // Upstream decodes the patched object again; errors are reported as the client's.
+        // Upstream decodes the patched object again and reports errors as invalid input of the client (422).
         Status::failure(Reason::Invalid, problem)
     })?;
     name(&mut received.object, &gvk);
@@ -129,7 +129,7 @@ pub fn again(tree: Value, kind: &Kind, version: &Version, mode: FieldValidation)
     Ok(received)
 }
 
-/// Drops fields that the version does not have, and normalizes the rest.
+/// Drops fields that the version does not have, and normalizes the rest. Fails with the error for the client.
 fn fit(parsed: ParsedBody<'_>, version: &Version, mode: FieldValidation) -> Result<DecodedObject, String> {
     let ParsedBody { tree: mut object, twice } = parsed;
     let (unknown, order) = match &version.shape {
@@ -274,7 +274,8 @@ fn unfit(actual: &GroupVersionKind, expected: &GroupVersionKind, problem: &str) 
     Status::bad_request(format!("{kind} in version {version} cannot be handled as a {}: {problem}", expected.kind))
 }
 
-/// Returns the error for a body of another kind than the URL's; upstream names its type registry in the message.
+/// Returns the error for a body of another kind than the URL's. As in upstream, an unknown kind is reported with the
+/// source position of the type registry (scheme).
 fn other_kind(actual: &GroupVersionKind, expected: &GroupVersionKind) -> Status {
     if catalogue::schema(actual).is_some() {
         if actual.kind == expected.kind {

@@ -56,7 +56,8 @@ pub fn plan(kind: &Kind, object: &Value, options: &DeleteOptions, now: Time) -> 
     }
 }
 
-/// Whether an update removes the last finalizer of a deleted object.
+/// Whether an update completes a deletion: the old object was being deleted with a grace period of 0, and nothing
+/// blocks the deletion any more.
 pub fn ends(kind: &Kind, object: &Value, old: &Value) -> bool {
     let old = Meta::of(old);
     old.is_deleting()

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - An object is read back in one form: empty lists and maps are dropped, as in upstream's storage. *Enforced by*
+//! - Stored objects have one normal form: empty lists and maps are dropped, as in upstream's storage. *Enforced by*
 //!   `empty_lists_and_maps_are_dropped_when_stored`, `dry_run_claims_no_node_port_and_empty_lists_are_stored_as_null`.
 
 pub mod aggregation;

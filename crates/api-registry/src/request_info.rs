@@ -31,7 +31,7 @@ pub enum Form {
     Namespaced,
 }
 
-/// Reasons why a URL has no handler, for any user.
+/// Reasons why a URL has no handler, regardless of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
     /// 404: the URL does not exist.
@@ -51,7 +51,8 @@ pub struct Resource {
     /// Whether the resource is below a namespace in the URL.
     pub form: Form,
     pub plural: String,
-    /// The name, empty if there is none. Also the name in a field selector, see [`Resource::in_url`].
+    /// The name; empty if there is none. For a collection it is the name that the field selector requires; then
+    /// [`Resource::in_url`] is false.
     pub name: String,
     /// Whether the name is in the URL path.
     pub in_url: bool,
@@ -114,7 +115,8 @@ impl Info {
         }
     }
 
-    /// Whether selectors are part of the authorization attributes. Those of prefixed URLs are not, as in upstream.
+    /// Whether selectors are part of the authorization attributes. As in upstream, selectors of `/watch/` and `/proxy/`
+    /// URLs are not.
     pub fn has_selectors(&self) -> bool {
         !self.is_prefixed
     }
@@ -137,7 +139,7 @@ impl Resource {
         has_namespace && !self.plural.is_empty() && has_name && has_subresource
     }
 
-    /// Whether a kind of this scope has URLs of this form. Collections of a namespaced kind can be read cluster-wide.
+    /// Whether the URL has the scope of the kind. Collections of a namespaced kind can also be read cluster-wide.
     fn fits(&self, namespaced: bool) -> bool {
         match self.form {
             Form::Namespaced => namespaced,
@@ -154,7 +156,8 @@ impl Resource {
         self.in_url = !self.name.is_empty();
     }
 
-    /// Returns the verb for a collection: a read is `list` or `watch`, a delete `deletecollection`.
+    /// Returns the final verb. On a collection a read is `list` or `watch`, and a delete is `deletecollection`. A read of
+    /// a collection takes its name from the field selector.
     fn narrow(&mut self, verb: &'static str, query: &Query) -> &'static str {
         if self.in_url {
             return verb;

@@ -34,17 +34,17 @@ impl Selection {
         Ok(Self { labels, fields, is_everything, selects_content })
     }
 
-    /// Whether all objects are selected, so that none need be inspected.
+    /// Whether both selectors are empty, so that objects need not be inspected.
     pub const fn is_everything(&self) -> bool {
         self.is_everything
     }
 
-    /// Whether a field other than name and namespace is selected by.
+    /// Whether the field selector uses a field other than name and namespace.
     pub const fn selects_content(&self) -> bool {
         self.selects_content
     }
 
-    /// Whether labels are selected by.
+    /// Whether the label selector has requirements.
     pub const fn selects_labels(&self) -> bool {
         !self.labels.is_everything()
     }

@@ -1,8 +1,9 @@
 //! Create and update: the steps that all kinds share, in order.
 //!
 //! ```text
-//! create: body ─> address ─> own ─> [mutating admission] ─> convert ─> create ─> [validating admission] ─> store
-//! update: body ─> address ─> own ─> [mutating admission] ─> convert ─> update ─> [validating admission] ─> store
+//! decode body ─> set namespace, check name ─> update managedFields ─> [mutating admission]
+//!   ─> convert to storage version ─> create or update: prepare, validate ─> [validating admission]
+//!   ─> normalize ─> store
 //! ```
 //!
 //! Each step is a pure function. Random values are in [`GeneratedIds`], drawn once per request.
@@ -137,7 +138,7 @@ pub fn update(kind: &Kind, object: &mut Value, old: &Value, context: &Context<'_
 /// Normalizes an object to the form in which it will be read: upstream stores most kinds as protobuf, which cannot
 /// distinguish an empty list or map from an absent one.
 pub fn normalize(kind: &Kind, object: &mut Value) {
-    /// Groups that are stored as JSON, which can.
+    /// Groups that upstream stores as JSON, which keeps empty lists and maps.
     const AS_JSON: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
     let Persistence::Stored { version: GroupVersion { group, version }, .. } = &kind.persistence else { return };
     let is_built_in = kind.versions.iter().all(|version| matches!(version.shape, Shape::BuiltIn(_)));
@@ -168,7 +169,7 @@ fn check_metadata(kind: &Kind, object: &Value, errors: &mut Errors) {
     }
 }
 
-/// Shows a list or map as empty in error messages if it lost its last entry, since it is absent from the tree.
+/// Reports a list or map that lost its last entry as empty, not as null. The tree does not contain it any more.
 fn show_emptied(errors: &mut Errors, old: &Value) {
     for error in errors.iter_mut().filter(|error| error.value == BadValue::Value(Value::Null)) {
         let path: Vec<&str> = error.field.split('.').collect();

@@ -179,7 +179,8 @@ fn aggregated_part(kind: &Kind, part: &Subresource, version: &str) -> Value {
     value!({"subresource": (part.name.clone()), "responseKind": response_kind, "verbs": (verbs(part.verbs))})
 }
 
-/// Returns the kind for a discovery entry. Upstream leaves group and version empty if they are those of the list.
+/// Returns the response kind of a discovery entry. Unless `qualified`, group and version are empty: they are those of
+/// the enclosing list, and upstream omits them.
 fn response_kind(gvk: GroupVersionKind, qualified: bool) -> Value {
     let (group, version) = if qualified { (gvk.group, gvk.version) } else { (Str::default(), Str::default()) };
     value!({"group": group, "version": version, "kind": (gvk.kind)})

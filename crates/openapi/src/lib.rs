@@ -1,7 +1,7 @@
 //! Discovery and OpenAPI documents, generated from the kind table.
 //!
-//! Built-in kinds and custom resources are the same rows here. Documents are generated on request; [`Packed`] caches
-//! one in compressed form.
+//! Built-in kinds and custom resources are both rows of [`Table`]. Documents are generated on request;
+//! [`CompressedDocument`] holds one in compressed form.
 
 pub mod discovery;
 pub mod merged;

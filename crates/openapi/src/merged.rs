@@ -23,8 +23,9 @@ pub struct Foreign<'a> {
     pub available: bool,
 }
 
-/// Group and version priorities of locally served group versions; upstream's values.
+/// Group and version priority of built-in groups, compared with those of extension servers.
 const BUILT_IN: (i64, i64) = (16_000, 15);
+/// Group and version priority of the groups of custom resources.
 const CUSTOM: (i64, i64) = (1000, 100);
 
 /// Adds the groups of extension servers to `/apis`.

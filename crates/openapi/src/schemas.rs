@@ -16,7 +16,7 @@ pub(crate) use descriptions::Descriptions;
 /// The OpenAPI version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// Version 2: no defaults, descriptions beside a reference.
+    /// Version 2: schemas have no defaults, and a description may stand beside a `$ref`.
     V2,
     V3,
 }
@@ -30,8 +30,8 @@ pub struct Definitions {
 }
 
 impl Definitions {
-    /// Creates an empty collection. For types that belong to many group versions, a document only lists its own:
-    /// `about`.
+    /// Creates an empty collection. Some types, such as DeleteOptions, belong to every group version. In a document for
+    /// one group version (`about`), their schemas list only that one and `v1`.
     pub fn new(dialect: Dialect, about: Option<(&str, &str)>) -> Self {
         let mut kinds: BTreeMap<TypeId, Vec<GroupVersionKind>> = BTreeMap::new();
         for (kind, schema) in catalogue::kinds().filter(|(kind, _)| !UNNAMED.contains(&kind.group.as_str())) {
@@ -44,7 +44,7 @@ impl Definitions {
                     version == ("", "v1") || version == about
                 }),
                 None => kinds.extend(
-                    // Versions that are no longer served but that clients may still use.
+                    // Upstream lists these versions although it no longer serves them.
                     [("apiextensions.k8s.io", "v1beta1"), ("apiregistration.k8s.io", "v1beta1")].map(
                         |(group, version)| GroupVersionKind {
                             kind: kinds[0].kind.clone(),
@@ -221,7 +221,7 @@ impl Definitions {
         self.used(out, ty)
     }
 
-    /// Returns the schema of a type at its use, with the description and defaults of the field.
+    /// Returns the schema of a field, list item or map value. `out` already has its description and default.
     fn used(&mut self, mut out: Object, ty: Schema<'static>) -> Value {
         if let Some(word) = catalogue::merge_word(ty) {
             let key = if ty.item().is_some() { "x-kubernetes-list-type" } else { "x-kubernetes-map-type" };
@@ -268,7 +268,7 @@ impl Definitions {
             return reference;
         }
         match (self.dialect, reference) {
-            // In version 3 siblings of a reference are ignored.
+            // In version 3 the siblings of a `$ref` are ignored, so the reference is nested in `allOf`.
             (Dialect::V3, reference) => drop(out.insert("allOf", vec![reference])),
             (Dialect::V2, Value::Object(reference)) => {
                 for (key, value) in reference {
@@ -301,7 +301,7 @@ impl Definitions {
     }
 }
 
-/// Groups of response forms, which schemas do not list in x-kubernetes-group-version-kind.
+/// Groups of response formats such as Table. Schemas do not list them in x-kubernetes-group-version-kind.
 const UNNAMED: [&str; 2] = ["apidiscovery.k8s.io", "meta.k8s.io"];
 
 /// Required fields of the version document.

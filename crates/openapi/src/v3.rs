@@ -7,7 +7,8 @@ use crate::packed::hash;
 use crate::schemas::{Definitions, Dialect, gvk, of_type};
 use crate::{Table, discovery};
 
-/// Returns the `/openapi/v3` index: the path of each document, with the hash that makes it cacheable forever.
+/// Returns the `/openapi/v3` index: the path of each document. The path contains a hash of the document, so clients can
+/// cache the document forever.
 pub fn index(table: &Table<'_>) -> Value {
     let paths: Object = documents(table)
         .into_iter()

@@ -38,7 +38,7 @@ const GROUPS: [(&str, i64); 21] = [
     ("flowcontrol.apiserver.k8s.io", 16_100),
     ("internal.apiserver.k8s.io", 16_000),
 ];
-/// groupPriorityMinimum of built-in groups that are not listed: after all that are.
+/// groupPriorityMinimum of built-in groups that are not in [`GROUPS`]: the lowest value there.
 const OTHER_GROUP: i64 = 16_000;
 /// groupPriorityMinimum of custom resource groups.
 const CUSTOM_GROUP: i64 = 1000;
@@ -53,7 +53,7 @@ pub enum Registration {
     Delete(String),
 }
 
-/// Returns the APIServices of these kinds.
+/// Returns a local APIService per served group version of these kinds.
 pub fn own(kinds: &[Arc<Kind>]) -> Vec<Value> {
     let mut versions: BTreeMap<(&str, &str), bool> = BTreeMap::new();
     for kind in kinds.iter().filter(|kind| kind.group != "apiregistration.k8s.io") {

@@ -86,7 +86,7 @@ impl LogOptions {
     }
 }
 
-/// Returns the node of a pod; an unscheduled pod has no log yet.
+/// Returns the node of a pod; `None` if the pod is not scheduled yet.
 pub fn node_of(pod: &Value) -> Option<&str> {
     pod.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty())
 }

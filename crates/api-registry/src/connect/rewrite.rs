@@ -19,8 +19,8 @@ pub fn join_paths(base: &str, path: &str) -> String {
     }
 }
 
-/// Rewrites a `Location` to lead through the proxy. `prefix` is the path before the proxied path; `backend` and `requested_host`
-/// are the hosts that mean the backend. Other locations are unchanged.
+/// Rewrites a `Location` header so that it leads through the proxy. `prefix` is the path before the proxied path.
+/// Locations on hosts other than `backend` and `requested_host` are unchanged.
 pub fn location(target: &str, prefix: &str, backend: &str, requested_host: &str) -> String {
     let (origin, rest) = split_origin(target);
     if origin.is_some_and(|(_, host)| host != backend && host != requested_host) || !rest.starts_with('/') {

@@ -63,7 +63,7 @@ impl<'a> Routes<'a> {
         routes.routes
     }
 
-    /// Returns the discovery path of all groups, or of the versions of one.
+    /// Returns a path that serves a discovery document. `{group}` in `id` is replaced by the group's name.
     pub fn discovery(path: &str, group: &str, kind: &'static str, id: &str, description: &str) -> Route {
         Route {
             path: path.to_owned(),
@@ -104,9 +104,9 @@ struct KindRoutes<'k> {
 /// The objects that a path addresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PathScope {
-    /// Those of all namespaces.
+    /// The objects of all namespaces.
     All,
-    /// Those of one namespace, or of a cluster-scoped kind.
+    /// The objects of one namespace, or all objects of a cluster-scoped kind.
     Scope,
     /// One object.
     One,

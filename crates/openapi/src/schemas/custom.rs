@@ -27,7 +27,7 @@ impl Definitions {
         let hides = |schema: &Value| self.dialect == Dialect::V2 && is(schema, PRESERVES);
         let mut schema = match written {
             Some(written) if !hides(written) => self.described(written.clone()),
-            // A client of version 2 assumes that there are no fields other than the named ones.
+            // Clients of version 2 reject fields that a schema does not name, so this schema names none.
             _ => value!({"type": "object"}),
         };
         if let Value::Object(out) = &mut schema {
