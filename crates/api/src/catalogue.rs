@@ -13,8 +13,8 @@ pub fn schema(kind: &GroupVersionKind) -> Option<Schema<'static>> {
     open().schema(kind)
 }
 
-/// Returns the schema for an `apiVersion` and `kind`. Discovery documents of the core group have no `apiVersion` and
-/// belong to `v1`.
+/// Returns the schema for an `apiVersion` and `kind`. An empty `apiVersion` means `v1`: discovery documents of the core
+/// group have none.
 pub fn find(api_version: &str, kind: &str) -> Option<Schema<'static>> {
     let (group, version) = match api_version {
         "" => ("", "v1"),
@@ -47,7 +47,7 @@ pub struct NamedType {
     pub package: &'static str,
     /// The Go name: `Pod`.
     pub name: &'static str,
-    /// The declared type. At a field that uses the type, the merge strategy may differ.
+    /// The type as declared. A field of this type may override the merge strategy.
     pub schema: Schema<'static>,
 }
 

@@ -62,12 +62,12 @@ pub struct Kind {
     /// Whether the rules validate the metadata of a new object themselves. Generic validation then runs only if the
     /// rules report no error.
     pub judges_metadata: bool,
-    /// Whether `generateName` appends a random suffix. Kinds whose names are addresses do not.
+    /// Whether `generateName` appends a random suffix. False only for IPAddress, whose names are addresses.
     pub ends_names: bool,
-    /// Whether the kind has a specific delete operation, because its objects are dismantled first. Its precondition
-    /// errors have specific messages.
+    /// Whether a delete first removes the content of the object, as for namespaces and CRDs. Upstream implements the
+    /// delete of these kinds separately, with other messages for failed preconditions.
     pub is_dismantled: bool,
-    /// Annotations that replace fields missing in this version. They are omitted from PartialObjectMetadata.
+    /// Annotations that hold fields missing in an older version. They are omitted from PartialObjectMetadata.
     pub field_annotations: &'static [&'static str],
     /// Allocation of cluster-wide unique values, such as cluster IPs.
     pub allocates: Option<Allocates>,
@@ -83,12 +83,13 @@ pub struct Kind {
 pub type PlanClaims =
     fn(&mut Value, Option<&Value>, &Config, &dyn AllocationLookup, RandomSource) -> Result<Plan, AllocationError>;
 
-/// Allocation of unique values for objects of a kind. The claims are part of the object's transaction.
+/// Allocation of unique values for objects of a kind. The transaction that writes the object also writes its
+/// allocations.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocates {
-    /// Allocates the values and returns the claims and releases.
+    /// Allocates the values and returns the allocations to store and to release.
     pub plan: PlanClaims,
-    /// Returns everything that an object holds, to be released on deletion.
+    /// Returns all allocations of an object, which its deletion releases.
     pub allocated_claims: fn(&Value) -> Vec<Allocation>,
 }
 
@@ -114,7 +115,7 @@ pub struct Version {
     pub deprecation: Option<Str>,
     /// Table columns.
     pub columns: Vec<Column>,
-    /// Conversion to and from the storage version; `None` if only the version differs.
+    /// Conversion to and from the storage version; `None` if only the `apiVersion` differs.
     pub convert: Option<Convert>,
     /// Fields supported in field selectors; only for custom resources.
     pub selectable: Vec<Selectable>,

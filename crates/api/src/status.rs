@@ -18,8 +18,8 @@ pub fn reset(object: &mut Value) {
     }
 }
 
-/// Restores the status on a write to the object, and the spec on a write to the status. Returns whether the object is
-/// written.
+/// Restores the status on a write to the object, and the spec on a write to the status. Returns whether the write is to
+/// the object.
 pub fn separate(object: &mut Value, old: &Value, context: &Context<'_>) -> bool {
     let whole = context.subresource.is_empty();
     keep(object, old, if whole { "status" } else { "spec" });

@@ -34,8 +34,8 @@ impl<'a> Expressions<'a> {
         Self { uses, variables: self.variables.clone(), stored: self.stored.clone() }
     }
 
-    /// Compiles `source` and reports an error at `at` if compilation fails or the type is not in `expected`. The value at
-    /// `at` equals `source` except for surrounding whitespace.
+    /// Compiles `source` and reports an error at `at` if compilation fails or the type is not in `expected`. The value
+    /// at `at` equals `source` except for surrounding whitespace.
     pub fn check(&self, source: &str, expected: &[Type], at: &At<'_>, errors: &mut Errors) {
         match self.compile(source) {
             Err(detail) => errors.push(at.invalid(detail)),

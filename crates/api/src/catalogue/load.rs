@@ -337,7 +337,7 @@ fn field(
         match word {
             "required" => field.required = true,
             "omitempty" => field.omit = Omit::Empty,
-            // Follows `omitempty`, which it overrides.
+            // A declaration lists `omitzero` after `omitempty`, which it overrides.
             "omitzero" => field.omit = Omit::Zero,
             "patch:merge" => field.patch.merge = true,
             "patch:retainKeys" => field.patch.retain_keys = true,

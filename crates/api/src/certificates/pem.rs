@@ -69,8 +69,8 @@ pub fn single(text: &[u8], label: &'static str) -> Result<Vec<u8>, Error> {
     parse().ok_or(Error::Single(label))
 }
 
-/// Returns text after its leading comments: lines that start with `#` and contain nothing that a parser could take for the
-/// start of a block.
+/// Returns the text after its leading comment lines. A comment line starts with `#` and does not contain `-----`, which
+/// a parser could take for the start of a block.
 pub fn without_comments(mut text: &[u8]) -> &[u8] {
     while text.starts_with(b"#")
         && let Some(end) = text.iter().position(|byte| *byte == b'\n')

@@ -77,7 +77,7 @@ impl Rules for Pod {
 
     fn warnings(&self, object: &Value, old: Option<&Value>, context: &Context<'_>) -> Vec<String> {
         match old {
-            // Pod updates come from programs, which do not read warnings.
+            // As in upstream, an update of the pod itself returns no warnings: users rarely update pods directly.
             Some(_) if context.subresource == "status" => status::warnings(object),
             Some(_) => Vec::new(),
             None => created(object),

@@ -7,7 +7,7 @@ use apimachinery::{Errors, Str, Value};
 
 use crate::kind::Version;
 
-/// The circumstances of a write.
+/// Properties of a write that rules may depend on.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The version of the request.
@@ -91,7 +91,7 @@ pub trait Rules: Send + Sync + fmt::Debug {
     /// Prepares an object for its first delete: a kind that needs cleanup adds a finalizer here.
     fn prepare_delete(&self, _object: &mut Value, _now: Time) {}
 
-    /// Marks an object that remains during deletion, in addition to the deletion timestamp.
+    /// Changes an object whose deletion starts, in addition to its deletionTimestamp. A Namespace becomes Terminating.
     fn mark_deleted(&self, _object: &mut Value) {}
 
     /// Whether something other than `metadata.finalizers` delays the deletion.
@@ -99,7 +99,8 @@ pub trait Rules: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Returns the deletion grace period in seconds, `None` for immediate deletion. `wanted` is the client's value.
+    /// Returns the deletion grace period in seconds, `None` for immediate deletion. The second parameter is the
+    /// client's `gracePeriodSeconds`.
     fn grace_seconds(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
         None
     }

@@ -82,8 +82,8 @@ pub fn unknown_formats(crd: &Value) -> BTreeSet<String> {
     found
 }
 
-/// Restricts root-level schema fields so that the status can be validated separately. As upstream, reports only the
-/// first violation in the order of Go's struct fields.
+/// Restricts root-level schema fields so that the status can be validated separately. As in upstream, only the first
+/// violation in the order of Go's struct fields is reported.
 fn validate_root(schema: &At<'_>, errors: &mut Errors) {
     let is_set = |key: &str| schema.value().get(key).is_some_and(|value| !is_zero(value));
     let ty = schema.get("type");

@@ -9,7 +9,7 @@ use crate::field_rules::{keep, non_negative, one_of, same};
 use crate::formats::domain_prefixed_path;
 use crate::workload;
 
-/// An Indexed Job stores its completed indexes in its status, whose size these limits bound.
+/// Limits that bound the status of an Indexed Job, which lists the completed and failed indexes.
 const INDEXED_PARALLELISM_MAX: i64 = 100_000;
 const FAILED_INDEXES_MAX: i64 = 100_000;
 /// Above this number of completions the lower limits apply.

@@ -7,7 +7,7 @@ use apimachinery::{At, Object, Value, value};
 use super::super::pod_spec;
 use crate::field_rules::{items_mut, keep, raise_generation, start_generation};
 
-/// Defaults a pod and synchronizes fields that exist twice.
+/// Defaults a pod and synchronizes fields that have a deprecated duplicate.
 pub(super) fn default(object: &mut Value) {
     let Some(pod) = object.as_object_mut() else { return };
     let spec = pod.get_or_insert_with("spec", Value::object);

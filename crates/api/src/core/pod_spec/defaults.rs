@@ -1,7 +1,7 @@
 //! PodSpec defaulting.
 //!
-//! This includes the effects of upstream's conversions on every spec: fields that exist twice are synchronized, and
-//! fields of disabled features are dropped.
+//! This includes the effects of upstream's conversions on every spec: deprecated duplicates of fields are synchronized,
+//! and fields of disabled features are dropped.
 
 use apimachinery::quantity::Quantity;
 use apimachinery::{Object, Value};

@@ -1,7 +1,7 @@
 //! Allocation and release of cluster IPs and node ports of Services.
 //!
-//! A plan is computed from the service, its old state, the configured ranges and the allocated values. The registry
-//! stores the service, the claims and the releases in one transaction, so no repair loop is needed.
+//! A plan is computed from the service, its old state, the configured ranges and the allocated values. The API server
+//! stores the service, the new allocations and the releases in one transaction, so no repair loop is needed.
 //!
 //! Ranges have two bands: dynamic allocation uses the upper one first, so that the lower one remains available for
 //! values chosen by users.
@@ -59,10 +59,10 @@ pub enum Allocation {
     Port(u16),
 }
 
-/// Claims and releases to commit together with the service.
+/// Allocations and releases to commit together with the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// To be claimed. If one of them is taken at commit time, the plan must be computed again.
+    /// The new allocations. If another service has one of them at commit time, the plan must be computed again.
     pub claims: Vec<Allocation>,
     pub releases: Vec<Allocation>,
 }
@@ -78,7 +78,7 @@ pub enum AllocationError {
     Internal(String),
 }
 
-/// Allocates addresses, families and ports of `service` and returns the claims and releases. `old` is the service that
+/// Sets addresses, families and ports of `service` and returns the allocations and releases. `old` is the service that
 /// is being replaced, `random` the seed of dynamic allocation.
 pub fn plan(
     service: &mut Value,
@@ -109,7 +109,7 @@ pub fn plan(
     Ok(ledger.plan)
 }
 
-/// Returns everything that a service holds, to be released on deletion.
+/// Returns all allocations of a service, which its deletion releases.
 pub fn allocated_claims(service: &Value) -> Vec<Allocation> {
     let ips = texts(service, "clusterIPs").into_iter().filter_map(parse_ip).map(Allocation::Ip);
     let ports = node_ports(service).into_iter().chain(needs_health_check(service).then(|| health_port(service)));
@@ -164,7 +164,7 @@ fn health_port(service: &Value) -> i64 {
     service.at(&["spec", "healthCheckNodePort"]).and_then(Value::as_int).unwrap_or_default()
 }
 
-/// Claims made while a plan is computed.
+/// An allocation in progress: its inputs, and the plan so far.
 struct Allocator<'a> {
     config: &'a Config,
     taken: &'a dyn AllocationLookup,
