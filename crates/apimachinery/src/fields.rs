@@ -26,7 +26,7 @@ pub enum Operator {
     NotEquals,
 }
 
-/// A text is not a valid field selector.
+/// The text is not a valid field selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("invalid selector: '{selector}'; can't understand '{term}'")]

@@ -25,7 +25,7 @@ pub enum MissingKeys {
     Reject,
 }
 
-/// A text is not a valid JSONPath.
+/// The text is not a valid JSONPath.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     #[error("unterminated {0}")]
@@ -123,7 +123,7 @@ enum Segment {
         operator: Operator,
         right: Vec<Segment>,
     },
-    /// A quoted text: one result, whatever the input.
+    /// A quoted string: one result, regardless of the input.
     Text(Value),
     /// A number or a boolean: one result for each input.
     Literal(Value),
@@ -294,7 +294,7 @@ impl Walk {
 }
 
 impl Segment {
-    /// Returns an identifier at this step.
+    /// Returns the word, if this segment is an identifier.
     fn identifier(&self) -> Option<&str> {
         match self {
             Self::Identifier(word) => Some(word),
@@ -304,7 +304,7 @@ impl Segment {
 }
 
 impl Slice {
-    /// Appends the selected items. An empty selection ends the step for all further values, as upstream.
+    /// Appends the selected items. As in upstream, an empty selection ends the step for all further values.
     fn apply<'a>(&self, value: &'a Value, out: &mut Vec<&'a Value>) -> Result<ControlFlow<()>, EvalError> {
         let items = value.as_array().ok_or(EvalError::NotAList(go::type_name(value)))?;
         let length = items.len();

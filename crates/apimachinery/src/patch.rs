@@ -177,7 +177,7 @@ impl Error {
     }
 }
 
-/// Entries to insert into and remove from an object in one pass; sequentially, each would move half of the others.
+/// Entries to insert into and remove from an object in one pass. Changing them one at a time would take quadratic time.
 #[derive(Default)]
 struct Changes {
     added: Vec<(Str, Value)>,

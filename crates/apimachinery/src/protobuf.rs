@@ -41,7 +41,8 @@ pub fn encode_object(object: &Value, schema: Schema<'_>, out: &mut Vec<u8>) -> R
 
 /// Encodes one frame of a protobuf watch stream: a 4-byte big-endian length and a bare `WatchEvent` message.
 ///
-/// Only `object`, the embedded object, is in the `k8s\0` envelope. client-go rejects a stream in which the event itself has one.
+/// Only `object`, the embedded object, is in the `k8s\0` envelope. client-go rejects a stream in which the event itself
+/// has one.
 pub fn watch_frame(event_type: &str, object: &[u8]) -> Vec<u8> {
     let mut raw_extension = Vec::with_capacity(object.len() + 8);
     wire::put_bytes(&mut raw_extension, 1, object);

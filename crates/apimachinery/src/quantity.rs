@@ -39,7 +39,7 @@ pub enum Format {
     DecimalSI,
 }
 
-/// A text is not a valid quantity.
+/// The text is not a valid quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]

@@ -16,7 +16,7 @@ pub struct Status {
     pub reason: Reason,
     pub details: Option<Box<Details>>,
     pub code: u16,
-    /// The token with which an expired list can be continued inconsistently; usually empty.
+    /// `metadata.continue` of an expired list: the token to continue at the latest revision. Usually empty.
     pub continue_token: String,
 }
 

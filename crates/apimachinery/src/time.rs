@@ -87,7 +87,7 @@ impl Time {
         Micro(self)
     }
 
-    /// Returns the duration since `earlier`, saturated at some 292 years.
+    /// Returns the duration since `earlier`, saturated at about 292 years.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         let nanos = i128::from(self.unix_seconds) * 1_000_000_000 + i128::from(self.nanos)

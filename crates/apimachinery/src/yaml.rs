@@ -13,7 +13,7 @@ pub use write::to_string;
 
 use crate::Value;
 
-/// A text is not valid YAML, or cannot be converted to JSON. Lines are counted from one.
+/// The text is not valid YAML, or cannot be converted to JSON. Lines are counted from one.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("yaml: invalid syntax")]

@@ -22,7 +22,7 @@ pub enum Element {
     Index(i64),
 }
 
-/// A text is not a valid path element.
+/// The text is not a valid path element.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ElementError {
     #[error("key must be 2 characters long:")]

@@ -64,7 +64,7 @@ pub fn owners_after_scale(parent: &Owners, scale: &Owners, api_version: &str, pa
         if parent.list().iter().any(|before| same_owner(before, owner) && owns_replicas(before, paths)) {
             continue;
         }
-        // As upstream, an owner that appears first through `scale` has no time.
+        // As in upstream, an owner that appears first through `scale` has no time.
         let fields = replicas.clone();
         let mut owner = Owner { api_version: api_version.into(), fields, time: None, ..owner.clone() };
         if let Some(at) = result.find(&owner) {

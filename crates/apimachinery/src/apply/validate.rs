@@ -155,7 +155,7 @@ impl Walk {
             let trail = Trail::Field(trail, key);
             match fields.child(key) {
                 Some(found) => self.node(found.node, child, &trail, depth + 1),
-                // As upstream: the first unknown field ends the walk of its object.
+                // As in upstream, the first unknown field ends the walk of its object.
                 None => return self.report(&trail, "field not declared in schema".to_owned()),
             }
         }

@@ -1,7 +1,7 @@
 //! A sorted set in two levels of shared chunks: a clone shares all chunks, a write copies one chunk and the list of
 //! chunks.
 //!
-//! Two levels suffice for the objects that one process watches: for 100,000 objects the list has some 1,500 pointers,
+//! Two levels suffice for the objects that one process watches: for 100,000 objects the list has about 1,500 pointers,
 //! which are copied only while a clone exists.
 
 use std::cmp::Ordering;

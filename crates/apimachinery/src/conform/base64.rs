@@ -1,4 +1,4 @@
-//! Base64 as Go decodes it: padded, line breaks skipped, errors that name the byte.
+//! Base64 as Go decodes it: padded, with line breaks skipped, and errors with the offset of the invalid byte.
 
 use ::base64::Engine;
 use ::base64::alphabet;
@@ -28,7 +28,7 @@ pub fn canonical(text: &str) -> Result<Option<Str>, Error> {
 
 struct ScanResult {
     line_breaks: bool,
-    /// The bits of the last digit beyond the last byte.
+    /// The bits of the last digit that belong to no byte.
     spare_bits: u8,
 }
 

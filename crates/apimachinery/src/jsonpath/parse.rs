@@ -55,7 +55,7 @@ fn action(mut rest: &str, depth: usize) -> Result<(Vec<Segment>, &str), ParseErr
     }
 }
 
-/// Parses an expression inside an action, for example a side of a filter. A closing brace ends it, as upstream.
+/// Parses an expression inside an action, for example a side of a filter. As in upstream, a closing brace ends it.
 fn expression(text: &str, depth: usize) -> Result<Vec<Segment>, ParseError> {
     action(&format!("{text}}}"), depth).map(|(steps, _)| steps)
 }

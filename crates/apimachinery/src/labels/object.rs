@@ -63,7 +63,7 @@ pub fn format_labels(labels: Option<&Value>) -> String {
     let labels = labels.and_then(Value::as_object).into_iter().flat_map(Object::iter);
     let mut labels: Vec<_> =
         labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-    // As upstream, the entries are ordered, not the keys: `a-b=1` precedes `a=1`.
+    // As in upstream, the entries are ordered, not the keys: `a-b=1` precedes `a=1`.
     labels.sort_unstable();
     if labels.is_empty() { "<none>".to_owned() } else { labels.join(",") }
 }

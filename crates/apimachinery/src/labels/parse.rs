@@ -6,7 +6,7 @@ use super::{Operator, Requirement, Selector};
 use crate::field::{self, Error};
 use crate::{Path, Str, names};
 
-/// A text is not a valid label selector.
+/// The text is not a valid label selector.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ParseError {
     /// A token that is not a requirement, a comma or the end.

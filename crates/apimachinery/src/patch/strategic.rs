@@ -117,7 +117,7 @@ pub enum Fault {
     },
 }
 
-/// The handling of fields that differ from the original and from the patch's result.
+/// The handling of conflicts: fields that both the current object and the patch change, to different values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnConflict {
     /// The patch's values win.
@@ -170,7 +170,7 @@ pub fn create_three_way(
     Ok(patch)
 }
 
-/// The position of a walk and its type; below a field that the schema does not declare the type is unknown.
+/// The path and the type at a node of a walk. The type is unknown below a field that the schema does not declare.
 #[derive(Clone, Copy)]
 struct Spot<'a> {
     schema: Option<Schema<'a>>,

@@ -2,8 +2,7 @@
 //!
 //! `go_answers.jsonl` was written by Go 1.27: the texts, then for each pattern either the error, or the matching texts
 //! and the positions of the first matches in all texts joined by `|`. Its first patterns were hand-picked, the others
-//! drawn at random from pieces of the grammar. match in all texts, joined by `|`. Its first patterns were hand-picked,
-//! the others drawn at random from pieces of the grammar.
+//! were generated from random pieces of the grammar.
 
 use super::*;
 use crate::json;

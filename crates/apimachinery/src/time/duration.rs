@@ -5,11 +5,11 @@ use std::str::FromStr;
 
 use crate::go;
 
-/// A duration in nanoseconds, at most some 292 years, possibly negative.
+/// A duration in nanoseconds, at most about 292 years, possibly negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(i64);
 
-/// A text is not a valid duration.
+/// The text is not a valid duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     /// Malformed or out of range.

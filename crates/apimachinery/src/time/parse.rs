@@ -3,7 +3,7 @@
 use super::{DAY_SECONDS, MICROS, Time, days};
 use crate::go;
 
-/// A text is not a valid time.
+/// The text is not a valid time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A part does not match the layout.

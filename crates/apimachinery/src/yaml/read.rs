@@ -28,7 +28,7 @@ pub struct Documents<'i> {
     /// The duplicate keys of the current document.
     repeated: Vec<String>,
     finished: bool,
-    /// Whether `yes`, `on` and similar are texts.
+    /// Whether `yes`, `on` and similar are strings instead of booleans.
     bool_words_as_text: bool,
 }
 
@@ -67,7 +67,7 @@ impl<'i> Documents<'i> {
         }
     }
 
-    /// Reads `y`, `yes`, `on`, `n`, `no` and `off` as texts, as YAML 1.2 and kustomize do.
+    /// Reads `y`, `yes`, `on`, `n`, `no` and `off` as strings, as YAML 1.2 and kustomize do.
     #[must_use]
     pub const fn with_bool_words_as_text(mut self) -> Self {
         self.bool_words_as_text = true;
