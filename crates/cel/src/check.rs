@@ -105,7 +105,8 @@ impl Checker<'_> {
                 let keys: Vec<_> = entries.iter().map(|entry| (entry.key, false)).collect();
                 let values: Vec<_> = entries.iter().map(|entry| (entry.value, entry.optional)).collect();
                 let key = self.join(&keys);
-                // A container cannot be a key. A type that contained one twice could double with every enclosing map.
+                // A list or map cannot be a key, so its type becomes `dyn`. Otherwise the type could double in size
+                // with every enclosing map.
                 let key = if self.unifier.resolve(&key).parts().is_empty() { key } else { Type::Dyn };
                 Type::map(key, self.join(&values))
             }

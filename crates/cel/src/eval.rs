@@ -97,7 +97,7 @@ enum Op {
     },
 }
 
-/// The function of an operator all of whose overloads share one function.
+/// The function and cost rule of an operator. All its overloads share one function, so none has to be selected.
 #[derive(Clone, Copy)]
 struct Callee {
     function: Function,

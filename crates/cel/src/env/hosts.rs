@@ -1,4 +1,4 @@
-//! The CEL hosts of Kubernetes: the API fields that contain expressions, and their variables.
+//! Expression contexts: the API fields that contain CEL expressions, and the variables available in each.
 
 use apimachinery::Schema;
 
@@ -28,7 +28,7 @@ pub enum ExpressionContext {
 }
 
 impl ExpressionContext {
-    /// Returns the environments of this host. Objects have dynamic type; [`Env::with_object`] adds a known schema.
+    /// Returns the environments of this context. Objects have dynamic type; [`Env::with_object`] adds a known schema.
     pub fn env_set(self) -> EnvSet {
         EnvSet::default().map(|env| self.extend(env))
     }

@@ -1,4 +1,4 @@
-//! The types of host variables other than objects: the request, the user, the namespace.
+//! The types of context variables other than objects: the request, the user, the namespace.
 
 use std::sync::LazyLock;
 
@@ -22,7 +22,7 @@ const ACCESS_REVIEW: &str = "{extra: {*: [string]}, groups: [string], nonResourc
 
 const USER: &str = "{extra: {*: [string]}, groups: [string], uid, username}";
 
-/// The types of all host variables.
+/// The types of these variables in all contexts.
 pub struct Shapes {
     pub types: Types,
     pub admission_request: TypeId,

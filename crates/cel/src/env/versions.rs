@@ -7,8 +7,8 @@ use crate::library::Library;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u16);
 
-/// The environments of one host. New expressions may use only what the previous server version also supports, so that a
-/// rollback finds no expression it cannot compile. Stored expressions may use everything.
+/// The environments of one expression context. New expressions may use only what the previous server version also
+/// supports, so that a rollback finds no expression it cannot compile. Stored expressions may use everything.
 #[derive(Clone, Debug)]
 pub struct EnvSet {
     /// For new expressions.
@@ -17,7 +17,8 @@ pub struct EnvSet {
     pub stored: Env,
 }
 
-/// The first version of each library. Libraries that are not listed belong to a host, or are not used by Kubernetes.
+/// The first version of each library. Libraries that are not listed are specific to one expression context, or not used
+/// by Kubernetes.
 const SINCE: [(Library, Version); 18] = [
     (Library::Standard, Version(0)),
     (Library::Strings, Version(0)),

@@ -17,7 +17,7 @@ pub enum Failure {
     /// The memory or step limit was exceeded.
     #[error("operation cancelled: resource limit exceeded")]
     Resources,
-    /// The host interrupted the evaluation.
+    /// The caller interrupted the evaluation.
     #[error("operation interrupted")]
     Interrupted,
 }

@@ -1,4 +1,4 @@
-//! Authorizer library: authorization checks for the user of a request or a service account, answered by the host.
+//! Authorizer library: authorization checks for the user of a request or for a service account.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::value::Val;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// Answers authorization checks. Called during an evaluation, so it must not block.
+/// Decides authorization checks. Called during an evaluation, so it must not block.
 pub trait Authorizer: Send + Sync {
     fn authorize(&self, question: &Check) -> Decision;
 }

@@ -29,7 +29,7 @@ pub fn parse(library: Library, row: &Row) -> Overload {
         // Characters are counted sixteen bytes at a time.
         ("size", _) => 256,
         (_, Cost::Unit | Cost::Fixed(_) | Cost::Format | Cost::Quote) => 16,
-        // The costs of the others grow with their texts.
+        // The cost rules of the other functions already grow with the length of their texts.
         _ => 128,
     };
     Overload {
