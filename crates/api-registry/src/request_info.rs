@@ -156,8 +156,8 @@ impl Resource {
         self.in_url = !self.name.is_empty();
     }
 
-    /// Returns the final verb. On a collection a read is `list` or `watch`, and a delete is `deletecollection`. A read of
-    /// a collection takes its name from the field selector.
+    /// Returns the final verb. On a collection a read is `list` or `watch`, and a delete is `deletecollection`. A read
+    /// of a collection takes its name from the field selector.
     fn narrow(&mut self, verb: &'static str, query: &Query) -> &'static str {
         if self.in_url {
             return verb;
