@@ -15,7 +15,7 @@ use crate::kind::Kind;
 pub const KINDS: &[fn() -> Kind] =
     &[certificate_signing_request::kind, cluster_trust_bundle::kind, pod_certificate_request::kind];
 
-/// Domain, slash, and a path of a DNS subdomain, a dot and a label.
+/// Maximum length of a signer name: a domain, a slash, a DNS subdomain, a dot and a label.
 const SIGNER_NAME_MAX: usize = 253 + 1 + 253 + 1 + 63;
 
 fn signer_name(at: &At<'_>, errors: &mut Errors) {

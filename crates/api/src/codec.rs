@@ -87,7 +87,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Value>, Error> {
         })?,
         Encoding::Yaml => yaml::parse_all(std::str::from_utf8(bytes)?)?,
     };
-    // Empty YAML documents before the first `---` or after the last one are ignored.
+    // Empty YAML documents, such as the one before a leading `---`, are ignored.
     let objects: Vec<Value> = objects.into_iter().filter(|object| !object.is_null()).collect();
     if objects.is_empty() {
         return Err(Error::Empty);

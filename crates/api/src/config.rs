@@ -31,8 +31,8 @@ pub enum Error {
     Repeated(Vec<String>),
 }
 
-/// Decodes one object of a kind of `catalogue` from YAML or JSON. Unknown and duplicate fields are rejected, so that a
-/// typing mistake does not go unnoticed.
+/// Decodes one object of a kind of `catalogue` from YAML or JSON. Unknown and duplicate fields are rejected, so that
+/// typos are reported.
 pub fn read(catalogue: &Catalogue, bytes: &[u8]) -> Result<(GroupVersionKind, Value), Error> {
     match read_leniently(catalogue, bytes)? {
         (kind, object, None) => Ok((kind, object)),

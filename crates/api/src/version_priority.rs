@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use apimachinery::Str;
 
-/// Returns a sort key: GA before beta before alpha before other versions, newer before older, and others in reverse
-/// order of their names.
+/// Returns a sort key that is greater for a preferred version: GA over beta over alpha over other versions, and newer
+/// over older. Other versions are preferred in the order of their names.
 pub fn version_priority(version: &str) -> (u8, u64, u64, Reverse<Str>) {
     let other = || (0, 0, 0, Reverse(version.into()));
     let Some((major, rest)) = version.strip_prefix('v').and_then(number) else { return other() };

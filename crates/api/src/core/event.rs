@@ -22,7 +22,7 @@ const NOTE_MAX: usize = 1024;
 pub fn kind() -> Kind {
     Kind {
         selectable: selectable("involvedObject", "reportingComponent"),
-        // Upstream validates only the metadata of core Events that storage requires.
+        // For core Events upstream validates only the metadata that storage requires.
         name_rule: name_is_path_segment,
         qualified_finalizers: false,
         update_checks: UpdateChecks { whole: 0, change: 0 },

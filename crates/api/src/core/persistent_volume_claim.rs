@@ -239,7 +239,8 @@ fn drop_unknown_source(spec: &mut Object) {
     }
 }
 
-/// Copies between `dataSource` and `dataSourceRef`, so that both are set.
+/// Sets `dataSource` and `dataSourceRef` to the same value if only one is set. A reference to another namespace is not
+/// copied.
 fn normalize_sources(spec: &mut Object) {
     let set = |spec: &Object, field: &str| spec.get(field).filter(|value| !value.is_null()).cloned();
     match (set(spec, "dataSource"), set(spec, "dataSourceRef")) {

@@ -7,7 +7,7 @@ use apimachinery::Value;
 use crate::core::event::{self, Event};
 use crate::kind::{Convert, Kind};
 
-/// Field names here and in the core group.
+/// Field names in events.k8s.io and in the core group.
 const RENAMED: [(&str, &str); 7] = [
     ("deprecatedCount", "count"),
     ("deprecatedFirstTimestamp", "firstTimestamp"),

@@ -42,7 +42,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// Prints a requirement like Go.
+/// Formats a requirement like Go's `%v`.
 impl fmt::Display for Scope<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values: Vec<&str> = self.values.iter().filter_map(Value::as_str).collect();

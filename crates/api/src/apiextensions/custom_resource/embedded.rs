@@ -57,7 +57,7 @@ fn resource(resource: &Value, path: &Path, errors: &mut Errors) {
     }
     let mut named = resource.clone();
     if let (Some(mut meta), true) = (MetaMut::of(&mut named), Meta::of(resource).name().is_empty()) {
-        // An embedded template has no name, which is valid.
+        // The name is optional here, so a valid placeholder replaces a missing one.
         meta.set("name", "template");
     }
     let scope = if Meta::of(resource).namespace().is_empty() { Scope::Cluster } else { Scope::Namespaced };

@@ -144,7 +144,7 @@ impl Rules for CustomResource {
         self.versions.iter().find(|have| have.name == version).map(|version| &version.schema)
     }
 
-    /// A status write changes only the status.
+    /// A status write changes neither spec nor metadata; other writes do not change the status.
     fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
         match subresource {
             "" => &["status"],

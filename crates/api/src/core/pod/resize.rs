@@ -73,8 +73,8 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// Copies resources and resize policies. If container names differ, `target` gets the new containers, which validation
-/// rejects.
+/// Copies resources and resize policies from `new`. If container names differ, `target` gets the new containers, which
+/// validation rejects.
 fn merge(target: &mut Value, new: &Value, field: &str) {
     let desired = new.get(field).and_then(Value::as_array).unwrap_or_default();
     let Some(containers) = target.get_mut(field).and_then(Value::as_array_mut) else { return };

@@ -21,7 +21,7 @@ const ID_MAX: i64 = i32::MAX as i64;
 /// Maximum length of a device health message: 1 KiB.
 const HEALTH_MESSAGE_MAX: usize = 1 << 10;
 
-/// Restores everything except the status, and status fields that old kubelets do not send.
+/// Restores everything except the status. Also restores status fields that old kubelets do not send.
 pub(super) fn prepare(object: &mut Value, old: &Value) {
     keep(object, old, "spec");
     if let Some(mut metadata) = MetaMut::of(object) {
@@ -325,7 +325,7 @@ fn allocated(status: &At<'_>, spec: &Value, field: &str, errors: &mut Errors) {
     }
 }
 
-/// Returns the reason that a resource is not one that the container requests.
+/// Returns an error message if the container does not request the resource.
 fn unknown(name: &str, container: &Value) -> Option<&'static str> {
     let resources = &container["resources"];
     if !name.starts_with("claim:") {

@@ -65,7 +65,8 @@ fn is_domain(text: &str) -> bool {
     (is_v6 || host.split('.').all(is_label)) && port.is_none_or(is_port)
 }
 
-/// Lower case letters and digits, with `.`, `_`, `__` or any number of `-` between them.
+/// Whether the text is a path component: lower case letters and digits, with `.`, `_`, `__` or any number of `-`
+/// between them.
 fn is_component(text: &str) -> bool {
     let is_word = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     let bytes = text.as_bytes();

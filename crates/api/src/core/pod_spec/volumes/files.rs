@@ -123,7 +123,7 @@ pub(crate) fn field_ref(reference: &At<'_>, allowed: &[&str], errors: &mut Error
     }
 }
 
-/// Validates a `resourceFieldRef`. A file must name the container.
+/// Validates a `resourceFieldRef`. `names_container`: whether it must name the container, as in a file.
 pub(crate) fn resource_field_ref(reference: &At<'_>, names_container: bool, errors: &mut Errors) {
     let resource = reference.get("resource");
     let is_huge = ["requests.hugepages-", "limits.hugepages-"].iter().any(|it| resource.str().starts_with(it));

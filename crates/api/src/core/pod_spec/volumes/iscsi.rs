@@ -78,7 +78,8 @@ fn is_iqn(name: &str) -> bool {
     })
 }
 
-/// Whether three letters, a separator and `length` alphanumeric characters follow each other.
+/// Whether a separator and exactly `length` alphanumeric characters follow the first three letters, as in EUI and NAA
+/// names.
 fn is_code(name: &str, length: usize) -> bool {
     let mut rest = name[3..].chars();
     let separated = rest.next().is_some_and(|c| c != '\n');

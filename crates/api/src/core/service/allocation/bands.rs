@@ -79,7 +79,7 @@ fn pick_free(
     })
 }
 
-/// Returns the first and last allocatable address: without the network address and the broadcast address.
+/// Returns the first and last allocatable address: without the network address and, for IPv4, the broadcast address.
 fn usable((ip, bits): (IpAddr, u8)) -> Option<(u128, u128)> {
     let first = number(network(ip, bits));
     let width: u32 = if ip.is_ipv4() { 32 } else { 128 };
@@ -95,7 +95,8 @@ fn address_offset((ip, bits): (IpAddr, u8)) -> u128 {
     offset(1 << hosts, 256, 16)
 }
 
-/// Returns the size of the lower band: a fraction of the range, at least 16 and at most `max`.
+/// Returns the size of the lower band: a fraction of the range, at least 16 and at most `max`. A range of up to 16
+/// values has no lower band.
 fn offset(size: u128, max: u128, parts: u128) -> u128 {
     const MIN: u128 = 16;
     if size <= MIN { 0 } else { (size / parts).clamp(MIN, max) }
