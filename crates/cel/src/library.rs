@@ -192,7 +192,7 @@ impl Overload {
         self.params.len() == args.len() && self.params.iter().zip(args).all(|(param, arg)| fits(param, arg))
     }
 
-    /// Returns the minimum number of steps of a call.
+    /// Returns the number of steps to count for a call before it runs: a base, and more for long arguments.
     pub fn steps(&self, args: &[Val<'_>]) -> usize {
         let long = args.iter().map(|arg| match arg {
             Val::String(text) => text.len() / self.bytes_a_step,

@@ -65,7 +65,8 @@ struct Estimator<'e> {
 }
 
 impl Estimator<'_> {
-    /// Returns the cost of a node. A node that a macro uses twice has the same scope both times.
+    /// Returns the cost of a node. A node that a macro uses twice has the same scope both times, so it is estimated
+    /// once.
     fn cost(&mut self, id: ExprId) -> Estimate {
         if let Some(cost) = self.nodes[id.index()].cost {
             return cost;

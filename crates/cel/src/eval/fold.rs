@@ -87,7 +87,7 @@ impl<'a> Run<'_, 'a> {
             Ok(Val::Bool(value)) => Some(*value == deciding),
             _ => None,
         };
-        // A failure is not negated.
+        // `exists` negates the accumulator before the test, for one more unit. A failure is not negated.
         self.meter.charge(if deciding && decided.is_some() { 3 } else { 2 })?;
         if decided == Some(true) {
             return Ok(false);
@@ -96,7 +96,7 @@ impl<'a> Run<'_, 'a> {
         match self.eval(predicate) {
             Ok(Val::Bool(value)) if value == deciding => self.slots[accu] = Ok(Val::Bool(value)),
             Err(failure) if !failure.absorbable() => return Err(failure),
-            // The first failure is the one that is reported.
+            // Only the first failure is stored, because it is the one that is reported.
             Ok(Val::Bool(_)) => {}
             failed if decided.is_some() => self.slots[accu] = Err(failed.err().unwrap_or_else(Failure::no_overload)),
             _ => {}

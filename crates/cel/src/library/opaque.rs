@@ -23,11 +23,11 @@ pub enum Opaque {
     Format(&'static NamedFormat),
     /// The subject of authorization checks.
     Authorizer(Arc<Principal>),
-    /// A check for a non-resource path that is not executed yet.
+    /// A pending check for a non-resource path.
     PathCheck(Arc<Check>),
-    /// A check for an API group that is not executed yet.
+    /// A pending check for an API group.
     GroupCheck(Arc<Check>),
-    /// A check for a resource that is not executed yet.
+    /// A pending check for a resource.
     ResourceCheck(Arc<Check>),
     /// The result of a check.
     Decision(Arc<Decision>),

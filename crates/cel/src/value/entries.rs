@@ -106,7 +106,7 @@ impl<'a> Entries<'a> {
         Some(&self.entries[at].1)
     }
 
-    /// Adds an entry and returns true; an existing key keeps its value and the result is false.
+    /// Adds an entry. Returns false, without a change, if the key already exists.
     pub fn insert(&mut self, key: Key<'a>, value: Val<'a>) -> bool {
         match self.entries.binary_search_by(|(have, _)| have.compare(&key)) {
             Ok(_) => false,
