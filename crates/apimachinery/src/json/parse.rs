@@ -23,7 +23,7 @@ pub(super) struct Parser<'a> {
     repeated: Vec<String>,
 }
 
-/// Receives the keys of a text in their order.
+/// Receives the keys of a JSON text in text order.
 pub(super) trait Visitor {
     /// Handles a key; `again` is true for a duplicate key. Returns whether to visit the key's value.
     fn enters(&mut self, path: &Path<'_>, again: bool) -> bool;
@@ -338,7 +338,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Removes the elements pushed since `start` from a stack.
+/// Removes and returns the elements of a stack from index `start` on.
 fn take<T>(stack: &mut Vec<T>, start: usize) -> Vec<T> {
     let mut top = stack.split_off(start);
     if start == 0 {
@@ -348,8 +348,8 @@ fn take<T>(stack: &mut Vec<T>, start: usize) -> Vec<T> {
     top
 }
 
-/// Removes the entries pushed since `start` from a stack, sorted by key. Leaves the stack unchanged if a key is
-/// repeated or there are many entries.
+/// Removes the entries of a stack from index `start` on and returns them sorted by key. Returns [`None`], and leaves the
+/// stack unchanged, if a key is repeated or there are many entries.
 ///
 /// Stored objects are in Go's field order, so nearly every object takes this path. Sorting numbers and moving each
 /// entry once is faster than sorting the entries.

@@ -24,7 +24,7 @@ pub fn encode(value: &Value, schema: Schema<'_>, out: &mut Vec<u8>) -> Result<()
     done
 }
 
-/// As lenient as Go: the bits after the last byte are ignored.
+/// Base64 as lenient as Go's: the unused bits of the last digit are ignored.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
