@@ -9,8 +9,8 @@ pub fn default(value: &mut Value, schema: Schema<'_>) {
     Pass { nulls: Nulls::Absent }.value(value, schema);
 }
 
-/// Sets the defaults of a built-in type. Its trees contain `null` where Go encodes a nil that it never omits; only
-/// fields with a default are set.
+/// Sets the defaults of a built-in type. Here `null` is Go's encoding of nil; it is replaced only if the field has a
+/// default.
 pub fn default_built_in(value: &mut Value, schema: Schema<'_>) {
     Pass { nulls: Nulls::Printed }.value(value, schema);
 }

@@ -278,8 +278,8 @@ impl Walk {
         }
     }
 
-    /// Collects the value and all descendants that have children or are texts, outermost first. A tree is at most 128
-    /// levels deep.
+    /// Collects the value and all descendants that have children or are non-empty strings, outermost first. A tree is
+    /// at most 128 levels deep.
     fn descend<'a>(self, value: &'a Value, out: &mut Vec<&'a Value>) -> Result<(), EvalError> {
         let below = children(value);
         if below.is_empty() && value.as_str().is_none_or(str::is_empty) {

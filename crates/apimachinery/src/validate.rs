@@ -177,7 +177,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Returns the old item of each new one, if the list type allows to correlate them.
+    /// Returns the old item of each new one, if items of this list type can be correlated.
     fn correlate<'v>(&self, items: &[Value], old: Option<&'v Value>, node: Node<'_>) -> Vec<Option<&'v Value>> {
         match (old.and_then(Value::as_array), node) {
             (Some(old), Node::Type(schema)) => match schema.shape() {

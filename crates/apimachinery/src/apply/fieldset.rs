@@ -16,7 +16,7 @@ pub struct FieldSet {
     entries: Option<Arc<[Entry]>>,
 }
 
-/// One path element below a node, and the part of the set there.
+/// One path element below a node, and the part of the set at and below that element.
 #[derive(Clone, PartialEq)]
 pub(super) struct Entry {
     pub(super) element: Element,

@@ -85,7 +85,7 @@ impl<E: SortedItem> SortedList<E> {
         chunk.insert(position, item);
         self.len += 1;
         if chunk.len() > CHUNK_MAX {
-            // A list is inserted in order: splitting in halves would leave all chunks half empty.
+            // The objects of a list response are inserted in order: splitting in halves would leave chunks half empty.
             let appended = last && position + 1 == chunk.len();
             let right = chunk.split_off(if appended { CHUNK_MAX } else { CHUNK_MAX / 2 });
             chunks.insert(at + 1, Arc::new(right));

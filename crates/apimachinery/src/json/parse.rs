@@ -348,8 +348,8 @@ fn take<T>(stack: &mut Vec<T>, start: usize) -> Vec<T> {
     top
 }
 
-/// Removes the entries of a stack from index `start` on and returns them sorted by key. Returns [`None`], and leaves the
-/// stack unchanged, if a key is repeated or there are many entries.
+/// Removes the entries of a stack from index `start` on and returns them sorted by key. Returns [`None`], and leaves
+/// the stack unchanged, if a key is repeated or there are many entries.
 ///
 /// Stored objects are in Go's field order, so nearly every object takes this path. Sorting numbers and moving each
 /// entry once is faster than sorting the entries.

@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
             }
             if node.has("range") {
                 self.range(at + 1, &values)?;
-                // A range without end is evaluated, and then its nodes once more.
+                // The nodes of a range without `{end}` are evaluated once more after the range.
                 at = self.last_end.filter(|end| *end > at).unwrap_or(at);
             } else {
                 self.results.push(values);

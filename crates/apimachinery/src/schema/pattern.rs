@@ -7,8 +7,8 @@ use regex::Regex;
 pub use crate::regexp::Error;
 use crate::{Str, regexp};
 
-/// Maximum size of a compiled pattern in bytes: far above any legitimate pattern, and small enough for a thousand of
-/// them.
+/// Maximum size of a compiled pattern in bytes: far above any legitimate pattern, and small enough to keep a thousand
+/// of them in memory.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
 
 /// A compiled regular expression with its source.

@@ -104,7 +104,7 @@ pub(super) fn delete(live: &mut Vec<Value>, doomed: &[Value], spot: Spot<'_>) ->
     Ok(())
 }
 
-/// Returns the kind of the items of some lists; fails if the items differ in type.
+/// Returns the kind of the items in all `lists`; fails if the items differ in type.
 pub(super) fn kind(lists: &[&[Value]], spot: Spot<'_>) -> Result<Kind, Error> {
     let mut items = lists.iter().copied().flatten();
     let first = items.next().ok_or_else(|| spot.error(Fault::NoElements))?;
@@ -118,7 +118,7 @@ pub(super) fn kind(lists: &[&[Value]], spot: Spot<'_>) -> Result<Kind, Error> {
     Ok(if matches!(first, Value::Object(_)) { Kind::Objects } else { Kind::Scalars })
 }
 
-/// Returns the keys of some items: the items themselves, or the values of their merge key.
+/// Returns the keys of `items`: the items themselves, or the values of their merge key.
 pub(super) fn keys(items: &[Value], merge_key: Option<&Str>, spot: Spot<'_>) -> Result<Vec<Key>, Error> {
     let scalar = |value| Key::of(value).ok_or_else(|| spot.error(Fault::NotComparable(gofmt::type_name(value))));
     match merge_key {
