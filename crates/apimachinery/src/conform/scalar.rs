@@ -15,7 +15,7 @@ pub fn int_or_string(value: &Value, at: &Frame<'_>) -> Result<(), Error> {
     }
 }
 
-/// Parses the JSON text of any value, as upstream does, so that only text that is not a number fails.
+/// Normalizes a quantity. A value that is not a string is parsed from its JSON text, as upstream does.
 pub fn quantity(value: &mut Value) -> Result<(), Error> {
     if let Value::String(text) = value {
         return replace(text, quantity::canonical);

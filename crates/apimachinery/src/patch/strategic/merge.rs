@@ -10,7 +10,7 @@ use crate::{Object, Str, Value};
 /// The target of a merge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Onto {
-    /// An object: directives and nulls are executed.
+        /// An object: directives are executed, and `null` removes a field.
     Object,
     /// Another patch: directives and nulls are kept for the object that both patches are for.
     Patch,
@@ -118,7 +118,7 @@ fn field(
     Ok(Outcome::Done)
 }
 
-/// Returns the value to set where there is nothing to merge with; [`None`] if the value is a directive.
+/// Returns the value to set if there is nothing to merge with; [`None`] if the value is an object with `$patch`.
 pub(super) fn fresh(mut value: Value, onto: Onto) -> Option<Value> {
     if onto == Onto::Patch {
         return Some(value);
@@ -170,7 +170,7 @@ fn retain_keys(
     Ok(())
 }
 
-/// Merges the list of a `$setElementOrder`, if the patch has it, and sorts the result.
+/// Merges the list that a `$setElementOrder` directive names, if the patch contains that list, and sorts the result.
 fn put_in_order(
     left: &mut Object,
     directive: Str,

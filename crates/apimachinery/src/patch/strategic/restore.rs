@@ -20,8 +20,8 @@ pub enum TypeMismatch {
     Scalar(&'static str),
 }
 
-/// Returns the first value of the wrong type, in the field order of the Go types. Types with their own decoder, such as
-/// quantities and times, are left to the decoder.
+/// Fails at the first value of the wrong type, in the field order of the Go types. Types with their own decoder, such
+/// as quantities and times, are not checked.
 pub fn check_types(value: &Value, schema: Schema<'_>) -> Result<(), TypeMismatch> {
     let convert = || Err(TypeMismatch::Convert(type_name(value), schema.ty().name.to_string()));
     match (schema.shape(), value) {
