@@ -22,7 +22,7 @@ pub struct NamedFormat {
     pub wrong: fn(&str) -> Vec<String>,
 }
 
-/// The length of the longest regular expression of the name formats, which estimates assume.
+/// The length of a format's regular expression that cost estimates assume.
 pub const REGEX_SIZE_MAX: u64 = 128;
 
 const fn named(name: &'static str, regex_size: u64, wrong: fn(&str) -> Vec<String>) -> NamedFormat {
@@ -87,7 +87,7 @@ fn error_unless(right: bool, otherwise: &str) -> Vec<String> {
     if right { Vec::new() } else { vec![otherwise.to_owned()] }
 }
 
-/// Masks a trailing dash of a prefix: more of the name follows.
+/// Replaces a trailing dash and the character before it by `a`, as upstream does: a name prefix may end with a dash.
 fn unfinished(text: &str) -> String {
     match text.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {
@@ -118,7 +118,7 @@ fn is_base64(text: &str) -> bool {
     !text.is_empty() && base64::engine::general_purpose::STANDARD.decode(text).is_ok()
 }
 
-/// Accepts a date and time; the separator letter may be lowercase, as in RFC 3339's grammar.
+/// Whether the text is an RFC 3339 date and time. The letters `t` and `z` may be lowercase, as the RFC permits.
 fn is_datetime(text: &str) -> bool {
     text.len() >= 10 && parse_timestamp(&text.to_ascii_uppercase()).is_some()
 }
