@@ -32,8 +32,8 @@ pub enum Deletion {
 
 /// Returns the status that a CRD should have, if it differs from the current one.
 ///
-/// Accepted names of other CRDs are taken: the first CRD keeps a name. `others` must contain all CRDs of the group and
-/// may contain `crd` itself.
+/// A name that is already accepted for another CRD of the group is not accepted again. `others` must contain all CRDs
+/// of the group and may contain `crd` itself.
 pub fn conditions<'a>(crd: &Value, others: impl IntoIterator<Item = &'a Value>, now: Time) -> Option<Value> {
     let mut next = crd.clone();
     let (names, accepted) = accept(crd, &taken(crd, others));
