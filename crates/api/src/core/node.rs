@@ -1,4 +1,4 @@
-//! Node: a worker that runs pods.
+//! Node: a machine that runs pods.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
