@@ -46,7 +46,7 @@ pub struct Meter<'m> {
     bytes: Cell<usize>,
     steps: Cell<usize>,
     iterations: Cell<u32>,
-        /// Cache of patterns compiled at runtime, oldest first.
+    /// Cache of patterns compiled at runtime, oldest first.
     patterns: RefCell<Vec<(Box<str>, Regex)>>,
     interrupt: Option<&'m dyn Fn() -> bool>,
 }
@@ -85,7 +85,7 @@ impl<'m> Meter<'m> {
         self.cost.get()
     }
 
-        /// Returns the number of steps so far: iterations, calls, comparisons and visits.
+    /// Returns the number of steps so far: iterations, calls, comparisons and visits.
     pub const fn steps(&self) -> usize {
         self.steps.get() + self.iterations.get() as usize
     }
@@ -117,7 +117,7 @@ impl<'m> Meter<'m> {
         if bytes < BYTES_A_STEP { Ok(()) } else { self.work(bytes / BYTES_A_STEP) }
     }
 
-        /// Returns the cached pattern, or compiles and caches it. A full cache drops its oldest pattern.
+    /// Returns the cached pattern, or compiles and caches it. A full cache drops its oldest pattern.
     pub(crate) fn pattern(
         &self,
         text: &str,
