@@ -28,7 +28,7 @@ pub struct At<'a> {
 static ABSENT: Value = Value::Null;
 
 impl<'a> At<'a> {
-        /// Returns the root object; its path prints as an empty string.
+    /// Returns the root object; its path prints as an empty string.
     pub const fn root(value: &'a Value) -> Self {
         Self { value, path: Path::ROOT }
     }

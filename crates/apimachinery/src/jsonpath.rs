@@ -143,7 +143,8 @@ enum Operator {
     Unknown(Str),
 }
 
-/// `[start:end:step]`. `single` is a single index, whose end after a start of -1 is the end of the list.
+/// `[start:end:step]`. If `single`, it was written as the index `[start]`, and an `end` of 0, after a `start` of -1,
+/// is the end of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slice {
     start: i64,

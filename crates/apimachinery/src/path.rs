@@ -30,7 +30,7 @@ pub struct Path<'a> {
 }
 
 impl<'a> Path<'a> {
-        /// The path of the root object. Prints as an empty string.
+    /// The path of the root object. Prints as an empty string.
     pub const ROOT: Path<'static> = Path { parent: None, step: PathSegment::Field("") };
 
     /// Returns a path of one field, for rules that start below the root.

@@ -253,7 +253,7 @@ impl Quantity {
         (self.mantissa * 10_i128.pow(over.unsigned_abs()), self.exponent - over)
     }
 
-        /// Returns mantissa and suffix index for binary notation; [`None`] if the amount is a fraction, or less than 1024.
+    /// Returns mantissa and suffix index for binary notation; [`None`] if the amount is fractional or below 1024.
     fn canonical_binary(self) -> Option<(i128, usize)> {
         if self.exponent < 0 || self.exponent > 38 {
             return None;

@@ -298,8 +298,8 @@ impl<'a> Schema<'a> {
         Some((&fields[at], self.other(fields[at].ty)))
     }
 
-        /// Returns the type of `name`, which is `apiVersion`, `kind` or `metadata`, if this is an embedded resource or the
-        /// root object. The schema itself only adds rules to these fields.
+    /// Returns the type of the field `name`: `apiVersion`, `kind` or `metadata` of an embedded resource or the root
+    /// object. The schema itself only adds rules to these fields.
     pub fn envelope(self, name: &str) -> Option<Schema<'a>> {
         match self.shape() {
             Shape::Struct(Struct { embedded: true, .. }) => self.types.envelope?.field(name).map(|(_, schema)| schema),

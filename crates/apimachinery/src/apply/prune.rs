@@ -56,9 +56,9 @@ fn prune_one_version(schema: Schema<'_>, mut merged: Value, owners: &Owners, las
 /// The ownership of the containers above a field.
 #[derive(Clone, Copy, Default)]
 struct Fate {
-        /// The applier owned an ancestor before this write.
+    /// The applier owned an ancestor before this write.
     left: bool,
-        /// The applier owned an ancestor before this write, and that ancestor has no owner now.
+    /// The applier owned an ancestor before this write, and that ancestor has no owner now.
     orphaned: bool,
 }
 

@@ -318,10 +318,10 @@ impl Write<'_> {
         Ok(owners)
     }
 
-        /// Removes the fields that change between `live` and `new` from all owners except `applier`, and drops owners
-        /// without remaining fields. Without `force`, fails with [`Error::Conflict`] if an owner would lose a field.
-        ///
-        /// Returns the comparison in the version of this write.
+    /// Removes the fields that change between `live` and `new` from all owners except `applier`, and drops owners
+    /// without remaining fields. Without `force`, fails with [`Error::Conflict`] if an owner would lose a field.
+    ///
+    /// Returns the comparison in the version of this write.
     fn update_owners(
         &self,
         owners: &mut Owners,

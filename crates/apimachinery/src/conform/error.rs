@@ -10,7 +10,7 @@ pub enum Error {
     /// A field's value has the wrong type.
     #[error("json: cannot unmarshal {found} into Go struct field {strukt}.{path} of type {expected}")]
     Field {
-                        /// The JSON type of the value, such as `string`, or a number that does not fit: `number 1.5`.
+        /// The JSON type of the value, such as `string`, or a number that does not fit: `number 1.5`.
         found: String,
         /// The innermost Go struct on the path.
         strukt: String,

@@ -270,7 +270,7 @@ impl<'a> Decoder<'a, '_, '_> {
         Ok(Value::Array(std::mem::take(self.slots.pop().expect("the slot pushed above").items())))
     }
 
-        /// Decodes a value of one of two types. If both values are present, returns the one that Go prints.
+    /// Decodes a value of one of two types. If both values are present, returns the one that Go prints.
     fn either(
         &mut self,
         bytes: &'a [u8],

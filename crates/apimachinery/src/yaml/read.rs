@@ -14,8 +14,8 @@ use crate::{Object, Str, Value};
 /// The limit of the JSON parser.
 const DEPTH_MAX: usize = 127;
 
-/// Maximum number of nodes that aliases may expand to in one document; long texts count as several nodes. Upstream
-/// accepts the first 400,000 nodes of any kind.
+/// Maximum number of nodes in the anchored and aliased values of one document; long texts count as several nodes.
+/// Upstream accepts the first 400,000 nodes of any kind.
 const ALIASED_MAX: usize = 400_000;
 
 /// Iterator over the documents of a text.
@@ -23,7 +23,7 @@ pub struct Documents<'i> {
     parser: Parser<'i, StrInput<'i>>,
     /// The values of anchors, by anchor ID.
     anchors: BTreeMap<usize, Anchor>,
-    /// The number of nodes that aliases may still expand to.
+    /// The remaining number of nodes for anchored and aliased values.
     left: usize,
     /// The duplicate keys of the current document.
     repeated: Vec<String>,

@@ -10,7 +10,7 @@ use crate::{Object, Str, Value};
 /// The target of a merge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Onto {
-        /// An object: directives are executed, and `null` removes a field.
+    /// An object: directives are executed, and `null` removes a field.
     Object,
     /// Another patch: directives and nulls are kept for the object that both patches are for.
     Patch,
