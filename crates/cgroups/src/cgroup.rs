@@ -90,8 +90,8 @@ impl Cgroup {
         {
             let slice = scope.path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
             Systemd::default().start_scope(unit, slice.unwrap_or("-.slice"), pid)?;
-            // The process leaves the scope's own cgroup before that enables controllers for its children. A cgroup with
-            // processes and enabled controllers would become threaded, and no child could be joined.
+            // The process must leave the scope's own cgroup before controllers are enabled there for the children.
+            // cgroup v2 does not allow processes in a cgroup that enables controllers for its children.
             if let Some(dir) = self.unified_dir() {
                 fs::create_dir_all(dir)?;
                 self.join(pid)?;
@@ -141,7 +141,7 @@ impl Cgroup {
         {
             return;
         }
-        // Each round kills the processes it finds, which then cannot fork: a fork bomb needs a few rounds.
+        // Killed processes cannot fork. Several rounds are needed for processes that fork while the PIDs are read.
         for _ in 0..16 {
             let pids = self.pids();
             if pids.is_empty() {
@@ -164,7 +164,8 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Returns the directory in each cgroup v1 hierarchy, by the names that programs expect. Empty on v2.
+    /// Returns the directory in each cgroup v1 hierarchy, by the names under which hierarchies are usually mounted.
+    /// Empty on v2.
     pub fn places(&self) -> BTreeMap<String, PathBuf> {
         if hierarchies().unified.is_some() {
             return BTreeMap::new();

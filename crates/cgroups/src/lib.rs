@@ -1,4 +1,4 @@
-//! Control groups: cgroup v1 and v2 by file, and slices and scopes by systemd.
+//! Cgroups: v1 and v2 through their filesystems, and slices and scopes through systemd.
 
 mod cgroup;
 pub mod systemd;

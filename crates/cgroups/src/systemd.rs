@@ -1,7 +1,8 @@
-//! Cgroups that systemd owns: slices and scopes, created, limited and stopped over its private socket.
+//! Cgroups that systemd owns: slices and scopes, created, limited and stopped through systemd's private socket.
 //!
-//! systemd may remove a cgroup, and reset a limit, of which it knows nothing. With the `systemd` cgroup driver the cgroup of a pod is
-//! therefore a slice. A slice cannot be delegated, so each sandbox has a scope in it that is: what is below belongs to the runtime.
+//! systemd may remove cgroups and reset limits that it did not set. With the `systemd` cgroup driver, the cgroup of a
+//! pod is therefore a slice. systemd does not delegate slices, so each sandbox has a delegated scope in the pod's
+//! slice. The container runtime owns all cgroups below the scope.
 //!
 //! ```text
 //! kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice   kubelet: limits of the pod
@@ -10,10 +11,12 @@
 //!     CONTAINER                                                             runtime: limits of the container
 //! ```
 //!
-//! Other runtimes have a scope for each container. systemd removes a scope as soon as its last process has exited, and with it the count
-//! of OOM kills by which the runtime recognizes `OOMKilled`; here the sandbox's process keeps the scope until the pod is gone.
+//! Other runtimes have a scope for each container. systemd removes a scope when its last process exits, and with it the
+//! count of OOM kills that the runtime needs to report `OOMKilled`. Here the sandbox's process keeps the scope until
+//! the pod is removed.
 //!
-//! Limits of a slice are written to its cgroup and then reported to systemd, which applies them again when it reloads its units.
+//! Limits of a slice are written to its cgroup and then sent to systemd, which applies them again when it reloads its
+//! units.
 
 mod bus;
 mod limits;
@@ -24,9 +27,9 @@ use std::time::Duration;
 
 use bus::{Bus, Property};
 
-/// The socket on which systemd serves root without a message bus.
+/// systemd's private socket, on which root can call systemd without a message bus.
 const SOCKET: &str = "/run/systemd/private";
-/// Exists on a host that systemd booted.
+/// Directory that exists on a host whose init system is systemd.
 const BOOTED: &str = "/run/systemd/system";
 /// Timeout of a call to systemd, and of the job that it starts.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -51,15 +54,15 @@ pub enum SystemdError {
         name: String,
         message: String,
     },
-    /// A job was accepted and did not succeed.
+    /// systemd accepted a job, and the job failed.
     #[error("the systemd job for {unit} ended with {result:?}")]
     Job {
         /// The unit to be started or stopped.
         unit: String,
-        /// systemd's word for the outcome, such as `failed` or `timeout`.
+        /// systemd's job result, such as `failed` or `timeout`.
         result: String,
     },
-    /// The answer is not a D-Bus message that systemd would send.
+    /// A received message is not valid D-Bus, or does not have the expected arguments.
     #[error("systemd sent a malformed message")]
     Malformed,
 }
@@ -73,7 +76,7 @@ impl From<SystemdError> for io::Error {
     }
 }
 
-/// The systemd of a machine.
+/// A client of the host's systemd.
 #[derive(Clone, Debug)]
 pub struct Systemd {
     socket: PathBuf,
@@ -86,7 +89,7 @@ impl Default for Systemd {
 }
 
 impl Systemd {
-    /// Fails unless systemd booted this machine, and with cgroup v2.
+    /// Returns a client. Fails unless the host's init system is systemd and the host uses cgroup v2.
     pub fn of_machine() -> Result<Self, SystemdError> {
         if !Path::new(BOOTED).is_dir() {
             return Err(SystemdError::Absent(BOOTED));
@@ -109,26 +112,27 @@ impl Systemd {
         }
     }
 
-    /// Starts a scope below a slice, delegated to the caller, and moves a process into it.
+    /// Starts a delegated scope below a slice, and moves a process into it.
     pub fn start_scope(&self, unit: &str, slice: &str, pid: u32) -> Result<(), SystemdError> {
         let mut properties = common_properties(format!("pod sandbox {unit}"));
         properties.extend([
             ("Slice", Property::Text(slice.to_owned())),
             ("PIDs", Property::Numbers(vec![pid])),
             ("Delegate", Property::Flag(true)),
-            // A scope has a default limit otherwise.
+            // Without this property, systemd sets its default limit.
             ("TasksMax", Property::Number(INFINITY)),
             ("CollectMode", Property::Text("inactive-or-failed".to_owned())),
         ]);
         self.connect()?.run_job("StartTransientUnit", &bus::start_transient_unit(unit, &properties))
     }
 
-    /// Makes systemd keep the limits that the unit's cgroup in `dir` has now. It rounds CPU quotas up to whole percents.
+    /// Sets the unit's properties to the current limits of its cgroup in `dir`, so that systemd keeps them. CPU quotas
+    /// are rounded up to whole percents.
     pub fn keep_limits(&self, unit: &str, dir: &Path) -> Result<(), SystemdError> {
         self.connect()?.call("SetUnitProperties", &bus::set_unit_properties(unit, &limits::read(dir)))
     }
 
-    /// Stops a unit; one that is not loaded has stopped already.
+    /// Stops a unit. Succeeds if the unit is not loaded.
     pub fn stop(&self, unit: &str) -> Result<(), SystemdError> {
         match self.connect()?.run_job("StopUnit", &bus::unit_and_mode(unit)) {
             Err(SystemdError::Refused { name, .. }) if name.ends_with(".NoSuchUnit") => Ok(()),
@@ -141,7 +145,7 @@ impl Systemd {
     }
 }
 
-/// Accounting makes systemd enable the controllers.
+/// Returns the properties of all units. The accounting properties make systemd enable the controllers.
 fn common_properties(description: String) -> Vec<(&'static str, Property)> {
     let mut properties =
         vec![("Description", Property::Text(description)), ("DefaultDependencies", Property::Flag(false))];
@@ -150,14 +154,15 @@ fn common_properties(description: String) -> Vec<(&'static str, Property)> {
     properties
 }
 
-/// The slice of a cgroup: `/kubepods/burstable/pod-a` is `kubepods-burstable-pod_a.slice`.
+/// Returns the slice of a cgroup: `kubepods-burstable-pod_a.slice` for `/kubepods/burstable/pod-a`.
 pub fn slice_of(path: &str) -> String {
     let parts: Vec<String> =
         path.split('/').filter(|part| !part.is_empty()).map(|part| part.replace('-', "_")).collect();
     if parts.is_empty() { "-.slice".to_owned() } else { format!("{}.slice", parts.join("-")) }
 }
 
-/// The path of a slice's cgroup: `a-b.slice` is at `/a.slice/a-b.slice`. `None` if `slice` does not name a slice.
+/// Returns the cgroup path of a slice: `/a.slice/a-b.slice` for `a-b.slice`. `None` if `slice` is not the name of a
+/// slice.
 pub fn path_of(slice: &str) -> Option<String> {
     let name = slice.strip_suffix(".slice")?;
     if name == "-" {
@@ -173,7 +178,7 @@ pub fn path_of(slice: &str) -> Option<String> {
     Some(path)
 }
 
-/// The name of a sandbox's scope.
+/// Returns the scope of a sandbox.
 pub fn scope_of(sandbox: &str) -> String {
     format!("knarr-{sandbox}.scope")
 }

@@ -75,7 +75,7 @@ pub struct Stall {
     pub total: u64,
 }
 
-/// Values above mean no limit on cgroup v1, which reports the largest multiple of the page size.
+/// Values of this size and above mean no limit on cgroup v1, which reports the largest multiple of the page size.
 const NO_LIMIT: u64 = 1 << 60;
 
 /// Unit of some cgroup v1 times: 1/100 second.

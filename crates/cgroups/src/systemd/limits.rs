@@ -1,4 +1,4 @@
-//! The limits of a cgroup v2 as properties of its unit.
+//! Conversion of cgroup v2 limits to properties of the systemd unit.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::INFINITY;
 use super::bus::Property;
 
-/// The type of the property for the value of a file.
+/// The format of a cgroup file, which determines the type of the property.
 #[derive(Clone, Copy)]
 enum Form {
     /// A number, or `max`.
@@ -17,7 +17,7 @@ enum Form {
     Set,
 }
 
-/// Files of a cgroup that the kubelet or the runtime writes, and the properties by which systemd writes them.
+/// Cgroup files that the kubelet or the runtime writes, and the systemd properties that correspond to them.
 const FILES: &[(&str, &str, Form)] = &[
     ("cpu.weight", "CPUWeight", Form::Number),
     ("cpu.max", "CPUQuotaPerSecUSec", Form::CpuMax),
@@ -31,13 +31,13 @@ const FILES: &[(&str, &str, Form)] = &[
     ("pids.max", "TasksMax", Form::Number),
 ];
 
-/// systemd stores quotas as whole percents of a CPU.
+/// Resolution of CPU quotas: systemd stores whole percents of a CPU, as CPU time per second.
 const QUOTA_STEP_MICROS: u64 = 10_000;
-/// More CPUs or NUMA nodes than the kernel supports.
+/// Upper bound of CPU and NUMA node IDs, above those that the kernel supports.
 const SET_MAX: usize = 1 << 16;
 
-/// Reads the limits of the cgroup in `dir`. Files of controllers that are not enabled are left out, and so are empty sets, which
-/// mean those of the parent. CPU quotas are rounded up to what systemd can store.
+/// Reads the limits of the cgroup in `dir`. Files of controllers that are not enabled are omitted, and so are empty
+/// sets, which stand for the parent's set. CPU quotas are rounded up to a value that systemd can store.
 pub fn read(dir: &Path) -> Vec<(&'static str, Property)> {
     let limit = |&(file, property, form): &(&'static str, &'static str, Form)| {
         let content = fs::read_to_string(dir.join(file)).ok()?.trim().to_owned();
@@ -62,7 +62,7 @@ fn number(text: &str) -> Option<u64> {
     if text == "max" { Some(INFINITY) } else { text.parse().ok() }
 }
 
-/// A list of the kernel as a bit mask, least significant byte first.
+/// Converts a list in the kernel's format to a bit mask, least significant byte first.
 fn mask(list: &str) -> Option<Vec<u8>> {
     let mut mask = Vec::new();
     for range in list.split(',').filter(|range| !range.is_empty()) {
