@@ -1,7 +1,7 @@
 //! The pod network: addresses, packet rules and CNI.
 //!
-//! [`network::Network`] is the interface for container runtimes. [`routed::Routed`] is the built-in network,
-//! [`cni::Cni`] the one by CNI plugins, and [`select::Auto`] selects between both. All of it uses [`netlink`] in the
+//! [`network::Network`] is the interface for container runtimes. [`routed::RoutedNetwork`] is the built-in network,
+//! [`cni::Cni`] calls CNI plugins, and [`select::Auto`] selects between both. All of them use [`netlink`] in the
 //! network namespace of the calling thread.
 //!
 //! # Invariants

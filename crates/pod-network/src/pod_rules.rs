@@ -111,7 +111,8 @@ fn changed(owner: &str, lease: &Lease, change: impl Fn(&mut Batch, Family, &Elem
 /// Set elements of leases.
 #[derive(Default)]
 struct Elements {
-    /// By key: if two pods claim one port, the first keeps it, which the scheduler normally prevents.
+    /// By protocol, address and port. If two pods claim one host port, which the scheduler normally prevents, the first
+    /// keeps it.
     ports: BTreeMap<Vec<u8>, Element>,
     /// Pairs of equal pod addresses, for hairpin traffic.
     itself: Vec<Element>,
@@ -363,7 +364,8 @@ pub enum Side {
     Destination,
 }
 
-/// Matches if the source or destination is in a block, or is not.
+/// Matches packets whose source or destination is in a block (`Compare::Equal`) or outside of it
+/// (`Compare::Different`).
 pub fn within(family: Family, side: Side, block: &Cidr, how: Compare) -> Vec<Expression> {
     let (offset, length, _) = match side {
         Side::Source => source(family),

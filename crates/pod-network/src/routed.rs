@@ -346,7 +346,7 @@ impl RoutedNetwork {
         links.delete(&shaping_name(owner))?;
         let Some(lease) = locked.leases.owners.get(owner).cloned() else { return Ok(()) };
         self.release_or_reserve(&mut locked.leases, owner);
-        // The address is released only after rules and link are deleted.
+        // The release is saved only after the link and the rules are deleted.
         self.change_rules(&pod_rules::removed(&self.0.config.table, owner, &lease), locked)?;
         delete_udp_flows(&lease);
         Ok(locked.save()?)
