@@ -1,7 +1,9 @@
 //! kube-proxy: computes packet forwarding for services as data and applies each change in one transaction.
 //!
 //! ```text
-//! services, slices ──> service ──> endpoints (selection) ──> service_state (frontends and backends) ──> dataplane: nftables, iptables, userspace
+//! Services, EndpointSlices ──> service ──> endpoints (selection) ──> service_state (frontends and backends)
+//!                                                                            └──> dataplane: nftables, iptables,
+//! userspace
 //! ```
 //!
 //! [`service_state::Rules`] is a pure function of the observed objects; only the differences are sent to the kernel.

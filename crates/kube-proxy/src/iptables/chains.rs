@@ -92,7 +92,7 @@ pub fn of_port(port: &(Arc<str>, Protocol), frontends: &PortFrontends, family: F
     chains
 }
 
-/// Formats the marking of packets for masquerading, and the masquerading.
+/// Formats the rules that mark packets for masquerading, and those that masquerade marked packets.
 pub fn nat_base(text: &mut String, family: Family, settings: &Settings) {
     let mark = settings.mark;
     let _ = writeln!(text, "-A KUBE-POSTROUTING -m mark ! --mark {mark:#x}/{mark:#x} -j RETURN");
@@ -107,7 +107,7 @@ pub fn nat_base(text: &mut String, family: Family, settings: &Settings) {
     text.push_str("-A KUBE-MARK-FOREIGN -j KUBE-MARK-MASQ\n");
 }
 
-/// Formats the rules that lead to the chains of a port.
+/// Formats the rules that jump to the chains of a port.
 pub fn nat_entrances(text: &mut String, name: &str, protocol: Protocol, frontends: &PortFrontends) {
     let names = Names::of(name, protocol);
     for (frontend, backend) in frontends {

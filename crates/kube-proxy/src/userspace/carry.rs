@@ -98,7 +98,7 @@ pub async fn streams(listener: TcpListener, front: Arc<Front>) {
         match listener.accept().await {
             Ok((stream, from)) => {
                 let front = Arc::clone(&front);
-                // A connection outlives its frontend.
+                // An established connection continues after its frontend is removed.
                 let task = async move {
                     if let Err(error) = carry(stream, from.ip(), &front).await {
                         tracing::debug!(%error, %from, service = %front.name(), "connection failed");
@@ -171,7 +171,7 @@ pub async fn packets(socket: Arc<UdpSocket>, front: Arc<Front>) {
                 None => continue,
             },
         };
-        // A missing endpoint is handled by the next change of endpoints.
+        // An error is ignored: if the endpoint was removed, the next change selects another.
         let _ = endpoint.send(&buffer[..length]).await;
     }
 }
