@@ -92,7 +92,7 @@ impl Index {
         by_name.or_else(|| self.by_short_id(given))
     }
 
-    /// Adds an image or more names for one; a tag of another image is moved.
+    /// Adds an image, or adds names to an existing image. A tag of another image moves to this one.
     pub fn insert(&mut self, mut image: Image) -> Result<Arc<Image>, IndexError> {
         let mut next = self.images.clone();
         for other in next.values_mut().filter(|other| other.id != image.id) {
@@ -132,7 +132,7 @@ impl Index {
         self.replace(next)
     }
 
-    /// Removes one name of an image, and the image with its last name.
+    /// Removes one name of an image. Removes the image if it has no other name.
     pub fn untag(&mut self, name: &str, id: &Digest) -> Result<(), IndexError> {
         let mut next = self.images.clone();
         if let Some(image) = next.get_mut(id) {

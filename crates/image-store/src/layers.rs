@@ -21,9 +21,9 @@ use crate::digest::{Digest, Hasher, Hashing};
 use crate::unpack::{ArchiveLimits, UnpackError, open_real, unpack};
 use crate::{archive, durable};
 
-/// Only root can enter layer directories.
+/// Mode of layer directories: only root can enter them.
 const DIR_MODE: u32 = 0o700;
-/// Maximum padding at the end of an archive; writers pad their last record with less.
+/// Maximum padding after the end marker of an archive. Writers only fill their last record, which is much smaller.
 const PADDING_BYTES_MAX: u64 = 16 << 20;
 
 /// A layer could not be unpacked or stored.

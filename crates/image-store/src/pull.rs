@@ -172,7 +172,7 @@ pub struct PullProgress {
 pub type Tell = Arc<dyn Fn(PullProgress) + Send + Sync>;
 
 impl Store {
-    /// Pulls an image from the first host that has it, entirely or not at all.
+    /// Pulls an image from the first host that has it. A failed pull adds no image.
     pub async fn pull(
         &self,
         name: &Name,
@@ -263,7 +263,7 @@ impl Store {
     }
 }
 
-/// The outcome of a download attempt.
+/// A failed download attempt: `Refused` is final, `Broken` is retried.
 enum Transfer {
     Refused(PullError),
     Broken(Box<dyn Error + Send + Sync>),

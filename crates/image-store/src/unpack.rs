@@ -20,7 +20,7 @@ use limits::{Allowance, MeteredReader};
 pub use tree::open_real;
 use tree::{Attributes, Tree};
 
-/// Prefix of an entry that deletes the rest of its name from lower layers.
+/// Name prefix of a whiteout: an entry that hides the file with the rest of its name in lower layers.
 pub const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Prefix of extended attributes in PAX keys.
@@ -52,7 +52,7 @@ pub enum UnpackError {
 pub struct UnpackResult {
     pub bytes: u64,
     pub inodes: u64,
-    /// Directories that entries needed before the archive had an entry for them.
+    /// Directories that the archive uses without an entry for them.
     pub assumed: Vec<PathBuf>,
 }
 

@@ -31,8 +31,8 @@ pub struct Tree {
     root_path: PathBuf,
     /// The directory that was written to last, as a cache: archives are mostly sorted.
     recent: Option<(PathBuf, Directory)>,
-    /// Directories that the archive uses without an entry. As in `times`, these are real paths without symlinks, and
-    /// replaced directories are removed.
+    /// Directories that the archive uses without an entry. The paths here and in `times` contain no symlinks. A
+    /// replaced directory is removed from both.
     assumed: BTreeSet<PathBuf>,
     /// Times of directories, which are set last, since writing into a directory changes them.
     times: BTreeMap<PathBuf, Timespec>,
@@ -126,7 +126,8 @@ impl Tree {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = openat(&parent.fd, name, flags, Mode::empty())?;
         dress_name(&parent.fd, name, attributes)?;
-        // The owner is set before the mode. An O_PATH descriptor does not support fchmod, but its path in /proc does.
+        // The mode is set after the owner, whose change clears set-user-ID. An O_PATH descriptor does not support
+        // fchmod, but its path in /proc does.
         Ok(rustix::fs::chmod(proc_path(&made), Mode::from_raw_mode(attributes.mode))?)
     }
 
@@ -252,8 +253,8 @@ fn mark_opaque(dir: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::fsetxattr(dir, "trusted.overlay.opaque", b"y", XattrFlags::empty())?)
 }
 
-/// Applies the metadata of an entry. The owner is set before the mode, because changing the owner clears set-user-ID.
-/// Extended attributes are set last, because it also clears capabilities.
+/// Applies the metadata of an entry. The owner is set first, because its change clears set-user-ID and file
+/// capabilities.
 fn dress(fd: impl AsFd, attributes: &Attributes) -> io::Result<()> {
     fchown(&fd, Some(Uid::from_raw(attributes.uid)), Some(Gid::from_raw(attributes.gid)))?;
     rustix::fs::fchmod(&fd, Mode::from_raw_mode(attributes.mode))?;
