@@ -1,15 +1,15 @@
 //! Containers: OCI bundle, shim, cgroup and log.
 //!
 //! ```text
-//! daemon ──unix socket──> shim (one per sandbox, one thread, outlives the daemon)
-//!                           ├── pause: holds the sandbox's namespaces
-//!                           ├── worker (forked per start or exec): the OCI runtime library, or runc by path
-//!                           └── containers: their output goes through the shim into the log
+//! container runtime ──unix socket──> shim (one per sandbox, one thread, outlives the container runtime)
+//!                                      ├── pause: holds the sandbox's namespaces
+//!                                      ├── worker (forked per start or exec): the OCI runtime library, or runc by path
+//!                                      └── containers: their output goes through the shim into the log
 //! ```
 //!
 //! The OCI runtime library forks and must not run in a multi-threaded process, so only the shim's workers call it. The
 //! shim reaps all processes of its sandbox, writes each exit to a file before reporting it, and serves the current
-//! state. A restarted daemon queries the shim, or reads the file if the shim has exited.
+//! state. A restarted container runtime queries the shim, or reads the file if the shim has exited.
 //!
 //! # Invariants
 //!

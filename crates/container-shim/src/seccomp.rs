@@ -93,7 +93,8 @@ fn merge(rules: &mut Rules, number: i64, own: Vec<SeccompRule>) {
     }
 }
 
-/// Returns rules for conditions: those on different arguments must all hold, of those on the same argument one.
+/// Returns the rules for the conditions of a call. All conditions must hold, unless two are on the same argument: then
+/// any one is sufficient.
 fn conditions(name: &str, args: &[LinuxSeccompArg]) -> Result<Vec<SeccompRule>, SeccompError> {
     if args.is_empty() {
         return Ok(Vec::new());

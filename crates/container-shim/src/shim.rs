@@ -152,7 +152,7 @@ impl Shim {
         Ok(())
     }
 
-    /// Waits for events; the only timeout is that of stuck attached readers.
+    /// Waits for events. The only timeout is that of attached clients that do not read.
     fn wait(&self) -> io::Result<Vec<Source>> {
         let mut sources = vec![Source::Signals, Source::Listener];
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
@@ -326,7 +326,7 @@ impl Shim {
         self.workers.insert(self.next, job);
     }
 
-    /// Handles a report of a worker, or the start of its process.
+    /// Handles the report of a worker: its process started, or failed to start.
     fn report(&mut self, n: u64) {
         let Some(report) = self.workers.get_mut(&n).and_then(|job| job.worker.poll()) else { return };
         let job = self.workers.remove(&n).expect("the worker was just there");

@@ -108,7 +108,7 @@ const COMMON: &[(&str, i64)] = &[
     ("waitid", SYS_waitid), ("write", SYS_write), ("writev", SYS_writev),
 ];
 
-/// System calls that only older architectures have.
+/// System calls that x86_64 has and newer architectures lack.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 const LEGACY: &[(&str, i64)] = &[

@@ -3,10 +3,10 @@
 //! A process that is not root opens `/dev/stdout` and `/dev/stderr` by name, and the kernel checks the owner of the
 //! pipe or terminal.
 //!
-//! The worker owns the pipes and changes their owner before the process exists. A terminal is opened in the container
-//! by a process that may no longer change owners when this crate's code runs in it. That process offers the terminal to
-//! a fork of the worker and waits. The worker itself cannot serve it, because the library returns only when the
-//! container's process runs.
+//! The worker creates the pipes and changes their owner before the process exists. A terminal is opened in the
+//! container, by a process that has already dropped the privilege to change owners. That process sends the terminal to
+//! a fork of the worker and waits. The worker itself cannot receive it, because the OCI runtime library returns only
+//! when the container's process runs.
 
 use std::fs;
 use std::io::{self, Read, Write};
