@@ -134,7 +134,7 @@ fn describe(image: &Image) -> v1::Image {
     }
 }
 
-/// Returns the credentials of any of CRI's forms; those for another registry are not sent.
+/// Returns the credentials of an AuthConfig in any of its forms. Credentials for another registry are not used.
 fn credentials(auth: Option<&v1::AuthConfig>, name: &Name) -> Result<Credentials, Error> {
     let Some(auth) = auth else { return Ok(Credentials::Anonymous) };
     if !auth.server_address.is_empty() && !same_host(&auth.server_address, name.registry()) {

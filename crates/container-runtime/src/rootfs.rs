@@ -15,9 +15,9 @@ use rustix::mount::{
     mount_change, move_mount, unmount,
 };
 
-/// Mounts layers, topmost first, with writes going to `own/upper`. With a user namespace, that of the process `pause`,
-/// the owners of the layers are ID-mapped. Device nodes in the mount cannot be opened: a container's devices are in its
-/// `/dev`, a separate filesystem.
+/// Mounts an overlay of the layers `lower`, topmost first, with `own/upper` as its writable layer. If `maps` is given,
+/// the layers are ID-mapped with the user namespace of the process `pause`. The mount has `nodev`: a container's
+/// devices are in its `/dev`, a separate filesystem.
 pub fn mount_writable(
     lower: &[PathBuf],
     own: &Path,
@@ -57,7 +57,7 @@ pub fn mount_mapped(source: &Path, target: &Path, pause: i32) -> io::Result<()> 
     Ok(move_mount(&tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
-/// Bind-mounts a directory or file recursively, with its own mount propagation.
+/// Bind-mounts a directory or file recursively, and sets the propagation of the new mounts.
 pub fn mount_apart(source: &Path, target: &Path, propagation: MountPropagationFlags) -> io::Result<()> {
     create_mount_point(source, target)?;
     mount_bind_recursive(source, target)?;
@@ -106,7 +106,7 @@ pub struct Node {
     pub gid: u32,
 }
 
-/// Creates device nodes on a separate filesystem at `target`, since they would not work on the container's root.
+/// Creates device nodes on a separate filesystem at `target`, because the container's root is mounted with `nodev`.
 /// Returns their paths in the order of `nodes`.
 pub fn mount_devices(nodes: &[Node], target: &Path) -> io::Result<Vec<PathBuf>> {
     fs::create_dir_all(target)?;

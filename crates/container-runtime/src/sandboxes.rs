@@ -151,7 +151,7 @@ impl Runtime {
             sandbox.change(|record| record.detached = true);
         }
         sandbox.change(|record| record.ready = false);
-        // An unreachable shim has exited, and one with blocked processes is not waited for.
+        // Errors are ignored: an unreachable shim has exited, and a shim with blocked processes times out.
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, sandbox.shim.shutdown()).await;
         Cgroup::at(&record.cgroup).kill();
         for name in [NETNS, "shm"] {
@@ -229,8 +229,8 @@ pub(crate) fn id_maps(config: &v1::PodSandboxConfig) -> Option<protocol::IdMaps>
     user_namespace::mappings(&options(config)).ok().flatten()
 }
 
-/// Creates a directory that only root can enter. Root of a user namespace is another user outside of it, and sets up
-/// the container's mounts: its group may traverse the directory but not list it.
+/// Creates a directory that only root can enter. With a user namespace, the container's mounts are set up by the
+/// namespace's root, an unprivileged user of the host. Its group may then traverse the directory but not list it.
 pub(crate) fn create_private(dir: &Path, maps: Option<&protocol::IdMaps>) -> std::io::Result<()> {
     container_shim::private::create_dir(dir)?;
     let Some(maps) = maps else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Validation of requested user namespaces: a pod has its own with one range of IDs, or the node's.
+//! Validation of requested user namespaces: a pod has its own user namespace with one range of IDs, or the node's.
 
 use container_shim::protocol::{IdMap, IdMaps};
 use node_api::cri::v1;
@@ -25,7 +25,8 @@ pub(crate) fn mappings(options: &v1::NamespaceOption) -> Result<Option<IdMaps>, 
     }
 }
 
-/// Checks that a container requests the user namespace of its sandbox or none; then it gets that of the sandbox.
+/// Checks that a container requests the user namespace of its sandbox. A container that requests none gets that of its
+/// sandbox.
 pub(crate) fn check_container(container: &v1::NamespaceOption, sandbox: Option<&IdMaps>) -> Result<(), Error> {
     if container.userns_options.is_some() && mappings(container)?.as_ref() != sandbox {
         return Err(invalid("the container's user namespace is not that of its sandbox"));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::rootfs::Node;
 
-/// Entries of `/dev` that every container has separately.
+/// Entries of `/dev` that are never copied from the host, because every container has its own.
 const OWN: &[&str] = &[
     "pts",
     "shm",
@@ -69,7 +69,7 @@ pub fn all(given: &[v1::Device], privileged: bool) -> Result<(Vec<Value>, Vec<Va
 }
 
 /// Removes the devices that a specification places outside of `/dev`, and returns their paths and nodes. They must be
-/// mounted, since device nodes of the container's root do not work.
+/// mounted separately, because the container's root is mounted with `nodev`.
 pub fn take_outside(spec: &mut Value) -> Vec<(PathBuf, Node)> {
     let Some(devices) = spec["linux"]["devices"].as_array_mut() else { return Vec::new() };
     let is_in_dev = |device: &Value| device["path"].as_str().is_none_or(|path| Path::new(path).starts_with("/dev"));

@@ -31,7 +31,7 @@ impl Fd {
         Ok(Fd(AsyncFd::with_interest(fd, interest)?))
     }
 
-    /// Reads bytes; zero at the end, also for a terminal whose other side is closed.
+    /// Reads bytes. Returns zero at the end, and for a terminal whose other side is closed (EIO).
     pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let mut ready = self.0.readable().await?;

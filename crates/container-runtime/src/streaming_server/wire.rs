@@ -1,4 +1,4 @@
-//! The streams of a process's client, independent of the protocol.
+//! The streams between a process and its client, independent of the protocol (SPDY or WebSocket).
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -26,14 +26,14 @@ pub enum Out {
     End(End),
 }
 
-/// The end of a process.
+/// The result of an exec or attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Exited {
         command: String,
         code: i32,
     },
-    /// The end of an attached stream.
+    /// An attached stream was closed.
     Over,
     Failed(String),
 }
@@ -68,7 +68,7 @@ impl End {
         status.to_string()
     }
 
-    /// Returns the error text of earlier versions; `None` for success.
+    /// Returns the error text of protocol versions before 4; `None` for success.
     pub fn text(&self) -> Option<String> {
         match self {
             End::Over | End::Exited { code: 0, .. } => None,
@@ -78,7 +78,7 @@ impl End {
     }
 }
 
-/// Creates both ends of a wire: the protocol's and the process's.
+/// Creates the connected ends of all streams: one for the protocol and one for the process.
 pub fn wire() -> (Ends, Wire) {
     let (stdin_in, stdin) = mpsc::channel(PIECES);
     let (resize_in, resize) = mpsc::channel(PIECES);
