@@ -295,7 +295,8 @@ pub fn resource(
     };
     let divisor = reference.get("divisor").map_or(Quantity::ZERO, quantity);
     let divisor = if divisor.is_zero() { Quantity::new(1, Format::DecimalSI) } else { divisor };
-    // Both values are in thousandths; the result is rounded up as upstream does.
+    // CPU amounts, and amounts with a divisor below one, are divided in thousandths, all others in whole units. The
+    // result is rounded up, as upstream does.
     let exact = |amount: Quantity| i128::from(amount.milli_value());
     let (amount, divisor) = if what == "cpu" || divisor.milli_value() < 1000 {
         (exact(amount), exact(divisor))

@@ -26,7 +26,7 @@ const RETAINED_PER_NAME: usize = 2;
 /// terminating, so its own grace period does not apply.
 const RESTART_GRACE_SECONDS: i64 = 1;
 
-/// The inputs of the decision.
+/// The inputs of [`plan`].
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a> {
     /// The desired pod.
@@ -68,8 +68,8 @@ impl<'a> Observation<'a> {
 
     fn is_past(&self, container: Container<'_>, known: &runtime_status::Container) -> bool {
         let Some(at) = self.restart_all_time().filter(|_| container.role != Role::Ephemeral) else { return false };
-        // A container that was being started at that time is created later, but not after the first init container of
-        // the next run.
+        // Until the first init container is created again, all containers are of the previous run. This includes a
+        // container whose start was in progress at that time and that was therefore created later.
         let first = self.pod.init_containers().next().and_then(|first| self.runtime.latest(first.name()));
         known.created_at.min(first.map_or(i64::MAX, |first| first.created_at)) <= at
     }

@@ -10,7 +10,7 @@ pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
 /// Annotation with the hash of a static pod's manifest.
 pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 
-/// Action of a restart rule.
+/// Action of a `restartPolicyRules` entry that restarts all containers of the pod.
 const RESTART_ALL: &str = "RestartAllContainers";
 
 #[derive(Clone, Copy, Debug)]

@@ -31,7 +31,7 @@ use tracing::Instrument;
 
 /// Delay before a failed operation of the runtime or of a volume is retried.
 const RETRY: Duration = Duration::from_seconds(10);
-/// Capacity of the channel of probe verdicts.
+/// Capacity of the channels of probe results and of task messages.
 const VERDICTS_MAX: usize = 64;
 
 /// The desired state of a pod.
@@ -409,7 +409,7 @@ impl Worker {
         let log = self.runtime.containers.iter().find(|known| known.id == id).map(|known| known.log_path.clone());
         let task = async move {
             let request = node_api::cri::v1::RemoveContainerRequest { container_id };
-            // A container that cannot be removed now is found again.
+            // After a failure, the next plan removes the container again.
             if context.runtime.runtime.clone().remove_container(request).await.is_ok()
                 && let Some(log) = log
             {

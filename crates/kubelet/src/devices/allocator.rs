@@ -47,7 +47,7 @@ pub struct DeviceAllocator {
 }
 
 impl DeviceAllocator {
-    /// Creates a ledger with the allocations of a checkpoint and without devices.
+    /// Creates an allocator with the allocations of a checkpoint and without devices.
     pub fn new(given: Vec<DeviceAllocation>) -> Self {
         Self { devices: BTreeMap::new(), given }
     }

@@ -1,4 +1,4 @@
-//! Tests of pod planning in a compact notation: containers as `name:state@sandbox`, actions as they print.
+//! Tests of pod planning in a compact notation: containers as `name:state`, actions as their `Display` text.
 
 use apimachinery::time::Time;
 use apimachinery::{Value, value};
@@ -23,7 +23,8 @@ fn pod(policy: &str, init: &[&str], sidecars: &[&str], apps: &[&str]) -> Value {
             "containers": (list(apps, None))}})
 }
 
-/// Parses `ready` or `lost`, then `name:run`, `name:made`, or `name:0` for an exit code.
+/// Parses the sandbox, `ready` or `lost`, and containers: `name:run`, `name:made`, `name:lost`, or `name:0` for an exit
+/// code.
 fn runtime(text: &str) -> RuntimePod {
     let mut all = RuntimePod::default();
     for (n, word) in text.split_whitespace().enumerate() {

@@ -77,7 +77,7 @@ pub struct PublishedVolume {
 }
 
 impl Csi {
-    /// Creates a volume manager below the kubelet's directory.
+    /// Creates a CSI volume manager for the kubelet with the root directory `root`, and reports its volumes in use.
     pub fn new(
         client: Client,
         drivers: Drivers,
