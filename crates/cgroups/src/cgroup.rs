@@ -90,8 +90,8 @@ impl Cgroup {
         {
             let slice = scope.path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
             Systemd::default().start_scope(unit, slice.unwrap_or("-.slice"), pid)?;
-            // The process must leave the scope's own cgroup before controllers are enabled there for the children.
-            // cgroup v2 does not allow processes in a cgroup that enables controllers for its children.
+            // The process must leave the scope's own cgroup before controllers are enabled there for its children.
+            // Otherwise the cgroup becomes a threaded domain, and no process can join its children.
             if let Some(dir) = self.unified_dir() {
                 fs::create_dir_all(dir)?;
                 self.join(pid)?;
