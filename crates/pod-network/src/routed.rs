@@ -42,8 +42,8 @@ pub struct Config {
     pub overhead: u32,
     /// Whether traffic from pods to external networks is masqueraded.
     pub masquerade: bool,
-    /// Whether a link accepts only packets with its own source addresses. Must be false where links lead to nodes with
-    /// pods behind them; those nodes bind the links of their pods.
+    /// Whether a link accepts only packets with its own source addresses. Must be false for links to namespace nodes,
+    /// which forward packets of their pods and bind the links of those pods themselves.
     pub bind_sources: bool,
     /// Whether an owner gets its previous addresses again until it is removed. Intended for few, permanent owners.
     pub keep_addresses: bool,
@@ -473,7 +473,8 @@ fn forward(blocks: &[Cidr]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Deletes the conntrack entries of UDP flows to the host ports of a lease, which may lead to another pod or nowhere.
+/// Deletes the conntrack entries of UDP flows to the host ports of a lease, which may refer to another or a removed
+/// pod.
 fn delete_udp_flows(lease: &Lease) {
     let ports: Vec<&PortMapping> = lease.ports.iter().filter(|port| port.protocol == Protocol::Udp).collect();
     if ports.is_empty() {
