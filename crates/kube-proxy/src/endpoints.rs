@@ -16,7 +16,8 @@ pub struct SelectedEndpoints {
     pub anywhere: Vec<EndpointAddr>,
     /// For traffic policy `Local`.
     pub here: Vec<EndpointAddr>,
-    /// Whether any node has an endpoint. Traffic with policy `Local` is then dropped instead of rejected.
+    /// Whether any node has an endpoint. If so, traffic with policy `Local` is dropped on nodes without one, instead of
+    /// rejected.
     pub any: bool,
 }
 

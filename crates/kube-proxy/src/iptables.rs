@@ -1,7 +1,7 @@
 //! The iptables backend: upstream's chains, written by `iptables-restore` in one transaction per address family.
 //!
 //! ```text
-//! PREROUTING, OUTPUT ──> KUBE-SERVICES ──> KUBE-SVC-… (any endpoint), KUBE-SVL-… (of this node) ──> KUBE-SEP-… ──> DNAT
+//! PREROUTING, OUTPUT ──> KUBE-SERVICES ──> KUBE-SVC-… (any endpoint), KUBE-SVL-… (this node) ──> KUBE-SEP-… ──> DNAT
 //!                             │  └──> KUBE-FW-… (source ranges) ──> KUBE-EXT-… (external) ──> KUBE-SVC-…, KUBE-SVL-…
 //!                             └─last─> KUBE-NODEPORTS ──> KUBE-EXT-…
 //! POSTROUTING ──> KUBE-POSTROUTING: mark ──> masquerade

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! Services, EndpointSlices ──> service ──> endpoints (selection) ──> service_state (frontends and backends)
-//!                                                                            └──> dataplane: nftables, iptables,
-//! userspace
+//!     ──> dataplane: nftables, iptables, userspace
 //! ```
 //!
 //! [`service_state::Rules`] is a pure function of the observed objects; only the differences are sent to the kernel.

@@ -1,14 +1,14 @@
 //! The nftables backend: a few flat maps, and one chain per number of endpoints.
 //!
-//! A map leads from protocol, address and port to the chain for the service's number of endpoints. That chain generates
-//! a random number and looks up the endpoint in another map, by the same key and the number. A service is therefore a
-//! set of elements in two maps, and 5,000 services need few chains: the kernel loads elements far faster than rules. No
-//! state is read back.
+//! A map returns the chain for a protocol, address and port, according to the service's number of endpoints. That chain
+//! generates a random number and looks up the endpoint in another map, by the same key and the number. A service is
+//! therefore a set of elements in two maps, and 5,000 services need few chains: the kernel loads elements far faster
+//! than rules. No state is read back.
 //!
 //! ```text
-//! prerouting, output: services[protocol . address . port] ──> chain "address-3-foreign":
-//!                                                               mark, unless the client is a pod
-//!                                                               endpoints[protocol . address . port . random below 3] ──> dnat
+//! prerouting, output: services[protocol . address . port] ──> chain "address-3-foreign"
+//! chain "address-3-foreign": mark, unless the client is a pod
+//!                            endpoints[protocol . address . port . random below 3] ──> dnat
 //! input, forward, output: refused[protocol . address . port] ──> reject, drop
 //! forward, output after translation: cluster-ips[address] ──> reject
 //! postrouting: mark ──> masquerade
@@ -72,7 +72,7 @@ pub struct Writer {
 /// Values by set name and address.
 type Counts<T> = BTreeMap<(&'static str, IpAddr), T>;
 
-/// Existing state that all rules are written onto.
+/// The table in the kernel before all rules are replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExistingTable {
     /// A table with this layout from an earlier run, with these chains.
@@ -343,7 +343,7 @@ fn load_key(family: Family, node_port: bool) -> [Expression; 3] {
     [Expression::Meta(netlink::nft::META_L4PROTO, Reg(0)), address, Expression::Transport(2, 2, Reg(1 + registers))]
 }
 
-/// Looks up a map, first with the destination address, then as node port.
+/// Adds rules that look up a verdict in a map, first by destination address, then as node port.
 fn decide(table: &mut Table<'_>, chain: &str, family: Family, map: &'static str, first: &[Expression]) {
     let (offset, length, _) = destination(family);
     let to_node = [

@@ -1,11 +1,11 @@
 //! NetworkPolicies on a node: allowed traffic, computed as data and converted to packet rules.
 //!
 //! A pod that no policy selects is not restricted. A pod that policies select may communicate as any of them allows.
-//! [`decide`] returns the limits of each pod of this node, with peers by list name. [`state`] computes what a decision
-//! changes, and [`table`] converts the change to rules.
+//! [`decide`] returns the limits of each pod of this node, with peers by list name. [`state`] computes the changes that
+//! a decision requires, and [`table`] converts them to rules.
 //!
-//! Rules match addresses, which the runtime allocates. A kubelet in the same process lets its pods wait at a [`gate`]
-//! until the rules include them.
+//! Rules match addresses, which the container runtime allocates. A kubelet in the same process makes its pods wait at a
+//! [`gate`] until the rules include them.
 // DEVIATION: pods of a kubelet in a separate process are restricted only once their address is in the pod status, which
 // may be shortly after the first container started.
 
@@ -134,7 +134,7 @@ struct Deciding<'a> {
 }
 
 impl Deciding<'_> {
-    /// Returns what the policies allow in one direction; `None` if none of them restricts it.
+    /// Returns the traffic that the policies allow in one direction; `None` if none of them restricts it.
     fn side(&mut self, policies: &[(&Key, &Policy)], direction: Direction, pod: &Pod) -> Option<Vec<Allow>> {
         let limiting: Vec<(&Key, &[Rule])> =
             policies.iter().filter_map(|(key, policy)| Some((*key, policy.rules(direction)?))).collect();
@@ -154,7 +154,7 @@ impl Deciding<'_> {
         Some(allows.into_iter().collect())
     }
 
-    /// Returns what an ingress rule allows; port names refer to ports of the pod.
+    /// Returns the traffic that an ingress rule allows; port names refer to ports of the pod.
     fn who_comes(&mut self, id: &PeersId, rule: &Rule, pod: &Pod) -> Option<Allow> {
         let ports = match &rule.ports {
             None => None,
@@ -173,8 +173,8 @@ impl Deciding<'_> {
         Some(Allow { peers: self.everyone_of(id, rule), ports })
     }
 
-    /// Returns what an egress rule allows. A named port may have another number on each pod, so there is one peer list
-    /// per number.
+    /// Returns the traffic that an egress rule allows. A named port may have another number on each pod, so there is
+    /// one peer list per number.
     fn where_to(&mut self, id: &PeersId, rule: &Rule) -> Vec<Allow> {
         if let Some(known) = self.egress.get(id) {
             return known.clone();

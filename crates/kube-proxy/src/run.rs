@@ -190,7 +190,7 @@ impl Proxy {
                 if let Some(stages) = &self.stages
                     && !cluster_ips.is_empty()
                 {
-                    // No API object contains when the rules of a Service were applied.
+                    // No API object records when the rules of a Service were applied.
                     stages(NodeStage::ServiceRules { cluster_ips });
                 }
                 None
@@ -326,8 +326,8 @@ fn node_addresses(config: &Config, node: Option<&Value>) -> Vec<IpAddr> {
     addresses
 }
 
-/// Whether an address can serve NodePorts. Loopback: IPv4 addresses if configured in iptables mode, and all addresses
-/// in userspace mode.
+/// Whether an address can serve NodePorts. A loopback address can in userspace mode. In iptables mode it can if it is
+/// IPv4 and `localhost_node_ports` is set.
 fn may_serve(config: &Config, ip: IpAddr) -> bool {
     let loopback = match config.mode {
         Mode::Nftables => false,
@@ -337,7 +337,7 @@ fn may_serve(config: &Config, ip: IpAddr) -> bool {
     !ip.is_loopback() || loopback
 }
 
-/// Removes the parts of an object that the proxy does not need, which are most of it.
+/// Removes the metadata that the proxy does not need, which is most of an object.
 fn small(mut object: Value) -> Value {
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.remove("managedFields");

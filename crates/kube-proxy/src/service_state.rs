@@ -375,8 +375,8 @@ impl Changes {
         let datagrams = self.frontends.iter().filter(|(frontend, _)| frontend.protocol == Protocol::Udp);
         let moved = datagrams.filter_map(|(frontend, (before, now))| {
             let now = now.as_ref().map(Backend::places).unwrap_or_default();
-            // A new frontend may have had unknown endpoints before, and conntrack remembers packets that arrived before
-            // any endpoint existed as untranslated.
+            // A new frontend may have had other endpoints in an earlier run. Conntrack also has untranslated entries of
+            // packets that arrived before any endpoint existed.
             let moved = before.as_ref().is_none_or(|before| {
                 let before = before.places();
                 before.is_empty() || !before.is_subset(&now)

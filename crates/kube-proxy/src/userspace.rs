@@ -5,7 +5,7 @@
 //! endpoints has a socket. A frontend without endpoints has none, so the kernel rejects connections.
 //!
 //! ```text
-//! client ──> address on the link `kube-userspace` ──> socket of a frontend ──> balance: selects an endpoint ──> endpoint
+//! client ──> address on the link `kube-userspace` ──> socket of a frontend ──> balance: selection ──> endpoint
 //! ```
 // DEVIATION: in userspace mode an external address leads to a service only on a node that has it: packets that are only
 // routed through a node are not intercepted.

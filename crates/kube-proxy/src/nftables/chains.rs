@@ -27,7 +27,7 @@ pub struct Picking {
 }
 
 impl View {
-    /// Returns the number of the first endpoint: both views of a frontend share a map.
+    /// Returns the number of the view's first endpoint in the map of endpoints, which both views of a frontend share.
     pub const fn first(self) -> u32 {
         match self {
             Self::Outside => 0,
@@ -43,7 +43,7 @@ impl Picking {
         Self { node_port: frontend.is_node_port(), view, count, masquerade, affinity_seconds: affinity }
     }
 
-    /// Whether a chain name is one of a selecting chain.
+    /// Whether a name is that of a chain that selects an endpoint.
     pub fn is_name(chain: &str) -> bool {
         chain.starts_with("port-") || chain.starts_with("address-")
     }
@@ -98,8 +98,8 @@ pub fn picking_rules(family: Family, picking: Picking) -> Vec<Vec<Expression>> {
 
 /// Returns rules that use the endpoint of an earlier connection of the client, otherwise select one.
 ///
-/// The affinity map holds the endpoint's ID. The ID of a removed endpoint leads nowhere, so the map never needs to be
-/// read back.
+/// The affinity map holds the endpoint's ID. The ID of a removed endpoint matches no endpoint, so stale affinities are
+/// harmless and the map is never read back.
 fn sticking_rules(
     family: Family,
     seconds: u32,

@@ -46,7 +46,7 @@ pub struct Writer {
     written: State,
 }
 
-/// Existing state that all rules are written onto.
+/// The table in the kernel before all rules are replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExistingTable {
     /// A table with this layout from an earlier run, with these chains.
@@ -56,7 +56,7 @@ pub enum ExistingTable {
 }
 
 impl Writer {
-    /// Replaces all rules. The transaction fails if the existing state is not as `ground` states.
+    /// Replaces all rules. The transaction fails if the table in the kernel differs from `ground`.
     ///
     /// A table with our layout keeps its base chain: a packet that traverses a chain while the chain is replaced would
     /// not be filtered.
@@ -175,8 +175,8 @@ fn forward(table: &mut Table<'_>, family: Family) {
     }
 }
 
-/// Applies the part of a change for one address family. Both families have the same chains: a list without peers of a
-/// family allows none of it.
+/// Applies the part of a change for one address family. Both families have the same chains. A peer list without members
+/// of a family allows no peer of that family.
 fn apply(table: &mut Table<'_>, family: Family, change: &Change) {
     for (number, chain) in &change.chains {
         write_chain(table, family, &name(*number), chain);
