@@ -62,7 +62,8 @@ impl Blobs {
         self.path(digest).exists()
     }
 
-    /// Reads a manifest or configuration and verifies its digest again, since it decides what is run.
+    /// Reads a manifest or configuration and verifies its digest again, since it determines which files and commands
+    /// run.
     pub fn document(&self, digest: &Digest) -> Result<Vec<u8>, BlobError> {
         let path = self.path(digest);
         let io = |source| BlobError::Io { path: path.clone(), source };

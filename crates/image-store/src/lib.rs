@@ -1,7 +1,7 @@
 //! Image store: images are pulled or imported, verified, unpacked into layers, and garbage collected when unused.
 //!
 //! ```text
-//! registry, archive, layout, directory ──> blobs (by digest) ──> layers (by diff id, overlay form) ──> lower directories
+//! registry, archive, layout, directory ──> blobs (by digest) ──> layers (by diff ID, overlay form) ──> lowerdirs
 //!                                              │
 //!                                              └──> index (names -> image), one small durable file
 //! ```

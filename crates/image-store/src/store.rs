@@ -131,7 +131,7 @@ impl Store {
         self.adopt(&image.manifest, &names).await
     }
 
-    /// Removes one name of an image, and the image with its last name.
+    /// Removes one name of an image. Removes the image if it has no other name.
     pub fn untag(&self, name: &Name) -> Result<(), StoreError> {
         let _alone = self.file_lock("index.lock", FlockOperation::LockExclusive)?;
         let mut index = self.index();
@@ -216,7 +216,7 @@ impl Store {
         Ok(self.index().insert(image)?)
     }
 
-    /// Locks out collection while an image is added, until it is in the index.
+    /// Blocks garbage collection until the guard is dropped, since content being added is not yet in the index.
     pub(crate) async fn arriving(&self) -> Result<Arriving<'_>, StoreError> {
         let own = self.arrivals.read().await;
         // The wait is short: the exclusive lock is held only by a collection.
@@ -291,7 +291,7 @@ impl Store {
     }
 }
 
-/// Prevents collection while it exists.
+/// Guard that blocks garbage collection while an image is added.
 pub(crate) struct Arriving<'a> {
     _own: tokio::sync::RwLockReadGuard<'a, ()>,
     _others: fs::File,
@@ -302,7 +302,7 @@ pub(crate) struct Arriving<'a> {
 pub(crate) struct Names {
     pub tags: BTreeSet<String>,
     pub digests: BTreeSet<String>,
-    /// The index from which the image was selected.
+    /// Digests of the image indexes from which the image was selected.
     pub blobs: BTreeSet<Digest>,
     pub pinned: bool,
 }

@@ -15,7 +15,7 @@ const ENTRIES_MAX: u64 = 20_000_000;
 const RATIO_MAX: u64 = 200;
 /// Size up to which the ratio is not limited, since long runs of zeros compress extremely well.
 const RATIO_FREE_BYTES: u64 = 1 << 30;
-/// A layer leaves 1/100 of its disk free, so that the host stays operable.
+/// Divisor of the disk space that unpacking leaves free (1/100), so that the host stays operable.
 const RESERVED_FRACTION: u64 = 100;
 /// Maximum size of the long names and attributes of an entry, which are read into memory.
 const METADATA_BYTES_MAX: u64 = 4 << 20;
