@@ -99,7 +99,7 @@ fn rules_of(rules: &[LinuxDeviceCgroup]) -> Vec<Rule> {
         Some(Rule {
             allow: rule.allow(),
             kind,
-            // A number out of range matches no device, and neither does the largest number.
+            // A number out of range becomes the largest number, which no device has.
             major: number(rule.major()).map(|major| u32::try_from(major).unwrap_or(u32::MAX)),
             minor: number(rule.minor()).map(|minor| u32::try_from(minor).unwrap_or(u32::MAX)),
             access,

@@ -49,7 +49,8 @@ impl Entering {
         Ok(entering)
     }
 
-    /// Enters the namespace and applies the credentials; `keep` stays and is dropped later.
+    /// Enters the namespace and applies the credentials. The capability `keep` is also kept; the caller must drop it
+    /// later.
     pub fn enter(&self, keep: Option<Capability>) -> io::Result<()> {
         setns(&self.users, CloneFlags::CLONE_NEWUSER)?;
         setgroups(&self.groups)?;

@@ -22,7 +22,7 @@ use crate::protocol::{IdMap, Sandbox};
 /// UID and GID of the process, which needs no permissions.
 const NOBODY: u32 = 65535;
 
-/// Starts the process; `dir` is a directory that may be used as a mount point meanwhile.
+/// Starts the process. It uses `dir` as a mount point until it has changed its root directory.
 pub fn start(sandbox: &Sandbox, dir: &Path) -> io::Result<Pid> {
     let (from_child, to_parent) = pipe_with(PipeFlags::CLOEXEC)?;
     let (from_parent, to_child) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -104,8 +104,8 @@ fn set_sysctl(sandbox: &Sandbox, name: &str, value: &str) -> io::Result<()> {
 /// Returns the file of a sysctl. Fails if the sysctl belongs to the host or to a namespace that the sandbox shares with
 /// it.
 ///
-/// The first separator of a name, a dot or a slash, separates its parts; the other one then stands for a dot within a
-/// part.
+/// As in sysctl(8), the first separator determines the notation of a name. With dots as separators, a slash stands for
+/// a dot within a part.
 fn sysctl_path(sandbox: &Sandbox, name: &str) -> Result<PathBuf, String> {
     let parts: Vec<String> = match name.find(['.', '/']).map(|at| name.as_bytes()[at]) {
         Some(b'.') => name.split('.').map(|part| part.replace('/', ".")).collect(),
@@ -140,8 +140,8 @@ fn leave_the_file_system(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reaps children until SIGTERM or SIGINT. In a user namespace, its namespaces must be visible to the root of that
-/// namespace, which joins them.
+/// Reaps children until SIGTERM or SIGINT. `visible` allows other processes of the user namespace to open the
+/// namespaces of this process, which containers join.
 fn stay(visible: bool) -> ! {
     let _ = nix::sys::prctl::set_name(c"pause");
     // Failures are harmless, since the process only waits.

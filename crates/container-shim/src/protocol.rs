@@ -1,4 +1,4 @@
-//! Protocol between daemon and shim: one JSON text per line, with descriptors attached to the first byte.
+//! Protocol between container runtime and shim: one JSON text per line, with descriptors attached to the first byte.
 //!
 //! A connection carries one request. Most requests get one reply. The connection of an exec then waits for the exit,
 //! and that of a follower carries events until one side closes it.
@@ -19,7 +19,7 @@ pub const READY: &[u8; 6] = b"ready\n";
 /// Maximum size of a request; the kernel limits arguments and environment of a process to less.
 pub const REQUEST_BYTES_MAX: usize = 8 << 20;
 
-/// A request of the daemon.
+/// A request of the container runtime.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
     /// Starts the process that holds the sandbox's namespaces.

@@ -44,7 +44,7 @@ pub enum Io<'a> {
     Terminal(&'a Path),
 }
 
-/// A report of a worker: lines until the process runs and `execve` closes the pipe.
+/// A report of a worker, sent as a line of JSON. The reports end when the process runs and `execve` closes the pipe.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Report {

@@ -70,12 +70,13 @@ impl Output {
         self.log.as_mut().map_or(Ok(()), Log::reopen)
     }
 
-    /// Whether all sources have ended.
+    /// Whether all sources are closed.
     pub fn is_finished(&self) -> bool {
         self.sources.is_empty()
     }
 
-    /// Returns the descriptors to poll: stuck readers, otherwise the container's output.
+    /// Returns the descriptors to poll: those of attached clients with a backlog, or the container's output if there
+    /// are none.
     pub fn wants(&self) -> Vec<PollFd<'_>> {
         let stuck: Vec<PollFd<'_>> = self
             .attached
@@ -89,7 +90,7 @@ impl Output {
         self.sources.iter().map(|source| PollFd::new(&source.fd, PollFlags::IN)).collect()
     }
 
-    /// Returns the time at which a stuck reader is dropped.
+    /// Returns the time at which an attached client that does not read is dropped.
     pub fn deadline(&self) -> Option<Instant> {
         self.attached.iter().filter(|one| !one.backlog.is_empty()).map(|one| one.stuck_since + TIMEOUT).min()
     }
@@ -165,7 +166,7 @@ impl AttachedClient {
         }
     }
 
-    /// Writes the backlog without blocking. Returns whether the reader is still connected.
+    /// Writes the backlog without blocking. Returns whether the client is still connected.
     fn flush(&mut self) -> bool {
         while !self.backlog.is_empty() {
             match rustix::io::write(self.target(self.backlog_of), &self.backlog) {
