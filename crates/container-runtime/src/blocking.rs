@@ -2,7 +2,8 @@
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Runs blocking file I/O that borrows on this thread, while another worker thread takes over its tasks.
+/// Runs blocking file I/O on this thread, so that `work` can borrow. Another worker thread takes over this thread's
+/// tasks.
 pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),

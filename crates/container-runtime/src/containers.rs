@@ -398,8 +398,8 @@ fn make_groups(path: &str) -> Result<(), Error> {
     })
 }
 
-/// Mounts the devices that a specification places outside of `/dev`, where device nodes of the container's root do not
-/// work.
+/// Mounts the devices that a specification places outside of `/dev`, because the container's root is mounted with
+/// `nodev`.
 fn mount_devices(spec: &mut serde_json::Value, target: &Path) -> Result<(), Error> {
     let (destinations, nodes): (Vec<PathBuf>, Vec<rootfs::Node>) = spec::take_outside(spec).into_iter().unzip();
     if nodes.is_empty() {

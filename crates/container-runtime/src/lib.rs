@@ -1,4 +1,4 @@
-//! The CRI services over images and containers: the built-in container runtime.
+//! The built-in container runtime: the CRI services for images, sandboxes and containers.
 //!
 //! ```text
 //! CRI request ──> service ──> sandboxes, containers ──> shim (one per sandbox) ──> processes

@@ -1,7 +1,7 @@
 //! Persistent records of sandboxes and containers: one small file each, replaced atomically.
 //!
-//! Only the first record of a sandbox or container is synced to disk. Later changes are not: a power failure also ends
-//! the containers, and the kernel keeps what a killed process wrote.
+//! Only the first record of a sandbox or container is synced to disk. Later changes are not: a power failure also
+//! terminates the containers, and writes of a killed process stay in the page cache.
 
 use std::fs;
 use std::io;
@@ -79,8 +79,9 @@ pub enum Phase {
     },
 }
 
-/// Writes the first record into its directory and starts to sync both. The caller waits for the sync before it starts a process or
-/// reserves something outside the directory, so that both are found after a power failure.
+/// Writes the first record into its directory and starts to sync both. The caller must wait for the sync before it
+/// starts a process or reserves resources outside of the directory. Otherwise they could not be found after a power
+/// failure.
 pub fn create(dir: &Path, record: &impl Serialize) -> io::Result<Syncing> {
     let file = dir.join(FILE);
     sys::replace_file_lazily(&file, &serde_json::to_vec(record)?, 0o600)?;
@@ -92,7 +93,7 @@ pub fn create(dir: &Path, record: &impl Serialize) -> io::Result<Syncing> {
     })))
 }
 
-/// A first record on its way to the disk. The sync takes milliseconds, in which other work goes ahead.
+/// The sync of a first record, in progress. It takes milliseconds, so other work continues meanwhile.
 #[must_use]
 pub struct Syncing(tokio::task::JoinHandle<io::Result<()>>);
 
@@ -103,7 +104,7 @@ impl Syncing {
     }
 }
 
-/// Replaces a record without syncing. Changes are useless after a power failure, which ends all containers.
+/// Replaces a record without syncing. Changes need not survive a power failure, since it terminates all containers.
 pub fn update(dir: &Path, record: &impl Serialize) -> io::Result<()> {
     sys::replace_file_lazily(&dir.join(FILE), &serde_json::to_vec(record)?, 0o600)
 }

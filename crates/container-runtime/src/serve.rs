@@ -18,7 +18,7 @@ use crate::{cri_service, streaming_server};
 /// Maximum message size; the largest are pod configurations and lists of all objects.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// Grace period of requests in progress at shutdown; event streams have no end.
+/// Grace period of requests in progress at shutdown; event streams never complete.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// The server failed.
@@ -64,7 +64,7 @@ pub async fn serve(
     let (stop_sender, stopping) = tokio::sync::oneshot::channel();
     let stop = async {
         stop.await;
-        // A failed send means that the server has already ended.
+        // A failed send means that the server has already stopped.
         let _ = stop_sender.send(());
     };
     let overdue = async {

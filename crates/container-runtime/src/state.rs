@@ -71,7 +71,7 @@ pub struct Container {
     pub(crate) sample: Mutex<Option<crate::stats::Sample>>,
 }
 
-/// Creates a directory that only root can list. Root of a user namespace must be able to traverse it.
+/// Creates a directory that only root can list and every user can traverse, including the root of a user namespace.
 fn create_passage(dir: &Path) -> std::io::Result<()> {
     fs::create_dir_all(dir)?;
     fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o711))
@@ -358,7 +358,7 @@ impl Container {
         self.phase.subscribe()
     }
 
-    /// Records the start, unless the exit is already recorded, which can arrive first.
+    /// Records the start. If the exit was recorded first, only the start time is added.
     pub(crate) fn started(&self, pid: i32, at: i64) {
         self.advance(|phase| match phase {
             Phase::Created => *phase = Phase::Running { started_at: at, pid },

@@ -82,8 +82,9 @@ pub fn all(inputs: &Inputs<'_>) -> Result<PreparedMounts, MountError> {
     Ok(PreparedMounts { list, root_propagation })
 }
 
-/// Returns the mounts with a weaker propagation than another mount of the container. The built-in runtime knows one
-/// propagation per container, the strongest, so these mounts are bound elsewhere first with their own.
+/// Returns the mounts with a weaker propagation than another mount of the container. The built-in runtime applies one
+/// propagation per container, the strongest. Weaker mounts are therefore first bind-mounted elsewhere, with their own
+/// propagation.
 pub fn weaker(mounts: &[v1::Mount]) -> BTreeMap<usize, v1::MountPropagation> {
     let strongest = strongest(mounts);
     let all = mounts.iter().enumerate().map(|(n, mount)| (n, mount.propagation()));
@@ -168,9 +169,9 @@ pub fn bind(destination: &Path, source: &Path, options: &[&str]) -> Value {
     json!({"destination": destination, "type": "bind", "source": source, "options": options})
 }
 
-/// Mounts the container's own cgroups (v1), one hierarchy beside the other. The built-in runtime could mount them, but
-/// it looks up host PIDs in the container's PID namespace, which fails with a shared namespace, and it mounts them
-/// writable.
+/// Returns the mounts of the container's own cgroups (v1), one per hierarchy. The built-in runtime's own mounts of them
+/// are not used: they are writable, and they fail with a shared PID namespace, because the runtime looks up host PIDs
+/// in it.
 fn groups(places: &BTreeMap<String, PathBuf>, privileged: bool) -> Vec<Value> {
     if places.is_empty() {
         return Vec::new();

@@ -18,8 +18,7 @@ use tracing::Instrument;
 
 use crate::state::Runtime;
 
-/// Maximum number of streams that wait for the other stream of their pair; a client that exceeds it does not open
-/// pairs.
+/// Maximum number of streams that wait for the other stream of their pair. A session that exceeds it is closed.
 const WAITING_MAX: usize = 64;
 
 /// Serves a SPDY session: each pair of a data stream and an error stream is a connection.

@@ -1,4 +1,4 @@
-//! Exec and attach: a process's streams on a wire.
+//! Exec and attach: connects the streams of a process to those of the client.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -121,7 +121,7 @@ async fn run(runtime: Arc<Runtime>, ticket: Ticket, wire: super::wire::Wire) {
     }
 }
 
-/// Waits briefly for the process after the connection has ended, then aborts it.
+/// Waits up to one second for the exec or attach after its connection was closed, then aborts it.
 async fn finish(mut run: JoinHandle<()>) {
     let grace = std::time::Duration::from_secs(1);
     if tokio::time::timeout(grace, &mut run).await.is_err() {

@@ -1,4 +1,4 @@
-//! The wire over SPDY: one SPDY stream for each stream of a process.
+//! Exec and attach over SPDY: one SPDY stream for each stream of a process.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl Streams {
     }
 }
 
-/// Copies data between a session's streams and a wire until either ends.
+/// Copies data between a session's streams and the streams of a process until either side closes them.
 pub async fn process(mut session: Session, ends: Ends, expected: ExpectedStreams, version: &str) {
     let Ok(Some(streams)) = tokio::time::timeout(OPEN_TIMEOUT, collect(&mut session, expected)).await else { return };
     let Ends { stdin, resize, mut out } = ends;

@@ -1,4 +1,4 @@
-//! The wire over WebSocket: the first byte of a message is its channel.
+//! Exec, attach and port-forward over WebSocket: the first byte of a message is its channel.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub const PROCESS: &[&str] =
 pub const FORWARD: &[&str] = &[TUNNEL, "v4.channel.k8s.io"];
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 
-/// Copies messages between a socket and a wire until either ends.
+/// Copies messages between a WebSocket and the streams of a process until either side closes them.
 pub async fn process(socket: WebSocket, mut ends: Ends) {
     let protocol = socket.protocol().and_then(|name| name.to_str().ok()).unwrap_or_default().to_owned();
     let base64 = protocol.contains("base64");
