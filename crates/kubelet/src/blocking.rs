@@ -44,7 +44,8 @@ async fn within<T: Send + 'static>(
     tokio::time::timeout(deadline, work).await.map_err(late)?
 }
 
-/// Runs blocking file I/O that borrows on this thread, while another worker thread takes over its tasks.
+/// Runs blocking file I/O on this thread, so that `work` can borrow. Another worker thread takes over this thread's
+/// tasks.
 pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),

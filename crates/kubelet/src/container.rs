@@ -102,7 +102,7 @@ fn container_labels(pod: Pod<'_>, container: Container<'_>) -> HashMap<String, S
     .into()
 }
 
-/// Returns annotations that the kubelet needs from the runtime after it has forgotten the pod.
+/// Returns annotations that store settings of the pod in the runtime, for a kubelet that no longer knows the pod.
 fn annotations(pod: Pod<'_>, container: Container<'_>, attempt: u32) -> HashMap<String, String> {
     let text = |field: &str| container.spec.str_at(&[field]).unwrap_or_default().to_owned();
     let pre_stop = &container.spec["lifecycle"]["preStop"];

@@ -1,7 +1,7 @@
 //! Device manager: devices of device plugins, their allocation to containers, and the containers' settings for them.
 //!
 //! ```text
-//!   plugin ──Register──> kubelet ──ListAndWatch──> ledger ──> the node's capacity
+//!   plugin ──Register──> kubelet ──ListAndWatch──> allocator ──> the node's capacity
 //!                                                    │
 //!           admission of a pod allocates devices <───┘
 //!           the start of a container calls Allocate on the plugin, once per container

@@ -1,10 +1,10 @@
 //! Node-pressure eviction: sets the node's pressure conditions and evicts pods in upstream's order.
 //!
 //! ```text
-//!   signals ──look──> below a threshold ──> the node's pressure conditions
-//!                         │ immediately, or after the threshold's grace period
-//!                         v
-//!                     short ──> victim: one pod at a time, until the threshold plus minimum reclaim is met
+//!   signals ──evaluate──> below a threshold ──> the node's pressure conditions
+//!                             │ immediately, or after the threshold's grace period
+//!                             v
+//!                         short ──> victim: one pod at a time, until the threshold plus minimum reclaim is met
 //! ```
 
 pub mod local;

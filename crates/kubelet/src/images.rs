@@ -78,7 +78,8 @@ impl Images {
         }
     }
 
-    /// Ensures that an image is present and usable by the pod, and pulls it if necessary. Reports progress with `record_event`.
+    /// Ensures that an image is present and usable by the pod, and pulls it if necessary. Reports progress with
+    /// `record_event`.
     pub async fn ensure(
         &self,
         image: &str,

@@ -202,7 +202,7 @@ impl Kubelet {
         }
     }
 
-    /// Runs until one of its tasks ends, which indicates a failure.
+    /// Runs until a task panics, or until all tasks have exited.
     pub async fn run(&mut self) {
         while let Some(result) = self.tasks.join_next().await {
             if let Err(error) = result {

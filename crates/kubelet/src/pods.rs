@@ -91,7 +91,7 @@ pub fn evictions() -> (mpsc::Sender<Eviction>, mpsc::Receiver<Eviction>) {
     mpsc::channel(EVICTIONS_MAX)
 }
 
-/// Manages all pods until it is dropped; the pods keep running afterwards.
+/// Manages all pods until the future is dropped; the pods keep running afterwards.
 pub async fn run(context: Arc<Context>, feeds: Feeds, known: PodTable) {
     let mut pods = Pods {
         context,

@@ -1,4 +1,4 @@
-//! Container probes: run periodically; a configured number of equal results in a row is a verdict.
+//! Container probes: run periodically; a result counts once it has occurred a configured number of times in a row.
 
 mod grpc;
 
@@ -26,7 +26,7 @@ pub enum Kind {
     Readiness,
 }
 
-/// The verdict of a probe on a container.
+/// A changed result of a probe, after its threshold of equal results was reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeResult {
     /// ID of the container.
@@ -51,7 +51,7 @@ pub enum Problem {
     /// The container failed the probe or did not respond in time.
     #[error("failed: {0}")]
     Failed(String),
-    /// The probe could not be run, which says nothing about the container.
+    /// The probe could not be run, so the state of the container is unknown.
     #[error("errored and resulted in unknown state: {0}")]
     Unasked(String),
 }
@@ -105,7 +105,8 @@ impl Settings {
 }
 
 impl ResultRun {
-    /// Adds a result. Returns a verdict if it is new. A probe that could not be run does not count.
+    /// Adds a result. Returns it if it reaches its threshold and differs from the last returned one. A probe that could
+    /// not be run does not count.
     pub fn push(&mut self, problem: Option<&Problem>, settings: &Settings) -> Option<bool> {
         let success = match problem {
             None => true,
@@ -143,7 +144,7 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Probes until it is dropped; a startup probe stops after its success.
+    /// Probes until the future is dropped; a startup probe stops after its success.
     pub async fn run(self) {
         let probe = self.spec[self.kind.field()].clone();
         let settings = Settings::read(&probe);
@@ -206,7 +207,7 @@ impl Prober {
     }
 }
 
-/// Converts the outcome of an exec probe; a command that the runtime could not run says nothing about the container.
+/// Converts the outcome of an exec probe. If the runtime could not run the command, the result is unknown.
 fn executed(outcome: Result<(i32, Vec<u8>), tonic::Status>) -> Result<(), Problem> {
     match outcome {
         Ok((0, _)) => Ok(()),

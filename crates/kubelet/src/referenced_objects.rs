@@ -157,7 +157,7 @@ impl Objects {
             let users = shared_users.lock().unwrap_or_else(PoisonError::into_inner);
             keys.extend(users.iter().map(|uid| Key::cluster(uid.as_str())));
         });
-        // Pods share the watch, so it is in the span of none of them.
+        // Several pods share the watch, so its span is that of the kubelet.
         let watch = tokio::spawn(reflector.run().instrument(spans::component("kubelet"))).abort_handle();
         WatchedObject { reader, watch, users }
     }

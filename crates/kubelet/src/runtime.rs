@@ -22,8 +22,8 @@ const TERMINATION_BYTES_MAX: u64 = 4096;
 const LOG_BYTES_MAX: u64 = 2048;
 /// Maximum lines of a log used as fallback termination message.
 const LOG_LINES_MAX: usize = 80;
-/// Bytes of a log file that contain these lines with timestamps and tags, after a possibly truncated record of at most
-/// 16 KiB.
+/// Bytes read from the end of a log: enough for these lines with timestamps and tags, after a truncated record of at
+/// most 16 KiB.
 const LOG_TAIL_BYTES: u64 = LOG_BYTES_MAX * 4 + (16 << 10);
 /// Time that the runtime may need in addition to a container's grace period.
 const STOP_MARGIN: Duration = Duration::from_secs(120);

@@ -1,7 +1,7 @@
 //! Graceful node shutdown: pods terminate in order of priority, each group with its own grace period.
 //!
 //! ```text
-//!   not ready, admits no pods ──> lowest priorities terminate ──> … ──> critical pods terminate ──> the process may exit
+//!   not ready, admits no pods ──> lowest priorities terminate ──> … ──> critical pods terminate ──> the kubelet exits
 //! ```
 
 use std::sync::Arc;

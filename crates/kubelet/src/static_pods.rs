@@ -198,7 +198,7 @@ pub fn mirror(pods: &[Arc<Value>], mirrors: &BTreeMap<Key, Arc<Value>>) -> BTree
     all
 }
 
-/// Applies a change. A failed change is found again after a delay.
+/// Applies a change. After a failure, waits before it returns; the caller then computes the change again.
 pub async fn reflect(client: Client, mirroring: Mirroring) {
     let mut done = true;
     if let Some(old) = mirroring.old {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   CPUs ────┐
-//!   memory ──┼─ hints: sets of NUMA nodes that suffice ──> merge ──> one set, admitted or not ──> each allocates from it
+//!   memory ──┼─ hints: sets of NUMA nodes that suffice ──> merge ──> one set, admitted or not ──> allocations
 //!   devices ─┘
 //! ```
 

@@ -5,7 +5,8 @@
 //! evict. The kubelet whose pod ranks first evicts it; the others wait until that pod is cleaned up. See
 //! `docs/decisions/024-nodes-that-share-a-disk.md`.
 //!
-//! A kubelet holds a lock on its file while it runs, so the kernel withdraws the statement of a killed kubelet.
+//! A kubelet holds a lock on its file while it runs. The kernel releases the lock of a killed kubelet, and the others
+//! then ignore its statement.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -124,8 +125,9 @@ impl Turns {
     }
 }
 
-/// Whether the candidate that a kubelet has had since `since` ranks before those of all others. A kubelet that has not
-/// measured the disk since then may have a better one; it is waited for up to [`PEER_TIMEOUT`].
+/// Whether the candidate of a kubelet ranks before the candidates of all peers. The kubelet has had a candidate since
+/// `since`. A peer that has not measured the disk since then may have a better one, so the kubelet waits up to
+/// [`PEER_TIMEOUT`] for it.
 fn is_first(own: (&str, Rank), since: SystemTime, now: SystemTime, peers: &[Peer]) -> bool {
     let age = |at: SystemTime| now.duration_since(at).unwrap_or_default();
     peers.iter().all(|peer| match peer.statement {

@@ -10,7 +10,7 @@ use crate::pod::{Container, Pod, Role};
 use crate::resources;
 use crate::topology::{Hint, Hints, Nodes, Provider};
 
-/// In bytes.
+/// An amount of memory in bytes.
 pub type Amount = u64;
 
 /// Memory of one kind that is allocated to a container on a set of NUMA nodes.
@@ -61,7 +61,7 @@ pub struct MemoryAllocator {
 }
 
 impl MemoryAllocator {
-    /// Creates a bank without allocations.
+    /// Creates an allocator without allocations.
     pub fn new(
         nodes: BTreeMap<u32, BTreeMap<String, Amount>>,
         reserved: &BTreeMap<u32, BTreeMap<String, Amount>>,
@@ -128,7 +128,7 @@ impl MemoryAllocator {
         self.state_for("")
     }
 
-    /// Returns the same without the init containers of the pod `starting`, which have exited when its other containers
+    /// Returns the state without the init containers of the pod `starting`, which have exited when its other containers
     /// start.
     fn state_for(&self, starting: &str) -> BTreeMap<u32, NodeState> {
         let alone = |node: u32, kinds: &BTreeMap<String, MemoryTable>| NodeState {

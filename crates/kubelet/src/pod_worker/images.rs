@@ -1,4 +1,4 @@
-//! Failed image pulls: reported as ImagePullBackOff, and detection of images that become present otherwise.
+//! Failed image pulls: reports them as ImagePullBackOff, and detects images that become present by other means.
 
 use apimachinery::time::{Duration, Time};
 use component_base::clock;

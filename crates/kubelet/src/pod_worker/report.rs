@@ -77,7 +77,7 @@ async fn write(client: &Client, report: &Report, written: &mut Option<Value>) ->
     Ok(())
 }
 
-/// Returns the patch from the known to the wanted status; `None` if they are equal.
+/// Returns the patch from the known to the desired status; `None` if they are equal.
 fn patch(known: &Value, desired: &Value) -> Option<Patch> {
     if !status::has_changed(&known["status"], desired) {
         return None;

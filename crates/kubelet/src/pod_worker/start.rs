@@ -25,7 +25,7 @@ use crate::referenced_objects::Kind;
 use crate::volumes::{PreparedVolumes, Tokens, VolumeError, VolumeLocation, make_dir, mounts};
 use crate::{container, dns, hooks, resources, sandbox, security, user_namespaces};
 
-/// Usual time until a pod's network policies are enforced.
+/// Time after which waiting for the enforcement of network policies is reported as an event.
 const GATE_USUAL: Duration = Duration::from_secs(2);
 /// Timeout of a postStart hook.
 const POST_START_MAX: Duration = Duration::from_secs(3600);
@@ -174,7 +174,7 @@ async fn change(context: &Context, pod: Pod<'_>, container: Container<'_>, id: &
     context.swap.add(pod, container, &mut linux);
     context.groups.keep_enforced(&mut linux);
     let (limit, used) = (linux.memory_limit_in_bytes, context.runtime.memory_used(id).await);
-    // The kernel would kill the container instead of letting it exceed the limit.
+    // With a limit below its usage, the kernel would kill the container.
     if limit > 0 && used > limit.unsigned_abs() {
         let name = container.name();
         return Err(format!(

@@ -171,7 +171,8 @@ impl Reader {
         }
     }
 
-    /// Sends everything up to the end of the file. Returns false if the client wants no more.
+    /// Sends everything up to the end of the file. Returns false if the client has disconnected or `limitBytes` is
+    /// reached.
     async fn drain(&mut self, file: &mut File, rest: &mut Vec<u8>) -> std::io::Result<bool> {
         let mut block = vec![0; BLOCK];
         loop {

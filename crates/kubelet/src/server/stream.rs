@@ -17,7 +17,7 @@ use crate::pod::Pod;
 /// Timeout of `/run` commands.
 const RUN_MAX: Duration = Duration::from_secs(60);
 
-/// Idle timeout that stands for none.
+/// Idle timeout of streams without a configured one.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// Headers that apply to one connection only and are not forwarded.
