@@ -200,8 +200,8 @@ impl Cgroup {
             oom_score_adj: None,
             freezer_state: None,
         };
-        // The library warns of every controller that it does not know, such as `rdma` and `misc` on most hosts, and of
-        // every one that the kernel lacks. Failures are in the result.
+        // The library warns of every controller that it does not support, such as `rdma` and `misc` on most hosts. It
+        // also warns of every controller that the kernel lacks. Failures are in the result.
         let quiet = tracing::subscriber::NoSubscriber::default();
         tracing::subscriber::with_default(quiet, || {
             create_cgroup_manager(config).map_err(io::Error::other)?.apply(&options).map_err(io::Error::other)

@@ -2,8 +2,8 @@
 //!
 //! This is the body of the fuzz target `unpack` and of the test that replays its corpus. Random bytes are almost never
 //! an archive. An input whose first byte is even is unpacked unchanged. Any other input is a program of entries, which
-//! becomes an archive with valid headers. Names and links have a few parts, among them `..`, whiteouts and the path of
-//! the canary tree, so that entries often replace each other and lead through links.
+//! becomes an archive with valid headers. Names and links consist of a few parts, among them `..`, whiteouts and the
+//! path of the canary tree. Entries therefore often replace each other and pass through links.
 
 use std::collections::BTreeMap;
 use std::fs;

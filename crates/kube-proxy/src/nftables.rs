@@ -91,9 +91,9 @@ impl Writer {
 
     /// Replaces all rules, regardless of the existing state.
     ///
-    /// If a table is deleted while a packet traverses its chains, the packet may match no rules, even if the same
-    /// transaction creates a new table. Base chains of our layout are therefore kept. The transaction fails if they
-    /// have another layout.
+    /// If a table is deleted while a packet traverses its chains, the packet may match no rules. This also applies if
+    /// the same transaction creates a new table. Base chains of our layout are therefore kept. The transaction fails if
+    /// they have another layout.
     pub fn everything(&mut self, ground: &ExistingTable, settings: Settings, changes: &Changes) -> Batch {
         *self = Self::new(settings);
         let mut batch = Batch::new();

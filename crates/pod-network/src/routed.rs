@@ -439,7 +439,7 @@ fn switch_on(links: &mut Links, name: &str) -> Result<u32, NetworkError> {
     Ok(index)
 }
 
-/// Prevents a pod from changing the node's routes by router advertisements or redirects, which the kernel accepts from
+/// Prevents a pod from changing the node's routes by router advertisements or redirects. The kernel accepts both from
 /// every link while forwarding is off for the family.
 fn ignore_routing_messages(link: &str) -> Result<(), NetworkError> {
     for (family, setting) in [("ipv6", "accept_ra"), ("ipv6", "accept_redirects"), ("ipv4", "accept_redirects")] {

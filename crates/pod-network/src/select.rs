@@ -1,7 +1,7 @@
 //! The pod network of a node: CNI plugins if a configuration exists, otherwise the built-in network.
 //!
-//! A CNI configuration may be added or removed while pods run. Both networks record on disk what they attached, so a
-//! pod is detached by the network that attached it, regardless of the current configuration and process.
+//! A CNI configuration may be added or removed while pods run. Both networks record their attached sandboxes on disk. A
+//! pod is therefore detached by the network that attached it, regardless of the current configuration and process.
 
 use std::net::IpAddr;
 use std::path::Path;

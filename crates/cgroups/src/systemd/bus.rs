@@ -84,8 +84,8 @@ impl Bus {
         stream.set_write_timeout(Some(timeout))?;
         let uid: String =
             rustix::process::geteuid().as_raw().to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
-        // BEGIN goes with AUTH. Sent after the reply, it could reach systemd in one read with the first message, which
-        // systemd then leaves in its buffer until more bytes arrive.
+        // BEGIN is sent together with AUTH. If it were sent after the reply, systemd could read it together with the
+        // first message. systemd would then leave that message in its buffer until more bytes arrive.
         stream.write_all(format!("\0AUTH EXTERNAL {uid}\r\nBEGIN\r\n").as_bytes())?;
         let reply = line(&mut stream)?;
         if !reply.starts_with("OK") {
