@@ -43,7 +43,8 @@ impl Cgroups {
         })
     }
 
-    /// Creates the cgroup of all pods, limited to `available`, and those of the QoS classes.
+    /// Creates the cgroup of all pods and those of the QoS classes. Limits all pods to `available` if Node Allocatable
+    /// is enforced.
     pub fn prepare(&self, available: &Amounts) -> io::Result<()> {
         let all = resources::class_group(&self.root, "");
         self.start(&all)?;
@@ -98,7 +99,7 @@ impl Cgroups {
         if self.are_slices { systemd::slice_of(&path) } else { path }
     }
 
-    /// Creates a pod's cgroup with its limits; waits for systemd with that driver.
+    /// Creates a pod's cgroup with its limits. With the systemd driver, waits until the slice has started.
     pub fn make(&self, pod: Pod<'_>) -> io::Result<()> {
         self.start(&resources::cgroup(&self.root, pod))?;
         self.update(pod)

@@ -49,7 +49,7 @@ use crate::topology::{Nodes, Topology};
 use crate::user_namespaces::Users;
 use crate::volumes::Volumes;
 
-/// Interval at which static pod manifests are read.
+/// Interval at which static pod manifests are read, in addition to every change of their directory.
 const MANIFESTS_EVERY: std::time::Duration = std::time::Duration::from_secs(20);
 /// Capacity of the channel of pods whose referenced objects changed.
 const NOTICES_MAX: usize = 4096;
@@ -329,7 +329,7 @@ impl Parts {
     }
 }
 
-/// Opens the sockets for device plugins and the PodResources API.
+/// Opens the sockets for device plugins and the PodResources API, and starts the task that updates cpusets.
 fn open_sockets(tasks: &mut JoinSet<()>, context: &Arc<Context>, known: &PodTable) -> Result<(), StartError> {
     let root = &context.config.root_dir;
     let failed = |source| StartError::Directory { path: root.clone(), source };

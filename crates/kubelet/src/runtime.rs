@@ -151,8 +151,8 @@ async fn read(sandbox: &str, status: v1::ContainerStatus) -> Container {
     container
 }
 
-/// Returns the termination message, or the end of the log if the file is empty. The container may have replaced the
-/// file by anything.
+/// Returns the termination message, or the end of `log` if the file is empty or unreadable. The container may have
+/// replaced the file by anything.
 fn termination_message(file: Option<&Path>, log: Option<&Path>) -> io::Result<Option<String>> {
     let written = match file.map(|file| tail(file, TERMINATION_BYTES_MAX)).transpose() {
         Err(error) if log.is_none() => return Err(error),

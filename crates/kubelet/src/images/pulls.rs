@@ -74,7 +74,8 @@ impl Pulls {
         Ok(())
     }
 
-    /// Records the end of a pull: the image reference and the secret that was used, if any.
+    /// Records the end of a pull. `pulled` is the image reference and the secret that was used, if any; `None` if the
+    /// pull failed.
     pub async fn end(&self, image: &str, pulled: Option<(&str, Option<&SecretUse>)>) {
         let mut state = self.state.lock().await;
         if let Some((reference, by)) = pulled
@@ -156,7 +157,7 @@ impl Pulls {
         Ok(Some(read(&value)))
     }
 
-    /// Reads all files of one kind; ignores unreadable ones.
+    /// Reads all files of one kind; ignores malformed ones.
     fn list(&self, kind: &str) -> io::Result<Vec<(PathBuf, Value)>> {
         let mut all = Vec::new();
         let entries = match fs::read_dir(self.dir.join(kind)) {

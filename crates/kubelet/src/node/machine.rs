@@ -16,7 +16,7 @@ pub struct Machine {
     pub hugepages: Vec<(String, i64)>,
     /// From `/etc/machine-id`.
     pub machine_id: String,
-    /// DMI product UUID.
+    /// DMI product UUID; the machine ID if the host has none.
     pub system_uuid: String,
     /// Changes at every boot.
     pub boot_id: String,

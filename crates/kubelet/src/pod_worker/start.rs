@@ -40,7 +40,7 @@ const SERVICES_TIMEOUT: Duration = Duration::from_secs(5);
 struct Failure {
     reason: String,
     message: String,
-    /// Set if the image is missing.
+    /// The image, if its pull failed.
     image: Option<String>,
 }
 
@@ -167,8 +167,8 @@ impl Worker {
     }
 }
 
-/// Applies a container's resources. The pod's cgroup grows before its container and shrinks after it; the kernel
-/// rejects the opposite order.
+/// Applies a container's resources. The pod's cgroup is updated first, since it must grow before its container. It must
+/// shrink after its container: if the first update fails, it is repeated afterwards.
 async fn change(context: &Context, pod: Pod<'_>, container: Container<'_>, id: &str) -> Result<(), String> {
     let mut linux = resources::of_container(pod, container, context.memory_capacity);
     context.swap.add(pod, container, &mut linux);
@@ -258,7 +258,7 @@ impl ContainerStarter {
         }
     }
 
-    /// Collects the objects that the pod refers to, once for all its containers.
+    /// Calls `then` with the objects and values that the pod refers to.
     async fn with_sources<R>(&self, then: impl AsyncFnOnce(&Sources<'_>) -> R) -> R {
         let objects = self.context.objects.of(self.pod()).await;
         let none = std::collections::BTreeMap::new();
@@ -504,7 +504,8 @@ impl ContainerStarter {
     }
 }
 
-/// Updates the hosts file of a pod. Containers can write it, so only as many bytes as expected are compared.
+/// Updates the hosts file of a pod. Containers can make the file arbitrarily large, so the comparison reads no more
+/// bytes than expected.
 fn write_hosts_file(file: &Path, text: &str) -> std::io::Result<()> {
     if sys::read_container_file(file, text.len() as u64).is_ok_and(|have| have == text.as_bytes()) {
         return Ok(());

@@ -139,7 +139,7 @@ const SERIES: &[(&str, &str, &str, ValueReader)] = &[
     ),
 ];
 
-/// Returns all metrics of running pods.
+/// Returns the metrics of the node and of its pods.
 pub async fn cadvisor(context: &Context, known: &PodTable) -> Response<Body> {
     let collected = match RuntimeStats::of(&context.runtime).await {
         Ok(collected) => collected,

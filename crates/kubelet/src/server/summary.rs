@@ -171,7 +171,7 @@ fn volume_of(volume: &Volume, now: &str) -> Value {
     volume_stats
 }
 
-/// Returns the ephemeral storage of a pod: writable layers, logs and local volumes.
+/// Returns the ephemeral storage of a pod: writable layers, logs, local volumes, the hosts file and termination logs.
 fn ephemeral(containers: &[v1::ContainerStats], files: &Files) -> DiskUsage {
     let layers = containers.iter().filter_map(|container| container.writable_layer.as_ref());
     let layers = layers.map(|layer| {
