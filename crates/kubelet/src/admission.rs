@@ -37,7 +37,8 @@ const SAFE_SYSCTLS: &[&str] = &[
     "net.ipv4.tcp_wmem",
 ];
 
-/// Rejects pods during node shutdown, and most pods under node pressure.
+/// Rejects all pods during node shutdown, and pods that are not critical under node pressure. Memory pressure alone
+/// rejects only BestEffort pods that do not tolerate it.
 pub fn check_conditions(pod: Pod<'_>, node_conditions: &NodeConditions) -> Result<(), Rejection> {
     if node_conditions.shutting_down {
         let message = "Pod was rejected as the node is shutting down.".to_owned();

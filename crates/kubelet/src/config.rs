@@ -366,7 +366,7 @@ impl Config {
         Ok(())
     }
 
-    /// Applies one field. Returns false if the field has no effect.
+    /// Applies one field. Returns false if the field is unknown or has no effect.
     fn take(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
         Ok(self.take_server(field)?
             || self.take_upkeep(field)?
@@ -375,7 +375,7 @@ impl Config {
             || self.take_manifests(field)?)
     }
 
-    /// Applies the image verification policy and its allowlist, which is valid for one of the policies only.
+    /// Applies the image verification policy and its allowlist, which only `NeverVerifyAllowlistedImages` accepts.
     fn take_verification(&mut self, value: &Value) -> Result<(), ConfigError> {
         let [policy, list] = ["imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"]
             .map(|name| Field { name, value: &value[name] });

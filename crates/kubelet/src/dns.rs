@@ -94,7 +94,7 @@ fn merge(resolver: &mut Resolver, config: &Value) {
     }
 }
 
-/// Returns a pod's hostname, truncated to the kernel's limit.
+/// Returns a pod's hostname, truncated to 63 bytes, the maximum length of a DNS label.
 pub fn hostname(pod: Pod<'_>) -> String {
     let name = [&pod.spec()["hostnameOverride"], &pod.spec()["hostname"]].into_iter().find_map(Value::as_str);
     let mut name = name.filter(|name| !name.is_empty()).unwrap_or(pod.name());
@@ -104,7 +104,7 @@ pub fn hostname(pod: Pod<'_>) -> String {
     name.trim_end_matches(['-', '.']).to_owned()
 }
 
-/// Returns the FQDN of a pod with a subdomain, otherwise an empty string.
+/// Returns the DNS domain of a pod with a subdomain, without its hostname; empty for other pods.
 pub fn domain(pod: Pod<'_>, cluster_domain: &str) -> String {
     match pod.spec().str_at(&["subdomain"]).filter(|name| !name.is_empty()) {
         Some(subdomain) => format!("{subdomain}.{}.svc.{cluster_domain}", pod.namespace()),

@@ -174,7 +174,7 @@ pub fn status(observed: &Observation<'_>) -> Value {
 
 /// Returns the node's declared features in alphabetical order, which the scheduler matches with pods that need them.
 fn declared(runtime: &RuntimeFacts) -> Vec<Value> {
-    // The built-in runtime streams over WebSockets, so the API server need not translate them.
+    // The built-in runtime accepts WebSocket streams, so the API server need not translate them to SPDY.
     let streams = (runtime.name == "knarr").then_some("ExtendWebSocketsToKubelet");
     streams.into_iter().chain(["RestartAllContainersOnContainerExits"]).map(Value::from).collect()
 }

@@ -53,7 +53,8 @@ pub fn pod_requests(pod: Pod<'_>) -> Amounts {
     total(pod, "requests")
 }
 
-/// Returns the effective limits of a pod; only for resources that all of its containers limit.
+/// Returns the effective limits of a pod. Without pod-level limits, a resource is limited only if every app container
+/// and sidecar limits it.
 pub fn pod_limits(pod: Pod<'_>) -> Amounts {
     let mut limits = total(pod, "limits");
     let unlimited = |name: &str| {
@@ -67,7 +68,8 @@ pub fn pod_limits(pod: Pod<'_>) -> Amounts {
     limits
 }
 
-/// Returns the sum of requests or limits; containers without a value count as zero.
+/// Returns the effective `requests` or `limits` of a pod, with its overhead. A container without a value counts as
+/// zero.
 pub fn total(pod: Pod<'_>, of: &str) -> Amounts {
     let mut sum = Amounts::new();
     let mut peak = Amounts::new();

@@ -1,4 +1,5 @@
-//! Standalone mode: a client without an API server. Lists are empty and writes are discarded.
+//! Standalone mode: a client without an API server. Watches report an empty list. POST and PUT return their object
+//! without storing it. Other requests fail with NotFound.
 
 use std::sync::Arc;
 

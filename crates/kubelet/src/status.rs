@@ -218,7 +218,7 @@ fn initialization(observed: &Observation<'_>, statuses: &containers::Statuses) -
             }
         }
     }
-    // Once an app container was created, initialization is complete.
+    // Once an app container has run, initialization is complete.
     let past = has_started(statuses);
     (pending && !past, failed && !past)
 }

@@ -1,4 +1,4 @@
-//! Terminates the containers of a node whose kubelet does not run, using the runtime's annotations.
+//! Terminates the containers of a node whose kubelet does not run, using the annotations of the containers.
 //!
 //! The pods stay unchanged in the API: a kubelet that starts later finds exited containers and restarts them according
 //! to their restart policy.
@@ -17,7 +17,7 @@ use crate::pod::{Container, Role};
 use crate::runtime::Runtime;
 use crate::runtime_status::labels;
 
-/// Upstream's default, for containers without the annotation.
+/// Grace period of containers without the annotation: upstream's default.
 const GRACE_SECONDS: i64 = 30;
 
 /// A running container.

@@ -462,8 +462,8 @@ fn ownership_policy(pod: Pod<'_>) -> ownership::Policy {
     }
 }
 
-/// Creates a directory with exactly this mode, regardless of the umask. Missing parents are accessible to their owner
-/// only.
+/// Creates a directory with exactly this mode, regardless of the umask. Missing parents get `DIR_MODE`; an existing
+/// directory stays unchanged.
 pub(crate) fn make_dir(dir: &Path, mode: u32) -> Result<(), VolumeError> {
     if dir.is_dir() {
         return Ok(());

@@ -34,7 +34,8 @@ pub fn exclusive(pod: Pod<'_>, container: Container<'_>) -> Option<usize> {
 }
 
 impl Pool {
-    /// Creates a pool without allocations. Reserves the CPUs in `reserved`, or the first `count` CPUs if that is empty.
+    /// Creates a pool without allocations. Reserves the CPUs in `reserved`. If that is empty, reserves `count` CPUs,
+    /// entire sockets and cores first.
     pub fn new(cpus: BTreeMap<u32, Core>, reserved: &BTreeSet<u32>, count: usize) -> Self {
         let mut pool = Self { cpus, reserved: BTreeSet::new(), given: BTreeMap::new() };
         pool.reserved = match reserved.is_empty() {
@@ -44,7 +45,8 @@ impl Pool {
         pool
     }
 
-    /// Restores allocations of a checkpoint; ignores those with missing CPUs or with CPUs of another allocation.
+    /// Restores allocations of a checkpoint. Ignores those with missing or reserved CPUs, or with CPUs of another
+    /// allocation.
     pub fn restore(&mut self, given: Vec<(String, String, BTreeSet<u32>)>) {
         for (uid, container, cpus) in given {
             if cpus.is_subset(&self.free()) {

@@ -19,7 +19,7 @@ struct UnusedImage {
     age: Duration,
 }
 
-/// Removes images that are due, and updates the times since which images are unused.
+/// Removes the unused images that `plan` selects. `unused` stores the time since which each image is unused.
 pub async fn collect(context: &Context, unused: &mut BTreeMap<String, Instant>, pressing: bool) {
     let mut client = context.runtime.images.clone();
     let images = client.list_images(v1::ListImagesRequest::default()).await;

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   volume/key        -> ..data/key
-//!   volume/..data     -> ..2026_11_16_05_00_00.123456789
-//!   volume/..2026_…/key
+//!   volume/..data     -> ..1794805200123456789 (Unix nanoseconds)
+//!   volume/..1794…/key
 //! ```
 
 use std::collections::BTreeSet;

@@ -10,7 +10,7 @@ use controller::kinds;
 use super::VolumeError;
 use crate::pod::Pod;
 
-/// Share of its lifetime after which a token is renewed, in percent; at most a day.
+/// Share of its lifetime after which a token is renewed, in percent. `RENEW_MAX` limits the time until renewal.
 const RENEW_PERCENT: i64 = 80;
 const RENEW_MAX: Duration = Duration::from_seconds(24 * 3600);
 /// Minimum interval between renewals, against clock differences between this host and the server.
