@@ -1,7 +1,7 @@
 //! Container Device Interface (CDI): specification files of the host describe how a container gets a device.
 //!
-//! A device name is `vendor/class=device`. A file describes the devices of one `vendor/class`. Its general edits are
-//! added once, those of a device with that device.
+//! A device name is `vendor/class=device`. A file describes the devices of one `vendor/class`. Its top-level
+//! `containerEdits` are applied once per container, those of a device with that device.
 
 use std::collections::BTreeSet;
 use std::fs;

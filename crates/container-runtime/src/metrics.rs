@@ -1,4 +1,4 @@
-//! CRI pod metrics, with the names of cAdvisor.
+//! CRI pod metrics, with names similar to those of cAdvisor.
 
 use node_api::cri::v1;
 

@@ -162,8 +162,8 @@ fn command(config: &v1::ContainerConfig, image: &image_store::Config) -> Result<
     if argv.is_empty() { Err(SpecError::NoCommand) } else { Ok(argv) }
 }
 
-/// Returns the environment variables of the image, then the runtime's, then CRI's; later entries override earlier ones
-/// in their position.
+/// Returns the runtime's default environment variables, then the image's, then CRI's. A later value replaces an earlier
+/// one at its position.
 fn environment(inputs: &Inputs<'_>) -> Vec<String> {
     let mut pairs: Vec<(String, String)> =
         vec![("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned())];

@@ -130,7 +130,7 @@ fn full_name(name: &str) -> String {
     if upper.starts_with("CAP_") { upper } else { format!("CAP_{upper}") }
 }
 
-/// Returns the capabilities of this process. Others are omitted, since they would make every container fail.
+/// Returns the capabilities in this process's bounding set. A container with any other capability would fail to start.
 fn bounding_set() -> &'static BTreeSet<&'static str> {
     static BOUNDING_SET: OnceLock<BTreeSet<&'static str>> = OnceLock::new();
     BOUNDING_SET.get_or_init(|| {
