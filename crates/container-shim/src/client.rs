@@ -129,7 +129,7 @@ impl Client {
         Client { dir: dir.to_owned() }
     }
 
-    /// Starts the process that holds the namespaces.
+    /// Starts the process that holds the sandbox's namespaces.
     pub async fn sandbox(&self, sandbox: Sandbox) -> Result<Running, ClientError> {
         running(self.call(&Request::Sandbox(sandbox), &[]).await?.0)
     }

@@ -25,7 +25,7 @@ pub struct Payload {
     pub filters: Rc<Vec<Vec<SockFilter>>>,
     /// Whether CAP_SYS_ADMIN was kept only to load the filters.
     pub drop_admin: bool,
-    /// The user namespace to enter, if the library does not.
+    /// The user namespace to enter, if the OCI runtime library does not enter it.
     pub entering: Option<Rc<Entering>>,
     /// Offers the terminal to the worker, which changes its owner to the process's user.
     pub terminal: Option<Rc<TerminalOffer>>,

@@ -65,7 +65,8 @@ const BY_CAPABILITY: &[(&str, &str)] = &[
     ("CAP_PERFMON", "perf_event_open"),
 ];
 
-/// Harmless personalities: PER_LINUX and PER_LINUX32, each also with UNAME26, and the query.
+/// Harmless personalities: PER_LINUX and PER_LINUX32, each also with UNAME26, and the value that queries the current
+/// one.
 const PERSONALITIES: [u64; 5] = [0x0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 /// Flags of `clone` that create namespaces.
 const NEW_NAMESPACES: u64 = 0x7e02_0000;
