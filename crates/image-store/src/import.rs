@@ -307,7 +307,8 @@ impl Files {
 fn list(root: &Path, dir: &Path, names: &mut BTreeMap<String, PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        // A layout is three directories deep. Deeper directories are ignored, so that symlinks cannot cause a loop.
+        // Paths of a layout have at most three parts (`blobs/sha256/<hash>`). Deeper directories are ignored, so that
+        // symlinks cannot cause a loop.
         let name = clean(path.strip_prefix(root).expect("what is listed is under the root"));
         if path.is_dir() {
             if name.split('/').count() < 3 {

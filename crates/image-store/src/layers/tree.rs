@@ -13,7 +13,7 @@ use super::LayerError;
 use crate::build::header;
 use crate::digest::{Digest, Hasher, Hashing};
 
-/// Mode of all files and directories in such a layer.
+/// Mode of directories and copied files in such a layer, and of all entries of its archive.
 const MODE: u32 = 0o755;
 
 /// Disk usage of the added files.
