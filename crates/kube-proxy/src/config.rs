@@ -24,7 +24,7 @@ pub struct Config {
     pub localhost_node_ports: bool,
     /// Whether all traffic to services is masqueraded.
     pub masquerade_all: bool,
-    /// Bit of the packet mark that requests masquerading.
+    /// Index of the packet mark bit that requests masquerading.
     pub masquerade_bit: u8,
     /// Listen address of `/healthz`; `None` disables it.
     pub healthz: Option<SocketAddr>,

@@ -16,11 +16,11 @@ pub struct Settings {
     pub pods: Vec<Cidr>,
     /// Node addresses that serve NodePorts.
     pub node_addresses: Vec<IpAddr>,
-    /// Serve NodePorts on all current and future node addresses; iptables only.
+    /// Whether all current and future node addresses serve NodePorts; iptables only.
     pub every_address: bool,
-    /// Serve NodePorts on loopback addresses.
+    /// Whether loopback addresses serve NodePorts.
     pub localhost: bool,
-    /// Bit of the packet mark that requests masquerading.
+    /// Mask of the packet mark bit that requests masquerading.
     pub mark: u32,
 }
 

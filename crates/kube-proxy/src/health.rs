@@ -108,7 +108,7 @@ pub async fn serve(listener: TcpListener, report: Arc<RwLock<HealthReport>>) {
     serve_by(listener, Arc::new(respond)).await;
 }
 
-/// Serves `/metrics` and `/proxyMode`, for as long as the future is polled.
+/// Serves `/metrics`, `/metrics/slis`, `/proxyMode` and health checks, for as long as the future is polled.
 pub async fn serve_metrics(listener: TcpListener, metrics: Arc<Metrics>) {
     let slis = Slis::default();
     let respond = move |target: &str| {

@@ -85,7 +85,7 @@ struct TrackedLinks {
     changed: Notify,
 }
 
-/// Listens for link changes until the process exits or the receiver is dropped.
+/// Listens for link changes until the process exits or `used` is dropped.
 fn listen(used: &Arc<TrackedLinks>) {
     let mut changes = match Changes::open() {
         Ok(changes) => changes,

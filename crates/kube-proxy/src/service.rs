@@ -29,9 +29,9 @@ pub struct Service {
     /// `loadBalancerSourceRanges`; empty allows all sources.
     pub source_ranges: Vec<Cidr>,
     pub ports: Vec<ServicePort>,
-    /// `internalTrafficPolicy` is `Local`.
+    /// Whether `internalTrafficPolicy` is `Local`.
     pub internal_local: bool,
-    /// `externalTrafficPolicy` is `Local`.
+    /// Whether `externalTrafficPolicy` is `Local`.
     pub external_local: bool,
     /// Timeout of session affinity; `None` without affinity.
     pub affinity_seconds: Option<u32>,
@@ -61,7 +61,7 @@ pub struct Slice {
 pub struct Endpoint {
     pub ip: IpAddr,
     pub ready: bool,
-    /// Accepts traffic, even if it is terminating.
+    /// Whether the endpoint accepts traffic, even if it is terminating.
     pub serving: bool,
     pub terminating: bool,
     pub node: String,
@@ -124,7 +124,8 @@ impl ServicePort {
 }
 
 impl Slice {
-    /// Condenses a slice; `None` if it belongs to no service or contains host names.
+    /// Condenses a slice; `None` if it belongs to no service or to another proxy. Omits endpoints without an IP
+    /// address.
     pub fn read(object: &Value) -> Option<Self> {
         let meta = Meta::of(object);
         if meta.label(OTHER_PROXY).is_some() {

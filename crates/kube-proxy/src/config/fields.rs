@@ -1,6 +1,7 @@
 //! Fields of `KubeProxyConfiguration`: their types, and whether they have an effect here.
 //!
-//! As upstream decodes v1alpha1, a value of the wrong type is an error, and an unknown field is only logged.
+//! As in upstream's lenient decoding of v1alpha1, a value of the wrong type is an error, and an unknown field is only
+//! logged.
 // DEVIATION: the fields bindAddress, bindAddressHardFail, conntrack and detectLocal of a KubeProxyConfiguration are
 // logged and have no effect; detectLocalMode supports neither BridgeInterface nor InterfaceNamePrefix.
 
@@ -88,7 +89,7 @@ const FIELDS: &[(&str, Type, Use)] = &[
     ("portRange", Text, Idle),
 ];
 
-/// Checks every field. Returns the unsupported fields that are set, each with the reason.
+/// Checks every field. Returns a warning for each unknown field and for each unsupported field that is set.
 pub fn unheeded(object: &Value) -> Result<Vec<String>, ConfigError> {
     let mut warnings = Vec::new();
     check_fields(object, "", &mut warnings)?;

@@ -133,7 +133,7 @@ enum Standing {
     /// Unknown: rules of an earlier run, or changed by another process.
     #[default]
     Unknown,
-    /// No rules: none are needed as long as no pod was ever restricted.
+    /// No rules exist, and none are needed until a policy restricts a pod.
     Nothing,
     /// The rules written last.
     Written,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::endpoints::EndpointAddr;
 
-/// Maximum clients with session affinity; further clients get none.
+/// Maximum number of clients with session affinity; further clients are served without affinity.
 const CLIENTS_MAX: usize = 10_000;
 /// Minimum interval between removals of expired clients when the maximum is reached.
 const SWEEP: Duration = Duration::from_secs(1);
