@@ -10,11 +10,11 @@ use netlink::cidr::Cidr;
 use netlink::link::{Address, Hop, Links, Neighbour, Route, Routes, hardware_of};
 
 pub const TUNNEL: &str = "knarr-vxlan";
-/// Bytes that a tunnel adds to a packet: VXLAN, UDP, IP (IPv6 is larger) and Ethernet headers.
+/// Bytes that a tunnel adds to a packet: VXLAN, UDP, IPv6 (larger than IPv4) and Ethernet headers.
 pub const OVERHEAD: u32 = 8 + 8 + 40 + 14;
 /// VXLAN network identifier, the same on all nodes.
 const TUNNEL_ID: u32 = 1;
-/// Linux' VXLAN port from before the standard, which most cluster firewalls allow.
+/// Default VXLAN port of the Linux kernel, which is older than the standard port 4789. Most cluster firewalls allow it.
 pub(crate) const TUNNEL_PORT: u16 = 8472;
 
 /// Another node.
@@ -73,8 +73,8 @@ pub fn plan(own: &[Address], peers: &[Peer]) -> Vec<MeshRoute> {
     reaches
 }
 
-/// Makes the kernel have exactly these routes. `own` are the pod CIDRs of this node. `mtu` is the MTU of the tunnel;
-/// `None` uses the uplink's MTU minus the overhead.
+/// Replaces the kernel's routes to the pods of other nodes. `own` are the pod CIDRs of this node. `mtu` is the MTU of
+/// the tunnel; `None` uses the uplink's MTU minus the overhead.
 pub fn apply(reaches: &[MeshRoute], own: &[Cidr], mtu: Option<u32>) -> Result<(), Error> {
     let mut links = Links::open()?;
     let mtu = match mtu {

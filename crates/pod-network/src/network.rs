@@ -1,4 +1,4 @@
-//! The pod network interface of the container runtime: attaches and detaches sandboxes.
+//! The trait of pod networks, with which the container runtime attaches and detaches sandboxes.
 
 use std::collections::BTreeMap;
 use std::future::Future;

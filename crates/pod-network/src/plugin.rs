@@ -75,7 +75,7 @@ struct ValidAttachment {
     container_id: String,
 }
 
-/// Handles one call; `None` prints nothing.
+/// Handles one call. Returns the JSON result to print; `None` if the command has no result.
 pub fn handle_call(environment: &BTreeMap<String, String>, input: &[u8]) -> Result<Option<Value>, PluginError> {
     let verb = environment.get("CNI_COMMAND").map_or("", String::as_str);
     if verb == "VERSION" {

@@ -98,7 +98,7 @@ impl NetworkList {
     }
 }
 
-/// Returns the newest version that the configuration offers and we support.
+/// Returns the newest supported version that the configuration offers.
 fn version(value: &Value) -> Option<&'static str> {
     let offered: Vec<&str> = match &value["cniVersions"] {
         Value::Array(versions) => versions.iter().chain([&value["cniVersion"]]).filter_map(Value::as_str).collect(),
