@@ -61,7 +61,8 @@ pub enum EnvironmentError {
     Resource(String),
 }
 
-/// Returns all environment variables of a container, in order.
+/// Returns all environment variables of a container: those of `env` in their order, then those of `envFrom`, then those
+/// of services.
 pub fn environment(
     pod: Pod<'_>,
     container: Container<'_>,

@@ -24,7 +24,7 @@ use crate::pod::Pod;
 use crate::resources;
 use crate::usage::DiskUsage;
 
-/// Accepted eviction signals; `allocatableMemory.available` is never measured.
+/// Accepted eviction signals; `allocatableMemory.available` and those of `containerfs` are never measured.
 pub const SIGNALS: &[&str] = &[
     "allocatableMemory.available",
     "containerfs.available",

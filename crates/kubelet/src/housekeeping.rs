@@ -104,7 +104,7 @@ impl Housekeeping {
         });
     }
 
-    /// Evicts a pod. `exit_sender` receives a message when its containers and volumes are removed.
+    /// Evicts a pod. `exit_sender` receives a message when its containers have exited and its cleanup was attempted.
     async fn evict(
         &self,
         pod: Pod<'_>,
