@@ -47,7 +47,7 @@ pub struct PreparedMounts {
     pub root_propagation: Option<&'static str>,
 }
 
-/// Returns all mounts, shorter paths first.
+/// Returns the runtime's own mounts, then the sandbox's files, then the container's mounts, parents before children.
 pub fn all(inputs: &Inputs<'_>) -> Result<PreparedMounts, MountError> {
     let given: BTreeSet<&str> = inputs.config.mounts.iter().map(|mount| mount.container_path.as_str()).collect();
     let privileged = inputs.security().privileged;
