@@ -28,7 +28,8 @@ pub enum Request {
     Start(Start),
     /// Runs a process in a container; carries its standard streams unless it has a terminal.
     Exec(Exec),
-    /// Copies a container's output to the two attached descriptors; the reply carries its stdin, if it has one.
+    /// Copies a container's output to the attached descriptors: stdout and, without a terminal, stderr. The reply
+    /// carries its stdin, if it has one.
     Attach {
         id: String,
     },
