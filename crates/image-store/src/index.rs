@@ -132,7 +132,7 @@ impl Index {
         self.replace(next)
     }
 
-    /// Removes one name of an image. Removes the image if it has no other name.
+    /// Removes one tag of an image. Removes the image if it has no other tag.
     pub fn untag(&mut self, name: &str, id: &Digest) -> Result<(), IndexError> {
         let mut next = self.images.clone();
         if let Some(image) = next.get_mut(id) {

@@ -131,7 +131,7 @@ impl Store {
         self.adopt(&image.manifest, &names).await
     }
 
-    /// Removes one name of an image. Removes the image if it has no other name.
+    /// Removes one tag of an image. Removes the image if it has no other tag.
     pub fn untag(&self, name: &Name) -> Result<(), StoreError> {
         let _alone = self.file_lock("index.lock", FlockOperation::LockExclusive)?;
         let mut index = self.index();
@@ -174,7 +174,7 @@ impl Store {
         Ok(freed)
     }
 
-    /// Returns the disk usage of content and layers, as counted when they were added.
+    /// Returns the disk usage of content and layers. Layers count as measured when they were unpacked.
     pub fn usage(&self) -> Result<Usage, StoreError> {
         let mut usage = Usage::default();
         for digest in self.blobs.all().map_err(|source| StoreError::Io { path: self.root.join("blobs"), source })? {
