@@ -37,7 +37,8 @@ pub const TABLE: &str = "kube-proxy";
 const SERVICES: &str = "services";
 const SERVICES_INTERNAL: &str = "services-inside";
 const ENDPOINTS: &str = "endpoints";
-/// For services with session affinity: endpoint IDs by number, and endpoints by ID.
+/// Maps of services with session affinity: endpoint IDs by number, endpoint IDs by client (`AFFINITY`), and endpoints
+/// by ID (`STICKY`).
 const ENDPOINT_IDS: &str = "endpoint-ids";
 const AFFINITY: &str = "affinity";
 const STICKY: &str = "sticky";
@@ -177,7 +178,8 @@ fn shared(frontend: &Frontend, backend: &Backend) -> impl Iterator<Item = (&'sta
 }
 
 impl ExistingTable {
-    /// Detects the table of an earlier run.
+    /// Lists the chains of an existing table. Assumes that the table exists and has our layout; otherwise the
+    /// transaction fails.
     pub fn detect() -> Result<Self, netlink::Error> {
         let mut chains = BTreeSet::new();
         for family in [Family::Ip, Family::Ip6] {

@@ -144,7 +144,8 @@ pub fn nat_node_ports(text: &mut String, family: Family, settings: &Settings) {
     }
 }
 
-/// Formats the rules that reject or drop traffic to a port without endpoints.
+/// Formats the filter rules of a port. They accept its health checks, drop sources outside of its allowed ranges, and
+/// reject or drop traffic without endpoints.
 pub fn filter_entrances(text: &mut String, name: &str, protocol: Protocol, frontends: &PortFrontends) {
     debug_assert!(frontends.keys().all(|frontend| frontend.protocol == protocol));
     if let Some(port) = frontends.values().find_map(|backend| backend.health_check_port) {

@@ -97,7 +97,8 @@ impl Writer {
 }
 
 impl ExistingTable {
-    /// Detects the table of an earlier run; `None` without one.
+    /// Lists the chains of the table of an earlier run; `None` without one. Assumes our layout; with another one the
+    /// transaction fails.
     pub fn detect() -> Result<Option<Self>, netlink::Error> {
         let mut chains = BTreeSet::new();
         for family in FAMILIES {
