@@ -279,7 +279,8 @@ fn guard_tunnel(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
     table.rule("forward", &rule(&[&from_pod()], Verdict::Drop));
 }
 
-/// Drops packets to loopback addresses from other sources: the link of a pod with host ports has `route_localnet`.
+/// Drops packets to loopback addresses that arrive on any link except `lo`: the link of a pod with host ports has
+/// `route_localnet`.
 fn guard_loopback(table: &mut Table<'_>, chain: &str, family: Family) {
     let Some(loopback) = loopback(family) else { return };
     let mut rule = vec![
