@@ -63,7 +63,7 @@ impl Cgroup {
         self.dirs().any(|dir| !children(&dir).is_empty())
     }
 
-    /// Creates the cgroup and its parents in every hierarchy; systemd starts a slice.
+    /// Creates the cgroup and its parents in every hierarchy that has controllers; systemd starts a slice.
     pub fn create(&self) -> io::Result<()> {
         let hierarchies = hierarchies();
         if let Some(Unit::Slice(unit)) = self.unit() {
