@@ -24,7 +24,7 @@ pub struct Authorization {
 
 enum Mode {
     Rbac(Arc<RwLock<Policy>>),
-    /// The Node authorizer: kubelets may read what their pods need.
+    /// The Node authorizer: a kubelet can read the objects that its pods reference.
     Node(Arc<RwLock<Node>>),
     /// An authorizer without state from the watch cache.
     Fixed(Box<dyn Authorizer>),

@@ -54,7 +54,8 @@ pub async fn run(state: Arc<State>) {
     }
 }
 
-/// Whether the instances of a CRD are being deleted with it; then every change may be the last one.
+/// Whether a CRD is being deleted, and its instances with it: its kind then has no `create` verb. Every change of the
+/// kind may be the deletion of the last instance.
 fn is_emptying(kind: &Kind) -> bool {
     !kind.verbs.contains(&api::kind::Verb::Create)
 }

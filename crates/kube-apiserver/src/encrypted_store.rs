@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use crate::encryptor::{self, Encryptor};
 
 /// Objects created within a twentieth of their TTL, and at most a minute, share a lease: one lease per object would
-/// overload the store. Upstream's figures.
+/// overload the store. Upstream's values.
 const SHARED_DIVISOR: u32 = 20;
 const SHARED_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of objects per lease, because all of them expire at the same time.

@@ -1,9 +1,9 @@
 //! `/healthz`, `/livez` and `/readyz` of the API server: upstream's checks, each mapped to the equivalent part of this
 //! server.
 //!
-//! Upstream's checks without an equivalent are absent: repair loops of service IPs and node ports (claims are part of
-//! the Service's transaction), leases of server identities, legacy token tracking, and the reload of the proxy client
-//! certificate (files are read again when they are used).
+//! Upstream's checks without an equivalent are absent: repair loops of service IPs and node ports (allocations are part
+//! of the Service's transaction), leases of server identities, legacy token tracking, and the reload of the proxy
+//! client certificate (files are read again when they are used).
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ struct Check {
     of: Of,
 }
 
-/// The subject of a health check.
+/// The condition that a health check tests.
 #[derive(Clone, Copy)]
 enum Of {
     /// The server responds; always succeeds.

@@ -64,7 +64,7 @@ pub enum Rejection {
     Status(Box<Status>),
     /// 429 with Retry-After in seconds.
     TooMany(u32),
-    /// The audit event could not be written, which the audit mode requires.
+    /// The audit event could not be written, and the audit backend's mode is `blocking-strict`.
     Unwritten,
     /// 404 for a path that does not exist.
     NotFound,
@@ -229,7 +229,7 @@ async fn verb(
     Ok(compress(request, response).await)
 }
 
-/// Executes a write on behalf of the server itself, without the filters.
+/// Executes a write on behalf of the server itself, without authentication, audit, flow control and authorization.
 pub async fn own(
     state: &Arc<State>,
     method: Method,
@@ -263,7 +263,6 @@ fn time_allowed(request: &RequestInfo, most: Duration) -> Result<Duration, Statu
     Ok(if requested.is_zero() { most } else { requested.min(most) })
 }
 
-/// Authenticates the request.
 async fn authenticate(state: &State, request: &mut RequestInfo, peer: &Peer) -> Result<User, Status> {
     check_readable(&request.headers, state.authenticators.request_header.as_ref())?;
     let began = Instant::now();
@@ -312,7 +311,7 @@ fn attributes<'a>(info: &'a Info, user: &'a User, selectors: &'a Selectors) -> A
     Attributes { user, verb: info.verb, target }
 }
 
-/// Returns the authorization attributes of a resource.
+/// Returns the authorization target of a resource request.
 pub fn target<'a>(
     resource: &'a Resource,
     field_selector: &'a [apimachinery::fields::Requirement],
@@ -426,7 +425,7 @@ impl RequestInfo {
         )
     }
 
-    /// Removes credential headers that were read and must not be passed on.
+    /// Removes the headers for which `owned` returns true: they were consumed here and must not be forwarded.
     pub fn remove_headers(&mut self, owned: impl Fn(&str) -> bool) {
         let names: Vec<HeaderName> = self.headers.keys().filter(|name| owned(name.as_str())).cloned().collect();
         for name in names {

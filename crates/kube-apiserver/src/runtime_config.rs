@@ -13,7 +13,7 @@ pub enum Error {
         key: String,
         value: String,
     },
-    /// The key names an unknown group or version.
+    /// The key names an unknown group.
     #[error("unknown api groups {0}")]
     Group(String),
     /// The key has too many or too few path segments.
@@ -30,7 +30,7 @@ enum Stage {
     Alpha,
 }
 
-/// The subject of an entry.
+/// The API versions to which an entry of the flag applies.
 enum EntryScope<'a> {
     Stage(Stage),
     Version { group: &'a str, version: &'a str },

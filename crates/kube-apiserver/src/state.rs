@@ -51,7 +51,7 @@ pub struct State {
     pub backends: Pools,
     /// Group versions served by extension API servers.
     pub aggregation: Aggregation,
-    /// Tasks that process writes, such as the CRD controller.
+    /// Progress of the tasks that process writes, such as the CRD controller.
     pub followers: FollowerProgress,
     /// Kubelet connection settings.
     pub kubelets: Kubelets,
@@ -61,7 +61,7 @@ pub struct State {
     pub webhooks: Webhooks,
     /// Cluster IP and node port ranges.
     pub ranges: Config,
-    /// The internal kind of node port claims.
+    /// The internal kind of node port allocations.
     pub ports: Kind,
     /// The address in discovery documents, for clients outside the cluster.
     pub external_address: String,
@@ -166,7 +166,7 @@ pub fn unavailable(error: &encrypted_store::Error) -> Status {
     }
 }
 
-/// Returns the current time, truncated to seconds as in objects.
+/// Returns the current time with nanoseconds.
 pub fn now() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time::from_unix(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())

@@ -1,7 +1,7 @@
 //! Watch cache: an in-memory copy of the store for reads and watches. Its only writer is the watch of the store.
 //!
 //! ```text
-//! store ──one watch──> feed ──> Shelf (a kind's objects, sorted; its last changes in order)
+//! store ──one watch──> feed ──> KindCache (objects of a kind, sorted; its last changes in order)
 //!                                 │ list: the entries, shared        │ watch: the revision reached
 //! ```
 //!
@@ -40,7 +40,7 @@ pub struct Cache {
     reached: watch::Sender<Revision>,
     /// Whether the watch of the store is running.
     fed: AtomicBool,
-    /// Prefixes of shelves created after the initial fill, which must still be read from the store.
+    /// Prefixes of kind caches created after the initial fill, which must still be read from the store.
     unfilled: Mutex<Vec<String>>,
     /// Notified when `unfilled` gets an entry.
     made: Notify,
@@ -58,7 +58,7 @@ pub struct Cache {
 pub struct Behind(pub Revision);
 
 impl Cache {
-    /// Creates an empty cache with a shelf for every built-in kind and for the internal kinds.
+    /// Creates an empty cache with a kind cache for every built-in kind and for the internal kinds.
     pub fn new(kinds: &[Arc<Kind>], internal: &[Kind]) -> Self {
         let cache = Self {
             shelves: RwLock::default(),
@@ -73,7 +73,7 @@ impl Cache {
         for kind in kinds.iter().map(|kind| &**kind).chain(internal) {
             cache.kind_cache(kind);
         }
-        // The initial fill covers all of these shelves.
+        // The initial fill covers all of these kind caches.
         cache.unfilled.lock().expect("no holder panics").clear();
         cache
     }
@@ -83,7 +83,7 @@ impl Cache {
         self.fed.load(Ordering::Relaxed)
     }
 
-    /// Returns the shelf of a kind with its current selectable fields; creates the shelf if there is none.
+    /// Returns the cache of a kind with its current selectable fields; creates the cache if it does not exist.
     pub fn kind_cache(&self, kind: &Kind) -> Arc<KindCache> {
         let prefix = storage::prefix(kind);
         if let Some(kind_cache) = self.shelves.read().expect("no holder panics").get(prefix) {
@@ -98,13 +98,13 @@ impl Cache {
         kind_cache.clone()
     }
 
-    /// Re-creates the shelf of a custom resource, whose selectable fields may have changed.
+    /// Re-creates the kind cache of a custom resource, whose selectable fields may have changed.
     pub fn renew(&self, kind: &Kind) -> Arc<KindCache> {
         self.remove(kind);
         self.kind_cache(kind)
     }
 
-    /// Drops the shelf of a kind that is no longer served and closes its watches.
+    /// Drops the cache of a kind that is no longer served and closes its watches.
     pub fn remove(&self, kind: &Kind) {
         let dropped = self.shelves.write().expect("no holder panics").remove(storage::prefix(kind));
         if let Some(kind_cache) = dropped {

@@ -15,9 +15,9 @@ const CHECK_SECONDS: [f64; 5] = [0.000_000_5, 0.001, 0.01, 0.1, 1.0];
 const CONVERSION_SECONDS: [f64; 15] =
     [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
 const CEL_SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-/// Four operations, two steps, rejected or not.
+/// Cached series per plugin: four operations, two steps, rejected or not.
 const SERIES_OF_PLUGIN: usize = 16;
-/// Larger codes are counted as this one, since a webhook can return any number.
+/// Maximum status code in labels. A webhook can return any number, so larger codes are counted as this one.
 const CODE_MAX: u16 = 600;
 
 pub struct Admission {

@@ -17,7 +17,7 @@ use crate::response::HttpResponse;
 use crate::state::{generate_ids, now};
 use crate::{allocations, bootstrap, conversion, storage};
 
-/// Maximum number of names generated from generateName when names are taken.
+/// Maximum number of attempts to find a free name for `generateName`.
 const NAMES_MAX: usize = 8;
 /// Maximum number of attempts of a write with side effects such as quota charges: of concurrent writes only one
 /// succeeds per round.

@@ -57,7 +57,7 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     render::many(call, page.items.into_iter().filter_map(|item| item.object).collect(), metadata)
 }
 
-/// Returns the selection of a request on a shelf.
+/// Returns the selection of a request on the watch cache of its kind.
 pub fn selecting<'c>(call: &'c Call<'_>, kind_cache: &'c KindCache, selection: &'c Selection) -> Selecting<'c> {
     Selecting { state: &call.state, kind_cache, kind: &call.kind, version: call.version(), selection }
 }
@@ -137,7 +137,7 @@ fn cut(call: &Call<'_>, items: &mut Vec<Item>, limit: i64, selection: &Selection
     Some((format!("{last}\u{0}"), left.filter(|_| selection.is_everything())))
 }
 
-/// Returns the key for a continue token: relative to the namespace, if the list is of one.
+/// Returns the key for a continue token. For a list of one namespace the key is relative to the namespace.
 fn below(call: &Call<'_>, key: &str) -> String {
     let namespace = call.namespace();
     match key.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/')) {
@@ -146,8 +146,8 @@ fn below(call: &Call<'_>, key: &str) -> String {
     }
 }
 
-/// Continues a list at the revision of its first page. If that is compacted and the token allows it, the latest
-/// revision is used.
+/// Continues a list at the revision of its first page. A token with a negative revision continues at the latest
+/// revision.
 async fn continued(
     call: &Call<'_>,
     options: &ListOptions,
@@ -162,7 +162,7 @@ async fn continued(
     stored(call, options, selecting, token.revision, Some(&token.start)).await
 }
 
-/// Returns a page from the store at a revision. Reads until the page is full of selected objects.
+/// Returns a page from the store at a revision. Reads the rest of the collection and truncates it to the limit.
 async fn stored(
     call: &Call<'_>,
     options: &ListOptions,

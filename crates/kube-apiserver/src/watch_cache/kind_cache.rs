@@ -25,7 +25,7 @@ pub struct KindCache {
     filled: watch::Sender<bool>,
     /// Notified of changes of this kind only, so that watchers of other kinds are not woken.
     moved: watch::Sender<()>,
-    /// The edition of the kind; 0 once a custom kind is no longer served from this shelf.
+    /// The edition of the kind; 0 once a custom kind is no longer served from this cache.
     edition: watch::Sender<u64>,
 }
 
@@ -60,19 +60,19 @@ impl KindCache {
         }
     }
 
-    /// Whether this shelf belongs to the edition of its kind.
+    /// Whether this cache belongs to the edition of its kind.
     pub fn is_of(&self, edition: u64) -> bool {
         *self.edition.borrow() == edition
     }
 
-    /// Assigns this shelf to another edition of its kind.
+    /// Assigns this cache to another edition of its kind.
     pub fn pass_to(&self, edition: u64) {
         self.edition.send_if_modified(|have| std::mem::replace(have, edition) != edition);
     }
 
-    /// Waits until the shelf belongs to another edition, or to none.
+    /// Waits until the cache belongs to another edition, or to none.
     pub async fn passed_from(&self, edition: u64) {
-        // This shelf owns the sender, so the wait cannot fail.
+        // This cache owns the sender, so the wait cannot fail.
         let _ = self.edition.subscribe().wait_for(|have| *have != edition).await;
     }
 
@@ -147,10 +147,10 @@ impl KindCache {
         self.notify();
     }
 
-    /// Waits until the shelf was filled from the store.
+    /// Waits until the cache was filled from the store.
     pub async fn filled(&self) {
         let mut filled = self.filled.subscribe();
-        // This shelf owns the sender, so the wait cannot fail.
+        // This cache owns the sender, so the wait cannot fail.
         let _ = filled.wait_for(|filled| *filled).await;
     }
 

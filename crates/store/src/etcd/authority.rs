@@ -26,7 +26,7 @@ const AUTHORITY: usize = 1;
 pub(super) struct CorrectedConnection<S> {
     inner: S,
     buffered: Vec<u8>,
-    /// Number of held bytes that may be read.
+    /// Number of leading bytes of `buffered` that can be read.
     free: usize,
     stage: Stage,
 }

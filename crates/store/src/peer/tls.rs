@@ -145,7 +145,7 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_file(path).map_err(unreadable(path))
 }
 
-/// Accepts any certificate whose key the other side owns.
+/// Accepts any certificate if the peer has its private key.
 #[derive(Debug)]
 struct AnyCertificateVerifier(Arc<CryptoProvider>);
 

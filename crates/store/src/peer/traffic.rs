@@ -155,7 +155,7 @@ impl Heartbeats {
         Some(now - self.0.get_mut(&peer)?.pop_front()?)
     }
 
-    /// Forgets heartbeats to a peer after a loss.
+    /// Removes the send times of a peer's heartbeats, whose responses may be lost.
     pub(crate) fn lost(&mut self, peer: u64) {
         self.0.remove(&peer);
     }

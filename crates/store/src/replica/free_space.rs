@@ -36,7 +36,7 @@ impl Default for Space {
 }
 
 impl Space {
-    /// Another client may have changed the alarms of this member.
+    /// Marks the alarms as possibly different from the disk state, because a client may have changed them.
     pub(super) fn recheck(&mut self) {
         self.is_unsettled = true;
     }
@@ -86,7 +86,7 @@ impl Replica {
         }
     }
 
-    /// Returns the changes from the raised alarms to the wanted ones.
+    /// Returns the changes from the raised alarms to the desired ones.
     fn changes(&self, state: &State) -> Vec<(AlarmChange, Alarm)> {
         let desired = self.desired_alarms(state);
         let decide = |alarm: Alarm| match (desired.contains(&alarm), state.alarms().contains(&(self.id, alarm))) {
@@ -97,7 +97,7 @@ impl Replica {
         OWN.into_iter().filter_map(decide).collect()
     }
 
-    /// Returns the alarms to raise: this disk is full, and, if no majority has space, nothing may grow.
+    /// Returns the alarms to raise: `Low` because this disk is full, and also `Full` if no majority has space.
     fn desired_alarms(&self, state: &State) -> &'static [Alarm] {
         if self.space.free_space == FreeSpace::Ample {
             return &[];
