@@ -57,7 +57,7 @@ impl Plugin for LimitRanger {
     }
 }
 
-/// Whether LimitRanges apply: to pods on create and resize, to claims on every write.
+/// Whether LimitRanges apply: to pods on create and resize, to PersistentVolumeClaims on every write.
 fn applies_to(attributes: &Attributes<'_>) -> bool {
     let going = attributes.old.is_some_and(|old| Meta::of(old).is_deleting());
     let resizes =

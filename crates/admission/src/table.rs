@@ -160,7 +160,7 @@ pub(super) fn is_known(name: &str) -> bool {
     ROWS.iter().any(|row| row.name == name)
 }
 
-/// Returns the plugins that no flag disables.
+/// Returns the plugins outside the table, to which `--disable-admission-plugins` does not apply.
 pub(super) fn always(flags: &Flags) -> Vec<Box<dyn Plugin>> {
     let mut plugins: Vec<Box<dyn Plugin>> = vec![Box::new(RbacEscalation), Box::new(PolicyParams)];
     if flags.reject_privileged {

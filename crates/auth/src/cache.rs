@@ -1,4 +1,4 @@
-//! Token authentication cache: results are kept for a few seconds, because a client sends its token with every request.
+//! Cache of authentication and webhook results with a TTL, because a client sends its token with every request.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -48,12 +48,12 @@ pub enum TargetError {
 }
 
 impl<'a> Target<'a> {
-    /// All objects of a resource.
+    /// Returns a target for all objects of a resource.
     pub fn all(resource: &'a Resource) -> Self {
         Self::within(resource, "")
     }
 
-    /// The objects of a resource in a namespace.
+    /// Returns a target for the objects of a resource in a namespace.
     pub fn within(resource: &'a Resource, namespace: impl Into<Str>) -> Self {
         Self { resource, namespace: namespace.into(), name: Str::default(), subresource: Str::default() }
     }
@@ -66,7 +66,7 @@ impl<'a> Target<'a> {
         Self { name: name.into(), ..Self::within(resource, namespace) }
     }
 
-    /// A subresource: `status`, `scale`, `binding`, `eviction`, `token`, ….
+    /// Returns the target of a subresource: `status`, `scale`, `binding`, `eviction`, `token`, ….
     #[must_use]
     pub fn subresource(self, subresource: impl Into<Str>) -> Self {
         Self { subresource: subresource.into(), ..self }

@@ -53,7 +53,7 @@ pub type Switching<'a> = Pin<Box<dyn Future<Output = Result<Switch, TransportErr
 pub enum Switch {
     /// The server switched protocols. The connection belongs to the caller.
     Switched { head: http::Response<()>, connection: Switched },
-    /// The server answered without switching.
+    /// The server responded without switching protocols.
     Refused(http::Response<Body>),
 }
 

@@ -28,7 +28,7 @@ pub enum Error {
         /// The number of queues per flow.
         hand_size: i64,
     },
-    /// A 64-bit hash cannot distinguish so large a number of hands.
+    /// A hash has too few bits for the number of possible hands.
     #[error("required entropy bits of deckSize {deck_size} and handSize {hand_size} is greater than 60")]
     Entropy {
         /// The number of queues.

@@ -23,7 +23,7 @@ impl Moment {
         self.0 / 1_000_000_000
     }
 
-    /// Returns the duration since `earlier`; zero if it is later.
+    /// Returns the duration since `earlier`, or zero if `earlier` is in the future.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

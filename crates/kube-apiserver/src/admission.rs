@@ -1,13 +1,13 @@
 //! Admission of writes: in-process plugins and admission webhooks.
 //!
 //! ```text
-//! mutating: plugins ─> webhooks sequentially ─(changed by a policy or a webhook?)─> plugins (of policies those with
+//! mutating: plugins ─> webhooks sequentially ─(changed by a policy or a webhook?)─> plugins again (policies only with
 //!           reinvocationPolicy IfNeeded) ─> webhooks with reinvocationPolicy IfNeeded
 //! validating: plugins ─> all webhooks concurrently
 //! ```
 //!
-//! `admission::webhooks` decides which webhooks are called, with what, and how responses are interpreted;
-//! this module sends the requests.
+//! `admission::webhooks` selects the webhooks, builds the reviews and interprets the responses; this module sends the
+//! requests.
 
 mod credentials;
 mod images;

@@ -1,7 +1,7 @@
-//! Cluster IP and node port allocation: claimed in the transaction that writes the Service.
+//! Cluster IP and node port allocation, in the transaction that writes the Service.
 //!
-//! A claim is a key in the store. A cluster IP is claimed by an `IPAddress` object, which clients see; a node port by
-//! an internal key.
+//! An allocation is a key in the store. A cluster IP is allocated by an `IPAddress` object, which clients see; a node
+//! port by an internal key.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ use mvcc::{Delete, Operation, Span, Txn};
 use crate::state::{State, generate_ids, now};
 use crate::storage;
 
-/// Returns the internal kind of node port claims, which no client sees.
+/// Returns the internal kind of node port allocations, which clients do not see.
 pub fn port_kind() -> Kind {
     let version = GroupVersion { group: "".into(), version: "v1".into() };
     let persistence = Persistence::Stored { prefix: "ranges/servicenodeports".into(), version, expires: false };
@@ -59,7 +59,7 @@ pub fn releases(kind: &Kind, object: &Value) -> Plan {
     Plan { claims: Vec::new(), releases: allocated.unwrap_or_default() }
 }
 
-/// Adds the claims and releases to the transaction of the object.
+/// Adds the claims and releases of a plan to the transaction of the object.
 pub fn join(state: &State, txn: &mut Txn, plan: &Plan, owner: &Value) {
     for claim in &plan.claims {
         let (key, value) = (key(state, *claim), storage::encode(&object(*claim, owner)));
@@ -81,7 +81,7 @@ fn key(state: &State, claim: Allocation) -> Bytes {
     })
 }
 
-/// Returns the object that represents a claim.
+/// Returns the object that represents an allocation.
 fn object(claim: Allocation, owner: &Value) -> Value {
     let meta = Meta::of(owner);
     let (namespace, name) = (meta.namespace(), meta.name());

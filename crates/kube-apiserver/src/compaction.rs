@@ -6,7 +6,7 @@ use bytes::Bytes;
 use mvcc::{Compare, Operation, OperationBody, Put, Range, Relation, Reply, Revision, Span, Target, Txn};
 use store::client::{Client, ClientError};
 
-/// The key by which the servers agree on who compacts; upstream's servers use the same key.
+/// The key by which the servers select the one that compacts; upstream's servers use the same key.
 const KEY: Bytes = Bytes::from_static(b"compact_rev_key");
 
 /// The state of the previous compaction round.

@@ -97,7 +97,7 @@ impl Default for Filters {
 
 impl Config {
     /// Returns the configuration of a server on a free loopback port, with self-signed certificates in `cert_dir`.
-    /// Callers change what differs.
+    /// Callers change the fields that differ.
     pub fn local(cert_dir: PathBuf) -> Self {
         Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),

@@ -1,4 +1,4 @@
-//! Lease expiry: the leader's deadlines, which only report due leases.
+//! Lessor: the leader's deadlines of leases. It only reports expired leases; revoking them is a command.
 //!
 //! Only a leader has a lessor. It is created from the state when a member becomes leader. Every lease then gets its
 //! full TTL again, or the remaining time of its last checkpoint: a lease may live longer than requested, never shorter.

@@ -82,7 +82,7 @@ impl Record {
         self.version == 0
     }
 
-    /// Returns the size counted in the state: the bytes, and the stored size of the numbers.
+    /// Returns the size that the quota counts: key, value, and 40 bytes for the numeric fields.
     pub(crate) fn size_bytes(&self) -> u64 {
         (self.key.len() + self.value.bytes.len()) as u64 + 40
     }

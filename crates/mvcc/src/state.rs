@@ -28,7 +28,7 @@ use crate::record::{Event, Record};
 use crate::tree::{Item, Tree};
 use crate::{End, LeaseId, Revision, Span};
 
-/// As of the last change, including those of a transaction in progress.
+/// The revision of reads that see the last change, including the changes of a transaction in progress.
 const NOW: Revision = Revision::MAX;
 
 /// The entire key space. Cloning is O(1).

@@ -75,7 +75,7 @@ pub fn read<D: Disk>(disk: &D) -> Result<Option<(SnapshotMeta, State)>, Checkpoi
     read_to(disk, &ValueFile::memory())
 }
 
-/// Like [`read`], but stores the values on `value_file`.
+/// Like [`read`], but stores the values in `value_file`.
 pub fn read_to<D: Disk>(disk: &D, value_file: &ValueFile) -> Result<Option<(SnapshotMeta, State)>, CheckpointError> {
     let names = disk.list()?;
     for unfinished in names.iter().filter(|name| name.starts_with(UNFINISHED)) {

@@ -153,7 +153,7 @@ impl<D: Disk> Log<D> {
         Self::open_to(disk, config, &ValueFile::memory())
     }
 
-    /// Like [`Log::open`], but stores the commands on `value_file`.
+    /// Like [`Log::open`], but stores the commands in `value_file`.
     pub fn open_to(disk: D, config: Config, value_file: &ValueFile) -> Result<(Self, Contents), LogError> {
         let recovered = recover::recover(&disk, config.identity, value_file)?;
         let boot = recovered.contents.boot + 1;

@@ -61,7 +61,7 @@ pub fn open<D: Disk>(disk: D, config: log::Config) -> Result<RecoveredMember<D>,
     open_to(disk, config, &ValueFile::memory())
 }
 
-/// Like [`open`], but stores the values on `value_file`.
+/// Like [`open`], but stores the values in `value_file`.
 pub fn open_to<D: Disk>(disk: D, config: log::Config, value_file: &ValueFile) -> Result<RecoveredMember<D>, OpenError> {
     let checkpoint = checkpoint::read_to(&disk, value_file)?;
     let (snapshot, state) = checkpoint.unwrap_or_else(|| (SnapshotMeta::default(), State::new()));

@@ -1,7 +1,7 @@
 //! Peer transport: checksummed frames over TCP, optionally with mutual TLS.
 //!
 //! A member dials every other one and sends on that connection; it receives on the connections it accepted. A stream
-//! starts with a greeting that contains sender, receiver and purpose, and is answered by one byte:
+//! starts with a greeting that contains sender, receiver and purpose. The receiver responds with one byte:
 //!
 //! | purpose | then |
 //! |---|---|

@@ -137,7 +137,7 @@ impl Replica {
         }
     }
 
-    /// Stores values on a shelf.
+    /// Stores values in a value file.
     #[must_use]
     pub fn with_value_file(self, value_file: ValueFile) -> Self {
         Self { value_file, ..self }

@@ -110,7 +110,7 @@ impl Graph {
         }
     }
 
-    /// Whether the graph is empty, so that all contributions were reverted.
+    /// Whether nothing is recorded, as after all contributions were reverted.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.needed.is_empty() && self.volumes.is_empty() && self.volumes_of_secret.is_empty()
     }

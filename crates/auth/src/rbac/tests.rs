@@ -202,7 +202,7 @@ fn rules() -> impl Strategy<Value = Rule> {
 }
 
 proptest! {
-    /// If no permission is uncovered, then no request exists that the wanted rule allows and the owned rules do not.
+    /// If no permission is uncovered, the requested rule allows no request that the owned rules deny.
     #[test]
     fn covered_rules_allow_no_additional_request(owned in prop::collection::vec(rules(), 0..4), requested in rules()) {
         let refs: Vec<&Rule> = owned.iter().collect();

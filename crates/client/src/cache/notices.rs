@@ -16,7 +16,7 @@ struct Inner {
     keys_max: usize,
 }
 
-/// The changes since the last call of [`Notices::take`].
+/// The changes since the last call of [`ChangeQueue::take`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangedKeys {
     Keys(BTreeSet<Key>),

@@ -7,7 +7,7 @@ use http::Uri;
 /// A proxy variable has a value that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyVariableError {
-    /// Without the value, which may contain a password.
+    /// The message omits the value, which may contain a password.
     #[error("{0} is not a valid URL")]
     Url(&'static str),
     #[error("{variable} has the scheme {scheme}, but only http is supported")]
@@ -72,7 +72,7 @@ fn is_excluded(host: &str, port: u16, list: &str) -> bool {
     })
 }
 
-/// Splits a port from an entry. The colons of a bare IPv6 address are no port.
+/// Splits a port from an entry. The colons of a bare IPv6 address do not separate a port.
 fn with_port(entry: &str) -> (&str, Option<u16>) {
     let (name, port) = match entry.rsplit_once(':') {
         Some((name, port)) if !name.contains(':') || name.ends_with(']') => (name, port.parse().ok()),

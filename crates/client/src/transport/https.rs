@@ -129,7 +129,7 @@ impl Https {
         Ok(response.map(|incoming| body(BodyWithPermit { incoming, _permit: permit })))
     }
 
-    /// Sends a request over an HTTP/1.1 connection of its own, which belongs to the caller if the server switches
+    /// Sends a request over a dedicated HTTP/1.1 connection, which belongs to the caller if the server switches
     /// protocols.
     async fn switch(&self, mut request: Request<Bytes>) -> Result<Switch, TransportError> {
         let request_credentials = self.prepare(&mut request).await?;

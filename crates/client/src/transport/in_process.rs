@@ -10,8 +10,8 @@ use super::{Body, ResponseFuture, Transport};
 
 /// A function that serves requests, and the identity of the requests.
 ///
-/// The identity is an extension of the request. The API server takes `auth::User` from it as if an authenticator had
-/// set it. A request from the network cannot set extensions.
+/// The identity is an extension of the request. The API server reads it in place of the TLS client identity of a
+/// connection. A request from the network cannot set extensions.
 pub struct InProcess<I, S> {
     identity: I,
     service: S,

@@ -52,7 +52,7 @@ pub struct RequestTrace {
     classification: Option<Arc<Classification>>,
     watching: Option<Watching>,
     sent: Option<Progress>,
-    /// Carried by the log lines of the request and of its response body.
+    /// The span of the log lines of the request and of its response body.
     pub span: Span,
 }
 

@@ -34,8 +34,8 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     render::formed(call, 200, &object, &call.version().columns)
 }
 
-/// Returns the object as an entry. Whether the bytes of a custom resource can be served requires parsing them, so the
-/// cached entry is reused if it has the same revision. A built-in kind can always be served in its storage version.
+/// Returns the object as an entry. Checking whether a custom resource can be served unchanged requires parsing it, so
+/// the cached entry is reused if it has the same revision. A built-in kind can always be served in its storage version.
 fn entry(call: &Call<'_>, bytes: &bytes::Bytes, revision: Revision) -> Result<Arc<Entry>, Status> {
     let made = if call.kind.is_custom() {
         let known = call.state.cache.kind_cache(&call.kind).get(&key(call));

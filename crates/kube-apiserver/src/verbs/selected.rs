@@ -31,8 +31,8 @@ pub struct Selecting<'a> {
 }
 
 impl Selecting<'_> {
-    /// Whether an entry may be selected; [`Self::select`] decides finally. Must be fast, because it runs under the
-    /// shelf's lock.
+    /// Whether an entry may be selected; [`Self::select`] makes the final decision. Must be fast, because it runs under
+    /// the lock of the kind cache.
     pub fn may_see(&self, entry: &Entry) -> bool {
         if self.is_by_version() {
             return self.selection.name().is_none_or(|name| name == entry.name());
@@ -51,7 +51,7 @@ impl Selecting<'_> {
         Ok(items)
     }
 
-    /// Converts the wanted items to the request's version, all in one call.
+    /// Converts the items that `predicate` accepts to the request's version, all in one call.
     pub async fn convert(&self, items: &mut [Item], predicate: impl Fn(&Entry) -> bool) -> Result<(), Status> {
         let without = |item: &&mut Item| item.object.is_none() && predicate(&item.entry);
         let items: Vec<&mut Item> = items.iter_mut().filter(without).collect();
@@ -98,8 +98,8 @@ impl Selecting<'_> {
         )
     }
 
-    /// Returns the fields whose values a cache entry has, with the names of the requested kind. Events of both groups share one cache:
-    /// the same fields have other names there, in the same order.
+    /// Returns the fields whose values a cache entry has, with the names of the requested kind. Events of both API
+    /// groups share one cache: their selectable fields have different names and the same order.
     fn cached_fields(&self) -> &[Selectable] {
         if self.kind.is_custom() { self.kind_cache.selectable() } else { &self.kind.selectable }
     }

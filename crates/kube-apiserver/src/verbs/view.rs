@@ -50,7 +50,7 @@ impl cel::Authorizer for CelAuthorizer {
 }
 
 impl State {
-    /// Returns a cached object as it would be read now.
+    /// Returns a cached object in the form that a read returns: the current CRD is applied to a custom resource.
     fn known(&self, kind: &Kind, entry: &Entry) -> CachedObject {
         if kind.is_custom() {
             return shared_objects::new_shared_object(conversion::refreshed(kind, entry.object())).into();

@@ -191,7 +191,7 @@ impl Watching {
 
     /// Sends all current objects as ADDED events.
     async fn send_all(&mut self, name: Option<&str>) -> Result<(), Disconnect> {
-        // The revision is read first, so the shelf is at least as new.
+        // The revision is read first, so the kind cache is at least as new.
         let reached = self.state.cache.reached();
         let (entries, revision) = self.kind_cache.snapshot(&self.namespace, |entry| self.may_see(entry, name));
         let items = match self.items(entries).await {

@@ -27,7 +27,7 @@ pub struct Entry {
     pub revision: Revision,
     labels: Box<[(Str, Str)]>,
     fields: Box<[Str]>,
-    /// The kind's edition in which reading the object was last found to change nothing.
+    /// The edition of the kind for which [`Self::is_fresh`] last returned true.
     fresh_in: AtomicU64,
     /// The decoded object, shared by all holders in this process.
     shared: Mutex<Weak<collection::Entry<Value>>>,

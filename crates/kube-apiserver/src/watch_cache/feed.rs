@@ -17,7 +17,7 @@ use crate::storage::Layout;
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Feeds the cache until the process exits. When the watch closes (the store is unreachable, or its history was
-/// compacted meanwhile), all shelves are filled from the store again.
+/// compacted meanwhile), all kind caches are filled from the store again.
 pub async fn run(cache: Arc<Cache>, store: Arc<Store>, layout: Layout) {
     loop {
         if let Err(error) = feed(&cache, &store, &layout).await {
@@ -64,7 +64,7 @@ async fn feed(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), encry
     }
 }
 
-/// Resets every shelf to the state of `revision`.
+/// Resets every kind cache to the state of `revision`.
 fn fill(cache: &Cache, layout: &Layout, all: &[StoredValue], revision: Revision) {
     let shelves = cache.shelves.read().expect("no holder panics");
     let mut found: BTreeMap<&str, BTreeMap<Str, Arc<Entry>>> = BTreeMap::new();
@@ -79,8 +79,8 @@ fn fill(cache: &Cache, layout: &Layout, all: &[StoredValue], revision: Revision)
     }
 }
 
-/// Fills shelves that were created since, at the revision that the other shelves have reached. Later changes reach all
-/// of them through the watch.
+/// Fills kind caches that were created since the initial fill, at the revision that the others have reached. Later
+/// changes reach all of them through the watch.
 async fn fill_late(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), encrypted_store::Error> {
     let made = std::mem::take(&mut *cache.unfilled.lock().expect("no holder panics"));
     let revision = cache.reached();
@@ -98,7 +98,7 @@ async fn fill_late(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), 
     Ok(())
 }
 
-/// Applies a change and returns its shelf.
+/// Applies a change and returns the cache of its kind.
 fn take(cache: &Cache, layout: &Layout, found: &StoredValue) -> Option<Arc<KindCache>> {
     let shelves = cache.shelves.read().expect("no holder panics");
     let (prefix, key) = below(layout, found).and_then(|key| split(&shelves, key))?;

@@ -101,7 +101,8 @@ impl Directory {
             put_bytes(out, name.as_bytes());
             write_list(out, granted, write_permission);
         });
-        // Absent in checkpoints of versions without authentication, so that those versions can read them.
+        // Written only while authentication is enabled, so that versions without authentication can read other
+        // checkpoints.
         if self.enabled {
             out.push(ENABLED);
         }

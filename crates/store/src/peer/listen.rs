@@ -24,7 +24,7 @@ use crate::value_file::ValueFile;
 /// An event from a peer.
 pub(crate) enum Inbound {
     Frame(u64, Frame),
-    /// A complete snapshot; the response tells whether it was accepted.
+    /// A complete snapshot; the response reports whether it was accepted.
     Snapshot(u64, Box<Message>, Box<State>, oneshot::Sender<bool>),
     /// The peer closed its connection, or the connection broke.
     PeerDisconnected(u64),
@@ -50,8 +50,8 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 const SILENCE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Maximum number of established connections: seven members with two streams each, and some membership queries.
 const CONNECTIONS_MAX: usize = 64;
-/// Maximum number of connections before their greeting. One more closes the oldest. Members take milliseconds, so
-/// silent connections cannot keep them out.
+/// Maximum number of connections before their greeting. One more closes the oldest. A member's greeting takes
+/// milliseconds, so silent connections cannot keep members out.
 const PENDING_MAX: usize = 128;
 
 /// Accepts connections until the member stops.
