@@ -277,7 +277,7 @@ impl<'a> Attributes<'a> {
 }
 
 impl Attributes<'_> {
-    /// Returns a Forbidden status for this write. Before the name is generated, generateName stands for it.
+    /// Returns a Forbidden status for this write. Before the name is generated, generateName is used instead.
     pub fn forbidden(&self, object: &Value, message: impl std::fmt::Display) -> Status {
         Status::forbidden(resource_name(self.kind), self.display_name(object), message)
     }

@@ -45,7 +45,7 @@ impl Plugin for PolicyParams {
     }
 }
 
-/// The parameters that are read, as far as known.
+/// The resource of the parameters, as far as it is known.
 struct ParamResource {
     group: String,
     version: String,

@@ -10,8 +10,8 @@ pub fn pairs<'h>(headers: impl IntoIterator<Item = (&'h str, &'h [u8])>) -> Vec<
     headers.into_iter().filter_map(|(name, value)| Some((name, std::str::from_utf8(value).ok()?))).collect()
 }
 
-/// Rejects a request with an identity header (`is_identity_header`) that is not UTF-8. Without that header the request would run
-/// as its sender, and a front proxy has more permissions than the user.
+/// Rejects a request with an identity header (`is_identity_header`) that is not UTF-8. Without that header the request
+/// would run as its sender, and a front proxy has more permissions than the user.
 pub fn check<'h>(
     headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     is_identity_header: impl Fn(&str) -> bool,

@@ -32,8 +32,8 @@ pub struct ImpersonatedUser {
     pub constraint: &'static str,
 }
 
-/// The state of an impersonation check. The caller alternates [`Trial::needs`] and [`Trial::record_decision`] until there is an
-/// outcome.
+/// The state of an impersonation check. The caller alternates [`Trial::needs`] and [`Trial::record_decision`] until
+/// there is an outcome.
 #[derive(Clone, Debug)]
 pub struct Trial {
     modes: Vec<Mode>,
@@ -60,7 +60,7 @@ struct Step {
 enum Weight {
     /// The check must be allowed.
     Must,
-    /// If the check is allowed, the next checks of this number are skipped.
+    /// If the check is allowed, this number of following checks is skipped.
     Spares(usize),
     /// The check is always denied, with this reason.
     Never(String),

@@ -95,8 +95,8 @@ pub fn numeric_date(value: &Value) -> Option<i64> {
     }
 }
 
-/// Returns the unverified `iss` claim if `text` looks like a token. No cryptography is needed, so that only the
-/// authenticator of the issuer verifies a token.
+/// Returns the unverified `iss` claim if `text` looks like a token. The claim selects the authenticator, which then
+/// verifies the signature.
 pub fn claimed_issuer(text: &str) -> Option<Str> {
     let mut parts = text.split('.');
     let (Some(_), Some(payload), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {

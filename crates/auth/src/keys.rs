@@ -1,7 +1,7 @@
 //! Keys that sign and verify tokens: PEM, JSON Web Keys, and Kubernetes' key IDs.
 //!
-//! A public key is stored as its numbers, so that a key from a certificate, a key file or a key set is equal and has
-//! the same ID.
+//! A public key is stored as modulus and exponent, or as the point of its curve. So a key from a certificate, a key
+//! file or a key set is equal and has the same ID.
 
 mod der;
 mod jwk;
@@ -110,7 +110,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the algorithm of an `alg` header. `none` and HMAC are not supported: a verifier could also sign.
+    /// Returns the algorithm of an `alg` header. `none` and HMAC are not supported: with HMAC a verifier could also
+    /// sign.
     pub fn named(name: &str) -> Option<Self> {
         const ALL: [Algorithm; 9] = [
             Algorithm::Rs256,

@@ -1,7 +1,7 @@
 //! Service accounts: user names, groups, and tokens with their bound objects.
 //!
 //! A token is checked in two steps, because the second needs objects of the cluster. [`token::Checker::check`] returns
-//! the claimed identity and the objects that must exist. [`bound::judge`] compares them with the objects found.
+//! the claimed identity and the objects that must exist. [`bound::validate`] compares them with the objects found.
 
 pub mod bound;
 pub mod legacy;

@@ -2,7 +2,7 @@
 //!
 //! [`new`] returns two halves. The [`Reflector`] is the only writer: it lists, watches, resumes, and relists if
 //! necessary. A [`Reader`] takes immutable snapshots, waits for the cache to reach a revision, and routes the keys of
-//! changes into [`Notices`].
+//! changes into a [`ChangeQueue`].
 //!
 //! ```text
 //!            ┌──────────── 410: the resourceVersion was compacted ────────────┐

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   request with [`WantShared`] ──> server over the network: ignores it, the body is parsed
-//!                        └──> server in this process: [`Objects`] or [`Answered`] in the response, errors in the body
+//!                        └──> in-process server: [`Objects`] or [`ResponseObject`] in the response, errors in the body
 //! ```
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   frame = length u32, CRC-32C u32, payload          numbers little-endian
-//!   header frame, record frames (by key, then the superseded ones), lease frame, alarm frame, directory frame, end frame
+//!   header frame, record frames (by key, then the superseded ones), lease frame, alarm frame, directory frame,
+//!   end frame
 //! ```
 
 use std::collections::BTreeSet;

@@ -94,7 +94,7 @@ pub fn by_rules<'a>(
     })
 }
 
-/// Returns the equivalent kind in another group with the same storage: Events.
+/// Returns the equivalent kind in another group with the same storage. Only Events have one.
 fn twin(kind: &Kind) -> Option<&'static Kind> {
     let Persistence::Stored { prefix, .. } = &kind.persistence else { return None };
     let is_twin = |other: &&Arc<Kind>| {

@@ -11,7 +11,7 @@ pub enum Version {
     /// `authorization.k8s.io/v1`
     #[default]
     V1,
-    /// `authorization.k8s.io/v1beta1`, which calls groups `group`.
+    /// `authorization.k8s.io/v1beta1`, whose field for the groups is `group`.
     V1beta1,
 }
 

@@ -40,7 +40,7 @@ pub struct OwnedResource {
 }
 
 impl OwnedAttributes {
-    /// Borrows the question as attributes.
+    /// Returns the borrowed form of the attributes.
     pub fn attributes(&self) -> Attributes<'_> {
         let target = match &self.about {
             About::Path(path) => Target::Path(path),

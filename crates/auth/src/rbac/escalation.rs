@@ -1,4 +1,4 @@
-//! RBAC escalation check: the permissions of the wanted rules that a user's own rules do not cover.
+//! RBAC escalation check: the permissions of the requested rules that a user's own rules do not cover.
 //!
 //! A rule is the product of its lists, so a role of a few kilobytes can mean billions of single permissions.
 //! Permissions are compared one at a time and never collected, subtrees that no owned rule can cover are pruned, and
@@ -25,7 +25,7 @@ pub struct UncoveredRules {
     pub is_truncated: bool,
 }
 
-/// Stops the search: enough was found, or too much was compared.
+/// Stops the search, because the maximum number of results or comparisons was reached.
 struct Enough;
 
 /// Returns the permissions of `requested` that no rule of `owned` covers, up to `REPORTED_MAX`.
@@ -109,7 +109,7 @@ impl Search {
     }
 }
 
-/// Returns each word once, in the order of first appearance.
+/// Returns each value once, in the order of first appearance.
 fn distinct(values: &[Str]) -> impl Iterator<Item = &Str> {
     let mut seen = BTreeSet::new();
     values.iter().filter(move |word| seen.insert(word.as_str()))

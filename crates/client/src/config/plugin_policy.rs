@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-/// The credential plugins that a user allows. A kubeconfig from somewhere else may name any executable.
+/// The credential plugins that a user allows. A kubeconfig of unknown origin may name any executable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PluginPolicy {
     #[default]
@@ -13,7 +13,7 @@ pub enum PluginPolicy {
     Allowlist(Vec<String>),
 }
 
-/// A policy is not valid. It protects the user, so nothing is assumed in its place.
+/// A policy is invalid. The policy protects the user, so no default replaces it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PluginPolicyError {
     #[error("unknown plugin policy: {0:?}")]
@@ -75,7 +75,8 @@ impl PluginPolicy {
         }
     }
 
-    /// Returns the executable to run. With a list it is the resolved path, so that the checked file is the one that runs.
+    /// Returns the executable to run. With a list it is the resolved path, so that the checked file is the one that
+    /// runs.
     pub(crate) fn permit(&self, command: &Path, search_path: &[PathBuf]) -> Result<PathBuf, PluginDenied> {
         let list = match self {
             Self::AllowAll => return Ok(command.to_owned()),

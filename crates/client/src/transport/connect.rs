@@ -139,7 +139,7 @@ async fn open_tunnel(stream: &mut TcpStream, proxy: &Uri, server: &Uri) -> Resul
     if code.is_some_and(|code| code.starts_with('2')) && response.ends_with("\r\n\r\n") {
         return Ok(());
     }
-    // Without userinfo, which may contain a password.
+    // The error omits the userinfo, which may contain a password.
     let proxy = authority.rsplit('@').next().unwrap_or_default().to_owned();
     Err(ConnectError::Proxy { proxy, status_line: first.to_owned() }.into())
 }

@@ -180,7 +180,7 @@ fn exec_info(exec: &Exec, config: &Config, interactive: bool) -> Value {
 
 fn read(object: &Value, api_version: &str) -> Result<ExecCredential, String> {
     let top_level = |field| object.str_at(&[field]).unwrap_or_default();
-    // Only the version must be there, as for client-go.
+    // As in client-go, only the version is required.
     if !matches!(top_level("kind"), "" | "ExecCredential") {
         return Err(format!("kind {:?} instead of \"ExecCredential\"", top_level("kind")));
     }

@@ -107,7 +107,7 @@ impl Choice {
         WaitResult::Answer(response.unwrap_or_else(|_| Err(silent())))
     }
 
-    /// Whether a member responds to a status request after [`TIMEOUT`].
+    /// Waits for [`TIMEOUT`], and then returns whether the member responds to a status request within another one.
     async fn is_there(&self, member: usize) -> bool {
         let mut maintenance = pb::maintenance_client::MaintenanceClient::new(self.channels[member].clone());
         tokio::time::sleep(TIMEOUT).await;
