@@ -98,7 +98,7 @@ impl User {
         }
     }
 
-    /// Returns the node whose kubelet the user is.
+    /// Returns the node name if the user is a kubelet.
     pub fn node(&self) -> Option<&str> {
         self.name.strip_prefix(NODE_PREFIX).filter(|node| !node.is_empty() && self.is_in(NODES))
     }

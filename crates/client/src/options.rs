@@ -37,7 +37,7 @@ pub struct WatchOptions {
     pub label_selector: String,
     /// Empty for all fields.
     pub field_selector: String,
-    /// Send events after this version. If empty, the state at some version comes first.
+    /// Send events after this version. If empty, the current objects are sent first, as ADDED events.
     pub resource_version: String,
     /// Send bookmarks, which report the reached version even without changes.
     pub bookmarks: bool,

@@ -71,8 +71,8 @@ impl<T: Item> Tree<T> {
         replaced
     }
 
-    /// Removes the item for which `probe` returns `Equal`; `probe` returns the order of an item relative to the wanted
-    /// one.
+    /// Removes the item for which `probe` returns `Equal`. `probe` returns the order of its argument relative to the
+    /// item to remove.
     pub fn remove(&mut self, probe: impl Fn(&T) -> Ordering) -> Option<T> {
         self.find(&probe)?;
         let root = Arc::make_mut(&mut self.root);

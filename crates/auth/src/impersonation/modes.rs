@@ -19,7 +19,7 @@ pub enum Gate {
     Legacy,
 }
 
-/// Number of groups or extras from which a wildcard check for all of them comes first.
+/// Minimum number of groups or extras for which a wildcard check for all of them runs first.
 const MANY: usize = 4;
 
 /// The parameters of a mode.

@@ -83,12 +83,12 @@ fn forwarded_for(headers: &mut HeaderMap, address: Option<IpAddr>) {
     }
 }
 
-/// Whether the request asks for a protocol upgrade.
+/// Whether the client requests a protocol upgrade.
 pub fn is_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(UPGRADE) && tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
 }
 
-/// Whether the request asks for an upgrade to WebSocket.
+/// Whether the client requests an upgrade to WebSocket.
 pub fn is_websocket(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     is_upgrade(headers) && upgrade.eq_ignore_ascii_case("websocket")

@@ -49,7 +49,7 @@ async fn carry(client: OnUpgrade, mut body: Incoming, as_text: bool) {
     let Some(socket) = open(client).await else { return };
     let (mut to, mut from) = socket.split();
     let outward = async {
-        // An empty first message tells the client that the stream is open even if no data follows for a long time.
+        // An empty first message shows the client that the stream is open, even if no data follows for a long time.
         let mut next = Some(Bytes::new());
         while let Some(bytes) = next {
             if to.send(message(bytes, as_text)).await.is_err() {

@@ -34,7 +34,7 @@ pub enum Reply {
         previous: Vec<Arc<Record>>,
     },
     Txn {
-        /// Whether all compares held.
+        /// Whether all compares were true.
         succeeded: bool,
         /// One reply per executed operation.
         replies: Vec<OperationReply>,

@@ -56,7 +56,7 @@ struct Task {
     waiters: Waiters,
     reads: BTreeMap<u64, Reader>,
     next_token: u64,
-    /// Lease requests that the leader has not answered yet.
+    /// Lease requests to which the leader has not responded yet.
     leases: BTreeMap<u64, Reply<Result<i64, LeaseError>>>,
     internal: mpsc::Sender<Internal>,
     began: Instant,

@@ -75,7 +75,7 @@ struct Writer<D: Disk> {
     free_space: FreeSpace,
 }
 
-/// Runs until the task has ended and everything is written.
+/// Runs until the task has exited and everything is written.
 pub(super) fn run<D: Disk>(log: Log<D>, mut jobs: mpsc::Receiver<Job>, events: mpsc::UnboundedSender<Event>) {
     let mut writer = Writer { log, events, stats: DiskStats::default(), free_space: FreeSpace::Ample };
     writer.update_free_space();

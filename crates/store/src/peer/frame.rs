@@ -48,8 +48,8 @@ pub(super) const REJECTED: u8 = 1;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KNARRPER");
 const VERSION: u32 = 1;
-/// Messages contain at most 1 MiB of entries, but one entry may be as large as the largest request. No frame comes near
-/// this limit.
+/// Maximum size of a frame. Messages contain at most 1 MiB of entries, but one entry may be as large as the largest
+/// request. All frames are far below this limit.
 pub(super) const FRAME_BYTES_MAX: usize = 64 << 20;
 
 const KIND_MESSAGE: u8 = 1;

@@ -97,7 +97,7 @@ async fn calls_that_require_a_leader_fail_and_streams_are_cancelled_without_one(
     check_error(first.kv().put(marked(put(), true)).await, "etcdserver: no leader")?;
     check_error(first.kv().range(marked(range(true), true)).await, "etcdserver: no leader")?;
     ensure!(first.kv().range(marked(range(true), false)).await?.get_ref().count == 1);
-    // A stream that does not require a leader continues and answers requests that need no leader.
+    // A stream that does not require a leader continues and responds to requests that need no leader.
     let union = RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
     asking.send(pb::WatchRequest { request_union: Some(union) }).await?;
     let progress = tokio::time::timeout(DEADLINE, lenient.message()).await.context("nothing is told")??;
