@@ -3,7 +3,7 @@
 //! ```text
 //! APIServices, Services, EndpointSlices ──> follow ──> discovery requests ──> conditions in the APIServices
 //!                                              │
-//! requests ──> remote(path) <── remotes ───────┘ ──> proxied with the user's identity in request headers
+//! requests ──> remote(path) <── served ────────┘ ──> proxied with the user's identity in request headers
 //! ```
 
 mod follow;

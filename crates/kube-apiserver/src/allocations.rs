@@ -33,7 +33,7 @@ pub fn random_source(options: &WriteOptions) -> RandomSource {
     if options.dry_run { RandomSource::Rehearsal(seed) } else { RandomSource::Seed(seed) }
 }
 
-/// Returns a random seed for allocations whose result is stored.
+/// Returns a random seed for allocations.
 pub fn seed() -> u64 {
     u64::from_str_radix(&generate_ids().uid[..8], 16).unwrap_or_default()
 }

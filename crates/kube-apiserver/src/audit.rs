@@ -51,7 +51,7 @@ pub struct LogConfig {
 /// The webhook backend.
 pub struct WebhookConfig {
     pub webhook: Webhook,
-    /// Whether requests wait until their events are written.
+    /// The mode: `batch`, `blocking` or `blocking-strict`.
     pub mode: Mode,
     pub batch: batch::Config,
     /// Size limits of events, if truncation is enabled.
@@ -82,7 +82,7 @@ impl Carriers {
     }
 }
 
-/// An event could not be written in a blocking-strict mode; the request must be rejected.
+/// A backend in blocking-strict mode could not write an event; the request must be rejected.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("failed to store audit event")]
 pub struct WriteError;

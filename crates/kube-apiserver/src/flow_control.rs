@@ -33,7 +33,7 @@ pub struct Config {
     pub mutating_max: u32,
 }
 
-/// The admission of requests to seats.
+/// Admits requests to seats by priority and fairness, or by max-in-flight limits.
 pub struct Fairness {
     origin: Instant,
     inner: Mutex<Inner>,
@@ -253,7 +253,8 @@ impl Fairness {
         match (&mut inner.control, reservation) {
             (Control::Fair(control), SeatGrant::Ticket(ticket)) => {
                 let admitted = control.finish(ticket, now);
-                // The seats of a write stay occupied while its watchers are notified.
+                // The seats of a write stay occupied while its watchers are notified, so the timer may have to wake
+                // earlier.
                 let is_sooner = control.wake_at() < inner.wakes_at;
                 inner.ring(&admitted);
                 drop(inner);

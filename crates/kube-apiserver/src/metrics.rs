@@ -63,7 +63,7 @@ pub struct Metrics {
     pub store_seconds: Family<Histogram>,
     /// Failed TLS handshakes.
     pub handshake_errors: Family<Counter>,
-    /// Audit events written.
+    /// Audit events sent to the backends.
     pub audit_events: Family<Counter>,
     /// Audit events that could not be written, by backend.
     pub audit_errors: Family<Counter>,

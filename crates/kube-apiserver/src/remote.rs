@@ -60,7 +60,8 @@ impl Remote {
         Ok(Self { transport: Https::new(config)?, path })
     }
 
-    /// Posts a review and returns the response within the timeout. Retries while the server reports that it is busy.
+    /// Posts a review and returns the response within the timeout. Retries after status 429, 500 or 504, and after a
+    /// response that breaks off.
     pub async fn post(&self, review: &Value, within: Duration) -> Result<Value, String> {
         let end = Instant::now() + within;
         let body = Bytes::from(response::as_json(review));

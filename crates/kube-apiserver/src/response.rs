@@ -1,4 +1,4 @@
-//! HTTP responses: bodies, Status objects and content negotiation of encoded objects.
+//! HTTP responses: bodies, Status objects and encoded objects.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

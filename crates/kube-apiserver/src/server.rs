@@ -51,7 +51,7 @@ pub struct Config {
     pub modes: Vec<Mode>,
     /// Cluster IP and node port ranges.
     pub ranges: api::core::service::allocation::Config,
-    /// Enabled admission plugins.
+    /// Enabled and disabled admission plugins, and their configurations.
     pub admission: ::admission::Flags,
     /// `--enable-aggregator-routing`: Services are dialed at their endpoints instead of their cluster IP.
     pub aggregator_routing: bool,
@@ -161,7 +161,7 @@ pub enum StartError {
     /// A webhook-based plugin is misconfigured.
     #[error(transparent)]
     Webhooks(#[from] admission::ConfigError),
-    /// A flag names an unknown plugin.
+    /// The flags of the admission plugins are invalid.
     #[error(transparent)]
     Admission(#[from] ::admission::Unknown),
 }

@@ -61,7 +61,7 @@ pub struct Call<'a> {
 
 /// An object read from the store.
 pub struct Current {
-    /// Whether an unchanged object must be written again because the encryption key has changed.
+    /// Whether an unchanged object must be written again, because its encryption key or its stored form is outdated.
     pub stale: bool,
     /// The object in the storage version (a custom resource: in the request's version), with its resourceVersion.
     pub object: Value,
@@ -277,7 +277,7 @@ impl Call<'_> {
         Media::of(self.request.content_type()).ok_or_else(api_registry::decode::unsupported_media)
     }
 
-    /// Reads the object in the URL from the store.
+    /// Reads an object of the request's kind and namespace from the store.
     async fn current(&self, name: &str) -> Result<Option<Current>, Status> {
         self.find(&self.kind, self.namespace(), name).await
     }

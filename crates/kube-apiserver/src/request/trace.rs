@@ -347,7 +347,7 @@ fn sent_object(request: &RequestInfo, kind: &Kind, resource: &Resource, bytes: &
     tree(bytes, request.content_type())
 }
 
-/// Decodes bytes of a media type.
+/// Decodes bytes according to their media type.
 fn tree(bytes: &Bytes, media: &str) -> Option<Value> {
     match media.split(';').next().unwrap_or_default().trim() {
         "" | "application/json" => json::parse(bytes).ok(),

@@ -81,7 +81,7 @@ impl Entry {
         self.fields.get(number).map_or("", Str::as_str)
     }
 
-    /// Whether the object is stored in this API version: its bytes begin with the version.
+    /// Whether a custom resource is stored in this API version: its bytes begin with the version.
     pub fn is_of(&self, api_version: &str) -> bool {
         storage::is_of(&self.bytes, api_version)
     }
