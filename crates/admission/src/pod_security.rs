@@ -220,7 +220,7 @@ fn find_violations(level: &LevelVersion, pod: &Value) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join(", "))
 }
 
-/// Whether an update changes fields that the levels check: images and legacy seccomp annotations.
+/// Whether an update changes what the levels check: images, ephemeral containers or legacy seccomp annotations.
 fn is_significant(pod: &Value, old: &Value) -> bool {
     let annotation = |of: &Value, key: &str| Meta::of(of).annotation(key).map(str::to_owned);
     let pod_key = "seccomp.security.alpha.kubernetes.io/pod";

@@ -84,7 +84,7 @@ fn account_of(attributes: &Attributes<'_>, pod: &Value, view: &dyn View) -> Resu
     view.object("", "serviceaccounts", namespace, name).ok_or_else(missing)
 }
 
-/// Whether a token is mounted: according to the pod, otherwise to the account, otherwise yes.
+/// Whether a token is mounted. The pod's setting takes precedence over the account's; the default is true.
 fn automounts(pod: &Value, account: &Value) -> bool {
     let automount = |of: &Value| of.get("automountServiceAccountToken").and_then(Value::as_bool);
     automount(spec(pod)).or_else(|| automount(account)).unwrap_or(true)
@@ -133,7 +133,7 @@ fn volume(name: &str) -> Value {
     })
 }
 
-/// Rejects a mirror pod that references service accounts, secrets, tokens or other API objects.
+/// Rejects a mirror pod that references a service account or Secrets, or projects a service account token.
 fn validate_mirror_pod(attributes: &Attributes<'_>, pod: &Value) -> Result<(), Status> {
     let spec = spec(pod);
     let volumes = items(spec, "volumes");

@@ -181,7 +181,7 @@ impl Authenticator {
         }
     }
 
-    /// Whether the unverified `iss` claim is this issuer. No cryptography is needed.
+    /// Whether the `iss` claim is this issuer. The signature is not verified.
     pub fn issued(&self, token: &str) -> bool {
         jwt::claimed_issuer(token).is_some_and(|issuer| issuer == self.issuer.url)
     }

@@ -83,7 +83,7 @@ pub struct Status {
     pub disk_bytes: u64,
     /// Number of leader changes since this member started.
     pub leader_changes: u64,
-    /// Number of commands proposed here and not applied yet.
+    /// Number of committed entries that this member has not applied yet.
     pub pending: u64,
     pub disk: DiskStats,
 }

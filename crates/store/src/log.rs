@@ -81,7 +81,7 @@ pub enum LogError {
     },
 }
 
-/// A log that was read without changing it.
+/// The content of a log that was read for inspection.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Inspection {
     /// Cluster ID and member ID.
@@ -94,7 +94,7 @@ pub fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError> {
     recover::identity(disk)
 }
 
-/// Reads the log of a directory without changing it; none if there is no log.
+/// Reads the log of a directory; none if there is no log. The only change is the removal of an unfinished segment.
 pub fn inspect<D: Disk>(disk: &D) -> Result<Option<Inspection>, LogError> {
     let Some(identity) = identity(disk)? else { return Ok(None) };
     Ok(Some(Inspection { identity, contents: recover::recover(disk, identity, &ValueFile::memory())?.contents }))
@@ -120,7 +120,7 @@ enum Reserve {
     Ready,
     /// The reserve became a segment because there was no space for another.
     Used,
-    /// There was never space for the reserve.
+    /// The reserve does not exist yet, or only in part.
     Missing,
 }
 

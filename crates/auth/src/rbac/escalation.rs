@@ -21,7 +21,7 @@ const COMPARED_MAX: usize = 1 << 16;
 pub struct UncoveredRules {
     /// Rules with one verb on one resource or path each, unless there are too many to expand.
     pub rules: Vec<Rule>,
-    /// Whether further permissions are uncovered.
+    /// Whether further permissions may be uncovered.
     pub is_truncated: bool,
 }
 

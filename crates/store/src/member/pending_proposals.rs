@@ -17,7 +17,8 @@ pub(super) enum ProposalKind {
 
 pub(super) struct Waiter {
     pub proposal_kind: ProposalKind,
-    /// Kept while a copy may be in flight: only one copy of a sequence is applied.
+    /// The sequence of an earlier attempt, reused while a copy may be in flight: only one copy of a sequence is
+    /// applied.
     pub sequence: Option<u64>,
     pub reply: Reply<Result<ProposalResult, ProposeError>>,
     pub deadline: Instant,
@@ -112,7 +113,8 @@ impl Waiters {
         !self.parked.is_empty()
     }
 
-    /// Fails proposals whose deadline has passed. A parked proposal is in no log, so its error is definite.
+    /// Fails proposals whose deadline has passed. A parked proposal without a sequence is in no log, so its error is
+    /// definite.
     pub(super) fn expire(&mut self, now: Instant) {
         while self.proposed.first_key_value().is_some_and(|(_, waiter)| waiter.deadline <= now) {
             let (_, waiter) = self.proposed.pop_first().expect("just seen");

@@ -38,13 +38,13 @@ pub struct DiskStats {
 pub(super) enum Job {
     /// Makes a write durable, in order.
     Write(Box<Write>),
-    /// A checkpoint at this index is durable.
+    /// Removes the segments that a durable checkpoint at this index covers.
     Release(u64),
     /// Checks whether space is available again.
     Probe,
 }
 
-/// A report of the thread. There is at most one per group of jobs, so the bound on jobs bounds the reports.
+/// A report of the thread. A group of jobs sends only a few, so the bound on jobs bounds the reports.
 pub(super) enum Event {
     /// Everything up to this write number is durable.
     Persisted(u64, DiskStats),
