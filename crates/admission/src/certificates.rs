@@ -19,7 +19,7 @@ const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Requires the verb `approve` on the signer for an approval.
 pub struct CertificateApproval;
-/// Requires the verb `sign` on the signer to set the certificate.
+/// Requires the verb `sign` on the signer to change the certificate or the conditions in the status.
 pub struct CertificateSigning;
 /// Rejects client certificates for the group `system:masters`.
 pub struct CertificateSubjectRestriction;

@@ -1,4 +1,5 @@
-//! OwnerReferencesPermissionEnforcement: setting ownerReferences requires the permission to delete the object.
+//! OwnerReferencesPermissionEnforcement: setting ownerReferences requires the permission to delete the object, and
+//! setting blockOwnerDeletion the permission to update the owner's finalizers.
 
 use apimachinery::Value;
 use apimachinery::meta::{Meta, OwnerReference};

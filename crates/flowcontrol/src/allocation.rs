@@ -3,7 +3,7 @@
 //! Each level has a target, which is its recent demand, and bounds. Every level gets the same multiple of its target,
 //! or the bound if that multiple is outside.
 
-/// The claim of one level.
+/// The target and the bounds of one level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claim {
     /// The desired seats.

@@ -147,7 +147,7 @@ fn search_path() -> Vec<PathBuf> {
     std::env::split_paths(&path).filter(|directory| directory.is_absolute()).collect()
 }
 
-/// Returns the environment variable `KUBERNETES_EXEC_INFO`.
+/// Returns the value of the environment variable `KUBERNETES_EXEC_INFO`.
 fn exec_info(exec: &Exec, config: &Config, interactive: bool) -> Value {
     let mut spec = Object::new();
     spec.insert("interactive", interactive);
