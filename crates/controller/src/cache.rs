@@ -77,7 +77,7 @@ impl fmt::Display for ServerQuery {
     }
 }
 
-/// The response to an [`Ask`]: an object, an object with `items` for a list, or an error message.
+/// The response to a [`ServerQuery`]: an object, an object with `items` for a list, or an error message.
 pub type ServerResponse = Result<Value, String>;
 
 /// Responses by request.
@@ -143,7 +143,7 @@ impl<'s> Cache<'s> {
         Self { configs, ..self }
     }
 
-    /// Adds the responses to [`crate::Controller::asks`].
+    /// Adds the responses to [`crate::Controller::queries`].
     #[must_use]
     pub fn with_responses(self, responses: Answers) -> Self {
         Self { responses, ..self }

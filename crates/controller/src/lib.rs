@@ -3,12 +3,13 @@
 //! ```text
 //!   cache ──observe──> observed ──plan──> Plan { actions, wake_at, waiting } ──> executed by the driver
 //!     ^                                                                                   │
-//!     └──────────────────────────── the next observation is the report ───────────────────┘
+//!     └──────────────────────────── the next observation shows effects ───────────────────┘
 //! ```
 //!
-//! Properties of a plan: it is one safe step, correct whatever happens to its other actions. Preconditions are part of
-//! each action. Time is an argument and waking is a result. A status is written only if it differs. An empty plan that
-//! is not done has a reason. [`testing`] checks these properties in generated clusters.
+//! A plan is one safe step: each action is correct whatever happens to the others. An action contains its
+//! preconditions. The current time is an argument, and the next wake-up time is a result. A status is written only if
+//! it differs. A plan without actions contains the reason for waiting, unless the desired state is reached. [`testing`]
+//! checks these properties in generated clusters.
 
 mod action;
 mod cache;
@@ -40,8 +41,8 @@ pub trait Controller: 'static {
     /// The kinds and subresources it may write: `pods`, `replicasets.apps/status`; `*` for objects of every kind.
     const WRITES: &'static [&'static str];
 
-    /// Adds the keys that an object of a kind in `READS` concerns. Called with the old and the new state after each
-    /// change.
+    /// Adds the keys to reconcile after a change of an object of a kind in `READS`. Called with the old state and with
+    /// the new state.
     fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>);
 
     /// Whether a change of an object of a kind in `READS` is relevant. For example, a controller that reads all pods of

@@ -1,8 +1,7 @@
 //! Metadata of objects of every kind, including custom ones, for ownership decisions.
 //!
-//! A [`GlobalController`] is a controller over all of them. For facts that the caches cannot prove, such as the absence of an
-//! object, it queries the server before it decides: a decision is either a plan or a list of questions, whose answers
-//! come with the next call.
+//! A [`GlobalController`] reads objects of every kind. The caches cannot prove some facts, such as the absence of an
+//! object. For these it returns queries to the API server instead of a plan. The next call passes the responses.
 
 mod item;
 mod model;
@@ -50,7 +49,7 @@ pub struct ObjectGraph {
     items: Vec<(Arc<Resource>, Items)>,
 }
 
-/// A question that only the server can answer.
+/// A query for a fact that the caches cannot prove.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Query {
     /// Reads an object, or finds that it does not exist.
@@ -71,7 +70,7 @@ pub enum Query {
     },
 }
 
-/// The server's answer to a question.
+/// The API server's response to a [`Query`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum QueryResponse {
     /// The object does not exist.
@@ -88,9 +87,9 @@ pub type Answers = BTreeMap<Query, QueryResponse>;
 /// One step of a decision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// These questions must be answered first.
+    /// The responses to these queries are needed before a plan can be made.
     Ask(Vec<Query>),
-    /// This plan is to be executed.
+    /// The plan to execute.
     Act(Plan),
 }
 
@@ -99,7 +98,7 @@ pub trait GlobalController: 'static {
     /// The name in flags, logs and field managers.
     const NAME: &'static str;
 
-    /// Adds the keys that a change concerns. The global controller defines the meaning of keys.
+    /// Adds the keys to reconcile after a change of an object. The implementation defines the meaning of keys.
     fn affected_keys(of: &Key, old: Option<&Item>, new: Option<&Item>, keys: &mut Vec<Key>);
 
     /// Decides about a key, without I/O, clock or randomness.

@@ -1,4 +1,4 @@
-//! Side effects of a plan that are not API writes: decided as values, performed by an implementation of [`SideEffects`].
+//! Side effects of a plan that are not API writes. A plan contains them as values; [`SideEffects`] performs them.
 
 use std::fmt;
 

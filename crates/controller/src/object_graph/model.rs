@@ -14,13 +14,12 @@ use crate::{Plan, kinds};
 
 /// Maximum rounds before a global controller counts as not converging.
 const ROUNDS_MAX: usize = 200;
-/// Maximum rounds of questions before a global controller counts as not deciding.
+/// Maximum rounds of queries about one key before the test fails.
 const QUESTIONS_MAX: usize = 10;
 
-/// Decides about one key. The model answers all questions.
+/// Returns the plan of a global controller for one key. The model responds to all queries.
 ///
-/// # Panics
-/// If the global controller does not stop asking, or decides differently on the same input.
+/// # Panics If the global controller does not stop sending queries, or decides differently on the same input.
 pub fn step<S: GlobalController>(cluster: &FakeCluster, key: &Key) -> Plan {
     let everything = observe(cluster);
     let mut responses = Answers::new();
@@ -40,8 +39,8 @@ pub fn step<S: GlobalController>(cluster: &FakeCluster, key: &Key) -> Plan {
     panic!("{}: {key} is asked about for ever", S::NAME)
 }
 
-/// Runs a global controller and its environment until neither acts. `skip` omits the action with that number once, as if the
-/// process had died before it.
+/// Runs a global controller and its environment until neither acts. The action with index `skip` is omitted once, as if
+/// the process had crashed before it.
 ///
 /// # Panics
 /// If the global controller does not converge.
@@ -51,7 +50,7 @@ pub fn run_until_stable<S: GlobalController>(
     skip: Option<usize>,
 ) {
     let mut done = 0;
-    // Deleted objects may still be referred to by others.
+    // Owner references may still refer to deleted objects.
     let mut seen_keys: BTreeSet<Key> = BTreeSet::new();
     for _ in 0..ROUNDS_MAX {
         let mut busy = false;

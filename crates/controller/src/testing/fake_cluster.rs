@@ -15,7 +15,7 @@ use crate::{Action, Configs, Controller, Patch, Preconditions, Propagation, Serv
 /// Maximum rounds of requests of a controller.
 const QUERY_ROUNDS_MAX: usize = 4;
 
-/// A cluster without processes.
+/// The objects of a simulated cluster, and the log of executed actions.
 #[derive(Clone)]
 pub struct FakeCluster {
     pub now: Time,
@@ -104,7 +104,7 @@ impl FakeCluster {
         KindSnapshot { objects, revision }
     }
 
-    /// Answers a list request for a kind of the model.
+    /// Responds to a list request for a kind of the model.
     fn list(&self, query: &ServerQuery) -> Option<ServerResponse> {
         let plain =
             query.key.name.is_empty() && query.body.is_none() && query.labels.as_ref().is_some_and(String::is_empty);

@@ -118,8 +118,8 @@ fn run<C: Controller>(
     panic!("{} does not settle in {ROUNDS_MAX} rounds:\n{}", C::NAME, cluster.log.join("\n"));
 }
 
-/// Returns the keys that any object concerns. For other keys of the controller's first kind there must be nothing to
-/// do, because nothing would trigger them.
+/// Returns the keys that any object triggers. Checks that the plans for other keys of the first kind are done, because
+/// no change would trigger them.
 fn keys<C: Controller>(cluster: &FakeCluster) -> BTreeSet<Key> {
     let cache = cluster.cache::<C>();
     let mut keys = Vec::new();
@@ -160,8 +160,8 @@ mod tests {
     use crate::testing::kubelet;
     use crate::{Cache, kinds};
 
-    /// A test controller that keeps `count` pods for each ConfigMap. A careless one ignores existing pods; a deaf one
-    /// is never triggered.
+    /// A test controller that keeps `count` pods for each ConfigMap. With `CARELESS` it ignores existing pods; with
+    /// `DEAF` it is never triggered.
     struct Copies<const CARELESS: bool, const DEAF: bool>;
 
     struct Observation<'a> {
