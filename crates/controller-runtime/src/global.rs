@@ -1,4 +1,4 @@
-//! Sweeper loop: a decision about a key may need answers of the server before it yields a plan.
+//! Global controller loop: sends the queries that a decision needs, then executes its plan.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::metadata_caches::MetadataCaches;
 use crate::queue::Outcome;
 use crate::run::{Driver, Limits, Loop, Memory, NOTICES_MAX, ReconcileResult, execute_plan};
 
-/// Maximum rounds of questions about one key before it is retried later.
+/// Maximum rounds of queries about one key before it is retried later.
 const ROUNDS_MAX: usize = 8;
-/// Maximum concurrent questions.
+/// Maximum concurrent queries.
 const QUESTIONS_MAX: usize = 16;
 
 /// Runs a global controller with `workers` concurrent decisions, forever. Drop the future to stop it.
@@ -47,7 +47,7 @@ pub async fn run_global<S: GlobalController>(driver: Arc<Driver>, workers: usize
     }
 }
 
-/// Processes one key after the caches contain its earlier writes: answers its questions and executes the plan.
+/// Processes one key after the caches contain its earlier writes: sends the queries and executes the plan.
 async fn reconcile_key<S: GlobalController>(
     driver: Arc<Driver>,
     metadata_caches: MetadataCaches,
@@ -86,7 +86,7 @@ async fn reconcile_key<S: GlobalController>(
             tracing::debug!(reason, "waiting");
         }
         let (effects, failure) = execute_plan(&driver, &limits, &plan).await;
-        // A failed question, or missing metadata, may be resolved later without a change that triggers the key.
+        // A failed query or missing metadata may succeed later without a change that triggers the key.
         let unsure = responses.values().any(|response| matches!(response, QueryResponse::Failed(_)))
             || (!everything.whole && plan.waiting.is_some());
         let outcome =

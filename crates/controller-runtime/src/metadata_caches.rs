@@ -60,7 +60,7 @@ struct Subscriber {
 }
 
 impl MetadataCaches {
-    /// Returns an empty census, filled by [`MetadataCaches::run`].
+    /// Returns empty caches, which [`MetadataCaches::run`] fills.
     pub fn new(client: &Client, settings: cache::Settings) -> Self {
         Self(Arc::new(Inner {
             client: client.clone(),
@@ -110,7 +110,7 @@ impl MetadataCaches {
         }
     }
 
-    /// Routes the keys of every change to `notices`.
+    /// Adds the affected keys of every change to `notices`.
     pub(crate) fn subscribe<S: GlobalController>(&self, notices: &ChangeQueue) {
         let subscriber = Subscriber { notices: notices.clone(), route: S::affected_keys };
         let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
@@ -133,8 +133,8 @@ impl MetadataCaches {
         ObjectGraph::new(Arc::clone(&state.discovery), items, whole)
     }
 
-    /// Sends a question to the server with the controller's client, because its permissions to get objects differ from
-    /// those of the shared watches.
+    /// Sends a query with the controller's client, whose permissions to get objects differ from those of the shared
+    /// watches.
     pub(crate) async fn send_query(&self, client: &Client, question: &Query) -> QueryResponse {
         let discovery = Arc::clone(&self.0.state.read().unwrap_or_else(PoisonError::into_inner).discovery);
         match question {
@@ -151,7 +151,7 @@ impl MetadataCaches {
             Query::Kinds => match self.discover().await {
                 Ok(found) => {
                     let found = Arc::new(found);
-                    // The new discovery is used immediately for further questions. The run loop starts the watches.
+                    // Further queries use the new discovery immediately. [`MetadataCaches::run`] starts the watches.
                     self.0.state.write().unwrap_or_else(PoisonError::into_inner).discovery = Arc::clone(&found);
                     QueryResponse::Kinds(found)
                 }

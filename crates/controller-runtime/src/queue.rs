@@ -7,8 +7,8 @@
 //!   later ─────────────────┘<── done, if changed ─────┘
 //! ```
 //!
-//! A key with a slow decision is throttled before it is processed again: a key that concerns thousands of objects must
-//! not occupy a CPU while each of them changes.
+//! A key with a slow decision is throttled before it is processed again. Otherwise a key that depends on thousands of
+//! objects would occupy a CPU while they change.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;

@@ -205,7 +205,8 @@ fn rest(took: Duration) -> Duration {
     if took < REST_FROM { Duration::ZERO } else { (took * REST).min(REST_MAX) }
 }
 
-/// Routes the keys that a change of a kind concerns. A panic of the controller's code does not stop the watch.
+/// Adds the keys that each change of a kind affects to `notices`. A panic of the controller's code does not stop the
+/// watch.
 fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &ChangeQueue) {
     let Some(reader) = caches.reader(kind) else { return };
     let caches = Arc::downgrade(caches);

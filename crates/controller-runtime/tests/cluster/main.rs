@@ -56,7 +56,7 @@ async fn wait_for_rollout(cluster: &Cluster, generation: i64, replicas: i64) -> 
         .clone()
 }
 
-/// Waits until a cache shows an object of the namespace `default` in the wanted state.
+/// Waits until the condition holds for a ConfigMap of the namespace `default` in the cache.
 async fn wait_for_cached(caches: &Caches, name: &str, condition: impl Fn(Option<&Value>) -> bool) {
     let mut reader = caches.reader("configmaps").unwrap().clone();
     let waiting = async {

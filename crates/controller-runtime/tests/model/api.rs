@@ -34,7 +34,7 @@ struct State {
     /// Every write request, such as `POST pods`.
     writes: Vec<String>,
     reject: Option<Refuse>,
-    /// Whether requests are no longer answered.
+    /// Whether requests get no response.
     is_unreachable: bool,
     /// The duration of a write.
     write_time: Duration,
@@ -77,7 +77,7 @@ impl Api {
         Client::new(Arc::new(InProcess::new((), serve)), Settings::default()).unwrap()
     }
 
-    /// Changes the world as another client would.
+    /// Changes the cluster as another client would.
     pub fn change<R>(&self, change: impl FnOnce(&mut FakeCluster) -> R) -> R {
         let mut state = self.0.state.lock().unwrap();
         self.notify_after(&mut state, change)
@@ -93,7 +93,7 @@ impl Api {
         self.0.state.lock().unwrap().write_time = write_time;
     }
 
-    /// Stops answering requests.
+    /// Stops responding to requests.
     pub fn go(&self) {
         self.0.state.lock().unwrap().is_unreachable = true;
     }
