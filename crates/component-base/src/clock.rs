@@ -1,4 +1,4 @@
-//! Wall clock of the driver, its only time source for objects.
+//! Wall clock: the time source for timestamps in objects, and timer instants for wake-ups.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

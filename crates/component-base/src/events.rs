@@ -65,7 +65,7 @@ async fn send(client: &Client, correlator: &mut Correlator, verdict: Correlation
         }
     }
     create(client, &event).await.inspect_err(|error| {
-        // A terminating namespace rejects events: forget an event that was never stored.
+        // A terminating namespace rejects events. A rejected event cannot be incremented later.
         if error.status().is_some() {
             correlator.remove_event(&event);
         }

@@ -4,8 +4,8 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderValue, Method, Response};
 use http_body::Body;
 
-/// Removes the body of a response to HEAD and keeps its length in `Content-Length`. hyper does so for HTTP/1; over HTTP/2 it would send
-/// the body, which clients treat as a broken stream.
+/// Removes the body of a response to HEAD and keeps its length in `Content-Length`. hyper does this only for HTTP/1.
+/// Over HTTP/2 it would send the body, which clients treat as a stream error.
 pub fn without_head_body<B: Body>(
     method: &Method,
     mut response: Response<B>,

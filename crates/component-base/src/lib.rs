@@ -1,5 +1,6 @@
-//! Common parts of all components: accept loop with a limit, TLS settings, health checks, reloaded files, rotated log
-//! files, the clock, leader election, Events, tracing spans, and TokenReview and SubjectAccessReview.
+//! Common parts of all components. Servers: accept loop with a connection limit, TLS settings, health checks,
+//! TokenReviews and SubjectAccessReviews. Processes: leader election, Events, tracing spans, reloaded files, rotated
+//! log files and the clock.
 
 mod accept;
 mod ciphers;

@@ -19,7 +19,7 @@ const SIMILAR_SECONDS: i64 = 600;
 const BUDGET_MAX: f64 = 25.0;
 const BUDGET_SECONDS: f64 = 300.0;
 
-/// Something that happened to an object.
+/// An occurrence to be reported as an Event of an object.
 #[derive(Clone, Debug)]
 pub struct Occurrence {
     pub regarding: Regarding,
@@ -80,7 +80,7 @@ impl Correlator {
         if self.spend(&object, it.at) { verdict } else { CorrelationResult::Drop }
     }
 
-    /// Forgets an event that was not stored.
+    /// Removes an event that the API server rejected.
     pub fn remove_event(&mut self, event: &Value) {
         let key = Key::of(event);
         self.recent_events.retain(|have| Key::of(have) != key);
