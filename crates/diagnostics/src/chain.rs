@@ -1,8 +1,8 @@
 //! Causal trace (`knarr trace`): the steps that an object caused, in order.
 //!
 //! Most API timestamps have a resolution of one second, in which an entire rollout can happen. A step with such a time
-//! is sorted after the steps that must precede it, as far as its second allows: an object after its owner, a container
-//! after its sandbox.
+//! is sorted within its second, after the steps that must precede it. For example, an object comes after its owner, and
+//! a container after its sandbox.
 
 mod record;
 mod related;

@@ -1,7 +1,8 @@
 //! Operator tools: diagnosis of a host and cluster, and causal traces of objects.
 //!
 //! [`checkup`] evaluates observations of a host and its cluster. [`chain`] orders the information in objects, events
-//! and records of nodes by time. [`static_pods`] builds the manifests of a control plane in static pods. All I/O is in the binary.
+//! and records of nodes by time. [`static_pods`] builds the manifests of a control plane in static pods. The `knarr`
+//! binary does all I/O.
 //!
 //! # Invariants
 //!

@@ -1,7 +1,7 @@
 //! Stage records: steps on a node that no API object contains.
 //!
 //! A component makes a [`Record`] and the binary stores its [`line`](Record::line); [`Record::parse`] is the inverse.
-//! Log texts are for people and are never parsed.
+//! Log messages are for operators and are never parsed.
 
 use apimachinery::time::Time;
 use apimachinery::{Value, json, value};
@@ -36,8 +36,8 @@ impl Record {
         format!("{}\n", json::to_string(&object))
     }
 
-    /// Parses a line. Returns `None` for an incomplete line, which a crash or a cut leaves, and for a stage of another
-    /// build.
+    /// Parses a line. Returns `None` for an incomplete line, such as one that was written during a crash, and for a
+    /// stage of another build.
     pub fn parse(line: &str) -> Option<Self> {
         let object = json::parse(line.as_bytes()).ok()?;
         let at = Time::parse_micro(object.str_at(&["at"])?).ok()?;
