@@ -330,8 +330,8 @@ impl Member {
         Ok(())
     }
 
-    /// Proposes entries: a leader appends them, a follower forwards them to the leader. Each is returned as
-    /// [`Committed`] or as rejected, or never if a message is lost.
+    /// Proposes entries: a leader appends them, a follower forwards them to the leader. Each is returned in
+    /// [`Effects::committed`] or [`Effects::rejected`], or never if a message is lost.
     pub fn propose(&mut self, proposals: Vec<Proposal>) {
         let leader = self.raft.raft.leader_id;
         if self.is_leader() || leader == raft::INVALID_ID || self.removed {

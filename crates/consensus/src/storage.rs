@@ -6,7 +6,7 @@ use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::storage::{GetEntriesContext, RaftState, Storage};
 use raft::{Error, StorageError};
 
-/// The in-memory log. Its entries are durable or being written; [`crate::Effects::persist`] tells which.
+/// The in-memory log. Its entries are durable or being written; [`crate::Effects::persist`] contains the latter.
 pub(crate) struct MemoryLog {
     initial: RaftState,
     /// Index and term of the entry before the first one.
@@ -131,7 +131,7 @@ impl Storage for MemoryLog {
 }
 
 fn size(entry: &Entry) -> usize {
-    /// Cost of an entry besides its bytes, about the size of its struct.
+    /// Memory of an entry in addition to its bytes, about the size of its struct.
     const OVERHEAD: usize = 96;
     entry.data.len() + entry.context.len() + OVERHEAD
 }

@@ -132,9 +132,9 @@ impl Member {
         ((member, boot) == (self.config.id, self.config.boot)).then_some((id, read.index))
     }
 
-    /// Holds back messages of a non-leader until its disk is synced. Exceptions promise nothing about unsynced data:
-    /// forwarded reads; responses to heartbeats of a durable term, without which a slow disk would cost the leader its
-    /// quorum; and snapshots, which contain only durable data.
+    /// Holds back messages of a non-leader until its disk is synced. Messages that promise nothing about unsynced data
+    /// are sent immediately. These are forwarded reads, snapshots, which contain only durable data, and responses to
+    /// heartbeats of a durable term. Without such a response a slow disk would cost the leader its quorum.
     fn hold(&mut self, number: u64, messages: Vec<eraftpb::Message>, effects: &mut Effects) {
         let free = |message: &eraftpb::Message| match message.msg_type {
             MessageType::MsgHeartbeatResponse => message.term == self.durable.term,
