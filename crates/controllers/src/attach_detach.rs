@@ -32,7 +32,7 @@ const UNMOUNT_MAX: Duration = Duration::from_seconds(6 * 60);
 
 pub struct AttachDetach;
 
-/// A node, the volumes that its pods want, and its VolumeAttachments.
+/// A node, the volumes that its pods use, and its VolumeAttachments.
 pub struct Observation<'a> {
     node: &'a Value,
     desired_volumes: BTreeMap<String, DesiredVolume<'a>>,

@@ -55,7 +55,7 @@ const PROXY: (&str, &str) = ("system:kube-proxy", "system:node-proxier");
 
 pub struct CsrApprover;
 
-/// A pending request, and the ground on which it is approved, if any.
+/// A pending request, and the reason to approve it, if any.
 pub struct Observation<'a> {
     request: &'a Value,
     ground: Option<&'static Approval>,
@@ -144,7 +144,7 @@ fn is_waiting(request: &Value) -> bool {
     !decided && text(request, &["status", "certificate"]).is_empty()
 }
 
-/// Returns the grounds that could apply to a request, the narrowest first.
+/// Returns the reasons that could apply to a request, the one with the narrowest permission first.
 fn grounds(cache: &Cache, request: &Value) -> Vec<&'static Approval> {
     let signer = text(request, &["spec", "signerName"]);
     let Some(x509_request) =
@@ -216,7 +216,7 @@ fn same_name(one: &str, other: &str) -> bool {
     }
 }
 
-/// Returns the SubjectAccessReview for the requester and the ground's permission.
+/// Returns the SubjectAccessReview that checks whether the requester has the permission of the approval.
 fn review(request: &Value, ground: &Approval) -> ServerQuery {
     let mut spec = value!({
         "user": (text(request, &["spec", "username"])),

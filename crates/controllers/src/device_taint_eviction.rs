@@ -38,7 +38,7 @@ impl Controller for DeviceTaintEviction {
         match kind {
             "pods" => keys.extend((!names_of(object).is_empty()).then(|| Key::of(object))),
             CLAIMS => keys.extend(users(object)),
-            // The taints of a slice concern the pods that use devices of its pool.
+            // The taints of a slice affect the pods that use devices of its pool.
             _ if taints(object).next().is_none() => {}
             _ => {
                 let of_slice = |claim: &Value| devices(claim).any(|device| is_in(object, device));

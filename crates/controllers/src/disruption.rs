@@ -45,7 +45,7 @@ impl Controller for Disruption {
             keys.push(Key::of(object));
             return;
         }
-        // CRDs are read too. They have no template and concern no budget.
+        // CRDs are also in `READS`. They have no pod template and affect no budget.
         let labels = if kind == "pods" { Some(object) } else { object.at(&["spec", "template"]) };
         let Some(labels) = labels else { return };
         for entry in cache.of("poddisruptionbudgets.policy").in_namespace(Meta::of(object).namespace()) {

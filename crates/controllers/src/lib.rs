@@ -7,8 +7,8 @@
 //! - Every controller of the table has the properties of `controller::testing` in clusters with objects of every kind.
 //!   *Enforced by* `properties_of_every_controller_hold_in_mixed_clusters`,
 //!   `every_upstream_controller_is_implemented_or_listed_as_absent`.
-//! - `affected_keys` misses no relevant change: a controller converges if it processes only the keys that `affected_keys`
-//!   returns. *Enforced by* `properties_of_every_controller_hold_in_mixed_clusters`.
+//! - `affected_keys` misses no relevant change: a controller converges if it processes only the keys that this function
+//!   adds. *Enforced by* `properties_of_every_controller_hold_in_mixed_clusters`.
 //! - Every controller has an upstream name. *Enforced by* `row_names_are_upstream_names_and_unique`.
 //! - A pod of a Job is counted exactly once, even if the controller is killed at any time. *Enforced by*
 //!   `jobs_complete_fail_and_are_counted_once`, `properties_hold_in_generated_clusters`.

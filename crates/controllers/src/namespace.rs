@@ -82,7 +82,7 @@ impl GlobalController for Namespace {
 }
 
 impl<'a> Contents<'a> {
-    /// Adds the responses for `kinds` and returns the questions that are still unanswered.
+    /// Adds the responses for `kinds` and returns the queries that have no response yet.
     fn add_responses(&mut self, kinds: &[&'a Kind], namespace: &Str, responses: &'a Answers) -> Vec<Query> {
         let mut unanswered = Vec::new();
         for kind in kinds {

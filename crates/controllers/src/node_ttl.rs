@@ -29,7 +29,7 @@ impl Controller for NodeTtl {
 
     fn affected_keys(cache: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
         keys.push(Key::of(object));
-        // The number of nodes concerns other nodes only when it crosses a boundary.
+        // A change of the node count affects the other nodes only when the count crosses a boundary.
         let count = cache.of("nodes").len();
         if SIZES.iter().any(|(min, max, _)| count.saturating_add(1) == *min || count.checked_sub(1) == Some(*max)) {
             keys.extend(cache.of("nodes").iter().map(|it| it.key.clone()));

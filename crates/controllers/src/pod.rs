@@ -41,8 +41,7 @@ pub fn is_ready(pod: &Value) -> bool {
     ready(pod).is_some()
 }
 
-/// Returns the termination time as far as it is known: that of the last container, or the last transition of the Ready
-/// condition.
+/// Returns the termination time: that of the last container, or else the last transition of the Ready condition.
 pub fn finish_time(pod: &Value) -> Option<Time> {
     let time = |text: Option<&str>| text.and_then(|text| Time::parse(text).ok());
     let lists = ["initContainerStatuses", "containerStatuses"].map(|field| pod.at(&["status", field]));

@@ -27,7 +27,6 @@ pub struct PodGc;
 /// One pod, or all terminated pods.
 #[derive(Debug)]
 pub enum Observation<'a> {
-    /// One pod.
     Pod {
         pod: &'a Value,
         /// The node of the pod, if it exists.
@@ -53,8 +52,8 @@ impl Controller for PodGc {
             keys.extend(pods.map(Key::of));
             return;
         }
-        // Only pods that are being deleted or have no node matter. Other pods are triggered by the deletion of their
-        // node.
+        // Only pods that are being deleted or whose node does not exist are relevant. Other pods are triggered by the
+        // deletion of their node.
         let node = pod::node(object);
         let lost = !node.is_empty() && cache.get("nodes", &Key::cluster(node)).is_none();
         if lost || Meta::of(object).is_deleting() {

@@ -1,6 +1,6 @@
 //! Back-off for failed DaemonSet pods: the delay before replacement doubles for each failure on a node.
 //!
-//! The replacement times are the memory of the controller between two plans.
+//! The times of replacements are passed from plan to plan in [`controller::Plan::remember`].
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use apimachinery::{Value, value};
 
 const FIRST: Duration = Duration::from_seconds(1);
 const MAX: Duration = Duration::from_seconds(15 * 60);
-/// A node without failures for this duration resets its back-off.
+/// Duration without failures after which the back-off of a node is reset.
 const RESET_AFTER: Duration = Duration::from_seconds(2 * 15 * 60);
 
 /// The replacements of failed pods of one template, by node.

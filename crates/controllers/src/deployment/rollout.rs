@@ -13,7 +13,7 @@ use crate::pod;
 pub struct RolloutResult {
     /// The creation of the new ReplicaSet.
     pub create: Option<Action>,
-    /// The name of the new ReplicaSet is taken by another object.
+    /// Whether another object has the name of the new ReplicaSet.
     pub collision: bool,
 }
 

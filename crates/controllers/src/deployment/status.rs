@@ -22,7 +22,7 @@ pub struct StatusInputs<'a> {
     deployment: &'a Value,
     /// Whether a rollout runs, so that the progress condition applies.
     rolls: bool,
-    /// The name of the new ReplicaSet is taken.
+    /// Whether another object has the name of the new ReplicaSet.
     collision: bool,
     rejection: Option<&'a Rejection>,
 }
@@ -36,12 +36,12 @@ struct Numbers {
     available: i64,
 }
 
-/// Counts only: the Deployment is paused, being scaled or being deleted.
+/// Returns the inputs for a status with counts only: the Deployment is paused, being scaled or being deleted.
 pub const fn plain(deployment: &Value) -> StatusInputs<'_> {
     StatusInputs { deployment, rolls: false, collision: false, rejection: None }
 }
 
-/// Counts and progress.
+/// Returns the inputs for a status with counts and progress.
 pub const fn rollout<'a>(deployment: &'a Value, collision: bool, rejection: Option<&'a Rejection>) -> StatusInputs<'a> {
     StatusInputs { deployment, rolls: true, collision, rejection }
 }

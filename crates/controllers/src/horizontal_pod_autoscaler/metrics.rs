@@ -267,7 +267,8 @@ impl Context<'_> {
         Ok((Proposal { replicas, metric: format!("external metric {name}") }, current_metric))
     }
 
-    /// Returns the replicas for one total value: per pod with averageValue, as a whole with value.
+    /// Returns the replicas for one total value. The target averageValue applies per pod, and the target value to the
+    /// total.
     fn of_total(&self, field: &str, value: i64) -> Result<(i64, Value), String> {
         let status = self.scale.at(&["status", "replicas"]).and_then(Value::as_int).unwrap_or(0);
         if self.spec.at(&[field, "target", "averageValue"]).is_some() {

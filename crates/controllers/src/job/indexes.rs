@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A set of indexes as ranges in ascending order, inclusive at both ends, that neither overlap nor touch: its size follows the length of
-/// the text, not the number of completions, of which a Job may have two billion.
+/// A set of indexes: inclusive ranges in ascending order that neither overlap nor touch. Its size depends on the length
+/// of the text and not on the number of completions, which may be two billion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Indexes(Vec<(u32, u32)>);
 

@@ -168,7 +168,7 @@ impl Visitor for Laws {
         self.checked.insert(row.name);
     }
 
-    // Sweepers have separate property tests, because they read objects of every kind and send requests.
+    // Global controllers have separate property tests, because they read objects of every kind and send queries.
     fn visit_sweeper<S: GlobalController>(&mut self, row: &'static Row) {
         self.checked.insert(row.name);
     }
