@@ -53,7 +53,7 @@ pub struct Devices {
     local: BTreeMap<Str, BTreeSet<(Str, Str)>>,
     shared: BTreeSet<(Str, Str)>,
     taken: BTreeMap<DeviceId, DeviceUsage>,
-    /// Allocations assumed for pods before the watch shows them, keyed by pod UID.
+    /// Allocations assumed for pods before the watch reports them, keyed by pod UID.
     in_flight: BTreeMap<Str, Plan>,
     selectors: Selectors,
     /// Name of the DeviceClass that backs an extended resource.
@@ -255,7 +255,7 @@ impl Devices {
         self.shared.iter().filter_map(|id| self.pools.get(id))
     }
 
-    /// Counts the plan's devices as allocated before the watch shows them.
+    /// Counts the plan's devices as allocated before the watch reports them.
     pub fn assume(&mut self, plan: &Plan, pod_uid: &Str) {
         if *plan != Plan::default() {
             plan.takes.iter().for_each(|take| self::take(&mut self.taken, take));

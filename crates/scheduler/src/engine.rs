@@ -6,8 +6,8 @@
 //!                   └────────────step──> Wait, perhaps with pods to evict
 //! ```
 //!
-//! Assumed pods do not expire by time. An assumption ends when the watch shows the pod with a node or deleted, or when
-//! the bind request fails. The caller that executes steps must report the result of each `Bind`.
+//! Assumed pods do not expire by time. An assumption ends when the watch reports that the pod is bound or deleted, or
+//! when the bind request fails. The caller that executes steps must report the result of each `Bind`.
 
 mod observe;
 
@@ -46,7 +46,7 @@ pub struct Engine {
     budgets: Vec<Budget>,
     extenders: Arc<Vec<Extender>>,
     selectors: Selectors,
-    /// Pods with a chosen node whose binding the watch has not shown yet.
+    /// Pods with a chosen node whose binding the watch has not reported yet.
     assumed: BTreeMap<PodId, AssumedPod>,
     random_source: RandomSource,
 }

@@ -8,7 +8,7 @@
 //!
 //! - Every decision equals the one that a direct implementation of filters and scores makes. *Enforced by*
 //!   `every_decision_equals_the_reference`.
-//! - An assumed pod uses its resources until the watch shows it, its binding fails, or it is deleted. *Enforced by*
+//! - An assumed pod uses its resources until the watch reports it, its binding fails, or it is deleted. *Enforced by*
 //!   `assumed_pod_occupies_resources_before_the_watch_reports_it`,
 //!   `failed_binding_releases_resources_and_retries_the_pod`, `pod_deleted_during_binding_is_forgotten`,
 //!   `panicking_request_counts_as_failed`.

@@ -7,8 +7,8 @@
 //!                                └──────────────────────── time, or the queue is empty ────────────────────┘
 //! ```
 //!
-//! A rejected pod wakes only for an event that one of its rejecting plugins asks for. Events during a scheduling cycle
-//! are kept until the cycle ends, so that none is missed.
+//! An event wakes a rejected pod only if a plugin that rejected the pod reports that the event may help. Events during
+//! a scheduling cycle are kept until the cycle ends, so that none is missed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ struct Entry {
     sequence: u64,
     failures: u32,
     backoff_until: Millis,
-    /// Whether the watch has shown a nomination of the pod.
+    /// Whether the watch has reported a nomination of the pod.
     nomination_is_known: bool,
     /// Indexes of the rejecting plugins in the profile; empty after an error.
     plugins: Vec<usize>,
@@ -165,8 +165,8 @@ impl Queue {
         self.entries.insert(pod.id(), entry);
     }
 
-    /// Applies the nomination shown by the watch. A nomination made here stays until the watch has shown it and then
-    /// shows another.
+    /// Applies the nomination reported by the watch. A nomination by this scheduler stays until the watch has reported
+    /// it and then reports another one.
     fn take_nomination(&mut self, pod: &Arc<Pod>) -> Arc<Pod> {
         let id = pod.id();
         let entry = self.entries.get_mut(&id);

@@ -40,7 +40,7 @@ pub enum Decision {
     /// No node is feasible and preemption does not help.
     Unschedulable {
         message: String,
-        /// Rejecting plugins, sorted: only events that they ask for can change the decision.
+        /// Rejecting plugins, sorted: only events that wake pods rejected by them can change the decision.
         plugins: Vec<&'static str>,
         /// Whether the pod's nomination, if any, must be cleared.
         clears_nomination: bool,
@@ -88,7 +88,7 @@ pub struct Context<'a> {
     pub random_source: RandomSource,
 }
 
-/// Schedules one pod. The snapshot is only prepared with the topology keys of the pod.
+/// Schedules one pod. The only change to the snapshot is that the topology keys of the pod are registered.
 pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: Context<'_>) -> Outcome {
     let defaults = profile.plugins.iter().flat_map(|enabled| enabled.plugin.topology_keys());
     snapshot.prepare(pod, defaults);

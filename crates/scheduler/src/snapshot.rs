@@ -250,7 +250,7 @@ impl Snapshot {
         self.drop_if_unused(node);
     }
 
-    /// Counts a pod on its chosen node before the watch shows the binding.
+    /// Counts a pod on its chosen node before the watch reports the binding.
     pub fn assume(&mut self, pod: &Pod, node: &str) {
         self.remove_pod(pod.id());
         self.add_pod_to_node(pod, &Str::from(node), true);

@@ -23,9 +23,9 @@ pub struct Storage {
     attachments: BTreeMap<Str, BTreeMap<Str, Str>>,
     /// Node of each VolumeAttachment.
     attached_to: BTreeMap<Str, Str>,
-    /// Assumed bindings of volumes to claims, before the watch shows them.
+    /// Assumed bindings of volumes to claims, before the watch reports them.
     promised: BTreeMap<Str, Key>,
-    /// Assumed `selected-node` of claims, before the watch shows it.
+    /// Assumed `selected-node` of claims, before the watch reports it.
     selected: BTreeMap<Key, Str>,
 }
 
@@ -208,7 +208,7 @@ impl Storage {
         names.filter_map(|name| self.volumes.get(name)?.csi.clone())
     }
 
-    /// Counts a plan as done before the watch shows it.
+    /// Counts a plan as done before the watch reports it.
     pub fn assume(&mut self, plan: &Plan, node: &str) {
         for (volume, claim) in &plan.bind {
             self.promised.insert(volume.clone(), claim.clone());

@@ -1,7 +1,7 @@
 //! Transcript tests of the scheduler: commands and every resulting step. `UPDATE=1` rewrites the transcripts.
 //!
 //! A line with the prefix `>` is a command; the lines up to the next command are all its results. Bindings succeed and
-//! the watch shows them immediately, together with the writes to ResourceClaims, unless `refuse` precedes.
+//! the watch reports them immediately, together with the writes to ResourceClaims, unless `refuse` precedes.
 //!
 //! ```text
 //! > node NAME {cpu, labels, taints, …}     > pod NAME {cpu, labels, node, …spec}     > set KIND {object}
@@ -23,9 +23,9 @@ struct Stage {
     engine: Engine,
     now: u64,
     rejection: Option<String>,
-    /// Pods as shown by the watch.
+    /// Pods as reported by the watch.
     pods: Vec<Value>,
-    /// ResourceClaims as shown by the watch.
+    /// ResourceClaims as reported by the watch.
     claims: Vec<Value>,
     out: String,
 }

@@ -1,6 +1,6 @@
 //! DRA allocator: searches devices for all claims of a pod on one node and takes the first solution in a fixed order.
 //!
-//! The search goes through claims, their requests and the devices of each request in order, with backtracking: if no
+//! The search goes through claims, their requests and the devices of each request in order, with backtracking. If no
 //! device is left, the previous device is released and the next candidate is tried. Within a request only devices after
 //! the last chosen one are candidates, so no combination of devices is tried twice.
 
@@ -95,7 +95,7 @@ struct Here<'a> {
 
 /// One subrequest with its resolved class and device count.
 struct ResolvedRequest<'c> {
-    /// Index among all needs of the scene.
+    /// Index among all resolved requests of the search.
     number: usize,
     request: &'c Request,
     alternative: &'c Alternative,

@@ -40,8 +40,8 @@ impl Plugin for BalancedAllocation {
 }
 
 impl Scorer for Balance<'_> {
-    /// Scores the change of balance: 75 if the pod does not change it, 100 if the pod turns the worst balance into the
-    /// best, 50 for the opposite.
+    /// Scores the change of balance. The score is 75 if the pod does not change it, and 100 if the pod turns the worst
+    /// balance into the best. The opposite scores 50.
     fn score(&self, node: NodeId) -> i64 {
         let (with, without) = (self.evenness(node, |requested| requested), self.evenness(node, |_| 0));
         SCORE_MAX / 2 + (SCORE_MAX / 2 + with - without) / 2

@@ -8,7 +8,7 @@ use crate::snapshot::{NodeId, Snapshot, Usage};
 
 const REASON: &str = "node(s) didn't match Pod's required features";
 
-/// Declared features that affect scheduling, with the function that tells whether a pod spec needs them.
+/// Declared features that affect scheduling, each with the function that checks whether a pod spec needs it.
 const FEATURES: &[(&str, Needs)] = &[
     ("RestartAllContainersOnContainerExits", restarts_all_containers),
     ("UserNamespacesHostNetworkSupport", maps_users_on_the_hosts_network),

@@ -1,7 +1,7 @@
 //! Liveness of the scheduler under random changes: once it is idle, no schedulable pod is waiting.
 //!
-//! Bindings take time and may fail, victims take time to terminate, and the watch may show nominations late. Each step
-//! is compared with the reference.
+//! Bindings take time and may fail, victims take time to terminate, and the watch may report nominations late.  Each
+//! step is compared with the reference.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -136,7 +136,7 @@ impl Life {
         }
     }
 
-    /// Completes a binding in progress with success or failure; the watch shows it before or after.
+    /// Completes a binding in progress with success or failure; the watch reports it before or after.
     fn conclude(&mut self) {
         let at = self.one_of(self.bindings.len());
         let pod = self.bindings.remove(at);
@@ -196,7 +196,7 @@ impl Life {
         }
     }
 
-    /// Sets or clears the nomination of a pod. The watch may show it later.
+    /// Sets or clears the nomination of a pod. The watch may report it later.
     fn nominate(&mut self, pod: &str, node: &str) {
         self.cluster.waiting.retain(|(other, _)| name(other) != pod);
         let object = self.waiting.get_mut(pod).unwrap();

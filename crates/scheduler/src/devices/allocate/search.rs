@@ -61,7 +61,7 @@ enum Want {
 struct Search<'s, 'c> {
     scene: &'s Scene<'c>,
     steps: &'s Cell<u32>,
-    /// Cached selector results, by need and device.
+    /// Cached selector results, by resolved request and device.
     matched: Vec<Option<bool>>,
     constraint_states: Vec<Vec<ConstraintState<'c>>>,
     /// Claims that hold the device exclusively, by device.
