@@ -64,7 +64,7 @@ impl Claims {
         Ok(all)
     }
 
-    /// Waits until the devices are ready. After the timeout `timeout`, deallocates the claims and fails.
+    /// Waits until the devices are ready. After `timeout`, deallocates the claims and fails.
     pub async fn ready(&self, claims: &[Key], timeout: Duration) -> Result<(), String> {
         let Some(mut reader) = self.caches.reader(Kind::ResourceClaims.name()).cloned() else { return Ok(()) };
         let deadline = tokio::time::Instant::now() + timeout;

@@ -149,7 +149,7 @@ impl Runner {
             }
             let sender = sender.clone();
             let task = async move {
-                // Changes during a busy loop accumulate in the notices, each key once.
+                // While the scheduler loop is busy, changed keys accumulate in `notices`, each key once.
                 while sender.send((*kind, notices.take().await)).await.is_ok() {}
             };
             watching.spawn(task.in_current_span());

@@ -13,7 +13,7 @@ use scheduler::storage::Plan;
 const BOUND: &str = "pv.kubernetes.io/bind-completed";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// Executes a plan for a node within the timeout `timeout`; the error is the message for the pod.
+/// Executes a plan for a node within `timeout`; the error is the message for the pod.
 pub async fn bind(
     client: &Client,
     caches: &Arc<Caches>,
@@ -83,7 +83,7 @@ async fn wait(caches: &Arc<Caches>, claims: &[&Key], node: &Str) -> Result<(), S
     let Some(mut reader) = caches.reader("persistentvolumeclaims").cloned() else {
         return Err("claims are not watched".to_owned());
     };
-    // Until the watch shows the annotation, a claim without it does not mean that the provisioner reset it.
+    // Until the watch reports the annotation, a claim without it does not mean that the provisioner reset it.
     let mut seen = vec![false; claims.len()];
     loop {
         let objects = reader.snapshot().objects;

@@ -111,7 +111,7 @@ async fn deployment(nodes: u32, replicas: usize) {
     measured.end(&format!("a Deployment of {replicas} pods created and bound on {nodes} hollow nodes"), replicas).await;
 }
 
-/// Counts pods that are bound, as a watch shows them, and the API requests.
+/// Counts pods that are bound, as a watch reports them, and the API requests.
 struct BenchRun {
     client: Client,
     requests: BTreeMap<String, u64>,

@@ -1,4 +1,4 @@
-//! Tests of extenders over HTTP, with a small server that answers the scheduler.
+//! Tests of extenders over HTTP, with a small extender server.
 
 use std::sync::{Arc, Mutex};
 
