@@ -15,7 +15,7 @@ use tracing::Instrument;
 
 use crate::trace_file::TraceFile;
 
-/// Time after which a start is over. It usually takes a second.
+/// Time after which the code pages of the start are released. A start usually takes one second.
 const START: Duration = Duration::from_secs(5);
 
 /// Maximum time that a stateless component may take to stop.

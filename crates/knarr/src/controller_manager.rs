@@ -89,7 +89,7 @@ async fn manage(flags: &Flags, matches: &ArgMatches, in_process: Option<&InProce
     }
 }
 
-/// Runs the selected controllers, each with its own identity. Returns only if one fails to start.
+/// Runs the selected controllers, each with its own identity. Returns only if one fails to start or all have exited.
 async fn work(clients: &Clients, caches: &Arc<Caches>, chosen: &[SelectedController], health: &Health) -> Result<()> {
     let mut tasks = JoinSet::new();
     for one in chosen {

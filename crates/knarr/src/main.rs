@@ -30,7 +30,7 @@
 //! - Every flag of upstream's controller manager is accepted. *Enforced by* `every_flag_of_upstream_is_accepted`.
 //! - A command whose standard output is closed finishes and succeeds. *Enforced by*
 //!   `command_with_closed_stdout_finishes_and_succeeds`.
-//! - The commands of the README print what the README shows. *Enforced by*
+//! - The commands of the README print the documented output. *Enforced by*
 //!   `readme_commands_print_the_documented_output`.
 
 #![warn(

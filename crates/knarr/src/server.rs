@@ -94,7 +94,8 @@ impl Server {
         let key = key.context("this token is for agents; create one for servers with `knarr token create --server`")?;
         let cluster = join::fetch_cluster(server, &token).await?;
         let shared = join::shared(server, &cluster, &token).await?;
-        // Stored before the CA certificate, whose existence tells the next start that this server has joined.
+        // Stored before the CA certificate: at the next start, an existing certificate means that this server has
+        // joined.
         cluster.network.keep(&options.data_dir)?;
         bundle::unlock(&shared, key, &options.data_dir.join("pki"))?;
         token_args::delete_token(&options.data_dir)?;

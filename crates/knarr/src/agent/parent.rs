@@ -1,7 +1,7 @@
-//! The process that started an agent: the agent exits when it does.
+//! The parent process of an agent: the agent exits when its parent exits.
 //!
-//! A pidfd refers to the process. `PR_SET_PDEATHSIG` would not do: the kernel sends that signal when the *thread* that started the agent
-//! exits, and tokio ends idle threads.
+//! A pidfd refers to the process. `PR_SET_PDEATHSIG` is not sufficient: the kernel sends that signal when the *thread*
+//! that started the agent exits, and tokio terminates idle threads.
 
 use std::os::fd::OwnedFd;
 use std::thread;

@@ -28,8 +28,8 @@ pub(crate) fn members(list: &[String]) -> Result<Vec<Peer>> {
     Ok(members)
 }
 
-/// Returns the cluster ID and the members with their IDs, computed as in etcd: a member ID from peer URLs and token,
-/// the cluster ID from all member IDs.
+/// Returns the cluster ID and the members with their IDs, computed as in etcd. A member ID is derived from peer URLs
+/// and token, the cluster ID from all member IDs.
 pub(crate) fn found(members: Vec<Peer>, token: &str) -> (u64, Vec<Peer>) {
     let mut members: Vec<Peer> = members
         .into_iter()

@@ -33,7 +33,7 @@ pub struct HelloRequest<'a> {
     pub headers: &'a [(String, String)],
 }
 
-/// The pod as shown by `GET /`.
+/// The pod information that `GET /` returns.
 pub struct PodInfo {
     pub pod: String,
     pub namespace: Option<String>,
@@ -51,7 +51,7 @@ pub struct HelloResponse {
 }
 
 impl Behaviour {
-    /// Answers a request. A POST changes the behaviour of later requests.
+    /// Responds to a request. A POST changes the behaviour of later requests.
     pub fn respond(&mut self, request: &HelloRequest<'_>, pod_info: &PodInfo) -> HelloResponse {
         let after = self.slow;
         let reply = |status: u16, body: String| HelloResponse { status, body, after, exit: None };

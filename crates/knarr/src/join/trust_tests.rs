@@ -63,7 +63,7 @@ fn only_the_pinned_ca_of_signed_cluster_info_is_trusted() {
     assert!(pin("").is_err());
 }
 
-/// A man-in-the-middle server: presents a certificate of its own CA, answers every request with `info`, and reports
+/// A man-in-the-middle server: presents a certificate of another CA, responds to every request with `info`, and reports
 /// each request's head.
 async fn man_in_the_middle(ca: (&str, KeyPair), info: Value) -> (String, mpsc::UnboundedReceiver<String>) {
     let key = KeyPair::generate().unwrap();

@@ -105,8 +105,8 @@ pub async fn publish_dns(client: &Client, layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// Deletes an object if it exists. The get before it is for clients that may read but not delete, if the object does
-/// not exist.
+/// Deletes an object if it exists. The object is read first, so that a client without the permission to delete does not
+/// fail if the object does not exist.
 async fn delete_if_exists(client: &Client, target: &Target<'_>) -> Result<()> {
     let removed = match client.get(target).await {
         Ok(_) => client.delete(target, &DeleteOptions::default()).await.map(drop),

@@ -192,7 +192,7 @@ pub fn parts() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.part).filter(|part| !part.is_empty())
 }
 
-/// Returns the places of a server.
+/// Returns the placements of the components that run on a server.
 pub const fn places(store: &Store) -> &'static [Placement] {
     match store {
         Store::Member { .. } => &[Placement::Store, Placement::Server, Placement::Node],
@@ -200,7 +200,7 @@ pub const fn places(store: &Store) -> &'static [Placement] {
     }
 }
 
-/// Returns the enabled components of these places with their flags, in start order.
+/// Returns the enabled components with one of these placements, and their flags, in start order.
 pub fn of(places: &[Placement], options: &Options, layout: &Layout, pki: &Pki) -> Vec<(&'static Row, Vec<String>)> {
     let is_enabled =
         |row: &&Row| places.contains(&row.role) && !options.disable.iter().any(|disabled| disabled == row.part);

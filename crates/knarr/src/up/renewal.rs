@@ -9,7 +9,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::certificates;
 use super::plan::Layout;
 
-/// Maximum interval between checks: clocks are set, hosts are suspended, files are deleted.
+/// Maximum interval between checks. A certificate may need renewal earlier than computed: clocks are changed, hosts are
+/// suspended, and files are deleted.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Minimum interval between checks, also after a failure.
 const CHECK_INTERVAL_MIN: Duration = Duration::from_secs(60);

@@ -26,7 +26,7 @@ pub fn run_as_root() -> Result<()> {
     Err(error).context("failed to run sudo; run this command as root")
 }
 
-/// Returns the arguments of sudo. The executable is named by its path, because sudo has a search path of its own.
+/// Returns the arguments of sudo. The executable is named by its path, because sudo uses a different search path.
 fn arguments(this: &Path, own: impl Iterator<Item = OsString>) -> Vec<OsString> {
     [PRESERVED_ENV.into(), "--".into(), this.as_os_str().to_owned()].into_iter().chain(own).collect()
 }
