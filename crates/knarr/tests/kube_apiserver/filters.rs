@@ -57,7 +57,7 @@ fn audit_log_follows_the_policy() {
     server.kubectl("create secret generic hidden --from-literal=password=hunter2");
     server.code(&["-H", "Authorization: Bearer plain-token"], "/api/v1/namespaces/default/pods");
     server.kubectl("get configmaps --as=jane --as-group=system:masters");
-    // Earlier requests are in the log when this one is answered.
+    // Earlier requests are in the log once this one has a response.
     server.code(&[], "/version");
     drop(server);
     let text = std::fs::read_to_string(&log).unwrap();

@@ -82,7 +82,7 @@ fn failover_after_leader_kill_creates_no_duplicate_pods() {
     drop(second);
 }
 
-/// Returns the number of writes that the server has answered, except those of leases.
+/// Returns the number of completed write requests, except those for leases.
 fn writes(server: &Server) -> u64 {
     let metrics = String::from_utf8(server.curl(&[], "/metrics").stdout).unwrap();
     let is_write = |line: &&str| {

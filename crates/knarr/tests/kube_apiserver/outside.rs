@@ -36,7 +36,7 @@ impl TestCa {
     }
 }
 
-/// A server that answers one request per connection, for as long as the test runs.
+/// A server that handles one request per connection, for as long as the test runs.
 pub struct Outside {
     pub url: String,
     pub ca: TestCa,

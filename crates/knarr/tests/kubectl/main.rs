@@ -1,9 +1,9 @@
-//! Transcripts of kubectl: command lines with their full output, run against an API server of ours.
+//! Transcripts of kubectl: command lines with their full output, run against an API server of this project.
 //!
 //! The transcripts are the files `crates/kubectl/tests/transcripts/*.txt`; [`transcript`] describes their form. Each is
 //! run with the binary under the name `kubectl`, and its output must be that of the file; `UPDATE=1` rewrites the file.
-//! If another kubectl of version 1.32 or later is on `PATH`, or named by `KUBECTL`, the transcript is run with it too,
-//! against a server of its own, and its output must be the same.
+//! If another kubectl of version 1.32 or later is on `PATH` or in `KUBECTL`, the transcript is also run with it,
+//! against a separate server. Its output must be the same.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
@@ -89,7 +89,7 @@ fn check(name: &str) {
     }
 }
 
-/// Runs the commands of a transcript in a directory of their own, with `kubectl` as the program of that name.
+/// Runs the commands of a transcript in a separate directory, in which `kubectl` is the given binary.
 fn run(transcript: &Transcript, kubectl: &Path) -> Transcript {
     // No controller creates the service accounts that pods would need.
     let server = Server::start_with(&["--disable-admission-plugins", "ServiceAccount", "--allow-privileged"]);

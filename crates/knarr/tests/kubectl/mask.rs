@@ -1,4 +1,4 @@
-//! Masks what differs from run to run: times, UIDs, versions, addresses and generated names.
+//! Masks the values that differ between runs: times, UIDs, versions, addresses and generated names.
 
 use std::path::Path;
 use std::sync::LazyLock;

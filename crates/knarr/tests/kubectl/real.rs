@@ -1,4 +1,4 @@
-//! Another kubectl on this machine.
+//! Another kubectl that is installed on this host.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,7 +13,7 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// Finds the kubectl of the variable `KUBECTL`, or else on `PATH`.
+    /// Finds the kubectl of the environment variable `KUBECTL`, or else on `PATH`.
     pub fn find() -> Option<Self> {
         let named = std::env::var_os("KUBECTL").map(PathBuf::from);
         let paths = std::env::var_os("PATH").unwrap_or_default();

@@ -13,7 +13,7 @@ fn send_request(port: u16, line: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(format!("{line} HTTP/1.0\r\nx-asked-by: a test\r\n\r\n").as_bytes()).unwrap();
     let mut response = String::new();
-    // A server that exits may close the connection before it has answered.
+    // A server that exits may close the connection before it has responded.
     let _ = stream.read_to_string(&mut response);
     response
 }

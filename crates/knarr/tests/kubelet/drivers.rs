@@ -228,8 +228,7 @@ async fn bound_claim(cluster: &Cluster) {
 
 /// Creates the VolumeAttachment, as the external attacher would.
 async fn attach(cluster: &Cluster) {
-    // The node looks for this name: SHA-256 of the volume handle, the driver and the node,
-    // "volume-1csi.example.comnode-1".
+    // The kubelet expects this name: the SHA-256 of volume handle, driver and node, "volume-1csi.example.comnode-1".
     let name = "csi-7d526e9c027aeb83523be593538a3eeb1914cc6cebb3432dd909ed7475b9f475";
     let object = value!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": name},
         "spec": {"attacher": "csi.example.com", "nodeName": NODE, "source": {"persistentVolumeName": "pv"}}});

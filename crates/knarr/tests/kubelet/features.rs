@@ -209,7 +209,7 @@ async fn image_volume_is_mounted() {
     cluster.finish().await;
 }
 
-/// Starts a web server that answers every request with the current document.
+/// Starts a web server that returns the current document to every request.
 fn serve(document: Arc<Mutex<String>>) -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -147,7 +147,7 @@ async fn runtime_class_selects_another_runtime() {
     cluster.finish().await;
 }
 
-/// Starts a gRPC health server that answers with the current status.
+/// Starts a gRPC health server that returns the current status.
 async fn health(status: Arc<AtomicU8>) -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

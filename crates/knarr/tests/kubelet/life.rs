@@ -345,7 +345,7 @@ async fn killed_container_restarts_and_killed_shim_affects_only_its_pod() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_is_deleted_while_its_image_pull_hangs() {
     let Some(cluster) = cluster().await else { return };
-    // A registry that accepts connections and never answers. The runtime's timeout is a minute.
+    // A registry that accepts connections and never responds. The runtime's timeout is a minute.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stuck = pod("stuck", "true");
     set_container(&mut stuck, "image", format!("{}/absent:1", silent.local_addr().unwrap()));

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 /// Number of keys of one writer, written in turn.
 const KEYS: usize = 16;
 const VALUE_BYTES: usize = 256;
-/// Timeout of a write. It is longer than that of a member, so that the member answers first.
+/// Timeout of a write. It is longer than that of a member, so that the member responds first.
 const ATTEMPT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
@@ -93,8 +93,8 @@ impl Slot {
         Some(Ok(Ack { key: self.key.clone(), sequence, revision: outcome.revision, began, acked: Instant::now() }))
     }
 
-    /// Reads the outcome of an unanswered write. The write may still be in flight, so the doubt remains until the next
-    /// one is acknowledged.
+    /// Reads the outcome of a write without a response. The write may still be in flight, so the outcome is unknown
+    /// until the next write is acknowledged.
     async fn read_outcome(&mut self, client: &Client) -> Result<(), Option<Report>> {
         let read = client.get(self.key.clone().into(), Freshness::Linearizable);
         let Ok(Ok((found, _))) = tokio::time::timeout(ATTEMPT, read).await else { return Err(None) };

@@ -1,4 +1,4 @@
-//! The examples on one cluster: every command of their READMEs prints what the README shows.
+//! The examples on one cluster: every command of their READMEs prints the documented output.
 
 use super::readme::{ReadmeCommand, matches_line, steps};
 use super::*;
@@ -31,8 +31,9 @@ fn contains_lines(output: &str, prints: &[String]) -> bool {
     prints.is_empty() || lines.windows(prints.len()).any(fits)
 }
 
-/// Repeats a command until it prints what the README shows: endpoints, metrics and rules follow objects with a delay.
-/// A CronJob may wait a minute for its schedule. A command without output must succeed. The README shows the message of a command that fails.
+/// Repeats a command until it prints the documented output: endpoints, metrics and rules follow objects with a delay,
+/// and a CronJob may wait a minute for its schedule. A command without documented output must succeed. For a command
+/// that fails, the README contains the error message.
 fn follow(machine: &Machine, step: &ReadmeCommand) {
     // The examples need no other kubectl.
     let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", Path::new(KNARR).parent().unwrap().display());

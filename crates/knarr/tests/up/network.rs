@@ -490,7 +490,7 @@ fn a_load_balancer_moves_when_its_node_dies(cluster: &mut Topology) {
     cluster.kill(|node, part| node == "n2" && part != "kubelet");
     let assigned = || cluster.on("n1", "ip -4 -o address show dev up0");
     cluster.eventually("another node", assigned, |addresses| addresses.contains(&format!("{moving}/32")));
-    // The pod of the dead node stays an endpoint until the cluster notices.
+    // The pod of the dead node stays an endpoint until the node becomes NotReady.
     cluster.eventually("the load balancer", || cluster.script("outside", &fetch_script), through);
 }
 

@@ -1,4 +1,4 @@
-//! The commands of the README in their order on an empty host: their output is as the README shows it.
+//! The commands of the README in order on an empty host: each prints the documented output.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, ChildStdout};
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout};
 use super::*;
 
 const README: &str = include_str!("../../../../README.md");
-/// Wildcard in the output that the README shows.
+/// Wildcard in the documented output.
 const ANYTHING: char = '…';
 
 /// A command of the README and its expected output.

@@ -82,8 +82,8 @@ fn pods_cannot_hang_the_kubelet_delete_node_files_or_leak_secrets() {
     assert_eq!(readable, [""; 0], "others can read what they should not");
 }
 
-/// Walks the data directory and returns files that contain the secret and are not private to their owner, and
-/// everything that another user of the host can open.
+/// Walks the data directory. Returns files that contain the secret and are not private to their owner, and all files
+/// that another user of the host can open.
 fn readable_secrets(machine: &Machine, data: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mode = std::fs::metadata(data).unwrap().permissions().mode() & 0o7777;

@@ -20,9 +20,9 @@ const DISK: &str = "size=400m";
 /// Duration for which a server is stopped: longer than any lease that it holds.
 const STILL: Duration = Duration::from_secs(60);
 /// Timeout of a client per server: longer than an election, so that the client does not leave a server that is about to
-/// answer.
+/// respond.
 const TIMEOUT: &str = "1.3";
-/// Raft timeouts for a local network. etcd's defaults are for wider ones, and no writes succeed during an election.
+/// Raft timeouts for a local network, shorter than etcd's defaults: no writes succeed during an election.
 const SOON: &str = "--heartbeat-interval 50 --election-timeout 500";
 
 /// Size and number of objects that do not fit into one log segment.

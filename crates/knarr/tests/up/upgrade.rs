@@ -1,9 +1,9 @@
 //! Start on the data directory of an earlier build, whose pods were running.
 //!
-//! `upgrade/data-dir.tar.zst` is the data directory of the build of 17 November 2026, copied after its process was
-//! killed while pods were running: the store's log, the checkpoints of the kubelet and the records of the runtime. It
-//! contains no keys, certificates or kubeconfigs, which a start creates, and no image data. `upgrade/objects.txt` lists
-//! objects of that cluster with their UIDs.
+//! `upgrade/data-dir.tar.zst` is the data directory of the build of 17 November 2026. It was copied after the process
+//! was killed while pods were running. It contains the store's log, the checkpoints of the kubelet and the records of
+//! the runtime. It contains no keys, certificates or kubeconfigs, which a start creates, and no image data.
+//! `upgrade/objects.txt` lists objects of that cluster with their UIDs.
 
 use std::collections::BTreeSet;
 
