@@ -134,7 +134,7 @@ impl Controller for CsrApprover {
     }
 }
 
-/// Returns the request if it is neither approved nor denied.
+/// Returns the request if it is neither approved nor denied and has no certificate.
 fn waiting<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
     cache.get(CsrApprover::READS[0], key).filter(|request| is_waiting(request))
 }

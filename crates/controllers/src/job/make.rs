@@ -126,7 +126,7 @@ fn create(plan: &mut Plan, job: &Value, owned: &[&Value], counts: &PodCounts, mi
     }
 }
 
-/// Returns the indexes without an active pod, the lowest first.
+/// Returns the indexes that need a pod, the lowest first: neither active, succeeded nor failed.
 fn pending<'a>(job: &Value, owned: &[&Value], counts: &'a PodCounts) -> impl Iterator<Item = u32> + use<'a> {
     let busy = |pod: &&&Value| pod::is_active(pod) || (replaces_only_failed(job) && pod::is_terminating(pod));
     let busy: BTreeSet<u32> = owned.iter().filter(busy).filter_map(|pod| index_of(job, pod)).collect();
