@@ -171,7 +171,8 @@ impl Event {
     }
 }
 
-/// Normalizes scores so that the best becomes [`SCORE_MAX`]; `reverse` specifies which end is best.
+/// Scales scores so that the highest raw score becomes [`SCORE_MAX`], or 0 with [`Direction::LowIsGood`] (upstream:
+/// DefaultNormalizeScore).
 pub fn scale(scores: &mut [i64], reverse: Direction) {
     let most = scores.iter().copied().max().unwrap_or_default();
     for score in scores {
