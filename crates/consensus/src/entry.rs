@@ -137,9 +137,9 @@ impl Entry {
 }
 
 impl Payload {
-    /// Converts to the `raft` crate's form: request and membership change are in `context`, in our encoding. A change's
-    /// `data` contains protobuf because a leader's `raft` parses its proposals. It is always generated here, never read
-    /// from outside.
+    /// Converts to the `raft` crate's form: request and membership change are in `context`, in the encoding of this
+    /// crate. A change's `data` contains protobuf because a leader's `raft` parses its proposals. It is always
+    /// generated here, never read from outside.
     pub(crate) fn into_raft(self) -> eraftpb::Entry {
         let mut entry = eraftpb::Entry::default();
         match self {

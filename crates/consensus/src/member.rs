@@ -406,8 +406,8 @@ impl Member {
         }
     }
 
-    /// Drops applied entries from memory, except for `reserve` bytes, or up to `limit` bytes that a follower still
-    /// needs.
+    /// Drops applied entries from memory, the oldest first. Keeps `reserve` bytes of entries, or up to `limit` bytes if
+    /// an active follower needs them.
     pub fn compact(&mut self, reserve: usize, limit: usize) {
         let applied = self.raft.raft.raft_log.applied;
         let needed = self.needed_by_followers();
@@ -416,7 +416,7 @@ impl Member {
         self.raft.mut_store().compact(may_drop);
     }
 
-    /// Whether this member needs no ticks: it is the leader and the only member.
+    /// Whether this member needs no ticks: it was removed, or it is the leader and the only member.
     pub fn is_idle(&self) -> bool {
         self.removed
             || (self.is_leader() && self.group.is_sole_voter(self.config.id) && self.group.members().count() == 1)
@@ -444,7 +444,8 @@ impl Member {
         self.raft.store().bytes()
     }
 
-    /// Returns the best next leader among the other voters that follow closely and are fit, if there is one.
+    /// Returns the best next leader: of the other, recently active voters that are fit, the one that acknowledged the
+    /// most entries.
     pub fn successor(&self, is_fit: impl Fn(u64) -> bool) -> Option<u64> {
         let progress = self.raft.raft.prs();
         let voter = |id: u64| self.group.member(id).is_some_and(|peer| !peer.learner);
@@ -582,7 +583,8 @@ impl Member {
     }
 }
 
-/// Entries at or before the checkpoint are kept for followers; only the term of the oldest one is used.
+/// Returns index and term of the entry before the log in memory, and the entries after it. Entries before the
+/// checkpoint are kept for followers.
 fn base_of(snapshot: &SnapshotMeta, entries: Vec<Entry>) -> ((u64, u64), VecDeque<eraftpb::Entry>) {
     let mut entries = VecDeque::from(entries);
     let adjacent = entries.iter().zip(entries.iter().skip(1)).all(|(one, next)| next.index == one.index + 1);
