@@ -28,8 +28,8 @@ use crate::side_effects::execute_action;
 pub(crate) const NOTICES_MAX: usize = 100_000;
 /// Maximum rounds of requests for one decision.
 const QUERY_ROUNDS_MAX: usize = 4;
-/// Time to wait for a lagging cache before the server is queried instead. A change in transit arrives much earlier. A
-/// kind without changes sends no events for a minute or so.
+/// Time to wait for a lagging cache before the server is queried instead. A change in transit arrives much earlier.
+/// Without changes a cache advances only with bookmarks, which the API server sends once a minute.
 const LATE_MAX: Duration = Duration::from_millis(100);
 /// Maximum concurrent actions of one plan.
 const ACTIONS_MAX: usize = 64;
@@ -319,8 +319,10 @@ async fn fetch(client: &Client, query: &ServerQuery) -> Result<Value, Error> {
     Ok(value!({"items": (list.items)}))
 }
 
-/// Slow start: concurrency grows by one per success. After a rejection the remaining actions on the same resource are
-/// skipped; others, such as the status update, still run. After a transport error the plan is aborted.
+/// Executes the actions of a plan with slow start: concurrency grows by one per success. After a rejection the
+/// remaining actions on the same resource are skipped; others, such as the status update, still run. After a transport
+/// error the plan is aborted. Returns the effects, and `Some` if an action failed, with the rejection if the server
+/// reported one.
 pub(crate) async fn execute_plan(
     driver: &Arc<Driver>,
     limits: &Arc<Limits>,
