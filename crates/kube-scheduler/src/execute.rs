@@ -184,7 +184,7 @@ impl Executor {
         self.record_event(pod, "Warning", "FailedScheduling", "Scheduling", note);
     }
 
-    /// Clears the nominations of outbid pods and evicts the victims concurrently.
+    /// Clears the nominations of outbid pods, then evicts the victims concurrently.
     async fn preempt(&self, pod: &Pod, preemption: &Preemption) -> Result<(), Error> {
         for other in preemption.outbid.iter().filter_map(|key| self.entry(key)) {
             let cleared = patch_status(&self.client, &other.value, None, &Nomination::Set(Str::default())).await;

@@ -109,7 +109,7 @@ impl Runner {
             if free && let Some(step) = self.engine.step(self.now()) {
                 let step = self.call_extenders(step).await;
                 step.into_iter().for_each(|step| self.start(step));
-                // Lets other tasks run between two cycles, above all requests.
+                // Allows other tasks, above all requests, to run between two cycles.
                 tokio::task::yield_now().await;
                 continue;
             }

@@ -13,7 +13,8 @@ use scheduler::storage::Plan;
 const BOUND: &str = "pv.kubernetes.io/bind-completed";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// Executes a plan for a node within `timeout`; the error is the message for the pod.
+/// Executes a plan for a node and waits up to `timeout` until the claims are bound. The error is the message for the
+/// pod.
 pub async fn bind(
     client: &Client,
     caches: &Arc<Caches>,
