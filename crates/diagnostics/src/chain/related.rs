@@ -57,7 +57,7 @@ pub fn of<'a>(root: &'a Value, objects: &'a [Value]) -> RelatedObjects<'a> {
 }
 
 impl RelatedObjects<'_> {
-    /// Returns the creation time of the first object that another caused.
+    /// Returns the creation time of the first object that the object with this UID caused.
     pub fn first_made(&self, uid: &str) -> Option<Time> {
         let made = self.objects.iter().filter(|one| one.causes.iter().any(|cause| cause.uid == uid));
         made.filter_map(|one| Meta::of(one.object).creation_timestamp()).min()

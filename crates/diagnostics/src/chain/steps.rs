@@ -12,7 +12,7 @@ use super::record::{NodeStage, Record};
 /// Maximum length of a message; longer ones are truncated to keep one line per step.
 const NOTE_MAX: usize = 160;
 
-/// Stage of an object. Stages up to the last ordered one follow each other.
+/// Stage of an object. All stages except `Other` follow each other in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     Written,
@@ -41,7 +41,8 @@ pub struct StageEvent {
     pub by: String,
 }
 
-/// Conditions that are steps when true: kind (empty for any), condition type, stage, text, component.
+/// Conditions that are steps when true: kind, condition type, stage, text and component. An empty component stands for
+/// the manager of the status.
 const CONDITIONS: &[(&str, &str, Stage, &str, &str)] = &[
     ("Pod", "PodScheduled", Stage::Bound, "bound", "kube-scheduler"),
     ("Pod", "PodReadyToStartContainers", Stage::Sandbox, "sandbox ready", "kubelet"),
@@ -65,7 +66,7 @@ const REASONS: &[(&str, Stage)] = &[
 ];
 
 impl Stage {
-    /// Whether the stage cannot precede an earlier one.
+    /// Whether steps of this stage follow those of all earlier stages.
     pub fn is_ordered(self) -> bool {
         self != Self::Other
     }
@@ -75,7 +76,7 @@ impl Stage {
 pub fn of_object(object: &Value, first_made: Option<Time>) -> Vec<StageEvent> {
     let kind = object.str_at(&["kind"]).unwrap_or_default();
     let mut found: Vec<StageEvent> = written(object).into_iter().collect();
-    // A change of a slice is a step with its endpoints instead.
+    // The step that lists the endpoints reports a change of an EndpointSlice.
     if kind != "EndpointSlice" {
         found.extend(changes(object));
     }
