@@ -45,7 +45,7 @@ pub struct Settings {
 pub enum LeadershipEnd {
     /// The lease could not be renewed, or another candidate holds it. All work of the leader must stop.
     Lost,
-    /// The candidate was stopped and released the lease.
+    /// The work completed, or the candidate was stopped. The lease was released if it was held.
     Released,
 }
 

@@ -11,7 +11,7 @@ use apimachinery::time::Time;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// A log file to which lines are appended.
+/// A log file to which lines are appended. The path `-` is standard output.
 pub struct LogFile {
     path: PathBuf,
     rotation: Rotation,
@@ -24,7 +24,7 @@ impl LogFile {
         Self { path: path.to_owned(), rotation, open: None }
     }
 
-    /// Opens the file now, so that a path that cannot be written is noticed at startup.
+    /// Opens the file now, so that a path that cannot be written is an error at startup.
     pub fn open(&mut self) -> io::Result<()> {
         self.open = Some(open(&self.path)?);
         Ok(())
