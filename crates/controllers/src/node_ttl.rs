@@ -36,7 +36,7 @@ impl Controller for NodeTtl {
         }
     }
 
-    /// Ignores all changes except those of the annotation, such as heartbeats.
+    /// Ignores updates that do not change the annotation, such as heartbeats.
     fn is_relevant_change(_: &str, old: &Value, new: &Value) -> bool {
         Meta::of(old).annotation(ANNOTATION) != Meta::of(new).annotation(ANNOTATION)
     }

@@ -88,7 +88,7 @@ pub struct Context<'a> {
     pub random_source: RandomSource,
 }
 
-/// Schedules one pod. The only change to the snapshot is that the topology keys of the pod are registered.
+/// Schedules one pod. Changes the snapshot only by [`Snapshot::prepare`].
 pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: Context<'_>) -> Outcome {
     let defaults = profile.plugins.iter().flat_map(|enabled| enabled.plugin.topology_keys());
     snapshot.prepare(pod, defaults);

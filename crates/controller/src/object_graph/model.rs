@@ -19,7 +19,8 @@ const QUESTIONS_MAX: usize = 10;
 
 /// Returns the plan of a global controller for one key. The model responds to all queries.
 ///
-/// # Panics If the global controller does not stop sending queries, or decides differently on the same input.
+/// # Panics
+/// If the global controller does not stop sending queries, or decides differently on the same input.
 pub fn step<S: GlobalController>(cluster: &FakeCluster, key: &Key) -> Plan {
     let everything = observe(cluster);
     let mut responses = Answers::new();
