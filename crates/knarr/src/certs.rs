@@ -11,8 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::output::outln;
 use crate::up::Instance;
 
-/// Time limit for a running cluster to write new certificates, and the polling interval. Another process's files cannot
-/// be waited for otherwise.
+/// Time limit for a running cluster to write new certificates, and the polling interval.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 

@@ -14,7 +14,7 @@ use super::{Instance, instance};
 use crate::join::{JoinToken, token_args};
 use crate::output::out;
 
-/// Interval at which readiness is polled. Another process's file cannot be waited for otherwise.
+/// Interval at which the lock file is polled for readiness.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Starts this binary again, detached from the terminal, and waits until its cluster is ready.
