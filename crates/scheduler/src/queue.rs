@@ -7,8 +7,9 @@
 //!                                └──────────────────────── time, or the queue is empty ────────────────────┘
 //! ```
 //!
-//! An event wakes a rejected pod only if a plugin that rejected the pod reports that the event may help. Events during
-//! a scheduling cycle are kept until the cycle ends, so that none is missed.
+//! An event wakes a rejected pod only if a plugin that rejected the pod reports that the event may help, or if the
+//! event frees the pod's nominated node. Events during a scheduling cycle are kept until the cycle ends, so that none
+//! is missed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -166,7 +167,7 @@ impl Queue {
     }
 
     /// Applies the nomination reported by the watch. A nomination by this scheduler stays until the watch has reported
-    /// it and then reports another one.
+    /// it and then reports another one or none.
     fn take_nomination(&mut self, pod: &Arc<Pod>) -> Arc<Pod> {
         let id = pod.id();
         let entry = self.entries.get_mut(&id);

@@ -8,8 +8,8 @@ use std::fmt;
 pub struct Indexes(Vec<(u32, u32)>);
 
 impl Indexes {
-    /// Parses a set and keeps only indexes below `end`. Parsing stops at the first invalid part, because only this
-    /// controller writes the field.
+    /// Parses a set and keeps only indexes below `end`. Parsing stops at the first part that is neither a number nor a
+    /// range.
     pub fn parse(text: &str, end: u32) -> Self {
         let mut ranges = Vec::new();
         for part in text.split(',').filter(|part| !part.is_empty()) {
