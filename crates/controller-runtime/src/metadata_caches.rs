@@ -151,7 +151,7 @@ impl MetadataCaches {
             Query::Kinds => match self.discover().await {
                 Ok(found) => {
                     let found = Arc::new(found);
-                    // Further queries use the new discovery immediately. [`MetadataCaches::run`] starts the watches.
+                    // Further queries use the new discovery immediately. `MetadataCaches::run` starts the watches.
                     self.0.state.write().unwrap_or_else(PoisonError::into_inner).discovery = Arc::clone(&found);
                     QueryResponse::Kinds(found)
                 }

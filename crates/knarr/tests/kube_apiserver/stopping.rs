@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::server::Server;
 use crate::storage::eventually;
 
-/// Components and their flags; `KUBECONFIG` and `FOLDER` are placeholders for paths.
+/// Components and their flags; upper-case values are placeholders for paths.
 const COMPONENTS: &[(&str, &[&str])] = &[
     ("kube-controller-manager", &["--secure-port=0", "--kubeconfig=KUBECONFIG"]),
     ("kube-scheduler", &["--secure-port=0", "--kubeconfig=KUBECONFIG"]),
