@@ -27,11 +27,11 @@ pub struct GarbageCollector;
 enum Standing {
     /// The owner exists and is not in foreground deletion.
     Solid,
-    /// The API server reported that the owner does not exist.
+    /// The API server reported that the owner does not exist or has another UID.
     Dangling,
     /// The owner is in foreground deletion and waits for its dependents.
     Waiting,
-    /// The state has not been determined yet.
+    /// The query for the owner has no response yet, or failed.
     Unknown,
 }
 

@@ -50,8 +50,8 @@ pub struct Observation<'a> {
     set: &'a Value,
     controlled: Vec<&'a Value>,
     orphans: Vec<&'a Value>,
-    /// Pods of all ReplicaSets of the same owner, collected only when scaling down: pods on shared nodes are deleted
-    /// first.
+    /// Pods of all ReplicaSets of the same owner, collected only when scaling down. Their number on a node is a
+    /// criterion of the deletion order.
     kin: Vec<&'a Value>,
     rejection: Option<&'a Rejection>,
 }
