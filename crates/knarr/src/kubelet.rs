@@ -305,7 +305,7 @@ fn config(matches: &ArgMatches) -> Result<Config> {
         WITHOUT_EFFECT.split_whitespace().filter(|name| text(matches, name).is_some()).map(|name| format!("--{name}")),
     );
     if !vain.is_empty() {
-        tracing::warn!(settings = vain.join("these settings have no effect"), "these settings have no effect here");
+        tracing::warn!(settings = vain.join(", "), "these settings have no effect here");
     }
     Ok(config)
 }
