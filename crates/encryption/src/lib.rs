@@ -6,7 +6,7 @@
 //! values.
 //!
 //! This crate neither generates random bytes nor calls KMS plugins. Randomness is passed in as a [`Random`]. A key that
-//! only a plugin can decrypt is returned as [`Opened::NeedsKey`] and supplied with [`kms::Keyring::learn`].
+//! only a plugin can decrypt is returned as [`Decryption::NeedsKey`] and supplied with [`kms::Keyring::learn`].
 //!
 //! # Invariants
 //!

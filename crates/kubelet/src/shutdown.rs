@@ -69,7 +69,7 @@ pub fn groups(config: &Config, pods: &[Pod<'_>]) -> Vec<Group> {
 }
 
 impl Shutdown {
-    /// Terminates all pods, each group within its grace period. Then waits up to [`REPORTS`] for their final statuses.
+    /// Terminates all pods, each group within its grace period. Then waits up to `REPORTS` for their final statuses.
     pub async fn run(self, config: &Config) {
         self.node_conditions.send_modify(|node_conditions| node_conditions.shutting_down = true);
         let pods = self.known.all();
