@@ -64,7 +64,7 @@ use apimachinery::time::Time;
 use auth::User;
 
 pub use policies::matching::VersionedKind;
-pub use table::{Flags, Unknown, names};
+pub use table::{Flags, PluginFlagError, names};
 
 use api_registry::decode::resource_name;
 
@@ -233,7 +233,7 @@ impl Chain {
     }
 
     /// Returns the plugins that the flags enable, in upstream's order.
-    pub fn of(flags: &Flags) -> Result<Self, Unknown> {
+    pub fn of(flags: &Flags) -> Result<Self, PluginFlagError> {
         let rows = table::rows(flags)?;
         let names = rows.iter().map(|row| row.name).collect();
         let none = Value::Null;

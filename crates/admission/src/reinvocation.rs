@@ -21,13 +21,13 @@ pub struct Reinvocation {
 
 /// The `reinvocationPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Again {
+pub enum ReinvocationPolicy {
     Never,
     /// Called again if another webhook or policy changed the object.
     IfNeeded,
 }
 
-impl Again {
+impl ReinvocationPolicy {
     /// Returns the `reinvocationPolicy` of a webhook or policy.
     pub fn of(holder: &Value) -> Self {
         match holder.str_at(&["reinvocationPolicy"]) {
@@ -65,12 +65,12 @@ impl Reinvocation {
     }
 
     /// Records a call.
-    pub fn record_call(&mut self, id: &str, again: Again, changed: bool) {
+    pub fn record_call(&mut self, id: &str, again: ReinvocationPolicy, changed: bool) {
         if changed {
             self.changed = true;
             self.require_all();
         }
-        if again == Again::IfNeeded {
+        if again == ReinvocationPolicy::IfNeeded {
             self.called.insert(id.to_owned());
         }
     }
@@ -95,9 +95,9 @@ mod tests {
     fn only_if_needed_callers_are_reinvoked_after_a_change() {
         let mut again = Reinvocation::default();
         again.resume(&value!({"a": 0}));
-        again.record_call("a", Again::IfNeeded, false);
-        again.record_call("b", Again::Never, true);
-        again.record_call("c", Again::IfNeeded, false);
+        again.record_call("a", ReinvocationPolicy::IfNeeded, false);
+        again.record_call("b", ReinvocationPolicy::Never, true);
+        again.record_call("c", ReinvocationPolicy::IfNeeded, false);
         again.finish(&value!({"a": 1}));
         assert!(again.has_changed());
         again.start_second_round();
@@ -108,8 +108,8 @@ mod tests {
     #[test]
     fn changes_by_plugins_reinvoke_all_if_needed_callers() {
         let mut again = Reinvocation::default();
-        again.record_call("a", Again::Never, false);
-        again.record_call("b", Again::IfNeeded, false);
+        again.record_call("a", ReinvocationPolicy::Never, false);
+        again.record_call("b", ReinvocationPolicy::IfNeeded, false);
         again.finish(&value!({"a": 1}));
         assert!(!again.has_changed());
         again.start_second_round();

@@ -52,17 +52,17 @@ pub struct Flags {
 
 /// Reasons why the flags are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unknown {
+pub enum PluginFlagError {
     /// The plugin does not exist.
     #[error("{flag} plugin {name:?} is unknown")]
-    Name {
+    UnknownPlugin {
         /// The flag that contains the name.
         flag: &'static str,
         name: String,
     },
     /// A plugin is both enabled and disabled.
     #[error("[{}] in enable-admission-plugins and disable-admission-plugins overlapped", .0.join(" "))]
-    Both(Vec<String>),
+    Overlap(Vec<String>),
 }
 
 type Make = fn(&Value) -> Box<dyn Plugin>;
@@ -132,18 +132,18 @@ const ROWS: &[Row] = rows![
 ];
 
 /// Returns the plugins that the flags enable.
-pub(super) fn rows(flags: &Flags) -> Result<Vec<Row>, Unknown> {
+pub(super) fn rows(flags: &Flags) -> Result<Vec<Row>, PluginFlagError> {
     let known = |name: &String| ROWS.iter().any(|row| row.name == name);
     for (flag, names) in [("enable-admission-plugins", &flags.enable), ("disable-admission-plugins", &flags.disable)] {
         if let Some(name) = names.iter().find(|name| !known(name)) {
-            return Err(Unknown::Name { flag, name: name.clone() });
+            return Err(PluginFlagError::UnknownPlugin { flag, name: name.clone() });
         }
     }
     let enable: BTreeSet<&String> = flags.enable.iter().collect();
     let disable: BTreeSet<&String> = flags.disable.iter().collect();
     let both: Vec<String> = enable.intersection(&disable).map(|name| (*name).clone()).collect();
     if !both.is_empty() {
-        return Err(Unknown::Both(both));
+        return Err(PluginFlagError::Overlap(both));
     }
     let named = |names: &[String], row: &Row| names.iter().any(|name| name == row.name);
     let on = |row: &&Row| named(&flags.enable, row) || row.default == Switch::On && !named(&flags.disable, row);

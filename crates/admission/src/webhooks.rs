@@ -22,7 +22,7 @@ use super::pods::{items, text};
 use super::policies::evaluate::{ExpressionInputs, Scope, conditions_hold};
 use super::policies::matching::{by_rules, selects_object, writes_namespace};
 use super::policies::program::{Expression, Program};
-use super::reinvocation::Again;
+use super::reinvocation::ReinvocationPolicy;
 use super::{Attributes, Notes, VersionedKind, View};
 
 pub use response::{AdmissionResponse, Failure};
@@ -106,8 +106,8 @@ impl Hook {
         &self.id
     }
 
-    pub fn again(&self) -> Again {
-        Again::of(&self.entry)
+    pub fn again(&self) -> ReinvocationPolicy {
+        ReinvocationPolicy::of(&self.entry)
     }
 
     /// Returns the version in which the webhook receives the object, or `None` if it does not match the request.
@@ -191,7 +191,7 @@ impl Hook {
         notes: &mut Notes,
     ) -> Result<(), Status> {
         match failure {
-            Failure::Refused(status) | Failure::Impossible(status) => Err(*status),
+            Failure::Rejected(status) | Failure::InvalidPatch(status) => Err(*status),
             Failure::Call(_) if self.fails_open() => {
                 let (round, at) = position;
                 let phase = match phase {
@@ -214,7 +214,7 @@ impl Hook {
             return Ok(());
         }
         let name = go::quote(&self.name);
-        Err(Failure::Refused(Box::new(Status::bad_request(format!(
+        Err(Failure::Rejected(Box::new(Status::bad_request(format!(
             "admission webhook {name} does not support dry run"
         )))))
     }

@@ -51,7 +51,7 @@ pub enum AvailabilityCheck {
     /// The availability is known.
     Known(Availability),
     /// A discovery request is needed.
-    Ask,
+    NeedsDiscovery,
 }
 
 impl Remote {
@@ -95,7 +95,7 @@ impl Remote {
             return lost("ServiceNotFound", format!("service/{name} in {namespace} is not present"));
         };
         if !matches!(service.str_at(&["spec", "type"]), None | Some("" | "ClusterIP")) {
-            return AvailabilityCheck::Ask;
+            return AvailabilityCheck::NeedsDiscovery;
         }
         let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
         let port = ports.iter().find(|port| port.get("port").and_then(Value::as_int) == Some(self.port.into()));
@@ -109,7 +109,7 @@ impl Remote {
         }
         let port = port.str_at(&["name"]).unwrap_or_default();
         if slices.iter().any(|slice| has_ready(slice, port)) {
-            return AvailabilityCheck::Ask;
+            return AvailabilityCheck::NeedsDiscovery;
         }
         let port = go::quote(port);
         let message =
@@ -182,7 +182,7 @@ mod tests {
 
     fn check(service: Option<&Value>, slices: &[Value], expect: &str) {
         let found = match Remote::of(&registered()).unwrap().check_service(service, slices) {
-            AvailabilityCheck::Ask => "ask".to_owned(),
+            AvailabilityCheck::NeedsDiscovery => "ask".to_owned(),
             AvailabilityCheck::Known(Availability { reason, message, .. }) => format!("{reason}: {message}"),
         };
         assert_eq!(found, expect);

@@ -89,7 +89,7 @@ pub fn stored_version(kind: &Kind) -> Option<&Version> {
 pub fn is_stored(kind: &Kind, version: &Version) -> bool {
     match &kind.persistence {
         Persistence::Stored { version: stored, .. } => stored.group == kind.group && stored.version == version.name,
-        Persistence::Answered(_) => true,
+        Persistence::Virtual(_) => true,
     }
 }
 

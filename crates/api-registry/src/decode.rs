@@ -29,13 +29,13 @@ pub struct DecodedObject {
 /// A parsed body before it is matched to a kind.
 struct ParsedBody<'b> {
     tree: Value,
-    twice: Twice<'b>,
+    twice: DuplicateKeys<'b>,
 }
 
 /// Duplicate keys found by the parser.
-enum Twice<'b> {
+enum DuplicateKeys<'b> {
     /// No duplicates to report: the body is protobuf, or the tree was not parsed from a body.
-    Never,
+    None,
     /// The paths of duplicate keys in a JSON text.
     Json { text: &'b [u8], paths: Vec<String> },
     /// The parser's messages for duplicate keys in a YAML text.
@@ -46,7 +46,7 @@ enum Twice<'b> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// In text order, as found by a strict parser.
-    OfText,
+    ByPosition,
     /// Unknown fields after duplicate keys, as found in the parsed object.
     Last,
 }
@@ -100,7 +100,7 @@ pub fn plain(
     }
     let ParsedBody { mut tree, twice } = parsed;
     let unknown = conform(&mut tree, schema).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
-    let findings = twice.findings(&unknown, Order::OfText, mode);
+    let findings = twice.findings(&unknown, Order::ByPosition, mode);
     let warnings = mode.check(findings).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
     defaulting::default_built_in(&mut tree, schema);
     name(&mut tree, expected);
@@ -120,7 +120,7 @@ pub fn plain_again(mut tree: Value, expected: &GroupVersionKind) -> Result<Decod
 /// Normalizes the result of a patch, an apply or admission to the form that [`object`] returns.
 pub fn again(tree: Value, kind: &Kind, version: &Version, mode: FieldValidation) -> Result<DecodedObject, Status> {
     let gvk = kind.gvk(&version.name);
-    let mut received = fit(ParsedBody { tree, twice: Twice::Never }, version, mode).map_err(|problem| {
+    let mut received = fit(ParsedBody { tree, twice: DuplicateKeys::None }, version, mode).map_err(|problem| {
         // Upstream decodes the patched object again and reports errors as invalid input of the client (422).
         Status::failure(Reason::Invalid, problem)
     })?;
@@ -133,7 +133,9 @@ pub fn again(tree: Value, kind: &Kind, version: &Version, mode: FieldValidation)
 fn fit(parsed: ParsedBody<'_>, version: &Version, mode: FieldValidation) -> Result<DecodedObject, String> {
     let ParsedBody { tree: mut object, twice } = parsed;
     let (unknown, order) = match &version.shape {
-        Shape::BuiltIn(schema) => (conform(&mut object, *schema).map_err(|error| error.to_string())?, Order::OfText),
+        Shape::BuiltIn(schema) => {
+            (conform(&mut object, *schema).map_err(|error| error.to_string())?, Order::ByPosition)
+        }
         Shape::Custom(..) => {
             (custom_decode::decode(&mut object, version.schema()).map_err(|error| error.to_string())?, Order::Last)
         }
@@ -142,13 +144,13 @@ fn fit(parsed: ParsedBody<'_>, version: &Version, mode: FieldValidation) -> Resu
     Ok(DecodedObject { object, warnings })
 }
 
-impl Twice<'_> {
+impl DuplicateKeys<'_> {
     /// Returns the field validation messages for duplicate keys and unknown fields.
     fn findings(&self, unknown: &[String], order: Order, mode: FieldValidation) -> Vec<String> {
         let unknown_fields = unknown.iter().map(field_validation::unknown);
         match self {
-            Self::Never => unknown_fields.collect(),
-            Self::Json { text, paths } if order == Order::OfText && paths.len() + unknown.len() > 1 => {
+            Self::None => unknown_fields.collect(),
+            Self::Json { text, paths } if order == Order::ByPosition && paths.len() + unknown.len() > 1 => {
                 json::findings(text, unknown)
             }
             Self::Json { paths, .. } => paths.iter().map(field_validation::duplicate).chain(unknown_fields).collect(),
@@ -211,16 +213,16 @@ fn parse(bytes: &[u8], media: Media) -> Result<ParsedBody<'_>, String> {
     match media {
         Media::Json => {
             let (tree, paths) = json::parse_strict(bytes).map_err(|error| format!("json parse error: {error}"))?;
-            Ok(ParsedBody { tree, twice: Twice::Json { text: bytes, paths } })
+            Ok(ParsedBody { tree, twice: DuplicateKeys::Json { text: bytes, paths } })
         }
         Media::Yaml => {
             let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
             let (tree, lines) = yaml::parse_strict(text).map_err(|error| format!("yaml: {error}"))?;
-            Ok(ParsedBody { tree, twice: Twice::Yaml(lines) })
+            Ok(ParsedBody { tree, twice: DuplicateKeys::Yaml(lines) })
         }
         Media::Protobuf => {
             let tree = protobuf::decode_object(bytes, &|gvk| catalogue::schema(gvk));
-            Ok(ParsedBody { tree: tree.map_err(|error| error.to_string())?, twice: Twice::Never })
+            Ok(ParsedBody { tree: tree.map_err(|error| error.to_string())?, twice: DuplicateKeys::None })
         }
     }
 }
@@ -343,7 +345,7 @@ pub fn unsupported_media() -> Status {
 pub fn kind_name(kind: &Kind) -> GroupName<'_> {
     let group = match &kind.persistence {
         Persistence::Stored { version, .. } => &version.group,
-        Persistence::Answered(_) => &kind.group,
+        Persistence::Virtual(_) => &kind.group,
     };
     GroupName::new(group, &kind.kind)
 }

@@ -15,21 +15,21 @@ const RETRY_SECONDS: u32 = 10;
 
 /// The permission to evict a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Leave {
+pub enum EvictionPermission {
     /// No budget applies, or the pod does not count as healthy; valid while the pod is unchanged.
-    Free,
+    Unrestricted,
     /// The budget allows the disruption and is replaced by this object.
-    Spend(Box<Value>),
+    UpdateBudget(Box<Value>),
 }
 
 /// Checks whether `pod` may be evicted, by the budgets of its namespace.
-pub fn evaluate(pod: &Value, budgets: &[Value], now: Time) -> Result<Leave, Status> {
+pub fn evaluate(pod: &Value, budgets: &[Value], now: Time) -> Result<EvictionPermission, Status> {
     if is_no_loss(pod) {
-        return Ok(Leave::Free);
+        return Ok(EvictionPermission::Unrestricted);
     }
     let own: Vec<&Value> = budgets.iter().filter(|budget| guards(budget, pod)).collect();
     let budget = match own.as_slice() {
-        [] => return Ok(Leave::Free),
+        [] => return Ok(EvictionPermission::Unrestricted),
         [budget] => *budget,
         _ => {
             let message =
@@ -38,10 +38,10 @@ pub fn evaluate(pod: &Value, budgets: &[Value], now: Time) -> Result<Leave, Stat
         }
     };
     if !condition::is_true(pod, "Ready") && spares_unhealthy(budget) {
-        return Ok(Leave::Free);
+        return Ok(EvictionPermission::Unrestricted);
     }
     check(budget)?;
-    Ok(Leave::Spend(Box::new(spend(budget, Meta::of(pod).name(), now))))
+    Ok(EvictionPermission::UpdateBudget(Box::new(spend(budget, Meta::of(pod).name(), now))))
 }
 
 /// Sets the DisruptionTarget condition.
@@ -183,8 +183,10 @@ mod tests {
 
     fn check(pod: &Value, budgets: &[Value], expect: &str) {
         let found = match evaluate(pod, budgets, NOW) {
-            Ok(Leave::Free) => "free".to_owned(),
-            Ok(Leave::Spend(budget)) => format!("spend, {} left", number(&budget, "disruptionsAllowed")),
+            Ok(EvictionPermission::Unrestricted) => "free".to_owned(),
+            Ok(EvictionPermission::UpdateBudget(budget)) => {
+                format!("spend, {} left", number(&budget, "disruptionsAllowed"))
+            }
             Err(status) => {
                 let cause = status.details.as_ref().and_then(|details| details.causes.first());
                 let cause = cause.map(|cause| format!(" {}: {}", cause.reason, cause.message)).unwrap_or_default();
@@ -253,7 +255,9 @@ mod tests {
 
     #[test]
     fn an_eviction_decrements_disruptions_allowed_and_updates_the_condition() {
-        let Ok(Leave::Spend(spent)) = evaluate(&pod("Running", "True"), &[budget("web", 1, 2, 1)], NOW) else {
+        let Ok(EvictionPermission::UpdateBudget(spent)) =
+            evaluate(&pod("Running", "True"), &[budget("web", 1, 2, 1)], NOW)
+        else {
             panic!("the budget has one left");
         };
         assert_eq!(spent["status"]["disruptedPods"], value!({"p": "2023-11-14T22:13:20Z"}));

@@ -17,7 +17,7 @@ pub enum Encoding {
 pub enum Form {
     /// The object itself.
     #[default]
-    Whole,
+    Object,
     /// A `Table`.
     Table,
     /// A `PartialObjectMetadata`.
@@ -64,9 +64,9 @@ impl Encoding {
 }
 
 /// The response forms of objects.
-pub const FORMS: &[Form] = &[Form::Whole, Form::Table, Form::Metadata, Form::MetadataList];
+pub const FORMS: &[Form] = &[Form::Object, Form::Table, Form::Metadata, Form::MetadataList];
 /// The response forms of kinds without table columns: reviews, bindings, tokens, evictions.
-pub const FORMS_WITHOUT_TABLE: &[Form] = &[Form::Whole, Form::Metadata, Form::MetadataList];
+pub const FORMS_WITHOUT_TABLE: &[Form] = &[Form::Object, Form::Metadata, Form::MetadataList];
 
 /// Selects the clause of the `Accept` header with the highest weight that one of `forms` can satisfy.
 pub fn negotiate(accept: &str, pretty: bool, forms: &[Form]) -> Result<ResponseFormat, NegotiationError> {
@@ -116,7 +116,7 @@ fn encoding(clause: &str) -> Option<Encoding> {
 
 fn form(clause: &str) -> Option<Form> {
     match (parameter(clause, "as"), parameter(clause, "g"), parameter(clause, "v")) {
-        ("", _, _) => Some(Form::Whole),
+        ("", _, _) => Some(Form::Object),
         ("Table", "meta.k8s.io", "v1" | "v1beta1") => Some(Form::Table),
         ("PartialObjectMetadata", "meta.k8s.io", "v1" | "v1beta1") => Some(Form::Metadata),
         ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => Some(Form::MetadataList),
@@ -167,15 +167,15 @@ mod tests {
 
     #[test]
     fn the_first_supported_clause_is_selected() {
-        check("", Ok((Encoding::Json, Form::Whole)));
-        check("*/*", Ok((Encoding::Json, Form::Whole)));
-        check("application/vnd.kubernetes.protobuf,application/json", Ok((Encoding::Protobuf, Form::Whole)));
+        check("", Ok((Encoding::Json, Form::Object)));
+        check("*/*", Ok((Encoding::Json, Form::Object)));
+        check("application/vnd.kubernetes.protobuf,application/json", Ok((Encoding::Protobuf, Form::Object)));
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
         check(table, Ok((Encoding::Json, Form::Table)));
-        check("application/json;q=0.1,application/yaml", Ok((Encoding::Yaml, Form::Whole)));
+        check("application/json;q=0.1,application/yaml", Ok((Encoding::Yaml, Form::Object)));
         check("application/nonsense", Err(NegotiationError::Encoding));
         check("application/json;as=Nope;v=v1;g=meta.k8s.io", Err(NegotiationError::Form));
-        check("application/json;as=Nope;v=v1;g=meta.k8s.io,application/json", Ok((Encoding::Json, Form::Whole)));
+        check("application/json;as=Nope;v=v1;g=meta.k8s.io,application/json", Ok((Encoding::Json, Form::Object)));
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         };
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
         check(table, Err(NegotiationError::Form));
-        check(&format!("{table},application/json"), Ok(Form::Whole));
+        check(&format!("{table},application/json"), Ok(Form::Object));
         check("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", Ok(Form::Metadata));
     }
 }

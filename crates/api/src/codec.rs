@@ -46,7 +46,7 @@ pub enum Error {
     NoProtobuf(GroupVersionKind),
     /// A field does not match the schema of the kind.
     #[error("document {document} does not fit its kind")]
-    Unfit {
+    SchemaMismatch {
         /// Counted from one.
         document: usize,
         source: conform::Error,
@@ -164,7 +164,7 @@ fn encode_envelope(document: usize, object: &Value, warnings: &mut Vec<String>) 
     let gvk = gvk_of(object).map_err(|problem| Error::NotAnObject { document, problem })?;
     let schema = catalogue::schema(&gvk).ok_or(Error::NoProtobuf(gvk))?;
     let mut object = object.clone();
-    let unknown = conform::conform(&mut object, schema).map_err(|source| Error::Unfit { document, source })?;
+    let unknown = conform::conform(&mut object, schema).map_err(|source| Error::SchemaMismatch { document, source })?;
     warnings.extend(unknown.iter().map(|field| format!("document {document}: unknown field {field:?}")));
     let mut bytes = Vec::with_capacity(1024);
     protobuf::encode_object(&object, schema, &mut bytes).map_err(|source| Error::Encode { document, source })?;

@@ -22,13 +22,13 @@ pub enum Error {
         version: String,
     },
     #[error("{0}")]
-    Unfit(#[from] conform::Error),
+    SchemaMismatch(#[from] conform::Error),
     /// The file has unknown fields.
     #[error("{0}")]
     Strict(#[from] StrictError),
     /// The file has duplicate keys.
     #[error("strict decoding error: {}", .0.join(", "))]
-    Repeated(Vec<String>),
+    DuplicateKeys(Vec<String>),
 }
 
 /// Decodes one object of a kind of `catalogue` from YAML or JSON. Unknown and duplicate fields are rejected, so that
@@ -54,7 +54,7 @@ pub fn read_leniently(catalogue: &Catalogue, bytes: &[u8]) -> Result<(GroupVersi
     let slip = if repeated.is_empty() {
         FieldValidation::Strict.check(unknown.iter().map(field_validation::unknown).collect()).err().map(Error::Strict)
     } else {
-        Some(Error::Repeated(repeated))
+        Some(Error::DuplicateKeys(repeated))
     };
     Ok((full, object, slip))
 }

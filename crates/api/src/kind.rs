@@ -155,7 +155,7 @@ pub enum Persistence {
         expires: bool,
     },
     /// Not stored: the server computes the response.
-    Answered(VirtualKind),
+    Virtual(VirtualKind),
 }
 
 /// Kinds whose objects are not stored.
@@ -266,7 +266,7 @@ impl Kind {
     pub fn question(group: &str, version: &str, kind: &str, plural: &str, question: VirtualKind) -> Self {
         Self {
             scope: Scope::Cluster,
-            persistence: Persistence::Answered(question),
+            persistence: Persistence::Virtual(question),
             verbs: &[Verb::Create],
             ..Self::stored(group, version, kind, plural)
         }

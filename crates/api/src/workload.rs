@@ -131,7 +131,7 @@ pub fn selector_column() -> Column {
     fn selector(object: &Value, _now: Time) -> Value {
         labels::format_selector(object.at(&["spec", "selector"])).into()
     }
-    wide_column("Selector", "string", "Which pods belong to it.", selector)
+    wide_column("Selector", "string", "Label selector of the pods.", selector)
 }
 
 /// Returns an integer as a cell, zero if absent.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use api::catalogue;
-use apimachinery::patch::{Blame, PatchType, apply_patch};
+use apimachinery::patch::{ErrorClass, PatchType, apply_patch};
 use apimachinery::schema::Shape;
 use apimachinery::{GroupVersionKind, Schema, Value, json};
 
@@ -71,7 +71,7 @@ fn replay(scenario: &Value, counts: &mut BTreeMap<String, usize>, wrong: &mut Ve
 
 enum Comparison {
     Same,
-    Refused,
+    Rejected,
     /// The result depends on more than the patch: validation, admission, defaulting or a read-only part.
     Undecided,
     Differs(String),
@@ -81,7 +81,7 @@ impl Comparison {
     const fn name(&self) -> &'static str {
         match self {
             Self::Same => "same",
-            Self::Refused => "refused as recorded",
+            Self::Rejected => "refused as recorded",
             Self::Undecided => "not decided by the patch",
             Self::Differs(_) => "differs",
         }
@@ -102,8 +102,8 @@ fn evaluate(kind: PatchType, before: &Value, patch: &Value, response: &Value, st
             compare(&after, &response["body"], before, status)
         }
         (Some(200), Err(error)) => Comparison::Differs(format!("refused: {error}")),
-        (Some(400), Err(error)) if error.blame() == Blame::BadRequest => Comparison::Refused,
-        (Some(422), Err(error)) if error.blame() == Blame::Unprocessable => Comparison::Refused,
+        (Some(400), Err(error)) if error.blame() == ErrorClass::BadRequest => Comparison::Rejected,
+        (Some(422), Err(error)) if error.blame() == ErrorClass::Unprocessable => Comparison::Rejected,
         (Some(422), Ok(_)) if message.starts_with("the server rejected our request") => {
             Comparison::Differs("not refused".to_owned())
         }

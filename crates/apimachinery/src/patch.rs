@@ -63,7 +63,7 @@ pub enum Error {
 
 /// The class of an error, which determines the HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blame {
+pub enum ErrorClass {
     /// 400: the patch is malformed.
     BadRequest,
     /// 413: the patch is too large.
@@ -166,12 +166,12 @@ impl Patch {
 }
 
 impl Error {
-    pub const fn blame(&self) -> Blame {
+    pub const fn blame(&self) -> ErrorClass {
         match self {
-            Self::MediaType(_) | Self::Unsupported(_) => Blame::MediaType,
-            Self::Json(json::Error::TooMany(_)) => Blame::TooLarge,
-            Self::Json(json::Error::Failed { .. }) => Blame::Unprocessable,
-            Self::Syntax(_) | Self::NotAnObject(_) | Self::Json(_) => Blame::BadRequest,
+            Self::MediaType(_) | Self::Unsupported(_) => ErrorClass::MediaType,
+            Self::Json(json::Error::TooMany(_)) => ErrorClass::TooLarge,
+            Self::Json(json::Error::Failed { .. }) => ErrorClass::Unprocessable,
+            Self::Syntax(_) | Self::NotAnObject(_) | Self::Json(_) => ErrorClass::BadRequest,
             Self::Strategic(error) => error.fault.blame(),
         }
     }
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
     use crate::schema::{Shape, Struct, Type, Types};
 
-    fn check(kind: PatchType, body: &str, expect: Result<&str, Blame>) {
+    fn check(kind: PatchType, body: &str, expect: Result<&str, ErrorClass>) {
         let mut types = Types::new();
         let object = types.add(Type::new("v1.Object", Shape::Struct(Struct::default())));
         let outcome = apply_patch(kind, crate::value!({"a": 1}), body.as_bytes(), Some(types.schema(object)));
@@ -219,17 +219,17 @@ mod tests {
 
     #[test]
     fn errors_have_upstreams_http_status() {
-        check(PatchType::Json, "not json", Err(Blame::BadRequest));
-        check(PatchType::Json, "{}", Err(Blame::BadRequest));
-        check(PatchType::Json, r#"[{"op":1}]"#, Err(Blame::BadRequest));
-        check(PatchType::Json, r#"[{"op":"test","path":"/a","value":2}]"#, Err(Blame::Unprocessable));
-        check(PatchType::Json, r#"[{"op":"remove","path":"/b"}]"#, Err(Blame::Unprocessable));
-        check(PatchType::Json, &format!("[{}{{}}]", "{},".repeat(json::OPERATIONS_MAX)), Err(Blame::TooLarge));
-        check(PatchType::Merge, "[]", Err(Blame::BadRequest));
-        check(PatchType::Strategic, "1", Err(Blame::BadRequest));
-        check(PatchType::Strategic, r#"{"$retainKeys":["a"],"b":2}"#, Err(Blame::BadRequest));
-        check(PatchType::Strategic, r#"{"$patch":"jump"}"#, Err(Blame::Internal));
-        check(PatchType::Apply, "{}", Err(Blame::MediaType));
+        check(PatchType::Json, "not json", Err(ErrorClass::BadRequest));
+        check(PatchType::Json, "{}", Err(ErrorClass::BadRequest));
+        check(PatchType::Json, r#"[{"op":1}]"#, Err(ErrorClass::BadRequest));
+        check(PatchType::Json, r#"[{"op":"test","path":"/a","value":2}]"#, Err(ErrorClass::Unprocessable));
+        check(PatchType::Json, r#"[{"op":"remove","path":"/b"}]"#, Err(ErrorClass::Unprocessable));
+        check(PatchType::Json, &format!("[{}{{}}]", "{},".repeat(json::OPERATIONS_MAX)), Err(ErrorClass::TooLarge));
+        check(PatchType::Merge, "[]", Err(ErrorClass::BadRequest));
+        check(PatchType::Strategic, "1", Err(ErrorClass::BadRequest));
+        check(PatchType::Strategic, r#"{"$retainKeys":["a"],"b":2}"#, Err(ErrorClass::BadRequest));
+        check(PatchType::Strategic, r#"{"$patch":"jump"}"#, Err(ErrorClass::Internal));
+        check(PatchType::Apply, "{}", Err(ErrorClass::MediaType));
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
             assert_eq!(PatchType::from_content_type(&header).unwrap(), kind);
         }
         for unknown in ["", ";", "application/json", "application/apply-patch+cbor", "text/plain; x"] {
-            assert_eq!(PatchType::from_content_type(unknown).unwrap_err().blame(), Blame::MediaType, "{unknown}");
+            assert_eq!(PatchType::from_content_type(unknown).unwrap_err().blame(), ErrorClass::MediaType, "{unknown}");
         }
     }
 

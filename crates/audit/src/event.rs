@@ -55,12 +55,12 @@ pub struct ObjectRef {
 
 impl Event {
     pub fn to_value(&self) -> Value {
-        self.fields(Form::Whole).into_value()
+        self.fields(Form::Standalone).into_value()
     }
 
     /// Returns the event as one line of JSON, with its fields in upstream's order.
     pub fn to_json(&self) -> String {
-        self.fields(Form::Whole).to_json()
+        self.fields(Form::Standalone).to_json()
     }
 
     /// Returns the number of bytes in the log, including the newline.
@@ -71,7 +71,7 @@ impl Event {
     /// Returns the fields in upstream's order.
     fn fields(&self, form: Form) -> Fields {
         let mut fields = Fields::default();
-        if form == Form::Whole {
+        if form == Form::Standalone {
             fields.always("kind", "Event");
             fields.always("apiVersion", API_VERSION);
         }
@@ -124,7 +124,7 @@ pub fn list_to_json(events: &[Event]) -> String {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// A single event, with apiVersion and kind.
-    Whole,
+    Standalone,
     /// A list item, without them.
     Item,
 }

@@ -8,7 +8,7 @@ use apimachinery::meta::Meta;
 use apimachinery::status::{GroupName, Status};
 use apimachinery::{Object, Path, Str, Value};
 
-use crate::attributes::{About, OwnedAttributes, OwnedResource};
+use crate::attributes::{OwnedAttributes, OwnedResource, OwnedTarget};
 use crate::{Decision, User};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub fn read(kind: Kind, review: &Value, requester: &User) -> Result<Review, Stat
             let path = &spec["nonResourceAttributes"];
             let text = |key| Str::from(path.str_at(&[key]).unwrap_or_default());
             Review {
-                question: OwnedAttributes { user, verb: text("verb"), about: About::Path(text("path")) },
+                question: OwnedAttributes { user, verb: text("verb"), about: OwnedTarget::Path(text("path")) },
                 ignored: Vec::new(),
             }
         }
@@ -148,7 +148,7 @@ fn resource_question(user: User, resource: &Value) -> Review {
     let mut ignored = Vec::new();
     let (field_selector, label_selector) = selectors::read(resource, &mut ignored);
     let version = Some(text("version")).filter(|version| !version.is_empty()).unwrap_or("*".into());
-    let about = About::Resource(OwnedResource {
+    let about = OwnedTarget::Resource(OwnedResource {
         group: text("group"),
         version,
         resource: text("resource"),

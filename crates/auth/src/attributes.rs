@@ -5,7 +5,7 @@ mod question;
 use apimachinery::status::{GroupName, Status};
 use apimachinery::{fields, labels};
 
-pub use question::{About, OwnedAttributes, OwnedResource};
+pub use question::{OwnedAttributes, OwnedResource, OwnedTarget};
 
 use crate::User;
 

@@ -13,13 +13,13 @@ pub const EXTRA_SPACE: &str =
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("multiple base64.bearer.authorization tokens specified")]
-    Several,
+    MultipleTokens,
     /// The token is not UTF-8 text in base64url.
     #[error("invalid base64.bearer.authorization token encoding")]
     Encoding,
     /// The token is the only subprotocol.
     #[error("missing additional subprotocol")]
-    Alone,
+    NoOtherSubprotocol,
 }
 
 /// Returns the token of an `Authorization` header.
@@ -44,12 +44,12 @@ pub fn from_protocols(protocols: &str) -> Result<Option<(String, Vec<&str>)>, Er
     let encoded = match tokens.as_slice() {
         [] => return Ok(None),
         [one] => &one[PROTOCOL_PREFIX.len()..],
-        _ => return Err(Error::Several),
+        _ => return Err(Error::MultipleTokens),
     };
     let token = URL_SAFE_NO_PAD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let token = token.ok_or(Error::Encoding)?;
     // If the token were the only subprotocol, the response would echo it as the selected one.
-    if others.is_empty() { Err(Error::Alone) } else { Ok(Some((token, others))) }
+    if others.is_empty() { Err(Error::NoOtherSubprotocol) } else { Ok(Some((token, others))) }
 }
 
 #[cfg(test)]
@@ -75,8 +75,8 @@ mod tests {
         let both = format!("v5.channel.k8s.io, {token}");
         assert_eq!(from_protocols(&both), Ok(Some(("abc".to_owned(), vec!["v5.channel.k8s.io"]))));
         assert_eq!(from_protocols("v5.channel.k8s.io"), Ok(None));
-        assert_eq!(from_protocols(&token), Err(Error::Alone));
-        assert_eq!(from_protocols(&format!("{token},{token},a")), Err(Error::Several));
+        assert_eq!(from_protocols(&token), Err(Error::NoOtherSubprotocol));
+        assert_eq!(from_protocols(&format!("{token},{token},a")), Err(Error::MultipleTokens));
         assert_eq!(from_protocols(&format!("{PROTOCOL_PREFIX}!,a")), Err(Error::Encoding));
     }
 }

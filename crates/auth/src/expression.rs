@@ -11,20 +11,25 @@ pub(crate) struct Expression {
 
 /// The required result type of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gives {
+pub(crate) enum ResultType {
     Bool,
     /// Any type. The caller converts the result.
-    Anything,
+    Any,
 }
 
 impl Expression {
     /// Compiles an expression of `host`.
-    pub fn compile(host: ExpressionContext, source: &str, gives: Gives, path: &Path<'_>) -> Result<Self, field::Error> {
+    pub fn compile(
+        host: ExpressionContext,
+        source: &str,
+        gives: ResultType,
+        path: &Path<'_>,
+    ) -> Result<Self, field::Error> {
         let invalid = |detail: String| field::Error::invalid(path, source, detail);
         // The stored environment is used: a file may have been written for a newer server.
         let compiled =
             host.env_set().stored.compile(source).map_err(|wrong| invalid(format!("compilation failed: {wrong}")))?;
-        if gives == Gives::Bool && *compiled.program.result_type() != Type::Bool {
+        if gives == ResultType::Bool && *compiled.program.result_type() != Type::Bool {
             return Err(invalid("must evaluate to bool".to_owned()));
         }
         Ok(Self { source: source.into(), compiled })

@@ -53,24 +53,24 @@ struct Mode {
 #[derive(Clone, Debug)]
 struct Step {
     question: OwnedAttributes,
-    weight: Weight,
+    weight: CheckRule,
 }
 
 #[derive(Clone, Debug)]
-enum Weight {
+enum CheckRule {
     /// The check must be allowed.
-    Must,
+    Required,
     /// If the check is allowed, this number of following checks is skipped.
-    Spares(usize),
+    SkipsOnAllow(usize),
     /// The check is always denied, with this reason.
-    Never(String),
+    AlwaysDenied(String),
 }
 
 /// The next step of a trial.
 #[derive(Clone, Debug)]
 pub enum Next<'a> {
     /// The caller must authorize these attributes and call [`Trial::record_decision`].
-    Ask(Attributes<'a>),
+    Authorize(Attributes<'a>),
     /// The outcome.
     Done(Result<ImpersonatedUser, Box<Status>>),
 }
@@ -114,12 +114,12 @@ impl Trial {
 
     /// Returns the next step.
     pub fn needs(&mut self) -> Next<'_> {
-        while let Some(Step { question, weight: Weight::Never(reason) }) = self.current() {
+        while let Some(Step { question, weight: CheckRule::AlwaysDenied(reason) }) = self.current() {
             let denial = question.attributes().forbidden(reason);
             self.reject_mode(denial);
         }
         match (self.modes.get(self.mode), self.current()) {
-            (_, Some(step)) => Next::Ask(step.question.attributes()),
+            (_, Some(step)) => Next::Authorize(step.question.attributes()),
             (Some(mode), None) => Next::Done(Ok(mode.outcome.clone())),
             (None, None) => {
                 let denial = self.first_denial.clone();
@@ -133,13 +133,16 @@ impl Trial {
     pub fn record_decision(&mut self, decision: &Decision) {
         let Some(Step { question, weight }) = self.current() else { return };
         match (weight, decision) {
-            (Weight::Spares(count), Decision::Allow(_)) => self.step += 1 + count,
-            (Weight::Spares(_), _) | (Weight::Must, Decision::Allow(_)) => self.step += 1,
-            (Weight::Must | Weight::Never(_), Decision::Deny(reason) | Decision::NoOpinion(reason)) => {
+            (CheckRule::SkipsOnAllow(count), Decision::Allow(_)) => self.step += 1 + count,
+            (CheckRule::SkipsOnAllow(_), _) | (CheckRule::Required, Decision::Allow(_)) => self.step += 1,
+            (
+                CheckRule::Required | CheckRule::AlwaysDenied(_),
+                Decision::Deny(reason) | Decision::NoOpinion(reason),
+            ) => {
                 let denial = question.attributes().forbidden(reason);
                 self.reject_mode(denial);
             }
-            (Weight::Never(_), Decision::Allow(_)) => {}
+            (CheckRule::AlwaysDenied(_), Decision::Allow(_)) => {}
         }
     }
 
@@ -151,7 +154,7 @@ impl Trial {
         loop {
             let decision = match self.needs() {
                 Next::Done(outcome) => return outcome,
-                Next::Ask(attributes) => authorize(&attributes),
+                Next::Authorize(attributes) => authorize(&attributes),
             };
             self.record_decision(&decision);
         }

@@ -29,7 +29,7 @@ pub enum Error {
     Kind,
     /// The error in the response's status.
     #[error("{0}")]
-    Refused(String),
+    Rejected(String),
 }
 
 /// Parses a TokenReview.
@@ -101,7 +101,7 @@ pub fn read_response(
     }
     match status.str_at(&["error"]).unwrap_or_default() {
         "" => Ok(None),
-        error => Err(Error::Refused(error.to_owned())),
+        error => Err(Error::Rejected(error.to_owned())),
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
         let silent = value!({"authenticated": true, "user": user});
         check(silent.clone(), &["own".into()], Ok(Some(found(&["own"]))));
         check(silent, &["other".into()], Ok(None));
-        check(value!({"error": "expired"}), &[], Err(Error::Refused("expired".into())));
+        check(value!({"error": "expired"}), &[], Err(Error::Rejected("expired".into())));
         check(value!({}), &[], Ok(None));
         assert_eq!(read_response(&value!({"kind": "Status"}), &[], &[]), Err(Error::Kind));
     }

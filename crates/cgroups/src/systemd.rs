@@ -49,7 +49,7 @@ pub enum SystemdError {
     #[error("cannot talk to systemd")]
     Io(#[from] io::Error),
     #[error("systemd refuses: {name}: {message}")]
-    Refused {
+    Rejected {
         /// The D-Bus name of the error.
         name: String,
         message: String,
@@ -105,7 +105,7 @@ impl Systemd {
         let properties = common_properties(format!("cgroup of {unit}"));
         let mut bus = self.connect()?;
         match bus.run_job("StartTransientUnit", &bus::start_transient_unit(unit, &properties)) {
-            Err(SystemdError::Refused { name, .. }) if name.ends_with(".UnitExists") => {
+            Err(SystemdError::Rejected { name, .. }) if name.ends_with(".UnitExists") => {
                 bus.run_job("StartUnit", &bus::unit_and_mode(unit))
             }
             other => other,
@@ -135,7 +135,7 @@ impl Systemd {
     /// Stops a unit. Succeeds if the unit is not loaded.
     pub fn stop(&self, unit: &str) -> Result<(), SystemdError> {
         match self.connect()?.run_job("StopUnit", &bus::unit_and_mode(unit)) {
-            Err(SystemdError::Refused { name, .. }) if name.ends_with(".NoSuchUnit") => Ok(()),
+            Err(SystemdError::Rejected { name, .. }) if name.ends_with(".NoSuchUnit") => Ok(()),
             other => other,
         }
     }

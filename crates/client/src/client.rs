@@ -19,7 +19,7 @@ use crate::limit::Limit;
 use crate::object_ref::Target;
 use crate::options::{DeleteOptions, ListOptions, Patch, WatchOptions, WriteOptions};
 use crate::shared_objects::{Objects, ResponseObject, WantShared};
-use crate::transport::{Body, Https, LongLived, Switch, Transport, TransportError};
+use crate::transport::{Body, Https, LongLived, Transport, TransportError, UpgradeResponse};
 use crate::watch::Watch;
 
 /// The settings of a client, independent of the server.
@@ -59,7 +59,7 @@ struct Inner {
 /// The requested representation of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    Whole,
+    Object,
     Metadata,
 }
 
@@ -67,7 +67,7 @@ impl Form {
     /// Returns the Accept header for an object or a list.
     const fn accept(self, list: bool) -> Option<&'static str> {
         match (self, list) {
-            (Self::Whole, _) => None,
+            (Self::Object, _) => None,
             (Self::Metadata, false) => Some("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
             (Self::Metadata, true) => Some("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
         }
@@ -114,7 +114,7 @@ impl Client {
         let user_agent = HeaderValue::from_str(&settings.user_agent).map_err(http::Error::from)?;
         let limit = Limit::new(settings.qps, settings.burst);
         let headers = vec![(USER_AGENT, user_agent), (ACCEPT, HeaderValue::from_static("application/json"))];
-        Ok(Self(Arc::new(Inner { transport, settings, limit, headers, form: Form::Whole })))
+        Ok(Self(Arc::new(Inner { transport, settings, limit, headers, form: Form::Object })))
     }
 
     /// Creates a client of the server in a configuration.
@@ -267,7 +267,7 @@ impl Client {
 
     /// Sends a request with an `Upgrade` header, with the client's default headers, once. Only the time until the
     /// response is limited.
-    pub async fn switch(&self, mut request: Request<Bytes>) -> Result<Switch, Error> {
+    pub async fn switch(&self, mut request: Request<Bytes>) -> Result<UpgradeResponse, Error> {
         self.add_headers(&mut request);
         let timeout = self.0.settings.request_timeout;
         let sent = tokio::time::timeout(timeout, self.0.transport.switch(request)).await;

@@ -25,7 +25,7 @@ pub enum Error {
     #[error("the API server did not respond within {0:?}")]
     Timeout(Duration),
     #[error("failed to parse the response of the API server")]
-    Answer(#[from] ResponseError),
+    Response(#[from] ResponseError),
 }
 
 /// A response cannot be parsed.

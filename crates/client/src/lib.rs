@@ -29,5 +29,5 @@ pub use object_ref::{Target, TargetError};
 pub use options::{
     DeleteOptions, FieldValidation, ListOptions, Patch, Propagation, VersionMatch, WatchOptions, WriteOptions,
 };
-pub use transport::{Body, Https, InProcess, Switch, Switched, Transport, TransportError};
+pub use transport::{Body, Https, InProcess, Switched, Transport, TransportError, UpgradeResponse};
 pub use watch::{Event, Watch};

@@ -37,7 +37,7 @@ pub enum TargetError {
         name: String,
     },
     #[error("{resource} are cluster-scoped, but namespace {namespace:?} is given")]
-    NamespaceGiven {
+    UnexpectedNamespace {
         /// The plural name of the resource.
         resource: String,
         namespace: String,
@@ -93,7 +93,7 @@ impl<'a> Target<'a> {
             }
             Scope::Cluster if !self.namespace.is_empty() => {
                 let (resource, namespace) = (resource.to_string(), self.namespace.to_string());
-                return Err(TargetError::NamespaceGiven { resource, namespace });
+                return Err(TargetError::UnexpectedNamespace { resource, namespace });
             }
             Scope::Namespaced | Scope::Cluster => {}
         }

@@ -36,9 +36,9 @@ pub struct ResponseObject(pub Value);
 #[derive(Debug)]
 pub enum SharedEvent {
     /// An object was added or modified.
-    Is(SharedObject),
+    Applied(SharedObject),
     /// An object was deleted.
-    Gone {
+    Deleted {
         key: Key,
         /// The revision of the deletion.
         revision: u64,
@@ -76,10 +76,10 @@ impl SharedEvent {
     /// Converts a parsed event with `make`.
     pub(crate) fn of(event: Event, make: impl FnOnce(Value) -> SharedObject) -> Self {
         match event {
-            Event::Added(object) | Event::Modified(object) => Self::Is(make(object)),
+            Event::Added(object) | Event::Modified(object) => Self::Applied(make(object)),
             Event::Deleted(object) => {
                 let Entry { key, revision, .. } = Entry::of(object);
-                Self::Gone { key, revision }
+                Self::Deleted { key, revision }
             }
             Event::Bookmark { resource_version, initial_events_end } => {
                 Self::Bookmark { resource_version, initial_events_end }

@@ -42,19 +42,19 @@ pub trait Transport: Send + Sync + 'static {
 
     /// Sends one request with an `Upgrade` header. Transports without connections reject it.
     fn switch(&self, _request: http::Request<Bytes>) -> Switching<'_> {
-        Box::pin(std::future::ready(Err(TransportError::NoSwitch)))
+        Box::pin(std::future::ready(Err(TransportError::UpgradeUnsupported)))
     }
 }
 
 /// A pending switch of protocols.
-pub type Switching<'a> = Pin<Box<dyn Future<Output = Result<Switch, TransportError>> + Send + 'a>>;
+pub type Switching<'a> = Pin<Box<dyn Future<Output = Result<UpgradeResponse, TransportError>> + Send + 'a>>;
 
 /// The response to a request with an `Upgrade` header.
-pub enum Switch {
+pub enum UpgradeResponse {
     /// The server switched protocols. The connection belongs to the caller.
     Switched { head: http::Response<()>, connection: Switched },
     /// The server responded without switching protocols.
-    Refused(http::Response<Body>),
+    NotSwitched(http::Response<Body>),
 }
 
 /// A connection after a switch of protocols.
@@ -84,7 +84,7 @@ pub enum TransportError {
     Tls(#[from] TlsError),
     /// The transport cannot hand over a connection.
     #[error("the transport cannot switch protocols")]
-    NoSwitch,
+    UpgradeUnsupported,
     #[error("the request cannot be sent")]
     Request(#[from] http::Error),
 }

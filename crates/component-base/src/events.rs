@@ -54,7 +54,7 @@ async fn send(client: &Client, correlator: &mut Correlator, verdict: Correlation
     let (event, patch) = match verdict {
         CorrelationResult::Drop => return Ok(()),
         CorrelationResult::Create(event) => (event, None),
-        CorrelationResult::Again { event, patch } => (event, Some(patch)),
+        CorrelationResult::Patch { event, patch } => (event, Some(patch)),
     };
     if let Some(patch) = patch {
         let target = Target::object(&kinds::EVENTS, &Key::of(&event));

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ::audit::log::rotation::{Before, Clean, Rotation, backup_name};
+use ::audit::log::rotation::{CleanupAction, Rotation, RotationDecision, backup_name};
 use apimachinery::time::Time;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -55,7 +55,7 @@ impl LogFile {
                 self.rotation.before_first_write(size, bytes)
             }
         };
-        if before == Before::Rotate {
+        if before == RotationDecision::Rotate {
             self.rotate()?;
         }
         let (file, size) = match &mut self.open {
@@ -77,8 +77,8 @@ impl LogFile {
             fs::read_dir(&dir)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
         for clean in self.rotation.clean(&name, listing.iter().map(String::as_str), now()) {
             match clean {
-                Clean::Remove(name) => fs::remove_file(dir.join(name))?,
-                Clean::Compress(name) => compress(&dir.join(name))?,
+                CleanupAction::Remove(name) => fs::remove_file(dir.join(name))?,
+                CleanupAction::Compress(name) => compress(&dir.join(name))?,
             }
         }
         Ok(())

@@ -62,7 +62,7 @@ pub type Proposal = Payload;
 ///
 /// A rejection from the network refers to one copy of the proposal: a duplicated message may have brought another copy
 /// into a log. The proposal is therefore repeated with the same [`RequestId`], of which at most one copy is applied.
-/// Only [`ProposeError::Overtaken`] guarantees that no copy will be applied, provided that this member has applied
+/// Only [`ProposeError::Superseded`] guarantees that no copy will be applied, provided that this member has applied
 /// every entry itself and skipped none by a snapshot.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ProposeError {
@@ -71,7 +71,7 @@ pub enum ProposeError {
     NoLeader,
     /// A later proposal of the same member was applied first; this one will never be applied.
     #[error("the proposal was overtaken by a later one")]
-    Overtaken,
+    Superseded,
     #[error("leadership is being transferred")]
     Transferring,
     /// Too many proposals are in progress.
@@ -319,10 +319,10 @@ impl Member {
             Message::Forward(proposals) => {
                 let rejected = self.propose_here(proposals);
                 if !rejected.is_empty() {
-                    self.outbox.send.push((from, Message::Refused(rejected)));
+                    self.outbox.send.push((from, Message::Rejected(rejected)));
                 }
             }
-            Message::Refused(rejections) => {
+            Message::Rejected(rejections) => {
                 let own = rejections.into_iter().filter(|(request, _)| request.origin == self.config.id);
                 self.outbox.rejected.extend(own);
             }

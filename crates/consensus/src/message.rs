@@ -24,7 +24,7 @@ pub enum Message {
     /// Proposals received by a member that is not the leader.
     Forward(Vec<Payload>),
     /// Forwarded proposals that the receiver could not accept; they are in no log.
-    Refused(Vec<(RequestId, ProposeError)>),
+    Rejected(Vec<(RequestId, ProposeError)>),
 }
 
 /// A Raft message, opaque outside this crate.
@@ -94,7 +94,7 @@ impl Message {
                     Entry { index: 0, term: 0, payload: payload.clone() }.encode(&mut out);
                 }
             }
-            Self::Refused(rejections) => {
+            Self::Rejected(rejections) => {
                 out.put_u8(KIND_REJECTED);
                 put_count(&mut out, rejections.len());
                 for (request, reason) in rejections {
@@ -142,7 +142,7 @@ impl Message {
                     _ => 512,
                 })
                 .sum(),
-            Self::Refused(rejections) => rejections.len() * 17,
+            Self::Rejected(rejections) => rejections.len() * 17,
         }
     }
 }
@@ -283,12 +283,12 @@ fn decode_rejected(reader: &mut Reader) -> Result<Message, DecodeError> {
             REASONS.iter().find(|(known, _)| *known == number).ok_or(DecodeError::Invalid("message.reason"))?;
         rejections.push((request, reason.clone()));
     }
-    Ok(Message::Refused(rejections))
+    Ok(Message::Rejected(rejections))
 }
 
 const REASONS: [(u8, ProposeError); 15] = [
     (1, ProposeError::NoLeader),
-    (2, ProposeError::Overtaken),
+    (2, ProposeError::Superseded),
     (3, ProposeError::Transferring),
     (4, ProposeError::Overloaded),
     (5, ProposeError::LearnerNotReady),
@@ -357,7 +357,7 @@ mod tests {
         for message in [
             append(3, &[(4, 2), (5, 5)]),
             append(3, &[]),
-            Message::Refused(rejections.collect()),
+            Message::Rejected(rejections.collect()),
             Message::Forward(vec![Payload::Command { request, data: Bytes::from_static(b"x") }]),
         ] {
             assert_eq!(Message::decode(message.encode(), 1, 2), Ok(message));

@@ -41,7 +41,7 @@ pub enum UserError {
     #[error("the image has no group {0:?}")]
     NoGroup(String),
     #[error("run_as_group is given without a user")]
-    GroupAlone,
+    GroupWithoutUser,
 }
 
 /// Resolves a user with the files of a root directory.
@@ -67,7 +67,7 @@ fn resolve_in(passwd: &str, group: &str, requested: &RequestedUser<'_>) -> Resul
     let is_explicit = requested.uid.is_some() || requested.name.is_some();
     let text = requested.name.unwrap_or(image_user);
     let by_number = match requested.uid {
-        None if text.is_empty() && requested.gid.is_some() => return Err(UserError::GroupAlone),
+        None if text.is_empty() && requested.gid.is_some() => return Err(UserError::GroupWithoutUser),
         // The default user is root.
         None if text.is_empty() => Some(0),
         given => given.or_else(|| number(text)),
@@ -199,6 +199,6 @@ mod tests {
     fn unknown_names_are_errors() {
         check(RequestedUser { name: Some("me"), ..RequestedUser::default() }, Err(UserError::NoUser("me".into())));
         check(RequestedUser { image: "web:us", ..RequestedUser::default() }, Err(UserError::NoGroup("us".into())));
-        check(RequestedUser { gid: Some(1), ..RequestedUser::default() }, Err(UserError::GroupAlone));
+        check(RequestedUser { gid: Some(1), ..RequestedUser::default() }, Err(UserError::GroupWithoutUser));
     }
 }

@@ -32,10 +32,10 @@ pub enum ClientError {
         source: io::Error,
     },
     #[error("the shim broke off")]
-    Broken(#[source] io::Error),
+    ConnectionLost(#[source] io::Error),
     /// The shim's error message.
     #[error("{0}")]
-    Refused(String),
+    Failed(String),
 }
 
 /// A started process.
@@ -104,7 +104,7 @@ impl ExecHandle {
     /// Waits for the exit and returns the exit code.
     pub async fn wait(mut self) -> Result<i32, ClientError> {
         match self.line.reply().await?.0 {
-            Reply::Ended { code } => Ok(code),
+            Reply::ExecExited { code } => Ok(code),
             other => Err(unexpected(&other)),
         }
     }
@@ -181,7 +181,7 @@ impl Client {
 
     /// Removes an exited container from the shim.
     pub async fn remove(&self, id: &str) -> Result<(), ClientError> {
-        done(self.call(&Request::Forget { id: id.to_owned() }, &[]).await?.0)
+        done(self.call(&Request::Remove { id: id.to_owned() }, &[]).await?.0)
     }
 
     /// Returns the current state and the events from then on.
@@ -225,13 +225,13 @@ struct Line {
 
 impl Line {
     async fn request(&mut self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
-        let mut text = serde_json::to_vec(request).map_err(|error| ClientError::Broken(error.into()))?;
+        let mut text = serde_json::to_vec(request).map_err(|error| ClientError::ConnectionLost(error.into()))?;
         text.push(b'\n');
         let mut sent = 0;
         while sent < text.len() {
             let fds = if sent == 0 { fds } else { &[] };
             let attempt = || Ok(send(&self.socket, &text[sent..], fds)?);
-            sent += self.socket.async_io(Interest::WRITABLE, attempt).await.map_err(ClientError::Broken)?;
+            sent += self.socket.async_io(Interest::WRITABLE, attempt).await.map_err(ClientError::ConnectionLost)?;
         }
         Ok(())
     }
@@ -241,19 +241,19 @@ impl Line {
         loop {
             if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.received.drain(..=end).collect();
-                let reply = serde_json::from_slice(&line).map_err(|error| ClientError::Broken(error.into()))?;
+                let reply = serde_json::from_slice(&line).map_err(|error| ClientError::ConnectionLost(error.into()))?;
                 let fd = std::mem::take(&mut self.fds).into_iter().next();
                 return match reply {
-                    Reply::Failed { message } => Err(ClientError::Refused(message)),
+                    Reply::Failed { message } => Err(ClientError::Failed(message)),
                     reply => Ok((reply, fd)),
                 };
             }
             let fds = &mut self.fds;
             let socket = &self.socket;
             let mut attempt = || Ok(receive(socket, &mut buffer, fds)?);
-            let count = socket.async_io(Interest::READABLE, &mut attempt).await.map_err(ClientError::Broken)?;
+            let count = socket.async_io(Interest::READABLE, &mut attempt).await.map_err(ClientError::ConnectionLost)?;
             if count == 0 || self.received.len() + count > REPLY_BYTES_MAX {
-                return Err(ClientError::Broken(io::ErrorKind::UnexpectedEof.into()));
+                return Err(ClientError::ConnectionLost(io::ErrorKind::UnexpectedEof.into()));
             }
             self.received.extend_from_slice(&buffer[..count]);
         }
@@ -275,5 +275,5 @@ fn done(reply: Reply) -> Result<(), ClientError> {
 }
 
 fn unexpected(reply: &Reply) -> ClientError {
-    ClientError::Broken(io::Error::other(format!("unexpected reply {reply:?}")))
+    ClientError::ConnectionLost(io::Error::other(format!("unexpected reply {reply:?}")))
 }

@@ -49,7 +49,8 @@ pub enum Request {
     /// Returns the state and then events.
     Follow,
     /// Removes an exited container from the shim.
-    Forget {
+    #[serde(rename = "Forget")]
+    Remove {
         id: String,
     },
     /// Kills all processes and exits.
@@ -135,7 +136,8 @@ pub enum Reply {
         warnings: Vec<String>,
     },
     /// The process of this connection's exec has exited.
-    Ended {
+    #[serde(rename = "Ended")]
+    ExecExited {
         code: i32,
     },
     /// The current state, sent to a follower.

@@ -198,11 +198,11 @@ impl Shim {
         match connection.read() {
             Incoming::Partial => {}
             Incoming::Request(request, fds) => self.handle(n, *request, fds),
-            Incoming::Garbage(message) => {
+            Incoming::Malformed(message) => {
                 self.reply(n, &Reply::Failed { message }, None);
                 self.connections.remove(&n);
             }
-            Incoming::Gone => self.handle_disconnect(n),
+            Incoming::Closed => self.handle_disconnect(n),
         }
     }
 
@@ -238,7 +238,7 @@ impl Shim {
                 self.followers.push(n);
                 Reply::State(self.state())
             }
-            Request::Forget { id } => {
+            Request::Remove { id } => {
                 self.containers.remove(&id);
                 Reply::Done
             }
@@ -427,7 +427,7 @@ impl Shim {
             return self.notify_followers(&Reply::SandboxExited);
         }
         if let Some(connection) = self.execs.remove(&pid) {
-            self.reply(connection, &Reply::Ended { code }, None);
+            self.reply(connection, &Reply::ExecExited { code }, None);
             return;
         }
         let own = self

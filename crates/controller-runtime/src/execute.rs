@@ -95,12 +95,12 @@ pub async fn execute(
             let all = client::ListOptions::default();
             client.delete_collection(&target, &all, &DeleteOptions::default()).await.map(|_| None)
         }
-        Action::UpdatePart { resource, subresource, object } => {
+        Action::UpdateSubresource { resource, subresource, object } => {
             let target = Target::object(resource, &Key::of(object)).subresource(*subresource);
             Ok(Some(written(resource, &client.update(&target, object, &options).await?)))
         }
         // The caller handles side effects.
-        Action::After { .. } => Ok(None),
+        Action::WithSideEffect { .. } => Ok(None),
         Action::Event { regarding, kind, reason, message } => {
             events.record(regarding, *kind, reason, message);
             Ok(None)

@@ -34,7 +34,7 @@ pub async fn run_global<S: GlobalController>(driver: Arc<Driver>, workers: usize
         });
         match work.turn(&notices).await {
             Some(ChangedKeys::Keys(keys)) => keys.into_iter().for_each(|key| work.add(key)),
-            Some(ChangedKeys::Everything) => {
+            Some(ChangedKeys::All) => {
                 let mut keys = Vec::new();
                 for entry in metadata_caches.everything().all() {
                     S::affected_keys(&entry.key, None, Some(&entry.value), &mut keys);
@@ -72,8 +72,8 @@ async fn reconcile_key<S: GlobalController>(
         let decided = catch_unwind(AssertUnwindSafe(|| S::decide(&everything, &key, &responses, clock::now())));
         drop(worker);
         let plan = match decided {
-            Ok(Step::Act(plan)) => plan,
-            Ok(Step::Ask(questions)) => {
+            Ok(Step::Execute(plan)) => plan,
+            Ok(Step::Query(questions)) => {
                 send_queries(&driver, &metadata_caches, questions, &mut responses).await;
                 continue;
             }

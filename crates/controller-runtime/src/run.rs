@@ -105,7 +105,7 @@ pub async fn run<C: Controller>(driver: Arc<Driver>, workers: usize) {
         work.start_ready(|key, memory, limits| reconcile_key::<C>(Arc::clone(&driver), limits, key, memory));
         match work.turn(&notices).await {
             Some(ChangedKeys::Keys(keys)) => keys.into_iter().for_each(|key| work.add(key)),
-            Some(ChangedKeys::Everything) => {
+            Some(ChangedKeys::All) => {
                 let cache = driver.caches.view(C::READS);
                 cache.of(C::READS[0]).iter().for_each(|entry| work.add(entry.key.clone()));
             }

@@ -14,7 +14,7 @@ use crate::execute::{Effect, execute};
 pub enum Failure {
     /// The server rejected the request or did not respond.
     #[error(transparent)]
-    Refused(#[from] Error),
+    Request(#[from] Error),
     /// The side effect before the action failed.
     #[error("{side_effect} failed: {message}")]
     SideEffect {
@@ -28,7 +28,7 @@ impl Failure {
     /// Returns the client's error, if a request was sent.
     pub const fn client_error(&self) -> Option<&Error> {
         match self {
-            Self::Refused(error) => Some(error),
+            Self::Request(error) => Some(error),
             Self::SideEffect { .. } => None,
         }
     }
@@ -36,7 +36,7 @@ impl Failure {
 
 /// Executes one action, its side effect first.
 pub async fn execute_action(driver: &Driver, action: &Action) -> Result<Option<Effect>, Failure> {
-    let Action::After { side_effect, into, then } = action else {
+    let Action::WithSideEffect { side_effect, into, then } = action else {
         return Ok(execute(&driver.client, &driver.events, &driver.manager, action).await?);
     };
     let made = run(driver, side_effect)

@@ -78,14 +78,14 @@ pub enum Action {
     },
     /// Replaces a subresource other than the status, such as `finalize` and `approval`. The metadata has the observed
     /// `uid` and `resourceVersion`.
-    UpdatePart {
+    UpdateSubresource {
         resource: Resource,
         /// The subresource, such as `approval`.
         subresource: &'static str,
         object: Value,
     },
     /// Performs a side effect, then an action.
-    After {
+    WithSideEffect {
         /// The side effect, which must succeed first.
         side_effect: SideEffect,
         /// The path in the written object for the result of the side effect; empty for none.
@@ -194,9 +194,9 @@ impl Action {
             Self::UpdateStatus { resource, .. } => sub(resource, "status"),
             Self::Patch { resource, subresource, .. }
             | Self::Apply { resource, subresource, .. }
-            | Self::UpdatePart { resource, subresource, .. }
+            | Self::UpdateSubresource { resource, subresource, .. }
             | Self::Post { resource, subresource, .. } => sub(resource, subresource),
-            Self::After { then, .. } => then.writes(),
+            Self::WithSideEffect { then, .. } => then.writes(),
             Self::Event { .. } => "events".to_owned(),
         }
     }
@@ -209,8 +209,8 @@ impl Action {
             | Self::Update { object, .. }
             | Self::UpdateStatus { object, .. }
             | Self::Apply { object, .. }
-            | Self::UpdatePart { object, .. } => object,
-            Self::After { .. }
+            | Self::UpdateSubresource { object, .. } => object,
+            Self::WithSideEffect { .. }
             | Self::Patch { .. }
             | Self::Post { .. }
             | Self::Delete { .. }
@@ -271,7 +271,9 @@ impl fmt::Display for Action {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Create { object, .. } => write!(out, "create {} {}", self.writes(), display_key(object)),
-            Self::Update { object, .. } | Self::UpdateStatus { object, .. } | Self::UpdatePart { object, .. } => {
+            Self::Update { object, .. }
+            | Self::UpdateStatus { object, .. }
+            | Self::UpdateSubresource { object, .. } => {
                 write!(out, "update {} {}", self.writes(), display_key(object))
             }
             Self::Patch { key, patch, .. } => write!(out, "patch {} {key} {}", self.writes(), patch.value()),
@@ -288,7 +290,7 @@ impl fmt::Display for Action {
                 Ok(())
             }
             Self::DeleteAll { namespace, .. } => write!(out, "delete all {} in {namespace}", self.writes()),
-            Self::After { side_effect, then, .. } => write!(out, "{side_effect}, then {then}"),
+            Self::WithSideEffect { side_effect, then, .. } => write!(out, "{side_effect}, then {then}"),
             Self::Event { regarding, kind, reason, message } => {
                 write!(out, "event {} {} {kind:?} {reason}: {message}", regarding.kind, regarding.key)
             }
@@ -340,7 +342,7 @@ mod tests {
             message: "no".into(),
         };
         check(&event, "event ReplicaSet a/web Warning FailedCreate: no");
-        let after = Action::After {
+        let after = Action::WithSideEffect {
             side_effect: SideEffect::RemoveDirectory("/data/x".into()),
             into: &[],
             then: Box::new(Action::delete(&kinds::REPLICA_SETS, &set)),

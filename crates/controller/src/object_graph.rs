@@ -88,9 +88,9 @@ pub type Answers = BTreeMap<Query, QueryResponse>;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// The responses to these queries are needed before a plan can be made.
-    Ask(Vec<Query>),
+    Query(Vec<Query>),
     /// The plan to execute.
-    Act(Plan),
+    Execute(Plan),
 }
 
 /// A controller over objects of every kind.

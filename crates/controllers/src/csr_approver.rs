@@ -126,7 +126,7 @@ impl Controller for CsrApprover {
         {
             status.insert("conditions", conditions);
         }
-        Plan::of(Action::UpdatePart {
+        Plan::of(Action::UpdateSubresource {
             resource: kinds::CERTIFICATE_SIGNING_REQUESTS.clone(),
             subresource: "approval",
             object,

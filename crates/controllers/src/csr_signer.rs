@@ -66,7 +66,7 @@ impl Controller for CsrSigner {
             life: life(request, observed.config.life),
         };
         let resource = kinds::CERTIFICATE_SIGNING_REQUESTS.clone();
-        Plan::of(Action::After {
+        Plan::of(Action::WithSideEffect {
             side_effect: SideEffect::Sign(order),
             into: &["status", "certificate"],
             then: Box::new(Action::UpdateStatus { resource, object: request.clone() }),

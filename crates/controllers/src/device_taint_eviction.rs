@@ -68,10 +68,10 @@ impl Controller for DeviceTaintEviction {
 
     fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         let ends = observed.taints.iter().filter_map(|(tolerations, taint)| match tolerated(tolerations, taint) {
-            TolerationPeriod::ForEver => None,
-            TolerationPeriod::Not => Some(now),
+            TolerationPeriod::Forever => None,
+            TolerationPeriod::NotTolerated => Some(now),
             // The API server sets timeAdded. A taint without it counts as infinitely old.
-            TolerationPeriod::For(seconds) => {
+            TolerationPeriod::Seconds(seconds) => {
                 let added = taint.str_at(&["timeAdded"]).and_then(|time| Time::parse(time).ok());
                 Some(added.map_or(now, |added| added.plus(Duration::from_seconds(seconds))))
             }

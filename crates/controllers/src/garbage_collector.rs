@@ -24,7 +24,7 @@ pub struct GarbageCollector;
 
 /// The state of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum OwnerState {
     /// The owner exists and is not in foreground deletion.
     Solid,
     /// The API server reported that the owner does not exist or has another UID.
@@ -69,7 +69,11 @@ impl GlobalController for GarbageCollector {
             Some(item) if item.value.waits_for_dependents() => sweep.wait_for_dependents(item),
             Some(item) => sweep.see_to(item),
         }
-        if sweep.queries.is_empty() { Step::Act(sweep.plan) } else { Step::Ask(sweep.queries.into_iter().collect()) }
+        if sweep.queries.is_empty() {
+            Step::Execute(sweep.plan)
+        } else {
+            Step::Query(sweep.queries.into_iter().collect())
+        }
     }
 }
 
@@ -126,19 +130,19 @@ impl Sweep<'_> {
         if item.deleting || item.owners.is_empty() {
             return;
         }
-        let standings: Vec<(&Owner, Standing)> =
+        let standings: Vec<(&Owner, OwnerState)> =
             item.owners.iter().map(|owner| (owner, self.standing(entry, owner))).collect();
         let has = |expected| standings.iter().any(|(_, standing)| *standing == expected);
-        if has(Standing::Unknown) {
+        if has(OwnerState::Unknown) {
             return;
         }
-        if has(Standing::Solid) {
-            let useless = standings.iter().filter(|(_, standing)| *standing != Standing::Solid);
+        if has(OwnerState::Solid) {
+            let useless = standings.iter().filter(|(_, standing)| *standing != OwnerState::Solid);
             let useless: BTreeSet<Str> = useless.map(|(owner, _)| owner.uid.clone()).collect();
             if !useless.is_empty() {
                 self.plan.push(without_owners(entry, &useless));
             }
-        } else if has(Standing::Waiting) && self.everything.dependents(&item.uid).next().is_some() {
+        } else if has(OwnerState::Waiting) && self.everything.dependents(&item.uid).next().is_some() {
             // Break a cycle of objects that block each other.
             if self.everything.dependents(&item.uid).any(|dependent| dependent.value.waits_for_dependents())
                 && item.owners.iter().any(|owner| owner.block == Some(true))
@@ -157,16 +161,16 @@ impl Sweep<'_> {
     }
 
     /// Returns the state of an owner from the cache. If the owner is not cached, the API server is queried.
-    fn standing(&mut self, entry: &Entry<Item>, owner: &Owner) -> Standing {
+    fn standing(&mut self, entry: &Entry<Item>, owner: &Owner) -> OwnerState {
         let found = self.everything.item(&owner.uid).filter(|found| is_named_by(found, owner, &entry.key.namespace));
         if let Some(found) = found {
-            return if found.value.waits_for_dependents() { Standing::Waiting } else { Standing::Solid };
+            return if found.value.waits_for_dependents() { OwnerState::Waiting } else { OwnerState::Solid };
         }
         let resource = self.everything.discovery.resource(&owner.api_version, &owner.kind);
         let namespace = match resource.map(|resource| resource.scope) {
             Some(Scope::Cluster) => Str::default(),
             // A cluster-scoped object cannot have a namespaced owner: the reference has no namespace.
-            Some(Scope::Namespaced) if entry.key.namespace.is_empty() => return Standing::Unknown,
+            Some(Scope::Namespaced) if entry.key.namespace.is_empty() => return OwnerState::Unknown,
             Some(Scope::Namespaced) | None => entry.key.namespace.clone(),
         };
         let question = Query::Object {
@@ -177,20 +181,20 @@ impl Sweep<'_> {
         match self.responses.get(&question) {
             None => {
                 self.queries.insert(question);
-                Standing::Unknown
+                OwnerState::Unknown
             }
-            Some(QueryResponse::Absent) => Standing::Dangling,
+            Some(QueryResponse::Absent) => OwnerState::Dangling,
             Some(QueryResponse::Object(object)) => {
                 let meta = Meta::of(object);
                 if meta.uid() != owner.uid {
-                    Standing::Dangling
+                    OwnerState::Dangling
                 } else if meta.is_deleting() && meta.finalizers().any(|finalizer| finalizer == FOREGROUND) {
-                    Standing::Waiting
+                    OwnerState::Waiting
                 } else {
-                    Standing::Solid
+                    OwnerState::Solid
                 }
             }
-            Some(QueryResponse::Items(_) | QueryResponse::Kinds(_) | QueryResponse::Failed(_)) => Standing::Unknown,
+            Some(QueryResponse::Items(_) | QueryResponse::Kinds(_) | QueryResponse::Failed(_)) => OwnerState::Unknown,
         }
     }
 }

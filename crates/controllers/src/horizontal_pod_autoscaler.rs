@@ -206,7 +206,11 @@ fn size(observed: &Observation<'_>, scale: &Value, report: &mut Report<'_>, memo
     {
         spec.insert("replicas", desired);
     }
-    plan.push(Action::UpdatePart { resource: observed.target.resource.clone(), subresource: "scale", object: resized });
+    plan.push(Action::UpdateSubresource {
+        resource: observed.target.resource.clone(),
+        subresource: "scale",
+        object: resized,
+    });
     report.add_event(EventType::Normal, "SuccessfulRescale", format!("New size: {desired}; reason: {reason}"));
 }
 

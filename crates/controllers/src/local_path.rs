@@ -191,7 +191,7 @@ fn provision(claim: &Value, class: &Value, config: &Config) -> Action {
         object,
         result_event: Some(Box::new(result_event)),
     };
-    Action::After { side_effect: SideEffect::CreateDirectory(path), into: &[], then: Box::new(create) }
+    Action::WithSideEffect { side_effect: SideEffect::CreateDirectory(path), into: &[], then: Box::new(create) }
 }
 
 /// Returns the next step for a released or deleted volume.
@@ -218,7 +218,7 @@ fn reclaim(volume: &Value, claimed: bool) -> Plan {
         return Plan::of(update);
     }
     let side_effect = SideEffect::RemoveDirectory(text(volume, &["spec", "local", "path"]).to_owned());
-    Plan::of(Action::After { side_effect, into: &[], then: Box::new(update) })
+    Plan::of(Action::WithSideEffect { side_effect, into: &[], then: Box::new(update) })
 }
 
 /// Returns the nodes in the volume's node affinity.

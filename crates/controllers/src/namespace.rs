@@ -43,23 +43,23 @@ impl GlobalController for Namespace {
 
     fn decide(everything: &ObjectGraph, key: &Key, responses: &Answers, now: Time) -> Step {
         if !everything.get(&kinds::NAMESPACES, key).is_some_and(|namespace| namespace.value.deleting) {
-            return Step::Act(Plan::default());
+            return Step::Execute(Plan::default());
         }
         let itself = Query::Object { api_version: "v1".into(), kind: "Namespace".into(), key: key.clone() };
         let namespace = match responses.get(&itself) {
-            None => return Step::Ask(vec![itself]),
+            None => return Step::Query(vec![itself]),
             Some(QueryResponse::Object(namespace)) => namespace,
-            Some(QueryResponse::Absent) => return Step::Act(Plan::default()),
-            Some(_) => return Step::Act(Plan::waiting("failed to read the namespace")),
+            Some(QueryResponse::Absent) => return Step::Execute(Plan::default()),
+            Some(_) => return Step::Execute(Plan::waiting("failed to read the namespace")),
         };
         if !Meta::of(namespace).is_deleting() || !finalizers(namespace).any(|finalizer| finalizer == FINALIZER) {
-            return Step::Act(Plan::default());
+            return Step::Execute(Plan::default());
         }
         // A kind may have been added just now and already have objects, so discovery is queried again.
         let discovery = match responses.get(&Query::Kinds) {
-            None => return Step::Ask(vec![Query::Kinds]),
+            None => return Step::Query(vec![Query::Kinds]),
             Some(QueryResponse::Kinds(discovery)) => discovery,
-            Some(_) => return Step::Act(Plan::waiting("discovery failed")),
+            Some(_) => return Step::Execute(Plan::waiting("discovery failed")),
         };
         // Pods are deleted first, so that the objects they need exist for as long as they run.
         let (pods, others): (Vec<&Kind>, Vec<&Kind>) = discovery
@@ -71,13 +71,13 @@ impl GlobalController for Namespace {
         for kinds in [pods, others] {
             let unanswered = contents.add_responses(&kinds, &key.name, responses);
             if !unanswered.is_empty() {
-                return Step::Ask(unanswered);
+                return Step::Query(unanswered);
             }
             if !contents.items.is_empty() {
                 break;
             }
         }
-        Step::Act(plan(discovery, namespace, &contents, now))
+        Step::Execute(plan(discovery, namespace, &contents, now))
     }
 }
 
@@ -148,7 +148,7 @@ fn finalized(namespace: &Value) -> Action {
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         spec.insert("finalizers", left);
     }
-    Action::UpdatePart { resource: kinds::NAMESPACES.clone(), subresource: "finalize", object }
+    Action::UpdateSubresource { resource: kinds::NAMESPACES.clone(), subresource: "finalize", object }
 }
 
 /// Returns the status update with the deletion conditions, if they changed.
@@ -156,8 +156,8 @@ fn status(namespace: &Value, contents: &Contents<'_>, stale: &[String], now: Tim
     let mut conditions = namespace.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
     for (kind, found) in findings(contents, stale) {
         let (status, reason, message) = match &found {
-            Finding::Well(reason, message) => ("False", *reason, (*message).to_owned()),
-            Finding::Ill(reason, message) => ("True", *reason, message.clone()),
+            Finding::Healthy(reason, message) => ("False", *reason, (*message).to_owned()),
+            Finding::Unhealthy(reason, message) => ("True", *reason, message.clone()),
         };
         if let Some(have) = condition::in_list(&conditions, kind)
             && (have.str_at(&["status"]), have.str_at(&["message"])) == (Some(status), Some(message.as_str()))
@@ -177,8 +177,8 @@ fn status(namespace: &Value, contents: &Contents<'_>, stale: &[String], now: Tim
 }
 
 enum Finding {
-    Well(&'static str, &'static str),
-    Ill(&'static str, String),
+    Healthy(&'static str, &'static str),
+    Unhealthy(&'static str, String),
 }
 
 /// Returns upstream's five conditions of a terminating namespace, with upstream's messages.
@@ -199,30 +199,30 @@ fn findings(contents: &Contents<'_>, stale: &[String]) -> [(&'static str, Findin
     let holding: Vec<String> =
         holding.iter().map(|(name, count)| format!("{name} in {count} resource instances")).collect();
     let ill = |list: &[String], well: Finding, reason, message: String| {
-        if list.is_empty() { well } else { Finding::Ill(reason, message) }
+        if list.is_empty() { well } else { Finding::Unhealthy(reason, message) }
     };
     let discovered = ill(
         stale,
-        Finding::Well("ResourcesDiscovered", "All resources successfully discovered"),
+        Finding::Healthy("ResourcesDiscovered", "All resources successfully discovered"),
         "DiscoveryFailed",
         format!("Discovery failed for some groups, {} failing: {}", stale.len(), stale.join(", ")),
     );
     let failures = &contents.failures;
     let deleted = ill(
         failures,
-        Finding::Well("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+        Finding::Healthy("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
         "ContentDeletionFailed",
         format!("Failed to delete all resource types, {} remaining: {}", failures.len(), failures.join(", ")),
     );
     let removed = ill(
         &remaining,
-        Finding::Well("ContentRemoved", "All content successfully removed"),
+        Finding::Healthy("ContentRemoved", "All content successfully removed"),
         "SomeResourcesRemain",
         format!("Some resources are remaining: {}", remaining.join(", ")),
     );
     let freed = ill(
         &holding,
-        Finding::Well("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+        Finding::Healthy("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
         "SomeFinalizersRemain",
         format!("Some content in the namespace has finalizers remaining: {}", holding.join(", ")),
     );
@@ -230,7 +230,7 @@ fn findings(contents: &Contents<'_>, stale: &[String]) -> [(&'static str, Findin
         ("NamespaceDeletionDiscoveryFailure", discovered),
         (
             "NamespaceDeletionGroupVersionParsingFailure",
-            Finding::Well("ParsedGroupVersions", "All legacy kube types successfully parsed"),
+            Finding::Healthy("ParsedGroupVersions", "All legacy kube types successfully parsed"),
         ),
         ("NamespaceDeletionContentFailure", deleted),
         ("NamespaceContentRemaining", removed),

@@ -33,7 +33,7 @@ pub enum Observation<'a> {
         node: Option<&'a Value>,
     },
     /// Terminated pods that are not being deleted.
-    Ended {
+    Terminated {
         pods: Vec<&'a Value>,
         /// Maximum number of terminated pods.
         max: i64,
@@ -75,7 +75,7 @@ impl Controller for PodGc {
             let max = cache.config::<Config>().copied().unwrap_or_default().terminated_pods_max;
             let pods = cache.of("pods").iter().map(|entry| &entry.value);
             let terminated_pods = pods.filter(|pod| pod::is_terminal(pod) && !Meta::of(pod).is_deleting());
-            return Some(Observation::Ended { pods: terminated_pods.collect(), max });
+            return Some(Observation::Terminated { pods: terminated_pods.collect(), max });
         }
         let pod = cache.get("pods", key)?;
         Some(Observation::Pod { pod, node: cache.get("nodes", &Key::cluster(pod::node(pod))) })
@@ -83,7 +83,7 @@ impl Controller for PodGc {
 
     fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         match observed {
-            Observation::Ended { pods, max } => beyond(pods, *max),
+            Observation::Terminated { pods, max } => beyond(pods, *max),
             Observation::Pod { pod, .. } if pod::node(pod).is_empty() => going_nowhere(pod),
             Observation::Pod { pod, node: None } => without_node(pod, now),
             Observation::Pod { pod, node: Some(node) } => out_of_service(pod, node),

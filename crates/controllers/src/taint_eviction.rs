@@ -51,9 +51,9 @@ impl Controller for TaintEviction {
         let mut ends = |time: Time| until = Some(until.map_or(time, |have| have.min(time)));
         for taint in sends_away(observed.node) {
             match tolerated(list(pod, &["spec", "tolerations"]), taint) {
-                TolerationPeriod::ForEver => {}
-                TolerationPeriod::Not => ends(now),
-                TolerationPeriod::For(seconds) => {
+                TolerationPeriod::Forever => {}
+                TolerationPeriod::NotTolerated => ends(now),
+                TolerationPeriod::Seconds(seconds) => {
                     match taint.str_at(&["timeAdded"]).and_then(|it| Time::parse(it).ok()) {
                         Some(added) => ends(added.plus(Duration::from_seconds(seconds))),
                         None => return Plan::of(dated(observed.node, now)),
@@ -86,9 +86,9 @@ const MESSAGES: EvictionMessages = EvictionMessages {
 };
 
 pub(crate) enum TolerationPeriod {
-    Not,
-    For(i64),
-    ForEver,
+    NotTolerated,
+    Seconds(i64),
+    Forever,
 }
 
 /// Returns the NoExecute taints of a node.
@@ -98,14 +98,14 @@ fn sends_away(node: &Value) -> impl Iterator<Item = &Value> {
 
 /// Returns the shortest duration that a matching toleration allows.
 pub(crate) fn tolerated(tolerations: &[Value], taint: &Value) -> TolerationPeriod {
-    let mut found = TolerationPeriod::Not;
+    let mut found = TolerationPeriod::NotTolerated;
     for toleration in tolerations.iter().filter(|toleration| matches(toleration, taint)) {
         let seconds = toleration.get("tolerationSeconds").and_then(Value::as_int).map(|seconds| seconds.max(0));
         found = match (found, seconds) {
-            (TolerationPeriod::For(have), Some(seconds)) => TolerationPeriod::For(have.min(seconds)),
-            (TolerationPeriod::For(have), None) => TolerationPeriod::For(have),
-            (_, Some(seconds)) => TolerationPeriod::For(seconds),
-            (_, None) => TolerationPeriod::ForEver,
+            (TolerationPeriod::Seconds(have), Some(seconds)) => TolerationPeriod::Seconds(have.min(seconds)),
+            (TolerationPeriod::Seconds(have), None) => TolerationPeriod::Seconds(have),
+            (_, Some(seconds)) => TolerationPeriod::Seconds(seconds),
+            (_, None) => TolerationPeriod::Forever,
         };
     }
     found

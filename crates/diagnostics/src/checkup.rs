@@ -99,9 +99,9 @@ pub struct Port {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortUser {
     /// The port is free.
-    Nobody,
+    Free,
     /// The diagnosed cluster uses the port.
-    Ours,
+    Cluster,
     /// Another process uses the port.
     Other,
 }
@@ -172,11 +172,11 @@ pub struct Cluster {
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckResult {
-    Good,
+    Pass,
     /// Some function will be missing or slow.
-    Doubtful,
+    Warn,
     /// A cluster does not start or does not work.
-    Bad,
+    Fail,
 }
 
 /// A check with its result.
@@ -203,7 +203,7 @@ pub fn evaluate(machine: &Machine, cluster: Option<&Cluster>) -> Vec<Row> {
 
 /// Whether a check prevents a start.
 pub fn prevents(rows: &[Row]) -> bool {
-    rows.iter().any(|row| row.verdict == CheckResult::Bad)
+    rows.iter().any(|row| row.verdict == CheckResult::Fail)
 }
 
 /// Formats the rows as a table.
@@ -213,9 +213,9 @@ pub fn table(rows: &[Row]) -> String {
     let mut out = String::new();
     for row in rows {
         let mark = match row.verdict {
-            CheckResult::Good => "ok",
-            CheckResult::Doubtful => "warn",
-            CheckResult::Bad => "FAIL",
+            CheckResult::Pass => "ok",
+            CheckResult::Warn => "warn",
+            CheckResult::Fail => "FAIL",
         };
         out.push_str(&format!("{mark:<4}  {:<names$}  {:<looks$}  {}\n", row.name, row.looks_at, row.found));
         if !row.advice.is_empty() {
@@ -229,9 +229,9 @@ pub fn table(rows: &[Row]) -> String {
 pub fn json(rows: &[Row]) -> Value {
     let row = |row: &Row| {
         let verdict = match row.verdict {
-            CheckResult::Good => "good",
-            CheckResult::Doubtful => "doubtful",
-            CheckResult::Bad => "bad",
+            CheckResult::Pass => "good",
+            CheckResult::Warn => "doubtful",
+            CheckResult::Fail => "bad",
         };
         value!({
             "check": (row.name.as_str()), "looksAt": (row.looks_at.as_str()), "found": (row.found.as_str()),
@@ -247,7 +247,7 @@ impl Row {
             name: name.into(),
             looks_at: looks_at.into(),
             found: found.into(),
-            verdict: CheckResult::Good,
+            verdict: CheckResult::Pass,
             advice: String::new(),
         }
     }
@@ -262,8 +262,8 @@ impl Row {
 impl Requirement {
     const fn without(self) -> CheckResult {
         match self {
-            Self::Always => CheckResult::Bad,
-            Self::Sometimes => CheckResult::Doubtful,
+            Self::Always => CheckResult::Fail,
+            Self::Sometimes => CheckResult::Warn,
         }
     }
 }

@@ -33,9 +33,9 @@ pub struct Mount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountKind {
     /// A writable directory, created if absent.
-    OwnFolder,
+    WritableDirectory,
     /// A read-only directory.
-    Folder,
+    Directory,
     /// A read-only file.
     File,
 }
@@ -55,15 +55,15 @@ pub fn manifest(component: &Component) -> Value {
     let name = component.name.as_str();
     let volumes = component.mounts.iter().enumerate().map(|(number, mount)| {
         let kind = match mount.kind {
-            MountKind::OwnFolder => "DirectoryOrCreate",
-            MountKind::Folder => "Directory",
+            MountKind::WritableDirectory => "DirectoryOrCreate",
+            MountKind::Directory => "Directory",
             MountKind::File => "File",
         };
         value!({"name": (volume(number)), "hostPath": {"path": (mount.path.as_str()), "type": kind}})
     });
     let mounts = component.mounts.iter().enumerate().map(|(number, mount)| {
         let path = mount.path.as_str();
-        value!({"name": (volume(number)), "mountPath": path, "readOnly": (mount.kind != MountKind::OwnFolder)})
+        value!({"name": (volume(number)), "mountPath": path, "readOnly": (mount.kind != MountKind::WritableDirectory)})
     });
     let command = component.command.iter().map(|word| Value::from(word.as_str())).collect();
     value!({
@@ -119,7 +119,7 @@ mod tests {
             name: "etcd".to_owned(),
             image: "knarr.local/knarr".to_owned(),
             command: vec!["/knarr".to_owned(), "etcd".to_owned()],
-            mounts: vec![mount("/d/etcd", MountKind::OwnFolder), mount("/d/pki", MountKind::Folder)],
+            mounts: vec![mount("/d/etcd", MountKind::WritableDirectory), mount("/d/pki", MountKind::Directory)],
             alive: Alive { scheme: "HTTP", port: 2381, path: "/health" },
             cpu_milli: 100,
         });

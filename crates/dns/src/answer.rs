@@ -31,13 +31,13 @@ pub enum Answer {
         additionals: Vec<Record>,
     },
     /// NODATA with the SOA record: the name exists without records of that type.
-    Nothing(Record),
+    NoData(Record),
     /// NXDOMAIN with the SOA record.
-    NoName(Record),
+    NxDomain(Record),
     /// The zone is not complete yet.
-    NotYet,
+    NotReady,
     /// The name is outside the cluster.
-    NotOurs,
+    OutsideZone,
 }
 
 /// Answers a query. `name` may have any case, which the answer keeps.
@@ -50,13 +50,13 @@ pub fn answer(zone: &Zone, name: &Name, kind: RecordType) -> Answer {
     } else {
         match reverse(zone, &lower) {
             Some(names) => Some(names.into_iter().map(|name| RData::PTR(PTR(name))).collect::<Vec<_>>().into()),
-            None => return Answer::NotOurs,
+            None => return Answer::OutsideZone,
         }
     };
     if !zone.complete {
-        return Answer::NotYet;
+        return Answer::NotReady;
     }
-    let Some(found) = found else { return Answer::NoName(soa_record(zone)) };
+    let Some(found) = found else { return Answer::NxDomain(soa_record(zone)) };
     let is_requested = |data: &RData| match (data, kind) {
         // An address query gets the CNAME, whose address is resolved elsewhere.
         (_, RecordType::ANY) | (RData::CNAME(_), RecordType::A | RecordType::AAAA) => true,
@@ -65,7 +65,7 @@ pub fn answer(zone: &Zone, name: &Name, kind: RecordType) -> Answer {
     let record = |name: &Name, data: RData| Record::from_rdata(name.clone(), TTL, data);
     let answers: Vec<Record> = found.data.into_iter().filter(is_requested).map(|data| record(name, data)).collect();
     if answers.is_empty() {
-        return Answer::Nothing(soa_record(zone));
+        return Answer::NoData(soa_record(zone));
     }
     let next = if kind == RecordType::SRV { found.next } else { Vec::new() };
     Answer::Records { answers, additionals: next.into_iter().map(|(name, ip)| record(&name, address(ip))).collect() }

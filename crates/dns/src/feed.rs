@@ -44,7 +44,7 @@ pub async fn follow(client: Client, knowledge: Arc<Knowledge>) -> Result<(), Clo
     }
     for (kind, reader, _) in &fed {
         reader.synced().await?;
-        refresh(&knowledge, kind, reader, ChangedKeys::Everything);
+        refresh(&knowledge, kind, reader, ChangedKeys::All);
     }
     knowledge.zone.write().unwrap_or_else(PoisonError::into_inner).complete = true;
     tracing::info!("DNS zone is complete");
@@ -87,7 +87,7 @@ fn follow_nodes(
             let nodes = reader.snapshot().objects;
             let names: Vec<String> = match changed {
                 ChangedKeys::Keys(keys) => keys.into_iter().map(|key| key.name.to_string()).collect(),
-                ChangedKeys::Everything => {
+                ChangedKeys::All => {
                     let all = nodes.iter().map(|entry| entry.key.name.to_string());
                     all.chain(knowledge.clients.nodes()).collect()
                 }
@@ -115,7 +115,7 @@ fn refresh(knowledge: &Knowledge, kind: &Kind, reader: &Reader<Value>, changed: 
                 (kind.set)(&mut zone, &key, objects.get(&key));
             }
         }
-        ChangedKeys::Everything => {
+        ChangedKeys::All => {
             for key in zone.known(kind.resource) {
                 if objects.get(&key).is_none() {
                     (kind.set)(&mut zone, &key, None);

@@ -66,8 +66,8 @@ pub fn respond(zone: &Zone, bytes: &[u8], transport: Transport, turn: usize) -> 
         return fail(ResponseCode::Refused);
     }
     match answer(zone, query.name(), query.query_type()) {
-        Answer::NotOurs => Next::Forward(Box::new(request)),
-        Answer::NotYet => fail(ResponseCode::ServFail),
+        Answer::OutsideZone => Next::Forward(Box::new(request)),
+        Answer::NotReady => fail(ResponseCode::ServFail),
         decided => {
             let mut reply = decided_reply(&request, decided, turn);
             match follow(zone, &mut reply, query.query_type()) {
@@ -93,8 +93,8 @@ fn follow(zone: &Zone, reply: &mut Message, kind: RecordType) -> Option<Name> {
         let name = alias.0.clone();
         match answer(zone, &name, kind) {
             Answer::Records { answers, .. } => reply.answers.extend(answers),
-            Answer::NotOurs => return Some(name),
-            Answer::Nothing(_) | Answer::NoName(_) | Answer::NotYet => return None,
+            Answer::OutsideZone => return Some(name),
+            Answer::NoData(_) | Answer::NxDomain(_) | Answer::NotReady => return None,
         }
     }
     None
@@ -152,14 +152,14 @@ fn decided_reply(request: &Message, decided: Answer, turn: usize) -> Message {
             reply.answers = answers;
             reply.additionals = additionals;
         }
-        Answer::NoName(authority) => {
+        Answer::NxDomain(authority) => {
             reply.metadata.response_code = ResponseCode::NXDomain;
             reply.add_authority(authority);
         }
-        Answer::Nothing(authority) => {
+        Answer::NoData(authority) => {
             reply.add_authority(authority);
         }
-        Answer::NotYet | Answer::NotOurs => unreachable!("these are no answers"),
+        Answer::NotReady | Answer::OutsideZone => unreachable!("these are no answers"),
     }
     reply
 }

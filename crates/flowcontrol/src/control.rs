@@ -15,7 +15,7 @@ use crate::demand::Demand;
 use crate::dropped::DroppedRequests;
 use crate::level::{CATCH_ALL, Discipline, LevelSpec, Limits};
 use crate::metrics::{LevelSeries, Reason, Series, Snapshot};
-use crate::queues::{Phase, Queues, Start, Tag};
+use crate::queues::{ArrivalOutcome, Phase, Queues, Tag};
 use crate::rules::FlowSchema;
 use crate::{Digest, Estimate, Moment};
 
@@ -80,9 +80,9 @@ pub enum Outcome {
 
 /// The outcome of leaving a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leave {
+pub enum DequeueResult {
     /// The request left the queue.
-    Left {
+    Removed {
         /// Retry-After for the client.
         retry_after_seconds: u32,
         /// The requests that may now execute.
@@ -91,7 +91,7 @@ pub enum Leave {
     /// The request executes already, and its holder must finish it.
     Running,
     /// The request no longer exists.
-    Gone,
+    NotFound,
 }
 
 #[derive(Debug)]
@@ -188,16 +188,16 @@ impl FlowControl {
         let tag = Tag { serial: self.serial, series, is_mutating: digest.is_mutating() };
         let (start, others) = level.queues.arrive(tag, work, hash, now);
         let outcome = match start {
-            Start::Executes(slot) => {
+            ArrivalOutcome::Executing(slot) => {
                 counted.starts(Duration::ZERO);
                 Outcome::Admitted(ticket(slot))
             }
-            Start::Waits(slot, length) => {
+            ArrivalOutcome::Queued(slot, length) => {
                 counted.queue_length.observe(f64::from(length));
                 Outcome::Queued(ticket(slot))
             }
-            Start::NoSeat => rejected(Reason::ConcurrencyLimit, counted, &mut level.dropped),
-            Start::QueueFull => rejected(Reason::QueueFull, counted, &mut level.dropped),
+            ArrivalOutcome::NoSeat => rejected(Reason::ConcurrencyLimit, counted, &mut level.dropped),
+            ArrivalOutcome::QueueFull => rejected(Reason::QueueFull, counted, &mut level.dropped),
         };
         Arrival { classification, outcome, admitted: self.note_started(id as u32, &others, now) }
     }
@@ -217,12 +217,12 @@ impl FlowControl {
     }
 
     /// Handles the queue wait timeout of a request.
-    pub fn time_out(&mut self, ticket: Ticket, now: Moment) -> Leave {
+    pub fn time_out(&mut self, ticket: Ticket, now: Moment) -> DequeueResult {
         self.leave(ticket, Reason::TimeOut, now)
     }
 
     /// Handles the disconnection of a queued request's client.
-    pub fn cancel(&mut self, ticket: Ticket, now: Moment) -> Leave {
+    pub fn cancel(&mut self, ticket: Ticket, now: Moment) -> DequeueResult {
         self.leave(ticket, Reason::Cancelled, now)
     }
 
@@ -265,15 +265,17 @@ impl FlowControl {
         matching.or_else(rest).expect("the mandatory flow schemas are always there")
     }
 
-    fn leave(&mut self, ticket: Ticket, reason: Reason, now: Moment) -> Leave {
-        let Some(level) = self.level_mut(ticket) else { return Leave::Gone };
-        let Some(record) = level.queues.record(ticket.slot, ticket.serial).copied() else { return Leave::Gone };
-        let Some(started) = level.queues.leave(ticket.slot, ticket.serial, now) else { return Leave::Running };
+    fn leave(&mut self, ticket: Ticket, reason: Reason, now: Moment) -> DequeueResult {
+        let Some(level) = self.level_mut(ticket) else { return DequeueResult::NotFound };
+        let Some(record) = level.queues.record(ticket.slot, ticket.serial).copied() else {
+            return DequeueResult::NotFound;
+        };
+        let Some(started) = level.queues.leave(ticket.slot, ticket.serial, now) else { return DequeueResult::Running };
         let retry_after_seconds = level.dropped.record(now.whole_seconds());
         self.series[record.tag.series as usize].rejects(reason, now.since(record.arrived));
         let mut admitted = self.note_started(ticket.level, &started, now);
         self.reap(ticket.level, now, &mut admitted);
-        Leave::Left { retry_after_seconds, admitted }
+        DequeueResult::Removed { retry_after_seconds, admitted }
     }
 
     /// Counts requests that a level admitted and returns their tickets.

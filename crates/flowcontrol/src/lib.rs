@@ -29,7 +29,7 @@ pub mod request;
 pub mod rules;
 pub mod work;
 
-pub use control::{Arrival, Classification, FlowControl, Leave, Outcome, Ticket};
+pub use control::{Arrival, Classification, DequeueResult, FlowControl, Outcome, Ticket};
 pub use moment::Moment;
 pub use request::{Digest, Target};
 pub use work::{Estimate, Work};

@@ -73,11 +73,11 @@ pub struct Counts {
 
 /// The outcome of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum ArrivalOutcome {
     /// The request runs in this slot.
-    Executes(u32),
+    Executing(u32),
     /// The request waits in this slot. The second number is the length of its queue.
-    Waits(u32, u32),
+    Queued(u32, u32),
     /// The request is rejected: all seats are taken, and there are no queues.
     NoSeat,
     /// The request is rejected: its queue is full.
@@ -162,14 +162,14 @@ impl Queues {
 
     /// Handles an arrival. Returns its outcome, and other requests that may now run: if two requests have the same
     /// virtual finish time, the arrival can change which one is next.
-    pub fn arrive(&mut self, tag: Tag, work: Work, hash: u64, now: Moment) -> (Start, Vec<u32>) {
+    pub fn arrive(&mut self, tag: Tag, work: Work, hash: u64, now: Moment) -> (ArrivalOutcome, Vec<u32>) {
         self.sync(now);
         let record = Record { tag, work, queue: None, arrived: now, started: now, phase: Phase::Running };
         match self.discipline {
-            Discipline::Reject if !self.fits(work.width()) => (Start::NoSeat, Vec::new()),
+            Discipline::Reject if !self.fits(work.width()) => (ArrivalOutcome::NoSeat, Vec::new()),
             Discipline::Reject | Discipline::Exempt => {
                 self.take_seats(work, now);
-                (Start::Executes(self.slots.insert(record)), Vec::new())
+                (ArrivalOutcome::Executing(self.slots.insert(record)), Vec::new())
             }
             Discipline::Queue(queuing) => self.arrive_at_queue(record, queuing, hash, now),
         }
@@ -226,7 +226,13 @@ impl Queues {
         self.dispatch_all(now)
     }
 
-    fn arrive_at_queue(&mut self, record: Record, queuing: Queuing, hash: u64, now: Moment) -> (Start, Vec<u32>) {
+    fn arrive_at_queue(
+        &mut self,
+        record: Record,
+        queuing: Queuing,
+        hash: u64,
+        now: Moment,
+    ) -> (ArrivalOutcome, Vec<u32>) {
         let index = self.shard(queuing, hash);
         let width = record.work.width();
         // No request waits, so this one would be selected: it skips the queue.
@@ -242,13 +248,13 @@ impl Queues {
             self.queued_seats_in_use += work.width();
             self.take_seats(work, now);
             let slot = self.slots.insert(Record { queue: Some(index), work, ..record });
-            return (Start::Executes(slot), Vec::new());
+            return (ArrivalOutcome::Executing(slot), Vec::new());
         }
         // DEVIATION: a full queue rejects requests; upstream's queue grows without a bound behind a request too wide
         // for the free seats.
         let length = self.queues.get(&index).map_or(0, |queue| queue.waiting.len());
         if length >= queuing.length_max as usize {
-            return (Start::QueueFull, Vec::new());
+            return (ArrivalOutcome::QueueFull, Vec::new());
         }
         let (arrival, work) = (self.progress, total_work(record.work));
         let slot = self.slots.insert(Record { queue: Some(index), phase: Phase::Waiting, ..record });
@@ -263,9 +269,9 @@ impl Queues {
         match dispatched.iter().position(|other| *other == slot) {
             Some(at) => {
                 dispatched.remove(at);
-                (Start::Executes(slot), dispatched)
+                (ArrivalOutcome::Executing(slot), dispatched)
             }
-            None => (Start::Waits(slot, u32::try_from(length + 1).unwrap_or(u32::MAX)), dispatched),
+            None => (ArrivalOutcome::Queued(slot, u32::try_from(length + 1).unwrap_or(u32::MAX)), dispatched),
         }
     }
 

@@ -67,7 +67,7 @@ struct PathRule {
 #[derive(Clone, Debug, PartialEq)]
 enum Names {
     All,
-    These(Vec<Str>),
+    List(Vec<Str>),
 }
 
 impl FlowSchema {
@@ -196,13 +196,13 @@ fn path_matches(rule: &str, path: &str) -> bool {
 impl Names {
     fn from_value(value: &Value, field: &str) -> Self {
         let names: Vec<Str> = items(value, field).iter().filter_map(Value::as_str).map(Str::from).collect();
-        if names.as_slice() == ["*"] { Self::All } else { Self::These(names) }
+        if names.as_slice() == ["*"] { Self::All } else { Self::List(names) }
     }
 
     fn has(&self, name: &str) -> bool {
         match self {
             Self::All => true,
-            Self::These(names) => names.iter().any(|have| have == name),
+            Self::List(names) => names.iter().any(|have| have == name),
         }
     }
 
@@ -216,7 +216,7 @@ impl Names {
         };
         match self {
             Self::All => true,
-            Self::These(names) => names.iter().any(is),
+            Self::List(names) => names.iter().any(is),
         }
     }
 }

@@ -19,7 +19,7 @@ pub enum LifecycleStep {
     /// Running and not ready.
     NotReady,
     /// Exits with this code.
-    End(i64),
+    Exit(i64),
 }
 
 /// The next write for a pod.
@@ -28,7 +28,7 @@ pub enum PodWrite {
     /// Sets the status.
     Status(Value),
     /// Deletes the pod.
-    Gone,
+    Delete,
 }
 
 /// Returns the configured behaviour of a pod.
@@ -40,7 +40,7 @@ pub fn does(pod: &Value) -> LifecycleStep {
         if pod.str_at(&["spec", "restartPolicy"]).unwrap_or("Always") == "Always" {
             LifecycleStep::Run
         } else {
-            LifecycleStep::End(0)
+            LifecycleStep::Exit(0)
         }
     };
     by_annotation.or_else(by_image).unwrap_or_else(by_policy)
@@ -55,15 +55,15 @@ pub fn step(pod: &Value, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Option
         // The holder of a finalizer needs the final status.
         let has_finalizers = meta.finalizers().next().is_some();
         return Some(if has_finalizers && !is_terminal {
-            PodWrite::Status(status(pod, LifecycleStep::End(KILLED), host, address, now))
+            PodWrite::Status(status(pod, LifecycleStep::Exit(KILLED), host, address, now))
         } else {
-            PodWrite::Gone
+            PodWrite::Delete
         })
-        .filter(|step| !(has_finalizers && *step == PodWrite::Gone));
+        .filter(|step| !(has_finalizers && *step == PodWrite::Delete));
     }
     let does = does(pod);
     let is_current = match does {
-        LifecycleStep::End(_) => is_terminal,
+        LifecycleStep::Exit(_) => is_terminal,
         LifecycleStep::Run | LifecycleStep::NotReady => {
             is_terminal || (phase == "Running" && is_ready(pod) == (does == LifecycleStep::Run && gates_are_open(pod)))
         }
@@ -76,8 +76,8 @@ fn read(text: &str) -> Option<LifecycleStep> {
     Some(match word {
         "run" => LifecycleStep::Run,
         "notready" => LifecycleStep::NotReady,
-        "succeed" => LifecycleStep::End(0),
-        "fail" => LifecycleStep::End(code.parse().ok().filter(|code| *code != 0).unwrap_or(1)),
+        "succeed" => LifecycleStep::Exit(0),
+        "fail" => LifecycleStep::Exit(code.parse().ok().filter(|code| *code != 0).unwrap_or(1)),
         _ => return None,
     })
 }
@@ -105,8 +105,8 @@ fn status(pod: &Value, does: LifecycleStep, host: Ipv4Addr, address: Ipv4Addr, n
     let containers_ready = does == LifecycleStep::Run;
     let (phase, reason) = match does {
         LifecycleStep::Run | LifecycleStep::NotReady => ("Running", None),
-        LifecycleStep::End(0) => ("Succeeded", Some("PodCompleted")),
-        LifecycleStep::End(_) => ("Failed", Some("PodFailed")),
+        LifecycleStep::Exit(0) => ("Succeeded", Some("PodCompleted")),
+        LifecycleStep::Exit(_) => ("Failed", Some("PodFailed")),
     };
     let condition = |kind: &str, holds: bool, reason: Option<&str>| {
         let mut condition = value!({"type": kind, "status": (if holds { "True" } else { "False" }),
@@ -128,7 +128,7 @@ fn status(pod: &Value, does: LifecycleStep, host: Ipv4Addr, address: Ipv4Addr, n
             (condition("Ready", containers_ready && gates_are_open(pod), unready)),
         ],
         "containerStatuses": (containers(pod, "containers", does, &now)),
-        "initContainerStatuses": (containers(pod, "initContainers", LifecycleStep::End(0), &now)),
+        "initContainerStatuses": (containers(pod, "initContainers", LifecycleStep::Exit(0), &now)),
     })
 }
 
@@ -138,13 +138,13 @@ fn containers(pod: &Value, field: &str, does: LifecycleStep, now: &str) -> Vec<V
         let text = |field| container.str_at(&[field]).unwrap_or_default();
         let state = match does {
             LifecycleStep::Run | LifecycleStep::NotReady => value!({"running": {"startedAt": now}}),
-            LifecycleStep::End(code) => {
+            LifecycleStep::Exit(code) => {
                 let reason = if code == 0 { "Completed" } else { "Error" };
                 value!({"terminated": {"exitCode": code, "reason": reason, "startedAt": now, "finishedAt": now}})
             }
         };
         let running = matches!(does, LifecycleStep::Run | LifecycleStep::NotReady);
-        let done = does == LifecycleStep::End(0) && field == "initContainers";
+        let done = does == LifecycleStep::Exit(0) && field == "initContainers";
         value!({"name": (text("name")), "image": (text("image")), "imageID": "", "restartCount": 0, "state": state,
             "ready": (does == LifecycleStep::Run || done), "started": running})
     };

@@ -143,7 +143,7 @@ async fn play(shared: Arc<Inner>, pods: Reader<Value>, notices: ChangeQueue) {
         let objects = pods.snapshot().objects;
         let keys: Vec<Key> = match changed {
             ChangedKeys::Keys(keys) => keys.into_iter().collect(),
-            ChangedKeys::Everything => objects.iter().map(|entry| entry.key.clone()).collect(),
+            ChangedKeys::All => objects.iter().map(|entry| entry.key.clone()).collect(),
         };
         for key in keys {
             let Some(pod) = objects.get(&key) else { continue };
@@ -162,7 +162,7 @@ async fn write_pod(shared: Arc<Inner>, key: Key, uid: String, step: PodWrite, no
     let result = {
         let _permit = shared.permits.acquire().await;
         match step {
-            PodWrite::Gone => {
+            PodWrite::Delete => {
                 let options = DeleteOptions { grace_seconds: Some(0), uid: Some(uid), ..DeleteOptions::default() };
                 shared.client.delete(&Target::object(&kinds::PODS, &key), &options).await
             }

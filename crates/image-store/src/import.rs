@@ -34,7 +34,7 @@ pub enum ImportError {
     Unknown(PathBuf),
     /// A referenced file is missing.
     #[error("the archive lacks {0}")]
-    Lacks(String),
+    MissingFile(String),
     #[error("{name} of the archive cannot be read")]
     Malformed {
         name: String,
@@ -45,7 +45,7 @@ pub enum ImportError {
     Name(#[from] NameError),
     /// An image in the archive has no name, and none was given.
     #[error("image {0} has no name in the archive: give one")]
-    Nameless(Digest),
+    Unnamed(Digest),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -98,7 +98,7 @@ impl Store {
             let name = match (name, annotated) {
                 (Some(name), _) => name.clone(),
                 (None, Some(text)) => Name::parse(text)?,
-                (None, None) => return Err(ImportError::Nameless(entry.digest.clone())),
+                (None, None) => return Err(ImportError::Unnamed(entry.digest.clone())),
             };
             names.tags.extend(name.tagged());
             names.digests.insert(name.by_digest(&entry.digest));
@@ -173,7 +173,7 @@ impl Store {
             let mut names = Names::default();
             let given = name.map(|name| vec![name.to_string()]);
             let tags = given.or(entry.repo_tags).filter(|tags| !tags.is_empty());
-            for tag in tags.ok_or_else(|| ImportError::Nameless(digest.clone()))? {
+            for tag in tags.ok_or_else(|| ImportError::Unnamed(digest.clone()))? {
                 let name = Name::parse(&tag)?;
                 names.tags.extend(name.tagged());
                 names.digests.insert(name.by_digest(&digest));
@@ -270,7 +270,7 @@ impl Files {
 
     fn path(&self, name: &str) -> Result<&Path, ImportError> {
         let found = self.names.get(&clean(Path::new(name)));
-        found.map(PathBuf::as_path).ok_or_else(|| ImportError::Lacks(name.to_owned()))
+        found.map(PathBuf::as_path).ok_or_else(|| ImportError::MissingFile(name.to_owned()))
     }
 
     fn bytes(&self, name: &str) -> Result<Vec<u8>, ImportError> {

@@ -38,7 +38,7 @@ pub enum PullError {
     },
     /// A download failed after the maximum number of attempts.
     #[error("the transfer of {digest} from {host} broke {attempts} times")]
-    Broken {
+    Interrupted {
         digest: Digest,
         host: String,
         attempts: u32,
@@ -250,12 +250,12 @@ impl Store {
             let mut ingest = self.blobs.ingest(&content.digest, content.size)?;
             match source.transfer(content, &mut ingest).await {
                 Ok(()) => return Ok(ingest.finish()?),
-                Err(Transfer::Refused(error)) => return Err(error),
-                Err(Transfer::Broken(error)) if attempts == ATTEMPTS_MAX => {
+                Err(TransferError::Fatal(error)) => return Err(error),
+                Err(TransferError::Retryable(error)) if attempts == ATTEMPTS_MAX => {
                     let (digest, host) = (content.digest.clone(), source.host.clone());
-                    return Err(PullError::Broken { digest, host, attempts, source: error });
+                    return Err(PullError::Interrupted { digest, host, attempts, source: error });
                 }
-                Err(Transfer::Broken(error)) => {
+                Err(TransferError::Retryable(error)) => {
                     tracing::debug!(digest = %content.digest, %error, attempts, "the download was interrupted");
                 }
             }
@@ -263,10 +263,10 @@ impl Store {
     }
 }
 
-/// A failed download attempt: `Refused` is final, `Broken` is retried.
-enum Transfer {
-    Refused(PullError),
-    Broken(Box<dyn Error + Send + Sync>),
+/// A failed download attempt: `Fatal` is final, `Retryable` is retried.
+enum TransferError {
+    Fatal(PullError),
+    Retryable(Box<dyn Error + Send + Sync>),
 }
 
 /// One host and the image requested from it.
@@ -317,8 +317,8 @@ impl Source {
         Ok((digest, bytes.to_vec()))
     }
 
-    async fn transfer(&self, content: &Descriptor, ingest: &mut Ingest) -> Result<(), Transfer> {
-        let transfer_error = |error: BlobError| Transfer::Refused(error.into());
+    async fn transfer(&self, content: &Descriptor, ingest: &mut Ingest) -> Result<(), TransferError> {
+        let transfer_error = |error: BlobError| TransferError::Fatal(error.into());
         if ingest.arrived() == content.size && content.size > 0 {
             return Ok(());
         }
@@ -336,25 +336,25 @@ impl Source {
         };
         self.report_progress(content, ingest.arrived());
         while let Some(piece) = bytes.next().await {
-            let piece = piece.map_err(|error| Transfer::Broken(Box::new(error)))?;
-            ingest.write(&piece).map_err(|error| Transfer::Refused(error.into()))?;
+            let piece = piece.map_err(|error| TransferError::Retryable(Box::new(error)))?;
+            ingest.write(&piece).map_err(|error| TransferError::Fatal(error.into()))?;
             self.report_progress(content, ingest.arrived());
         }
         Ok(())
     }
 
-    async fn resumed(&self, descriptor: &OciDescriptor, offset: u64) -> Result<BlobResponse, Transfer> {
+    async fn resumed(&self, descriptor: &OciDescriptor, offset: u64) -> Result<BlobResponse, TransferError> {
         let response = self.client.pull_blob_stream_partial(&self.reference, descriptor, offset, None).await;
         response.map_err(|error| self.failed(error))
     }
 
     /// Classifies an error: a rejection by the registry is final, a failed connection is retried.
-    fn failed(&self, error: OciDistributionError) -> Transfer {
+    fn failed(&self, error: OciDistributionError) -> TransferError {
         match error {
             OciDistributionError::RequestError(_) | OciDistributionError::IoError(_) => {
-                Transfer::Broken(Box::new(error))
+                TransferError::Retryable(Box::new(error))
             }
-            other => Transfer::Refused(self.registry_error(other)),
+            other => TransferError::Fatal(self.registry_error(other)),
         }
     }
 

@@ -69,7 +69,7 @@ async fn archives_without_an_image_are_rejected() {
     let digest = Digest::of(b"nothing");
     let index = format!(r#"{{"schemaVersion":2,"manifests":[{{"digest":"{digest}","size":7}}]}}"#);
     fs::write(empty.join("index.json"), index).unwrap();
-    assert!(matches!(store.import(&empty, None).await, Err(ImportError::Lacks(_))));
+    assert!(matches!(store.import(&empty, None).await, Err(ImportError::MissingFile(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]

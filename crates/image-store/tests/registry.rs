@@ -119,7 +119,7 @@ async fn content_with_wrong_digest_is_rejected() {
 async fn stalled_registry_times_out() {
     let manners = Manners { stall: true, ..Manners::default() };
     let error = pulled(manners, Credentials::Anonymous).await.err().unwrap();
-    assert!(matches!(error, PullError::Broken { attempts: 5, .. }), "{error}");
+    assert!(matches!(error, PullError::Interrupted { attempts: 5, .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

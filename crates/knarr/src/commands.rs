@@ -14,7 +14,7 @@ pub enum Group {
     /// Start, inspect and stop the cluster of this host.
     Cluster,
     /// Additional nodes and servers.
-    Machines,
+    Nodes,
     /// Commands that work on files and images.
     Tools,
     /// Single components, for service managers, container runtimes and images.
@@ -22,12 +22,12 @@ pub enum Group {
 }
 
 impl Group {
-    pub const ALL: [Self; 4] = [Self::Cluster, Self::Machines, Self::Tools, Self::Components];
+    pub const ALL: [Self; 4] = [Self::Cluster, Self::Nodes, Self::Tools, Self::Components];
 
     pub const fn heading(self) -> &'static str {
         match self {
             Self::Cluster => "Cluster Commands",
-            Self::Machines => "Node and Server Commands",
+            Self::Nodes => "Node and Server Commands",
             Self::Tools => "Other Commands",
             Self::Components => "Components",
         }
@@ -48,7 +48,7 @@ pub struct Command {
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "agent",
-        group: Group::Machines,
+        group: Group::Nodes,
         about: "Run a node that joins an existing cluster",
         arguments: agent::arguments,
         run: agent::run,
@@ -188,7 +188,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "members",
-        group: Group::Machines,
+        group: Group::Nodes,
         about: "List and remove members of the replicated store",
         arguments: members::arguments,
         run: members::run,
@@ -209,7 +209,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "node",
-        group: Group::Machines,
+        group: Group::Nodes,
         about: "Add, list and remove nodes in network namespaces of this host",
         arguments: node::arguments,
         run: node::run,
@@ -223,7 +223,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "server",
-        group: Group::Machines,
+        group: Group::Nodes,
         about: "Run a control plane server of a cluster with several servers",
         arguments: server::arguments,
         run: server::run,
@@ -251,7 +251,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "token",
-        group: Group::Machines,
+        group: Group::Nodes,
         about: "Create, list and revoke join tokens",
         arguments: token::arguments,
         run: token::run,

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::output::outln;
 use crate::up::Instance;
 use crate::up::nodes::{self, Nodes};
-use pods::Manner;
+use pods::TerminationMode;
 
 /// Stop the cluster of this host.
 #[derive(Args, Debug)]
@@ -55,7 +55,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         // The agent of a node exits with the cluster's process.
         (_, Some(_)) => {}
     }
-    let manner = if now || purge { Manner::Now } else { Manner::Graceful };
+    let manner = if now || purge { TerminationMode::Immediate } else { TerminationMode::Graceful };
     let nodes = Nodes::open(&data_dir);
     let stopping = stop_nodes(&nodes, manner)?;
     let netns = data_dir.join("netns");
@@ -94,7 +94,7 @@ fn stop_process(data_dir: &Path) -> Result<Option<u32>> {
 }
 
 /// Starts to stop the pods of all network-namespace nodes. Each namespace is entered by a separate process.
-fn stop_nodes(nodes: &Nodes, manner: Manner) -> Result<Vec<(String, Child)>> {
+fn stop_nodes(nodes: &Nodes, manner: TerminationMode) -> Result<Vec<(String, Child)>> {
     let mut stopping = Vec::new();
     for name in nodes.names()? {
         let dir = nodes.node_dir(&name);
@@ -105,16 +105,16 @@ fn stop_nodes(nodes: &Nodes, manner: Manner) -> Result<Vec<(String, Child)>> {
     Ok(stopping)
 }
 
-fn stop_node(name: &str, data_dir: &Path, manner: Manner) -> Result<Child> {
+fn stop_node(name: &str, data_dir: &Path, manner: TerminationMode) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["down", "--node", name, "--data-dir"]).arg(data_dir);
-    command.args((manner == Manner::Now).then_some("--now"));
+    command.args((manner == TerminationMode::Immediate).then_some("--now"));
     Ok(command.spawn()?)
 }
 
 /// Kills the pods of one node, so that the node can be removed.
 pub fn kill_node(name: &str, data_dir: &Path) -> Result<()> {
-    let down = stop_node(name, data_dir, Manner::Now)?.wait()?;
+    let down = stop_node(name, data_dir, TerminationMode::Immediate)?.wait()?;
     ensure!(down.success(), "failed to stop the pods of node {name}");
     Ok(())
 }

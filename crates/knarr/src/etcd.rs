@@ -220,13 +220,13 @@ async fn serve(flags: &Etcd) -> Result<()> {
     tokio::spawn(announce(node.clone(), this).in_current_span());
     let reason = tokio::select! {
         reason = node.stopped() => reason,
-        signal = signal() => { signal?; StopReason::Asked }
+        signal = signal() => { signal?; StopReason::Requested }
     };
     stop.send_replace(true);
     serving.join_all().await;
     node.stop().await;
     match reason {
-        StopReason::Asked => Ok(()),
+        StopReason::Requested => Ok(()),
         StopReason::Removed => bail!("this member was removed from the cluster; its data directory can be deleted"),
         StopReason::Failed(error) => Err(anyhow::Error::from_boxed(Box::new(error)).context("the member failed")),
     }

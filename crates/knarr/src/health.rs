@@ -249,9 +249,9 @@ fn text(status: StatusCode, text: String) -> Response<Full<Bytes>> {
 /// The TLS configuration in use.
 enum Tls {
     /// A configured certificate, reloaded when its files change.
-    Given(ReloadedValue<ServerConfig>),
+    Configured(ReloadedValue<ServerConfig>),
     /// A self-signed certificate generated for this run.
-    Made(Arc<ServerConfig>),
+    SelfSigned(Arc<ServerConfig>),
 }
 
 impl Tls {
@@ -260,17 +260,17 @@ impl Tls {
             (Some(certificate), Some(key)) => {
                 let (certificate, key) = (certificate.clone(), key.clone());
                 let files = vec![certificate.clone(), key.clone()];
-                Ok(Self::Given(ReloadedValue::new(files, move || given(&certificate, &key))?))
+                Ok(Self::Configured(ReloadedValue::new(files, move || given(&certificate, &key))?))
             }
-            (None, None) => Ok(Self::Made(Arc::new(made()?))),
+            (None, None) => Ok(Self::SelfSigned(Arc::new(made()?))),
             _ => bail!("--tls-cert-file and --tls-private-key-file must be given together"),
         }
     }
 
     fn acceptor(&self) -> TlsAcceptor {
         match self {
-            Self::Given(given) => TlsAcceptor::from(given.current()),
-            Self::Made(made) => TlsAcceptor::from(Arc::clone(made)),
+            Self::Configured(given) => TlsAcceptor::from(given.current()),
+            Self::SelfSigned(made) => TlsAcceptor::from(Arc::clone(made)),
         }
     }
 }
@@ -316,7 +316,7 @@ mod tests {
         };
         write();
         let tls = Tls::new(&options(&certificate, &key)).unwrap();
-        let Tls::Given(given) = &tls else { panic!("the certificate is given") };
+        let Tls::Configured(given) = &tls else { panic!("the certificate is given") };
         let old = given.current();
         write();
         let deadline = Instant::now() + Duration::from_secs(30);

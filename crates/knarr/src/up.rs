@@ -198,7 +198,7 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
         }
         if row.name == bringer {
             until(&mut running, ready::server(&layout)).await?;
-            steps.done(if options.store == plan::Store::Inside { "API server and store" } else { "API server" });
+            steps.done(if options.store == plan::Store::Embedded { "API server and store" } else { "API server" });
             addons::apply(options, &layout).await?;
         }
     }

@@ -297,8 +297,8 @@ fn called(
         None => (200, None),
         Some(Failure::Call(_)) if failed_open => (UNAVAILABLE, None),
         Some(Failure::Call(_)) => (UNAVAILABLE, Some("calling_webhook_error")),
-        Some(Failure::Impossible(_)) => (0, Some("apiserver_internal_error")),
-        Some(Failure::Refused(status)) => (status.code, Some("no_error")),
+        Some(Failure::InvalidPatch(_)) => (0, Some("apiserver_internal_error")),
+        Some(Failure::Rejected(status)) => (status.code, Some("no_error")),
     };
     let operation = attributes.operation.word();
     let took = began.elapsed();

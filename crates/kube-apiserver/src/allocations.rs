@@ -30,7 +30,7 @@ pub fn port_kind() -> Kind {
 /// Returns the random source for the allocations of a write.
 pub fn random_source(options: &WriteOptions) -> RandomSource {
     let seed = seed();
-    if options.dry_run { RandomSource::Rehearsal(seed) } else { RandomSource::Seed(seed) }
+    if options.dry_run { RandomSource::DryRun(seed) } else { RandomSource::Seed(seed) }
 }
 
 /// Returns a random seed for allocations.

@@ -56,7 +56,7 @@ async fn compact(store: &Client, round: &Round) -> Result<Round, ClientError> {
         match store.compact(round.revision).await {
             Ok(()) => tracing::debug!(revision = round.revision, "compacted the store"),
             // Another server has compacted further.
-            Err(ClientError::Refused(mvcc::Error::Compacted { .. })) => {}
+            Err(ClientError::Rejected(mvcc::Error::Compacted { .. })) => {}
             Err(error) => return Err(error),
         }
     }

@@ -13,7 +13,7 @@ use flowcontrol::control::{ReconfigureResult, wait_until};
 use flowcontrol::inflight::{self, InFlight, Pass};
 use flowcontrol::metrics::Snapshot;
 use flowcontrol::work::{List, Selection, Source, StoredObjects};
-use flowcontrol::{Classification, Digest, Estimate, FlowControl, Leave, Moment, Outcome, Target, Ticket};
+use flowcontrol::{Classification, DequeueResult, Digest, Estimate, FlowControl, Moment, Outcome, Target, Ticket};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -52,8 +52,8 @@ struct Inner {
 }
 
 enum Control {
-    Fair(Box<FlowControl>),
-    Plain(InFlight),
+    PriorityAndFairness(Box<FlowControl>),
+    MaxInFlight(InFlight),
 }
 
 /// The result of an admission.
@@ -97,9 +97,9 @@ impl Fairness {
     pub fn new(config: Config) -> Arc<Self> {
         let seats = config.read_only_max.saturating_add(config.mutating_max).max(1);
         let control = if config.enabled {
-            Control::Fair(Box::new(FlowControl::new(seats, Moment::default())))
+            Control::PriorityAndFairness(Box::new(FlowControl::new(seats, Moment::default())))
         } else {
-            Control::Plain(InFlight::new(config.read_only_max, config.mutating_max))
+            Control::MaxInFlight(InFlight::new(config.read_only_max, config.mutating_max))
         };
         let inner = Inner { control, waiting: BTreeMap::new(), wakes_at: Moment::default() };
         Arc::new(Self {
@@ -118,7 +118,7 @@ impl Fairness {
         user: &User,
         deadline: Option<Instant>,
     ) -> Admission {
-        if let Control::Plain(limits) = &mut self.lock().control {
+        if let Control::MaxInFlight(limits) = &mut self.lock().control {
             return self.plain(limits, request, user);
         }
         self.seat_for(&digest(request, user), &self.estimate(state, request), deadline).await
@@ -133,7 +133,9 @@ impl Fairness {
         let now = self.now();
         let (classification, outcome, bell) = {
             let mut inner = self.lock();
-            let Control::Fair(control) = &mut inner.control else { unreachable!("the control never changes") };
+            let Control::PriorityAndFairness(control) = &mut inner.control else {
+                unreachable!("the control never changes")
+            };
             let arrival = control.arrive(digest, estimate, now);
             inner.ring(&arrival.admitted);
             let bell = match arrival.outcome {
@@ -161,7 +163,7 @@ impl Fairness {
     pub fn reconfigure(&self, schemas: &[Value], levels: &[Value]) -> Option<ReconfigureResult> {
         let now = self.now();
         let mut inner = self.lock();
-        let Control::Fair(control) = &mut inner.control else { return None };
+        let Control::PriorityAndFairness(control) = &mut inner.control else { return None };
         let result = control.reconfigure(schemas, levels, now);
         inner.ring(&result.admitted);
         Some(result)
@@ -170,8 +172,8 @@ impl Fairness {
     /// Returns the values for metrics. Without priority and fairness only the requests in flight are known.
     pub fn snapshot(&self) -> Snapshot {
         match &self.lock().control {
-            Control::Fair(control) => control.snapshot(),
-            Control::Plain(limits) => {
+            Control::PriorityAndFairness(control) => control.snapshot(),
+            Control::MaxInFlight(limits) => {
                 let (read_only, mutating) = limits.current();
                 let mut snapshot = Snapshot::default();
                 (snapshot.executing.read_only, snapshot.executing.mutating) = (read_only, mutating);
@@ -185,7 +187,7 @@ impl Fairness {
         loop {
             let wakes_at = {
                 let mut inner = self.lock();
-                let Control::Fair(control) = &inner.control else { return };
+                let Control::PriorityAndFairness(control) = &inner.control else { return };
                 inner.wakes_at = control.wake_at();
                 inner.wakes_at
             };
@@ -194,7 +196,7 @@ impl Fairness {
                 () = tokio::time::sleep_until(at) => {
                     let now = self.now();
                     let mut inner = self.lock();
-                    if let Control::Fair(control) = &mut inner.control {
+                    if let Control::PriorityAndFairness(control) = &mut inner.control {
                         let admitted = control.wake(now);
                         inner.ring(&admitted);
                     }
@@ -231,15 +233,17 @@ impl Fairness {
         let now = self.now();
         let mut inner = self.lock();
         inner.waiting.remove(&ticket);
-        let Control::Fair(control) = &mut inner.control else { unreachable!("only fair control has queues") };
+        let Control::PriorityAndFairness(control) = &mut inner.control else {
+            unreachable!("only fair control has queues")
+        };
         match control.time_out(ticket, now) {
-            Leave::Left { retry_after_seconds, admitted } => {
+            DequeueResult::Removed { retry_after_seconds, admitted } => {
                 inner.ring(&admitted);
                 Err(TooManyRequests { retry_after_seconds })
             }
             // The request was dispatched at the same moment as its timeout.
-            Leave::Running => Ok(self.seat(SeatGrant::Ticket(ticket))),
-            Leave::Gone => Err(TooManyRequests { retry_after_seconds: inflight::RETRY_AFTER_SECONDS }),
+            DequeueResult::Running => Ok(self.seat(SeatGrant::Ticket(ticket))),
+            DequeueResult::NotFound => Err(TooManyRequests { retry_after_seconds: inflight::RETRY_AFTER_SECONDS }),
         }
     }
 
@@ -251,7 +255,7 @@ impl Fairness {
         let now = self.now();
         let mut inner = self.lock();
         match (&mut inner.control, reservation) {
-            (Control::Fair(control), SeatGrant::Ticket(ticket)) => {
+            (Control::PriorityAndFairness(control), SeatGrant::Ticket(ticket)) => {
                 let admitted = control.finish(ticket, now);
                 // The seats of a write stay occupied while its watchers are notified, so the timer may have to wake
                 // earlier.
@@ -262,8 +266,8 @@ impl Fairness {
                     self.sooner.notify_one();
                 }
             }
-            (Control::Plain(limits), SeatGrant::Pass(pass)) => limits.finish(pass),
-            (Control::Fair(_), SeatGrant::Pass(_)) | (Control::Plain(_), SeatGrant::Ticket(_)) => {
+            (Control::MaxInFlight(limits), SeatGrant::Pass(pass)) => limits.finish(pass),
+            (Control::PriorityAndFairness(_), SeatGrant::Pass(_)) | (Control::MaxInFlight(_), SeatGrant::Ticket(_)) => {
                 unreachable!("the control never changes")
             }
         }
@@ -273,12 +277,12 @@ impl Fairness {
         let now = self.now();
         let mut inner = self.lock();
         inner.waiting.remove(&ticket);
-        let Control::Fair(control) = &mut inner.control else { return };
+        let Control::PriorityAndFairness(control) = &mut inner.control else { return };
         let admitted = match control.cancel(ticket, now) {
-            Leave::Left { admitted, .. } => admitted,
+            DequeueResult::Removed { admitted, .. } => admitted,
             // The request was dispatched at the same moment, but its task no longer exists.
-            Leave::Running => control.finish(ticket, now),
-            Leave::Gone => Vec::new(),
+            DequeueResult::Running => control.finish(ticket, now),
+            DequeueResult::NotFound => Vec::new(),
         };
         inner.ring(&admitted);
     }

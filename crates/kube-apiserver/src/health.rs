@@ -29,14 +29,14 @@ pub struct Health {
 
 struct Check {
     name: &'static str,
-    of: Of,
+    of: CheckTarget,
 }
 
 /// The condition that a health check tests.
 #[derive(Clone, Copy)]
-enum Of {
+enum CheckTarget {
     /// The server responds; always succeeds.
-    Answers,
+    Ping,
     /// Log lines can be written.
     Log,
     /// The store serves linearizable reads.
@@ -54,55 +54,55 @@ enum Of {
 }
 
 const CHECKS: &[Check] = &[
-    check("ping", Of::Answers),
-    check("log", Of::Log),
-    check("etcd", Of::Store),
-    check("etcd-readiness", Of::StoreForReadiness),
-    check("informer-sync", Of::CacheForReadiness),
-    check("poststarthook/start-apiserver-admission-initializer", Of::Cache),
-    check("poststarthook/generic-apiserver-start-informers", Of::Cache),
-    check("poststarthook/priority-and-fairness-config-consumer", Of::Step(Step::FlowControl)),
-    check("poststarthook/priority-and-fairness-filter", Of::Step(Step::FlowControl)),
-    check("poststarthook/storage-object-count-tracker-hook", Of::Cache),
-    check("poststarthook/start-apiextensions-informers", Of::Cache),
-    check("poststarthook/start-apiextensions-controllers", Of::Step(Step::CustomResources)),
-    check("poststarthook/crd-informer-synced", Of::Step(Step::CustomResources)),
-    check("poststarthook/start-system-namespaces-controller", Of::Step(Step::Namespaces)),
-    check("poststarthook/start-cluster-authentication-info-controller", Of::Step(Step::AuthenticationInfo)),
-    check("poststarthook/rbac/bootstrap-roles", Of::Step(Step::Roles)),
-    check("poststarthook/scheduling/bootstrap-system-priority-classes", Of::Step(Step::PriorityClasses)),
-    check("poststarthook/priority-and-fairness-config-producer", Of::Step(Step::FlowControlObjects)),
-    check("poststarthook/bootstrap-controller", Of::Step(Step::OwnService)),
-    check("poststarthook/start-kubernetes-service-cidr-controller", Of::Step(Step::ServiceCidr)),
-    check("poststarthook/start-kube-aggregator-informers", Of::Cache),
-    check("poststarthook/apiservice-status-local-available-controller", Of::Step(Step::ApiServices)),
-    check("poststarthook/apiservice-status-remote-available-controller", Of::Step(Step::ApiServices)),
-    check("poststarthook/apiservice-registration-controller", Of::Step(Step::ApiServices)),
-    check("poststarthook/apiservice-discovery-controller", Of::Step(Step::ApiServices)),
-    check("poststarthook/kube-apiserver-autoregistration", Of::Step(Step::ApiServices)),
-    check("autoregister-completion", Of::Step(Step::ApiServices)),
-    check("poststarthook/apiservice-openapi-controller", Of::Step(Step::ApiServices)),
-    check("poststarthook/apiservice-openapiv3-controller", Of::Step(Step::ApiServices)),
-    check("shutdown", Of::NotShuttingDown),
+    check("ping", CheckTarget::Ping),
+    check("log", CheckTarget::Log),
+    check("etcd", CheckTarget::Store),
+    check("etcd-readiness", CheckTarget::StoreForReadiness),
+    check("informer-sync", CheckTarget::CacheForReadiness),
+    check("poststarthook/start-apiserver-admission-initializer", CheckTarget::Cache),
+    check("poststarthook/generic-apiserver-start-informers", CheckTarget::Cache),
+    check("poststarthook/priority-and-fairness-config-consumer", CheckTarget::Step(Step::FlowControl)),
+    check("poststarthook/priority-and-fairness-filter", CheckTarget::Step(Step::FlowControl)),
+    check("poststarthook/storage-object-count-tracker-hook", CheckTarget::Cache),
+    check("poststarthook/start-apiextensions-informers", CheckTarget::Cache),
+    check("poststarthook/start-apiextensions-controllers", CheckTarget::Step(Step::CustomResources)),
+    check("poststarthook/crd-informer-synced", CheckTarget::Step(Step::CustomResources)),
+    check("poststarthook/start-system-namespaces-controller", CheckTarget::Step(Step::Namespaces)),
+    check("poststarthook/start-cluster-authentication-info-controller", CheckTarget::Step(Step::AuthenticationInfo)),
+    check("poststarthook/rbac/bootstrap-roles", CheckTarget::Step(Step::Roles)),
+    check("poststarthook/scheduling/bootstrap-system-priority-classes", CheckTarget::Step(Step::PriorityClasses)),
+    check("poststarthook/priority-and-fairness-config-producer", CheckTarget::Step(Step::FlowControlObjects)),
+    check("poststarthook/bootstrap-controller", CheckTarget::Step(Step::OwnService)),
+    check("poststarthook/start-kubernetes-service-cidr-controller", CheckTarget::Step(Step::ServiceCidr)),
+    check("poststarthook/start-kube-aggregator-informers", CheckTarget::Cache),
+    check("poststarthook/apiservice-status-local-available-controller", CheckTarget::Step(Step::ApiServices)),
+    check("poststarthook/apiservice-status-remote-available-controller", CheckTarget::Step(Step::ApiServices)),
+    check("poststarthook/apiservice-registration-controller", CheckTarget::Step(Step::ApiServices)),
+    check("poststarthook/apiservice-discovery-controller", CheckTarget::Step(Step::ApiServices)),
+    check("poststarthook/kube-apiserver-autoregistration", CheckTarget::Step(Step::ApiServices)),
+    check("autoregister-completion", CheckTarget::Step(Step::ApiServices)),
+    check("poststarthook/apiservice-openapi-controller", CheckTarget::Step(Step::ApiServices)),
+    check("poststarthook/apiservice-openapiv3-controller", CheckTarget::Step(Step::ApiServices)),
+    check("shutdown", CheckTarget::NotShuttingDown),
 ];
 
-const fn check(name: &'static str, of: Of) -> Check {
+const fn check(name: &'static str, of: CheckTarget) -> Check {
     Check { name, of }
 }
 
-impl Of {
+impl CheckTarget {
     const fn belongs_to(self, endpoint: Endpoint) -> bool {
         match self {
             Self::StoreForReadiness | Self::CacheForReadiness | Self::NotShuttingDown => {
                 matches!(endpoint, Endpoint::Readyz)
             }
-            Self::Answers | Self::Log | Self::Store | Self::Cache | Self::Step(_) => true,
+            Self::Ping | Self::Log | Self::Store | Self::Cache | Self::Step(_) => true,
         }
     }
 
     async fn run(self, state: &State) -> Result<(), String> {
         let (is_well, message) = match self {
-            Self::Answers => return Ok(()),
+            Self::Ping => return Ok(()),
             Self::Log => return state.health.log.check(),
             Self::Store | Self::StoreForReadiness => return store(state).await,
             Self::Cache | Self::CacheForReadiness => (state.cache.is_fed(), "the watch cache is not up to date"),

@@ -29,7 +29,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional_with_sizes;
 use tracing::Instrument;
 
-pub use kubelet::{Kubelets, Proof};
+pub use kubelet::{CertificateVerification, Kubelets};
 pub use messages::{has_messages, messages};
 pub use translate::{STREAM_CLOSE, translate};
 pub use tunnel::{TUNNEL_PREFIX, tunnel};
@@ -143,7 +143,7 @@ impl Target {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return upgrade_error(response);
         }
-        let mut switched = Response::new(Body::Whole(Bytes::new()));
+        let mut switched = Response::new(Body::Full(Bytes::new()));
         *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *switched.headers_mut() = response.headers().clone();
         tokio::spawn(carry(client, hyper::upgrade::on(response)).in_current_span());
@@ -154,7 +154,7 @@ impl Target {
 /// Converts a backend's response to a response for the client.
 pub fn returned(response: Response<Incoming>) -> HttpResponse {
     let (head, body) = response.into_parts();
-    let mut returned = Response::new(Body::Foreign(body));
+    let mut returned = Response::new(Body::Proxied(body));
     *returned.status_mut() = head.status;
     *returned.headers_mut() = head.headers;
     headers::strip_hops(returned.headers_mut());

@@ -63,9 +63,9 @@ pub struct RequestInfo {
 pub enum Rejection {
     Status(Box<Status>),
     /// 429 with Retry-After in seconds.
-    TooMany(u32),
+    TooManyRequests(u32),
     /// The audit event could not be written, and the audit backend's mode is `blocking-strict`.
-    Unwritten,
+    AuditFailed,
     /// 404 for a path that does not exist.
     NotFound,
 }
@@ -96,7 +96,7 @@ where
     if let Some(stream) = &mut stream {
         let _ = tokio::time::timeout(DRAINED_TIME, drain(&mut stream.body)).await;
     }
-    trace.sends(without_head_body(&request.method, response, || Body::Whole(Bytes::new())), stream)
+    trace.sends(without_head_body(&request.method, response, || Body::Full(Bytes::new())), stream)
 }
 
 /// Reads the unread rest of a body, up to limits. A client that is still sending when its request is rejected may
@@ -396,8 +396,8 @@ impl Rejection {
     fn into_response(self, request: &RequestInfo) -> HttpResponse {
         match self {
             Self::Status(status) => response::status(&status, ResponseFormat { pretty: request.is_pretty(), ..PLAIN }),
-            Self::TooMany(seconds) => response::too_many(seconds),
-            Self::Unwritten => {
+            Self::TooManyRequests(seconds) => response::too_many(seconds),
+            Self::AuditFailed => {
                 let path = apimachinery::go::quote(&request.uri.to_string());
                 response::text(500, format!("Internal Server Error: {path}: failed to store audit event\n"))
             }

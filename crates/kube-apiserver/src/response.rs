@@ -19,19 +19,19 @@ use tokio::sync::mpsc;
 /// Responses above this size are compressed; upstream's limit.
 const COMPRESSED_FROM: usize = 128 * 1024;
 /// The content negotiation result of clients without an Accept header.
-pub const PLAIN: ResponseFormat = ResponseFormat { encoding: Encoding::Json, form: Form::Whole, pretty: false };
+pub const PLAIN: ResponseFormat = ResponseFormat { encoding: Encoding::Json, form: Form::Object, pretty: false };
 
 pub type HttpResponse = Response<Body>;
 
 pub enum Body {
     /// A complete body.
-    Whole(Bytes),
+    Full(Bytes),
     /// A streamed body; the sender blocks while the client does not read.
     Stream(mpsc::Receiver<Bytes>),
     /// The body of a proxied response.
-    Foreign(hyper::body::Incoming),
+    Proxied(hyper::body::Incoming),
     /// A body of which the first chunk has been read already.
-    Begun(Option<Bytes>, Box<Self>),
+    Started(Option<Bytes>, Box<Self>),
 }
 
 impl http_body::Body for Body {
@@ -44,11 +44,11 @@ impl http_body::Body for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match &mut *self {
-            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Stream(pieces) => pieces.poll_recv(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
-            Self::Foreign(body) => Pin::new(body).poll_frame(context),
-            Self::Begun(read, rest) => match read.take() {
+            Self::Proxied(body) => Pin::new(body).poll_frame(context),
+            Self::Started(read, rest) => match read.take() {
                 Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
                 None => Pin::new(&mut **rest).poll_frame(context),
             },
@@ -57,25 +57,25 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Full(bytes) => bytes.is_empty(),
             Self::Stream(_) => false,
-            Self::Foreign(body) => body.is_end_stream(),
-            Self::Begun(read, rest) => read.is_none() && rest.is_end_stream(),
+            Self::Proxied(body) => body.is_end_stream(),
+            Self::Started(read, rest) => read.is_none() && rest.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream(_) | Self::Begun(Some(_), _) => SizeHint::default(),
-            Self::Foreign(body) => body.size_hint(),
-            Self::Begun(None, rest) => rest.size_hint(),
+            Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Stream(_) | Self::Started(Some(_), _) => SizeHint::default(),
+            Self::Proxied(body) => body.size_hint(),
+            Self::Started(None, rest) => rest.size_hint(),
         }
     }
 }
 
 pub fn bytes(code: u16, media_type: &'static str, body: impl Into<Bytes>) -> HttpResponse {
-    let mut response = Response::new(Body::Whole(body.into()));
+    let mut response = Response::new(Body::Full(body.into()));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     // Upstream forbids caching of responses that depend on authorization.
@@ -159,21 +159,21 @@ pub fn too_many(retry_after_seconds: u32) -> HttpResponse {
 
 /// Compresses a large response with gzip. The caller checks that the client accepts gzip.
 pub async fn compressed(response: HttpResponse) -> HttpResponse {
-    let is_whole = matches!(response.body(), Body::Whole(bytes) if bytes.len() > COMPRESSED_FROM);
+    let is_whole = matches!(response.body(), Body::Full(bytes) if bytes.len() > COMPRESSED_FROM);
     if !is_whole || response.headers().contains_key(CONTENT_ENCODING) {
         return response;
     }
     let (mut parts, body) = response.into_parts();
-    let Body::Whole(bytes) = body else { unreachable!("just looked") };
+    let Body::Full(bytes) = body else { unreachable!("just looked") };
     // Compression is CPU-bound and must not block the other tasks of this thread.
     let packed = tokio::task::spawn_blocking(move || gzip(&bytes).map_or(Err(bytes), Ok)).await;
     match packed {
         Ok(Ok(packed)) => {
             parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             parts.headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
-            Response::from_parts(parts, Body::Whole(packed.into()))
+            Response::from_parts(parts, Body::Full(packed.into()))
         }
-        Ok(Err(bytes)) => Response::from_parts(parts, Body::Whole(bytes)),
+        Ok(Err(bytes)) => Response::from_parts(parts, Body::Full(bytes)),
         Err(_) => status(&Status::internal_error("the answer could not be compressed"), PLAIN),
     }
 }

@@ -163,7 +163,7 @@ pub enum StartError {
     Webhooks(#[from] admission::ConfigError),
     /// The flags of the admission plugins are invalid.
     #[error(transparent)]
-    Admission(#[from] ::admission::Unknown),
+    Admission(#[from] ::admission::PluginFlagError),
 }
 
 /// A running server; it stops when dropped.

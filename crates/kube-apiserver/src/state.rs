@@ -155,10 +155,10 @@ impl State {
 /// Converts a store error to a Status.
 pub fn unavailable(error: &encrypted_store::Error) -> Status {
     match error {
-        encrypted_store::Error::Store(ClientError::Refused(mvcc::Error::Compacted { .. })) => {
+        encrypted_store::Error::Store(ClientError::Rejected(mvcc::Error::Compacted { .. })) => {
             Status::expired("The resourceVersion for the provided list is too old.")
         }
-        encrypted_store::Error::Store(ClientError::Refused(error)) => Status::internal_error(error),
+        encrypted_store::Error::Store(ClientError::Rejected(error)) => Status::internal_error(error),
         encrypted_store::Error::Store(error) => {
             Status::service_unavailable(format!("the store is not available: {error}"))
         }

@@ -85,7 +85,7 @@ impl Layout {
 pub fn prefix(kind: &Kind) -> &str {
     match &kind.persistence {
         Persistence::Stored { prefix, .. } => prefix,
-        Persistence::Answered(_) => "",
+        Persistence::Virtual(_) => "",
     }
 }
 

@@ -58,10 +58,10 @@ pub enum Error {
     #[error("the file {0} cannot be read or written")]
     File(PathBuf, #[source] io::Error),
     #[error("--tls-cert-file and --tls-private-key-file must be specified together")]
-    Half,
+    IncompletePair,
     /// The self-signed certificate could not be created.
     #[error("failed to create the self-signed serving certificate")]
-    Make(#[from] rcgen::Error),
+    Generate(#[from] rcgen::Error),
     /// Certificate and key do not match.
     #[error("the serving certificate cannot be used")]
     Rustls(#[from] rustls::Error),
@@ -89,7 +89,7 @@ impl Tls {
         let pair = match (&files.certificate, &files.key) {
             (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
             (None, None) => own_certificate(&files.cert_dir, names, addresses)?,
-            _ => return Err(Error::Half),
+            _ => return Err(Error::IncompletePair),
         };
         let mut watched = vec![pair.0.clone(), pair.1.clone()];
         watched.extend(files.sni.iter().flat_map(|sni| [sni.certificate.clone(), sni.key.clone()]));

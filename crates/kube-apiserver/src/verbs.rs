@@ -79,7 +79,7 @@ impl Current {
 
 /// Executes the request.
 pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
-    if let Persistence::Answered(question) = call.kind.persistence {
+    if let Persistence::Virtual(question) = call.kind.persistence {
         return review::serve(call, question).await;
     }
     match call.resource.subresource.as_str() {
@@ -101,7 +101,7 @@ pub fn is_stream(kind: &Kind, resource: &Resource) -> bool {
 pub fn forms(kind: &Kind, resource: &Resource) -> &'static [Form] {
     let subresource = kind.subresource(&resource.version, &resource.subresource).map(|subresource| &subresource.does);
     let is_review = match kind.persistence {
-        Persistence::Answered(question) => question != VirtualKind::ComponentStatus,
+        Persistence::Virtual(question) => question != VirtualKind::ComponentStatus,
         Persistence::Stored { .. } => false,
     };
     let is_made_up =
@@ -152,9 +152,9 @@ async fn serve_subresource(call: &Call<'_>, subresource: &Subresource) -> Result
         return Err(method_not_allowed());
     }
     match (&subresource.does, verb) {
-        (SubresourceAction::Part, Verb::Get) => read::serve(call).await,
-        (SubresourceAction::Part, Verb::Update) => update::serve(call).await,
-        (SubresourceAction::Part, Verb::Patch) => patch::serve(call).await,
+        (SubresourceAction::Fields, Verb::Get) => read::serve(call).await,
+        (SubresourceAction::Fields, Verb::Update) => update::serve(call).await,
+        (SubresourceAction::Fields, Verb::Patch) => patch::serve(call).await,
         (SubresourceAction::Scale(paths), verb) => scale::serve(call, paths, verb).await,
         (SubresourceAction::Bind, _) => bind::serve_binding(call).await,
         (SubresourceAction::Token, _) => token::serve(call).await,

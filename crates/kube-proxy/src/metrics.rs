@@ -34,8 +34,8 @@ struct Histogram {
 /// Extent of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    Everything,
-    Changes,
+    Full,
+    Partial,
 }
 
 impl Metrics {
@@ -77,8 +77,8 @@ impl Metrics {
     pub fn synced(&self, extent: Extent, took: Duration, frontends: usize) {
         self.syncs.observe(took);
         match extent {
-            Extent::Everything => self.full.observe(took),
-            Extent::Changes => self.partial.observe(took),
+            Extent::Full => self.full.observe(took),
+            Extent::Partial => self.partial.observe(took),
         }
         self.frontends.store(frontends as u64, Ordering::Relaxed);
         self.last_sync.store(now_ms(), Ordering::Relaxed);
@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn metrics_have_upstream_names() {
         let metrics = Metrics::new(Mode::Iptables);
-        metrics.synced(Extent::Everything, Duration::from_millis(3), 7);
-        metrics.synced(Extent::Changes, Duration::from_secs(60), 8);
+        metrics.synced(Extent::Full, Duration::from_millis(3), 7);
+        metrics.synced(Extent::Partial, Duration::from_secs(60), 8);
         metrics.failed();
         metrics.services_changed(2);
         let text = metrics.text();

@@ -29,7 +29,7 @@ use pod_network::pod_rules::{Side, destination, source, within};
 use crate::dataplane::Settings;
 use crate::service_state::{Backend, Changes, Forwarding, Frontend, FrontendKind, Masquerade};
 
-use chains::{Picking, View, mark_rule, picking_rules};
+use chains::{ClientScope, Picking, mark_rule, picking_rules};
 
 /// Table name, the same as upstream's, so that one proxy replaces the other without a gap.
 pub const TABLE: &str = "kube-proxy";
@@ -77,7 +77,7 @@ type Counts<T> = BTreeMap<(&'static str, IpAddr), T>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExistingTable {
     /// A table with this layout from an earlier run, with these chains.
-    Ours(BTreeSet<(Family, String)>),
+    Reusable(BTreeSet<(Family, String)>),
     /// No table, or one with another layout.
     New,
 }
@@ -102,7 +102,7 @@ impl Writer {
             base(&mut batch.table(family, TABLE), family, ground, &self.settings);
         }
         self.write(&mut batch, changes);
-        if let ExistingTable::Ours(chains) = ground {
+        if let ExistingTable::Reusable(chains) = ground {
             let used: BTreeSet<(Family, String)> = self.chains.iter().map(|(of, it)| (*of, it.name())).collect();
             for (family, stale) in chains.difference(&used).filter(|(_, name)| Picking::is_name(name)) {
                 batch.table(*family, TABLE).delete_chain(stale);
@@ -185,7 +185,7 @@ impl ExistingTable {
         for family in [Family::Ip, Family::Ip6] {
             chains.extend(netlink::nft::chains(family, TABLE)?.into_iter().map(|name| (family, name)));
         }
-        Ok(Self::Ours(chains))
+        Ok(Self::Reusable(chains))
     }
 }
 
@@ -208,15 +208,15 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
     let mut add = |set, element| {
         elements.entry(set).or_default().insert(element);
     };
-    let views = [(View::Outside, Some(&backend.outside)), (View::Inside, backend.internal.as_ref())];
+    let views = [(ClientScope::External, Some(&backend.outside)), (ClientScope::Local, backend.internal.as_ref())];
     let ids = endpoint_ids(views.iter().filter_map(|(_, way)| *way));
     for (view, way) in views.into_iter().filter_map(|(view, way)| Some((view, way?))) {
         match way {
-            Forwarding::To { places, masquerade, affinity_seconds, .. } => {
+            Forwarding::Endpoints { places, masquerade, affinity_seconds, .. } => {
                 let picking = Picking::new(frontend, view, places.len(), *masquerade, *affinity_seconds);
                 let into = match view {
-                    View::Outside => SERVICES,
-                    View::Inside => SERVICES_INTERNAL,
+                    ClientScope::External => SERVICES,
+                    ClientScope::Local => SERVICES_INTERNAL,
                 };
                 add(into, Element::entry(key(frontend), MapValue::Verdict(Verdict::Goto(picking.name()))));
                 for (number, (ip, port)) in (view.first()..).zip(places) {
@@ -233,10 +233,10 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
                 needed.push(picking);
             }
             // Internal traffic without endpoints is treated like external traffic.
-            Forwarding::Refuse | Forwarding::Drop if view == View::Inside => {}
-            Forwarding::Refuse | Forwarding::Drop => {
+            Forwarding::Reject | Forwarding::Drop if view == ClientScope::Local => {}
+            Forwarding::Reject | Forwarding::Drop => {
                 let verdict = if *way == Forwarding::Drop { Verdict::Drop } else { Verdict::Goto(REJECT.to_owned()) };
-                let has_internal = matches!(backend.internal, Some(Forwarding::To { .. }));
+                let has_internal = matches!(backend.internal, Some(Forwarding::Endpoints { .. }));
                 for set in [Some(REJECTED), Some(REJECTED_OUTPUT).filter(|_| !has_internal)].into_iter().flatten() {
                     add(set, Element::entry(key(frontend), MapValue::Verdict(verdict.clone())));
                 }
@@ -258,7 +258,7 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
 fn endpoint_ids<'a>(ways: impl Iterator<Item = &'a Forwarding>) -> BTreeMap<(IpAddr, u16), u32> {
     let places: BTreeSet<(IpAddr, u16)> = ways
         .filter_map(|way| match way {
-            Forwarding::To { places, affinity_seconds: Some(_), .. } => Some(places),
+            Forwarding::Endpoints { places, affinity_seconds: Some(_), .. } => Some(places),
             _ => None,
         })
         .flatten()
@@ -284,7 +284,7 @@ fn hash((ip, port): (IpAddr, u16)) -> u32 {
 /// Creates the sets and base chains.
 fn base(table: &mut Table<'_>, family: Family, ground: &ExistingTable, settings: &Settings) {
     match ground {
-        ExistingTable::Ours(_) => {
+        ExistingTable::Reusable(_) => {
             for set in [
                 LAYOUT,
                 SERVICES,
@@ -356,7 +356,7 @@ fn decide(table: &mut Table<'_>, chain: &str, family: Family, map: &'static str,
         let mut rule = first.to_vec();
         rule.extend(to_node.iter().filter(|_| node_port).cloned());
         rule.extend(load_key(family, node_port));
-        rule.push(Expression::Decide { map, key: Reg(0) });
+        rule.push(Expression::VerdictMap { map, key: Reg(0) });
         table.rule(chain, &rule);
     }
 }
@@ -454,8 +454,8 @@ fn add_chain(table: &mut Table<'_>, family: Family, settings: &Settings, picking
     match picking.masquerade {
         Masquerade::Never => {}
         // Without known pod CIDRs every client may be a pod.
-        Masquerade::Foreign if pods.is_empty() => {}
-        Masquerade::Foreign | Masquerade::Node => {
+        Masquerade::ExternalClients if pods.is_empty() => {}
+        Masquerade::ExternalClients | Masquerade::Node => {
             table.rule(&name, &mark_rule(family, settings.mark, &pods));
         }
         Masquerade::Always => {

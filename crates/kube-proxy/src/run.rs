@@ -42,7 +42,7 @@ pub type StageSink = Arc<dyn Fn(NodeStage) + Send + Sync>;
 pub enum Error {
     /// The watch caches stopped.
     #[error("the watches of the proxy stopped")]
-    Ended(#[from] cache::ClosedError),
+    WatchesClosed(#[from] cache::ClosedError),
 }
 
 /// A watched resource type.
@@ -77,8 +77,8 @@ pub async fn run(
     }
     let mut proxy = Proxy::new(config, well, metrics, stages);
     // Rules of an earlier run stay until all caches are synced.
-    proxy.see_services(&services, ChangedKeys::Everything);
-    proxy.see_slices(&slices, ChangedKeys::Everything);
+    proxy.see_services(&services, ChangedKeys::All);
+    proxy.see_slices(&slices, ChangedKeys::All);
     proxy.see_node(&node);
     loop {
         let retry = proxy.sync().await;
@@ -179,9 +179,9 @@ impl Proxy {
                 self.metrics.synced(extent, start.elapsed(), self.rules.len());
                 if self.config.mode != Mode::Userspace {
                     match extent {
-                        Extent::Changes => delete_stale_flows(&changes, &self.settings),
+                        Extent::Partial => delete_stale_flows(&changes, &self.settings),
                         // Endpoints may have been deleted while the proxy was not running.
-                        Extent::Everything => delete_stale_flows(&self.rules.everything(), &self.settings),
+                        Extent::Full => delete_stale_flows(&self.rules.everything(), &self.settings),
                     }
                 }
                 let cluster_ips = addresses(&changes);
@@ -210,7 +210,7 @@ impl Proxy {
     async fn write(&mut self, changes: &Changes) -> Result<Extent, dataplane::Error> {
         if self.in_step {
             match self.engine.change(changes.clone()).await {
-                Ok(()) => return Ok(Extent::Changes),
+                Ok(()) => return Ok(Extent::Partial),
                 // Another process changed the rules.
                 Err(error) => {
                     tracing::warn!(error = chain(&error), "rules were changed by another process; replacing all rules");
@@ -230,7 +230,7 @@ impl Proxy {
                 }
             });
         }
-        Ok(Extent::Everything)
+        Ok(Extent::Full)
     }
 
     fn report_health(&self, ok: bool) {
@@ -249,7 +249,7 @@ fn addresses(changes: &Changes) -> Vec<String> {
 fn count(changed: &ChangedKeys) -> usize {
     match changed {
         ChangedKeys::Keys(keys) => keys.len(),
-        ChangedKeys::Everything => 1,
+        ChangedKeys::All => 1,
     }
 }
 
@@ -257,7 +257,7 @@ fn each(watched: &WatchedResource, changed: ChangedKeys, known: &[Key], mut set:
     let objects = watched.reader.snapshot().objects;
     match changed {
         ChangedKeys::Keys(keys) => keys.iter().for_each(|key| set(key, objects.get(key))),
-        ChangedKeys::Everything => {
+        ChangedKeys::All => {
             known.iter().filter(|key| objects.get(key).is_none()).for_each(|key| set(key, None));
             objects.iter().for_each(|entry| set(&entry.key, Some(&entry.value)));
         }

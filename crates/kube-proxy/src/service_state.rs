@@ -53,16 +53,16 @@ pub enum FrontendKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// Any node, restricted by topology hints.
-    Anywhere,
+    Cluster,
     /// This node only.
-    Here,
+    Local,
 }
 
 /// Forwarding of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Forwarding {
     /// To one of the endpoints.
-    To {
+    Endpoints {
         /// At least one endpoint.
         places: Vec<EndpointAddr>,
         scope: Scope,
@@ -71,7 +71,7 @@ pub enum Forwarding {
         affinity_seconds: Option<u32>,
     },
     /// Reject: the service has no endpoints.
-    Refuse,
+    Reject,
     /// Drop: endpoints exist, but not on this node.
     Drop,
 }
@@ -82,7 +82,7 @@ pub enum Masquerade {
     /// Never, except for hairpin traffic.
     Never,
     /// If the client is not a pod; never if the pod CIDRs are unknown.
-    Foreign,
+    ExternalClients,
     /// If the client is this node: other internal clients are pods.
     Node,
     /// Always, because replies must return through this node.
@@ -290,18 +290,18 @@ impl Rules {
     }
 
     fn internal(&self, shape: &Shape<'_>) -> Backend {
-        let masquerade = if self.masquerade_all { Masquerade::Always } else { Masquerade::Foreign };
-        let scope = if shape.service.internal_local { Scope::Here } else { Scope::Anywhere };
+        let masquerade = if self.masquerade_all { Masquerade::Always } else { Masquerade::ExternalClients };
+        let scope = if shape.service.internal_local { Scope::Local } else { Scope::Cluster };
         shape.backend(FrontendKind::ClusterIp, shape.way(scope, masquerade), None)
     }
 
     fn external(&self, shape: &Shape<'_>, entrance: FrontendKind) -> Backend {
         if !shape.service.external_local {
-            return shape.backend(entrance, shape.way(Scope::Anywhere, Masquerade::Always), None);
+            return shape.backend(entrance, shape.way(Scope::Cluster, Masquerade::Always), None);
         }
         // Internal clients use an external address like the cluster IP.
-        let internal = shape.way(Scope::Anywhere, Masquerade::Node);
-        shape.backend(entrance, shape.way(Scope::Here, Masquerade::Never), Some(internal))
+        let internal = shape.way(Scope::Cluster, Masquerade::Node);
+        shape.backend(entrance, shape.way(Scope::Local, Masquerade::Never), Some(internal))
     }
 }
 
@@ -330,14 +330,14 @@ impl Shape<'_> {
 
     fn way(&self, scope: Scope, masquerade: Masquerade) -> Forwarding {
         let places = match scope {
-            Scope::Anywhere => &self.chosen.anywhere,
-            Scope::Here => &self.chosen.here,
+            Scope::Cluster => &self.chosen.anywhere,
+            Scope::Local => &self.chosen.here,
         };
         let affinity_seconds = self.service.affinity_seconds;
         match (places.is_empty(), self.chosen.any) {
-            (false, _) => Forwarding::To { places: places.clone(), scope, masquerade, affinity_seconds },
+            (false, _) => Forwarding::Endpoints { places: places.clone(), scope, masquerade, affinity_seconds },
             (true, true) => Forwarding::Drop,
-            (true, false) => Forwarding::Refuse,
+            (true, false) => Forwarding::Reject,
         }
     }
 }
@@ -357,8 +357,8 @@ impl Backend {
     pub fn places(&self) -> BTreeSet<EndpointAddr> {
         let ways = [Some(&self.outside), self.internal.as_ref()];
         let lists = ways.into_iter().flatten().map(|way| match way {
-            Forwarding::To { places, .. } => places.as_slice(),
-            Forwarding::Refuse | Forwarding::Drop => &[],
+            Forwarding::Endpoints { places, .. } => places.as_slice(),
+            Forwarding::Reject | Forwarding::Drop => &[],
         });
         lists.flatten().copied().collect()
     }

@@ -45,11 +45,11 @@ pub enum StepResult {
     /// The pod was bound. The caches show the written ResourceClaims.
     Bound(Arc<Pod>, BTreeSet<Key>),
     /// Binding failed with this message. The caches show the written ResourceClaims.
-    Unbound(Arc<Pod>, String, BTreeSet<Key>),
+    BindFailed(Arc<Pod>, String, BTreeSet<Key>),
     /// The condition was written and victims, if any, were evicted.
-    Told,
+    Reported,
     /// The victims could not be evicted.
-    NotPreempted(Arc<Pod>),
+    PreemptionFailed(Arc<Pod>),
 }
 
 impl Executor {
@@ -64,7 +64,7 @@ impl Executor {
             announcement.await
         };
         let done = self.pre_bind(pod, node, plan, devices).await;
-        if let (StepResult::Unbound(..), Some(object)) = (&done, announced)
+        if let (StepResult::BindFailed(..), Some(object)) = (&done, announced)
             && let Err(error) = patch_status(&self.client, &object, None, &Nomination::Set(Str::default())).await
         {
             tracing::warn!(pod = %Key::of(&object), %error, "failed to clear the pod's nominatedNodeName");
@@ -84,13 +84,13 @@ impl Executor {
             let given: Sending<'_, Result<(), String>> =
                 Box::pin(volumes::bind(&self.client, &self.caches, &plan, &node, self.timeouts_for(&pod).volumes));
             if let Err(message) = given.await {
-                return StepResult::Unbound(pod, message, BTreeSet::new());
+                return StepResult::BindFailed(pod, message, BTreeSet::new());
             }
         }
         if devices == scheduler::devices::Plan::default() {
             return match self.bind_to(&pod, &node).await {
                 Ok(()) => StepResult::Bound(pod, BTreeSet::new()),
-                Err(message) => StepResult::Unbound(pod, message, BTreeSet::new()),
+                Err(message) => StepResult::BindFailed(pod, message, BTreeSet::new()),
             };
         }
         let mut claims = Claims::new(self.client.clone(), Arc::clone(&self.caches), Arc::clone(&pod));
@@ -107,7 +107,7 @@ impl Executor {
         let written = claims.seen().await;
         match bound {
             Ok(()) => StepResult::Bound(pod, written),
-            Err(message) => StepResult::Unbound(pod, message, written),
+            Err(message) => StepResult::BindFailed(pod, message, written),
         }
     }
 
@@ -166,14 +166,14 @@ impl Executor {
         let status_write = self.write_status(&key, &pod.uid, Some(&condition), &nomination);
         let Some(preemption) = preemption else {
             status_write.await;
-            return StepResult::Told;
+            return StepResult::Reported;
         };
         let (_, preempted) = tokio::join!(status_write, self.preempt(&pod, &preemption));
         match preempted {
-            Ok(()) => StepResult::Told,
+            Ok(()) => StepResult::Reported,
             Err(error) => {
                 tracing::error!(pod = %key, %error, "failed to evict pods for preemption");
-                StepResult::NotPreempted(pod)
+                StepResult::PreemptionFailed(pod)
             }
         }
     }

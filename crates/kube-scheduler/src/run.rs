@@ -130,7 +130,7 @@ impl Runner {
     /// Calls extenders as long as the cycle needs it. The loop waits meanwhile, as upstream does: the results apply to
     /// the cluster state of the call.
     async fn call_extenders(&mut self, mut step: Step) -> Option<Step> {
-        while let Step::Ask { pod, question, responses } = step {
+        while let Step::CallExtenders { pod, question, responses } = step {
             let responses = self.executor.extenders.call(&self.caches, &pod, &question, responses).await;
             step = self.engine.resume(pod, responses, self.now())?;
         }
@@ -168,7 +168,7 @@ impl Runner {
         };
         match changed {
             ChangedKeys::Keys(keys) => keys.iter().for_each(observe),
-            ChangedKeys::Everything => {
+            ChangedKeys::All => {
                 objects.iter().for_each(|entry| observe(&entry.key));
                 for key in self.engine.known(kind).iter().filter(|key| objects.get(key).is_none()) {
                     drop(self.engine.observe(kind, key, None, now));
@@ -184,7 +184,7 @@ impl Runner {
                 let quick = volumes == Plan::default() && devices == devices::Plan::default();
                 let tasks = if quick { &mut self.requests } else { &mut self.claims };
                 let claims = devices.reserve.iter().map(|it| it.key.clone()).collect();
-                let broken = StepResult::Unbound(Arc::clone(&pod), BROKEN.to_owned(), claims);
+                let broken = StepResult::BindFailed(Arc::clone(&pod), BROKEN.to_owned(), claims);
                 tasks.spawn(
                     guarded(broken, async move { executor.bind(pod, node, volumes, devices).await }).in_current_span(),
                 );
@@ -201,14 +201,17 @@ impl Runner {
                 self.report_wait(wait);
             }
             Step::Skip { pod } => executor.skip(&pod),
-            Step::Ask { .. } => unreachable!("extenders were asked before"),
+            Step::CallExtenders { .. } => unreachable!("extenders were asked before"),
         }
     }
 
     fn report_wait(&mut self, wait: Wait) {
         let executor = Arc::clone(&self.executor);
-        let broken =
-            if wait.preemption.is_some() { StepResult::NotPreempted(Arc::clone(&wait.pod)) } else { StepResult::Told };
+        let broken = if wait.preemption.is_some() {
+            StepResult::PreemptionFailed(Arc::clone(&wait.pod))
+        } else {
+            StepResult::Reported
+        };
         self.requests.spawn(guarded(broken, async move { executor.wait(wait).await }).in_current_span());
     }
 
@@ -220,7 +223,7 @@ impl Runner {
                 self.changed(Kind::ResourceClaims, &ChangedKeys::Keys(claims));
                 self.engine.bound(&pod);
             }
-            Ok(StepResult::Unbound(pod, message, claims)) => {
+            Ok(StepResult::BindFailed(pod, message, claims)) => {
                 self.changed(Kind::ResourceClaims, &ChangedKeys::Keys(claims));
                 tracing::warn!(namespace = %pod.class.namespace, pod = %pod.name, message, "failed to bind the pod");
                 self.metrics.attempted(Attempt::Error);
@@ -228,8 +231,8 @@ impl Runner {
                     self.report_wait(wait);
                 }
             }
-            Ok(StepResult::Told) => {}
-            Ok(StepResult::NotPreempted(pod)) => self.engine.not_preempted(&pod, now),
+            Ok(StepResult::Reported) => {}
+            Ok(StepResult::PreemptionFailed(pod)) => self.engine.not_preempted(&pod, now),
             Err(error) => tracing::error!(%error, "scheduling request task failed"),
         }
     }
@@ -275,9 +278,9 @@ mod tests {
     #[tokio::test]
     async fn panicking_request_counts_as_failed() {
         let pod = || Arc::new(Pod::new(&value!({"metadata": {"name": "p", "namespace": "ns"}})).expect("it is one"));
-        let broken = || StepResult::Unbound(pod(), BROKEN.to_owned(), BTreeSet::new());
+        let broken = || StepResult::BindFailed(pod(), BROKEN.to_owned(), BTreeSet::new());
         let done = guarded(broken(), async { panic!("a mistake") }).await;
-        assert!(matches!(done, StepResult::Unbound(_, message, _) if message == BROKEN));
-        assert!(matches!(guarded(broken(), async { StepResult::Told }).await, StepResult::Told));
+        assert!(matches!(done, StepResult::BindFailed(_, message, _) if message == BROKEN));
+        assert!(matches!(guarded(broken(), async { StepResult::Reported }).await, StepResult::Reported));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use client::transport::{ResponseFuture, Switching};
-use client::{Https, Switch, Transport, TransportError};
+use client::{Https, Transport, TransportError, UpgradeResponse};
 use http::header::{HeaderMap, WARNING};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -109,8 +109,8 @@ impl Transport for Observed {
             let answer = self.inner.switch(request).await;
             if let Some((method, url)) = line {
                 let status = match &answer {
-                    Ok(Switch::Switched { head, .. }) => head.status().to_string(),
-                    Ok(Switch::Refused(response)) => response.status().to_string(),
+                    Ok(UpgradeResponse::Switched { head, .. }) => head.status().to_string(),
+                    Ok(UpgradeResponse::NotSwitched(response)) => response.status().to_string(),
                     Err(_) => String::new(),
                 };
                 log::response(self.verbosity, &method, &url, &status, None, start.elapsed());

@@ -34,12 +34,12 @@ const RETRY: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
     #[error("failed to create the certificate request")]
-    Make(#[from] rcgen::Error),
+    Generate(#[from] rcgen::Error),
     #[error("failed to submit the certificate request to the API server")]
     Api(#[from] Box<client::Error>),
     /// The request was denied, failed or timed out.
     #[error("certificate request {name} {what}")]
-    Unsigned {
+    NotIssued {
         name: String,
         /// The outcome of the request.
         what: String,
@@ -221,7 +221,7 @@ async fn sign(client: &Client, request: &str, purpose: &Purpose) -> Result<Strin
         timeout: Some(TIMEOUT),
         ..WatchOptions::default()
     };
-    let unsigned = |what: String| BootstrapError::Unsigned { name: name.clone(), what };
+    let unsigned = |what: String| BootstrapError::NotIssued { name: name.clone(), what };
     let mut watch = client.watch(&target, &options).await.map_err(Box::new)?;
     while let Some(event) = watch.next().await {
         match event.map_err(Box::new)? {

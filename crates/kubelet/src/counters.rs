@@ -34,7 +34,7 @@ impl Answers {
         let result = match problem {
             None => 0,
             Some(Problem::Failed(_)) => 1,
-            Some(Problem::Unasked(_)) => 2,
+            Some(Problem::NotRun(_)) => 2,
         };
         self.0[result].fetch_add(1, Ordering::Relaxed);
     }
@@ -84,7 +84,7 @@ mod tests {
         results.count(None);
         probes.of(Pod(&pods[0]), "c", Kind::Readiness).count(None);
         results.count(Some(&Problem::Failed(String::new())));
-        probes.of(Pod(&pods[1]), "c", Kind::Liveness).count(Some(&Problem::Unasked(String::new())));
+        probes.of(Pod(&pods[1]), "c", Kind::Liveness).count(Some(&Problem::NotRun(String::new())));
         let samples = || -> Vec<String> {
             let line = |(probe, result, count): (Probe, &str, u64)| {
                 format!("{} {} {} {result} {count}", probe.uid, probe.container, probe.kind.word())

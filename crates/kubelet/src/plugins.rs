@@ -42,9 +42,9 @@ enum RegisterError {
     #[error("cannot connect to {path}")]
     Connect { path: String, source: node_api::cri::ConnectError },
     #[error("the driver call failed: {}", .0.message())]
-    Silent(tonic::Status),
+    Call(tonic::Status),
     #[error("the driver did not respond within {} seconds", TIMEOUT.as_secs())]
-    Slow,
+    Timeout,
     #[error("plugin type {0:?} is not supported")]
     Kind(String),
     #[error("none of the driver's versions {0:?} is supported")]
@@ -193,8 +193,8 @@ async fn timely<T>(
 ) -> Result<T, RegisterError> {
     match tokio::time::timeout(TIMEOUT, future).await {
         Ok(Ok(response)) => Ok(response.into_inner()),
-        Ok(Err(status)) => Err(RegisterError::Silent(status)),
-        Err(_) => Err(RegisterError::Slow),
+        Ok(Err(status)) => Err(RegisterError::Call(status)),
+        Err(_) => Err(RegisterError::Timeout),
     }
 }
 

@@ -394,7 +394,7 @@ impl Pods {
                     handle.wakers.objects.notify_one();
                 }
             }
-            ChangedKeys::Everything => self.handles.values().for_each(|handle| handle.wakers.objects.notify_one()),
+            ChangedKeys::All => self.handles.values().for_each(|handle| handle.wakers.objects.notify_one()),
         }
     }
 

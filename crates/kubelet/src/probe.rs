@@ -53,7 +53,7 @@ pub enum Problem {
     Failed(String),
     /// The probe could not be run, so the state of the container is unknown.
     #[error("errored and resulted in unknown state: {0}")]
-    Unasked(String),
+    NotRun(String),
 }
 
 /// Counts equal results in a row.
@@ -111,7 +111,7 @@ impl ResultRun {
         let success = match problem {
             None => true,
             Some(Problem::Failed(_)) => false,
-            Some(Problem::Unasked(_)) => return None,
+            Some(Problem::NotRun(_)) => return None,
         };
         self.count = if self.last == Some(success) { self.count.saturating_add(1) } else { 1 };
         self.last = Some(success);
@@ -175,7 +175,7 @@ impl Prober {
     }
 
     async fn run_probe(&self, probe: &Value, timeout: Duration) -> Result<(), Problem> {
-        let unasked = |cause: &str| Problem::Unasked(cause.to_owned());
+        let unasked = |cause: &str| Problem::NotRun(cause.to_owned());
         if let Some(exec) = probe.get("exec") {
             let args = exec["command"].as_array().unwrap_or_default();
             let command = args.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect();
@@ -215,7 +215,7 @@ fn executed(outcome: Result<(i32, Vec<u8>), tonic::Status>) -> Result<(), Proble
         Err(status) if status.code() == tonic::Code::DeadlineExceeded => {
             Err(Problem::Failed(format!("command timed out: {}", status.message())))
         }
-        Err(status) => Err(Problem::Unasked(status.message().to_owned())),
+        Err(status) => Err(Problem::NotRun(status.message().to_owned())),
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
     fn probe_result_changes_after_threshold_consecutive_results() {
         let settings = Settings::read(&value!({"successThreshold": 2, "failureThreshold": 3}));
         let mut counts = ResultRun::default();
-        let (failed, unasked) = (Problem::Failed(String::new()), Problem::Unasked(String::new()));
+        let (failed, unasked) = (Problem::Failed(String::new()), Problem::NotRun(String::new()));
         let signs = "++-++-?-?-+---++";
         let problem = |sign: char| match sign {
             '-' => Some(&failed),

@@ -208,7 +208,7 @@ impl Server {
             .collect();
         let who = match self.access.authenticate(request.headers(), user).await {
             Authentication::User(user) => user,
-            Authentication::Nobody => return text(StatusCode::UNAUTHORIZED, "Unauthorized"),
+            Authentication::Rejected => return text(StatusCode::UNAUTHORIZED, "Unauthorized"),
         };
         let verb = access::verb(request.method(), &parts);
         if let Err(message) = self.access.authorize(&who, verb, access::subresources(&parts)).await {

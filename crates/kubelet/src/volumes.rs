@@ -80,7 +80,7 @@ pub struct PreparedVolumes {
 /// The required owner of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    Anybody,
+    Any,
     Pod,
 }
 
@@ -228,7 +228,7 @@ impl Volumes {
             }
             "persistentVolumeClaim" => {
                 let claim = source.str_at(&["claimName"]).unwrap_or_default();
-                self.claim(pod, claim, Owner::Anybody, is_read_only(source)).await
+                self.claim(pod, claim, Owner::Any, is_read_only(source)).await
             }
             "ephemeral" => self.claim(pod, &format!("{}-{name}", pod.name()), Owner::Pod, false).await,
             other => Err(VolumeError::Unsupported(other.to_owned())),

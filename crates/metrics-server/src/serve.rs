@@ -48,7 +48,7 @@ pub enum ServeError {
     #[error("{0} contains no usable PEM")]
     Pem(PathBuf, #[source] rustls::pki_types::pem::Error),
     #[error("failed to generate a certificate")]
-    Make(#[from] rcgen::Error),
+    Generate(#[from] rcgen::Error),
     /// Certificate and key do not match.
     #[error("the certificate is unusable")]
     Tls(#[from] rustls::Error),
@@ -60,7 +60,7 @@ pub enum Certificate {
     /// Certificate and key files, read for each connection: they are renewed, and connections are few.
     Files(PathBuf, PathBuf),
     /// A certificate generated for this run.
-    Made(CertificateDer<'static>, PrivatePkcs8KeyDer<'static>),
+    SelfSigned(CertificateDer<'static>, PrivatePkcs8KeyDer<'static>),
 }
 
 /// The server of the metrics API.
@@ -80,7 +80,7 @@ enum RequestTarget {
     Group,
     Resources,
     Metrics { kind: Kind, namespace: String, name: String },
-    Nothing,
+    NotFound,
 }
 
 impl Certificate {
@@ -88,12 +88,12 @@ impl Certificate {
     pub fn make() -> Result<Self, ServeError> {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
         let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-        Ok(Self::Made(made.cert.der().clone(), key))
+        Ok(Self::SelfSigned(made.cert.der().clone(), key))
     }
 
     fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ServeError> {
         match self {
-            Self::Made(certificate, key) => Ok((vec![certificate.clone()], key.clone_key().into())),
+            Self::SelfSigned(certificate, key) => Ok((vec![certificate.clone()], key.clone_key().into())),
             Self::Files(certificate, key) => {
                 let pem = |file: &PathBuf| {
                     let file = file.clone();
@@ -251,7 +251,7 @@ impl Server {
             RequestTarget::Group => return Ok(objects::group()),
             RequestTarget::Resources => return Ok(objects::resources()),
             RequestTarget::Metrics { kind, namespace, name } => (*kind, namespace.as_str(), name.as_str()),
-            RequestTarget::Nothing => return Err(nothing_there()),
+            RequestTarget::NotFound => return Err(nothing_there()),
         };
         let query = query(request.uri().query().unwrap_or_default());
         if request.method() != Method::GET || matches!(parameter(&query, "watch"), "1" | "true") {
@@ -340,7 +340,7 @@ fn parse_path(path: &str) -> RequestTarget {
         ["apis", GROUP, VERSION, "pods"] => metrics(Kind::Pod, "", ""),
         ["apis", GROUP, VERSION, "namespaces", namespace, "pods"] => metrics(Kind::Pod, namespace, ""),
         ["apis", GROUP, VERSION, "namespaces", namespace, "pods", name] => metrics(Kind::Pod, namespace, name),
-        _ => RequestTarget::Nothing,
+        _ => RequestTarget::NotFound,
     }
 }
 
@@ -404,7 +404,7 @@ mod tests {
         check("/apis/metrics.k8s.io/v1beta1/nodes/a", metrics(Kind::Node, "", "a"));
         check("/apis/metrics.k8s.io/v1beta1/pods", metrics(Kind::Pod, "", ""));
         check("/apis/metrics.k8s.io/v1beta1/namespaces/n/pods/p", metrics(Kind::Pod, "n", "p"));
-        check("/apis/metrics.k8s.io/v1/pods", RequestTarget::Nothing);
-        check("/", RequestTarget::Nothing);
+        check("/apis/metrics.k8s.io/v1/pods", RequestTarget::NotFound);
+        check("/", RequestTarget::NotFound);
     }
 }

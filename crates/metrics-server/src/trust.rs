@@ -35,7 +35,7 @@ pub enum Peer {
     Proxy(request_header::Config, Str),
     User(User),
     /// A client without a certificate that identifies a user.
-    Stranger,
+    Anonymous,
 }
 
 impl Trust {
@@ -66,15 +66,15 @@ impl Trust {
 
     /// Returns the client with this verified certificate chain.
     pub fn peer(&self, chain: Option<&[CertificateDer<'_>]>) -> Peer {
-        let Some((own, between)) = chain.and_then(<[_]>::split_first) else { return Peer::Stranger };
-        let Ok(subject) = Subject::read(own, clock::now()) else { return Peer::Stranger };
+        let Some((own, between)) = chain.and_then(<[_]>::split_first) else { return Peer::Anonymous };
+        let Ok(subject) = Subject::read(own, clock::now()) else { return Peer::Anonymous };
         let vouches =
             |verifier: &Arc<dyn ClientCertVerifier>| verifier.verify_client_cert(own, between, UnixTime::now()).is_ok();
         if let Some((_, headers)) = self.proxies.as_ref().filter(|(verifier, _)| vouches(verifier)) {
             return Peer::Proxy(headers.clone(), subject.common_name);
         }
         let user = self.clients.as_ref().filter(|verifier| vouches(verifier)).and_then(|_| subject.user());
-        user.map_or(Peer::Stranger, Peer::User)
+        user.map_or(Peer::Anonymous, Peer::User)
     }
 }
 
@@ -88,7 +88,7 @@ impl Peer {
                     headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?))).collect();
                 config.authenticate(name, &headers).ok().flatten()
             }
-            Self::Stranger => None,
+            Self::Anonymous => None,
         }
     }
 }

@@ -85,7 +85,7 @@ pub enum Hop {
         neighbour: IpAddr,
     },
     /// Unreachable: senders get an ICMP error.
-    Nowhere,
+    Unreachable,
 }
 
 /// The end of a veth pair that is created in another namespace.
@@ -347,7 +347,7 @@ impl Changes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Routes {
     /// Routes with our protocol number.
-    Ours,
+    Managed,
     All,
 }
 
@@ -373,7 +373,7 @@ impl Hop {
     pub const fn index(&self) -> Option<u32> {
         match self {
             Self::Link { index, .. } | Self::Via { index, .. } => Some(*index),
-            Self::Nowhere => None,
+            Self::Unreachable => None,
         }
     }
 }
@@ -470,7 +470,7 @@ fn route_request(kind: u16, flags: u16, route: &Route) -> Request {
         Hop::Link { .. } if route.to.is_ipv4() => header[6] = SCOPE_LINK,
         Hop::Link { .. } => {}
         Hop::Via { .. } => header[8..12].copy_from_slice(&ONLINK.to_ne_bytes()),
-        Hop::Nowhere => header[7] = UNREACHABLE,
+        Hop::Unreachable => header[7] = UNREACHABLE,
     }
     Request::of(kind, flags, &header, |it| {
         if route.to.prefix() > 0 {
@@ -486,14 +486,14 @@ fn route_request(kind: u16, flags: u16, route: &Route) -> Request {
             Hop::Via { neighbour, .. } => {
                 it.put(RTA_GATEWAY, &octets(neighbour));
             }
-            Hop::Link { source: None, .. } | Hop::Nowhere => {}
+            Hop::Link { source: None, .. } | Hop::Unreachable => {}
         }
     })
 }
 
 fn read_route(reply: &Reply, which: Routes) -> Option<Route> {
     let header = reply.payload.get(..ROUTE_HEADER_LEN)?;
-    if header[4] != TABLE_MAIN || (which == Routes::Ours && header[5] != ROUTE_PROTOCOL) {
+    if header[4] != TABLE_MAIN || (which == Routes::Managed && header[5] != ROUTE_PROTOCOL) {
         return None;
     }
     let mut to: IpAddr = if header[0] == 2 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -508,7 +508,7 @@ fn read_route(reply: &Reply, which: Routes) -> Option<Route> {
         }
     }
     let hop = match neighbour {
-        _ if header[7] == UNREACHABLE => Hop::Nowhere,
+        _ if header[7] == UNREACHABLE => Hop::Unreachable,
         Some(neighbour) => Hop::Via { index, neighbour },
         None => Hop::Link { index, source },
     };

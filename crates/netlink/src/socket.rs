@@ -56,7 +56,7 @@ pub enum Error {
     Socket(#[source] io::Error),
     /// The kernel returned an error.
     #[error("the kernel rejected the netlink request to {what}{}", explained(.explanation))]
-    Refused {
+    Rejected {
         /// Description of the request.
         what: &'static str,
         /// Message of the kernel, often empty.
@@ -97,7 +97,7 @@ impl Error {
     /// Returns the errno of the kernel, if any.
     pub fn errno(&self) -> Option<i32> {
         match self {
-            Self::Socket(source) | Self::Refused { source, .. } => source.raw_os_error(),
+            Self::Socket(source) | Self::Rejected { source, .. } => source.raw_os_error(),
             Self::Malformed(_) => None,
         }
     }
@@ -397,7 +397,7 @@ impl<'a> Incoming<'a> {
                 .unwrap_or_default(),
             _ => String::new(),
         };
-        Ok(Some(Error::Refused { what, explanation, source: io::Error::from_raw_os_error(-code) }))
+        Ok(Some(Error::Rejected { what, explanation, source: io::Error::from_raw_os_error(-code) }))
     }
 
     fn header_len(bytes: &[u8]) -> usize {

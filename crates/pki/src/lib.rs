@@ -79,7 +79,7 @@ pub enum Error {
     #[error(
         "the CA certificate {certificate} exists without its key {key}; on a server, restore the key from a backup; other nodes have no CA keys"
     )]
-    KeyLost {
+    MissingKey {
         certificate: PathBuf,
         /// The expected path of the key.
         key: PathBuf,
@@ -110,7 +110,7 @@ impl Pki {
         let pair = self.pair(ca.name());
         let key = match (pair.certificate.is_file(), pair.key.is_file()) {
             (true, true) => return Ok(()),
-            (true, false) => return Err(Error::KeyLost { certificate: pair.certificate, key: pair.key }),
+            (true, false) => return Err(Error::MissingKey { certificate: pair.certificate, key: pair.key }),
             (false, true) => read_key(&pair.key)?,
             (false, false) => self.new_key(&pair.key)?,
         };
@@ -320,7 +320,7 @@ mod tests {
         let (certificate, key) = (fs::read(&pair.certificate).unwrap(), fs::read(&pair.key).unwrap());
         fs::remove_file(&pair.key).unwrap();
         let error = Pki::open(dir.path()).unwrap_err();
-        assert!(matches!(error, Error::KeyLost { .. }), "{error}");
+        assert!(matches!(error, Error::MissingKey { .. }), "{error}");
         assert_eq!(fs::read(&pair.certificate).unwrap(), certificate);
         assert!(!pair.key.exists(), "nor is it given another key");
 

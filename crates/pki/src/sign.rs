@@ -38,7 +38,7 @@ pub struct SigningRequest<'a> {
 pub enum SignError {
     /// The files of the CA cannot be used.
     #[error("the CA cannot be used")]
-    Authority(#[from] Error),
+    Ca(#[from] Error),
     /// The CA has expired.
     #[error("the signer has expired: NotAfter={0}")]
     Expired(Time),
@@ -46,7 +46,7 @@ pub enum SignError {
     Malformed,
     /// The request is not signed by the key it contains.
     #[error("the certificate request is not signed by the key it contains")]
-    Unproven,
+    InvalidSignature,
     #[error("unrecognized usage values: {0:?}")]
     Usage(String),
     /// Signing or drawing the serial number failed.
@@ -67,7 +67,7 @@ pub fn sign(ca: &Pair, signing_request: &SigningRequest<'_>, now: Time) -> Resul
     }
     let checked = CertificateRequest::from_der(signing_request.request).map_err(|_| SignError::Malformed)?;
     let (_, request) = X509CertificationRequest::from_der(&checked.der).map_err(|_| SignError::Malformed)?;
-    request::is_proven(&request).then_some(()).ok_or(SignError::Unproven)?;
+    request::is_proven(&request).then_some(()).ok_or(SignError::InvalidSignature)?;
     let body = body(&issuer, &request, &request::names(&checked), signing_request, &key, (now, ends))?;
     let signature = key.sign(&body).map_err(|_| SignError::Key)?;
     let certificate =

@@ -104,7 +104,7 @@ pub fn apply(reaches: &[MeshRoute], own: &[Cidr], mtu: Option<u32>) -> Result<()
     for route in &desired {
         links.add_route(route)?;
     }
-    for old in links.routes(Routes::Ours)? {
+    for old in links.routes(Routes::Managed)? {
         // Excludes the default route, which exists if the node itself runs in a namespace.
         let is_to_pods = matches!(old.hop, Hop::Via { .. }) && old.to.prefix() > 0;
         if is_to_pods && !desired.contains(&old) {

@@ -309,7 +309,7 @@ fn port_lookup(family: Family, any_address: bool) -> [Expression; 5] {
         Expression::Meta(META_L4PROTO, Reg(0)),
         address,
         Expression::Transport(2, 2, port),
-        Expression::Look { map: HOST_PORTS, key: Reg(0), to: Reg(8) },
+        Expression::Lookup { map: HOST_PORTS, key: Reg(0), to: Reg(8) },
         Expression::Dnat { family, address: Reg(8), port: Reg(8 + registers) },
     ]
 }

@@ -202,7 +202,7 @@ impl RoutedNetwork {
             self.release_or_reserve(&mut locked.leases, &owner);
         }
         let mut pods = self.pod_cidrs();
-        for route in links.routes(Routes::Ours)? {
+        for route in links.routes(Routes::Managed)? {
             // Our routes lead to pods, also of other nodes, except the default route of a node that itself runs in a
             // namespace.
             pods.extend(Some(route.to).filter(|to| to.prefix() > 0));
@@ -253,12 +253,12 @@ impl RoutedNetwork {
         };
         forward(blocks).map_err(NetworkError::io("enable IP forwarding"))?;
         // Addresses of our blocks without a pod are unreachable instead of following the default route.
-        let nowhere: Vec<Route> = blocks.iter().map(|to| Route { to: *to, hop: Hop::Nowhere }).collect();
+        let nowhere: Vec<Route> = blocks.iter().map(|to| Route { to: *to, hop: Hop::Unreachable }).collect();
         for route in &nowhere {
             links.add_route(route)?;
         }
-        for old in links.routes(Routes::Ours)? {
-            if old.hop == Hop::Nowhere && !nowhere.contains(&old) {
+        for old in links.routes(Routes::Managed)? {
+            if old.hop == Hop::Unreachable && !nowhere.contains(&old) {
                 links.delete_route(&old)?;
             }
         }

@@ -149,7 +149,7 @@ fn bench(name: &str, filling: usize, spec: impl Fn() -> Value) {
                 }
                 snapshot.assume(&pod, &node);
             }
-            Decision::Ask(_) => break,
+            Decision::CallExtenders(_) => break,
             Decision::Unschedulable { message, .. } | Decision::Failed { message } => {
                 println!("{name}: stopped after {decisions}: {message}");
                 break;

@@ -111,9 +111,9 @@ pub enum Change {
     /// No effect.
     None,
     /// Affects only the pods that use the claim.
-    Own,
+    ClaimUsers,
     /// Affects all pods that wait for devices, because the claim released some.
-    Freed,
+    Released,
 }
 
 /// The `set_*` functions take the current object; `None` means that the object was deleted.
@@ -133,9 +133,9 @@ impl Devices {
             (Some(before), after) => {
                 let had = before.allocation.is_some();
                 let freed = had && after.as_ref().is_none_or(|claim| claim.allocation.is_none());
-                if freed { Change::Freed } else { Change::Own }
+                if freed { Change::Released } else { Change::ClaimUsers }
             }
-            (None, Some(_)) => Change::Own,
+            (None, Some(_)) => Change::ClaimUsers,
             (None, None) => Change::None,
         };
         if let Some(claim) = claim {

@@ -64,7 +64,7 @@ pub enum Step {
         devices: devices::Plan,
     },
     /// Call the extenders for the pod and continue with [`Engine::resume`].
-    Ask {
+    CallExtenders {
         pod: Arc<Pod>,
         question: ExtenderRequest,
         /// Results of earlier extender calls, to be extended.
@@ -172,8 +172,8 @@ impl Engine {
             let decision = Decision::Failed { message: BROKEN.to_owned() };
             Outcome { decision, next_start: context.random_source.start }
         });
-        if let Decision::Ask(question) = outcome.decision {
-            return Some(Step::Ask { pod, question, responses });
+        if let Decision::CallExtenders(question) = outcome.decision {
+            return Some(Step::CallExtenders { pod, question, responses });
         }
         self.random_source.start = outcome.next_start;
         self.random_source.tie = self.random_source.tie.wrapping_add(1);
@@ -198,7 +198,7 @@ impl Engine {
                 let reason = Reason::Unschedulable;
                 Step::Wait(Wait { pod, reason, message, nomination, preemption: None, release })
             }
-            Decision::Ask(_) => unreachable!("questions were asked before"),
+            Decision::CallExtenders(_) => unreachable!("questions were asked before"),
             Decision::Failed { message } => {
                 self.queue.nominate(pod.id(), None);
                 self.queue.failed(pod.id(), &[], now);

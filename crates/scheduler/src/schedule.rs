@@ -48,7 +48,7 @@ pub enum Decision {
         release: Option<Release>,
     },
     /// Call the extenders first.
-    Ask(ExtenderRequest),
+    CallExtenders(ExtenderRequest),
     /// No decision; the pod must be retried.
     Failed {
         /// The error to report.
@@ -115,7 +115,7 @@ pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: 
     if context.extenders.iter().any(|it| it.judges_nodes() && it.is_interested(pod)) && !feasible.is_empty() {
         let Some(responses) = context.responses.filter(|it| it.passed.is_some() || it.error.is_some()) else {
             let names = feasible.iter().map(|node| snapshot.node_name(*node).clone()).collect();
-            return Outcome { decision: Decision::Ask(ExtenderRequest::Nodes(names)), next_start: start };
+            return Outcome { decision: Decision::CallExtenders(ExtenderRequest::Nodes(names)), next_start: start };
         };
         if let Some(message) = responses.error.clone() {
             return Outcome { decision: Decision::Failed { message }, next_start };
@@ -187,13 +187,13 @@ fn post_filter(
         Some(Attempt::Evict { node, victims }) => {
             return Decision::Preempt { node, victims, message: diagnosis.to_string(), plugins, release };
         }
-        Some(Attempt::Ask(evictions)) => return Decision::Ask(ExtenderRequest::Victims(evictions)),
+        Some(Attempt::CallExtenders(evictions)) => return Decision::CallExtenders(ExtenderRequest::Victims(evictions)),
         Some(Attempt::Failed(message)) => return Decision::Failed { message },
         Some(Attempt::Ineligible(reason)) => {
             diagnosis.add_after(&format!("preemption: {reason}"));
             false
         }
-        Some(Attempt::Nobody(reason)) => {
+        Some(Attempt::NoCandidates(reason)) => {
             diagnosis.add_after(&format!("preemption: {reason}"));
             true
         }

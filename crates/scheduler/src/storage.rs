@@ -187,7 +187,7 @@ impl Storage {
         let reports_capacity = self.drivers.get(&class.provisioner).is_some_and(|driver| driver.reports_capacity);
         let enough = |it: &&Capacity| it.class == claim.class && it.most >= claim.requested && it.nodes.matches(label);
         if reports_capacity && !self.capacities.values().any(|capacity| enough(&capacity)) {
-            return Provision::NoRoom;
+            return Provision::InsufficientCapacity;
         }
         Provision::Yes
     }
@@ -235,7 +235,7 @@ pub enum Provision {
     Yes,
     No,
     /// The storage capacity does not suffice.
-    NoRoom,
+    InsufficientCapacity,
 }
 
 #[cfg(test)]

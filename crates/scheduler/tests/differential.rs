@@ -125,7 +125,7 @@ impl Both {
                 self.bind(Rc::clone(pod), &node, when);
             }
             Decision::Failed { message } => panic!("{message}"),
-            Decision::Ask(_) => panic!("there is nobody to be asked"),
+            Decision::CallExtenders(_) => panic!("there is nobody to be asked"),
             Decision::Unschedulable { message, clears_nomination, .. } => {
                 let fits = feasible.first().map(|node| name(node));
                 assert_eq!(fits, None, "{} does not fit: {message}", name(pod));

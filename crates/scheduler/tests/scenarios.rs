@@ -140,7 +140,7 @@ impl Stage {
                     }
                 }
             }
-            Step::Ask { .. } => panic!("there is nobody to be asked"),
+            Step::CallExtenders { .. } => panic!("there is nobody to be asked"),
             Step::Skip { pod } => writeln!(self.out, "skip {}", pod.name).unwrap(),
         }
     }

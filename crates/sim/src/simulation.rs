@@ -40,7 +40,7 @@ pub(crate) enum Event {
     Retire { host: usize },
     PeerDisconnected { host: usize, peer: u64 },
     Probe { host: usize, life: u64 },
-    Harm,
+    InjectFault,
     Heal,
     Disarm,
 }
@@ -136,7 +136,7 @@ impl Simulation {
         self.after(500, Event::Lease);
         self.after(1_000, Event::Compact);
         self.after(1_200, Event::Reconfigure);
-        self.after(1_500, Event::Harm);
+        self.after(1_500, Event::InjectFault);
         self.after(FAULTS_UNTIL_MS, Event::Heal);
         while let Some(((at_ms, _), event)) = self.events.pop_first() {
             if at_ms > END_MS {
@@ -197,10 +197,10 @@ impl Simulation {
                 Ok(())
             }),
             Event::Probe { host, life } => self.probe(host, life),
-            Event::Harm => {
+            Event::InjectFault => {
                 if self.now_ms < FAULTS_UNTIL_MS {
                     let wait = self.harm();
-                    self.after(wait, Event::Harm);
+                    self.after(wait, Event::InjectFault);
                 }
             }
             Event::Heal => {
@@ -513,7 +513,7 @@ impl Simulation {
             }
             // The operation is in no log and never will be, so it is treated as never sent. Any other rejection refers
             // to one copy and leaves the outcome unknown.
-            (PendingRequest::Operation(number), Err(ProposeError::Overtaken)) => self.discard_operation(number),
+            (PendingRequest::Operation(number), Err(ProposeError::Superseded)) => self.discard_operation(number),
             (PendingRequest::Grant { lease, ttl_seconds, began_ms }, Ok(ProposalResult::Outcome(outcome)))
                 if outcome.result.is_ok() =>
             {

@@ -42,7 +42,7 @@ pub enum Freshness {
 pub enum ClientError {
     /// The key-value store rejected the request.
     #[error(transparent)]
-    Refused(#[from] mvcc::Error),
+    Rejected(#[from] mvcc::Error),
     /// The cluster cannot execute the request now.
     #[error(transparent)]
     Unavailable(#[from] BackendError),

@@ -79,7 +79,7 @@ pub enum StartError {
 pub enum ProposeError {
     /// The proposal is in no log.
     #[error(transparent)]
-    Refused(#[from] consensus::ProposeError),
+    Rejected(#[from] consensus::ProposeError),
     /// The proposal timed out; whether it was or will be applied is unknown.
     #[error("request timed out")]
     Timeout,
@@ -130,7 +130,7 @@ pub enum MoveError {
 #[derive(Clone, Debug)]
 pub enum StopReason {
     /// [`Node::stop`] was called.
-    Asked,
+    Requested,
     /// The member was removed from the cluster.
     Removed,
     /// The member failed permanently.
@@ -322,7 +322,7 @@ impl Node {
     pub async fn stopped(&self) -> StopReason {
         let mut stopped = self.shared.stopped.clone();
         let reason = stopped.wait_for(Option::is_some).await;
-        reason.ok().and_then(|reason| reason.clone()).unwrap_or(StopReason::Asked)
+        reason.ok().and_then(|reason| reason.clone()).unwrap_or(StopReason::Requested)
     }
 
     /// Stops the member after transferring leadership and writing accepted entries.

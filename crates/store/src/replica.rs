@@ -361,7 +361,7 @@ impl Replica {
             let (index, request, decided) = match entry {
                 CommittedEntry::Empty { index } => (*index, None, None),
                 CommittedEntry::Overtaken { index, request } => {
-                    (*index, Some(request), Some(Err(ProposeError::Overtaken)))
+                    (*index, Some(request), Some(Err(ProposeError::Superseded)))
                 }
                 CommittedEntry::Changed { index, request, result, .. } => {
                     (*index, Some(request), Some(Ok(ProposalResult::Changed(result.clone()))))

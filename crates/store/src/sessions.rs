@@ -19,7 +19,7 @@ pub struct Sessions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionChange {
     Open { token: String, user: String },
-    CloseOf { user: String },
+    CloseUser { user: String },
     CloseAll,
 }
 
@@ -57,7 +57,7 @@ impl SessionChange {
             (
                 Command::Directory(DirectoryChange::DeleteUser { name } | DirectoryChange::SetPassword { name, .. }),
                 _,
-            ) => Some(Self::CloseOf { user: name.clone() }),
+            ) => Some(Self::CloseUser { user: name.clone() }),
             (Command::Directory(DirectoryChange::Disable), _) => Some(Self::CloseAll),
             _ => None,
         }
@@ -89,7 +89,7 @@ impl Sessions {
                 }
                 inner.by_token.insert(token, Session { user, used: now });
             }
-            SessionChange::CloseOf { user } => inner.by_token.retain(|_, session| session.user != user),
+            SessionChange::CloseUser { user } => inner.by_token.retain(|_, session| session.user != user),
             SessionChange::CloseAll => inner.by_token.clear(),
         }
     }

@@ -207,7 +207,7 @@ async fn read(mut from: impl AsyncRead + Unpin, shared: Arc<Inner>, opened: mpsc
                     break;
                 }
             }
-            Err(ReadError::End) => break,
+            Err(ReadError::Eof) => break,
             Err(ReadError::Broken(error)) => {
                 tracing::debug!(%error, "SPDY session ended with an error");
                 break;
@@ -228,7 +228,7 @@ async fn handle(
         Frame::SynStream { id, fin, block } => {
             let headers = decompressor.decompress(&block)?;
             if shared.streams().len() >= STREAMS_MAX {
-                return shared.write(&frame::reset(id, ResetStatus::Refused)).await;
+                return shared.write(&frame::reset(id, ResetStatus::RefusedStream)).await;
             }
             let (data_in, data) = mpsc::channel(PIECES);
             if !fin {

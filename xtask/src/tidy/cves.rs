@@ -15,19 +15,19 @@ struct Cve {
     project: &'static str,
     /// Impact on the affected project.
     attack: &'static str,
-    here: Here,
+    here: Mitigation,
 }
 
 /// Status in Knarr.
-enum Here {
+enum Mitigation {
     /// Names of test functions that fail if the attack is possible.
     Tests(&'static [&'static str]),
     /// The attacked feature does not exist, with the reason.
     Absent(&'static str),
 }
-use Here::{Absent, Tests};
+use Mitigation::{Absent, Tests};
 
-const fn cve(id: &'static str, project: &'static str, attack: &'static str, here: Here) -> Cve {
+const fn cve(id: &'static str, project: &'static str, attack: &'static str, here: Mitigation) -> Cve {
     Cve { id, project, attack, here }
 }
 

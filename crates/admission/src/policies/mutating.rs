@@ -17,7 +17,7 @@ use super::program::{Program, Programs};
 use super::{Bound, fails_closed, in_force, is_exempt, matching, params};
 use crate::measure::{Check, Measurement, Policies};
 use crate::pods::{spec, text};
-use crate::reinvocation::{Again, Reinvocation};
+use crate::reinvocation::{Reinvocation, ReinvocationPolicy};
 use crate::{Attributes, Notes, Operation, Plugin, VersionedKind, View};
 
 const HOST: ExpressionContext = ExpressionContext::MutatingPolicy;
@@ -128,7 +128,7 @@ impl Request<'_> {
             Ok(made) => {
                 let changed = made != *object;
                 *object = made;
-                round.record_call(&id, Again::of(spec(&self.bound.policy)), changed);
+                round.record_call(&id, ReinvocationPolicy::of(spec(&self.bound.policy)), changed);
                 Ok(())
             }
             Err(error) => self.apply_failure_policy(binding, object, &error),
@@ -191,7 +191,7 @@ fn patched(ty: &str, made: &Val<'_>, object: &Value, schema: Schema<'_>) -> Resu
             if let Some(field) = ["apiVersion", "kind"].iter().find(|field| made.get(field).is_some()) {
                 return Err(format!("error applying patch: {field} must not be set"));
             }
-            apply::validate(schema, &made, apply::Duplicates::Refused)
+            apply::validate(schema, &made, apply::Duplicates::Rejected)
                 .map_err(|wrong| format!("error applying patch: {wrong}"))?;
             apply::merge(schema, &mut object, &made);
             Ok(object)

@@ -27,9 +27,9 @@ pub enum Failure {
     /// The call failed or the response is invalid; the failure policy decides.
     Call(String),
     /// The webhook rejected the request.
-    Refused(Box<Status>),
+    Rejected(Box<Status>),
     /// The webhook's patch cannot be applied.
-    Impossible(Box<Status>),
+    InvalidPatch(Box<Status>),
 }
 
 impl AdmissionResponse {
@@ -44,12 +44,12 @@ impl AdmissionResponse {
         notes.audit.extend(self.audit.into_iter().map(|(key, value)| (format!("{}/{key}", hook.name), value)));
         notes.warnings.extend(self.warnings);
         if !self.allowed {
-            return Err(Failure::Refused(Box::new(denied(&hook.name, &self.result))));
+            return Err(Failure::Rejected(Box::new(denied(&hook.name, &self.result))));
         }
         if self.patch.is_empty() {
             return Ok(None);
         }
-        let internal = |message: String| Failure::Impossible(Box::new(Status::internal_error(message)));
+        let internal = |message: String| Failure::InvalidPatch(Box::new(Status::internal_error(message)));
         let patch = json::parse(&self.patch).map_err(|error| internal(error.to_string()))?;
         if patch.as_array().is_some_and(<[_]>::is_empty) || patch.is_null() {
             return Ok(None);
@@ -64,7 +64,7 @@ impl AdmissionResponse {
 impl Hook {
     /// Applies a patch to the object that the webhook saw.
     pub fn patched(&self, original: &Value, patch: Patch) -> Result<Value, Failure> {
-        let internal = |message: String| Failure::Impossible(Box::new(Status::internal_error(message)));
+        let internal = |message: String| Failure::InvalidPatch(Box::new(Status::internal_error(message)));
         if original.is_null() {
             let name = go::quote(&self.name);
             let message = "attempted to modify the object, which is not supported for this operation";

@@ -29,10 +29,10 @@ pub fn validate(spec: &At<'_>, errors: &mut Errors) {
 pub fn columns() -> Vec<Column> {
     vec![
         name_column(),
-        column("PolicyName", "string", "The policy.", |object, _| {
+        column("PolicyName", "string", "Bound policy.", |object, _| {
             object.str_at(&["spec", "policyName"]).unwrap_or_default().into()
         }),
-        column("ParamRef", "string", "The parameters.", |object, _| params(object).into()),
+        column("ParamRef", "string", "Parameters of the binding.", |object, _| params(object).into()),
         age_column(),
     ]
 }

@@ -27,10 +27,10 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Mutations", "integer", "How many mutations.", |object, _| {
+        column("Mutations", "integer", "Number of mutations.", |object, _| {
             count_cell(&At::root(object).get("spec").get("mutations"))
         }),
-        column("ParamKind", "string", "The kind of its parameters.", |object, _| param_kind(object).into()),
+        column("ParamKind", "string", "Kind of the parameter objects.", |object, _| param_kind(object).into()),
         age_column(),
     ])
 }

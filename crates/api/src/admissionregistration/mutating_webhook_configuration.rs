@@ -25,7 +25,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Webhooks", "integer", "How many webhooks.", |object, _| count_cell(&At::root(object).get("webhooks"))),
+        column("Webhooks", "integer", "Number of webhooks.", |object, _| count_cell(&At::root(object).get("webhooks"))),
         age_column(),
     ])
 }

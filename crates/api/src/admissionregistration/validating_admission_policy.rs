@@ -33,10 +33,10 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Validations", "integer", "How many validations.", |object, _| {
+        column("Validations", "integer", "Number of validations.", |object, _| {
             count_cell(&At::root(object).get("spec").get("validations"))
         }),
-        column("ParamKind", "string", "The kind of its parameters.", |object, _| param_kind(object).into()),
+        column("ParamKind", "string", "Kind of the parameter objects.", |object, _| param_kind(object).into()),
         age_column(),
     ])
 }

@@ -33,8 +33,8 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Service", "string", "Who serves it.", |object, _| service(object).into()),
-        column("Available", "string", "Whether it is served.", |object, _| available(object).into()),
+        column("Service", "string", "Component that serves the object.", |object, _| service(object).into()),
+        column("Available", "string", "Whether the API service is available.", |object, _| available(object).into()),
         age_column(),
     ])
 }

@@ -19,8 +19,8 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Controller", "string", "Whose state it is.", controller),
-        column("Revision", "string", "Its number.", |object, _| workload::int_cell(object, &["revision"])),
+        column("Controller", "string", "Controller of the revision.", controller),
+        column("Revision", "string", "Revision number.", |object, _| workload::int_cell(object, &["revision"])),
         age_column(),
     ])
 }

@@ -36,19 +36,19 @@ fn columns() -> Vec<Column> {
         column("Desired", "integer", "Nodes that should run a pod.", |object, _| {
             workload::int_cell(object, &["status", "desiredNumberScheduled"])
         }),
-        column("Current", "integer", "Nodes that should and do.", |object, _| {
+        column("Current", "integer", "Nodes that should run a pod and do.", |object, _| {
             workload::int_cell(object, &["status", "currentNumberScheduled"])
         }),
-        column("Ready", "integer", "Nodes whose pod is ready.", |object, _| {
+        column("Ready", "integer", "Number of nodes with a ready pod.", |object, _| {
             workload::int_cell(object, &["status", "numberReady"])
         }),
-        column("Up-to-date", "integer", "Nodes with a pod of the newest template.", |object, _| {
+        column("Up-to-date", "integer", "Nodes that run a pod with the current template.", |object, _| {
             workload::int_cell(object, &["status", "updatedNumberScheduled"])
         }),
-        column("Available", "integer", "Nodes whose pod is ready for long enough.", |object, _| {
+        column("Available", "integer", "Number of nodes with an available pod.", |object, _| {
             workload::int_cell(object, &["status", "numberAvailable"])
         }),
-        column("Node Selector", "string", "Which nodes it is for.", |object, _| {
+        column("Node Selector", "string", "Node selector of the pods.", |object, _| {
             labels::format_labels(object.at(&["spec", "template", "spec", "nodeSelector"])).into()
         }),
         age_column(),

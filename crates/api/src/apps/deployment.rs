@@ -27,9 +27,9 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Ready", "string", "Ready pods of the wanted.", ready),
-        column("Up-to-date", "string", "Pods of the newest template.", |object, _| count(object, "updatedReplicas")),
-        column("Available", "string", "Pods ready for long enough.", |object, _| count(object, "availableReplicas")),
+        column("Ready", "string", "Ready pods and desired pods.", ready),
+        column("Up-to-date", "string", "Pods with the current template.", |object, _| count(object, "updatedReplicas")),
+        column("Available", "string", "Number of available pods.", |object, _| count(object, "availableReplicas")),
         age_column(),
         containers,
         images,

@@ -22,11 +22,13 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Desired", "integer", "Wanted pods.", |object, _| workload::int_cell(object, &["spec", "replicas"])),
-        column("Current", "integer", "Pods there are.", |object, _| {
+        column("Desired", "integer", "Desired number of pods.", |object, _| {
+            workload::int_cell(object, &["spec", "replicas"])
+        }),
+        column("Current", "integer", "Number of pods.", |object, _| {
             workload::int_cell(object, &["status", "replicas"])
         }),
-        column("Ready", "integer", "Pods that are ready.", |object, _| {
+        column("Ready", "integer", "Number of ready pods.", |object, _| {
             workload::int_cell(object, &["status", "readyReplicas"])
         }),
         age_column(),

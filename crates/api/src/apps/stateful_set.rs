@@ -30,7 +30,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Ready", "string", "Ready pods of the wanted.", ready),
+        column("Ready", "string", "Ready pods and desired pods.", ready),
         age_column(),
         containers,
         images,

@@ -32,17 +32,19 @@ pub fn kind() -> Kind {
         .push(Version { convert: Some(convert), ..Version::built_in("autoscaling", "v1", "HorizontalPodAutoscaler") });
     kind = kind.with_columns(&[
         name_column(),
-        column("Reference", "string", "What it scales.", |object, _| {
+        column("Reference", "string", "Scaled object.", |object, _| {
             let text = |field: &str| object.str_at(&["spec", "scaleTargetRef", field]).unwrap_or_default();
             format!("{}/{}", text("kind"), text("name")).into()
         }),
-        column("Targets", "string", "What it goes by.", metrics::cell),
-        column("MinPods", "string", "The fewest pods.", |object, _| {
+        column("Targets", "string", "Current and target values of the metrics.", metrics::cell),
+        column("MinPods", "string", "Minimum number of pods.", |object, _| {
             let least = object.at(&["spec", "minReplicas"]).and_then(Value::as_int);
             least.map_or_else(|| "<unset>".to_owned(), |least| least.to_string()).into()
         }),
-        column("MaxPods", "string", "The most pods.", |object, _| workload::int_cell(object, &["spec", "maxReplicas"])),
-        column("Replicas", "string", "The pods there are.", |object, _| {
+        column("MaxPods", "string", "Maximum number of pods.", |object, _| {
+            workload::int_cell(object, &["spec", "maxReplicas"])
+        }),
+        column("Replicas", "string", "Number of pods.", |object, _| {
             workload::int_cell(object, &["status", "currentReplicas"])
         }),
         age_column(),

@@ -191,17 +191,17 @@ fn columns() -> Vec<Column> {
     }
     vec![
         name_column(),
-        column("Schedule", "string", "When it runs.", |object, _| {
+        column("Schedule", "string", "Schedule in cron format.", |object, _| {
             object.str_at(&["spec", "schedule"]).unwrap_or_default().into()
         }),
-        column("Timezone", "string", "By whose clock.", |object, _| {
+        column("Timezone", "string", "Time zone of the schedule.", |object, _| {
             object.str_at(&["spec", "timeZone"]).unwrap_or("<none>").into()
         }),
-        column("Suspend", "boolean", "Whether it is paused.", suspended),
-        column("Active", "integer", "Jobs that run.", |object, _| {
+        column("Suspend", "boolean", "Whether the CronJob is suspended.", suspended),
+        column("Active", "integer", "Number of active Jobs.", |object, _| {
             crate::field_rules::count_cell(&At::root(object).get("status").get("active"))
         }),
-        column("Last Schedule", "string", "When it ran last.", last_schedule),
+        column("Last Schedule", "string", "Time since the last run.", last_schedule),
         age_column(),
         wide_column("Containers", "string", "The names of the containers.", |object, _| {
             workload::names_of(pod(object), "name")
@@ -209,7 +209,7 @@ fn columns() -> Vec<Column> {
         wide_column("Images", "string", "The images of the containers.", |object, _| {
             workload::names_of(pod(object), "image")
         }),
-        wide_column("Selector", "string", "Which pods belong to its jobs.", |object, _| {
+        wide_column("Selector", "string", "Label selector of the pods.", |object, _| {
             labels::format_selector(object.at(&["spec", "jobTemplate", "spec", "selector"])).into()
         }),
     ]

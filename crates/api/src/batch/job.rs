@@ -277,13 +277,13 @@ fn columns() -> Vec<Column> {
     let [containers, images] = workload::container_columns();
     vec![
         name_column(),
-        column("Status", "string", "How far it is.", state),
-        column("Completions", "string", "Pods that succeeded of the wanted.", completions),
-        column("Duration", "string", "How long it has run.", duration),
+        column("Status", "string", "Status of the Job.", state),
+        column("Completions", "string", "Succeeded pods and desired completions.", completions),
+        column("Duration", "string", "Duration of the Job.", duration),
         age_column(),
         containers,
         images,
-        wide_column("Selector", "string", "Which pods belong to it.", |object, _| {
+        wide_column("Selector", "string", "Label selector of the pods.", |object, _| {
             labels::format_selector(object.at(&["spec", "selector"])).into()
         }),
     ]

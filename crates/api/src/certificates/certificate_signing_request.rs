@@ -62,17 +62,17 @@ pub fn kind() -> Kind {
     .with_columns(&[
         name_column(),
         age_column(),
-        column("SignerName", "string", "Who shall sign it.", |object, _| {
+        column("SignerName", "string", "Signer of the certificate.", |object, _| {
             object.str_at(&["spec", "signerName"]).filter(|name| !name.is_empty()).unwrap_or("<none>").into()
         }),
-        column("Requestor", "string", "Who asked for it.", |object, _| {
+        column("Requestor", "string", "User who created the request.", |object, _| {
             object.str_at(&["spec", "username"]).unwrap_or_default().into()
         }),
-        column("RequestedDuration", "string", "How long it shall hold.", |object, _| {
+        column("RequestedDuration", "string", "Requested validity of the certificate.", |object, _| {
             let seconds = object.at(&["spec", "expirationSeconds"]).and_then(Value::as_int);
             seconds.map_or_else(|| "<none>".into(), |seconds| human_duration(Duration::from_seconds(seconds)).into())
         }),
-        column("Condition", "string", "What became of it.", |object, _| condition(object).into()),
+        column("Condition", "string", "State of the object.", |object, _| condition(object).into()),
     ])
 }
 

@@ -26,7 +26,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("SignerName", "string", "Whose certificates they are.", |object, _| {
+        column("SignerName", "string", "Signer whose certificates the bundle verifies.", |object, _| {
             object.str_at(&["spec", "signerName"]).filter(|name| !name.is_empty()).unwrap_or("<none>").into()
         }),
         age_column(),

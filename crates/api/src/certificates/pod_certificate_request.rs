@@ -27,13 +27,13 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("PodName", "string", "The pod.", |object, _| spec(object, "podName").into()),
-        column("ServiceAccountName", "string", "Who the pod is.", |object, _| {
+        column("PodName", "string", "Pod of the request.", |object, _| spec(object, "podName").into()),
+        column("ServiceAccountName", "string", "Service account of the pod.", |object, _| {
             spec(object, "serviceAccountName").into()
         }),
-        column("NodeName", "string", "The node.", |object, _| spec(object, "nodeName").into()),
-        column("SignerName", "string", "Who shall sign it.", |object, _| spec(object, "signerName").into()),
-        column("State", "string", "What became of it.", |object, _| state(object).into()),
+        column("NodeName", "string", "Node.", |object, _| spec(object, "nodeName").into()),
+        column("SignerName", "string", "Signer of the certificate.", |object, _| spec(object, "signerName").into()),
+        column("State", "string", "State of the object.", |object, _| state(object).into()),
         age_column(),
     ]);
     for version in &mut kind.versions {

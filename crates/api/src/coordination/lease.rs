@@ -16,7 +16,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Holder", "string", "Who holds it.", |object, _| {
+        column("Holder", "string", "Holder of the lease.", |object, _| {
             object.str_at(&["spec", "holderIdentity"]).unwrap_or_default().into()
         }),
         age_column(),

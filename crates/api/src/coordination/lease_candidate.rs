@@ -13,13 +13,9 @@ pub fn kind() -> Kind {
     let mut kind = Kind { create_on_update: true, rules: Arc::new(LeaseCandidate), ..row.with_beta("v1alpha2") }
         .with_columns(&[
             name_column(),
-            column("Lease", "string", "The lease it would hold.", |object, _| text(object, "leaseName")),
-            column("Binary Version", "string", "The version of its program.", |object, _| {
-                text(object, "binaryVersion")
-            }),
-            column("Emulation Version", "string", "The version it acts as.", |object, _| {
-                text(object, "emulationVersion")
-            }),
+            column("Lease", "string", "Lease of the candidate.", |object, _| text(object, "leaseName")),
+            column("Binary Version", "string", "Version of the binary.", |object, _| text(object, "binaryVersion")),
+            column("Emulation Version", "string", "Emulated version.", |object, _| text(object, "emulationVersion")),
             age_column(),
         ]);
     for version in &mut kind.versions {

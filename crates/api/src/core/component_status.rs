@@ -13,15 +13,15 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Status", "string", "Whether it is healthy.", |object, _| {
+        column("Status", "string", "Health of the component.", |object, _| {
             let status = healthy(object).map_or("Unknown", |condition| match condition.str_at(&["status"]) {
                 Some("True") => "Healthy",
                 _ => "Unhealthy",
             });
             status.into()
         }),
-        column("Message", "string", "What it says.", |object, _| condition_text(object, "message")),
-        column("Error", "string", "What it complains about.", |object, _| condition_text(object, "error")),
+        column("Message", "string", "Message of the condition.", |object, _| condition_text(object, "message")),
+        column("Error", "string", "Error of the component.", |object, _| condition_text(object, "error")),
     ]);
     kind.versions[0].deprecation = Some("v1 ComponentStatus is deprecated in v1.19+".into());
     kind

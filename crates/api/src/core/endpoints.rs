@@ -31,7 +31,11 @@ pub fn kind() -> Kind {
         rules: Arc::new(Endpoints),
         ..Kind::stored("", "v1", "Endpoints", "endpoints")
     }
-    .with_columns(&[name_column(), column("Endpoints", "string", "The addresses.", addresses), age_column()]);
+    .with_columns(&[
+        name_column(),
+        column("Endpoints", "string", "Addresses and ports of the endpoints.", addresses),
+        age_column(),
+    ]);
     let deprecation = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
     kind.versions[0].deprecation = Some(deprecation.into());
     kind

@@ -210,15 +210,19 @@ pub fn selectable(reference: &str, controller: &str) -> Vec<Selectable> {
 
 fn columns() -> Vec<Column> {
     vec![
-        column("Last Seen", "string", "When it happened last.", |event, now| last_seen(event, now).into()),
+        column("Last Seen", "string", "Time of the last occurrence.", |event, now| last_seen(event, now).into()),
         column("Type", "string", "Normal or Warning.", |event, _| text(event, &["type"]).into()),
-        column("Reason", "string", "Why, in a word.", |event, _| text(event, &["reason"]).into()),
-        column("Object", "string", "What it happened to.", |event, _| object(event).into()),
-        wide_column("Subobject", "string", "The part it happened to.", |event, _| involved(event, "fieldPath").into()),
-        wide_column("Source", "string", "Who says so.", |event, _| reporter(event).into()),
-        column("Message", "string", "What happened.", |event, _| either(event, "message", "note").trim().into()),
-        wide_column("First Seen", "string", "When it happened first.", |event, now| first_seen(event, now).into()),
-        wide_column("Count", "string", "How often it happened.", |event, _| count(event)),
+        column("Reason", "string", "Reason of the event.", |event, _| text(event, &["reason"]).into()),
+        column("Object", "string", "Object that the event is about.", |event, _| object(event).into()),
+        wide_column("Subobject", "string", "Field of the object that the event is about.", |event, _| {
+            involved(event, "fieldPath").into()
+        }),
+        wide_column("Source", "string", "Component that reported the event.", |event, _| reporter(event).into()),
+        column("Message", "string", "Message of the event.", |event, _| either(event, "message", "note").trim().into()),
+        wide_column("First Seen", "string", "Time of the first occurrence.", |event, now| {
+            first_seen(event, now).into()
+        }),
+        wide_column("Count", "string", "Number of occurrences.", |event, _| count(event)),
         Column { priority: 1, ..name_column() },
     ]
 }

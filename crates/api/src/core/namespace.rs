@@ -35,7 +35,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Status", "string", "Whether it is going.", |object, _| phase(object).into()),
+        column("Status", "string", "Phase of the namespace.", |object, _| phase(object).into()),
         age_column(),
     ])
 }

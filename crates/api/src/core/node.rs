@@ -268,17 +268,17 @@ fn columns() -> Vec<Column> {
     }
     vec![
         name_column(),
-        column("Status", "string", "Whether it takes pods.", state),
-        column("Roles", "string", "What it is for.", roles),
+        column("Status", "string", "Conditions of the node.", state),
+        column("Roles", "string", "Roles of the node.", roles),
         age_column(),
-        column("Version", "string", "The version of its kubelet.", |object, _| {
+        column("Version", "string", "Version of the kubelet.", |object, _| {
             object.str_at(&["status", "nodeInfo", "kubeletVersion"]).unwrap_or_default().into()
         }),
-        wide_column("Internal-IP", "string", "Its address inside.", |object, _| address(object, "InternalIP")),
-        wide_column("External-IP", "string", "Its address outside.", |object, _| address(object, "ExternalIP")),
-        wide_column("OS-Image", "string", "Its operating system.", |object, _| info(object, "osImage")),
-        wide_column("Kernel-Version", "string", "Its kernel.", |object, _| info(object, "kernelVersion")),
-        wide_column("Container-Runtime", "string", "What runs its containers.", |object, _| {
+        wide_column("Internal-IP", "string", "Internal IP address.", |object, _| address(object, "InternalIP")),
+        wide_column("External-IP", "string", "External IP address.", |object, _| address(object, "ExternalIP")),
+        wide_column("OS-Image", "string", "Operating system image.", |object, _| info(object, "osImage")),
+        wide_column("Kernel-Version", "string", "Kernel version.", |object, _| info(object, "kernelVersion")),
+        wide_column("Container-Runtime", "string", "Container runtime and its version.", |object, _| {
             info(object, "containerRuntimeVersion")
         }),
     ]

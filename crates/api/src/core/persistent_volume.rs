@@ -38,24 +38,24 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Capacity", "string", "How large it is.", |object, _| {
+        column("Capacity", "string", "Capacity.", |object, _| {
             object.at(&["spec", "capacity", "storage"]).map_or(Quantity::ZERO, quantity).to_string().into()
         }),
-        column("Access Modes", "string", "How it may be mounted.", |object, _| {
+        column("Access Modes", "string", "Access modes.", |object, _| {
             access_modes::shortened(&At::root(object).get("spec").get("accessModes")).into()
         }),
-        column("Reclaim Policy", "string", "What becomes of it without its claim.", |object, _| {
+        column("Reclaim Policy", "string", "Reclaim policy of the volume.", |object, _| {
             text(object, &["spec", "persistentVolumeReclaimPolicy"]).into()
         }),
-        column("Status", "string", "Whether it is claimed.", |object, _| phase(object).into()),
-        column("Claim", "string", "Who claims it.", |object, _| claim(object).into()),
-        column("StorageClass", "string", "Its class.", |object, _| class(object).into()),
-        column("VolumeAttributesClass", "string", "The class of its attributes.", |object, _| {
+        column("Status", "string", "Phase of the volume.", |object, _| phase(object).into()),
+        column("Claim", "string", "Bound claim.", |object, _| claim(object).into()),
+        column("StorageClass", "string", "StorageClass.", |object, _| class(object).into()),
+        column("VolumeAttributesClass", "string", "VolumeAttributesClass of the claim.", |object, _| {
             object.str_at(&["spec", "volumeAttributesClassName"]).unwrap_or("<unset>").into()
         }),
-        column("Reason", "string", "Why it is as it is.", |object, _| text(object, &["status", "reason"]).into()),
+        column("Reason", "string", "Reason of the phase.", |object, _| text(object, &["status", "reason"]).into()),
         age_column(),
-        wide_column("VolumeMode", "string", "Files or a block device.", |object, _| {
+        wide_column("VolumeMode", "string", "Filesystem or Block.", |object, _| {
             object.str_at(&["spec", "volumeMode"]).unwrap_or("<unset>").into()
         }),
     ])

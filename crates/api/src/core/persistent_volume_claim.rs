@@ -32,16 +32,16 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Status", "string", "Whether it has its volume.", |object, _| phase(object).into()),
-        column("Volume", "string", "The volume it has.", |object, _| text(object, &["spec", "volumeName"]).into()),
-        column("Capacity", "string", "How large the volume is.", |object, _| capacity(object).into()),
-        column("Access Modes", "string", "How the volume may be mounted.", |object, _| modes(object).into()),
-        column("StorageClass", "string", "The class of the volume.", |object, _| class(object).into()),
-        column("VolumeAttributesClass", "string", "The class of the volume's attributes.", |object, _| {
+        column("Status", "string", "Phase of the claim.", |object, _| phase(object).into()),
+        column("Volume", "string", "Bound PersistentVolume.", |object, _| text(object, &["spec", "volumeName"]).into()),
+        column("Capacity", "string", "Capacity of the volume.", |object, _| capacity(object).into()),
+        column("Access Modes", "string", "Access modes of the volume.", |object, _| modes(object).into()),
+        column("StorageClass", "string", "StorageClass of the volumes.", |object, _| class(object).into()),
+        column("VolumeAttributesClass", "string", "VolumeAttributesClass of the volume.", |object, _| {
             object.str_at(&["spec", "volumeAttributesClassName"]).unwrap_or("<unset>").into()
         }),
         age_column(),
-        wide_column("VolumeMode", "string", "Files or a block device.", |object, _| {
+        wide_column("VolumeMode", "string", "Filesystem or Block.", |object, _| {
             object.str_at(&["spec", "volumeMode"]).unwrap_or("<unset>").into()
         }),
     ])

@@ -25,7 +25,7 @@ pub fn kind() -> Kind {
         column("Images", "string", "The images of the containers.", |object, _| {
             names_of(object.at(&["template", "spec"]), "image")
         }),
-        column("Pod Labels", "string", "The labels that pods will have.", |object, _| {
+        column("Pod Labels", "string", "Labels of the pods.", |object, _| {
             format_labels(object.at(&["template", "metadata", "labels"])).into()
         }),
     ])

@@ -148,17 +148,13 @@ fn columns() -> Vec<Column> {
     let [containers, images] = container_columns();
     vec![
         name_column(),
-        column("Desired", "integer", "How many pods there should be.", |object, _| {
-            int_cell(object, &["spec", "replicas"])
-        }),
-        column("Current", "integer", "How many pods there are.", |object, _| int_cell(object, &["status", "replicas"])),
-        column("Ready", "integer", "How many pods are ready.", |object, _| {
-            int_cell(object, &["status", "readyReplicas"])
-        }),
+        column("Desired", "integer", "Desired number of pods.", |object, _| int_cell(object, &["spec", "replicas"])),
+        column("Current", "integer", "Number of pods.", |object, _| int_cell(object, &["status", "replicas"])),
+        column("Ready", "integer", "Number of ready pods.", |object, _| int_cell(object, &["status", "readyReplicas"])),
         age_column(),
         containers,
         images,
-        wide_column("Selector", "string", "Which pods are counted.", |object, _| {
+        wide_column("Selector", "string", "Label selector of the pods.", |object, _| {
             format_labels(object.at(&["spec", "selector"])).into()
         }),
     ]

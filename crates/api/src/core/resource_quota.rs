@@ -32,8 +32,8 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Request", "string", "What is used of what may be requested.", |object, _| usage(object, false).into()),
-        column("Limit", "string", "What is used of what limits may add up to.", |object, _| usage(object, true).into()),
+        column("Request", "string", "Used and hard limits of requests.", |object, _| usage(object, false).into()),
+        column("Limit", "string", "Used and hard limits of limits.", |object, _| usage(object, true).into()),
         age_column(),
     ])
 }

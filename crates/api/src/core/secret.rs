@@ -27,8 +27,8 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Type", "string", "What the data is for.", |object, _| At::root(object).get("type").str().into()),
-        column("Data", "string", "How many entries.", |object, _| count_cell(&At::root(object).get("data"))),
+        column("Type", "string", "Type of the data.", |object, _| At::root(object).get("type").str().into()),
+        column("Data", "string", "Number of entries.", |object, _| count_cell(&At::root(object).get("data"))),
         age_column(),
     ])
 }

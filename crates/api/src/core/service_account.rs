@@ -25,7 +25,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Secrets", "string", "How many secrets pods may mount.", |object, _| {
+        column("Secrets", "string", "Number of secrets that pods may mount.", |object, _| {
             count_cell(&At::root(object).get("secrets"))
         }),
         age_column(),

@@ -33,11 +33,11 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("AddressType", "string", "What its addresses are.", |object, _| {
+        column("AddressType", "string", "Type of the addresses.", |object, _| {
             object.str_at(&["addressType"]).unwrap_or_default().into()
         }),
-        column("Ports", "string", "The ports.", ports),
-        column("Endpoints", "string", "The addresses.", endpoints),
+        column("Ports", "string", "Ports of the endpoints.", ports),
+        column("Endpoints", "string", "Addresses and ports of the endpoints.", endpoints),
         age_column(),
     ])
 }

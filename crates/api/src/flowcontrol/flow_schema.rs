@@ -27,17 +27,19 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("PriorityLevel", "string", "The priority level.", |object, _| {
+        column("PriorityLevel", "string", "Priority level of the flows.", |object, _| {
             object.str_at(&["spec", "priorityLevelConfiguration", "name"]).unwrap_or_default().into()
         }),
-        column("MatchingPrecedence", "string", "The lowest that matches wins.", |object, _| {
+        column("MatchingPrecedence", "string", "Precedence; the lowest matching value wins.", |object, _| {
             At::root(object).get("spec").get("matchingPrecedence").int().into()
         }),
-        column("DistinguisherMethod", "string", "What tells flows apart.", |object, _| {
+        column("DistinguisherMethod", "string", "Attribute that distinguishes flows.", |object, _| {
             object.str_at(&["spec", "distinguisherMethod", "type"]).unwrap_or("<none>").into()
         }),
         age_column(),
-        column("MissingPL", "string", "Whether the priority level is missing.", |object, _| dangling(object).into()),
+        column("MissingPL", "string", "Whether the priority level does not exist.", |object, _| {
+            dangling(object).into()
+        }),
     ])
 }
 

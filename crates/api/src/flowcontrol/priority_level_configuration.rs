@@ -30,15 +30,15 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Type", "string", "Whether it is limited.", |object, _| {
+        column("Type", "string", "Limited or Exempt.", |object, _| {
             object.str_at(&["spec", "type"]).unwrap_or_default().into()
         }),
-        column("NominalConcurrencyShares", "string", "Its share of what is served at once.", |object, _| {
+        column("NominalConcurrencyShares", "string", "Nominal share of the server's concurrency.", |object, _| {
             cell(object, &["limited", "nominalConcurrencyShares"])
         }),
-        column("Queues", "string", "How many queues.", |object, _| queuing(object, "queues")),
-        column("HandSize", "string", "How many queues a flow may use.", |object, _| queuing(object, "handSize")),
-        column("QueueLengthLimit", "string", "How many requests wait in a queue.", |object, _| {
+        column("Queues", "string", "Number of queues.", |object, _| queuing(object, "queues")),
+        column("HandSize", "string", "Number of queues of a flow.", |object, _| queuing(object, "handSize")),
+        column("QueueLengthLimit", "string", "Maximum number of requests in a queue.", |object, _| {
             queuing(object, "queueLengthLimit")
         }),
         age_column(),

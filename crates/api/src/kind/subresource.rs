@@ -18,7 +18,7 @@ pub struct Subresource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubresourceAction {
     /// A part of the object, with the entire object as body; the rules restore the rest.
-    Part,
+    Fields,
     /// The replica count as a `Scale`.
     Scale(ReplicaPaths),
     /// Assigns a pod to a node.
@@ -57,7 +57,7 @@ const READ_WRITE_VERBS: &[Verb] = &[Verb::Get, Verb::Patch, Verb::Update];
 impl Subresource {
     /// Returns a subresource that is read, replaced and patched.
     pub fn updatable(name: &str) -> Self {
-        Self { name: name.into(), kind: None, verbs: READ_WRITE_VERBS, does: SubresourceAction::Part }
+        Self { name: name.into(), kind: None, verbs: READ_WRITE_VERBS, does: SubresourceAction::Fields }
     }
 
     /// Returns the usual `status`.

@@ -35,12 +35,12 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Class", "string", "Who serves it.", |object, _| {
+        column("Class", "string", "Component that serves the object.", |object, _| {
             object.str_at(&["spec", "ingressClassName"]).unwrap_or("<none>").into()
         }),
-        column("Hosts", "string", "The hosts it is for.", hosts),
-        column("Address", "string", "Where it is served.", |object, _| networking::balancer_cell(object)),
-        column("Ports", "string", "The ports it is served on.", ports),
+        column("Hosts", "string", "Hosts of the rules.", hosts),
+        column("Address", "string", "Addresses of the Ingress.", |object, _| networking::balancer_cell(object)),
+        column("Ports", "string", "Ports that serve the Ingress.", ports),
         age_column(),
     ])
 }

@@ -25,10 +25,10 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Controller", "string", "Who serves the ingresses of this class.", |object, _| {
+        column("Controller", "string", "Controller of the class.", |object, _| {
             object.str_at(&["spec", "controller"]).unwrap_or_default().into()
         }),
-        column("Parameters", "string", "Where its parameters are.", parameters),
+        column("Parameters", "string", "Parameters of the class.", parameters),
         age_column(),
     ])
 }

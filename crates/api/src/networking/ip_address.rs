@@ -24,7 +24,11 @@ pub fn kind() -> Kind {
         rules: Arc::new(IpAddress),
         ..Kind::stored("networking.k8s.io", "v1", "IPAddress", "ipaddresses").with_beta("v1beta1")
     }
-    .with_columns(&[name_column(), column("ParentRef", "string", "Who has it.", parent), age_column()])
+    .with_columns(&[
+        name_column(),
+        column("ParentRef", "string", "Object that uses the address.", parent),
+        age_column(),
+    ])
 }
 
 #[derive(Debug)]

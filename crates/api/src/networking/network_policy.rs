@@ -20,7 +20,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Pod-Selector", "string", "Whom it is about.", |object, _| {
+        column("Pod-Selector", "string", "Label selector of the pods.", |object, _| {
             labels::format_selector(object.at(&["spec", "podSelector"])).into()
         }),
         age_column(),

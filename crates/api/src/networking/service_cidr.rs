@@ -21,7 +21,7 @@ pub fn kind() -> Kind {
         rules: Arc::new(ServiceCidr),
         ..Kind::stored("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs").with_beta("v1beta1")
     }
-    .with_columns(&[name_column(), column("CIDRs", "string", "The ranges.", ranges), age_column()])
+    .with_columns(&[name_column(), column("CIDRs", "string", "Address ranges.", ranges), age_column()])
 }
 
 #[derive(Debug)]

@@ -21,7 +21,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Handler", "string", "What the runtime calls it.", |object, _| {
+        column("Handler", "string", "Handler of the container runtime.", |object, _| {
             object.str_at(&["handler"]).unwrap_or_default().into()
         }),
         age_column(),

@@ -22,9 +22,11 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Min Available", "string", "Pods that must stay.", |object, _| number(object, "minAvailable")),
-        column("Max Unavailable", "string", "Pods that may be away.", |object, _| number(object, "maxUnavailable")),
-        column("Allowed Disruptions", "integer", "Pods that may go now.", |object, _| {
+        column("Min Available", "string", "Pods that must be available.", |object, _| number(object, "minAvailable")),
+        column("Max Unavailable", "string", "Pods that may be unavailable.", |object, _| {
+            number(object, "maxUnavailable")
+        }),
+        column("Allowed Disruptions", "integer", "Disruptions that are allowed now.", |object, _| {
             workload::int_cell(object, &["status", "disruptionsAllowed"])
         }),
         age_column(),

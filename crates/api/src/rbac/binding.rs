@@ -57,14 +57,14 @@ pub fn validate_same_role(object: &Value, old: &Value, kind: &'static str, error
 pub fn columns() -> Vec<Column> {
     vec![
         name_column(),
-        column("Role", "string", "What it allows.", |object, _| {
+        column("Role", "string", "Role of the binding.", |object, _| {
             let role_ref = |field: &str| object.str_at(&["roleRef", field]).unwrap_or_default();
             format!("{}/{}", role_ref("kind"), role_ref("name")).into()
         }),
         age_column(),
-        wide_column("Users", "string", "The users it is for.", |object, _| subjects(object, "User")),
-        wide_column("Groups", "string", "The groups it is for.", |object, _| subjects(object, "Group")),
-        wide_column("ServiceAccounts", "string", "The service accounts it is for.", |object, _| {
+        wide_column("Users", "string", "Users of the binding.", |object, _| subjects(object, "User")),
+        wide_column("Groups", "string", "Groups of the binding.", |object, _| subjects(object, "Group")),
+        wide_column("ServiceAccounts", "string", "Service accounts of the binding.", |object, _| {
             subjects(object, "ServiceAccount")
         }),
     ]

@@ -23,7 +23,7 @@ pub fn kind() -> Kind {
     };
     conversion::with_v1beta1(row, conversion::CLAIM).with_columns(&[
         name_column(),
-        column("State", "string", "What became of it.", |object, _| state(object).into()),
+        column("State", "string", "State of the object.", |object, _| state(object).into()),
         age_column(),
     ])
 }

@@ -23,7 +23,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Driver", "string", "The driver that is asked about.", |object, _| {
+        column("Driver", "string", "Driver of the request.", |object, _| {
             object.str_at(&["spec", "driver"]).unwrap_or_default().into()
         }),
         age_column(),

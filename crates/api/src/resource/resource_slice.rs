@@ -32,13 +32,9 @@ pub fn kind() -> Kind {
     };
     conversion::with_v1beta1(row, conversion::SLICE).with_columns(&[
         name_column(),
-        column("Node", "string", "The node the devices are on.", |object, _| {
-            text(object, &["spec", "nodeName"]).into()
-        }),
-        column("Driver", "string", "Who offers them.", |object, _| text(object, &["spec", "driver"]).into()),
-        column("Pool", "string", "The pool they belong to.", |object, _| {
-            text(object, &["spec", "pool", "name"]).into()
-        }),
+        column("Node", "string", "Node of the devices.", |object, _| text(object, &["spec", "nodeName"]).into()),
+        column("Driver", "string", "Driver of the devices.", |object, _| text(object, &["spec", "driver"]).into()),
+        column("Pool", "string", "Pool of the devices.", |object, _| text(object, &["spec", "pool", "name"]).into()),
         age_column(),
     ])
 }

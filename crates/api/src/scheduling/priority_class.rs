@@ -25,14 +25,17 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Value", "integer", "The priority.", |object, _| At::root(object).get("value").int().into()),
-        column("Global-Default", "boolean", "Whether pods get it that do not say.", |object, _| {
+        column("Value", "integer", "Value of the priority.", |object, _| At::root(object).get("value").int().into()),
+        column("Global-Default", "boolean", "Whether pods without a priority class get this class.", |object, _| {
             At::root(object).get("globalDefault").bool().into()
         }),
         age_column(),
-        column("PreemptionPolicy", "string", "Whether pods of lower priority make room.", |object, _| {
-            object.str_at(&["preemptionPolicy"]).unwrap_or_default().into()
-        }),
+        column(
+            "PreemptionPolicy",
+            "string",
+            "Whether pods of this class preempt pods of lower priority.",
+            |object, _| object.str_at(&["preemptionPolicy"]).unwrap_or_default().into(),
+        ),
     ])
 }
 

@@ -24,20 +24,22 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("AttachRequired", "boolean", "Whether volumes are attached first.", |object, _| {
+        column("AttachRequired", "boolean", "Whether volumes must be attached.", |object, _| {
             flag(object, "attachRequired", true)
         }),
-        column("PodInfoOnMount", "boolean", "Whether it is told of the pod.", |object, _| {
+        column("PodInfoOnMount", "boolean", "Whether the driver receives pod information on mount.", |object, _| {
             flag(object, "podInfoOnMount", false)
         }),
-        column("StorageCapacity", "boolean", "Whether it tells how much storage there is.", |object, _| {
+        column("StorageCapacity", "boolean", "Whether the driver publishes its storage capacity.", |object, _| {
             flag(object, "storageCapacity", false)
         }),
-        column("TokenRequests", "string", "The audiences of tokens it is given.", |object, _| audiences(object)),
-        column("RequiresRepublish", "boolean", "Whether it is called again and again.", |object, _| {
+        column("TokenRequests", "string", "Audiences of the tokens that the driver receives.", |object, _| {
+            audiences(object)
+        }),
+        column("RequiresRepublish", "boolean", "Whether the driver republishes volumes periodically.", |object, _| {
             flag(object, "requiresRepublish", false)
         }),
-        column("Modes", "string", "The life of its volumes.", |object, _| modes(object)),
+        column("Modes", "string", "Persistent or Ephemeral.", |object, _| modes(object)),
         age_column(),
     ])
 }

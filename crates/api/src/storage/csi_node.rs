@@ -23,7 +23,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Drivers", "integer", "How many drivers.", |object, _| {
+        column("Drivers", "integer", "Number of drivers.", |object, _| {
             count_cell(&At::root(object).get("spec").get("drivers"))
         }),
         age_column(),

@@ -29,12 +29,12 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name,
-        column("Provisioner", "string", "Who provides it.", |object, _| text(object, "provisioner")),
-        column("ReclaimPolicy", "string", "What becomes of volumes without a claim.", |object, _| {
-            text(object, "reclaimPolicy")
+        column("Provisioner", "string", "Provisioner of the volumes.", |object, _| text(object, "provisioner")),
+        column("ReclaimPolicy", "string", "Reclaim policy of the volumes.", |object, _| text(object, "reclaimPolicy")),
+        column("VolumeBindingMode", "string", "When volumes are bound and provisioned.", |object, _| {
+            text(object, "volumeBindingMode")
         }),
-        column("VolumeBindingMode", "string", "When volumes are made.", |object, _| text(object, "volumeBindingMode")),
-        column("AllowVolumeExpansion", "boolean", "Whether volumes may grow.", |object, _| {
+        column("AllowVolumeExpansion", "boolean", "Whether volumes can be expanded.", |object, _| {
             At::root(object).get("allowVolumeExpansion").bool().into()
         }),
         age_column(),

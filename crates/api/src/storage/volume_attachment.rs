@@ -27,10 +27,14 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Attacher", "string", "The driver.", |object, _| text(object, &["spec", "attacher"])),
-        column("PV", "string", "The volume.", |object, _| text(object, &["spec", "source", "persistentVolumeName"])),
-        column("Node", "string", "The node.", |object, _| text(object, &["spec", "nodeName"])),
-        column("Attached", "boolean", "Whether it is attached.", |object, _| {
+        column("Attacher", "string", "Driver that attaches the volume.", |object, _| {
+            text(object, &["spec", "attacher"])
+        }),
+        column("PV", "string", "PersistentVolume.", |object, _| {
+            text(object, &["spec", "source", "persistentVolumeName"])
+        }),
+        column("Node", "string", "Node.", |object, _| text(object, &["spec", "nodeName"])),
+        column("Attached", "boolean", "Whether the volume is attached.", |object, _| {
             object.at(&["status", "attached"]).and_then(Value::as_bool).unwrap_or_default().into()
         }),
         age_column(),

@@ -20,7 +20,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("DriverName", "string", "The driver that knows them.", |object, _| {
+        column("DriverName", "string", "Driver of the devices.", |object, _| {
             object.str_at(&["driverName"]).unwrap_or_default().into()
         }),
         age_column(),

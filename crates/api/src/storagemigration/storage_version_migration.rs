@@ -21,7 +21,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Resource", "string", "What is written again.", |object, _| {
+        column("Resource", "string", "Resource whose objects are rewritten.", |object, _| {
             let text = |field: &str| object.str_at(&["spec", "resource", field]).unwrap_or_default();
             match text("group") {
                 "" => text("resource").into(),

@@ -23,7 +23,7 @@ pub(super) fn unchanged_fields(schema: Schema<'_>, api_version: &str, live: &Val
     if applied.str_at(&["apiVersion"]) != Some(api_version) {
         return None;
     }
-    validate(schema, &applied, Duplicates::Refused).ok()?;
+    validate(schema, &applied, Duplicates::Rejected).ok()?;
     let changes = compare(schema, &applied, live);
     let fields = field_set(schema, &applied);
     Some(fields.difference(&changes.modified).difference(&changes.added).difference(&changes.removed))

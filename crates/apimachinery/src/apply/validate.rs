@@ -24,7 +24,7 @@ pub struct Violation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duplicates {
     Allowed,
-    Refused,
+    Rejected,
 }
 
 /// Validates a value against its type; returns all violations.

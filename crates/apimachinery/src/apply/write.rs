@@ -115,12 +115,12 @@ pub enum Error {
     WrongType(String),
     /// The applied object sets `managedFields`: 400.
     #[error("metadata.managedFields must be nil")]
-    NamesOwners,
+    HasManagedFields,
     #[error("no corresponding type for {0}")]
     NoVersion(String),
     /// The `managedFields` of the stored object are invalid.
     #[error("failed to decode managed fields: {0}")]
-    Owners(#[source] OwnersError),
+    ManagedFields(#[source] OwnersError),
     /// The applied object does not match its schema.
     #[error("failed to create typed patch object ({object}): {violations}")]
     Patch {
@@ -154,7 +154,7 @@ impl Write<'_> {
         if config.str_at(&["apiVersion"]) != Some(self.api_version) || config.str_at(&["kind"]) != Some(self.kind) {
             return Err(Error::WrongType(kind));
         }
-        let mut owners = live.map_or(Ok(Owners::default()), Owners::of).map_err(Error::Owners)?;
+        let mut owners = live.map_or(Ok(Owners::default()), Owners::of).map_err(Error::ManagedFields)?;
         let written = live.and_then(|live| live.at(&["metadata", "managedFields"]));
         let before = owners.clone();
         let live = match live {
@@ -166,7 +166,7 @@ impl Write<'_> {
             owners = before.take_changes(owners, &self.versions.empty(self.api_version), &live)?;
         }
         if config.at(&["metadata", "managedFields"]).is_some_and(|owners| !owners.is_null()) {
-            return Err(Error::NamesOwners);
+            return Err(Error::HasManagedFields);
         }
         let applied = self.merge_in(owners.clone(), &live, config, force);
         let (mut object, changed, owners) = match applied {
@@ -259,7 +259,7 @@ impl Write<'_> {
         force: bool,
     ) -> Result<(Value, bool, Owners), Error> {
         let schema = self.schema()?;
-        validate(schema, config, Duplicates::Refused)
+        validate(schema, config, Duplicates::Rejected)
             .map_err(|violations| Error::Patch { object: describe(config), violations })?;
         validate(schema, live, Duplicates::Allowed)
             .map_err(|violations| Error::Live { object: describe(live), violations })?;

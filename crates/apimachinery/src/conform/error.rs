@@ -20,7 +20,7 @@ pub enum Error {
     },
     /// The root value has the wrong type.
     #[error("json: cannot unmarshal {found} into Go value of type {expected}")]
-    Whole {
+    Root {
         found: String,
         /// The Go type.
         expected: String,
@@ -103,7 +103,7 @@ impl<'a> Frame<'a> {
                 let strukt = name.rsplit_once('.').map_or(name, |(_, name)| name).to_owned();
                 Error::Field { found, strukt, path: self.names(), expected }
             }
-            None => Error::Whole { found, expected },
+            None => Error::Root { found, expected },
         }
     }
 

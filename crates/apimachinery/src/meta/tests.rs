@@ -106,7 +106,7 @@ fn names_and_namespaces_are_validated_on_create() {
 #[test]
 fn generate_name_may_end_in_a_dash() {
     assert!(name_is_dns_label("a-", NamePart::Prefix).is_empty());
-    assert!(!name_is_dns_label("a-", NamePart::Whole).is_empty());
+    assert!(!name_is_dns_label("a-", NamePart::Full).is_empty());
     assert!(!name_is_dns_label("-", NamePart::Prefix).is_empty(), "there is nothing before the dash");
     assert!(!name_is_dns_label("É-é-", NamePart::Prefix).is_empty());
     assert!(name_is_path_segment("..", NamePart::Prefix).is_empty());

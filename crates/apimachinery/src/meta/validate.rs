@@ -16,7 +16,7 @@ pub enum Scope {
 /// The part of a name that a name rule validates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamePart {
-    Whole,
+    Full,
     /// The prefix of a generated name: `generateName`.
     Prefix,
 }
@@ -49,7 +49,7 @@ pub fn name_is_dns1035_label(name: &str, part: NamePart) -> Vec<String> {
 /// Requires a valid URL path segment: the rule of RBAC kinds.
 pub fn name_is_path_segment(name: &str, part: NamePart) -> Vec<String> {
     match part {
-        NamePart::Whole => names::path_segment(name),
+        NamePart::Full => names::path_segment(name),
         NamePart::Prefix => names::path_segment_prefix(name),
     }
 }
@@ -66,7 +66,7 @@ pub fn validate_create(object: &Value, scope: Scope, rule: NameRule, path: &Path
     if meta.name().is_empty() {
         errors.push(Error::required(&path.field("name"), "name or generateName is required"));
     } else {
-        for wrong in rule(meta.name(), NamePart::Whole) {
+        for wrong in rule(meta.name(), NamePart::Full) {
             errors.push(Error::invalid(&path.field("name"), meta.name(), wrong));
         }
     }

@@ -27,7 +27,7 @@ mod properties;
 #[cfg(test)]
 mod tests;
 
-use crate::patch::{Blame, gofmt};
+use crate::patch::{ErrorClass, gofmt};
 use crate::schema::{self, Schema, Shape};
 use crate::{Object, Path, Str, Value};
 
@@ -123,7 +123,7 @@ pub enum OnConflict {
     /// The patch's values win.
     Overwrite,
     /// Creating the patch fails.
-    Refuse,
+    Fail,
 }
 
 const DIRECTIVE: &str = "$patch";
@@ -160,7 +160,7 @@ pub fn create_three_way(
     let set = diff::objects(current, modified, root, settings)?;
     let removed = diff::objects(original, modified, root, removals)?;
     let patch = merge::objects(removed, set, root, merge::Onto::Patch)?;
-    if on_conflict == OnConflict::Refuse {
+    if on_conflict == OnConflict::Fail {
         let options = diff::Options { order: false, changes: true, deletions: true };
         let changed = diff::objects(original, current, root, options)?;
         if conflict::objects(&patch, &changed, root)? {
@@ -230,11 +230,11 @@ impl<'a> Strategy<'a> {
 }
 
 impl Fault {
-    pub(super) const fn blame(&self) -> Blame {
+    pub(super) const fn blame(&self) -> ErrorClass {
         match self {
-            Self::RetainKeys | Self::DeleteFromPrimitiveList | Self::SetElementOrder => Blame::BadRequest,
-            Self::ListOfLists => Blame::Unprocessable,
-            _ => Blame::Internal,
+            Self::RetainKeys | Self::DeleteFromPrimitiveList | Self::SetElementOrder => ErrorClass::BadRequest,
+            Self::ListOfLists => ErrorClass::Unprocessable,
+            _ => ErrorClass::Internal,
         }
     }
 }

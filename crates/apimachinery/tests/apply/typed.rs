@@ -34,7 +34,7 @@ fn type_violations_match_upstream() {
     #[track_caller]
     fn check(value: &str, expect: &str) {
         let types = everything();
-        let found = validate(types.schema(), &json(value), Duplicates::Refused);
+        let found = validate(types.schema(), &json(value), Duplicates::Rejected);
         assert_eq!(found.map_or_else(|error| error.to_string(), |()| String::new()), expect);
     }
     check(
@@ -93,7 +93,7 @@ fn a_stored_object_may_have_items_with_the_same_key() {
     let types = everything();
     let value = json(r#"{"tags": ["a", "a"], "items": [{"name": "x"}, {"name": "x"}]}"#);
     assert!(validate(types.schema(), &value, Duplicates::Allowed).is_ok());
-    let found = validate(types.schema(), &value, Duplicates::Refused).unwrap_err();
+    let found = validate(types.schema(), &value, Duplicates::Rejected).unwrap_err();
     assert_eq!(found.list().len(), 2);
 }
 
@@ -371,7 +371,7 @@ fn lists_of_many_keyed_items_do_not_take_quadratic_time() {
         value!({"ports": (Value::Array(items.collect()))})
     };
     let (live, config) = (list(0, 7), list(25_000, 11));
-    assert!(validate(types.schema(), &config, Duplicates::Refused).is_ok());
+    assert!(validate(types.schema(), &config, Duplicates::Rejected).is_ok());
     let mut merged = live.clone();
     merge(types.schema(), &mut merged, &config);
     let changes = compare(types.schema(), &live, &merged);

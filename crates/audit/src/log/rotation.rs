@@ -27,7 +27,7 @@ pub struct Rotation {
 
 /// The action before a line is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Before {
+pub enum RotationDecision {
     /// None: the line fits.
     Append,
     /// Rename the file to [`backup_name`], open a new one, and clean up old ones.
@@ -44,7 +44,7 @@ pub struct TooLong {
 
 /// A cleanup action on a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Clean {
+pub enum CleanupAction {
     Remove(String),
     /// Compress the file to the same name with `.gz`, then delete it.
     Compress(String),
@@ -52,21 +52,26 @@ pub enum Clean {
 
 impl Rotation {
     /// Returns the action before a line of `line_bytes` is written to a file of `file_bytes`.
-    pub fn before_write(&self, file_bytes: u64, line_bytes: u64) -> Result<Before, TooLong> {
+    pub fn before_write(&self, file_bytes: u64, line_bytes: u64) -> Result<RotationDecision, TooLong> {
         let max = self.bytes_max();
         if line_bytes > max {
             return Err(TooLong { length: line_bytes, max });
         }
-        Ok(if file_bytes + line_bytes > max { Before::Rotate } else { Before::Append })
+        Ok(if file_bytes + line_bytes > max { RotationDecision::Rotate } else { RotationDecision::Append })
     }
 
     /// Returns the action before the first line is written to a file that existed at startup.
-    pub const fn before_first_write(&self, file_bytes: u64, line_bytes: u64) -> Before {
-        if file_bytes + line_bytes >= self.bytes_max() { Before::Rotate } else { Before::Append }
+    pub const fn before_first_write(&self, file_bytes: u64, line_bytes: u64) -> RotationDecision {
+        if file_bytes + line_bytes >= self.bytes_max() { RotationDecision::Rotate } else { RotationDecision::Append }
     }
 
     /// Returns the cleanup actions for a directory listing. Files that are not backups of `log_name` are ignored.
-    pub fn clean<'a>(&self, log_name: &str, listing: impl IntoIterator<Item = &'a str>, now: Time) -> Vec<Clean> {
+    pub fn clean<'a>(
+        &self,
+        log_name: &str,
+        listing: impl IntoIterator<Item = &'a str>,
+        now: Time,
+    ) -> Vec<CleanupAction> {
         if self.backups_max == 0 && self.days_max == 0 && !self.compress {
             return Vec::new();
         }
@@ -84,9 +89,9 @@ impl Rotation {
             let too_many = self.backups_max > 0 && counted.len() > self.backups_max;
             let too_old = self.days_max > 0 && time < oldest;
             if too_many || too_old {
-                actions.push(Clean::Remove(name.to_owned()));
+                actions.push(CleanupAction::Remove(name.to_owned()));
             } else if self.compress && !is_compressed {
-                compress.push(Clean::Compress(name.to_owned()));
+                compress.push(CleanupAction::Compress(name.to_owned()));
             }
         }
         actions.extend(compress);
@@ -140,14 +145,14 @@ mod tests {
     #[test]
     fn a_file_is_rotated_before_it_exceeds_the_maximum_size() {
         let rotation = rotation(0, 0, false);
-        assert_eq!(rotation.before_write(MEGABYTE - 10, 10), Ok(Before::Append));
-        assert_eq!(rotation.before_write(MEGABYTE - 10, 11), Ok(Before::Rotate));
-        assert_eq!(rotation.before_first_write(MEGABYTE - 10, 10), Before::Rotate);
+        assert_eq!(rotation.before_write(MEGABYTE - 10, 10), Ok(RotationDecision::Append));
+        assert_eq!(rotation.before_write(MEGABYTE - 10, 11), Ok(RotationDecision::Rotate));
+        assert_eq!(rotation.before_first_write(MEGABYTE - 10, 10), RotationDecision::Rotate);
         assert_eq!(
             rotation.before_write(0, MEGABYTE + 1).unwrap_err().to_string(),
             "write length 1048577 exceeds maximum file size 1048576"
         );
-        assert_eq!(Rotation::default().before_write(99 * MEGABYTE, MEGABYTE), Ok(Before::Append));
+        assert_eq!(Rotation::default().before_write(99 * MEGABYTE, MEGABYTE), Ok(RotationDecision::Append));
     }
 
     #[test]
@@ -184,10 +189,10 @@ mod tests {
             "audit-2026-11-01T00-00-00.000.log",
         ];
         let check = |rotation: Rotation, removed: &[&str], compressed: &[&str]| {
-            let expect: Vec<Clean> = removed
+            let expect: Vec<CleanupAction> = removed
                 .iter()
-                .map(|day| Clean::Remove(format!("audit-2026-11-{day}")))
-                .chain(compressed.iter().map(|day| Clean::Compress(format!("audit-2026-11-{day}"))))
+                .map(|day| CleanupAction::Remove(format!("audit-2026-11-{day}")))
+                .chain(compressed.iter().map(|day| CleanupAction::Compress(format!("audit-2026-11-{day}"))))
                 .collect();
             assert_eq!(rotation.clean("audit.log", listing, NOW), expect, "{rotation:?}");
         };

@@ -31,13 +31,13 @@ fn a_review_becomes_the_attributes_of_its_subject() {
         name: "x".into(),
         ..OwnedResource::default()
     };
-    let question = OwnedAttributes { user: jane, verb: "get".into(), about: About::Resource(resource) };
+    let question = OwnedAttributes { user: jane, verb: "get".into(), about: OwnedTarget::Resource(resource) };
     assert_eq!(review, Review { question, ignored: vec![] });
 
     let own =
         read(Kind::SelfSubject, &value!({"spec": {"nonResourceAttributes": {"path": "/x", "verb": "get"}}}), &me())
             .unwrap();
-    assert_eq!(own.question, OwnedAttributes { user: me(), verb: "get".into(), about: About::Path("/x".into()) });
+    assert_eq!(own.question, OwnedAttributes { user: me(), verb: "get".into(), about: OwnedTarget::Path("/x".into()) });
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn uninterpretable_requirements_are_omitted_and_reported() {
     let check = |field: Value, label: Value, fields: &str, labels: &str, ignored: &[&str]| {
         let review = value!({"spec": {"resourceAttributes": {"fieldSelector": field, "labelSelector": label}}});
         let read = read(Kind::SelfSubject, &review, &me()).unwrap();
-        let About::Resource(resource) = &read.question.about else { panic!("a resource") };
+        let OwnedTarget::Resource(resource) = &read.question.about else { panic!("a resource") };
         let requirements: Vec<_> =
             resource.field_selector.iter().map(|one| format!("{}{:?}{}", one.field, one.operator, one.value)).collect();
         assert_eq!(requirements.join(","), fields);
@@ -141,7 +141,7 @@ fn uninterpretable_requirements_are_omitted_and_reported() {
 #[test]
 fn the_status_reports_the_decision() {
     let review = |ignored: &[&'static str]| {
-        let question = OwnedAttributes { user: me(), verb: "get".into(), about: About::Path("/".into()) };
+        let question = OwnedAttributes { user: me(), verb: "get".into(), about: OwnedTarget::Path("/".into()) };
         Review { question, ignored: ignored.to_vec() }
     };
     let check = |decision: Decision, ignored: &[&'static str], expect: Value| {

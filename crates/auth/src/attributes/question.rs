@@ -11,12 +11,12 @@ pub struct OwnedAttributes {
     /// The requester.
     pub user: User,
     pub verb: Str,
-    pub about: About,
+    pub about: OwnedTarget,
 }
 
 /// An owned form of [`Target`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum About {
+pub enum OwnedTarget {
     Resource(OwnedResource),
     /// A non-resource path.
     Path(Str),
@@ -43,8 +43,8 @@ impl OwnedAttributes {
     /// Returns the borrowed form of the attributes.
     pub fn attributes(&self) -> Attributes<'_> {
         let target = match &self.about {
-            About::Path(path) => Target::Path(path),
-            About::Resource(resource) => Target::Resource(Resource {
+            OwnedTarget::Path(path) => Target::Path(path),
+            OwnedTarget::Resource(resource) => Target::Resource(Resource {
                 group: &resource.group,
                 version: &resource.version,
                 resource: &resource.resource,
@@ -62,8 +62,8 @@ impl OwnedAttributes {
 impl From<&Attributes<'_>> for OwnedAttributes {
     fn from(attributes: &Attributes<'_>) -> Self {
         let about = match attributes.target {
-            Target::Path(path) => About::Path(path.into()),
-            Target::Resource(resource) => About::Resource(OwnedResource {
+            Target::Path(path) => OwnedTarget::Path(path.into()),
+            Target::Resource(resource) => OwnedTarget::Resource(OwnedResource {
                 group: resource.group.into(),
                 version: resource.version.into(),
                 resource: resource.resource.into(),

@@ -8,7 +8,7 @@ use cel::ExpressionContext;
 use super::{AuthorizerConfig, Config, Connection, Kind, Webhook};
 use crate::access_review::webhook::{FailurePolicy, Version};
 use crate::config_file::Fields;
-use crate::expression::{Expression, Gives};
+use crate::expression::{Expression, ResultType};
 
 const KINDS: [&str; 6] = ["ABAC", "AlwaysAllow", "AlwaysDeny", "Node", "RBAC", "Webhook"];
 const WEBHOOK_FIELDS: [&str; 10] = [
@@ -225,7 +225,7 @@ fn compile_conditions(conditions: &[Str], path: &Path<'_>, errors: &mut Errors) 
         } else if conditions[..at].contains(condition) {
             errors.push(field::Error::duplicate(&at_expression, condition.clone()));
         } else {
-            match Expression::compile(ExpressionContext::Authorization, condition, Gives::Bool, &at_expression) {
+            match Expression::compile(ExpressionContext::Authorization, condition, ResultType::Bool, &at_expression) {
                 Ok(expression) => compiled.push(expression),
                 Err(error) => errors.push(error),
             }

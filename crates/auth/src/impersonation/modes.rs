@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use apimachinery::{Path, Str, field, go, names};
 
-use super::{ImpersonatedUser, Mode, Step, Weight};
-use crate::attributes::{About, Attributes, OwnedAttributes, OwnedResource};
+use super::{CheckRule, ImpersonatedUser, Mode, Step};
+use crate::attributes::{Attributes, OwnedAttributes, OwnedResource, OwnedTarget};
 use crate::user::{ANONYMOUS, AUTHENTICATED, MASTERS, NODE_PREFIX, NODES, UNAUTHENTICATED};
 use crate::{User, service_account};
 
@@ -102,7 +102,7 @@ impl Checks<'_> {
             }
             (_, Some((namespace, name))) => {
                 let mut question = self.question(group, "serviceaccounts", "", name);
-                if let About::Resource(resource) = &mut question.about {
+                if let OwnedTarget::Resource(resource) = &mut question.about {
                     resource.namespace = namespace.into();
                 }
                 question
@@ -117,8 +117,10 @@ impl Checks<'_> {
             return;
         }
         let question = |name: &str| self.question(self.name_group(), "groups", "", name);
-        let deny =
-            |name: &str, reason: &str| Step { question: question(name), weight: Weight::Never(reason.to_owned()) };
+        let deny = |name: &str, reason: &str| Step {
+            question: question(name),
+            weight: CheckRule::AlwaysDenied(reason.to_owned()),
+        };
         if self.is_constrained() && target_user.groups.iter().any(Str::is_empty) {
             return steps.push(deny("", "impersonating the empty string group is not allowed"));
         }
@@ -135,7 +137,7 @@ impl Checks<'_> {
         }
         let question = |key: &str, value: &str| self.question(AUTHENTICATION, "userextras", key, value);
         if let Some(reason) = self.is_constrained().then(|| wrong_extra(&target_user.extra)).flatten() {
-            return steps.push(Step { question: question("", ""), weight: Weight::Never(reason) });
+            return steps.push(Step { question: question("", ""), weight: CheckRule::AlwaysDenied(reason) });
         }
         let count: usize = target_user.extra.values().map(Vec::len).sum();
         let each =
@@ -152,7 +154,7 @@ impl Checks<'_> {
     ) {
         let each: Vec<Step> = each.map(must).collect();
         if many && self.is_constrained() {
-            steps.push(Step { question: all, weight: Weight::Spares(each.len()) });
+            steps.push(Step { question: all, weight: CheckRule::SkipsOnAllow(each.len()) });
         }
         steps.extend(each);
     }
@@ -164,7 +166,7 @@ impl Checks<'_> {
         subresource: &str,
         name: &str,
     ) -> OwnedAttributes {
-        let about = About::Resource(OwnedResource {
+        let about = OwnedTarget::Resource(OwnedResource {
             group: group.into(),
             version: version.into(),
             resource: resource.into(),
@@ -186,7 +188,7 @@ impl Checks<'_> {
 }
 
 const fn must(question: OwnedAttributes) -> Step {
-    Step { question, weight: Weight::Must }
+    Step { question, weight: CheckRule::Required }
 }
 
 /// Returns the impersonated user with the groups implied by the name.

@@ -158,7 +158,7 @@ fn a_daemon_may_impersonate_its_own_node() {
     assert_eq!(checks[0], "impersonate-on:arbitrary-node:list pods./ ns/");
     let attributes = Attributes { user: &daemon, verb: "list", target: LIST_PODS };
     let mut trial = Trial::new(&named("system:node:n"), &attributes, Gate::Constrained);
-    let Next::Ask(checks) = trial.needs() else { panic!("a question") };
+    let Next::Authorize(checks) = trial.needs() else { panic!("a question") };
     let keys = &checks.user.extra["authentication.kubernetes.io/associated-node-keys"];
     assert_eq!(keys, &[service_account::NODE_NAME]);
 }

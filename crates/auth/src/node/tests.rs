@@ -273,18 +273,18 @@ fn access_is_revoked_when_no_pod_needs_the_object() {
 #[derive(Clone, Debug)]
 enum Change {
     Pod { name: u8, node: u8, secret: u8, claim: u8 },
-    NoPod(u8),
+    DeletePod(u8),
     Volume { name: u8, claim: u8, secret: u8 },
-    NoVolume(u8),
+    DeleteVolume(u8),
 }
 
 fn changes() -> impl Strategy<Value = Change> {
     let few = || 0u8..3;
     prop_oneof![
         (few(), few(), few(), few()).prop_map(|(name, node, secret, claim)| Change::Pod { name, node, secret, claim }),
-        few().prop_map(Change::NoPod),
+        few().prop_map(Change::DeletePod),
         (few(), few(), few()).prop_map(|(name, claim, secret)| Change::Volume { name, claim, secret }),
-        few().prop_map(Change::NoVolume),
+        few().prop_map(Change::DeleteVolume),
     ]
 }
 
@@ -308,7 +308,7 @@ proptest! {
                         "spec": {"nodeName": (format!("n{node}")), "volumes": volumes},
                     }));
                 }
-                Change::NoPod(name) => {
+                Change::DeletePod(name) => {
                     pods.remove(&name);
                     graph.remove(Kind::Pod, "ns", &format!("p{name}"));
                 }
@@ -322,7 +322,7 @@ proptest! {
                         },
                     }));
                 }
-                Change::NoVolume(name) => {
+                Change::DeleteVolume(name) => {
                     volumes.remove(&name);
                     graph.remove(Kind::Volume, "", &format!("v{name}"));
                 }

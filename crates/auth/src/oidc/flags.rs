@@ -28,7 +28,7 @@ pub struct Flags {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set")]
-    Together,
+    Incomplete,
     #[error("oidc-issuer-url: {0}")]
     Url(String),
 }
@@ -40,7 +40,7 @@ impl Flags {
             return Ok(None);
         }
         if self.issuer_url.is_empty() || self.client_id.is_empty() {
-            return Err(Error::Together);
+            return Err(Error::Incomplete);
         }
         if let Some(wrong) = url::validate(&self.issuer_url, &[], &apimachinery::Path::of("url")).first() {
             return Err(Error::Url(wrong.detail.clone()));

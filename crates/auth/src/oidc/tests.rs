@@ -375,7 +375,7 @@ fn flags_describe_one_issuer() {
     let error = required.check(&token(value!({})), &keys(), NOW).unwrap_err();
     assert_eq!(error.to_string(), "oidc: required claim hd not present in ID token");
     let alone = Flags { client_id: Str::default(), ..flags.clone() }.authenticator().unwrap_err();
-    assert_eq!(alone, flags::Error::Together);
+    assert_eq!(alone, flags::Error::Incomplete);
     let insecure = Flags { issuer_url: "http://x".into(), ..flags }.authenticator().unwrap_err();
     assert_eq!(insecure.to_string(), "oidc-issuer-url: URL scheme must be https");
 }

@@ -37,7 +37,7 @@ pub struct Semver {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Identifier {
     Number(u64),
-    Word(Box<str>),
+    Alphanumeric(Box<str>),
 }
 
 impl Semver {
@@ -107,7 +107,7 @@ impl fmt::Display for Semver {
             out.write_str(if at == 0 { "-" } else { "." })?;
             match part {
                 Identifier::Number(number) => write!(out, "{number}")?,
-                Identifier::Word(word) => out.write_str(word)?,
+                Identifier::Alphanumeric(word) => out.write_str(word)?,
             }
         }
         if self.build.is_empty() { Ok(()) } else { write!(out, "+{}", self.build) }
@@ -132,7 +132,7 @@ fn identifier(part: &str) -> std::result::Result<Identifier, String> {
         return plain(part, "Numeric PreRelease version").map(Identifier::Number);
     }
     if is_word(part) {
-        Ok(Identifier::Word(part.into()))
+        Ok(Identifier::Alphanumeric(part.into()))
     } else {
         Err(format!("Invalid character(s) found in prerelease {part:?}"))
     }

@@ -103,7 +103,7 @@ struct Parts<'t> {
 
 /// The reason why a text is not a URL; formatted only when it is reported.
 enum Reason<'t> {
-    Said(&'static str),
+    Message(&'static str),
     Port(&'t str),
     HostCharacter(char),
     Escape(&'t str),
@@ -112,7 +112,7 @@ enum Reason<'t> {
 impl fmt::Display for Reason<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Said(message) => out.write_str(message),
+            Self::Message(message) => out.write_str(message),
             Self::Port(port) => write!(out, "invalid port {port:?} after host"),
             Self::HostCharacter(c) => write!(out, "invalid character {:?} in host name", c.to_string()),
             Self::Escape(text) => write!(out, "invalid URL escape {:?}", bad_escape(text)),
@@ -123,17 +123,17 @@ impl fmt::Display for Reason<'_> {
 impl<'t> Parts<'t> {
     fn of(text: &'t str) -> std::result::Result<Self, Reason<'t>> {
         if text.bytes().any(|b| b < 0x20 || b == 0x7f) {
-            return Err(Reason::Said("net/url: invalid control character in URL"));
+            return Err(Reason::Message("net/url: invalid control character in URL"));
         }
         if text.is_empty() {
-            return Err(Reason::Said("empty url"));
+            return Err(Reason::Message("empty url"));
         }
-        let (scheme, rest) = scheme(text).map_err(Reason::Said)?;
+        let (scheme, rest) = scheme(text).map_err(Reason::Message)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         if !rest.starts_with('/') {
             // `mailto:someone` has neither host nor path.
             return if scheme.is_empty() {
-                Err(Reason::Said("invalid URI for request"))
+                Err(Reason::Message("invalid URI for request"))
             } else {
                 Ok(Self { scheme, host: "", path: "", query })
             };
@@ -173,10 +173,10 @@ fn scheme(text: &str) -> std::result::Result<(&str, &str), &'static str> {
 fn host(authority: &str) -> std::result::Result<&str, Reason<'_>> {
     let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
     if !user.bytes().all(|b| keeps(b) || b"!$&'()*+,;=:%@".contains(&b)) {
-        return Err(Reason::Said("net/url: invalid userinfo"));
+        return Err(Reason::Message("net/url: invalid userinfo"));
     }
     let colon_port = match host.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').ok_or(Reason::Said("missing ']' in host"))?.1,
+        Some(rest) => rest.split_once(']').ok_or(Reason::Message("missing ']' in host"))?.1,
         None => host.find(':').map_or("", |at| &host[at..]),
     };
     let valid = colon_port.is_empty()

@@ -89,7 +89,7 @@ impl Bus {
         stream.write_all(format!("\0AUTH EXTERNAL {uid}\r\nBEGIN\r\n").as_bytes())?;
         let reply = line(&mut stream)?;
         if !reply.starts_with("OK") {
-            return Err(SystemdError::Refused { name: "AUTH".to_owned(), message: reply });
+            return Err(SystemdError::Rejected { name: "AUTH".to_owned(), message: reply });
         }
         Ok(Self { stream, serial: 0, deadline: Instant::now() + timeout })
     }
@@ -110,7 +110,7 @@ impl Bus {
         let mut job = None;
         loop {
             match self.message_or_error()? {
-                Message::Answer(body) => job = Some(body.text_at(0).ok_or(SystemdError::Malformed)?.0),
+                Message::Reply(body) => job = Some(body.text_at(0).ok_or(SystemdError::Malformed)?.0),
                 Message::JobRemoved(removed) => removed_jobs.push(removed),
                 Message::Other => {}
             }
@@ -131,7 +131,7 @@ impl Bus {
 
     fn read_reply(&mut self) -> Result<Option<Body>, SystemdError> {
         Ok(match self.message_or_error()? {
-            Message::Answer(body) => Some(body),
+            Message::Reply(body) => Some(body),
             Message::JobRemoved(_) | Message::Other => None,
         })
     }
@@ -141,10 +141,10 @@ impl Bus {
         let (kind, fields, body) = self.read()?;
         let is_reply = fields.reply_serial == Some(self.serial);
         Ok(match kind {
-            RETURN if is_reply => Message::Answer(body),
+            RETURN if is_reply => Message::Reply(body),
             ERROR if is_reply => {
                 let message = body.text_at(0).map(|(text, _)| text).unwrap_or_default();
-                return Err(SystemdError::Refused { name: fields.error_name, message });
+                return Err(SystemdError::Rejected { name: fields.error_name, message });
             }
             SIGNAL if fields.member == "JobRemoved" => {
                 Message::JobRemoved(JobRemoved::read(&body).ok_or(SystemdError::Malformed)?)
@@ -192,7 +192,7 @@ impl Bus {
 /// A message of systemd.
 enum Message {
     /// The reply to the last call.
-    Answer(Body),
+    Reply(Body),
     JobRemoved(JobRemoved),
     /// Another signal.
     Other,
@@ -319,7 +319,7 @@ fn line(stream: &mut UnixStream) -> Result<String, SystemdError> {
         }
         stream.read_exact(&mut byte).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
-                SystemdError::Refused { name: "AUTH".to_owned(), message: "the connection was closed".to_owned() }
+                SystemdError::Rejected { name: "AUTH".to_owned(), message: "the connection was closed".to_owned() }
             }
             _ => error.into(),
         })?;

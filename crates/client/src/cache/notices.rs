@@ -21,7 +21,7 @@ struct Inner {
 pub enum ChangedKeys {
     Keys(BTreeSet<Key>),
     /// The bound was exceeded: all keys must be processed.
-    Everything,
+    All,
 }
 
 impl ChangeQueue {
@@ -39,7 +39,7 @@ impl ChangeQueue {
             if let ChangedKeys::Keys(have) = &mut *changed {
                 have.insert(key);
                 if have.len() > self.0.keys_max {
-                    *changed = ChangedKeys::Everything;
+                    *changed = ChangedKeys::All;
                 }
             }
         }
@@ -91,7 +91,7 @@ mod tests {
         for number in 0..100_000 {
             notices.add([Key::cluster(number.to_string())]);
         }
-        assert_eq!(notices.try_take(), Some(ChangedKeys::Everything));
+        assert_eq!(notices.try_take(), Some(ChangedKeys::All));
         notices.add([Key::cluster("x")]);
         assert_eq!(notices.try_take(), Some(ChangedKeys::Keys([Key::cluster("x")].into())));
     }

@@ -128,8 +128,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 return Err(crate::ResponseError::Unexpected(text).into());
             };
             match event? {
-                SharedEvent::Is(object) => self.collect(&mut fresh, object),
-                SharedEvent::Gone { key, .. } => drop(fresh.remove(&key)),
+                SharedEvent::Applied(object) => self.collect(&mut fresh, object),
+                SharedEvent::Deleted { key, .. } => drop(fresh.remove(&key)),
                 SharedEvent::Bookmark { initial_events_end: false, .. } => {}
                 SharedEvent::Bookmark { resource_version, initial_events_end: true } => {
                     self.replace(&fresh, resource_version);
@@ -174,14 +174,14 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     async fn apply_all(&mut self, mut watch: Watch) -> Result<(), Error> {
         while let Some(event) = watch.next_shared(self.make()).await {
             match event? {
-                SharedEvent::Is(object) => {
+                SharedEvent::Applied(object) => {
                     let entry = (self.keep.make)(object);
                     let version = entry.revision;
                     let old = self.change(version, |objects| objects.insert(Arc::clone(&entry)));
                     let old = old.as_ref().map(|old| &old.value);
                     self.notify(&[Change { key: &entry.key, old, new: Some(&entry.value) }]);
                 }
-                SharedEvent::Gone { key, revision } => {
+                SharedEvent::Deleted { key, revision } => {
                     let old = self.change(revision, |objects| objects.remove(&key));
                     if let Some(old) = old {
                         self.notify(&[Change { key: &key, old: Some(&old.value), new: None }]);

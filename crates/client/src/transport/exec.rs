@@ -46,7 +46,7 @@ pub enum ExecError {
     Syntax(#[source] json::Error),
     /// The output is not the requested credential.
     #[error("{command} printed {what}")]
-    Answer {
+    Output {
         command: String,
         /// A description of the output.
         what: String,
@@ -137,7 +137,7 @@ impl Plugin {
             return Err(ExecError::Failed { command: command(), status });
         }
         let object = json::parse(&output).map_err(ExecError::Syntax)?;
-        read(&object, &exec.api_version).map_err(|what| ExecError::Answer { command: command(), what })
+        read(&object, &exec.api_version).map_err(|what| ExecError::Output { command: command(), what })
     }
 }
 

@@ -21,7 +21,7 @@ use super::connect::Connector;
 use super::credentials::{Credentials, RequestCredentials};
 use super::exec::ExecCredential;
 use super::tls::{ClientCertificate, Stamp, client_config};
-use super::{Body, LongLived, ResponseFuture, Switch, Switching, Transport, TransportError, body};
+use super::{Body, LongLived, ResponseFuture, Switching, Transport, TransportError, UpgradeResponse, body};
 use crate::config::{Config, Pem};
 
 /// Idle connections are closed after this duration.
@@ -131,7 +131,7 @@ impl Https {
 
     /// Sends a request over a dedicated HTTP/1.1 connection, which belongs to the caller if the server switches
     /// protocols.
-    async fn switch(&self, mut request: Request<Bytes>) -> Result<Switch, TransportError> {
+    async fn switch(&self, mut request: Request<Bytes>) -> Result<UpgradeResponse, TransportError> {
         let request_credentials = self.prepare(&mut request).await?;
         let mut tls = self.with_connections(&request_credentials, |connections| connections.tls.clone())?;
         // HTTP/2 has no Upgrade.
@@ -148,10 +148,10 @@ impl Https {
             if response.status() == StatusCode::UNAUTHORIZED {
                 self.credentials.handle_unauthorized(&request_credentials).await;
             }
-            return Ok(Switch::Refused(response.map(body)));
+            return Ok(UpgradeResponse::NotSwitched(response.map(body)));
         }
         let connection = hyper::upgrade::on(&mut response).await.map_err(broken)?;
-        Ok(Switch::Switched { head: response.map(drop), connection: TokioIo::new(connection) })
+        Ok(UpgradeResponse::Switched { head: response.map(drop), connection: TokioIo::new(connection) })
     }
 
     fn failure(&self, error: hyper_util::client::legacy::Error) -> TransportError {

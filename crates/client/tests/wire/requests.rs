@@ -141,7 +141,7 @@ async fn a_rejection_has_the_servers_or_upstreams_message() {
     let (unreadable, ()) = meanwhile!(client.get(&target), async {
         server.next().await.respond_with(StatusCode::OK, &[], "<html>");
     });
-    assert!(matches!(unreadable.unwrap_err(), Error::Answer(_)));
+    assert!(matches!(unreadable.unwrap_err(), Error::Response(_)));
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ pub enum CorrelationResult {
     /// Create this event.
     Create(Value),
     /// Increment an event: the patch, and the complete event in case it has expired.
-    Again { event: Value, patch: Value },
+    Patch { event: Value, patch: Value },
 }
 
 /// Remembers recent events.
@@ -74,7 +74,7 @@ impl Correlator {
                 CorrelationResult::Create(event)
             }
         };
-        if let CorrelationResult::Again { event, .. } = &verdict {
+        if let CorrelationResult::Patch { event, .. } = &verdict {
             self.recent_events.insert(key, event.clone());
         }
         if self.spend(&object, it.at) { verdict } else { CorrelationResult::Drop }
@@ -159,7 +159,7 @@ fn again(event: &Value, message: &str, at: Time) -> CorrelationResult {
         event.insert("lastTimestamp", at);
         event.insert("message", message);
     }
-    CorrelationResult::Again { event, patch }
+    CorrelationResult::Patch { event, patch }
 }
 
 fn object_key(regarding: &Regarding) -> String {
@@ -248,7 +248,7 @@ mod tests {
         match correlator.correlate(it) {
             CorrelationResult::Drop => "-".to_owned(),
             CorrelationResult::Create(event) => format!("+ {}", event.str_at(&["message"]).unwrap()),
-            CorrelationResult::Again { event, patch } => {
+            CorrelationResult::Patch { event, patch } => {
                 assert_eq!(event["count"], patch["count"]);
                 format!("×{} {}", patch["count"], patch.str_at(&["message"]).unwrap())
             }

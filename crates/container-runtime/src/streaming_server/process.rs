@@ -11,7 +11,7 @@ use rustix::termios::Winsize;
 use tokio::sync::mpsc;
 
 use super::fd::Fd;
-use super::wire::{End, Out, Size, Wire};
+use super::wire::{OutputMessage, SessionResult, Size, Wire};
 use crate::blocking;
 use crate::error::Error;
 use crate::spec;
@@ -23,11 +23,11 @@ const READ_BYTES: usize = 32 << 10;
 pub async fn exec(runtime: &Runtime, request: v1::ExecRequest, wire: Wire) {
     let out = wire.out.clone();
     let end = match try_exec(runtime, &request, wire).await {
-        Ok(code) => End::Exited { command: format!("{:?}", request.cmd), code },
-        Err(error) => End::Failed(error.describe()),
+        Ok(code) => SessionResult::Exited { command: format!("{:?}", request.cmd), code },
+        Err(error) => SessionResult::Failed(error.describe()),
     };
     // A disconnected client needs no result.
-    let _ = out.send(Out::End(end)).await;
+    let _ = out.send(OutputMessage::Result(end)).await;
 }
 
 async fn try_exec(runtime: &Runtime, request: &v1::ExecRequest, wire: Wire) -> Result<i32, Error> {
@@ -43,7 +43,7 @@ async fn try_exec(runtime: &Runtime, request: &v1::ExecRequest, wire: Wire) -> R
         let Wire { stdin, resize, out } = wire;
         let input = tokio::spawn(type_into(stdin, Arc::clone(&terminal)));
         let sizes = tokio::spawn(resize_terminal(resize, Arc::clone(&terminal)));
-        let output = tokio::spawn(show(terminal, out, Out::Stdout));
+        let output = tokio::spawn(show(terminal, out, OutputMessage::Stdout));
         let code = watched(handle.wait(), output).await;
         input.abort();
         sizes.abort();
@@ -59,9 +59,10 @@ async fn try_exec(runtime: &Runtime, request: &v1::ExecRequest, wire: Wire) -> R
     let handle = shim.exec(&id, process, Some(io)).await?;
     let Wire { stdin, resize: _resize, out } = wire;
     let input = tokio::spawn(type_into(stdin, Arc::new(to)));
-    let errors = tokio::spawn(show(Arc::new(from_err), out.clone(), Out::Stderr));
-    let output =
-        tokio::spawn(async move { show(Arc::new(from_out), out, Out::Stdout).await && errors.await.unwrap_or(false) });
+    let errors = tokio::spawn(show(Arc::new(from_err), out.clone(), OutputMessage::Stderr));
+    let output = tokio::spawn(async move {
+        show(Arc::new(from_out), out, OutputMessage::Stdout).await && errors.await.unwrap_or(false)
+    });
     let code = watched(handle.wait(), output).await;
     input.abort();
     code
@@ -91,10 +92,10 @@ async fn watched(
 pub async fn attach(runtime: &Runtime, request: v1::AttachRequest, wire: Wire) {
     let out = wire.out.clone();
     let end = match try_attach(runtime, &request, wire).await {
-        Ok(()) => End::Over,
-        Err(error) => End::Failed(error.describe()),
+        Ok(()) => SessionResult::Closed,
+        Err(error) => SessionResult::Failed(error.describe()),
     };
-    let _ = out.send(Out::End(end)).await;
+    let _ = out.send(OutputMessage::Result(end)).await;
 }
 
 async fn try_attach(runtime: &Runtime, request: &v1::AttachRequest, wire: Wire) -> Result<(), Error> {
@@ -135,9 +136,9 @@ async fn try_attach(runtime: &Runtime, request: &v1::AttachRequest, wire: Wire) 
             }));
         }
     }
-    let mut errors = tokio::spawn(show(Arc::new(from_err), out.clone(), Out::Stderr));
+    let mut errors = tokio::spawn(show(Arc::new(from_err), out.clone(), OutputMessage::Stderr));
     let output = async {
-        show(Arc::new(from_out), out, Out::Stdout).await;
+        show(Arc::new(from_out), out, OutputMessage::Stdout).await;
         let _ = (&mut errors).await;
     };
     // As with containerd, a client that ends its input detaches, unless the container waits for the end of its input.
@@ -168,7 +169,7 @@ async fn type_into(mut stdin: mpsc::Receiver<Bytes>, to: Arc<Fd>) {
 }
 
 /// Copies the process's output to the client. Returns whether the client received all of it.
-async fn show(from: Arc<Fd>, out: mpsc::Sender<Out>, kind: fn(Bytes) -> Out) -> bool {
+async fn show(from: Arc<Fd>, out: mpsc::Sender<OutputMessage>, kind: fn(Bytes) -> OutputMessage) -> bool {
     let mut buffer = vec![0; READ_BYTES];
     loop {
         match from.read(&mut buffer).await {

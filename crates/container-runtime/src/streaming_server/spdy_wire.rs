@@ -5,7 +5,7 @@ use std::time::Duration;
 use streaming::spdy::{Sender, Session, Stream};
 use tokio::sync::mpsc;
 
-use super::wire::{Ends, Out};
+use super::wire::{Ends, OutputMessage};
 
 /// Timeout for a client to open its streams.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -74,9 +74,9 @@ pub async fn process(mut session: Session, ends: Ends, expected: ExpectedStreams
     let show = async {
         while let Some(piece) = out.recv().await {
             let sent = match piece {
-                Out::Stdout(bytes) => send(stdout.as_ref(), &bytes).await,
-                Out::Stderr(bytes) => send(stderr.as_ref(), &bytes).await,
-                Out::End(end) => {
+                OutputMessage::Stdout(bytes) => send(stdout.as_ref(), &bytes).await,
+                OutputMessage::Stderr(bytes) => send(stderr.as_ref(), &bytes).await,
+                OutputMessage::Result(end) => {
                     let text = if version == PROCESS[0] { Some(end.status()) } else { end.text() };
                     send(error.as_ref(), text.unwrap_or_default().as_bytes()).await;
                     for stream in [&stdout, &stderr, &error].into_iter().flatten() {

@@ -12,7 +12,7 @@ use streaming::spdy::{Session, Side};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::forward;
-use super::wire::{End, Ends, Out};
+use super::wire::{Ends, OutputMessage, SessionResult};
 use crate::state::Runtime;
 
 const STDIN: u8 = 0;
@@ -41,9 +41,9 @@ pub async fn process(socket: WebSocket, mut ends: Ends) {
         tokio::select! {
             out = ends.out.recv() => {
                 let (channel, bytes, last) = match out {
-                    Some(Out::Stdout(bytes)) => (STDOUT, bytes, false),
-                    Some(Out::Stderr(bytes)) => (STDERR, bytes, false),
-                    Some(Out::End(end)) => match last_word(&protocol, &end) {
+                    Some(OutputMessage::Stdout(bytes)) => (STDOUT, bytes, false),
+                    Some(OutputMessage::Stderr(bytes)) => (STDERR, bytes, false),
+                    Some(OutputMessage::Result(end)) => match last_word(&protocol, &end) {
                         Some(word) => (ERROR, Bytes::from(word), true),
                         None => break,
                     },
@@ -65,7 +65,7 @@ pub async fn process(socket: WebSocket, mut ends: Ends) {
 }
 
 /// Returns the final message: a Status since version 4, before that an error text only.
-fn last_word(protocol: &str, end: &End) -> Option<String> {
+fn last_word(protocol: &str, end: &SessionResult) -> Option<String> {
     if protocol.starts_with('v') { Some(end.status()) } else { end.text() }
 }
 
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn unversioned_protocols_do_not_report_success() {
-        let exited = |code| End::Exited { command: "[\"false\"]".to_owned(), code };
+        let exited = |code| SessionResult::Exited { command: "[\"false\"]".to_owned(), code };
         for protocol in PROCESS {
             let is_first = matches!(*protocol, "channel.k8s.io" | "base64.channel.k8s.io");
             assert_eq!(last_word(protocol, &exited(0)).is_none(), is_first, "{protocol}");

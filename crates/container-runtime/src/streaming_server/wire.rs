@@ -14,27 +14,27 @@ pub struct Wire {
     pub stdin: mpsc::Receiver<Bytes>,
     /// Terminal sizes.
     pub resize: mpsc::Receiver<Size>,
-    pub out: mpsc::Sender<Out>,
+    pub out: mpsc::Sender<OutputMessage>,
 }
 
 /// A message to the client.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Out {
+pub enum OutputMessage {
     Stdout(Bytes),
     Stderr(Bytes),
     /// Sent once, as the last message.
-    End(End),
+    Result(SessionResult),
 }
 
 /// The result of an exec or attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum SessionResult {
     Exited {
         command: String,
         code: i32,
     },
     /// An attached stream was closed.
-    Over,
+    Closed,
     Failed(String),
 }
 
@@ -46,12 +46,14 @@ pub struct Size {
     pub height: u16,
 }
 
-impl End {
+impl SessionResult {
     /// Returns the Status of protocol version 4 and later.
     pub fn status(&self) -> String {
         let status = match self {
-            End::Over | End::Exited { code: 0, .. } => json!({"metadata": {}, "status": "Success"}),
-            End::Exited { command, code } => json!({
+            SessionResult::Closed | SessionResult::Exited { code: 0, .. } => {
+                json!({"metadata": {}, "status": "Success"})
+            }
+            SessionResult::Exited { command, code } => json!({
                 "metadata": {},
                 "status": "Failure",
                 "message": format!(
@@ -60,7 +62,7 @@ impl End {
                 "reason": "NonZeroExitCode",
                 "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
             }),
-            End::Failed(message) => json!({
+            SessionResult::Failed(message) => json!({
                 "metadata": {}, "status": "Failure", "message": message, "reason": "InternalError", "code": 500,
                 "details": {"causes": [{"message": message}]},
             }),
@@ -71,9 +73,11 @@ impl End {
     /// Returns the error text of protocol versions before 4; `None` for success.
     pub fn text(&self) -> Option<String> {
         match self {
-            End::Over | End::Exited { code: 0, .. } => None,
-            End::Exited { command, code } => Some(format!("error executing command {command}, exit code {code}")),
-            End::Failed(message) => Some(message.clone()),
+            SessionResult::Closed | SessionResult::Exited { code: 0, .. } => None,
+            SessionResult::Exited { command, code } => {
+                Some(format!("error executing command {command}, exit code {code}"))
+            }
+            SessionResult::Failed(message) => Some(message.clone()),
         }
     }
 }
@@ -91,5 +95,5 @@ pub struct Ends {
     /// `None` after the end of the client's input.
     pub stdin: Option<mpsc::Sender<Bytes>>,
     pub resize: mpsc::Sender<Size>,
-    pub out: mpsc::Receiver<Out>,
+    pub out: mpsc::Receiver<OutputMessage>,
 }

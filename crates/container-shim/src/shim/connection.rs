@@ -29,9 +29,9 @@ pub enum Incoming {
     /// A request and its descriptors.
     Request(Box<Request>, Vec<OwnedFd>),
     /// The request is malformed.
-    Garbage(String),
+    Malformed(String),
     /// The other side closed the connection.
-    Gone,
+    Closed,
 }
 
 impl Connection {
@@ -44,21 +44,21 @@ impl Connection {
         let mut buffer = [0; 16 << 10];
         loop {
             match receive(&self.socket, &mut buffer, &mut self.fds) {
-                Ok(0) => return Incoming::Gone,
+                Ok(0) => return Incoming::Closed,
                 Ok(count) => self.received.extend_from_slice(&buffer[..count]),
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => continue,
-                Err(_) => return Incoming::Gone,
+                Err(_) => return Incoming::Closed,
             }
             if self.received.len() > REQUEST_BYTES_MAX {
-                return Incoming::Garbage("the request is too long".to_owned());
+                return Incoming::Malformed("the request is too long".to_owned());
             }
         }
         let Some(end) = self.received.iter().position(|byte| *byte == b'\n') else { return Incoming::Partial };
         let line: Vec<u8> = self.received.drain(..=end).collect();
         match serde_json::from_slice(&line) {
             Ok(request) => Incoming::Request(Box::new(request), std::mem::take(&mut self.fds)),
-            Err(error) => Incoming::Garbage(error.to_string()),
+            Err(error) => Incoming::Malformed(error.to_string()),
         }
     }
 

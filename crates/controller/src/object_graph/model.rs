@@ -28,8 +28,8 @@ pub fn step<S: GlobalController>(cluster: &FakeCluster, key: &Key) -> Plan {
         let step = S::decide(&everything, key, &responses, cluster.now);
         assert!(step == S::decide(&everything, key, &responses, cluster.now), "{}: two decisions on {key}", S::NAME);
         match step {
-            Step::Act(plan) => return plan,
-            Step::Ask(questions) => {
+            Step::Execute(plan) => return plan,
+            Step::Query(questions) => {
                 for question in questions {
                     let response = respond(cluster, &everything.discovery, &question);
                     responses.insert(question, response);

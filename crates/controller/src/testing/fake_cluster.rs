@@ -234,8 +234,10 @@ impl FakeCluster {
                 }
                 Ok(())
             }
-            Action::UpdatePart { resource, subresource, object } => self.update_part(resource, subresource, object),
-            Action::After { side_effect, into, then } => {
+            Action::UpdateSubresource { resource, subresource, object } => {
+                self.update_part(resource, subresource, object)
+            }
+            Action::WithSideEffect { side_effect, into, then } => {
                 self.log.pop();
                 self.log.push(side_effect.to_string());
                 // The model's certificate is the text of the order.

@@ -69,7 +69,9 @@ impl Scene {
         drop(cache);
         for action in &plan.actions {
             match action {
-                Action::UpdatePart { object, .. } => self.replicas = object["spec"]["replicas"].as_int().unwrap(),
+                Action::UpdateSubresource { object, .. } => {
+                    self.replicas = object["spec"]["replicas"].as_int().unwrap()
+                }
                 other => self.cluster.execute(other).unwrap(),
             }
         }

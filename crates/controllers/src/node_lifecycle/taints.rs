@@ -21,14 +21,14 @@ const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// Whether an unhealthy node gets the NoExecute taint in addition to NoSchedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MayEmpty {
+pub enum NoExecutePolicy {
     /// The NoExecute taint may be added.
-    Yes,
+    Add,
     /// The NoExecute taint is not added now, because of the eviction rate or because the node is ready. An existing one
     /// stays.
-    NotNow,
+    Keep,
     /// All zones are unhealthy: an existing NoExecute taint is removed.
-    Never,
+    Remove,
 }
 
 /// Returns the time of the NoExecute taint for an unhealthy node; the outer `None` if there is no such taint.
@@ -40,7 +40,7 @@ pub fn emptied_at(node: &Value) -> Option<Option<Time>> {
 }
 
 /// Updates the taints that this controller manages.
-pub fn update(node: &Value, ready: &str, may_empty: MayEmpty, now: Time) -> Option<Action> {
+pub fn update(node: &Value, ready: &str, may_empty: NoExecutePolicy, now: Time) -> Option<Action> {
     let have = list(node, &["spec", "taints"]);
     let cause = match ready {
         "True" => None,
@@ -48,10 +48,10 @@ pub fn update(node: &Value, ready: &str, may_empty: MayEmpty, now: Time) -> Opti
         _ => Some(UNREACHABLE),
     };
     let emptying = match may_empty {
-        MayEmpty::Yes => true,
+        NoExecutePolicy::Add => true,
         // A changed cause, such as NotReady to Unreachable, keeps the NoExecute taint.
-        MayEmpty::NotNow => emptied_at(node).is_some(),
-        MayEmpty::Never => false,
+        NoExecutePolicy::Keep => emptied_at(node).is_some(),
+        NoExecutePolicy::Remove => false,
     };
     let mut desired: Vec<(&str, &str)> = Vec::new();
     if is_true(node, &["spec", "unschedulable"]) {

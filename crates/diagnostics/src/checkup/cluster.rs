@@ -18,9 +18,9 @@ fn api(cluster: &Cluster) -> Row {
             Row::new("API server", looks_at, format!("ready, process ID {}", cluster.process))
         }
         Ok(failed) => Row::new("API server", looks_at, format!("not ready: {}", failed.join(", ")))
-            .but(CheckResult::Bad, "see knarr.log in the data directory for the details of these checks"),
+            .but(CheckResult::Fail, "see knarr.log in the data directory for the details of these checks"),
         Err(error) => Row::new("API server", looks_at, format!("does not respond: {error}")).but(
-            CheckResult::Bad,
+            CheckResult::Fail,
             "see knarr.log in the data directory; `knarr down` and `knarr up` restart it, pods keep running",
         ),
     }
@@ -31,9 +31,9 @@ fn store(cluster: &Cluster) -> Row {
     match &cluster.store {
         Ok(micros) if *micros < READ_SLOW_MICROS => Row::new("store", looks_at, millis(*micros)),
         Ok(micros) => Row::new("store", looks_at, millis(*micros))
-            .but(CheckResult::Doubtful, "the host is busy or its disk is slow: see the row `sync speed`"),
+            .but(CheckResult::Warn, "the host is busy or its disk is slow: see the row `sync speed`"),
         Err(error) => Row::new("store", looks_at, error.as_str())
-            .but(CheckResult::Bad, "a store without a quorum or disk space does not respond: see knarr.log"),
+            .but(CheckResult::Fail, "a store without a quorum or disk space does not respond: see knarr.log"),
     }
 }
 
@@ -48,7 +48,7 @@ fn nodes(cluster: &Cluster) -> Row {
     }
     let advice = format!("`kubectl describe node {}` shows the reason", ill.join(" "));
     // A cluster with at least one ready node can still run pods.
-    row.but(if ready == 0 { CheckResult::Bad } else { CheckResult::Doubtful }, advice)
+    row.but(if ready == 0 { CheckResult::Fail } else { CheckResult::Warn }, advice)
 }
 
 fn dns(cluster: &Cluster) -> Row {
@@ -57,7 +57,7 @@ fn dns(cluster: &Cluster) -> Row {
         None => Row::new("DNS", looks_at, "not checked: the cluster has no DNS server here"),
         Some(Ok(address)) => Row::new("DNS", looks_at, address.as_str()),
         Some(Err(error)) => Row::new("DNS", looks_at, error.as_str())
-            .but(CheckResult::Bad, "pods cannot resolve service names: see knarr.log for errors of the DNS server"),
+            .but(CheckResult::Fail, "pods cannot resolve service names: see knarr.log for errors of the DNS server"),
     }
 }
 
@@ -68,10 +68,8 @@ fn certificates(cluster: &Cluster) -> Row {
     };
     let row = Row::new("certificates", looks_at, format!("the first to expire is {name}, in {days} days"));
     match days {
-        0 => row.but(CheckResult::Bad, "it has expired: `knarr certs rotate` renews it"),
-        1..DAYS_MIN => {
-            row.but(CheckResult::Doubtful, "it should have been renewed by now: `knarr certs rotate` renews it")
-        }
+        0 => row.but(CheckResult::Fail, "it has expired: `knarr certs rotate` renews it"),
+        1..DAYS_MIN => row.but(CheckResult::Warn, "it should have been renewed by now: `knarr certs rotate` renews it"),
         _ => row,
     }
 }

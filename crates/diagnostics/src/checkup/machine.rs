@@ -26,29 +26,29 @@ const PROCESSES_GOOD: u64 = 4096;
 
 /// Capabilities needed to run pods: name, bit, verdict if missing.
 const CAPABILITIES: &[(&str, u8, CheckResult)] = &[
-    ("CHOWN", 0, CheckResult::Bad),
-    ("DAC_OVERRIDE", 1, CheckResult::Bad),
-    ("FOWNER", 3, CheckResult::Bad),
-    ("KILL", 5, CheckResult::Bad),
-    ("SETGID", 6, CheckResult::Bad),
-    ("SETUID", 7, CheckResult::Bad),
-    ("SETPCAP", 8, CheckResult::Bad),
-    ("NET_ADMIN", 12, CheckResult::Bad),
-    ("NET_RAW", 13, CheckResult::Doubtful),
-    ("SYS_CHROOT", 18, CheckResult::Bad),
-    ("SYS_PTRACE", 19, CheckResult::Doubtful),
-    ("SYS_ADMIN", 21, CheckResult::Bad),
-    ("SYS_RESOURCE", 24, CheckResult::Doubtful),
-    ("MKNOD", 27, CheckResult::Bad),
+    ("CHOWN", 0, CheckResult::Fail),
+    ("DAC_OVERRIDE", 1, CheckResult::Fail),
+    ("FOWNER", 3, CheckResult::Fail),
+    ("KILL", 5, CheckResult::Fail),
+    ("SETGID", 6, CheckResult::Fail),
+    ("SETUID", 7, CheckResult::Fail),
+    ("SETPCAP", 8, CheckResult::Fail),
+    ("NET_ADMIN", 12, CheckResult::Fail),
+    ("NET_RAW", 13, CheckResult::Warn),
+    ("SYS_CHROOT", 18, CheckResult::Fail),
+    ("SYS_PTRACE", 19, CheckResult::Warn),
+    ("SYS_ADMIN", 21, CheckResult::Fail),
+    ("SYS_RESOURCE", 24, CheckResult::Warn),
+    ("MKNOD", 27, CheckResult::Fail),
 ];
 
 /// cgroup controllers that the kubelet needs to enforce limits.
 const CONTROLLERS: &[(&str, CheckResult)] = &[
-    ("cpu", CheckResult::Bad),
-    ("memory", CheckResult::Bad),
-    ("pids", CheckResult::Doubtful),
-    ("cpuset", CheckResult::Doubtful),
-    ("hugetlb", CheckResult::Doubtful),
+    ("cpu", CheckResult::Fail),
+    ("memory", CheckResult::Fail),
+    ("pids", CheckResult::Warn),
+    ("cpuset", CheckResult::Warn),
+    ("hugetlb", CheckResult::Warn),
 ];
 
 pub fn evaluate(machine: &Machine) -> Vec<Row> {
@@ -67,10 +67,10 @@ fn kernel(release: &str) -> Row {
     match (numbers.next().flatten(), numbers.next().flatten()) {
         (Some(major), Some(minor)) if (major, minor) >= KERNEL_GOOD => row,
         (Some(major), Some(minor)) if (major, minor) >= KERNEL_MIN => {
-            row.but(CheckResult::Doubtful, "pods with user namespaces (hostUsers: false) need Linux 5.12 or newer")
+            row.but(CheckResult::Warn, "pods with user namespaces (hostUsers: false) need Linux 5.12 or newer")
         }
-        (Some(_), Some(_)) => row.but(CheckResult::Bad, "Knarr needs Linux 5.4 or newer"),
-        _ => row.but(CheckResult::Doubtful, "the release cannot be parsed; Knarr needs Linux 5.4 or newer"),
+        (Some(_), Some(_)) => row.but(CheckResult::Fail, "Knarr needs Linux 5.4 or newer"),
+        _ => row.but(CheckResult::Warn, "the release cannot be parsed; Knarr needs Linux 5.4 or newer"),
     }
 }
 
@@ -83,7 +83,7 @@ fn feature(feature: &Feature) -> Row {
             format!("use a kernel with {0}, or load its module: `modprobe {0}`", feature.name),
         ),
         FeatureStatus::Unknown(cause) => {
-            Row::new(feature.name, looks_at, cause.as_str()).but(CheckResult::Doubtful, "run this as root to test it")
+            Row::new(feature.name, looks_at, cause.as_str()).but(CheckResult::Warn, "run this as root to test it")
         }
     }
 }
@@ -99,7 +99,7 @@ fn cgroups(cgroups: &Cgroups) -> Row {
     let known: Vec<&str> = cgroups.controllers.iter().map(String::as_str).collect();
     let row = Row::new("cgroups", "hierarchies and controllers", format!("{version}: {}", known.join(" ")));
     if cgroups.hierarchy == Hierarchy::Absent {
-        return row.but(CheckResult::Bad, "mount cgroups: `mount -t cgroup2 none /sys/fs/cgroup`");
+        return row.but(CheckResult::Fail, "mount cgroups: `mount -t cgroup2 none /sys/fs/cgroup`");
     }
     let Some(worst) = missing.iter().map(|(_, verdict)| *verdict).max() else { return row };
     let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
@@ -111,7 +111,7 @@ fn cgroups(cgroups: &Cgroups) -> Row {
 
 /// Returns the missing capabilities without which pods cannot run.
 pub fn capabilities_lacking(effective: u64) -> Vec<String> {
-    let bad = missing(effective).filter(|(_, _, verdict)| *verdict == CheckResult::Bad);
+    let bad = missing(effective).filter(|(_, _, verdict)| *verdict == CheckResult::Fail);
     bad.map(|(name, _, _)| format!("CAP_{name}")).collect()
 }
 
@@ -129,7 +129,7 @@ fn capabilities(effective: u64) -> Row {
     let Some(worst) = missing.iter().map(|(_, _, verdict)| *verdict).max() else { return row };
     let names: Vec<String> = missing.iter().map(|(name, _, _)| format!("CAP_{name}")).collect();
     let advice = match worst {
-        CheckResult::Bad => format!("run this as root and, in a container, with {}", names.join(", ")),
+        CheckResult::Fail => format!("run this as root and, in a container, with {}", names.join(", ")),
         _ => format!("without {} some limits of pods are clamped", names.join(", ")),
     };
     row.but(worst, advice)
@@ -138,8 +138,8 @@ fn capabilities(effective: u64) -> Row {
 fn port(port: &Port) -> Row {
     let name = format!("port {}", port.number);
     match port.holder {
-        PortUser::Nobody => Row::new(name, port.who, "free"),
-        PortUser::Ours => Row::new(name, port.who, "held by this cluster"),
+        PortUser::Free => Row::new(name, port.who, "free"),
+        PortUser::Cluster => Row::new(name, port.who, "held by this cluster"),
         PortUser::Other => {
             let other =
                 if port.flag.is_empty() { String::new() } else { format!(", or choose another with {}", port.flag) };
@@ -185,16 +185,16 @@ fn disk(machine: &Machine) -> Row {
     let percent = disk.free_bytes.saturating_mul(100) / disk.total_bytes.max(1);
     let row = Row::new("disk", &disk.dir, format!("{} MiB free, {percent} %", disk.free_bytes >> 20));
     if disk.free_bytes < FREE_BYTES_MIN {
-        return row.but(CheckResult::Bad, "free disk space, or choose another directory with --data-dir");
+        return row.but(CheckResult::Fail, "free disk space, or choose another directory with --data-dir");
     }
     if let Some(pressure) = disk_pressure(disk.free_bytes, disk.total_bytes) {
-        return row.but(CheckResult::Doubtful, pressure.advice());
+        return row.but(CheckResult::Warn, pressure.advice());
     }
     if disk.free_files.is_some_and(|files| files < FREE_FILES_MIN) {
-        return row.but(CheckResult::Doubtful, "almost no inodes are free, and images have many files");
+        return row.but(CheckResult::Warn, "almost no inodes are free, and images have many files");
     }
     if disk.free_bytes < FREE_BYTES_GOOD {
-        return row.but(CheckResult::Doubtful, "images and pod logs will fill it: free disk space");
+        return row.but(CheckResult::Warn, "images and pod logs will fill it: free disk space");
     }
     row
 }
@@ -203,18 +203,16 @@ fn sync(machine: &Machine) -> Row {
     let looks_at = "4 KiB written and synced";
     match &machine.disk.sync {
         Err(error) => Row::new("sync speed", looks_at, error.as_str())
-            .but(CheckResult::Doubtful, "run this as root, or with a writable --data-dir"),
+            .but(CheckResult::Warn, "run this as root, or with a writable --data-dir"),
         Ok(sync) => {
             let millis = |micros: u64| format!("{}.{:02}", micros / 1000, micros % 1000 / 10);
             let found = format!("p50 {} ms, p99 {} ms", millis(sync.p50_micros), millis(sync.p99_micros));
             let row = Row::new("sync speed", looks_at, found);
             match sync.p99_micros {
                 SYNC_P99_BAD_MICROS.. => {
-                    row.but(CheckResult::Doubtful, "every write to the API waits for this: use another disk")
+                    row.but(CheckResult::Warn, "every write to the API waits for this: use another disk")
                 }
-                SYNC_P99_SLOW_MICROS.. => {
-                    row.but(CheckResult::Doubtful, "fine for one server; several need a faster disk")
-                }
+                SYNC_P99_SLOW_MICROS.. => row.but(CheckResult::Warn, "fine for one server; several need a faster disk"),
                 _ => row,
             }
         }
@@ -230,16 +228,17 @@ fn clock(machine: &Machine) -> Row {
     };
     let row = Row::new("clock", "adjtimex and monotonicity", status);
     if clock.unix_seconds < UNIX_SECONDS_MIN {
-        return row.but(CheckResult::Bad, "the clock was never set: certificates would not be valid; set it");
+        return row.but(CheckResult::Fail, "the clock was never set: certificates would not be valid; set it");
     }
     if clock.went_back {
-        return row.but(CheckResult::Doubtful, "the time went backwards during the check: something steps the clock");
+        return row.but(CheckResult::Warn, "the time went backwards during the check: something steps the clock");
     }
     match clock.synchronised {
         Some(true) if clock.error_micros <= CLOCK_ERROR_MAX_MICROS => row,
-        Some(true) => row
-            .but(CheckResult::Doubtful, "tokens and leases need clocks that are synchronised: check the time service"),
-        _ => row.but(CheckResult::Doubtful, "fine for one node; several need a time service such as systemd-timesyncd"),
+        Some(true) => {
+            row.but(CheckResult::Warn, "tokens and leases need clocks that are synchronised: check the time service")
+        }
+        _ => row.but(CheckResult::Warn, "fine for one node; several need a time service such as systemd-timesyncd"),
     }
 }
 
@@ -260,7 +259,7 @@ fn inotify(machine: &Machine) -> Row {
         return row;
     }
     row.but(
-        CheckResult::Doubtful,
+        CheckResult::Warn,
         format!(
             "`sysctl fs.inotify.max_user_instances={INOTIFY_INSTANCES_GOOD} fs.inotify.max_user_watches={INOTIFY_WATCHES_GOOD}`"
         ),
@@ -276,7 +275,7 @@ fn limit(name: &str, looks_at: &str, have: Option<u64>, good: u64, advice: &str)
     match have {
         None => Row::new(name, looks_at, "no limit"),
         Some(have) if have >= good => Row::new(name, looks_at, have.to_string()),
-        Some(have) => Row::new(name, looks_at, have.to_string()).but(CheckResult::Doubtful, advice),
+        Some(have) => Row::new(name, looks_at, have.to_string()).but(CheckResult::Warn, advice),
     }
 }
 
@@ -287,17 +286,15 @@ fn forwarding(machine: &Machine) -> Row {
         // The pod network enables forwarding itself.
         Some(false) => Row::new("forwarding", looks_at, "off; `knarr up` enables it"),
         None => Row::new("forwarding", looks_at, "unknown")
-            .but(CheckResult::Doubtful, "without it, pods cannot reach anything outside the node"),
+            .but(CheckResult::Warn, "without it, pods cannot reach anything outside the node"),
     }
 }
 
 fn resolvers(machine: &Machine) -> Row {
     let looks_at = "/etc/resolv.conf";
     if machine.resolvers.is_empty() {
-        return Row::new("resolver", looks_at, "no name server").but(
-            CheckResult::Doubtful,
-            "pods cannot resolve names outside the cluster; add `nameserver ADDRESS` there",
-        );
+        return Row::new("resolver", looks_at, "no name server")
+            .but(CheckResult::Warn, "pods cannot resolve names outside the cluster; add `nameserver ADDRESS` there");
     }
     Row::new("resolver", looks_at, machine.resolvers.join(" "))
 }
@@ -311,7 +308,7 @@ mod tests {
 
     fn good() -> Machine {
         let feature = |name, need| Feature { name, purpose: "tests", need, tried: FeatureStatus::Works };
-        let port = |number, need| Port { number, who: "somebody", flag: "--port", need, holder: PortUser::Nobody };
+        let port = |number, need| Port { number, who: "somebody", flag: "--port", need, holder: PortUser::Free };
         Machine {
             kernel: "6.1.0-13-amd64".into(),
             features: vec![feature("overlay", Requirement::Always), feature("vxlan", Requirement::Sometimes)],
@@ -354,9 +351,9 @@ mod tests {
     /// Returns the failed checks as `name: verdict`.
     fn wrong(machine: &Machine, cluster: Option<&Cluster>) -> Vec<String> {
         let rows = all(machine, cluster);
-        let wrong: Vec<_> = rows.iter().filter(|row| row.verdict != CheckResult::Good).collect();
+        let wrong: Vec<_> = rows.iter().filter(|row| row.verdict != CheckResult::Pass).collect();
         assert!(wrong.iter().all(|row| !row.advice.is_empty()), "whatever is wrong says what to do: {wrong:?}");
-        assert_eq!(prevents(&rows), wrong.iter().any(|row| row.verdict == CheckResult::Bad));
+        assert_eq!(prevents(&rows), wrong.iter().any(|row| row.verdict == CheckResult::Fail));
         wrong.iter().map(|row| format!("{}: {:?}", row.name, row.verdict)).collect()
     }
 
@@ -372,39 +369,39 @@ mod tests {
             change(&mut machine);
             assert_eq!(wrong(&machine, None), expect);
         };
-        check(|it| it.kernel = "4.19.0".into(), &["kernel: Bad"]);
-        check(|it| it.kernel = "5.10.0-26".into(), &["kernel: Doubtful"]);
-        check(|it| it.kernel = "strange".into(), &["kernel: Doubtful"]);
-        check(|it| it.features[0].tried = FeatureStatus::Fails("no such device".into()), &["overlay: Bad"]);
-        check(|it| it.features[1].tried = FeatureStatus::Fails("not supported".into()), &["vxlan: Doubtful"]);
-        check(|it| it.features[0].tried = FeatureStatus::Unknown("not root".into()), &["overlay: Doubtful"]);
-        check(|it| it.cgroups = Cgroups::default(), &["cgroups: Bad"]);
-        check(|it| it.cgroups.controllers = BTreeSet::from(["cpu".to_owned()]), &["cgroups: Bad"]);
+        check(|it| it.kernel = "4.19.0".into(), &["kernel: Fail"]);
+        check(|it| it.kernel = "5.10.0-26".into(), &["kernel: Warn"]);
+        check(|it| it.kernel = "strange".into(), &["kernel: Warn"]);
+        check(|it| it.features[0].tried = FeatureStatus::Fails("no such device".into()), &["overlay: Fail"]);
+        check(|it| it.features[1].tried = FeatureStatus::Fails("not supported".into()), &["vxlan: Warn"]);
+        check(|it| it.features[0].tried = FeatureStatus::Unknown("not root".into()), &["overlay: Warn"]);
+        check(|it| it.cgroups = Cgroups::default(), &["cgroups: Fail"]);
+        check(|it| it.cgroups.controllers = BTreeSet::from(["cpu".to_owned()]), &["cgroups: Fail"]);
         let no_hugetlb = |it: &mut Machine| {
             it.cgroups.controllers.remove("hugetlb");
         };
-        check(no_hugetlb, &["cgroups: Doubtful"]);
-        check(|it| it.capabilities &= !(1 << 21), &["capabilities: Bad"]);
-        check(|it| it.capabilities &= !(1 << 24), &["capabilities: Doubtful"]);
+        check(no_hugetlb, &["cgroups: Warn"]);
+        check(|it| it.capabilities &= !(1 << 21), &["capabilities: Fail"]);
+        check(|it| it.capabilities &= !(1 << 24), &["capabilities: Warn"]);
         assert_eq!(capabilities_lacking(!(1 << 21 | 1 << 24)), ["CAP_SYS_ADMIN"]);
-        check(|it| it.ports[0].holder = PortUser::Ours, &[]);
-        check(|it| it.ports[0].holder = PortUser::Other, &["port 6443: Bad"]);
-        check(|it| it.ports[1].holder = PortUser::Other, &["port 2379: Doubtful"]);
-        check(|it| it.disk.free_bytes = 1 << 20, &["disk: Bad"]);
-        check(|it| it.disk.free_bytes = 1 << 30, &["disk: Doubtful"]);
-        check(|it| it.disk.free_bytes = 9 << 30, &["disk: Doubtful"]);
-        check(|it| it.disk.total_bytes = 4 << 40, &["disk: Doubtful"]);
-        check(|it| it.disk.free_files = Some(3), &["disk: Doubtful"]);
-        check(|it| it.disk.sync = Ok(Sync { p50_micros: 1, p99_micros: 60_000 }), &["sync speed: Doubtful"]);
-        check(|it| it.disk.sync = Err("not writable".into()), &["sync speed: Doubtful"]);
-        check(|it| it.clock.unix_seconds = 0, &["clock: Bad"]);
-        check(|it| it.clock.synchronised = Some(false), &["clock: Doubtful"]);
-        check(|it| it.clock.went_back = true, &["clock: Doubtful"]);
-        check(|it| it.limits.files = Some(1024), &["open files: Doubtful"]);
-        check(|it| it.limits.inotify_watches = Some(10), &["inotify: Doubtful"]);
-        check(|it| it.limits.processes = Some(1000), &["processes: Doubtful"]);
+        check(|it| it.ports[0].holder = PortUser::Cluster, &[]);
+        check(|it| it.ports[0].holder = PortUser::Other, &["port 6443: Fail"]);
+        check(|it| it.ports[1].holder = PortUser::Other, &["port 2379: Warn"]);
+        check(|it| it.disk.free_bytes = 1 << 20, &["disk: Fail"]);
+        check(|it| it.disk.free_bytes = 1 << 30, &["disk: Warn"]);
+        check(|it| it.disk.free_bytes = 9 << 30, &["disk: Warn"]);
+        check(|it| it.disk.total_bytes = 4 << 40, &["disk: Warn"]);
+        check(|it| it.disk.free_files = Some(3), &["disk: Warn"]);
+        check(|it| it.disk.sync = Ok(Sync { p50_micros: 1, p99_micros: 60_000 }), &["sync speed: Warn"]);
+        check(|it| it.disk.sync = Err("not writable".into()), &["sync speed: Warn"]);
+        check(|it| it.clock.unix_seconds = 0, &["clock: Fail"]);
+        check(|it| it.clock.synchronised = Some(false), &["clock: Warn"]);
+        check(|it| it.clock.went_back = true, &["clock: Warn"]);
+        check(|it| it.limits.files = Some(1024), &["open files: Warn"]);
+        check(|it| it.limits.inotify_watches = Some(10), &["inotify: Warn"]);
+        check(|it| it.limits.processes = Some(1000), &["processes: Warn"]);
         check(|it| it.forwarding = Some(false), &[]);
-        check(|it| it.resolvers.clear(), &["resolver: Doubtful"]);
+        check(|it| it.resolvers.clear(), &["resolver: Warn"]);
     }
 
     #[test]
@@ -414,16 +411,16 @@ mod tests {
             change(&mut cluster);
             assert_eq!(wrong(&good(), Some(&cluster)), expect);
         };
-        check(|it| it.failed_checks = Ok(vec!["etcd".into()]), &["API server: Bad"]);
-        check(|it| it.failed_checks = Err("refused".into()), &["API server: Bad"]);
-        check(|it| it.nodes[0].1 = false, &["nodes: Doubtful"]);
-        check(|it| it.nodes.iter_mut().for_each(|node| node.1 = false), &["nodes: Bad"]);
-        check(|it| it.dns = Some(Err("timed out".into())), &["DNS: Bad"]);
+        check(|it| it.failed_checks = Ok(vec!["etcd".into()]), &["API server: Fail"]);
+        check(|it| it.failed_checks = Err("refused".into()), &["API server: Fail"]);
+        check(|it| it.nodes[0].1 = false, &["nodes: Warn"]);
+        check(|it| it.nodes.iter_mut().for_each(|node| node.1 = false), &["nodes: Fail"]);
+        check(|it| it.dns = Some(Err("timed out".into())), &["DNS: Fail"]);
         check(|it| it.dns = None, &[]);
-        check(|it| it.certificates[0].1 = 0, &["certificates: Bad"]);
-        check(|it| it.certificates[0].1 = 12, &["certificates: Doubtful"]);
-        check(|it| it.store = Ok(500_000), &["store: Doubtful"]);
-        check(|it| it.store = Err("no quorum".into()), &["store: Bad"]);
+        check(|it| it.certificates[0].1 = 0, &["certificates: Fail"]);
+        check(|it| it.certificates[0].1 = 12, &["certificates: Warn"]);
+        check(|it| it.store = Ok(500_000), &["store: Warn"]);
+        check(|it| it.store = Err("no quorum".into()), &["store: Fail"]);
     }
 
     #[test]

@@ -62,10 +62,10 @@ fn render(answer: Answer) -> String {
     match answer {
         Answer::Records { answers, additionals } if additionals.is_empty() => data(answers),
         Answer::Records { answers, additionals } => format!("{} + {}", data(answers), data(additionals)),
-        Answer::Nothing(soa) => format!("nothing {}", soa.name),
-        Answer::NoName(soa) => format!("no name {}", soa.name),
-        Answer::NotYet => "not yet".to_owned(),
-        Answer::NotOurs => "not ours".to_owned(),
+        Answer::NoData(soa) => format!("nothing {}", soa.name),
+        Answer::NxDomain(soa) => format!("no name {}", soa.name),
+        Answer::NotReady => "not yet".to_owned(),
+        Answer::OutsideZone => "not ours".to_owned(),
     }
 }
 
@@ -132,7 +132,7 @@ fn incomplete_zone_denies_no_name() {
     let mut zone = zone();
     zone.complete = false;
     let name = Name::from_ascii("nothere.default.svc.cluster.local.").unwrap();
-    assert_eq!(answer(&zone, &name, RecordType::A), Answer::NotYet);
+    assert_eq!(answer(&zone, &name, RecordType::A), Answer::NotReady);
 }
 
 proptest! {

@@ -158,10 +158,10 @@ fn a_timed_out_request_leaves_unless_it_executes() {
     let digest = pods("ann", &[], "get");
     let running = ticket(&control.arrive(&digest, &Estimate::One, Moment::default()));
     let waiting = ticket(&control.arrive(&digest, &Estimate::One, Moment::default()));
-    assert_eq!(control.time_out(running, Moment::from_seconds(1)), Leave::Running);
-    let left = Leave::Left { retry_after_seconds: 1, admitted: vec![] };
+    assert_eq!(control.time_out(running, Moment::from_seconds(1)), DequeueResult::Running);
+    let left = DequeueResult::Removed { retry_after_seconds: 1, admitted: vec![] };
     assert_eq!(control.time_out(waiting, Moment::from_seconds(1)), left);
-    assert_eq!(control.cancel(waiting, Moment::from_seconds(1)), Leave::Gone);
+    assert_eq!(control.cancel(waiting, Moment::from_seconds(1)), DequeueResult::NotFound);
     assert_eq!(control.finish(waiting, Moment::from_seconds(1)), []);
     let wait =
         |arrived, deadline: Option<u64>| wait_until(Moment::from_seconds(arrived), deadline.map(Moment::from_seconds));

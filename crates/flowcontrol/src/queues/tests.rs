@@ -33,7 +33,7 @@ impl Bench {
         Self { queues: Queues::new(discipline, limit, millis(0)), serial: 0, now: millis(0), others: Vec::new() }
     }
 
-    fn arrive(&mut self, seats: u32, hash: u64) -> (Start, u64) {
+    fn arrive(&mut self, seats: u32, hash: u64) -> (ArrivalOutcome, u64) {
         self.serial += 1;
         let (start, others) = self.queues.arrive(tag(self.serial), Work::seats(seats), hash, self.now);
         self.others.extend(others);
@@ -45,12 +45,12 @@ impl Bench {
 fn without_queues_only_the_limit_decides() {
     let mut bench = Bench::new(Discipline::Reject, 2);
     let (first, serial) = bench.arrive(1, 0);
-    assert_eq!(first, Start::Executes(0));
-    assert_eq!(bench.arrive(1, 0).0, Start::Executes(1));
-    assert_eq!(bench.arrive(1, 0).0, Start::NoSeat);
+    assert_eq!(first, ArrivalOutcome::Executing(0));
+    assert_eq!(bench.arrive(1, 0).0, ArrivalOutcome::Executing(1));
+    assert_eq!(bench.arrive(1, 0).0, ArrivalOutcome::NoSeat);
     bench.queues.finish(0, serial, millis(1));
-    assert_eq!(bench.arrive(2, 0).0, Start::NoSeat);
-    assert_eq!(bench.arrive(1, 0).0, Start::Executes(0));
+    assert_eq!(bench.arrive(2, 0).0, ArrivalOutcome::NoSeat);
+    assert_eq!(bench.arrive(1, 0).0, ArrivalOutcome::Executing(0));
 }
 
 #[test]
@@ -58,8 +58,8 @@ fn a_request_wider_than_the_limit_runs_alone() {
     let mut bench = Bench::new(queuing(1, 1, 10), 2);
     let (_, small) = bench.arrive(1, 0);
     let (wide, wide_serial) = bench.arrive(5, 0);
-    assert_eq!(wide, Start::Waits(1, 1));
-    assert_eq!(bench.arrive(1, 0).0, Start::Waits(2, 2), "it does not overtake in its queue");
+    assert_eq!(wide, ArrivalOutcome::Queued(1, 1));
+    assert_eq!(bench.arrive(1, 0).0, ArrivalOutcome::Queued(2, 2), "it does not overtake in its queue");
     assert_eq!(bench.queues.finish(0, small, millis(5)), [1]);
     assert_eq!(bench.queues.finish(1, wide_serial, millis(9)), [2]);
 }
@@ -68,8 +68,8 @@ fn a_request_wider_than_the_limit_runs_alone() {
 fn seats_stay_occupied_while_a_request_lingers() {
     let mut queues = Queues::new(queuing(1, 1, 10), 1, millis(0));
     let work = Work { initial_seats: 1, final_seats: 1, additional_latency: Duration::from_millis(5) };
-    assert_eq!(queues.arrive(tag(1), work, 0, millis(0)), (Start::Executes(0), vec![]));
-    assert_eq!(queues.arrive(tag(2), work, 0, millis(0)), (Start::Waits(1, 1), vec![]));
+    assert_eq!(queues.arrive(tag(1), work, 0, millis(0)), (ArrivalOutcome::Executing(0), vec![]));
+    assert_eq!(queues.arrive(tag(2), work, 0, millis(0)), (ArrivalOutcome::Queued(1, 1), vec![]));
     assert_eq!(queues.finish(0, 1, millis(10)), [] as [u32; 0]);
     assert_eq!(queues.wake_at(), Some(millis(15)));
     assert_eq!(queues.wake(millis(14)), [] as [u32; 0]);
@@ -113,10 +113,10 @@ fn share(flows: [(usize, u32); 2], seats: u32, service: u64) -> [u64; 2] {
             while pending[flow] < *depth {
                 let hash = crate::control::flow_hash("schema", &flow.to_string());
                 let (start, serial) = bench.arrive(*width, hash);
-                let (Start::Executes(slot) | Start::Waits(slot, _)) = start else { break };
+                let (ArrivalOutcome::Executing(slot) | ArrivalOutcome::Queued(slot, _)) = start else { break };
                 pending[flow] += 1;
                 owners.insert(slot, (flow, serial));
-                if matches!(start, Start::Executes(_)) {
+                if matches!(start, ArrivalOutcome::Executing(_)) {
                     running.push((step + service, slot));
                 }
                 running.extend(bench.others.drain(..).map(|other| (step + service, other)));
@@ -205,9 +205,9 @@ proptest! {
                     let (start, others) = queues.arrive(tag(serial), work, hash, now);
                     started.extend(others.into_iter().map(|slot| (slot, queues.at(slot).tag.serial)));
                     match start {
-                        Start::Executes(slot) => started.push((slot, serial)),
-                        Start::Waits(slot, _) => drop(waiting.insert((slot, serial))),
-                        Start::NoSeat | Start::QueueFull => {}
+                        ArrivalOutcome::Executing(slot) => started.push((slot, serial)),
+                        ArrivalOutcome::Queued(slot, _) => drop(waiting.insert((slot, serial))),
+                        ArrivalOutcome::NoSeat | ArrivalOutcome::QueueFull => {}
                     }
                 }
                 Step::Finish(which) if !running.is_empty() => {
@@ -271,8 +271,8 @@ proptest! {
                     let work = Work { initial_seats: seats, final_seats, additional_latency };
                     let hash = u64::from(flow).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                     let (start, _) = queues.arrive(tag(serial), work, hash, now);
-                    prop_assert_eq!(model.arrive(serial, work, hash, now), start != Start::QueueFull);
-                    if let Start::Executes(slot) | Start::Waits(slot, _) = start {
+                    prop_assert_eq!(model.arrive(serial, work, hash, now), start != ArrivalOutcome::QueueFull);
+                    if let ArrivalOutcome::Executing(slot) | ArrivalOutcome::Queued(slot, _) = start {
                         slots.insert(serial, slot);
                     }
                 }
@@ -316,9 +316,9 @@ proptest! {
             let (start, others) = queues.arrive(tag(serial as u64), Work::seats(*seats), *hash, millis(0));
             running.extend(others);
             match start {
-                Start::Executes(slot) => running.push(slot),
-                Start::Waits(..) => {}
-                Start::NoSeat | Start::QueueFull => continue,
+                ArrivalOutcome::Executing(slot) => running.push(slot),
+                ArrivalOutcome::Queued(..) => {}
+                ArrivalOutcome::NoSeat | ArrivalOutcome::QueueFull => continue,
             }
             accepted += 1;
         }

@@ -23,7 +23,7 @@ const BRIDGE: &str = r#"{"cniVersion": "1.0.0", "name": "bench", "plugins": [{"t
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
     /// The built-in runtime.
-    Inside,
+    BuiltIn,
     /// Debian's containerd and runc.
     Containerd,
 }
@@ -31,7 +31,7 @@ pub enum Engine {
 impl Engine {
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Inside => "built-in",
+            Self::BuiltIn => "built-in",
             Self::Containerd => "containerd and runc",
         }
     }
@@ -39,7 +39,7 @@ impl Engine {
     /// Returns a part of the command line of the runtime's shim.
     pub const fn shim(self) -> &'static str {
         match self {
-            Self::Inside => "shim\0",
+            Self::BuiltIn => "shim\0",
             Self::Containerd => "containerd-shim-runc-v2\0",
         }
     }

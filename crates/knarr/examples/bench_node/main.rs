@@ -42,7 +42,7 @@ fn main() -> Result<()> {
     let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     println!("| runtime | POST to Running, p50 | p95 | {CROWD} pods | shim, private | idle with {IDLE} pods |");
     println!("|---|---|---|---|---|---|");
-    for engine in [Engine::Inside, Engine::Containerd] {
+    for engine in [Engine::BuiltIn, Engine::Containerd] {
         let Some(cluster) = Cluster::start(engine)? else {
             println!("containerd or its CNI plugins are not installed: skipping the comparison");
             continue;

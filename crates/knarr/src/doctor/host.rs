@@ -114,10 +114,10 @@ fn processes(holder: u32, data_dir: &Path) -> Vec<u32> {
 fn port_holder(port: u16, cluster: &[u32]) -> PortUser {
     match TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)) {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            if cluster.iter().any(|process| listens(*process, port)) { PortUser::Ours } else { PortUser::Other }
+            if cluster.iter().any(|process| listens(*process, port)) { PortUser::Cluster } else { PortUser::Other }
         }
         // A port that only root may bind is free too.
-        _ => PortUser::Nobody,
+        _ => PortUser::Free,
     }
 }
 
@@ -232,10 +232,10 @@ mod tests {
     fn port_used_by_the_cluster_is_reported_as_its_own() {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert_eq!(port_holder(port, &[std::process::id()]), PortUser::Ours);
+        assert_eq!(port_holder(port, &[std::process::id()]), PortUser::Cluster);
         assert_eq!(port_holder(port, &[]), PortUser::Other);
         drop(listener);
-        assert_eq!(port_holder(port, &[]), PortUser::Nobody);
+        assert_eq!(port_holder(port, &[]), PortUser::Free);
     }
 
     #[test]

@@ -19,16 +19,16 @@ const SANDBOX_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Termination mode of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum TerminationMode {
     /// PreStop hooks and SIGTERM, then SIGKILL after the grace period.
     Graceful,
     /// Immediate SIGKILL.
-    Now,
+    Immediate,
 }
 
 /// Stops every pod of a node and returns their count. Their records stay, so that a restarted kubelet knows restart
 /// counts and log paths.
-pub async fn stop(data_dir: &Path, manner: Manner, prefix: &str) -> Result<usize> {
+pub async fn stop(data_dir: &Path, manner: TerminationMode, prefix: &str) -> Result<usize> {
     let command = cri::arguments(clap::Command::new("cri").no_binary_name(true));
     let matches =
         command.try_get_matches_from([format!("--data-dir={}", data_dir.display()), "--network=auto".into()])?;
@@ -48,7 +48,7 @@ pub async fn stop(data_dir: &Path, manner: Manner, prefix: &str) -> Result<usize
     });
     ready.await.context("failed to start the runtime")?;
     let runtime = Runtime::new(&::node_api::cri::connect(&socket.display().to_string()).await?);
-    if manner == Manner::Graceful {
+    if manner == TerminationMode::Graceful {
         stop_containers(&runtime, prefix).await?;
     }
     let count = stop_sandboxes(&runtime).await?;

@@ -28,7 +28,7 @@ pub async fn apply(options: &Options, layout: &Layout) -> Result<()> {
         let made = client.create(&Target::all(&resource), &object, &WriteOptions::default()).await;
         match made {
             Err(error) if !error.is_already_exists() => {
-                return Err(error).context("failed to create the default StorageClass");
+                return Err(error).with_context(|| format!("failed to create the default {}", resource.kind));
             }
             _ => {}
         }

@@ -38,7 +38,7 @@ pub type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 pub enum Store {
     /// Embedded in the API server's process.
     #[default]
-    Inside,
+    Embedded,
     /// A member of a replicated store, in the same process as the API server.
     Member {
         /// Value of `--initial-cluster`, `name=url`. Empty if the member has run before.
@@ -196,7 +196,7 @@ pub fn parts() -> impl Iterator<Item = &'static str> {
 pub const fn places(store: &Store) -> &'static [Placement] {
     match store {
         Store::Member { .. } => &[Placement::Store, Placement::Server, Placement::Node],
-        Store::Inside | Store::External(_) => &[Placement::Server, Placement::Node],
+        Store::Embedded | Store::External(_) => &[Placement::Server, Placement::Node],
     }
 }
 
@@ -428,7 +428,7 @@ fn store_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
 fn store_of_server(options: &Options, layout: &Layout) -> Vec<String> {
     let file = |name: &str| path(layout.pki().join(name));
     match &options.store {
-        Store::Inside => flags(&[("data-dir", path(layout.data_dir.clone()))]),
+        Store::Embedded => flags(&[("data-dir", path(layout.data_dir.clone()))]),
         Store::Member { .. } => flags(&[
             ("etcd-servers", format!("https://127.0.0.1:{STORE_PORT}")),
             ("etcd-cafile", file("etcd-ca.crt")),
@@ -441,7 +441,7 @@ fn store_of_server(options: &Options, layout: &Layout) -> Vec<String> {
 
 /// Value of `--leader-elect`: only clusters with a replicated store have several servers.
 fn elects(options: &Options) -> String {
-    (options.store != Store::Inside).to_string()
+    (options.store != Store::Embedded).to_string()
 }
 
 fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {

@@ -98,28 +98,28 @@ async fn is_in_order(members: &Members, layout: &Layout) -> Option<bool> {
     let url = layout.peer_url();
     let list = tokio::time::timeout(REQUEST_TIMEOUT, members.list()).await.ok()?.ok()?;
     Some(match own_member(&list, &layout.node_name, &url) {
-        Own::InOrder => true,
-        Own::Learner(id) => members.promote(id).await.is_ok(),
-        Own::Elsewhere(id) => members.update(id, &[url]).await.is_ok(),
+        MemberState::Registered => true,
+        MemberState::Learner(id) => members.promote(id).await.is_ok(),
+        MemberState::OtherPeerUrl(id) => members.update(id, &[url]).await.is_ok(),
     })
 }
 
 /// State of a member according to the member list.
 #[derive(Debug, PartialEq, Eq)]
-enum Own {
-    InOrder,
+enum MemberState {
+    Registered,
     Learner(u64),
     /// The list has another peer URL.
-    Elsewhere(u64),
+    OtherPeerUrl(u64),
 }
 
-fn own_member(list: &[Member], name: &str, url: &String) -> Own {
+fn own_member(list: &[Member], name: &str, url: &String) -> MemberState {
     let here = list.iter().find(|member| member.peer_urls.contains(url));
     match (here, list.iter().find(|member| member.name == name)) {
-        (Some(member), _) if member.learner => Own::Learner(member.id),
-        (None, Some(member)) => Own::Elsewhere(member.id),
+        (Some(member), _) if member.learner => MemberState::Learner(member.id),
+        (None, Some(member)) => MemberState::OtherPeerUrl(member.id),
         // A member without a name publishes itself.
-        (Some(_), _) | (None, None) => Own::InOrder,
+        (Some(_), _) | (None, None) => MemberState::Registered,
     }
 }
 
@@ -275,13 +275,14 @@ mod tests {
             client_urls: Vec::new(),
             learner,
         };
-        let check = |list: &[Member], expect: Own| assert_eq!(own_member(list, "a", &"here".to_owned()), expect);
+        let check =
+            |list: &[Member], expect: MemberState| assert_eq!(own_member(list, "a", &"here".to_owned()), expect);
         let other = member(2, "b", "there", false);
-        check(&[other.clone(), member(1, "a", "here", false)], Own::InOrder);
-        check(&[other.clone(), member(1, "", "here", true)], Own::Learner(1));
-        check(&[other.clone(), member(1, "a", "before", false)], Own::Elsewhere(1));
-        check(std::slice::from_ref(&other), Own::InOrder);
+        check(&[other.clone(), member(1, "a", "here", false)], MemberState::Registered);
+        check(&[other.clone(), member(1, "", "here", true)], MemberState::Learner(1));
+        check(&[other.clone(), member(1, "a", "before", false)], MemberState::OtherPeerUrl(1));
+        check(std::slice::from_ref(&other), MemberState::Registered);
         // Another host with the same name keeps its entry.
-        check(&[member(2, "a", "there", false), member(1, "", "here", true)], Own::Learner(1));
+        check(&[member(2, "a", "there", false), member(1, "", "here", true)], MemberState::Learner(1));
     }
 }

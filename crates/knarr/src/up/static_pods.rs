@@ -86,7 +86,7 @@ pub fn check(options: &Options) -> Result<()> {
 
 /// Writes the manifests. An unchanged manifest is not rewritten, so that its pod keeps running.
 pub fn write(options: &Options, layout: &Layout, pki: &Pki) -> Result<()> {
-    ensure!(options.store == plan::Store::Inside, "--static-pods works only with `knarr up` and its own store");
+    ensure!(options.store == plan::Store::Embedded, "--static-pods works only with `knarr up` and its own store");
     let dir = manifests_dir(&layout.data_dir);
     sys::create_dirs(&dir, 0o700).with_context(|| format!("failed to create {}", dir.display()))?;
     for component in components(options, layout, pki) {
@@ -110,7 +110,7 @@ fn components(options: &Options, layout: &Layout, pki: &Pki) -> Vec<Component> {
         let own = options.own_flags.get(row.name).into_iter().flatten();
         let flags = plan::overridden(flags, (podded.flags)(layout).iter());
         let flags = plan::overridden(flags, own);
-        let mut mounts = vec![mount(layout.pki(), MountKind::Folder)];
+        let mut mounts = vec![mount(layout.pki(), MountKind::Directory)];
         if row.name != "kube-apiserver" {
             mounts.push(mount(layout.kubeconfig(row.kubeconfig), MountKind::File));
         }
@@ -143,7 +143,7 @@ fn store(layout: &Layout) -> Component {
         ("peer-key-file", file("etcd-peer.key")),
         ("peer-trusted-ca-file", file("etcd-ca.crt")),
     ]);
-    let mounts = vec![mount(data, MountKind::OwnFolder), mount(layout.pki(), MountKind::Folder)];
+    let mounts = vec![mount(data, MountKind::WritableDirectory), mount(layout.pki(), MountKind::Directory)];
     component("etcd", flags, mounts, Alive { scheme: "HTTP", port: 2381, path: "/health" }, 100)
 }
 

@@ -110,7 +110,7 @@ async fn full_disk_makes_the_store_read_only_and_loses_no_writes() {
         }
     };
     let full_text = "etcdserver: mvcc: database space exceeded";
-    let is_full = matches!(&rejected, ClientError::Refused(mvcc::Error::NoSpace)) || rejected.to_string() == full_text;
+    let is_full = matches!(&rejected, ClientError::Rejected(mvcc::Error::NoSpace)) || rejected.to_string() == full_text;
     assert!(is_full, "after {written} writes: {rejected}");
     until("the alarm is raised", async || text(&full.etcdctl(&["alarm", "list"])).contains("NOSPACE").then_some(()))
         .await;

@@ -35,9 +35,9 @@ pub enum Error {
     Transport(#[from] TransportError),
     /// The webhook rejected a batch.
     #[error("the audit webhook responded with {0}")]
-    Refused(StatusCode),
+    Status(StatusCode),
     #[error("the request to the audit webhook timed out")]
-    Late,
+    Timeout,
 }
 
 impl Webhook {
@@ -57,8 +57,8 @@ impl Webhook {
         for _ in 1..ATTEMPTS {
             match self.once(body.clone()).await {
                 // A client error other than 429 is permanent.
-                Err(Error::Refused(code)) if code.is_client_error() && code != StatusCode::TOO_MANY_REQUESTS => {
-                    return Err(Error::Refused(code));
+                Err(Error::Status(code)) if code.is_client_error() && code != StatusCode::TOO_MANY_REQUESTS => {
+                    return Err(Error::Status(code));
                 }
                 Ok(()) => return Ok(()),
                 Err(error) => tracing::warn!(%error, "failed to send audit events to the webhook; retrying"),
@@ -74,7 +74,8 @@ impl Webhook {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.path.clone();
         request.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-        let response = tokio::time::timeout(TIMEOUT, self.transport.send(request)).await.map_err(|_| Error::Late)??;
-        if response.status().is_success() { Ok(()) } else { Err(Error::Refused(response.status())) }
+        let response =
+            tokio::time::timeout(TIMEOUT, self.transport.send(request)).await.map_err(|_| Error::Timeout)??;
+        if response.status().is_success() { Ok(()) } else { Err(Error::Status(response.status())) }
     }
 }

@@ -47,9 +47,9 @@ enum FetchError {
     #[error("the request to the server failed")]
     Transport(#[from] client::TransportError),
     #[error("the request to the server timed out")]
-    Late,
+    Timeout,
     #[error("the server responded with {0}")]
-    Refused(http::StatusCode),
+    Status(http::StatusCode),
     #[error("the response cannot be parsed: {0}")]
     Body(String),
     #[error(transparent)]
@@ -144,11 +144,11 @@ impl Issuer {
         let fetch = async {
             let response = transport.send(request).await?;
             if !response.status().is_success() {
-                return Err(FetchError::Refused(response.status()));
+                return Err(FetchError::Status(response.status()));
             }
             whole(response.into_body()).await
         };
-        tokio::time::timeout(TIMEOUT, fetch).await.map_err(|_| FetchError::Late)?
+        tokio::time::timeout(TIMEOUT, fetch).await.map_err(|_| FetchError::Timeout)?
     }
 }
 

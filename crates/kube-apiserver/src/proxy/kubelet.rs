@@ -29,19 +29,19 @@ impl Default for Kubelets {
 
 /// Verification of the kubelet's serving certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Proof {
+pub enum CertificateVerification {
     /// According to `--kubelet-certificate-authority`.
     Configured,
     /// The client requested `insecureSkipTLSVerifyBackend`.
-    Waived,
+    Skipped,
 }
 
 impl Kubelets {
     /// Returns the proxy target for a path on the kubelet of a node.
-    pub fn target(&self, node: &Node, path: String, proof: Proof) -> Result<Target, ProxyError> {
+    pub fn target(&self, node: &Node, path: String, proof: CertificateVerification) -> Result<Target, ProxyError> {
         let dial = node.authority();
         let url = Uri::try_from(format!("https://{dial}/")).map_err(http::Error::from)?;
-        let ca = self.ca.as_ref().filter(|_| proof == Proof::Configured);
+        let ca = self.ca.as_ref().filter(|_| proof == CertificateVerification::Configured);
         let tls = Tls {
             certificate_authority: ca.map(|file| Pem::File(file.clone())),
             insecure_skip_verify: ca.is_none(),

@@ -73,7 +73,7 @@ pub(super) async fn request_upgrade(
 /// Returns the 101 response of a WebSocket upgrade with the selected subprotocol.
 pub(super) fn accept(sent: &HeaderMap, protocol: Option<&str>) -> Result<HttpResponse, ProxyError> {
     let key = sent.get(SEC_WEBSOCKET_KEY).ok_or(ProxyError::Upgrade("the WebSocket has no key"))?;
-    let mut response = Response::new(Body::Whole(Bytes::new()));
+    let mut response = Response::new(Body::Full(Bytes::new()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));

@@ -117,7 +117,7 @@ impl RequestTrace {
         let length = if self.is_long_running { Length::LongRunning } else { Length::Short };
         self.trail = Trail::start(verdict, &received, length);
         let event = self.trail.as_mut().and_then(Trail::received);
-        event.map_or(Ok(()), |event| self.state.audit.write_first(&event)).map_err(|_| Rejection::Unwritten)
+        event.map_or(Ok(()), |event| self.state.audit.write_first(&event)).map_err(|_| Rejection::AuditFailed)
     }
 
     /// Audits a request that failed authentication and returns its rejection.
@@ -143,7 +143,7 @@ impl RequestTrace {
         }
         let admission = self.state.fairness.admit(&self.state, request, user, self.deadline).await;
         self.classification = admission.classification;
-        self.seat = Some(admission.seat.map_err(|rejected| Rejection::TooMany(rejected.retry_after_seconds))?);
+        self.seat = Some(admission.seat.map_err(|rejected| Rejection::TooManyRequests(rejected.retry_after_seconds))?);
         Ok(())
     }
 
@@ -245,7 +245,7 @@ impl RequestTrace {
     /// Records the response object in the audit event, if the audit level requires it.
     fn audit_response(&mut self, response: &HttpResponse) {
         let Some(trail) = &mut self.trail else { return };
-        let Body::Whole(bytes) = response.body() else { return };
+        let Body::Full(bytes) = response.body() else { return };
         if response.status().as_u16() < 400 && trail.level() < Level::RequestResponse {
             return;
         }

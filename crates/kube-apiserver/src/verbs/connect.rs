@@ -14,7 +14,9 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
 use super::{Call, subresource};
-use crate::proxy::{self, Proof, ProxyError, STREAM_CLOSE, Stream, TUNNEL_PREFIX, Target, headers, nothing};
+use crate::proxy::{
+    self, CertificateVerification, ProxyError, STREAM_CLOSE, Stream, TUNNEL_PREFIX, Target, headers, nothing,
+};
 use crate::response::{Body, HttpResponse};
 
 /// Maximum number of bytes read from a kubelet's error response.
@@ -42,13 +44,13 @@ async fn log(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let container = choose(&pod, &options.container)?;
     let Some(node) = node_of(&pod) else {
         // The pod is not scheduled yet, so there is no log.
-        let mut nothing = Response::new(Body::Whole(bytes::Bytes::new()));
+        let mut nothing = Response::new(Body::Full(bytes::Bytes::new()));
         *nothing.status_mut() = StatusCode::NO_CONTENT;
         return Ok(nothing);
     };
     let node = kubelet_of(call, node).await?;
     let path = format!("/containerLogs/{}/{name}/{container}?{}", call.namespace(), options.query());
-    let proof = if options.insecure { Proof::Waived } else { Proof::Configured };
+    let proof = if options.insecure { CertificateVerification::Skipped } else { CertificateVerification::Configured };
     let target = call
         .state
         .kubelets
@@ -93,7 +95,8 @@ async fn process(call: &Call<'_>, action: &str) -> Result<HttpResponse, Status> 
     let pod = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
     let (node, path) = options.target(&pod, action)?;
     let node = kubelet_of(call, node).await?;
-    let target = call.state.kubelets.target(&node, path, Proof::Configured).map_err(|error| failed(&error))?;
+    let target =
+        call.state.kubelets.target(&node, path, CertificateVerification::Configured).map_err(|error| failed(&error))?;
     let offered = headers::websocket_protocols(&call.request.headers);
     if !node.websockets && offered.contains(&STREAM_CLOSE) {
         let client = upgrade(call)?.1;
@@ -115,7 +118,8 @@ async fn forward(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let pod = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
     let (node, path) = options.target(&pod)?;
     let node = kubelet_of(call, node).await?;
-    let target = call.state.kubelets.target(&node, path, Proof::Configured).map_err(|error| failed(&error))?;
+    let target =
+        call.state.kubelets.target(&node, path, CertificateVerification::Configured).map_err(|error| failed(&error))?;
     let offered = headers::websocket_protocols(&call.request.headers);
     if !node.websockets && offered.iter().any(|protocol| protocol.starts_with(TUNNEL_PREFIX)) {
         let client = upgrade(call)?.1;

@@ -23,9 +23,9 @@ const TRIES_MAX: usize = 32;
 /// The result of a delete.
 enum Outcome {
     /// The object was removed; this was its last state.
-    Gone(Value),
+    Deleted(Value),
     /// The object is marked for deletion and waits for its finalizers or grace period.
-    Going(Value),
+    Terminating(Value),
 }
 
 /// Deletes the object in the URL.
@@ -33,10 +33,10 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = options(call)?;
     warn(call, &options);
     match delete(call, &call.resource.name, &options).await? {
-        Outcome::Gone(object) if !call.kind.returns_deleted => {
+        Outcome::Deleted(object) if !call.kind.returns_deleted => {
             Ok(response::status(&deletion::deleted(&call.kind, &object), call.accepted))
         }
-        Outcome::Gone(object) | Outcome::Going(object) => render::one(call, 200, object),
+        Outcome::Deleted(object) | Outcome::Terminating(object) => render::one(call, 200, object),
     }
 }
 
@@ -53,7 +53,7 @@ pub async fn serve_collection(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let mut deleted = Vec::with_capacity(items.len());
     for item in items {
         match delete(call, item.entry.name(), &options).await {
-            Ok(Outcome::Gone(mut object) | Outcome::Going(mut object)) => {
+            Ok(Outcome::Deleted(mut object) | Outcome::Terminating(mut object)) => {
                 api_registry::conversion::from_stored(&mut object, &call.kind, call.version());
                 deleted.push(object);
             }
@@ -78,18 +78,18 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
         let (txn, outcome) = {
             let key = call.state.layout.key(kind, call.namespace(), name);
             match planned {
-                Plan::Keep => return Ok(Outcome::Going(current.object)),
+                Plan::Keep => return Ok(Outcome::Terminating(current.object)),
                 Plan::Mark(object) => {
                     if current.is(&storage::encode(&object)) {
-                        return Ok(Outcome::Going(object));
+                        return Ok(Outcome::Terminating(object));
                     }
                     let stored = conversion::to_storage_version(&call.state, kind, &object).await?;
-                    (storage::replace(key, storage::encode(&stored), current.revision), Outcome::Going(object))
+                    (storage::replace(key, storage::encode(&stored), current.revision), Outcome::Terminating(object))
                 }
                 Plan::Remove(object) => {
                     let mut txn = storage::remove(key, current.revision);
                     allocations::join(&call.state, &mut txn, &allocations::releases(kind, &object), &object);
-                    (txn, Outcome::Gone(object))
+                    (txn, Outcome::Deleted(object))
                 }
             }
         };
@@ -152,8 +152,8 @@ impl Outcome {
             object
         };
         match self {
-            Self::Gone(object) => Self::Gone(stamp(object)),
-            Self::Going(object) => Self::Going(stamp(object)),
+            Self::Deleted(object) => Self::Deleted(stamp(object)),
+            Self::Terminating(object) => Self::Terminating(stamp(object)),
         }
     }
 }

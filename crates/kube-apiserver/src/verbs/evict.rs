@@ -3,7 +3,7 @@
 use admission::{Operation, View};
 use api_registry::decode;
 use api_registry::deletion::{self, Plan};
-use api_registry::eviction::{self, Leave};
+use api_registry::eviction::{self, EvictionPermission};
 use api_registry::options::{DeleteOptions, WriteKind, WriteOptions};
 use api_registry::query::Query;
 use api_registry::strategy;
@@ -53,7 +53,12 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
 }
 
 /// Returns the transaction that deletes the pod and updates its budget, or `None` if the pod is already being deleted.
-fn plan(call: &Call<'_>, current: Current, options: &DeleteOptions, leave: &Leave) -> Result<Option<Txn>, Status> {
+fn plan(
+    call: &Call<'_>,
+    current: Current,
+    options: &DeleteOptions,
+    leave: &EvictionPermission,
+) -> Result<Option<Txn>, Status> {
     let kind = &*call.kind;
     let key = call.state.layout.key(kind, call.namespace(), &call.resource.name);
     let Current { object: mut pod, revision, .. } = current;
@@ -63,7 +68,7 @@ fn plan(call: &Call<'_>, current: Current, options: &DeleteOptions, leave: &Leav
         Plan::Mark(marked) => storage::replace(key, storage::encode(&marked), revision),
         Plan::Remove(_) => storage::remove(key, revision),
     };
-    if let Leave::Spend(budget) = leave {
+    if let EvictionPermission::UpdateBudget(budget) = leave {
         let more = spent(call, budget)?;
         txn.compare.extend(more.compare);
         txn.success.extend(more.success);

@@ -48,7 +48,7 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     }
     let accepted = call.accepted;
     if accepted.encoding == Encoding::Json
-        && accepted.form == Form::Whole
+        && accepted.form == Form::Object
         && page.items.iter().all(|item| conversion::is_servable(&call.kind, call.version(), &item.entry))
     {
         return Ok(response::json(200, spliced(call, &page.items, &metadata), accepted));
@@ -175,7 +175,7 @@ async fn stored(
     let from = start.map_or_else(|| whole.start.clone(), |start| Bytes::from(format!("{prefix}{start}")));
     let range = Range { revision, ..Range::of(Span { start: from, end: whole.end.clone() }) };
     let (found, _) = call.state.store.range(range).await.map_err(|error| match (&error, start) {
-        (encrypted_store::Error::Store(ClientError::Refused(mvcc::Error::Compacted { .. })), Some(start)) => {
+        (encrypted_store::Error::Store(ClientError::Rejected(mvcc::Error::Compacted { .. })), Some(start)) => {
             paging::expired(start)
         }
         _ => unavailable(&error),

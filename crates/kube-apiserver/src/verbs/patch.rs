@@ -150,14 +150,14 @@ pub fn patch_status(error: &patch::Error) -> Status {
         None => error.to_string(),
     };
     match error.blame() {
-        patch::Blame::BadRequest => Status::bad_request(message),
-        patch::Blame::TooLarge => Status::failure(Reason::RequestEntityTooLarge, message),
-        patch::Blame::MediaType => unsupported(),
-        patch::Blame::Unprocessable => {
+        patch::ErrorClass::BadRequest => Status::bad_request(message),
+        patch::ErrorClass::TooLarge => Status::failure(Reason::RequestEntityTooLarge, message),
+        patch::ErrorClass::MediaType => unsupported(),
+        patch::ErrorClass::Unprocessable => {
             let message = "the server rejected our request due to an error in our request";
             Status::failure(Reason::Invalid, message).with_details(Details::default())
         }
-        patch::Blame::Internal => failed(message),
+        patch::ErrorClass::Internal => failed(message),
     }
 }
 
@@ -172,7 +172,7 @@ pub fn unapplied(error: &apply::Error) -> Status {
             };
             Status::apply_conflict(conflicts.causes().map(cause).collect(), conflicts.to_string())
         }
-        apply::Error::WrongType(_) | apply::Error::NamesOwners => Status::bad_request(error.to_string()),
+        apply::Error::WrongType(_) | apply::Error::HasManagedFields => Status::bad_request(error.to_string()),
         error => failed(error.to_string()),
     }
 }

@@ -21,7 +21,7 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
         "" => fresh(call).await?,
         version => cached(call, version).await?,
     };
-    if call.accepted.encoding == Encoding::Json && call.accepted.form == Form::Whole {
+    if call.accepted.encoding == Encoding::Json && call.accepted.form == Form::Object {
         let entry = entry(call, &bytes, revision)?;
         if conversion::is_servable(&call.kind, call.version(), &entry) {
             let mut out = Vec::with_capacity(entry.size());

@@ -16,7 +16,7 @@ use crate::state::now;
 pub fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<HttpResponse, Status> {
     from_stored(&mut object, &call.kind, call.version());
     let ResponseFormat { encoding, form, .. } = call.accepted;
-    if call.request.want_shared.is_some() && encoding == Encoding::Json && form == Form::Whole {
+    if call.request.want_shared.is_some() && encoding == Encoding::Json && form == Form::Object {
         return Ok(response::shared_object(code, object));
     }
     formed(call, code, &object, &call.version().columns)
@@ -26,7 +26,7 @@ pub fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<HttpResponse
 pub fn formed(call: &Call<'_>, code: u16, object: &Value, columns: &[Column]) -> Result<HttpResponse, Status> {
     let accepted = call.accepted;
     let mut value = match accepted.form {
-        Form::Whole => return Ok(response::encoded(code, object, accepted, None)),
+        Form::Object => return Ok(response::encoded(code, object, accepted, None)),
         Form::Table => table::table(columns, object, include(call)?, now()),
         Form::Metadata => table::partial_metadata(object),
         Form::MetadataList => return Err(Status::not_acceptable(&api_registry::decode::MEDIA_TYPES)),
@@ -39,7 +39,7 @@ pub fn formed(call: &Call<'_>, code: u16, object: &Value, columns: &[Column]) ->
 pub fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<HttpResponse, Status> {
     let (kind, version) = (&*call.kind, call.version());
     // Items in a list of a built-in kind have no apiVersion and kind.
-    if call.accepted.form == Form::Whole && matches!(version.shape, Shape::BuiltIn(_)) {
+    if call.accepted.form == Form::Object && matches!(version.shape, Shape::BuiltIn(_)) {
         for fields in items.iter_mut().filter_map(Value::as_object_mut) {
             fields.remove("apiVersion");
             fields.remove("kind");
@@ -47,12 +47,12 @@ pub fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<
     }
     let list = list_of(kind, version, items, metadata);
     let mut value = match call.accepted.form {
-        Form::Whole => list,
+        Form::Object => list,
         Form::Table => table::table(&version.columns, &list, include(call)?, now()),
         Form::MetadataList => table::partial_metadata_list(&list),
         Form::Metadata => return Err(Status::not_acceptable(&api_registry::decode::MEDIA_TYPES)),
     };
-    if call.accepted.form != Form::Whole {
+    if call.accepted.form != Form::Object {
         hide_field_annotations(kind, &mut value);
     }
     Ok(response::encoded(200, &value, call.accepted, None))

@@ -91,7 +91,7 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     }
     let (pieces, received) = mpsc::channel(PIECES_MAX);
     // A client in this process that requests metadata gets complete objects, which costs less than extracting it.
-    let as_they_are = call.request.want_shared.filter(|_| matches!(call.accepted.form, Form::Whole | Form::Metadata));
+    let as_they_are = call.request.want_shared.filter(|_| matches!(call.accepted.form, Form::Object | Form::Metadata));
     let (objects, coming) = as_they_are.map(|_| Objects::channel()).unzip();
     if objects.is_some() {
         call.state.cache.hold();
@@ -203,7 +203,7 @@ impl Watching {
         };
         for Item { entry, object } in &items {
             if self.objects.is_some() {
-                self.send_event(SharedEvent::Is(self.shared_object(entry, object.as_ref())), entry.size()).await?;
+                self.send_event(SharedEvent::Applied(self.shared_object(entry, object.as_ref())), entry.size()).await?;
                 continue;
             }
             let frame = self.frame(WatchEventType::Added, entry, entry.revision, object.as_ref());
@@ -323,10 +323,12 @@ impl Watching {
         converted: Option<&Value>,
     ) -> SharedEvent {
         match what {
-            WatchEventType::Added | WatchEventType::Modified => SharedEvent::Is(self.shared_object(entry, converted)),
+            WatchEventType::Added | WatchEventType::Modified => {
+                SharedEvent::Applied(self.shared_object(entry, converted))
+            }
             WatchEventType::Deleted => {
                 let key = Key { namespace: entry.namespace().into(), name: entry.name().into() };
-                SharedEvent::Gone { key, revision: revision.unsigned_abs() }
+                SharedEvent::Deleted { key, revision: revision.unsigned_abs() }
             }
         }
     }
@@ -368,7 +370,7 @@ impl Watching {
             let _ = apimachinery::conform::conform(&mut object, *schema);
         }
         let object = match self.form {
-            Form::Whole => object,
+            Form::Object => object,
             Form::Table => self.as_table(&object),
             Form::Metadata | Form::MetadataList => table::partial_metadata(&object),
         };
@@ -394,7 +396,7 @@ impl Watching {
     fn frame(&self, what: WatchEventType, entry: &Entry, revision: Revision, converted: Option<&Value>) -> Bytes {
         let version = self.version();
         if self.encoding == Encoding::Json
-            && self.form == Form::Whole
+            && self.form == Form::Object
             && converted.is_none()
             && conversion::is_servable(&self.kind, version, entry)
         {
@@ -406,7 +408,7 @@ impl Watching {
         }
         let object = self.object(entry, revision, converted);
         let mut object = match self.form {
-            Form::Whole => return self.event(what.name(), &object),
+            Form::Object => return self.event(what.name(), &object),
             Form::Table => self.as_table(&object),
             Form::Metadata | Form::MetadataList => table::partial_metadata(&object),
         };

@@ -147,7 +147,7 @@ impl Matrix {
 
     /// Creates the objects of a kind that the requests target.
     async fn seed(&mut self, kind: &Kind) {
-        if matches!(kind.persistence, Persistence::Answered(_)) || kind.plural == "namespaces" {
+        if matches!(kind.persistence, Persistence::Virtual(_)) || kind.plural == "namespaces" {
             return;
         }
         let [name, _] = names(kind);
@@ -392,7 +392,7 @@ fn urls<'a>(kind: &'a Kind, prefix: &str, scope: &str) -> Vec<Url<'a>> {
 
 /// Returns the verbs required by a successful request without effects on the store: a stream or a review.
 fn reached(kind: &Kind, url: &Url<'_>, method: &Method) -> Option<Vec<&'static str>> {
-    if let Persistence::Answered(question) = kind.persistence {
+    if let Persistence::Virtual(question) = kind.persistence {
         return (question != VirtualKind::ComponentStatus).then(|| vec![Verb::Create.name()]);
     }
     Some(match &url.subresource?.does {
@@ -407,7 +407,10 @@ fn reached(kind: &Kind, url: &Url<'_>, method: &Method) -> Option<Vec<&'static s
             Method::DELETE => "delete",
             _ => "options",
         }],
-        SubresourceAction::Part | SubresourceAction::Scale(_) | SubresourceAction::Bind | SubresourceAction::Evict => {
+        SubresourceAction::Fields
+        | SubresourceAction::Scale(_)
+        | SubresourceAction::Bind
+        | SubresourceAction::Evict => {
             return None;
         }
     })

@@ -11,7 +11,7 @@ use kube_apiserver::authorization;
 use kube_apiserver::remote::Remote;
 use kube_apiserver::server::Mode;
 
-use crate::hook::{Hook, Says};
+use crate::hook::{Hook, HookResponse};
 use crate::server::{ApiResponse, Cluster};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -20,7 +20,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 async fn start_authorizer() -> Hook {
     Hook::start(&["127.0.0.1"], |path, review| {
         if path == "/broken" {
-            return Says::Json(503, value!("busy"));
+            return HookResponse::Json(503, value!("busy"));
         }
         let verb = review.str_at(&["spec", "resourceAttributes", "verb"]).unwrap_or_default();
         let status = match verb {
@@ -29,7 +29,7 @@ async fn start_authorizer() -> Hook {
             _ => value!({"allowed": false, "reason": "not mine"}),
         };
         let api_version = review["apiVersion"].clone();
-        Says::Json(200, value!({"apiVersion": api_version, "kind": "SubjectAccessReview", "status": status}))
+        HookResponse::Json(200, value!({"apiVersion": api_version, "kind": "SubjectAccessReview", "status": status}))
     })
     .await
 }
@@ -114,7 +114,10 @@ async fn image_policy_webhook_decides_which_images_run() {
         let images = review["spec"]["containers"].as_array().unwrap();
         let bad = images.iter().any(|container| container["image"] == "bad".into());
         let status = if bad { value!({"allowed": false, "reason": "bad is bad"}) } else { value!({"allowed": true}) };
-        Says::Json(200, value!({"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "status": status}))
+        HookResponse::Json(
+            200,
+            value!({"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "status": status}),
+        )
     })
     .await;
     let dir = tempfile::tempdir().unwrap();
@@ -153,7 +156,10 @@ async fn webhook_token_authentication_is_applied_and_cached() {
             Some("janes") => value!({"authenticated": true, "user": {"username": "jane", "groups": ["devs"]}}),
             _ => value!({"authenticated": false, "error": "never seen"}),
         };
-        Says::Json(200, value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status}))
+        HookResponse::Json(
+            200,
+            value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status}),
+        )
     })
     .await;
     let dir = tempfile::tempdir().unwrap();

@@ -5,17 +5,20 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::Method;
 
-use crate::hook::{Hook, Says};
+use crate::hook::{Hook, HookResponse};
 use crate::server::Cluster;
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Returns an AdmissionReview with these response fields.
-pub fn review_response(review: &Value, response: Value) -> Says {
+pub fn review_response(review: &Value, response: Value) -> HookResponse {
     let Value::Object(mut response) = response else { panic!("a response is an object") };
     response.insert("uid", review["request"]["uid"].clone());
-    Says::Json(200, value!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
+    HookResponse::Json(
+        200,
+        value!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}),
+    )
 }
 
 fn patch(operations: &Value) -> Value {
@@ -155,8 +158,8 @@ async fn serve(cluster: &Cluster) {
 #[tokio::test(flavor = "multi_thread")]
 async fn failure_policy_decides_when_a_webhook_call_fails() {
     let hook = Hook::start(&["127.0.0.1"], |path, review| match path.split('?').next().unwrap() {
-        "/slow" => Says::Nothing,
-        "/broken" => Says::Json(500, value!("boom")),
+        "/slow" => HookResponse::NoResponse,
+        "/broken" => HookResponse::Json(500, value!("boom")),
         _ => review_response(review, value!({"uid": "", "allowed": true})),
     })
     .await;

@@ -6,7 +6,7 @@ use apimachinery::{Value, value};
 use bytes::Bytes;
 use kube_apiserver::backend::{Destination, Directory, Pools, Routing};
 
-use crate::hook::{Hook, Says};
+use crate::hook::{Hook, HookResponse};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -37,7 +37,7 @@ fn pools() -> Pools {
 
 #[tokio::test]
 async fn a_service_is_called_by_its_dns_name_over_one_connection() {
-    let hook = Hook::start(&["hook.ns.svc"], |_, _| Says::Json(200, value!({"ok": true}))).await;
+    let hook = Hook::start(&["hook.ns.svc"], |_, _| HookResponse::Json(200, value!({"ok": true}))).await;
     let (pools, cluster) = (pools(), Cluster(hook.port()));
     let config = value!({"service": {"namespace": "ns", "name": "hook", "path": "/p"}, "caBundle": (hook.bundle())});
     for _ in 0..3 {
@@ -50,7 +50,7 @@ async fn a_service_is_called_by_its_dns_name_over_one_connection() {
 
 #[tokio::test]
 async fn failures_have_the_messages_of_go_clients() {
-    let hook = Hook::start(&["other.example"], |_, _| Says::Nothing).await;
+    let hook = Hook::start(&["other.example"], |_, _| HookResponse::NoResponse).await;
     let (pools, cluster) = (pools(), Cluster(hook.port()));
     let service = |name: &str, bundle: &str| value!({"service": {"namespace": "ns", "name": name}, "caBundle": bundle});
     let check = async |config: Value, within: Duration, expect: &str| {
@@ -63,14 +63,14 @@ async fn failures_have_the_messages_of_go_clients() {
         "Post \"https://hook.ns.svc:443/?timeout=10s\": tls: failed to verify certificate: x509: certificate is not valid for hook.ns.svc",
     )
     .await;
-    let stranger = Hook::start(&["hook.ns.svc"], |_, _| Says::Nothing).await;
+    let stranger = Hook::start(&["hook.ns.svc"], |_, _| HookResponse::NoResponse).await;
     check(
         service("hook", &stranger.bundle()),
         SOON,
         "Post \"https://hook.ns.svc:443/?timeout=10s\": tls: failed to verify certificate: x509: certificate signed by unknown authority",
     )
     .await;
-    let own = Hook::start(&["127.0.0.1"], |_, _| Says::Nothing).await;
+    let own = Hook::start(&["127.0.0.1"], |_, _| HookResponse::NoResponse).await;
     let silent = value!({"url": (own.url("/x")), "caBundle": (own.bundle())});
     let expect = format!("Post \"{}?timeout=10s\": context deadline exceeded", own.url("/x"));
     check(silent, Duration::from_millis(200), &expect).await;
@@ -83,9 +83,9 @@ async fn failures_have_the_messages_of_go_clients() {
 /// CVE-2020-8561: a webhook redirected the API server to addresses that only the server reaches.
 #[tokio::test]
 async fn a_redirect_of_a_webhook_is_not_followed() {
-    let internal = Hook::start(&["hook.ns.svc"], |_, _| Says::Json(200, value!({"ok": true}))).await;
+    let internal = Hook::start(&["hook.ns.svc"], |_, _| HookResponse::Json(200, value!({"ok": true}))).await;
     let to = internal.url("/");
-    let hook = Hook::start(&["hook.ns.svc"], move |_, _| Says::Redirect(to.clone())).await;
+    let hook = Hook::start(&["hook.ns.svc"], move |_, _| HookResponse::Redirect(to.clone())).await;
     let config = value!({"service": {"namespace": "ns", "name": "hook"}, "caBundle": (hook.bundle())});
     let response = post(&pools(), &Cluster(hook.port()), config, SOON).await;
     assert!(response.as_ref().is_ok_and(|response| response.starts_with("307")), "{response:?}");

@@ -2,7 +2,7 @@
 
 use apimachinery::{Value, value};
 
-use crate::hook::{Hook, Says};
+use crate::hook::{Hook, HookResponse};
 use crate::server::Cluster;
 
 const V1: &str = "/apis/stable.example.com/v1/namespaces/default/routes";
@@ -20,7 +20,7 @@ pub async fn converter() -> Hook {
             false => value!({"status": "Success"}),
         };
         let response = value!({"uid": (request["uid"].clone()), "result": result, "convertedObjects": converted});
-        Says::Json(
+        HookResponse::Json(
             200,
             value!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response}),
         )

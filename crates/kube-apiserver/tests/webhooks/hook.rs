@@ -21,11 +21,11 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 /// The response of a webhook: code and body, a redirect, or none at all.
-pub enum Says {
+pub enum HookResponse {
     Json(u16, Value),
     /// A 307 to this location.
     Redirect(String),
-    Nothing,
+    NoResponse,
 }
 
 /// A running webhook; it stops when dropped.
@@ -39,7 +39,7 @@ pub struct Hook {
 
 impl Hook {
     /// Listens with a certificate for these names. `respond` handles requests by path and body.
-    pub async fn start(names: &[&str], respond: impl Fn(&str, &Value) -> Says + Send + Sync + 'static) -> Self {
+    pub async fn start(names: &[&str], respond: impl Fn(&str, &Value) -> HookResponse + Send + Sync + 'static) -> Self {
         let made = rcgen::generate_simple_self_signed(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         let made = made.unwrap();
         let chain = vec![CertificateDer::from(made.cert.der().to_vec())];
@@ -96,7 +96,7 @@ impl Hook {
     }
 }
 
-type HookHandler = Arc<dyn Fn(&str, &Value) -> Says + Send + Sync>;
+type HookHandler = Arc<dyn Fn(&str, &Value) -> HookResponse + Send + Sync>;
 
 async fn accept(
     listener: TcpListener,
@@ -132,10 +132,12 @@ async fn serve(
     let body = json::parse(&body).unwrap();
     requests.lock().unwrap().push((path.clone(), body.clone()));
     match respond(&path, &body) {
-        Says::Json(code, value) => {
+        HookResponse::Json(code, value) => {
             Response::builder().status(code).body(Full::new(Bytes::from(json::to_vec(&value)))).unwrap()
         }
-        Says::Redirect(to) => Response::builder().status(307).header("location", to).body(Full::default()).unwrap(),
-        Says::Nothing => std::future::pending().await,
+        HookResponse::Redirect(to) => {
+            Response::builder().status(307).header("location", to).body(Full::default()).unwrap()
+        }
+        HookResponse::NoResponse => std::future::pending().await,
     }
 }

@@ -24,69 +24,69 @@ enum Type {
 
 /// Effect of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
+enum FieldSupport {
     /// Same effect as upstream.
-    Heeded,
+    Supported,
     /// Nothing to configure here; ignored silently.
-    Idle,
+    Ignored,
     /// Not supported; reported if it is set.
-    Unheeded,
+    Unsupported,
 }
 
+use FieldSupport::{Ignored, Supported, Unsupported};
 use Type::{Any, List, Number, Object, Switch, Text};
-use Use::{Heeded, Idle, Unheeded};
 
 /// All fields, by path.
-const FIELDS: &[(&str, Type, Use)] = &[
-    ("apiVersion", Text, Heeded),
-    ("kind", Text, Heeded),
-    ("featureGates", Any, Idle),
-    ("logging", Any, Idle),
-    ("winkernel", Any, Idle),
-    ("windowsRunAsService", Switch, Idle),
-    ("clientConnection", Object, Heeded),
-    ("clientConnection.kubeconfig", Text, Heeded),
-    ("clientConnection.acceptContentTypes", Text, Idle),
-    ("clientConnection.contentType", Text, Idle),
-    ("clientConnection.qps", Any, Idle),
-    ("clientConnection.burst", Number, Idle),
-    ("hostnameOverride", Text, Heeded),
-    ("bindAddress", Text, Unheeded),
-    ("bindAddressHardFail", Switch, Unheeded),
-    ("healthzBindAddress", Text, Heeded),
-    ("metricsBindAddress", Text, Heeded),
-    ("enableProfiling", Switch, Idle),
-    ("showHiddenMetricsForVersion", Text, Idle),
-    ("mode", Text, Heeded),
-    ("iptables", Object, Heeded),
-    ("iptables.masqueradeBit", Number, Heeded),
-    ("iptables.masqueradeAll", Switch, Heeded),
-    ("iptables.localhostNodePorts", Switch, Heeded),
-    ("iptables.syncPeriod", Text, Idle),
-    ("iptables.minSyncPeriod", Text, Idle),
-    ("nftables", Object, Heeded),
-    ("nftables.masqueradeBit", Number, Heeded),
-    ("nftables.masqueradeAll", Switch, Heeded),
-    ("nftables.syncPeriod", Text, Idle),
-    ("nftables.minSyncPeriod", Text, Idle),
-    ("ipvs", Any, Idle),
-    ("detectLocalMode", Text, Heeded),
-    ("detectLocal", Object, Heeded),
-    ("detectLocal.bridgeInterface", Text, Unheeded),
-    ("detectLocal.interfaceNamePrefix", Text, Unheeded),
-    ("clusterCIDR", Text, Heeded),
-    ("nodePortAddresses", List, Heeded),
-    ("oomScoreAdj", Number, Heeded),
-    ("conntrack", Object, Heeded),
-    ("conntrack.maxPerCore", Number, Unheeded),
-    ("conntrack.min", Number, Unheeded),
-    ("conntrack.tcpEstablishedTimeout", Text, Unheeded),
-    ("conntrack.tcpCloseWaitTimeout", Text, Unheeded),
-    ("conntrack.tcpBeLiberal", Switch, Unheeded),
-    ("conntrack.udpTimeout", Text, Unheeded),
-    ("conntrack.udpStreamTimeout", Text, Unheeded),
-    ("configSyncPeriod", Text, Idle),
-    ("portRange", Text, Idle),
+const FIELDS: &[(&str, Type, FieldSupport)] = &[
+    ("apiVersion", Text, Supported),
+    ("kind", Text, Supported),
+    ("featureGates", Any, Ignored),
+    ("logging", Any, Ignored),
+    ("winkernel", Any, Ignored),
+    ("windowsRunAsService", Switch, Ignored),
+    ("clientConnection", Object, Supported),
+    ("clientConnection.kubeconfig", Text, Supported),
+    ("clientConnection.acceptContentTypes", Text, Ignored),
+    ("clientConnection.contentType", Text, Ignored),
+    ("clientConnection.qps", Any, Ignored),
+    ("clientConnection.burst", Number, Ignored),
+    ("hostnameOverride", Text, Supported),
+    ("bindAddress", Text, Unsupported),
+    ("bindAddressHardFail", Switch, Unsupported),
+    ("healthzBindAddress", Text, Supported),
+    ("metricsBindAddress", Text, Supported),
+    ("enableProfiling", Switch, Ignored),
+    ("showHiddenMetricsForVersion", Text, Ignored),
+    ("mode", Text, Supported),
+    ("iptables", Object, Supported),
+    ("iptables.masqueradeBit", Number, Supported),
+    ("iptables.masqueradeAll", Switch, Supported),
+    ("iptables.localhostNodePorts", Switch, Supported),
+    ("iptables.syncPeriod", Text, Ignored),
+    ("iptables.minSyncPeriod", Text, Ignored),
+    ("nftables", Object, Supported),
+    ("nftables.masqueradeBit", Number, Supported),
+    ("nftables.masqueradeAll", Switch, Supported),
+    ("nftables.syncPeriod", Text, Ignored),
+    ("nftables.minSyncPeriod", Text, Ignored),
+    ("ipvs", Any, Ignored),
+    ("detectLocalMode", Text, Supported),
+    ("detectLocal", Object, Supported),
+    ("detectLocal.bridgeInterface", Text, Unsupported),
+    ("detectLocal.interfaceNamePrefix", Text, Unsupported),
+    ("clusterCIDR", Text, Supported),
+    ("nodePortAddresses", List, Supported),
+    ("oomScoreAdj", Number, Supported),
+    ("conntrack", Object, Supported),
+    ("conntrack.maxPerCore", Number, Unsupported),
+    ("conntrack.min", Number, Unsupported),
+    ("conntrack.tcpEstablishedTimeout", Text, Unsupported),
+    ("conntrack.tcpCloseWaitTimeout", Text, Unsupported),
+    ("conntrack.tcpBeLiberal", Switch, Unsupported),
+    ("conntrack.udpTimeout", Text, Unsupported),
+    ("conntrack.udpStreamTimeout", Text, Unsupported),
+    ("configSyncPeriod", Text, Ignored),
+    ("portRange", Text, Ignored),
 ];
 
 /// Checks every field. Returns a warning for each unknown field and for each unsupported field that is set.
@@ -111,9 +111,9 @@ fn check_fields(object: &Value, within: &str, warnings: &mut Vec<String>) -> Res
             return Err(error(&path, format!("must be {}", kind.name())));
         }
         match becomes {
-            Heeded if *kind == Object => check_fields(value, &path, warnings)?,
-            Unheeded if is_set(value) => warnings.push(format!("{path}: not supported; ignored")),
-            Heeded | Idle | Unheeded => {}
+            Supported if *kind == Object => check_fields(value, &path, warnings)?,
+            Unsupported if is_set(value) => warnings.push(format!("{path}: not supported; ignored")),
+            Supported | Ignored | Unsupported => {}
         }
     }
     Ok(())

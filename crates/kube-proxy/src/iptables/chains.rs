@@ -67,7 +67,7 @@ pub fn is_own_chain(name: &str) -> bool {
 pub fn of_port(port: &(Arc<str>, Protocol), frontends: &PortFrontends, family: Family, settings: &Settings) -> Chains {
     let names = Names::of(&port.0, port.1);
     let mut chains = Chains::new();
-    for scope in [Scope::Anywhere, Scope::Here] {
+    for scope in [Scope::Cluster, Scope::Local] {
         let Some((places, affinity)) = places(frontends, scope) else { continue };
         let mut rules = Vec::new();
         for (frontend, backend) in frontends {
@@ -112,8 +112,8 @@ pub fn nat_entrances(text: &mut String, name: &str, protocol: Protocol, frontend
     let names = Names::of(name, protocol);
     for (frontend, backend) in frontends {
         let to = match (backend.entrance, &backend.outside) {
-            (FrontendKind::ClusterIp, Forwarding::To { scope, .. }) => names.to(*scope),
-            (FrontendKind::ClusterIp, Forwarding::Refuse | Forwarding::Drop) => continue,
+            (FrontendKind::ClusterIp, Forwarding::Endpoints { scope, .. }) => names.to(*scope),
+            (FrontendKind::ClusterIp, Forwarding::Reject | Forwarding::Drop) => continue,
             _ if !is_usable(backend) => continue,
             _ if !backend.allowed.is_empty() => names.firewall(),
             _ => names.external(),
@@ -159,8 +159,8 @@ pub fn filter_entrances(text: &mut String, name: &str, protocol: Protocol, front
             let _ = writeln!(text, "-A KUBE-PROXY-FIREWALL {comment_match} {} -j DROP", matching(frontend));
         }
         let (comment_match, target) = match backend.outside {
-            Forwarding::To { .. } => continue,
-            Forwarding::Refuse => ("has no endpoints", "REJECT"),
+            Forwarding::Endpoints { .. } => continue,
+            Forwarding::Reject => ("has no endpoints", "REJECT"),
             Forwarding::Drop => ("has no local endpoints", "DROP"),
         };
         let (chain, matcher) = match backend.entrance {
@@ -204,8 +204,8 @@ impl<'a> Names<'a> {
 
     fn to(&self, scope: Scope) -> String {
         match scope {
-            Scope::Anywhere => format!("KUBE-SVC-{}", self.hash),
-            Scope::Here => format!("KUBE-SVL-{}", self.hash),
+            Scope::Cluster => format!("KUBE-SVC-{}", self.hash),
+            Scope::Local => format!("KUBE-SVL-{}", self.hash),
         }
     }
 
@@ -273,7 +273,7 @@ fn pods(family: Family, settings: &Settings) -> impl Iterator<Item = &Cidr> {
 fn places(frontends: &PortFrontends, scope: Scope) -> Option<(&[EndpointAddr], Option<u32>)> {
     let ways = frontends.values().flat_map(|backend| [Some(&backend.outside), backend.internal.as_ref()]).flatten();
     let mut places = ways.filter_map(|way| match way {
-        Forwarding::To { places, scope: of, affinity_seconds, .. } if *of == scope => {
+        Forwarding::Endpoints { places, scope: of, affinity_seconds, .. } if *of == scope => {
             Some((places.as_slice(), *affinity_seconds))
         }
         _ => None,
@@ -289,7 +289,7 @@ fn masquerade_rule(
     family: Family,
     settings: &Settings,
 ) -> Option<String> {
-    let Forwarding::To { masquerade, scope: of, .. } = &backend.outside else { return None };
+    let Forwarding::Endpoints { masquerade, scope: of, .. } = &backend.outside else { return None };
     if backend.entrance != FrontendKind::ClusterIp || *of != scope {
         return None;
     }
@@ -297,9 +297,9 @@ fn masquerade_rule(
     let unless = match (masquerade, blocks.next(), blocks.next()) {
         (Masquerade::Always, ..) => "-j KUBE-MARK-MASQ".to_owned(),
         // Without known pod CIDRs every client may be a pod. Node-only masquerading is in the external chain.
-        (Masquerade::Never | Masquerade::Node, ..) | (Masquerade::Foreign, None, _) => return None,
-        (Masquerade::Foreign, Some(pods), None) => format!("! -s {pods} -j KUBE-MARK-MASQ"),
-        (Masquerade::Foreign, Some(_), Some(_)) => "-j KUBE-MARK-FOREIGN".to_owned(),
+        (Masquerade::Never | Masquerade::Node, ..) | (Masquerade::ExternalClients, None, _) => return None,
+        (Masquerade::ExternalClients, Some(pods), None) => format!("! -s {pods} -j KUBE-MARK-MASQ"),
+        (Masquerade::ExternalClients, Some(_), Some(_)) => "-j KUBE-MARK-FOREIGN".to_owned(),
     };
     let what = comment(&format!("{} cluster IP", backend.name));
     Some(format!("{what} {} {unless}", matching(frontend)))
@@ -345,8 +345,8 @@ fn endpoint_rules(names: &Names<'_>, endpoint: &EndpointAddr, affinity: Option<u
 /// Formats the external chain: traffic is masqueraded if it may leave the node, otherwise it keeps its source.
 fn external_rules(names: &Names<'_>, backend: &Backend, family: Family, settings: &Settings) -> Vec<String> {
     let to = |way: &Forwarding| match way {
-        Forwarding::To { scope, .. } => Some(names.to(*scope)),
-        Forwarding::Refuse | Forwarding::Drop => None,
+        Forwarding::Endpoints { scope, .. } => Some(names.to(*scope)),
+        Forwarding::Reject | Forwarding::Drop => None,
     };
     let name = names.name;
     let Some(internal) = &backend.internal else {
@@ -372,5 +372,5 @@ fn is_usable(backend: &Backend) -> bool {
     [Some(&backend.outside), backend.internal.as_ref()]
         .into_iter()
         .flatten()
-        .any(|way| matches!(way, Forwarding::To { .. }))
+        .any(|way| matches!(way, Forwarding::Endpoints { .. }))
 }

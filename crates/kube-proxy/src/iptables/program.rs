@@ -22,7 +22,7 @@ pub enum Error {
     },
     /// The binary exited with an error.
     #[error("{program} failed: {stderr}")]
-    Refused {
+    Failed {
         program: String,
         /// Its standard error output.
         stderr: String,
@@ -74,7 +74,7 @@ fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, Error> 
     let output = output.map_err(failed)?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(Error::Refused { program: program.to_owned(), stderr });
+        return Err(Error::Failed { program: program.to_owned(), stderr });
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

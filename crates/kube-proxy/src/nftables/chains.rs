@@ -9,37 +9,43 @@ use crate::service_state::{Frontend, Masquerade};
 
 /// Clients to which a chain applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum View {
+pub enum ClientScope {
     /// External clients, or all clients.
-    Outside,
+    External,
     /// This node and its pods, if they are treated differently.
-    Inside,
+    Local,
 }
 
 /// Parameters of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Picking {
     node_port: bool,
-    view: View,
+    view: ClientScope,
     count: u32,
     pub masquerade: Masquerade,
     affinity_seconds: Option<u32>,
 }
 
-impl View {
+impl ClientScope {
     /// Returns the number of the view's first endpoint in the map of endpoints, which both views of a frontend share.
     pub const fn first(self) -> u32 {
         match self {
-            Self::Outside => 0,
-            Self::Inside => 1 << 16,
+            Self::External => 0,
+            Self::Local => 1 << 16,
         }
     }
 }
 
 impl Picking {
     /// Creates the parameters for `count` endpoints of a frontend.
-    pub fn new(frontend: &Frontend, view: View, count: usize, masquerade: Masquerade, affinity: Option<u32>) -> Self {
-        let count = u32::try_from(count).unwrap_or(u32::MAX).clamp(1, View::Inside.first());
+    pub fn new(
+        frontend: &Frontend,
+        view: ClientScope,
+        count: usize,
+        masquerade: Masquerade,
+        affinity: Option<u32>,
+    ) -> Self {
+        let count = u32::try_from(count).unwrap_or(u32::MAX).clamp(1, ClientScope::Local.first());
         Self { node_port: frontend.is_node_port(), view, count, masquerade, affinity_seconds: affinity }
     }
 
@@ -50,10 +56,10 @@ impl Picking {
 
     pub fn name(&self) -> String {
         let at = if self.node_port { "port" } else { "address" };
-        let suffix = if self.view == View::Inside { "-inside" } else { "" };
+        let suffix = if self.view == ClientScope::Local { "-inside" } else { "" };
         let masquerade = match self.masquerade {
             Masquerade::Never => "",
-            Masquerade::Foreign => "-foreign",
+            Masquerade::ExternalClients => "-foreign",
             Masquerade::Node => "-node",
             Masquerade::Always => "-always",
         };
@@ -86,7 +92,7 @@ pub fn picking_rules(family: Family, picking: Picking) -> Vec<Vec<Expression>> {
     let dnat = Expression::Dnat { family, address: endpoint, port: Reg(endpoint.0 + registers) };
     match picking.affinity_seconds {
         None => {
-            let lookup = Expression::Look { map: ENDPOINTS, key: Reg(0), to: endpoint };
+            let lookup = Expression::Lookup { map: ENDPOINTS, key: Reg(0), to: endpoint };
             vec![[key, vec![number, lookup, dnat]].concat()]
         }
         Some(seconds) => {
@@ -118,10 +124,10 @@ fn sticking_rules(
         value: Some(id),
         timeout_ms: (action == Dynamic::Update).then(|| u64::from(seconds) * 1000),
     };
-    let lookup_id = |map| [vec![Expression::Look { map, key: Reg(0), to: id }], measure(id, endpoint)].concat();
+    let lookup_id = |map| [vec![Expression::Lookup { map, key: Reg(0), to: id }], measure(id, endpoint)].concat();
     let by_id = [
         Expression::Mask { from: id, to: after_key, mask: vec![0xff; 4], flip: vec![0; 4] },
-        Expression::Look { map: STICKY, key: Reg(0), to: endpoint },
+        Expression::Lookup { map: STICKY, key: Reg(0), to: endpoint },
     ];
     let again = [
         vec![client.clone()],

@@ -39,7 +39,7 @@ pub async fn run(client: Client, node: &str, dns: &[IpAddr], gate: &Gate) -> Res
     namespaces.synced().await?;
     let mut enforcer = Enforcer::default();
     let mut cluster = Cluster::default();
-    let mut changed = ChangedKeys::Everything;
+    let mut changed = ChangedKeys::All;
     loop {
         take(&mut cluster.pods, &pods, &changed);
         cluster.serve_dns(dns);
@@ -105,7 +105,7 @@ pub(crate) fn watch<T: PartialEq + Send + Sync + 'static>(
 fn take<T: Clone>(known: &mut BTreeMap<Key, T>, reader: &Reader<Option<T>>, changed: &ChangedKeys) {
     let objects = reader.snapshot().objects;
     match changed {
-        ChangedKeys::Everything => {
+        ChangedKeys::All => {
             let all = objects.iter().filter_map(|entry| Some((entry.key.clone(), entry.value.clone()?)));
             *known = all.collect();
         }
@@ -124,17 +124,17 @@ fn take<T: Clone>(known: &mut BTreeMap<Key, T>, reader: &Reader<Option<T>>, chan
 #[derive(Debug, Default)]
 pub struct Enforcer {
     writer: Writer,
-    standing: Standing,
+    standing: KernelState,
 }
 
 /// Known state of the kernel's policy rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Standing {
+enum KernelState {
     /// Unknown: rules of an earlier run, or changed by another process.
     #[default]
     Unknown,
     /// No rules exist, and none are needed until a policy restricts a pod.
-    Nothing,
+    Empty,
     /// The rules written last.
     Written,
 }
@@ -142,7 +142,7 @@ enum Standing {
 impl Enforcer {
     /// Makes the kernel enforce the decision, regardless of its earlier state.
     pub async fn enforce(&mut self, decision: &Decision) -> Result<(), EnforceError> {
-        if self.standing == Standing::Written {
+        if self.standing == KernelState::Written {
             let change = self.writer.change(decision);
             match blocking(move || change.commit()).await {
                 Ok(()) => return Ok(()),
@@ -153,11 +153,11 @@ impl Enforcer {
             }
         }
         let found = match std::mem::take(&mut self.standing) {
-            Standing::Nothing => None,
-            Standing::Unknown | Standing::Written => blocking(ExistingTable::detect).await?,
+            KernelState::Empty => None,
+            KernelState::Unknown | KernelState::Written => blocking(ExistingTable::detect).await?,
         };
         if found.is_none() && decision.pods.is_empty() {
-            self.standing = Standing::Nothing;
+            self.standing = KernelState::Empty;
             return Ok(());
         }
         let batch = self.writer.everything(&found.unwrap_or(ExistingTable::New), decision);
@@ -165,7 +165,7 @@ impl Enforcer {
             let batch = self.writer.everything(&ExistingTable::New, decision);
             blocking(move || batch.commit()).await?;
         }
-        self.standing = Standing::Written;
+        self.standing = KernelState::Written;
         Ok(())
     }
 }

@@ -50,7 +50,7 @@ pub struct Writer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExistingTable {
     /// A table with this layout from an earlier run, with these chains.
-    Ours(BTreeSet<String>),
+    Reusable(BTreeSet<String>),
     /// No table, or one with another layout.
     New,
 }
@@ -67,7 +67,7 @@ impl Writer {
             base(&mut batch.table(family, TABLE), family, ground, decision);
         }
         self.write(&mut batch, decision);
-        if let ExistingTable::Ours(chains) = ground {
+        if let ExistingTable::Reusable(chains) = ground {
             let used: BTreeSet<String> = self.written.chains.keys().map(|number| name(*number)).collect();
             for stale in chains.iter().filter(|chain| chain.starts_with(ALLOW) && !used.contains(*chain)) {
                 for family in FAMILIES {
@@ -104,7 +104,7 @@ impl ExistingTable {
         for family in FAMILIES {
             chains.extend(netlink::nft::chains(family, TABLE)?);
         }
-        Ok((!chains.is_empty()).then_some(Self::Ours(chains)))
+        Ok((!chains.is_empty()).then_some(Self::Reusable(chains)))
     }
 }
 
@@ -119,7 +119,7 @@ pub fn no_rules() -> Batch {
 
 fn base(table: &mut Table<'_>, family: Family, ground: &ExistingTable, decision: &Decision) {
     match ground {
-        ExistingTable::Ours(_) => {
+        ExistingTable::Reusable(_) => {
             for set in [LAYOUT, PEERS, INGRESS, EGRESS, DNS] {
                 table.flush_set(set);
             }
@@ -152,7 +152,7 @@ fn prerouting(table: &mut Table<'_>, family: Family) {
             Expression::Network(to, to_length, Reg(0)),
             Expression::Member { set: DNS, key: Reg(0), present: true },
             Expression::Network(from, from_length, Reg(0)),
-            Expression::Decide { map: EGRESS, key: Reg(0) },
+            Expression::VerdictMap { map: EGRESS, key: Reg(0) },
         ],
     );
 }
@@ -172,7 +172,8 @@ fn forward(table: &mut Table<'_>, family: Family) {
     table.base_chain(FORWARD, ChainKind::Filter, Hook::Forward, PRIORITY).flush_chain(FORWARD);
     table.rule(FORWARD, &pass_known());
     for (map, (offset, length, _)) in [(EGRESS, source(family)), (INGRESS, destination(family))] {
-        table.rule(FORWARD, &[Expression::Network(offset, length, Reg(0)), Expression::Decide { map, key: Reg(0) }]);
+        table
+            .rule(FORWARD, &[Expression::Network(offset, length, Reg(0)), Expression::VerdictMap { map, key: Reg(0) }]);
     }
 }
 

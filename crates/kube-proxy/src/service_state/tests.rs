@@ -30,7 +30,7 @@ fn slice(endpoints: &[(&str, &str)]) -> Value {
 /// Formats one line per frontend: old and new state.
 fn format_changes(changes: &Changes) -> Vec<String> {
     let way = |way: &Forwarding| match way {
-        Forwarding::To { places, masquerade, affinity_seconds, .. } => {
+        Forwarding::Endpoints { places, masquerade, affinity_seconds, .. } => {
             let places: Vec<String> = places.iter().map(|(ip, port)| format!("{ip}:{port}")).collect();
             let sticks = affinity_seconds.map(|seconds| format!(" {seconds}s")).unwrap_or_default();
             format!("{} {masquerade:?}{sticks}", places.join(","))
@@ -68,7 +68,10 @@ fn services_forward_to_their_endpoints() {
     check(
         &service(value!({})),
         &two,
-        &["0.0.0.0:30080 10.1.0.1:8080,10.1.0.2:8080 Always", "10.96.0.1:80 10.1.0.1:8080,10.1.0.2:8080 Foreign"],
+        &[
+            "0.0.0.0:30080 10.1.0.1:8080,10.1.0.2:8080 Always",
+            "10.96.0.1:80 10.1.0.1:8080,10.1.0.2:8080 ExternalClients",
+        ],
     );
     check(&service(value!({})), &[], &["0.0.0.0:30080 Refuse", "10.96.0.1:80 Refuse"]);
     check(
@@ -91,13 +94,13 @@ fn traffic_policy_local_drops_without_local_endpoints() {
         &[("10.1.0.1", "a"), ("10.1.0.2", "b")],
         &[
             "0.0.0.0:30080 10.1.0.1:8080 Never inside 10.1.0.1:8080,10.1.0.2:8080 Node",
-            "10.96.0.1:80 10.1.0.1:8080,10.1.0.2:8080 Foreign",
+            "10.96.0.1:80 10.1.0.1:8080,10.1.0.2:8080 ExternalClients",
         ],
     );
     check(
         &local,
         &[("10.1.0.2", "b")],
-        &["0.0.0.0:30080 Drop inside 10.1.0.2:8080 Node", "10.96.0.1:80 10.1.0.2:8080 Foreign"],
+        &["0.0.0.0:30080 Drop inside 10.1.0.2:8080 Node", "10.96.0.1:80 10.1.0.2:8080 ExternalClients"],
     );
     check(
         &service(value!({"internalTrafficPolicy": "Local"})),
@@ -116,7 +119,7 @@ fn load_balancer_source_ranges_are_enforced() {
         &[("10.1.0.1", "a")],
         &[
             "0.0.0.0:30080 10.1.0.1:8080 Always",
-            "10.96.0.1:80 10.1.0.1:8080 Foreign",
+            "10.96.0.1:80 10.1.0.1:8080 ExternalClients",
             "192.0.2.50:80 10.1.0.1:8080 Always from 198.51.100.0/24",
         ],
     );
@@ -128,7 +131,7 @@ fn load_balancer_source_ranges_are_enforced() {
         &[("10.1.0.1", "a")],
         &[
             "0.0.0.0:30080 10.1.0.1:8080 Always",
-            "10.96.0.1:80 10.1.0.1:8080 Foreign",
+            "10.96.0.1:80 10.1.0.1:8080 ExternalClients",
             "192.0.2.50:80 10.1.0.1:8080 Always from 10.0.0.0/8 from 198.51.100.0/24",
         ],
     );
@@ -144,7 +147,7 @@ fn changes_contain_only_differences() {
     rules.set_slice(&Key::new("x", "web-1"), Some(&slice(&[("10.1.0.1", "a")])));
     assert_eq!(
         format_changes(&rules.changes()),
-        ["0.0.0.0:30080 10.1.0.1:8080 Always", "10.96.0.1:80 10.1.0.1:8080 Foreign"]
+        ["0.0.0.0:30080 10.1.0.1:8080 Always", "10.96.0.1:80 10.1.0.1:8080 ExternalClients"]
     );
     rules.set_slice(&Key::new("x", "web-1"), Some(&slice(&[("10.1.0.1", "a")])));
     assert!(rules.changes().is_empty(), "the same again");

@@ -68,7 +68,7 @@ impl Front {
             return None;
         }
         let way = backend.internal.as_ref().filter(|_| self.is_internal(client)).unwrap_or(&backend.outside);
-        let Forwarding::To { places, affinity_seconds, .. } = way else { return None };
+        let Forwarding::Endpoints { places, affinity_seconds, .. } = way else { return None };
         let mut balance = self.balance.lock().unwrap_or_else(PoisonError::into_inner);
         balance.pick(places, *affinity_seconds, client, Instant::now())
     }

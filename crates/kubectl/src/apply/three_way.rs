@@ -192,7 +192,7 @@ mod tests {
         save_untyped(&mut current);
         current.get_mut("data").unwrap().as_object_mut().unwrap().insert("k", "others");
         let schema = api::catalogue::find("v1", "ConfigMap");
-        assert!(create(&modified, &current, schema, OnConflict::Refuse).is_err());
+        assert!(create(&modified, &current, schema, OnConflict::Fail).is_err());
         assert!(create(&modified, &current, schema, OnConflict::Overwrite).is_ok());
     }
 

@@ -137,14 +137,14 @@ impl Drain<'_> {
     }
 
     /// Evicts or deletes the pods of a node. Returns the failures.
-    async fn node(&self, name: &str) -> Result<Option<Failed>, Failure> {
+    async fn node(&self, name: &str) -> Result<Option<DrainError>, Failure> {
         let decisions = match self.decide(name).await {
             Ok(decisions) => decisions,
-            Err(failure) => return Ok(Some(Failed::Unreadable(Box::new(failure)))),
+            Err(failure) => return Ok(Some(DrainError::Unreadable(Box::new(failure)))),
         };
         let errors = filter::errors(&decisions);
         if !errors.is_empty() {
-            return Ok(Some(Failed::Several(errors)));
+            return Ok(Some(DrainError::Multiple(errors)));
         }
         let warnings = filter::warnings(&decisions);
         if !warnings.is_empty() {
@@ -164,7 +164,7 @@ impl Drain<'_> {
         Ok(failed)
     }
 
-    async fn report_pending(&self, node: &str, failed: &Failed) -> Result<(), Failure> {
+    async fn report_pending(&self, node: &str, failed: &DrainError) -> Result<(), Failure> {
         let mut err = self.context.err();
         let errors = match self.decide(node).await {
             Err(failure) => vec![inner_message(&failure)],
@@ -216,29 +216,29 @@ impl Drain<'_> {
 }
 
 /// The reason that a node could not be drained.
-enum Failed {
+enum DrainError {
     /// The pods of the node could not be read.
     Unreadable(Box<Failure>),
-    One(String),
+    Single(String),
     /// A list of failures, which is printed without a prefix.
-    Several(Vec<String>),
+    Multiple(Vec<String>),
 }
 
-impl Failed {
+impl DrainError {
     /// Returns all messages in one line.
     fn joined(&self) -> String {
         match self {
             Self::Unreadable(failure) => inner_message(failure),
-            Self::One(message) => message.clone(),
-            Self::Several(messages) => joined(messages),
+            Self::Single(message) => message.clone(),
+            Self::Multiple(messages) => joined(messages),
         }
     }
 
     fn failure(&self) -> Failure {
         match self {
             Self::Unreadable(failure) => Failure::plain(failure.message.clone()),
-            Self::One(message) => Failure::new(message),
-            Self::Several(messages) => Failure::plain(messages.join("\n")),
+            Self::Single(message) => Failure::new(message),
+            Self::Multiple(messages) => Failure::plain(messages.join("\n")),
         }
     }
 }

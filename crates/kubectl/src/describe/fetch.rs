@@ -80,10 +80,10 @@ async fn answer(client: &Client, query: &Query, chunk_size: u32) -> Result<Resul
     };
     found.map(Ok).or_else(|error| {
         let tolerated = match query.tolerate {
-            Tolerate::Nothing => false,
+            Tolerate::None => false,
             Tolerate::NotFound => error.is_not_found(),
             Tolerate::Forbidden => error.is_forbidden(),
-            Tolerate::Everything => true,
+            Tolerate::All => true,
         };
         if tolerated { Ok(Err(error.to_string())) } else { Err(Error::Client(error)) }
     })

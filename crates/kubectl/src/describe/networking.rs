@@ -22,7 +22,7 @@ pub fn ingress_queries(ingress: &Value) -> Result<Vec<Query>, String> {
 }
 
 fn backend_queries(namespace: &str, service: &str) -> [Query; 2] {
-    let get = Query::get(&SERVICES, namespace, service).tolerating(Tolerate::Everything);
+    let get = Query::get(&SERVICES, namespace, service).tolerating(Tolerate::All);
     [slices_of(namespace, service), get]
 }
 

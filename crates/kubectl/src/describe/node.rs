@@ -21,8 +21,8 @@ pub fn queries(node: &Value) -> Result<Vec<Query>, String> {
     let pods = format!("spec.nodeName={node},status.phase!=Failed,status.phase!=Succeeded");
     Ok(vec![
         Query::list(&PODS, "").with_fields(pods).tolerating(Tolerate::Forbidden),
-        Query::list(&RESOURCE_SLICES, "").with_fields(format!("spec.nodeName={node}")).tolerating(Tolerate::Everything),
-        Query::get(&LEASES, "kube-node-lease", node).tolerating(Tolerate::Everything),
+        Query::list(&RESOURCE_SLICES, "").with_fields(format!("spec.nodeName={node}")).tolerating(Tolerate::All),
+        Query::get(&LEASES, "kube-node-lease", node).tolerating(Tolerate::All),
     ])
 }
 

@@ -20,10 +20,10 @@ pub struct Query {
 /// The failures of a query that do not prevent the description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tolerate {
-    Nothing,
+    None,
     NotFound,
     Forbidden,
-    Everything,
+    All,
 }
 
 /// The events of an object that a description shows.
@@ -60,7 +60,7 @@ impl Query {
             name: Str::default(),
             label_selector: String::new(),
             field_selector: String::new(),
-            tolerate: Tolerate::Nothing,
+            tolerate: Tolerate::None,
         }
     }
 
@@ -108,7 +108,7 @@ impl Events {
                 fields.push(format!("involvedObject.uid={uid}"));
             }
             let list = Query::list(&EVENTS, namespace(object)).with_fields(fields.join(","));
-            list.tolerating(if self == Self::Required { Tolerate::Nothing } else { Tolerate::Everything })
+            list.tolerating(if self == Self::Required { Tolerate::None } else { Tolerate::All })
         };
         uids.into_iter().map(query).collect()
     }

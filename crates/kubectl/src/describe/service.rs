@@ -15,7 +15,7 @@ const ENDPOINTS_SHOWN: usize = 3;
 /// Returns a query for the EndpointSlices of a Service.
 pub fn slices_of(namespace: &str, service: &str) -> Query {
     let slices = Query::list(&ENDPOINT_SLICES, namespace).with_labels(format!("kubernetes.io/service-name={service}"));
-    slices.tolerating(Tolerate::Everything)
+    slices.tolerating(Tolerate::All)
 }
 
 pub fn queries(service: &Value) -> Result<Vec<Query>, String> {

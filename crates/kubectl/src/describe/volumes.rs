@@ -18,10 +18,10 @@ struct Source {
 }
 
 /// A line: its title, the path of the field and how it is shown.
-type Line = (&'static str, &'static str, Show);
+type Line = (&'static str, &'static str, Formatter);
 
 #[derive(Clone, Copy)]
-enum Show {
+enum Formatter {
     Text,
     Int,
     Bool,
@@ -40,12 +40,12 @@ enum Show {
     SizeLimit,
 }
 
-use Show::{Bool, Int, IntOr, Joined, List, Map, Reference, SizeLimit, Text, TextOr};
+use Formatter::{Bool, Int, IntOr, Joined, List, Map, Reference, SizeLimit, Text, TextOr};
 
 /// A reference to a secret in the namespace of the pod.
-const LOCAL_SECRET: Show = Reference("LocalObjectReference", &[("Name", "name")]);
+const LOCAL_SECRET: Formatter = Reference("LocalObjectReference", &[("Name", "name")]);
 /// A reference to a secret in any namespace.
-const SECRET: Show = Reference("SecretReference", &[("Name", "name"), ("Namespace", "namespace")]);
+const SECRET: Formatter = Reference("SecretReference", &[("Name", "name"), ("Namespace", "namespace")]);
 
 const READ_ONLY: Line = ("ReadOnly:", "readOnly", Bool);
 const FS_TYPE: Line = ("FSType:", "fsType", Text);
@@ -399,7 +399,7 @@ fn write_source(w: &mut Writer<'_>, sources: &[Source], volume: &Value) {
     }
 }
 
-impl Show {
+impl Formatter {
     fn format(self, value: &Value) -> String {
         let text = || value.as_str().unwrap_or_default().to_owned();
         let list = value.as_array().unwrap_or_default();

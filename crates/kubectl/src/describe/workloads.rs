@@ -22,7 +22,7 @@ pub fn pod_queries(workload: &Value) -> Result<Vec<Query>, String> {
 
 pub fn replica_set_queries(set: &Value) -> Result<Vec<Query>, String> {
     let queries = pod_queries(set)?;
-    Ok(queries.into_iter().map(|query| query.tolerating(Tolerate::Everything)).collect())
+    Ok(queries.into_iter().map(|query| query.tolerating(Tolerate::All)).collect())
 }
 
 /// The selector of a ReplicationController is a map of labels.
@@ -118,7 +118,7 @@ pub fn stateful_set(w: &mut Writer<'_>, set: &Value, related: &Related) -> Rende
 pub fn deployment_queries(deployment: &Value) -> Result<Vec<Query>, String> {
     let selector = common::selector(deployment.sub("spec.selector"))?;
     let sets = Query::list(&REPLICA_SETS, namespace(deployment)).with_labels(selector);
-    Ok(vec![sets.tolerating(Tolerate::Everything)])
+    Ok(vec![sets.tolerating(Tolerate::All)])
 }
 
 pub fn deployment(w: &mut Writer<'_>, deployment: &Value, related: &Related) -> Rendered {

@@ -3,7 +3,7 @@
 use apimachinery::json;
 use apimachinery::status::Status;
 use bytes::{Bytes, BytesMut};
-use client::{Client, Switch, Switched};
+use client::{Client, Switched, UpgradeResponse};
 use http::header::{
     CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
@@ -38,7 +38,7 @@ pub async fn websocket(client: &Client, path: &str, protocol: &str) -> Result<Op
         .header(SEC_WEBSOCKET_KEY, &key)
         .header(SEC_WEBSOCKET_PROTOCOL, protocol);
     let request = request.body(Bytes::new()).map_err(client::Error::from)?;
-    let Switch::Switched { head, connection } = client.switch(request).await? else { return Ok(None) };
+    let UpgradeResponse::Switched { head, connection } = client.switch(request).await? else { return Ok(None) };
     if !is_accepted(head.headers(), &key, protocol) {
         return Ok(None);
     }
@@ -55,12 +55,12 @@ pub async fn spdy(client: &Client, path: &str, protocols: &[&str]) -> Result<(Se
     }
     let request = request.body(Bytes::new()).map_err(client::Error::from)?;
     match client.switch(request).await? {
-        Switch::Switched { head, connection } if has_token(head.headers(), &UPGRADE, SPDY) => {
+        UpgradeResponse::Switched { head, connection } if has_token(head.headers(), &UPGRADE, SPDY) => {
             let chosen = text(head.headers(), &STREAM_PROTOCOL).to_owned();
             Ok((Session::new(connection, Side::Client), chosen))
         }
-        Switch::Switched { .. } => Err(StreamError::Remote("unable to upgrade connection: ".to_owned())),
-        Switch::Refused(response) => Err(refusal(response).await),
+        UpgradeResponse::Switched { .. } => Err(StreamError::Remote("unable to upgrade connection: ".to_owned())),
+        UpgradeResponse::NotSwitched(response) => Err(refusal(response).await),
     }
 }
 

@@ -32,9 +32,9 @@ const PEERS_MAX: usize = 1024;
 
 /// The state of a kubelet regarding a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Statement {
+enum EvictionState {
     /// The kubelet has no pod to evict: its thresholds are met, or no eviction would free anything.
-    Nothing,
+    Idle,
     /// The rank of the pod that the kubelet would evict.
     Candidate(Rank),
     /// The kubelet is evicting a pod.
@@ -44,7 +44,7 @@ enum Statement {
 #[derive(Clone, Debug)]
 struct Peer {
     name: String,
-    statement: Option<Statement>,
+    statement: Option<EvictionState>,
     stated_at: SystemTime,
 }
 
@@ -75,7 +75,7 @@ impl Turns {
             // Another kubelet may have removed the file as abandoned before it was locked.
             if fs::metadata(&entry_path).is_ok_and(|found| file.metadata().is_ok_and(|own| own.ino() == found.ino())) {
                 let turns = Self { dir, file, name, candidate_since: None };
-                turns.write_statement(Statement::Nothing)?;
+                turns.write_statement(EvictionState::Idle)?;
                 return Ok(turns);
             }
         }
@@ -85,22 +85,22 @@ impl Turns {
     /// States that this node has no pod to evict.
     pub fn pass_turn(&mut self) -> io::Result<()> {
         self.candidate_since = None;
-        self.write_statement(Statement::Nothing)
+        self.write_statement(EvictionState::Idle)
     }
 
     /// States the rank of the pod that this node would evict. Returns whether it is this node's turn; if so, the other
     /// nodes wait until its next statement.
     pub fn claim_turn(&mut self, rank: Rank, now: SystemTime) -> io::Result<bool> {
-        self.write_statement(Statement::Candidate(rank))?;
+        self.write_statement(EvictionState::Candidate(rank))?;
         let since = *self.candidate_since.get_or_insert(now);
         let first = is_first((&self.name, rank), since, now, &self.read_peers()?);
         if first {
-            self.write_statement(Statement::Evicting)?;
+            self.write_statement(EvictionState::Evicting)?;
         }
         Ok(first)
     }
 
-    fn write_statement(&self, statement: Statement) -> io::Result<()> {
+    fn write_statement(&self, statement: EvictionState) -> io::Result<()> {
         self.file.write_all_at(format!("{statement:<STATEMENT_BYTES$}").as_bytes(), 0)
     }
 
@@ -118,7 +118,7 @@ impl Turns {
                 continue;
             }
             let mut text = [0; STATEMENT_BYTES];
-            let statement = file.read_exact_at(&mut text, 0).ok().and_then(|()| Statement::parse(&text));
+            let statement = file.read_exact_at(&mut text, 0).ok().and_then(|()| EvictionState::parse(&text));
             peers.push(Peer { name, statement, stated_at: file.metadata()?.modified()? });
         }
         Ok(peers)
@@ -131,30 +131,30 @@ impl Turns {
 fn is_first(own: (&str, Rank), since: SystemTime, now: SystemTime, peers: &[Peer]) -> bool {
     let age = |at: SystemTime| now.duration_since(at).unwrap_or_default();
     peers.iter().all(|peer| match peer.statement {
-        Some(Statement::Evicting) => age(peer.stated_at) > EVICTION_TIMEOUT,
+        Some(EvictionState::Evicting) => age(peer.stated_at) > EVICTION_TIMEOUT,
         _ if peer.stated_at < since => age(since) > PEER_TIMEOUT,
-        Some(Statement::Candidate(other)) => {
+        Some(EvictionState::Candidate(other)) => {
             (own.1, own.0) < (other, peer.name.as_str()) || age(peer.stated_at) > PEER_TIMEOUT
         }
-        Some(Statement::Nothing) | None => true,
+        Some(EvictionState::Idle) | None => true,
     })
 }
 
-impl fmt::Display for Statement {
+impl fmt::Display for EvictionState {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nothing => out.pad("nothing"),
+            Self::Idle => out.pad("nothing"),
             Self::Candidate(rank) => out.pad(&format!("candidate {rank}")),
             Self::Evicting => out.pad("evicting"),
         }
     }
 }
 
-impl Statement {
+impl EvictionState {
     fn parse(text: &[u8]) -> Option<Self> {
         let mut tokens = std::str::from_utf8(text).ok()?.split_whitespace();
         match tokens.next()? {
-            "nothing" => Some(Self::Nothing),
+            "nothing" => Some(Self::Idle),
             "evicting" => Some(Self::Evicting),
             "candidate" => Rank::parse(tokens).map(Self::Candidate),
             _ => None,
@@ -172,36 +172,38 @@ mod tests {
 
     #[test]
     fn statements_round_trip() {
-        for statement in
-            [Statement::Nothing, Statement::Evicting, Statement::Candidate(rank(true, i64::MIN, i128::from(u64::MAX)))]
-        {
+        for statement in [
+            EvictionState::Idle,
+            EvictionState::Evicting,
+            EvictionState::Candidate(rank(true, i64::MIN, i128::from(u64::MAX))),
+        ] {
             let text = format!("{statement:<STATEMENT_BYTES$}");
             assert_eq!(text.len(), STATEMENT_BYTES, "{text:?}");
-            assert_eq!(Statement::parse(text.as_bytes()), Some(statement));
+            assert_eq!(EvictionState::parse(text.as_bytes()), Some(statement));
         }
-        assert_eq!(Statement::parse(&[0; STATEMENT_BYTES]), None);
-        assert_eq!(Statement::parse(b"candidate 2 x"), None);
+        assert_eq!(EvictionState::parse(&[0; STATEMENT_BYTES]), None);
+        assert_eq!(EvictionState::parse(b"candidate 2 x"), None);
     }
 
     #[test]
     fn kubelet_evicts_after_all_peers_measured_without_a_better_candidate() {
         let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let check = |now: u64, statement: Statement, stated_at: u64, expect: bool| {
+        let check = |now: u64, statement: EvictionState, stated_at: u64, expect: bool| {
             let peer = Peer { name: "b".into(), statement: Some(statement), stated_at: at(stated_at) };
             let found = is_first(("a", rank(false, 0, 100)), at(1000), at(now), &[peer]);
             assert_eq!(found, expect, "{statement:?} of {stated_at} at {now}");
         };
-        check(1000, Statement::Nothing, 995, false);
-        check(1010, Statement::Nothing, 1005, true);
-        check(1031, Statement::Nothing, 995, true);
-        check(1010, Statement::Candidate(rank(false, 0, 99)), 1005, true);
-        check(1010, Statement::Candidate(rank(false, 0, 101)), 1005, false);
-        check(1010, Statement::Candidate(rank(false, 0, 100)), 1005, true);
-        check(1010, Statement::Candidate(rank(true, 0, 500)), 1005, true);
-        check(1010, Statement::Candidate(rank(false, -1, 1)), 1005, false);
-        check(1040, Statement::Candidate(rank(false, 0, 101)), 1005, true);
-        check(1010, Statement::Evicting, 990, false);
-        check(1111, Statement::Evicting, 990, true);
+        check(1000, EvictionState::Idle, 995, false);
+        check(1010, EvictionState::Idle, 1005, true);
+        check(1031, EvictionState::Idle, 995, true);
+        check(1010, EvictionState::Candidate(rank(false, 0, 99)), 1005, true);
+        check(1010, EvictionState::Candidate(rank(false, 0, 101)), 1005, false);
+        check(1010, EvictionState::Candidate(rank(false, 0, 100)), 1005, true);
+        check(1010, EvictionState::Candidate(rank(true, 0, 500)), 1005, true);
+        check(1010, EvictionState::Candidate(rank(false, -1, 1)), 1005, false);
+        check(1040, EvictionState::Candidate(rank(false, 0, 101)), 1005, true);
+        check(1010, EvictionState::Evicting, 990, false);
+        check(1111, EvictionState::Evicting, 990, true);
         assert!(
             is_first(("a", rank(true, 0, 0)), at(1000), at(1000), &[]),
             "a kubelet that has the disk to itself does not wait"

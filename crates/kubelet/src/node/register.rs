@@ -180,12 +180,8 @@ pub async fn query_runtime(runtime: &Runtime) -> RuntimeFacts {
             let response = response.into_inner();
             let conditions = response.status.unwrap_or_default().conditions;
             let bad = conditions.iter().find(|condition| !condition.status);
-            facts.not_ready = bad.map(|bad| {
-                format!(
-                    "container runtime network not ready: {}={} reason:{} message:{}",
-                    bad.r#type, bad.status, bad.reason, bad.message
-                )
-            });
+            // The failure of the first call remains the reason.
+            facts.not_ready = facts.not_ready.or_else(|| bad.map(unmet_condition));
             facts.handlers = response.runtime_handlers.iter().map(handler).collect();
             facts.supplemental_groups = response.features.is_some_and(|features| features.supplemental_groups_policy);
         }
@@ -199,6 +195,13 @@ pub async fn query_runtime(runtime: &Runtime) -> RuntimeFacts {
         facts.images = response.into_inner().images.into_iter().map(read).collect();
     }
     facts
+}
+
+fn unmet_condition(condition: &v1::RuntimeCondition) -> String {
+    format!(
+        "container runtime network not ready: {}={} reason:{} message:{}",
+        condition.r#type, condition.status, condition.reason, condition.message
+    )
 }
 
 fn handler(handler: &v1::RuntimeHandler) -> Value {

@@ -12,7 +12,7 @@ use crate::config::Config;
 pub enum Authentication {
     User(User),
     /// The request is rejected.
-    Nobody,
+    Rejected,
 }
 
 /// Authenticates and authorizes requests.
@@ -77,9 +77,9 @@ impl Access {
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = given.and_then(|text| text.strip_prefix("Bearer ")).filter(|_| self.tokens);
         match token {
-            Some(token) => self.reviews.who(token).await.map_or(Authentication::Nobody, Authentication::User),
+            Some(token) => self.reviews.who(token).await.map_or(Authentication::Rejected, Authentication::User),
             None if self.anonymous => Authentication::User(User::anonymous()),
-            None => Authentication::Nobody,
+            None => Authentication::Rejected,
         }
     }
 

@@ -86,14 +86,14 @@ pub enum Expression {
         present: bool,
     },
     /// Loads the map's value of a key; does not match if the key is absent.
-    Look {
+    Lookup {
         map: &'static str,
         key: Reg,
         /// Destination register.
         to: Reg,
     },
     /// Applies the verdict of a map, if it has the key.
-    Decide {
+    VerdictMap {
         /// Name of a verdict map.
         map: &'static str,
         key: Reg,
@@ -156,7 +156,7 @@ impl Expression {
             Self::Compare(..) => "cmp",
             Self::Mask { .. } => "bitwise",
             Self::Load(..) | Self::Verdict(_) => "immediate",
-            Self::Member { .. } | Self::Look { .. } | Self::Decide { .. } => "lookup",
+            Self::Member { .. } | Self::Lookup { .. } | Self::VerdictMap { .. } => "lookup",
             Self::Random { .. } => "numgen",
             Self::Dynamic { .. } => "dynset",
             Self::Dnat { .. } => "nat",
@@ -198,10 +198,10 @@ impl Expression {
             Self::Member { set, key, present } => {
                 it.put_str(1, set).put_be32(2, key.number()).put_be32(5, u32::from(!present));
             }
-            Self::Look { map, key, to } => {
+            Self::Lookup { map, key, to } => {
                 it.put_str(1, map).put_be32(2, key.number()).put_be32(3, to.number());
             }
-            Self::Decide { map, key } => {
+            Self::VerdictMap { map, key } => {
                 it.put_str(1, map).put_be32(2, key.number()).put_be32(3, 0);
             }
             Self::Random { below, first, to } => {

@@ -219,7 +219,7 @@ impl KindRoutes<'_> {
                     routes.push(format!("{path}/{{path}}"), with_path);
                 }
             }
-            SubresourceAction::Part
+            SubresourceAction::Fields
             | SubresourceAction::Scale(_)
             | SubresourceAction::Bind
             | SubresourceAction::Evict

@@ -216,7 +216,7 @@ impl Engine {
             return;
         }
         self.queue.reconsider(key, &self.snapshot.devices, now);
-        let freed = change == Change::Freed;
+        let freed = change == Change::Released;
         let event = if freed { Event::DevicesChanged } else { Event::DeviceClaimChanged(key.clone()) };
         self.queue.notice(&event, now);
     }

@@ -36,7 +36,7 @@ fn line(step: Option<Step>) -> String {
         None => "nothing".to_owned(),
         Some(Step::Bind { pod, node, .. }) => format!("bind {} to {node}", pod.name),
         Some(Step::Skip { pod }) => format!("skip {}", pod.name),
-        Some(Step::Ask { pod, .. }) => format!("ask about {}", pod.name),
+        Some(Step::CallExtenders { pod, .. }) => format!("ask about {}", pod.name),
         Some(Step::Wait(wait)) => {
             let preemption = wait.preemption.map_or(String::new(), |it| {
                 let names: Vec<_> = it.victims.iter().map(|victim| victim.name.to_string()).collect();
@@ -196,7 +196,7 @@ fn extenders_filter_and_score_before_binding() {
     }
     let mut run_cycle = |name: &str, response: Answers| {
         show(&mut engine, &pod(name, name, "1", value!({})), 0);
-        let Some(Step::Ask { pod, question: ExtenderRequest::Nodes(nodes), .. }) = engine.step(0) else {
+        let Some(Step::CallExtenders { pod, question: ExtenderRequest::Nodes(nodes), .. }) = engine.step(0) else {
             panic!("not asked")
         };
         assert_eq!(nodes.len(), 3);

@@ -50,13 +50,13 @@ pub enum Attempt {
         victims: Vec<Victim>,
     },
     /// The extenders must review these candidates.
-    Ask(Vec<Eviction>),
+    CallExtenders(Vec<Eviction>),
     /// An extender call failed.
     Failed(String),
     /// The pod must not preempt, now or ever.
     Ineligible(&'static str),
     /// Preemption does not help on any node.
-    Nobody(String),
+    NoCandidates(String),
 }
 
 /// The victims on one node.
@@ -135,7 +135,7 @@ impl DefaultPreemption {
             }
         }
         let Some((_, best)) = best else {
-            return Attempt::Nobody(explain(diagnosis.nodes(), failed, reasons));
+            return Attempt::NoCandidates(explain(diagnosis.nodes(), failed, reasons));
         };
         if has_extenders {
             return consult_extenders(snapshot, pod, offers, context);
@@ -151,7 +151,9 @@ fn consult_extenders(snapshot: &Snapshot, pod: &Pod, offers: Vec<Eviction>, cont
     if let Some(message) = responses.and_then(|responses| responses.error.clone()) {
         return Attempt::Failed(message);
     }
-    let Some(left) = responses.and_then(|responses| responses.evictions.as_ref()) else { return Attempt::Ask(offers) };
+    let Some(left) = responses.and_then(|responses| responses.evictions.as_ref()) else {
+        return Attempt::CallExtenders(offers);
+    };
     let candidate = |offer: &Eviction| {
         let node = snapshot.node(&offer.node)?;
         let named = |it: &&AssignedPod| {
@@ -167,7 +169,7 @@ fn consult_extenders(snapshot: &Snapshot, pod: &Pod, offers: Vec<Eviction>, cont
             let Eviction { node, victims, .. } = best.offer(snapshot);
             Attempt::Evict { node, victims }
         }
-        None => Attempt::Nobody(explain(snapshot.nodes().len(), 0, BTreeMap::new())),
+        None => Attempt::NoCandidates(explain(snapshot.nodes().len(), 0, BTreeMap::new())),
     }
 }
 

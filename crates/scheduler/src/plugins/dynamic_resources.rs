@@ -52,7 +52,7 @@ enum Backing<'a> {
     No,
     Yes,
     /// Devices back them, and a claim of an earlier attempt exists.
-    LeftOver(&'a Key),
+    ExistingClaim(&'a Key),
 }
 
 #[derive(Default)]
@@ -149,7 +149,7 @@ impl Filter for Claims<'_> {
             let release = Release::Deallocate(own.key.clone());
             return Some(("deallocation of ResourceClaim completed", Some(release)));
         }
-        if let Backing::LeftOver(key) = self.backing {
+        if let Backing::ExistingClaim(key) = self.backing {
             return Some(("deletion of ResourceClaim completed", Some(Release::Delete(key.clone()))));
         }
         Some(("still not schedulable", None))
@@ -196,7 +196,7 @@ impl<'a> Claims<'a> {
         let claims = own_claims(pod, devices)?;
         let backing = match devices.extended_claim(&pod.uid) {
             _ if !devices.backs(pod) => Backing::No,
-            Some((key, _)) => Backing::LeftOver(key),
+            Some((key, _)) => Backing::ExistingClaim(key),
             None => Backing::Yes,
         };
         if claims.is_empty() && matches!(backing, Backing::No) {
@@ -227,7 +227,7 @@ impl<'a> Claims<'a> {
     fn extended(&self, node: NodeId) -> Result<Option<ExtendedResourceClaim>, &'static str> {
         match self.backing {
             Backing::No => Ok(None),
-            Backing::LeftOver(_) => Err(LEFT_OVER),
+            Backing::ExistingClaim(_) => Err(LEFT_OVER),
             Backing::Yes => {
                 let extended = self.snapshot.devices.extended(self.pod, &self.snapshot.offer(node).allocatable);
                 let extended = extended.ok_or(NOT_COUNTED)?;
@@ -303,9 +303,9 @@ fn own_claims<'a>(pod: &Pod, devices: &'a Devices) -> Result<Vec<(Key, &'a Claim
     for own in &pod.device_claims {
         let (claim, made): (&Str, bool) = match &own.source {
             Source::Named(claim) => (claim, false),
-            Source::Made(claim) => (claim, true),
+            Source::FromTemplate(claim) => (claim, true),
             Source::NotNeeded => continue,
-            Source::ToBeMade => return Err(format!("pod \"{namespace}/{name}\": ResourceClaim not created yet")),
+            Source::NotCreated => return Err(format!("pod \"{namespace}/{name}\": ResourceClaim not created yet")),
             Source::Unknown => {
                 let field = &own.name;
                 return Err(format!("pod \"{namespace}/{name}\", spec.resourceClaim {field:?}: API not supported"));

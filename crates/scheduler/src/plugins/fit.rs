@@ -51,11 +51,11 @@ struct Space<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ResourceProvider {
     /// The node's allocatable.
-    Here,
+    Node,
     /// Devices, on nodes that do not report the resource.
-    ByDevices,
+    Devices,
     /// An extender or other component: not checked here.
-    Elsewhere,
+    External,
 }
 
 struct Ranking<'a> {
@@ -87,9 +87,9 @@ impl Plugin for Fit {
         let requested = &cycle.pod.shape.requests;
         let devices = &cycle.snapshot.devices;
         let counted = requested.scalars.iter().map(|(name, _)| match self.ignores(name) {
-            true => ResourceProvider::Elsewhere,
-            false if is_backed_name(name) && devices.class_of(name).is_some() => ResourceProvider::ByDevices,
-            false => ResourceProvider::Here,
+            true => ResourceProvider::External,
+            false if is_backed_name(name) && devices.class_of(name).is_some() => ResourceProvider::Devices,
+            false => ResourceProvider::Node,
         });
         let counted = counted.collect();
         let is_plain = requested.ephemeral <= 0 && requested.scalars.is_empty();
@@ -141,8 +141,7 @@ impl Fit {
     }
 
     fn empty_node_fits(&self, pod: &Pod, node: &Node) -> bool {
-        let counted =
-            |name: &Str| if self.ignores(name) { ResourceProvider::Elsewhere } else { ResourceProvider::Here };
+        let counted = |name: &Str| if self.ignores(name) { ResourceProvider::External } else { ResourceProvider::Node };
         let counted: Vec<_> = pod.shape.requests.scalars.iter().map(|(name, _)| counted(name)).collect();
         let usage = Usage::default();
         missing(&pod.shape.requests, &counted, &node.allocatable, node.pods_max, &usage).0 == 0
@@ -253,8 +252,8 @@ fn missing(
     compare(MEMORY, requested.memory, has.memory, taken.memory);
     compare(EPHEMERAL, requested.ephemeral, has.ephemeral, taken.ephemeral);
     for (at, (name, amount)) in requested.scalars.iter().enumerate() {
-        let by_devices = counted[at] == ResourceProvider::ByDevices && has.scalar(name) == 0;
-        if by_devices || counted[at] == ResourceProvider::Elsewhere {
+        let by_devices = counted[at] == ResourceProvider::Devices && has.scalar(name) == 0;
+        if by_devices || counted[at] == ResourceProvider::External {
             continue;
         }
         // Beyond 60 resources the last bit stands for all others.

@@ -161,7 +161,7 @@ impl<'a> Volumes<'a> {
             match self.snapshot.storage.can_provision(it.claim, label) {
                 Provision::Yes => plan.provision.push(it.key.clone()),
                 Provision::No => return Err(NO_VOLUME),
-                Provision::NoRoom => return Err(NOT_ENOUGH_SPACE),
+                Provision::InsufficientCapacity => return Err(NOT_ENOUGH_SPACE),
             }
         }
         Ok(plan)

@@ -20,9 +20,9 @@ pub enum Source {
     /// `resourceClaimName`: the claim exists independently of the pod.
     Named(Str),
     /// Created from a template; the pod must own the claim.
-    Made(Str),
+    FromTemplate(Str),
     /// Not yet created from its template.
-    ToBeMade,
+    NotCreated,
     /// The pod status records that no claim is needed.
     NotNeeded,
     /// A source unknown to this version.
@@ -48,8 +48,8 @@ impl Source {
     /// Returns the name of the claim, if it is known.
     pub const fn name(&self) -> Option<&Str> {
         match self {
-            Self::Named(name) | Self::Made(name) => Some(name),
-            Self::ToBeMade | Self::NotNeeded | Self::Unknown => None,
+            Self::Named(name) | Self::FromTemplate(name) => Some(name),
+            Self::NotCreated | Self::NotNeeded | Self::Unknown => None,
         }
     }
 }
@@ -63,9 +63,9 @@ pub fn claims(spec: &Value, status: &Value) -> Vec<DeviceClaim> {
         } else if it.str_at(&["resourceClaimTemplateName"]).is_some() {
             let made = items(status, "resourceClaimStatuses").iter().find(|it| it.str_at(&["name"]) == Some(name));
             match made.map(|made| made.str_at(&["resourceClaimName"])) {
-                Some(Some(claim)) => Source::Made(claim.into()),
+                Some(Some(claim)) => Source::FromTemplate(claim.into()),
                 Some(None) => Source::NotNeeded,
-                None => Source::ToBeMade,
+                None => Source::NotCreated,
             }
         } else {
             Source::Unknown

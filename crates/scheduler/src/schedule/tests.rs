@@ -37,7 +37,7 @@ fn message(decision: &Decision) -> &str {
         Decision::Unschedulable { message, .. } | Decision::Preempt { message, .. } | Decision::Failed { message } => {
             message
         }
-        Decision::Bind { .. } | Decision::Ask(_) => "",
+        Decision::Bind { .. } | Decision::CallExtenders(_) => "",
     }
 }
 

@@ -130,7 +130,7 @@ impl Life {
                 }
             }
             Step::Wait(wait) => self.wait(wait),
-            Step::Skip { .. } | Step::Ask { .. } => {
+            Step::Skip { .. } | Step::CallExtenders { .. } => {
                 panic!("no pod that waits is going, and there is nobody to be asked")
             }
         }

@@ -225,12 +225,12 @@ fn of_propose(error: ProposeError) -> BackendError {
     match error {
         ProposeError::Timeout => BackendError::Timeout,
         ProposeError::NoSpace => BackendError::NoSpace,
-        ProposeError::Stopped | ProposeError::Refused(Refusal::Stopped) => BackendError::Stopped,
-        ProposeError::Refused(Refusal::NoLeader) => BackendError::NoLeader,
-        ProposeError::Refused(Refusal::Overtaken | Refusal::Transferring) => BackendError::LeaderChanged,
-        ProposeError::Refused(Refusal::Overloaded) => BackendError::TooManyRequests,
-        ProposeError::Refused(Refusal::LearnerNotReady) => BackendError::LearnerNotReady,
-        ProposeError::Refused(Refusal::Change(change)) => match change {
+        ProposeError::Stopped | ProposeError::Rejected(Refusal::Stopped) => BackendError::Stopped,
+        ProposeError::Rejected(Refusal::NoLeader) => BackendError::NoLeader,
+        ProposeError::Rejected(Refusal::Superseded | Refusal::Transferring) => BackendError::LeaderChanged,
+        ProposeError::Rejected(Refusal::Overloaded) => BackendError::TooManyRequests,
+        ProposeError::Rejected(Refusal::LearnerNotReady) => BackendError::LearnerNotReady,
+        ProposeError::Rejected(Refusal::Change(change)) => match change {
             ChangeError::IdExists | ChangeError::Removed => BackendError::MemberExists,
             ChangeError::PeerUrlExists => BackendError::PeerUrlExists,
             ChangeError::NotFound => BackendError::MemberNotFound,

@@ -26,7 +26,7 @@ pub(super) enum Effect {
 
 /// The result of waiting for a response.
 enum WaitResult<T> {
-    Answer(Result<T, Status>),
+    Response(Result<T, Status>),
     /// There is no response yet, but the member is healthy.
     Slow,
 }
@@ -64,14 +64,14 @@ impl Choice {
             // Boxed because a request future is large, and the caller's future would contain it.
             let request = Box::pin(send(self.channels[member].clone()));
             match self.minded(member, (effect, tries_left), request).await {
-                WaitResult::Answer(Err(status)) if is_of_member(&status) => {
+                WaitResult::Response(Err(status)) if is_of_member(&status) => {
                     self.leave(member);
                     if effect == Effect::Write && !never_left(&status) {
                         return Err(status);
                     }
                     last = Some(status);
                 }
-                WaitResult::Answer(response) => return response.map(|response| (member, response)),
+                WaitResult::Response(response) => return response.map(|response| (member, response)),
                 WaitResult::Slow => slow += 1,
             }
         }
@@ -86,25 +86,25 @@ impl Choice {
         mut request: Pin<Box<impl Future<Output = Result<T, Status>>>>,
     ) -> WaitResult<T> {
         if self.channels.len() == 1 {
-            return WaitResult::Answer(request.await);
+            return WaitResult::Response(request.await);
         }
         loop {
             let is_there = tokio::select! {
                 biased;
-                response = &mut request => return WaitResult::Answer(response),
+                response = &mut request => return WaitResult::Response(response),
                 is_there = Box::pin(self.is_there(member)) => is_there,
             };
             match (effect, is_there) {
                 (Effect::Once, true) if tries_left > 0 => return WaitResult::Slow,
                 (_, true) => {}
                 (Effect::Write, false) => break,
-                (Effect::None | Effect::Once, false) => return WaitResult::Answer(Err(silent())),
+                (Effect::None | Effect::Once, false) => return WaitResult::Response(Err(silent())),
             }
         }
         // Other requests use another member from now on.
         self.leave(member);
         let response = tokio::time::timeout(WRITE_TIMEOUT, request).await;
-        WaitResult::Answer(response.unwrap_or_else(|_| Err(silent())))
+        WaitResult::Response(response.unwrap_or_else(|_| Err(silent())))
     }
 
     /// Waits for [`TIMEOUT`], and then returns whether the member responds to a status request within another one.

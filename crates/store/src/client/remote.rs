@@ -226,7 +226,7 @@ fn client_error(status: &Status, revision: Revision) -> ClientError {
     let store_error = known.into_iter().find(|error| error.to_string() == status.message());
     store_error.map_or_else(
         || ClientError::Remote { code: status.code(), message: status.message().to_owned() },
-        ClientError::Refused,
+        ClientError::Rejected,
     )
 }
 

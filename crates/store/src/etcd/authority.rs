@@ -35,7 +35,7 @@ pub(super) struct CorrectedConnection<S> {
 enum Stage {
     Preface,
     Frames,
-    Through,
+    PassThrough,
 }
 
 impl<S> CorrectedConnection<S> {
@@ -48,7 +48,7 @@ impl<S> CorrectedConnection<S> {
         if self.stage == Stage::Preface {
             let common = self.buffered.len().min(PREFACE.len());
             if self.buffered[..common] != PREFACE[..common] {
-                self.stage = Stage::Through;
+                self.stage = Stage::PassThrough;
             } else if common == PREFACE.len() {
                 self.free = common;
                 self.stage = Stage::Frames;
@@ -61,7 +61,7 @@ impl<S> CorrectedConnection<S> {
             let (start, end) = (self.free + FRAME_HEADER, self.free + FRAME_HEADER + length);
             if length > FRAME_MAX {
                 // h2 rejects the oversized frame.
-                self.stage = Stage::Through;
+                self.stage = Stage::PassThrough;
             } else if self.buffered.len() < end {
                 return;
             } else {
@@ -69,12 +69,12 @@ impl<S> CorrectedConnection<S> {
                     let padding = if flags & PADDED == 0 { 0 } else { 1 };
                     let priority = if flags & PRIORITY == 0 { 0 } else { 5 };
                     mend(self.buffered.get_mut(start + padding + priority..end).unwrap_or_default());
-                    self.stage = Stage::Through;
+                    self.stage = Stage::PassThrough;
                 }
                 self.free = end;
             }
         }
-        if self.stage == Stage::Through {
+        if self.stage == Stage::PassThrough {
             self.free = self.buffered.len();
         }
     }
@@ -197,14 +197,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for CorrectedConnection<S> {
                 self.free -= count;
                 return Poll::Ready(Ok(()));
             }
-            if self.stage == Stage::Through {
+            if self.stage == Stage::PassThrough {
                 return Pin::new(&mut self.inner).poll_read(context, out);
             }
             let mut chunk = [0; 4096];
             let mut buffer = ReadBuf::new(&mut chunk);
             ready!(Pin::new(&mut self.inner).poll_read(context, &mut buffer))?;
             if buffer.filled().is_empty() {
-                self.stage = Stage::Through;
+                self.stage = Stage::PassThrough;
                 self.free = self.buffered.len();
                 if self.free == 0 {
                     return Poll::Ready(Ok(()));

@@ -89,7 +89,7 @@ impl Waiters {
             Err(Refusal::NoLeader | Refusal::Transferring) => {
                 self.parked.push_back(Waiter { sequence: Some(sequence), ..waiter });
             }
-            Err(Refusal::Overtaken) => self.parked.push_back(Waiter { sequence: None, ..waiter }),
+            Err(Refusal::Superseded) => self.parked.push_back(Waiter { sequence: None, ..waiter }),
             result => {
                 let _ = waiter.reply.send(result.map_err(ProposeError::from));
             }

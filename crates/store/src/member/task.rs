@@ -218,7 +218,7 @@ impl Task {
                 }
                 count = inputs.requests.recv_many(&mut batch, BATCH) => {
                     if count == 0 {
-                        return StopReason::Asked;
+                        return StopReason::Requested;
                     }
                     gather(&mut inputs.requests, &mut batch).await;
                     self.requests(&mut batch);
@@ -390,11 +390,11 @@ impl Task {
                 if self.replica.member().status().role == Role::Leader {
                     self.read(Reader::PeerLease { lease, renew, peer: from, request });
                 } else {
-                    self.links.send(from, &Frame::LeaseAnswer { request, response: LeaseReply::NotLeader });
+                    self.links.send(from, &Frame::LeaseReply { request, response: LeaseReply::NotLeader });
                 }
                 Ok(())
             }
-            Inbound::Frame(_, Frame::LeaseAnswer { request, response }) => {
+            Inbound::Frame(_, Frame::LeaseReply { request, response }) => {
                 if let Some(reply) = self.leases.remove(&request) {
                     let _ = reply.send(match response {
                         LeaseReply::Seconds(seconds) => Ok(seconds),
@@ -424,7 +424,7 @@ impl Task {
                 self.stats = stats;
                 self.replica.persisted(number);
             }
-            Event::Room(free_space) => {
+            Event::FreeSpace(free_space) => {
                 self.replica.set_free_space(free_space);
                 self.publish();
             }
@@ -478,7 +478,7 @@ impl Task {
         }
         let handed_over = self.replica.member().status().role != Role::Leader;
         let stop = self.stopping.is_some_and(|deadline| handed_over || deadline <= Instant::now());
-        Ok(stop.then_some(StopReason::Asked))
+        Ok(stop.then_some(StopReason::Requested))
     }
 
     async fn step(&mut self, step: Step) {
@@ -542,7 +542,7 @@ impl Task {
             }
             Some(Reader::PeerLease { lease, renew, peer, request }) => {
                 let response = self.lease_response(lease, renew, now);
-                self.links.send(peer, &Frame::LeaseAnswer { request, response });
+                self.links.send(peer, &Frame::LeaseReply { request, response });
             }
             None => {}
         }

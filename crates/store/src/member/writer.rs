@@ -48,7 +48,7 @@ pub(super) enum Job {
 pub(super) enum Event {
     /// Everything up to this write number is durable.
     Persisted(u64, DiskStats),
-    Room(FreeSpace),
+    FreeSpace(FreeSpace),
     Failed(WriterError),
 }
 
@@ -134,7 +134,7 @@ impl<D: Disk> Writer<D> {
             }
             FreeSpace::None => tracing::error!("the log disk and its reserve are full; waiting for free space"),
         }
-        let _ = self.events.send(Event::Room(free_space));
+        let _ = self.events.send(Event::FreeSpace(free_space));
     }
 
     fn stage(&mut self, write: &Write) -> Result<(), WriterError> {

@@ -15,7 +15,7 @@ pub(crate) enum Frame {
     /// A request to the leader to renew or read a lease.
     Lease { request: u64, lease: i64, renew: bool },
     /// The response to a lease request.
-    LeaseAnswer { request: u64, response: LeaseReply },
+    LeaseReply { request: u64, response: LeaseReply },
 }
 
 /// The leader's response about a lease.
@@ -72,7 +72,7 @@ impl Frame {
                 out.put_i64_le(*lease);
                 out.put_u8(u8::from(*renew));
             }
-            Self::LeaseAnswer { request, response } => {
+            Self::LeaseReply { request, response } => {
                 let (number, seconds) = match response {
                     LeaseReply::Seconds(seconds) => (0, *seconds),
                     LeaseReply::NotFound => (1, 0),
@@ -106,7 +106,7 @@ impl Frame {
                     2 => LeaseReply::NotLeader,
                     _ => return Err(DecodeError::Invalid("lease.answer")),
                 };
-                Self::LeaseAnswer { request, response }
+                Self::LeaseReply { request, response }
             }
             _ => return Err(DecodeError::Invalid("frame.kind")),
         };

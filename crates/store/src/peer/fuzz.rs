@@ -23,7 +23,7 @@ pub(crate) fn message(input: &[u8]) -> Option<Message> {
     assert_eq!(Frame::decode(&received, 2, 1).as_ref(), Ok(&frame), "a frame changes on its way");
     match frame {
         Frame::Message(message) => Some(*message),
-        Frame::Lease { .. } | Frame::LeaseAnswer { .. } => None,
+        Frame::Lease { .. } | Frame::LeaseReply { .. } => None,
     }
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn seeds(messages: &[Message]) -> Vec<(&'static str, Vec<u8>)> {
 
     let of = |message: &Message| Frame::Message(Box::new(message.clone())).encode().to_vec();
     let lease = Frame::Lease { request: 1, lease: -1, renew: true }.encode();
-    let response = Frame::LeaseAnswer { request: 1, response: LeaseReply::Seconds(5) }.encode();
+    let response = Frame::LeaseReply { request: 1, response: LeaseReply::Seconds(5) }.encode();
     let mut stream = BytesMut::new();
     messages.iter().for_each(|message| put_frame(&mut stream, &of(message)));
     vec![

@@ -32,11 +32,11 @@ pub enum DialError {
     #[error(
         "the peer rejected the connection: it belongs to another cluster, or this member is not or no longer in it"
     )]
-    Refused,
+    Rejected,
     #[error("the peer sent an invalid response")]
-    Answer(#[from] consensus::DecodeError),
+    Response(#[from] consensus::DecodeError),
     #[error("no peer URL was given")]
-    Nobody,
+    NoPeerUrl,
 }
 
 /// Queue size per peer; further frames are dropped, which consensus tolerates.
@@ -200,13 +200,13 @@ pub(crate) async fn stream_snapshot(
     write_one(&mut stream, &message.encode()).await?;
     let response =
         tokio::time::timeout(Duration::from_mins(5), stream.read_u8()).await.map_err(|_| DialError::Timeout)??;
-    if response == WELCOME { Ok(()) } else { Err(DialError::Refused) }
+    if response == WELCOME { Ok(()) } else { Err(DialError::Rejected) }
 }
 
 /// Queries the membership from the members at these URLs; the first response counts.
 pub async fn members_of(urls: &[String], tls: Option<&Tls>) -> Result<(u64, Vec<Peer>), DialError> {
     let identity = Identity { cluster: 0, id: 0, tls: tls.cloned(), traffic: Traffic::default() };
-    let mut last = DialError::Nobody;
+    let mut last = DialError::NoPeerUrl;
     for url in urls {
         match fetch_members(&identity, url).await {
             Ok((cluster, group)) => return Ok((cluster, group.members().cloned().collect())),
@@ -241,7 +241,7 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 async fn dial(identity: &Identity, to: u64, urls: &[String], purpose: Purpose) -> Result<Box<dyn Stream>, DialError> {
-    let mut last = DialError::Nobody;
+    let mut last = DialError::NoPeerUrl;
     for url in urls {
         match tokio::time::timeout(DIAL_TIMEOUT, dial_one(identity, to, url, purpose)).await {
             Ok(Ok(stream)) => return Ok(stream),
@@ -266,7 +266,7 @@ async fn dial_one(identity: &Identity, to: u64, url: &str, purpose: Purpose) -> 
     let greeting = Greeting { purpose, cluster: identity.cluster, from: identity.id, to };
     greeting.write(&mut stream).await?;
     stream.flush().await?;
-    if stream.read_u8().await? == WELCOME { Ok(stream) } else { Err(DialError::Refused) }
+    if stream.read_u8().await? == WELCOME { Ok(stream) } else { Err(DialError::Rejected) }
 }
 
 /// Passes data written by a thread to a task, in chunks.

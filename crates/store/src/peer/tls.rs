@@ -18,7 +18,7 @@ pub struct Tls(Source);
 
 #[derive(Clone)]
 enum Source {
-    Given(Sides),
+    Fixed(Sides),
     Files(Arc<ReloadingValue<Sides, TlsError>>),
 }
 
@@ -41,7 +41,7 @@ pub enum TlsError {
     Config(#[source] rustls::Error),
     /// The CA is unusable.
     #[error("the peer CA certificate is unusable")]
-    Authority(#[source] rustls::server::VerifierBuilderError),
+    Ca(#[source] rustls::server::VerifierBuilderError),
 }
 
 impl Tls {
@@ -60,7 +60,7 @@ impl Tls {
         key: PrivateKeyDer<'static>,
         ca: Vec<CertificateDer<'static>>,
     ) -> Result<Self, TlsError> {
-        Ok(Self(Source::Given(Sides::new(chain, key, ca)?)))
+        Ok(Self(Source::Fixed(Sides::new(chain, key, ca)?)))
     }
 
     /// Uses a certificate and key for encryption only; peer certificates are not verified.
@@ -79,7 +79,7 @@ impl Tls {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AnyCertificateVerifier(provider)))
             .with_no_client_auth();
-        Ok(Self(Source::Given(Sides { server: Arc::new(server), client: Arc::new(client) })))
+        Ok(Self(Source::Fixed(Sides { server: Arc::new(server), client: Arc::new(client) })))
     }
 
     pub(super) fn server(&self) -> Arc<ServerConfig> {
@@ -92,7 +92,7 @@ impl Tls {
 
     fn sides(&self) -> Sides {
         match &self.0 {
-            Source::Given(sides) => sides.clone(),
+            Source::Fixed(sides) => sides.clone(),
             Source::Files(renewed) => renewed.get(),
         }
     }
@@ -118,7 +118,7 @@ impl Sides {
         let server = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Config)?
-            .with_client_cert_verifier(verifier.map_err(TlsError::Authority)?)
+            .with_client_cert_verifier(verifier.map_err(TlsError::Ca)?)
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(TlsError::Config)?;
         let client = ClientConfig::builder_with_provider(provider)

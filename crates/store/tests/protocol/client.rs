@@ -73,12 +73,12 @@ async fn behaves(client: &Client) -> Result<()> {
     ensure!(page.more && page.count == 2 && page.records.len() == 1 && page.revision == start + 4);
     client.compact(start + 3).await?;
     let old = client.range(Range { revision: start + 1, ..Range::of(Span::prefix("k/")) }, Freshness::Stale).await;
-    ensure!(matches!(old, Err(ClientError::Refused(mvcc::Error::Compacted { .. }))), "{old:?}");
+    ensure!(matches!(old, Err(ClientError::Rejected(mvcc::Error::Compacted { .. }))), "{old:?}");
     let late = match client.watch(Span::prefix("k/"), start + 1).await {
         Ok(mut watch) => watch.next().await.err(),
         Err(error) => Some(error),
     };
-    ensure!(late == Some(ClientError::Refused(mvcc::Error::Compacted { compact_revision: start + 3 })), "{late:?}");
+    ensure!(late == Some(ClientError::Rejected(mvcc::Error::Compacted { compact_revision: start + 3 })), "{late:?}");
     Ok(())
 }
 
@@ -115,7 +115,7 @@ async fn embedded_store_enforces_the_quota_and_recovers_after_compaction() -> Re
             Err(error) => break error,
         }
     };
-    ensure!(write_error == ClientError::Refused(mvcc::Error::NoSpace), "{write_error}");
+    ensure!(write_error == ClientError::Rejected(mvcc::Error::NoSpace), "{write_error}");
     ensure!((15..=17).contains(&written), "{written} writes of 4 KiB went into 64 KiB");
     ensure!(single.backend.view(|state| state.has_alarm(mvcc::Alarm::NoSpace)), "nobody is told");
     let reply = client.range(Range::of(Span::prefix("k/")), Freshness::Linearizable).await?;

@@ -25,7 +25,7 @@ const HEADERS: u16 = 8;
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub enum ResetStatus {
-    Refused = 3,
+    RefusedStream = 3,
     Cancel = 5,
 }
 
@@ -62,14 +62,14 @@ pub enum Frame {
 }
 
 pub enum ReadError {
-    End,
+    Eof,
     Broken(SpdyError),
 }
 
 pub async fn read(from: &mut (impl AsyncRead + Unpin)) -> Result<Frame, ReadError> {
     let mut head = [0; 8];
     match from.read_exact(&mut head).await {
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Err(ReadError::End),
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Err(ReadError::Eof),
         done => done.map_err(|error| ReadError::Broken(error.into()))?,
     };
     let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

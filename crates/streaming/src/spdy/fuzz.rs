@@ -59,7 +59,7 @@ mod tests {
         vec![
             ("session", session.concat()),
             ("reply", frame::syn_reply(1, &Compressor::new().compress(&Headers::new()))),
-            ("reset_and_ping", [frame::reset(5, frame::ResetStatus::Refused), frame::ping(7)].concat()),
+            ("reset_and_ping", [frame::reset(5, frame::ResetStatus::RefusedStream), frame::ping(7)].concat()),
             ("bomb", frame::syn_stream(1, &bomb)),
             ("too_long", vec![0x80, 3, 0, 1, 0, 0xff, 0xff, 0xff]),
             ("short_syn_stream", vec![0x80, 3, 0, 1, 0, 0, 0, 4, 0, 0, 0, 1]),

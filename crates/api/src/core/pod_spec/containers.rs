@@ -6,7 +6,7 @@ use apimachinery::field::Error;
 use apimachinery::{At, Errors, Value, names};
 
 use super::report::{int, invalid_text, required, required_one_of, text};
-use super::resources::{self, Asking};
+use super::resources::{self, ResourceLevel};
 use super::{env, handlers, mounts, security};
 use crate::field_rules::{looks, one_of};
 
@@ -160,7 +160,7 @@ fn common(container: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
     mounts::mounts(container, &pod.volumes, errors);
     mounts::devices(container, &pod.volumes, errors);
     required_one_of(&container.get("imagePullPolicy"), &["Always", "IfNotPresent", "Never"], errors);
-    resources::validate(&container.get("resources"), Asking::Container, &pod.claims, errors);
+    resources::validate(&container.get("resources"), ResourceLevel::Container, &pod.claims, errors);
     resize_policy(&container.get("resizePolicy"), pod.restart_policy, errors);
     security::container(&container.get("securityContext"), pod.host_users, errors);
 }

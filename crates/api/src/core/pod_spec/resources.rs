@@ -17,13 +17,13 @@ const HUGE_PAGES: &str = "hugepages-";
 
 /// The level of the resources: fewer resource names are allowed at pod level than at container level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asking {
+pub(crate) enum ResourceLevel {
     Container,
     Pod,
 }
 
 /// Validates requests, limits and claims; `claims` are the names of the pod's resource claims.
-pub(crate) fn validate(resources: &At<'_>, asking: Asking, claims: &BTreeSet<&str>, errors: &mut Errors) {
+pub(crate) fn validate(resources: &At<'_>, asking: ResourceLevel, claims: &BTreeSet<&str>, errors: &mut Errors) {
     let (limits, requests) = (resources.get("limits"), resources.get("requests"));
     amounts(&limits, limits.path(), asking, errors, |_, _, _| {});
     amounts(&requests, requests.path(), asking, errors, |name, request, errors| {
@@ -52,7 +52,7 @@ pub(crate) fn validate(resources: &At<'_>, asking: Asking, claims: &BTreeSet<&st
 
 /// Validates the overhead of a pod, with the error paths of limits.
 pub(crate) fn overhead(overhead: &At<'_>, errors: &mut Errors) {
-    amounts(overhead, &overhead.path().field("limits"), Asking::Container, errors, |_, _, _| {});
+    amounts(overhead, &overhead.path().field("limits"), ResourceLevel::Container, errors, |_, _, _| {});
     let names = || overhead.entries().map(|(name, _)| name);
     if names().any(is_huge_pages) && !names().any(|name| matches!(name, "cpu" | "memory")) {
         errors.push(overhead.forbidden("HugePages require cpu or memory"));
@@ -72,7 +72,7 @@ pub(crate) fn pod_level(spec: &At<'_>, claims: &BTreeSet<&str>, errors: &mut Err
     if resources.get("claims").is_present() {
         errors.push(resources.get("claims").forbidden("claims may not be set for Resources at pod-level"));
     }
-    validate(&resources, Asking::Pod, claims, errors);
+    validate(&resources, ResourceLevel::Pod, claims, errors);
     aggregate::consistent(spec, &resources, errors);
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn is_pod_level(name: &str) -> bool {
 fn amounts(
     list: &At<'_>,
     path: &Path<'_>,
-    asking: Asking,
+    asking: ResourceLevel,
     errors: &mut Errors,
     also: impl Fn(&str, &Value, &mut Errors),
 ) {
@@ -98,8 +98,8 @@ fn amounts(
         let path = path.key(name);
         let at = At::new(value.value(), path);
         match asking {
-            Asking::Container => resource_names::validate_container(name, &at, errors),
-            Asking::Pod => pod_name(name, &at, errors),
+            ResourceLevel::Container => resource_names::validate_container(name, &at, errors),
+            ResourceLevel::Pod => pod_name(name, &at, errors),
         }
         let amount = quantity(value.value());
         let show = || format_quantity(value.value());

@@ -48,7 +48,7 @@ pub enum RandomSource {
     /// For a service that is stored.
     Seed(u64),
     /// For a dry run: node ports are taken from outside the range.
-    Rehearsal(u64),
+    DryRun(u64),
 }
 
 /// A value that only one service can have.
@@ -92,8 +92,8 @@ pub fn plan(
     }
     addresses::normalize(service, old);
     families::set_families(service, old, config)?;
-    let (RandomSource::Seed(seed) | RandomSource::Rehearsal(seed)) = random;
-    let rehearses = matches!(random, RandomSource::Rehearsal(_));
+    let (RandomSource::Seed(seed) | RandomSource::DryRun(seed)) = random;
+    let rehearses = matches!(random, RandomSource::DryRun(_));
     let rng = GeneratedIds::new(seed);
     let mut ledger = Allocator { config, taken, rng, rehearses, ports: BTreeSet::new(), plan: Plan::default() };
     match old {

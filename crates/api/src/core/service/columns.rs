@@ -12,14 +12,14 @@ use crate::networking::balancer_cell;
 pub fn columns() -> Vec<Column> {
     vec![
         name_column(),
-        column("Type", "string", "How it is reached.", |service, _| text(service, "type").into()),
-        column("Cluster-IP", "string", "Its address inside.", |service, _| {
+        column("Type", "string", "Type of the Service.", |service, _| text(service, "type").into()),
+        column("Cluster-IP", "string", "Internal IP address.", |service, _| {
             texts(service, "clusterIPs").first().copied().unwrap_or("<none>").into()
         }),
-        column("External-IP", "string", "Its address outside.", external),
-        column("Port(s)", "string", "Its ports.", ports),
+        column("External-IP", "string", "External IP address.", external),
+        column("Port(s)", "string", "Ports of the Service.", ports),
         age_column(),
-        wide_column("Selector", "string", "Which pods are behind it.", |service, _| {
+        wide_column("Selector", "string", "Label selector of the pods.", |service, _| {
             labels::format_labels(service.at(&["spec", "selector"])).into()
         }),
     ]

@@ -132,7 +132,7 @@ proptest! {
     #[test]
     fn patch_between_equal_objects_is_empty(object in any_thing()) {
         prop_assert!(create_two_way(&object, &object, thing()).unwrap().is_empty());
-        prop_assert!(create_three_way(&object, &object, &object, thing(), OnConflict::Refuse).unwrap().is_empty());
+        prop_assert!(create_three_way(&object, &object, &object, thing(), OnConflict::Fail).unwrap().is_empty());
     }
 
     #[test]

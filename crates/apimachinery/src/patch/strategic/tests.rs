@@ -626,6 +626,6 @@ fn long_lists_are_not_merged_in_quadratic_time() {
     let (Value::Object(live), Value::Object(modified)) = (live, modified) else { unreachable!() };
     let patch = create_two_way(&live, &modified, thing()).unwrap();
     assert_eq!(apply(live.clone(), patch, thing()).unwrap(), modified);
-    let patch = create_three_way(&live, &modified, &live, thing(), OnConflict::Refuse).unwrap();
+    let patch = create_three_way(&live, &modified, &live, thing(), OnConflict::Fail).unwrap();
     assert_eq!(apply(live, patch, thing()).unwrap(), modified);
 }

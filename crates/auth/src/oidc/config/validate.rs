@@ -6,7 +6,7 @@ use cel::ExpressionContext;
 
 use super::super::{Anonymous, Authenticator, ClaimRule, Issuer, Mapping, Rule, email, url};
 use super::{Config, Raw, RawClaimRule, RawMapping};
-use crate::expression::{Expression, Gives};
+use crate::expression::{Expression, ResultType};
 use crate::{extra_key, keys};
 
 /// Maximum number of issuers.
@@ -16,7 +16,7 @@ impl RawMapping {
     /// Returns the mapping if it has a claim or an expression.
     fn compile(&self, path: &Path<'_>, errors: &mut Errors) -> Option<Mapping> {
         if !self.expression.is_empty() {
-            let compiled = compile_claims(&self.expression, Gives::Anything, &path.field("expression"), errors);
+            let compiled = compile_claims(&self.expression, ResultType::Any, &path.field("expression"), errors);
             return compiled.map(Mapping::Expression);
         }
         let prefix = self.prefix.clone().unwrap_or_default();
@@ -155,7 +155,7 @@ fn validate_claim_rules(rules: &[RawClaimRule], list: &Path<'_>, errors: &mut Er
                 let at = path.field("expression");
                 if before.iter().any(|other| other.claim.is_empty() && other.expression == rule.expression) {
                     errors.push(field::Error::duplicate(&at, rule.expression.clone()));
-                } else if let Some(expression) = compile_claims(&rule.expression, Gives::Bool, &at, errors) {
+                } else if let Some(expression) = compile_claims(&rule.expression, ResultType::Bool, &at, errors) {
                     compiled.push(ClaimRule::Expression(Rule { expression, message: rule.message.clone() }));
                 }
             }
@@ -212,7 +212,7 @@ fn validate_extra(extra: &[(Str, Str)], mappings: &Path<'_>, errors: &mut Errors
             errors.push(field::Error::duplicate(&key_at, key.clone()));
         } else if expression.is_empty() {
             errors.push(field::Error::required(&at_expression, ""));
-        } else if let Some(expression) = compile_claims(expression, Gives::Anything, &at_expression, errors) {
+        } else if let Some(expression) = compile_claims(expression, ResultType::Any, &at_expression, errors) {
             compiled.push((key.clone(), expression));
         }
     }
@@ -243,7 +243,7 @@ fn validate_user_rules(rules: &[(Str, Str)], list: &Path<'_>, errors: &mut Error
         } else if rules[..at].iter().any(|(other, _)| other == expression) {
             errors.push(field::Error::duplicate(&path, expression.clone()));
         } else {
-            match Expression::compile(ExpressionContext::AuthenticationUser, expression, Gives::Bool, &path) {
+            match Expression::compile(ExpressionContext::AuthenticationUser, expression, ResultType::Bool, &path) {
                 Ok(expression) => compiled.push(Rule { expression, message: message.clone() }),
                 Err(error) => errors.push(error),
             }
@@ -252,7 +252,7 @@ fn validate_user_rules(rules: &[(Str, Str)], list: &Path<'_>, errors: &mut Error
     compiled
 }
 
-fn compile_claims(source: &str, gives: Gives, path: &Path<'_>, errors: &mut Errors) -> Option<Expression> {
+fn compile_claims(source: &str, gives: ResultType, path: &Path<'_>, errors: &mut Errors) -> Option<Expression> {
     Expression::compile(ExpressionContext::AuthenticationClaims, source, gives, path)
         .map_err(|error| errors.push(error))
         .ok()

@@ -102,9 +102,10 @@ impl<'a> Field<'a> {
         parse_uri(text, schemes).map_err(|problem| self.wrong(name, problem))
     }
 
-    /// Resolves a path relative to the directory of the file.
+    /// Resolves a path relative to the directory of the file. The result is absolute if the current directory is known.
     pub fn resolve(&self, path: &str) -> PathBuf {
-        self.file.parent().unwrap_or(Path::new("")).join(path)
+        let path = self.file.parent().unwrap_or(Path::new("")).join(path);
+        std::path::absolute(&path).unwrap_or(path)
     }
 
     pub fn missing(&self, name: &str) -> KubeconfigError {

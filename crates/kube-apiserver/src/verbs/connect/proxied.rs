@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 
 use super::{Call, failed, kubelet_of, reached, switch, taken};
 use crate::backend::{Directory, Route};
-use crate::proxy::{Proof, Target, headers};
+use crate::proxy::{CertificateVerification, Target, headers};
 use crate::response::{Body, HttpResponse};
 use crate::state::generate_ids;
 use crate::verbs::subresource;
@@ -123,12 +123,12 @@ impl Back<'_> {
             let Ok(data) = frame?.into_data() else { continue };
             page.extend_from_slice(&data);
             if page.len() > PAGE_BYTES_MAX {
-                return Ok(Response::from_parts(head, Body::Begun(Some(page.freeze()), Box::new(body))));
+                return Ok(Response::from_parts(head, Body::Started(Some(page.freeze()), Box::new(body))));
             }
         }
         head.headers.remove(CONTENT_LENGTH);
         let page = connect::rewrite_links(&page, |link| self.link(link));
-        Ok(Response::from_parts(head, Body::Whole(page.into())))
+        Ok(Response::from_parts(head, Body::Full(page.into())))
     }
 }
 
@@ -157,7 +157,11 @@ async fn node(call: &Call<'_>) -> Result<Target, Status> {
     let name = Name::parse(&call.resource.name, "node")?;
     let kubelet = kubelet_of(call, name.name).await?;
     if name.port.is_empty() || name.port == kubelet.port.to_string() {
-        return call.state.kubelets.target(&kubelet, String::new(), Proof::Configured).map_err(|error| failed(&error));
+        return call
+            .state
+            .kubelets
+            .target(&kubelet, String::new(), CertificateVerification::Configured)
+            .map_err(|error| failed(&error));
     }
     let found = tokio::net::lookup_host((kubelet.host.as_str(), 0)).await;
     let mut found = found.map_err(|error| Status::bad_request(error.to_string()))?.peekable();
@@ -197,7 +201,7 @@ fn with_query(uri: &Uri, path: &str) -> String {
 
 /// Redirects to the URL with a trailing slash, so that relative links work.
 fn to_root(uri: &Uri) -> HttpResponse {
-    let mut response = Response::new(Body::Whole(bytes::Bytes::new()));
+    let mut response = Response::new(Body::Full(bytes::Bytes::new()));
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
     if let Ok(value) = HeaderValue::from_str(&with_query(uri, &format!("{}/", uri.path()))) {
         response.headers_mut().insert(LOCATION, value);

@@ -74,7 +74,7 @@ impl Patcher<'_> {
     }
 
     async fn patch_once(&self, info: &Info, modified: &Value, current: &Value) -> Patched {
-        let on_conflict = if self.overwrite { OnConflict::Overwrite } else { OnConflict::Refuse };
+        let on_conflict = if self.overwrite { OnConflict::Overwrite } else { OnConflict::Fail };
         let patch = three_way::create(modified, current, schema(info), on_conflict).map_err(|error| {
             if matches!(error, three_way::Error::Conflict { .. }) {
                 // Upstream tries three descriptions of the kind.

@@ -11,7 +11,7 @@ use client::{DeleteOptions, Target, WriteOptions};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Drain, Failed, PODS, filter};
+use super::{Drain, DrainError, PODS, filter};
 use crate::Failure;
 use crate::changes::DryRun;
 use crate::describe::Clock;
@@ -34,7 +34,7 @@ enum Next {
 
 impl Drain<'_> {
     /// Evicts pods if the server supports it, or deletes them. Returns the failures.
-    pub(super) async fn remove(&self, pods: Vec<Value>) -> Result<Option<Failed>, Failure> {
+    pub(super) async fn remove(&self, pods: Vec<Value>) -> Result<Option<DrainError>, Failure> {
         if pods.is_empty() {
             return Ok(None);
         }
@@ -45,7 +45,7 @@ impl Drain<'_> {
                 let evictions = pods.into_iter().map(|pod| self.evict(pod, deadline));
                 let results: Result<Vec<_>, Failure> = join_all(evictions).await.into_iter().collect();
                 let failed: Vec<String> = results?.into_iter().flatten().collect();
-                return Ok(if failed.is_empty() { None } else { Some(Failed::Several(failed)) });
+                return Ok(if failed.is_empty() { None } else { Some(DrainError::Multiple(failed)) });
             }
         }
         self.delete(pods, deadline).await
@@ -127,7 +127,7 @@ impl Drain<'_> {
         }
     }
 
-    async fn delete(&self, pods: Vec<Value>, deadline: Option<Instant>) -> Result<Option<Failed>, Failure> {
+    async fn delete(&self, pods: Vec<Value>, deadline: Option<Instant>) -> Result<Option<DrainError>, Failure> {
         let options = DeleteOptions {
             grace_seconds: self.grace_seconds,
             dry_run: self.dry_run == DryRun::Server,
@@ -136,11 +136,11 @@ impl Drain<'_> {
         for pod in &pods {
             let (namespace, name) = names(pod);
             match self.context.client()?.delete(&Target::named(&PODS, namespace, name), &options).await {
-                Err(error) if !error.is_not_found() => return Ok(Some(Failed::One(error.to_string()))),
+                Err(error) if !error.is_not_found() => return Ok(Some(DrainError::Single(error.to_string()))),
                 _ => {}
             }
         }
-        Ok(self.wait(pods, "deleted", "deletion failed", deadline).await?.map(Failed::One))
+        Ok(self.wait(pods, "deleted", "deletion failed", deadline).await?.map(DrainError::Single))
     }
 
     /// Waits until pods are gone, and prints each. Returns the reason if it stops early.

@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use client::transport::Switch;
+use client::transport::UpgradeResponse;
 use client::{Https, Transport};
 use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use http::{Request, Response, StatusCode};
@@ -158,8 +158,8 @@ impl Shared {
         client_side: hyper::upgrade::OnUpgrade,
     ) -> Result<Response<client::Body>, String> {
         match self.transport.switch(request).await.map_err(|error| chain(&error))? {
-            Switch::Refused(response) => Ok(response),
-            Switch::Switched { head, mut connection } => {
+            UpgradeResponse::NotSwitched(response) => Ok(response),
+            UpgradeResponse::Switched { head, mut connection } => {
                 tokio::spawn(async move {
                     if let Ok(upgraded) = client_side.await {
                         let mut upgraded = TokioIo::new(upgraded);

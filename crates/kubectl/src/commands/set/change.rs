@@ -26,15 +26,15 @@ pub struct Change<'a> {
 
 /// The result of an edit of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edited {
+pub enum EditResult {
     /// The object is patched and printed, even if nothing changed.
-    Yes,
+    Always,
     /// The object is patched and printed if it changed.
-    Maybe,
+    IfChanged,
     /// The object is not changed.
-    No,
+    Skip,
     /// As `Maybe`, but a patch of the server is followed by a failure.
-    Nothing(&'static str),
+    IfChangedThenFail(&'static str),
 }
 
 impl<'a> Change<'a> {
@@ -82,19 +82,19 @@ impl<'a> Change<'a> {
     pub async fn apply(
         &mut self,
         mut info: Info,
-        edit: impl FnOnce(&mut Value) -> Result<Edited, generate::Error>,
+        edit: impl FnOnce(&mut Value) -> Result<EditResult, generate::Error>,
         failed: &str,
     ) -> Result<(), Failure> {
         let before = info.object.clone();
         let edited = edit(&mut info.object).map_err(|error| self.edit_failure(&info, &error))?;
-        if edited == Edited::No {
+        if edited == EditResult::Skip {
             return Ok(());
         }
         if self.invocation.has("record") {
             changes::record(self.invocation, &mut info.object);
         }
         let patch = two_way(&before, &info.object)?;
-        if patch.is_empty() && edited != Edited::Yes {
+        if patch.is_empty() && edited != EditResult::Always {
             return Ok(());
         }
         let operation = operation(self.invocation);
@@ -110,7 +110,7 @@ impl<'a> Change<'a> {
                 Failure::new(format!("{failed}{}", changes::inner_message(&failure)))
             }
         })?;
-        if let Edited::Nothing(problem) = edited {
+        if let EditResult::IfChangedThenFail(problem) = edited {
             return Err(Failure::new(problem));
         }
         self.results.print(&generate::typed(patched), operation)

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use client::Target;
 
-use super::change::{self, Change, Edited};
+use super::change::{self, Change, EditResult};
 use crate::changes::{self, DryRun};
 use crate::command::{Command, Flag};
 use crate::generate::set::env::{self, Changes};
@@ -105,9 +105,9 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
                 context.warn(&format!("{kind}/{name} does not have any containers matching {selector}"));
             }
             Ok(if empty {
-                Edited::Nothing("at least one environment variable must be provided")
+                EditResult::IfChangedThenFail("at least one environment variable must be provided")
             } else {
-                Edited::Maybe
+                EditResult::IfChanged
             })
         };
         let patched = change.apply(info, edit, "failed to patch env update to pod template: ").await;

@@ -2,7 +2,7 @@
 
 use apimachinery::{Value, go};
 
-use super::change::{self, Change, Edited};
+use super::change::{self, Change, EditResult};
 use crate::changes::{DryRun, RECORD};
 use crate::command::{Command, Flag};
 use crate::generate::pairs::{self, Arguments};
@@ -54,7 +54,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         let mut missing = Vec::new();
         let edit = |object: &mut Value| {
             missing = set::image(object, &images)?;
-            Ok(Edited::Maybe)
+            Ok(EditResult::IfChanged)
         };
         let patched = change.apply(info, edit, "failed to patch image update to pod template: ").await;
         // A name without a container is reported before a failure to patch.

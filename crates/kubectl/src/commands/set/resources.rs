@@ -2,7 +2,7 @@
 
 use apimachinery::Value;
 
-use super::change::{Change, Edited};
+use super::change::{Change, EditResult};
 use crate::changes::RECORD;
 use crate::command::{Command, Flag};
 use crate::generate::set;
@@ -60,7 +60,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         let mut found = false;
         let edit = |object: &mut Value| {
             found = set::resources(object, containers, &requirements)?;
-            Ok(if found { Edited::Maybe } else { Edited::No })
+            Ok(if found { EditResult::IfChanged } else { EditResult::Skip })
         };
         let patched = change.apply(info, edit, "failed to patch resources update to pod template ").await;
         if !found && patched.is_ok() {

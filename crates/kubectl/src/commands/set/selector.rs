@@ -2,7 +2,7 @@
 
 use apimachinery::Value;
 
-use super::change::{Change, Edited};
+use super::change::{Change, EditResult};
 use crate::changes::RECORD;
 use crate::command::{Command, Flag};
 use crate::generate::{labels, set};
@@ -69,7 +69,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
                 metadata.insert("resourceVersion", version);
             }
             set::selector(object, &selector)?;
-            Ok(Edited::Yes)
+            Ok(EditResult::Always)
         };
         let patched = change.apply(info, edit, "").await;
         change.keep(patched);

@@ -2,7 +2,7 @@
 
 use apimachinery::Value;
 
-use super::change::{self, Change, Edited};
+use super::change::{self, Change, EditResult};
 use crate::changes::{DryRun, RECORD};
 use crate::command::{Command, Flag};
 use crate::generate::set;
@@ -47,7 +47,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     for info in change.infos(resources).await? {
         let edit = |object: &mut Value| {
             set::service_account(object, account)?;
-            Ok(Edited::Yes)
+            Ok(EditResult::Always)
         };
         let patched = change.apply(info, edit, "failed to patch ServiceAccountName ").await;
         change.keep(patched);

@@ -2,7 +2,7 @@
 
 use apimachinery::Value;
 
-use super::change::{Change, Edited};
+use super::change::{Change, EditResult};
 use crate::command::{Command, Flag};
 use crate::generate::rbac::Subjects;
 use crate::generate::set;
@@ -54,7 +54,9 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     set::validate_subjects(flags, has_cluster_binding)?;
     let subjects = set::new_subjects(flags, &context.namespace()?.name);
     for info in infos {
-        let edit = |object: &mut Value| Ok(if set::subjects(object, &subjects)? { Edited::Maybe } else { Edited::No });
+        let edit = |object: &mut Value| {
+            Ok(if set::subjects(object, &subjects)? { EditResult::IfChanged } else { EditResult::Skip })
+        };
         let patched = change.apply(info, edit, "failed to patch subjects to rolebinding: ").await;
         change.keep(patched);
     }

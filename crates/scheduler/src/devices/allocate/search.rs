@@ -52,10 +52,10 @@ enum Stop {
 
 /// Whether another device may be used instead.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Want {
+enum DeviceChoice {
     Any,
     /// The device was selected already because the request needs all matching devices.
-    Exactly,
+    Fixed,
 }
 
 struct Search<'s, 'c> {
@@ -107,10 +107,10 @@ impl<'s, 'c> Search<'s, 'c> {
             return Err(Stop::TooMany);
         }
         match &need.all {
-            Some(all) => self.try_device(at, need, all[at.device], Want::Exactly),
+            Some(all) => self.try_device(at, need, all[at.device], DeviceChoice::Fixed),
             None => {
                 for device in start..scene.here.len() {
-                    if self.try_device(at, need, device, Want::Any)? {
+                    if self.try_device(at, need, device, DeviceChoice::Any)? {
                         return Ok(true);
                     }
                 }
@@ -137,15 +137,15 @@ impl<'s, 'c> Search<'s, 'c> {
         at: Position,
         need: &'s ResolvedRequest<'c>,
         device: usize,
-        want: Want,
+        want: DeviceChoice,
     ) -> Result<bool, Stop> {
         let scene = self.scene;
         let here = &scene.here[device];
         let pool = scene.pools[here.pool];
-        if want == Want::Any && (pool.incomplete || pool.invalid) || self.in_use(at, need, device) {
+        if want == DeviceChoice::Any && (pool.incomplete || pool.invalid) || self.in_use(at, need, device) {
             return Ok(false);
         }
-        if want == Want::Any && !self.matches(at, need, device).map_err(Stop::Fault)? {
+        if want == DeviceChoice::Any && !self.matches(at, need, device).map_err(Stop::Fault)? {
             return Ok(false);
         }
         if is_repelled(need, here) || !self.take(at, need, device, want)? {
@@ -176,7 +176,13 @@ impl<'s, 'c> Search<'s, 'c> {
         Ok(matches)
     }
 
-    fn take(&mut self, at: Position, need: &'s ResolvedRequest<'c>, device: usize, want: Want) -> Result<bool, Stop> {
+    fn take(
+        &mut self,
+        at: Position,
+        need: &'s ResolvedRequest<'c>,
+        device: usize,
+        want: DeviceChoice,
+    ) -> Result<bool, Stop> {
         let scene = self.scene;
         let here = &scene.here[device];
         let mut taking = Counters::new();
@@ -194,7 +200,7 @@ impl<'s, 'c> Search<'s, 'c> {
             }
             self.constraint_states[at.claim][..number].iter_mut().for_each(|state| state.remove(need, here));
             self.release(device, need);
-            if want == Want::Exactly {
+            if want == DeviceChoice::Fixed {
                 let (claim, request) = (scene.pending_claims[at.claim].name, &need.request.name);
                 let cause = "because a claim constraint would not be satisfied";
                 let message = format!("claim {claim}, request {request}: cannot add device {} {cause}", here.id);

@@ -139,7 +139,7 @@ fn allocated_devices_are_unavailable_until_released() {
     let key = Key::new("ns", "other");
     snapshot.devices.set_claim(&key, Some(&other));
     assert_eq!(verdicts(&mut snapshot, &pod(&["c"])), [NO_DEVICES, NO_DEVICES]);
-    assert_eq!(snapshot.devices.set_claim(&key, None), crate::devices::Change::Freed);
+    assert_eq!(snapshot.devices.set_claim(&key, None), crate::devices::Change::Released);
     assert_eq!(verdicts(&mut snapshot, &pod(&["c"])), ["ok", "ok"]);
 }
 

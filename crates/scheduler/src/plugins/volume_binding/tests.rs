@@ -72,7 +72,7 @@ fn pod(claims: &[&str]) -> Pod {
 fn outcome(snapshot: &mut Snapshot, pod: &Pod) -> String {
     match schedule(snapshot, pod, &Profile::default(), Context::default()).decision {
         Decision::Bind { node } => node.to_string(),
-        Decision::Ask(_) => "asks".to_owned(),
+        Decision::CallExtenders(_) => "asks".to_owned(),
         Decision::Unschedulable { message, .. } | Decision::Preempt { message, .. } | Decision::Failed { message } => {
             let from = message.find(": ").map_or(0, |at| at + 2);
             message[from..].split(". ").next().unwrap_or_default().to_owned()

@@ -199,7 +199,7 @@ fn full_range_is_reported() {
 fn dry_run_gets_node_ports_outside_the_range() {
     let check = |spec: Value, expect: &[i64], health: i64| {
         let mut service = service(spec);
-        let random = RandomSource::Rehearsal(1);
+        let random = RandomSource::DryRun(1);
         plan(&mut service, None, &config(&["10.96.0.0/16"]), &Others::default(), random).unwrap();
         assert_eq!((node_ports(&service), health_port(&service)), (expect.to_vec(), health));
     };

@@ -127,7 +127,7 @@ fn three_way_patch_can_fail_on_conflicts() {
         original,
         modified,
         current,
-        OnConflict::Refuse,
+        OnConflict::Fail,
     ) {
         Ok(patch) => assert!(!conflict, "no conflict seen in {}", Value::Object(patch)),
         Err(Error { fault: Fault::Conflict { .. }, .. }) => assert!(conflict, "{original} {modified} {current}"),
@@ -182,8 +182,7 @@ fn three_way_patch_can_fail_on_conflicts() {
 
 #[test]
 fn conflict_message_contains_both_sides() {
-    let error =
-        three_way("{spec: {replicas: 1}}", "{spec: {replicas: 2}}", "{spec: {replicas: 3}}", OnConflict::Refuse);
+    let error = three_way("{spec: {replicas: 1}}", "{spec: {replicas: 2}}", "{spec: {replicas: 3}}", OnConflict::Fail);
     assert_eq!(
         error.unwrap_err().to_string(),
         "patch:\n{\"spec\":{\"replicas\":2}}\nconflicts with changes made from original to current:\n\
