@@ -56,7 +56,7 @@ pub struct Globals {
     pub certificate_authority: String,
     pub client_certificate: String,
     pub client_key: String,
-    pub insecure_skip_tls_verify: Option<bool>,
+    pub insecure_skip_tls_verify: bool,
     pub tls_server_name: String,
     pub request_timeout: String,
     pub verbosity: i64,
@@ -88,9 +88,7 @@ impl Globals {
             certificate_authority: text("certificate-authority"),
             client_certificate: text("client-certificate"),
             client_key: text("client-key"),
-            insecure_skip_tls_verify: invocation
-                .is_set("insecure-skip-tls-verify")
-                .then(|| invocation.bool("insecure-skip-tls-verify")),
+            insecure_skip_tls_verify: invocation.bool("insecure-skip-tls-verify"),
             tls_server_name: text("tls-server-name"),
             request_timeout: text("request-timeout"),
             verbosity: invocation.int("v"),
@@ -292,16 +290,15 @@ impl Context {
     fn override_tls(&self, config: &mut Config) -> Result<(), Failure> {
         let globals = &self.globals;
         if !globals.certificate_authority.is_empty() {
-            if globals.insecure_skip_tls_verify == Some(true) {
+            if globals.insecure_skip_tls_verify {
                 return Err(Failure::new("specifying a root certificates file with the insecure flag is not allowed"));
             }
             config.tls.certificate_authority = Some(Pem::File(globals.certificate_authority.clone().into()));
         }
-        if let Some(insecure) = globals.insecure_skip_tls_verify {
-            config.tls.insecure_skip_verify = insecure;
-            if insecure {
-                config.tls.certificate_authority = None;
-            }
+        // As with kubectl, `--insecure-skip-tls-verify=false` does not override the kubeconfig.
+        if globals.insecure_skip_tls_verify {
+            config.tls.insecure_skip_verify = true;
+            config.tls.certificate_authority = None;
         }
         if !globals.tls_server_name.is_empty() {
             config.tls.server_name = Some(globals.tls_server_name.clone());
@@ -342,6 +339,8 @@ impl Context {
     }
 }
 
+// DEVIATION: `kubectl` refuses a CA or client certificate that is no PEM, and a server whose scheme is neither https nor
+// http, before it connects; upstream asks for a user name, or logs the problem and connects without the certificate.
 /// Fails if a certificate or key cannot be read.
 fn check_files(config: &Config, cluster: &str, user: &str) -> Result<(), Failure> {
     let client = config.tls.client.as_ref();
@@ -350,15 +349,21 @@ fn check_files(config: &Config, cluster: &str, user: &str) -> Result<(), Failure
         ("client-cert", client.map(|(certificate, _)| certificate), user),
         ("client-key", client.map(|(_, key)| key), user),
     ];
-    for (what, pem, owner) in files {
-        if let Some(Pem::File(path)) = pem
-            && let Err(error) = std::fs::File::open(path)
-        {
-            let (path, error) = (path.display(), go_io_error(&error));
-            return Err(Failure::new(format!("unable to read {what} {path} for {owner} due to open {path}: {error}")));
-        }
+    let problems: Vec<String> =
+        files.into_iter().filter_map(|(what, pem, owner)| unreadable(what, pem?, owner)).collect();
+    match problems.as_slice() {
+        [] => Ok(()),
+        [problem] => Err(Failure::new(problem)),
+        several => Err(Failure::plain(format!("Error in configuration: \n* {}", several.join("\n* ")))),
     }
-    Ok(())
+}
+
+/// Returns the problem if `pem` is a file that cannot be opened.
+fn unreadable(what: &str, pem: &Pem, owner: &str) -> Option<String> {
+    let Pem::File(path) = pem else { return None };
+    let error = std::fs::File::open(path).err()?;
+    let (path, error) = (path.display(), go_io_error(&error));
+    Some(format!("unable to read {what} {path} for {owner} due to open {path}: {error}"))
 }
 
 fn kubeconfig_failure(error: &KubeconfigError) -> Failure {

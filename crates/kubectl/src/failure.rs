@@ -174,7 +174,7 @@ impl From<TransportError> for Failure {
             TransportError::Credentials(_) => {
                 format!("Unable to connect to the server: getting credentials: {}", innermost(&error))
             }
-            TransportError::Tls(_) | TransportError::Request(_) | TransportError::NoSwitch => {
+            TransportError::Tls(_) | TransportError::Request(_) | TransportError::UpgradeUnsupported => {
                 return Self::new(chain(&error));
             }
         })
@@ -268,6 +268,8 @@ fn connection_message(error: &(dyn Error + 'static), server: &str) -> String {
         }
         if let Some(io) = error.downcast_ref::<io::Error>() {
             if io.kind() == io::ErrorKind::ConnectionRefused {
+                // DEVIATION: `kubectl apply` and `create` report an unreachable server with the message of `get`;
+                // upstream names the file and the request that failed.
                 return format!(
                     "The connection to the server {server} was refused - did you specify the right host or port?"
                 );

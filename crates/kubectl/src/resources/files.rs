@@ -81,20 +81,34 @@ pub fn read_documents(bytes: &[u8], source: &str, validate: bool) -> Result<Vec<
 /// Reads the objects of a text. Those before a malformed one are read.
 fn read_into(documents: &mut Vec<Document>, bytes: &[u8], source: &str, validate: bool) -> Result<(), Failure> {
     let text = decode(bytes);
-    let looks_like_json = text.trim_start().starts_with('{');
-    if looks_like_json && let Ok(objects) = json::parse_all(text.as_bytes()) {
-        return objects.into_iter().try_for_each(|object| add(documents, object, source, validate));
+    // A text that starts like JSON may still be YAML. If it is neither, the problem of the JSON is reported.
+    let mut json_error = None;
+    if text.trim_start().starts_with('{') {
+        match json::parse_all(text.as_bytes()) {
+            Ok(objects) => return objects.into_iter().try_for_each(|object| add(documents, object, source, validate)),
+            Err(error) => json_error = Some(error),
+        }
     }
     for part in split(&text) {
         let objects = yaml::parse_all(part).map_err(|error| {
-            Failure::new(format!(
-                "error parsing {source}: error converting YAML to JSON: {}",
-                yaml_problem(&error, part)
-            ))
+            let problem = match &json_error {
+                Some(json) => json_problem(json),
+                None => format!("error converting YAML to JSON: {}", yaml_problem(&error, part)),
+            };
+            Failure::new(format!("error parsing {source}: {problem}"))
         })?;
         objects.into_iter().try_for_each(|object| add(documents, object, source, validate))?;
     }
     Ok(())
+}
+
+/// Returns the problem with its offset in the text, counted from one as by kubectl.
+fn json_problem(error: &json::Error) -> String {
+    match error {
+        json::Error::Character { offset, .. } => format!("json: offset {}: {error}", offset + 1),
+        json::Error::End => "unexpected EOF".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 fn add(documents: &mut Vec<Document>, object: Value, source: &str, validate: bool) -> Result<(), Failure> {
