@@ -4,8 +4,8 @@ use clap::ArgMatches;
 
 use crate::{
     agent, apiserver, certs, cni, controller_manager, convert, cri, dns, doctor, down, etcd, hello, hollow, image,
-    kubelet, licenses, local_path, members, metrics_server, network, node, pause, proxy, scheduler, server, shim,
-    status, store, token, trace, up,
+    ingress, kubelet, licenses, local_path, members, metrics_server, network, node, pause, proxy, scheduler, server,
+    shim, status, store, token, trace, up,
 };
 
 /// A group of commands, in the order of `knarr --help`.
@@ -129,6 +129,13 @@ pub const COMMANDS: &[Command] = &[
         about: "List, pull, import, export, build and remove images on this host",
         arguments: image::arguments,
         run: image::run,
+    },
+    Command {
+        name: "ingress",
+        group: Group::Components,
+        about: "Run the ingress controller, which routes HTTP requests to Services",
+        arguments: ingress::arguments,
+        run: ingress::run,
     },
     Command {
         name: "kube-apiserver",

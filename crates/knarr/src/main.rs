@@ -58,6 +58,7 @@ mod health;
 mod hello;
 mod hollow;
 mod image;
+mod ingress;
 mod join;
 mod kubelet;
 mod licenses;

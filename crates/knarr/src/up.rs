@@ -83,6 +83,12 @@ pub struct Options {
     /// Port of the metrics server on this host; the API server reaches it through its Service.
     #[arg(long, default_value_t = 4443)]
     pub metrics_port: u16,
+    /// HTTP port of the ingress controller on the addresses of this node.
+    #[arg(long, default_value_t = 80)]
+    pub ingress_http_port: u16,
+    /// HTTPS port of the ingress controller on the addresses of this node.
+    #[arg(long, default_value_t = 443)]
+    pub ingress_https_port: u16,
     /// Components that are not started.
     #[arg(long, value_delimiter = ',', value_parser = plan::parts().collect::<Vec<_>>())]
     pub disable: Vec<String>,

@@ -234,7 +234,7 @@ const CVES: &[Cve] = &[
         "CVE-2021-25742",
         "ingress-nginx",
         "Annotations of an Ingress add configuration that reads the controller's credentials.",
-        Absent("There is no Ingress controller."),
+        Absent("Annotations select from fixed options; no configuration file is generated from them."),
     ),
     cve(
         "CVE-2021-30465",

@@ -52,6 +52,7 @@ const LAYERS: &[Layer] = &[
             "kube-proxy",
             "dns",
             "metrics-server",
+            "ingress",
         ],
     },
     Layer { name: "test tools", crates: &["testkit", "sim", "fuzzing"] },

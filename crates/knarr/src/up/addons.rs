@@ -1,5 +1,6 @@
 //! Addon objects that every Knarr cluster has in addition to upstream's bootstrap objects.
 
+mod ingress;
 mod metrics;
 
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +11,7 @@ use auth::node::component;
 use client::{Client, DeleteOptions, Patch, Target, WriteOptions};
 
 use super::Options;
-use super::plan::{KUBELET_CLIENT_USER, Layout};
+use super::plan::{INGRESS, KUBELET_CLIENT_USER, Layout};
 use super::ready::admin;
 use crate::join::{self, CONFIG_MAPS, GROUP, Network, SERVERS, SETTINGS, SHARED};
 
@@ -21,7 +22,9 @@ const MANAGER: &str = "knarr";
 pub async fn apply(options: &Options, layout: &Layout) -> Result<()> {
     let client = admin(layout)?;
     metrics::delete_if_disabled(&client, options).await?;
-    for (resource, object) in objects(options, layout)?.into_iter().chain(metrics::objects(options, layout)?) {
+    ingress::delete_if_disabled(&client, options).await?;
+    let objects = objects(options, layout)?.into_iter().chain(metrics::objects(options, layout)?);
+    for (resource, object) in objects.chain(ingress::objects(options)) {
         put(&client, &resource, object).await?;
     }
     for (resource, object) in initial(options) {
@@ -38,7 +41,9 @@ pub async fn apply(options: &Options, layout: &Layout) -> Result<()> {
 
 /// Returns objects that are created once. Users may change or delete them.
 fn initial(options: &Options) -> Vec<(Resource, Value)> {
-    if options.disable.iter().any(|part| part == "local-path") { Vec::new() } else { vec![local_path_class()] }
+    let is_on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
+    let classes = [("local-path", local_path_class()), (INGRESS, ingress::class())];
+    classes.into_iter().filter(|(part, _)| is_on(part)).map(|(_, class)| class).collect()
 }
 
 fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Value)>> {

@@ -17,7 +17,9 @@ use pki::{CertificateAuthority, Pki, Subject, Usage};
 
 use super::{Options, preflight};
 use crate::component::ProcessContext;
-use crate::{apiserver, controller_manager, dns, etcd, kubelet, local_path, metrics_server, network, proxy, scheduler};
+use crate::{
+    apiserver, controller_manager, dns, etcd, ingress, kubelet, local_path, metrics_server, network, proxy, scheduler,
+};
 
 /// Client port of a store member.
 pub const STORE_PORT: u16 = 2379;
@@ -29,6 +31,8 @@ const SSH_PORT: u16 = 22;
 pub const KUBELET_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
 /// Name of the metrics server for `--disable`. Its objects are deleted if it is disabled.
 pub const METRICS: &str = "metrics";
+/// Name of the ingress controller for `--disable`. Its IngressClass is deleted if it is disabled.
+pub const INGRESS: &str = "ingress";
 
 /// The future of a running component. It completes only when the component stops.
 pub type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -184,6 +188,16 @@ pub const ROWS: &[Row] = &[
         run: |matches, shared| {
             Box::pin(async move { metrics_server::start(&matches, shared.in_process.as_ref()).await })
         },
+    },
+    Row {
+        part: INGRESS,
+        name: "ingress",
+        role: Placement::Server,
+        own_flags: "ingress-arg",
+        kubeconfig: "ingress",
+        flags: ingress_flags,
+        arguments: ingress::arguments,
+        run: |matches, shared| Box::pin(async move { ingress::start(&matches, shared.in_process.as_ref()).await }),
     },
 ];
 
@@ -391,6 +405,7 @@ impl Layout {
             component("dns", component::DNS),
             component("local-path", component::LOCAL_PATH),
             row("metrics", "knarr:metrics", ""),
+            row("ingress", "knarr:ingress", ""),
         ]
     }
 }
@@ -562,6 +577,16 @@ fn metrics_flags(_: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("kubelet-preferred-address-types", "InternalIP,ExternalIP,Hostname".into()),
         ("kubelet-use-node-status-port", "true".into()),
         ("metric-resolution", "15s".into()),
+    ])
+}
+
+fn ingress_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+    flags(&[
+        ("kubeconfig", path(layout.kubeconfig("ingress"))),
+        ("bind-address", list(&layout.addresses)),
+        ("http-port", options.ingress_http_port.to_string()),
+        ("https-port", options.ingress_https_port.to_string()),
+        ("leader-elect", elects(options)),
     ])
 }
 

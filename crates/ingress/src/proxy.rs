@@ -1,0 +1,350 @@
+//! The HTTP proxy: serves a routing table, and decides nothing about API objects.
+//!
+//! ```text
+//! accept ─> connection (PROXY protocol, TLS, HTTP) ─> handler ─> decision ─> dispatch ─> upstream (pool) ─> endpoint
+//! ```
+//!
+//! A table replaces another as a whole. Requests in flight keep the table that they started with, connections outlive it.
+
+mod access;
+mod balance;
+mod body;
+mod connect;
+mod connection;
+mod decision;
+mod dispatch;
+mod handler;
+mod headers;
+mod hosts;
+mod matching;
+mod metrics;
+mod mirror;
+mod proxy_protocol;
+mod rewrite;
+mod state;
+mod tls;
+mod tunnel;
+mod upstream;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+pub use self::headers::ForwardingTrust;
+use self::state::{Port, Served, Shared};
+use self::tls::ServerTls;
+use self::upstream::{PoolLimits, Upstreams};
+use crate::routing::{Listener, RoutingTable};
+
+/// Attempts to bind an address that a removed listener may still hold.
+const BIND_ATTEMPTS: usize = 5;
+const BIND_RETRY: Duration = Duration::from_millis(20);
+
+/// Settings of the proxy, fixed when it starts.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Addresses on which each listener port is opened.
+    pub bind: Vec<IpAddr>,
+    /// Logs each request as JSON with the target `ingress::access`.
+    pub access_log: bool,
+    /// Open connections per bound address; further clients wait.
+    pub connections_max: usize,
+    pub forwarding: ForwardingTrust,
+    /// Time for the headers of a request, and for an idle HTTP/1 connection.
+    pub header_timeout: Duration,
+    pub handshake_timeout: Duration,
+    /// Time after which a connection without requests is closed.
+    pub keep_alive_timeout: Duration,
+    /// Time without any byte in either direction, also in a tunnel.
+    pub idle_timeout: Duration,
+    /// Time without progress of a request body.
+    pub body_timeout: Duration,
+    pub headers_max: usize,
+    pub header_bytes_max: u32,
+    /// Concurrent HTTP/2 streams per connection.
+    pub streams_max: u32,
+    /// HTTP/2 streams that a client may reset before they are served, until its connection is closed.
+    pub reset_streams_max: usize,
+    pub connect_timeout: Duration,
+    /// Idle connections kept per endpoint.
+    pub pool_idle_max: usize,
+    pub pool_idle_timeout: Duration,
+    /// Mirrored requests in flight.
+    pub mirrors_max: usize,
+    pub mirror_timeout: Duration,
+    /// Time for the requests of a removed listener.
+    pub drain_timeout: Duration,
+}
+
+/// A port of the table that could not be opened. The other ports are served.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to listen on port {port}")]
+pub struct BindError {
+    pub port: u16,
+    #[source]
+    pub error: io::Error,
+}
+
+/// Owns the listeners and the current table.
+pub struct Proxy {
+    shared: Arc<Shared>,
+    /// Held while a table is replaced.
+    replacing: tokio::sync::Mutex<()>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    ports: BTreeMap<u16, OpenPort>,
+    upstreams: Arc<Upstreams>,
+    /// Closes idle connections to endpoints. Started with the first listener.
+    sweeper: Option<JoinHandle<()>>,
+}
+
+struct OpenPort {
+    port: Arc<Port>,
+    listeners: Vec<OpenListener>,
+}
+
+struct OpenListener {
+    requested: IpAddr,
+    bound: SocketAddr,
+    accepting: JoinHandle<()>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            bind: vec![Ipv4Addr::UNSPECIFIED.into()],
+            access_log: false,
+            connections_max: 16_384,
+            forwarding: ForwardingTrust::Replace,
+            header_timeout: Duration::from_secs(60),
+            handshake_timeout: Duration::from_secs(10),
+            keep_alive_timeout: Duration::from_secs(75),
+            idle_timeout: Duration::from_secs(600),
+            body_timeout: Duration::from_secs(60),
+            headers_max: 100,
+            header_bytes_max: 64 << 10,
+            streams_max: 128,
+            reset_streams_max: 20,
+            connect_timeout: Duration::from_secs(5),
+            pool_idle_max: 64,
+            pool_idle_timeout: Duration::from_secs(60),
+            mirrors_max: 256,
+            mirror_timeout: Duration::from_secs(60),
+            drain_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Settings {
+    fn pool_limits(&self) -> PoolLimits {
+        PoolLimits {
+            idle_connections_max: self.pool_idle_max,
+            idle_timeout: self.pool_idle_timeout,
+            connect_timeout: self.connect_timeout,
+        }
+    }
+}
+
+impl Proxy {
+    /// Creates a proxy without listeners.
+    pub fn new(settings: Settings) -> Proxy {
+        Proxy {
+            shared: Arc::new(Shared::new(settings)),
+            replacing: tokio::sync::Mutex::default(),
+            state: Arc::default(),
+        }
+    }
+
+    /// Replaces the table. Opens new listeners, closes removed ones after their requests have ended, and keeps the
+    /// connections of the others. Returns the ports that could not be opened; they are tried again with the next table.
+    pub async fn replace(&self, table: RoutingTable) -> Vec<BindError> {
+        let _only_one = self.replacing.lock().await;
+        let previous = Arc::clone(&self.lock().upstreams);
+        let upstreams = Arc::new(Upstreams::build(&table, &previous));
+        self.close_removed(&table);
+        let mut errors = Vec::new();
+        for (number, listener) in table.listeners {
+            let port = self.serve(number, listener, &upstreams);
+            errors.extend(self.open_missing(&port).await);
+        }
+        previous.retire_missing(&upstreams);
+        let mut state = self.lock();
+        state.upstreams = upstreams;
+        if !state.ports.is_empty() && state.sweeper.is_none() {
+            let sweeping = sweep(Arc::clone(&self.state), self.shared.settings.pool_idle_timeout);
+            state.sweeper = Some(tokio::spawn(sweeping.in_current_span()));
+        }
+        errors
+    }
+
+    /// Returns the bound addresses with the port of their listener in the table. Port 0 stands for any free port.
+    pub fn addresses(&self) -> Vec<(u16, SocketAddr)> {
+        let state = self.lock();
+        let of_port = |(number, open): (&u16, &OpenPort)| {
+            open.listeners.iter().map(|listener| (*number, listener.bound)).collect::<Vec<_>>()
+        };
+        state.ports.iter().flat_map(of_port).collect()
+    }
+
+    /// Returns all metrics in the Prometheus text format.
+    pub fn metrics(&self) -> String {
+        self.shared.metrics.text()
+    }
+
+    /// Stops accepting connections, waits for the requests in flight until the deadline, then closes all connections.
+    pub async fn shutdown(&self, deadline: Duration) {
+        let _only_one = self.replacing.lock().await;
+        let (ports, sweeper) = {
+            let mut state = self.lock();
+            (std::mem::take(&mut state.ports), state.sweeper.take())
+        };
+        if let Some(sweeper) = sweeper {
+            sweeper.abort();
+        }
+        let end = Instant::now() + deadline;
+        for open in ports.values() {
+            open.port.drain.cancel();
+        }
+        for open in ports.into_values() {
+            open.close(end).await;
+        }
+        let mut state = self.lock();
+        state.upstreams.retire_missing(&Upstreams::default());
+        state.upstreams = Arc::default();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn close_removed(&self, table: &RoutingTable) {
+        let mut state = self.lock();
+        let removed: Vec<u16> =
+            state.ports.keys().filter(|port| !table.listeners.contains_key(port)).copied().collect();
+        for open in removed.iter().filter_map(|number| state.ports.remove(number)) {
+            open.port.drain.cancel();
+            let end = Instant::now() + self.shared.settings.drain_timeout;
+            tokio::spawn(open.close(end).in_current_span());
+        }
+    }
+
+    /// Makes a port serve a listener.
+    fn serve(&self, number: u16, listener: Listener, upstreams: &Arc<Upstreams>) -> Arc<Port> {
+        let mut state = self.lock();
+        let current = state.ports.get(&number).map(|open| open.port.served());
+        let current = current.as_ref().and_then(|served| served.tls.as_ref());
+        let tls = listener.tls.as_ref().and_then(|tls| {
+            let built = ServerTls::build(tls, current);
+            built.inspect_err(|error| tracing::error!(port = number, %error, "TLS cannot be configured")).ok()
+        });
+        let served = Served { listener, tls, upstreams: Arc::clone(upstreams) };
+        if let Some(open) = state.ports.get(&number) {
+            open.port.replace(served);
+            return Arc::clone(&open.port);
+        }
+        let port = Arc::new(Port::new(number, served));
+        state.ports.insert(number, OpenPort { port: Arc::clone(&port), listeners: Vec::new() });
+        port
+    }
+
+    /// Opens the addresses of a port that are not open yet.
+    async fn open_missing(&self, port: &Arc<Port>) -> Vec<BindError> {
+        let mut errors = Vec::new();
+        for address in &self.shared.settings.bind {
+            let is_open = |open: &OpenPort| open.listeners.iter().any(|listener| listener.requested == *address);
+            if self.lock().ports.get(&port.number).is_some_and(is_open) {
+                continue;
+            }
+            match bind(SocketAddr::new(*address, port.number)).await {
+                Ok((listener, bound)) => {
+                    let accepting = tokio::spawn(self.accept(listener, port).in_current_span());
+                    let opened = OpenListener { requested: *address, bound, accepting };
+                    if let Some(open) = self.lock().ports.get_mut(&port.number) {
+                        open.listeners.push(opened);
+                    }
+                    tracing::info!(address = %bound, "the ingress proxy listens");
+                }
+                Err(error) => errors.push(BindError { port: port.number, error }),
+            }
+        }
+        errors
+    }
+
+    fn accept(&self, listener: TcpListener, port: &Arc<Port>) -> impl Future<Output = ()> + Send + use<> {
+        let (shared, port) = (Arc::clone(&self.shared), Arc::clone(port));
+        let ending = port.drain.clone().cancelled_owned();
+        async move {
+            let connections_max = shared.settings.connections_max;
+            component_base::accept(listener, connections_max, ending, |stream, from, slot| {
+                connection::serve(stream, from, slot, Arc::clone(&shared), Arc::clone(&port))
+            })
+            .await;
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let mut state = self.lock();
+        if let Some(sweeper) = state.sweeper.take() {
+            sweeper.abort();
+        }
+        for open in state.ports.values() {
+            open.port.drain.cancel();
+            open.port.close.cancel();
+        }
+    }
+}
+
+impl OpenPort {
+    /// Waits for the connections of a drained port until `end`, then closes them.
+    async fn close(self, end: Instant) {
+        for mut listener in self.listeners {
+            if tokio::time::timeout_at(end, &mut listener.accepting).await.is_err() {
+                listener.accepting.abort();
+                let _ = listener.accepting.await;
+            }
+        }
+        self.port.tunnels.close();
+        let _ = tokio::time::timeout_at(end, self.port.tunnels.wait()).await;
+        self.port.close.cancel();
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let mut attempt = 1;
+    loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => {
+                let bound = listener.local_addr()?;
+                return Ok((listener, bound));
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempt < BIND_ATTEMPTS => attempt += 1,
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(BIND_RETRY).await;
+    }
+}
+
+/// Closes connections to endpoints that are idle for too long.
+async fn sweep(state: Arc<Mutex<State>>, idle_timeout: Duration) {
+    loop {
+        tokio::time::sleep(idle_timeout / 2).await;
+        let upstreams = Arc::clone(&lock(&state).upstreams);
+        upstreams.close_idle(idle_timeout);
+    }
+}

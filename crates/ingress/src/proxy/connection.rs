@@ -1,0 +1,205 @@
+//! One client connection: PROXY protocol, TLS handshake, then HTTP/1.1 or HTTP/2 until it is drained.
+
+use std::convert::Infallible;
+use std::io::Cursor;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use component_base::{Idle, Slot};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::connect::Wire;
+use super::handler;
+use super::proxy_protocol;
+use super::state::{Port, Served, Shared};
+
+const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Interval of HTTP/2 pings to clients.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Attributes of a connection that all its requests share.
+pub struct ClientConnection {
+    pub shared: Arc<Shared>,
+    pub port: Arc<Port>,
+    pub client: SocketAddr,
+    /// The port that clients connect to.
+    pub local_port: u16,
+    pub is_tls: bool,
+    pub sni: Option<String>,
+    pub activity: Activity,
+    /// Upgraded connections outlive the HTTP connection and keep counting.
+    #[expect(dead_code, reason = "it counts the connection until it is dropped")]
+    pub slot: Slot,
+}
+
+/// Requests of a connection, to detect that it is idle.
+#[derive(Debug, Default)]
+pub struct Activity {
+    active: AtomicUsize,
+    started: AtomicUsize,
+}
+
+/// A request in flight.
+pub struct ActiveRequest(Arc<ClientConnection>);
+
+impl ClientConnection {
+    /// Marks the connection as in use until the result is dropped.
+    pub fn begin(self: &Arc<Self>) -> ActiveRequest {
+        self.activity.active.fetch_add(1, Ordering::Relaxed);
+        self.activity.started.fetch_add(1, Ordering::Relaxed);
+        ActiveRequest(Arc::clone(self))
+    }
+
+    /// Waits until there was no request for at least `limit`.
+    async fn idle(&self, limit: Duration) {
+        let Activity { active, started } = &self.activity;
+        loop {
+            let before = started.load(Ordering::Relaxed);
+            tokio::time::sleep(limit).await;
+            if active.load(Ordering::Relaxed) == 0 && started.load(Ordering::Relaxed) == before {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for ActiveRequest {
+    fn drop(&mut self) {
+        self.0.activity.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves a connection until it closes.
+pub async fn serve(mut stream: TcpStream, from: SocketAddr, slot: Slot, shared: Arc<Shared>, port: Arc<Port>) {
+    let metrics = Arc::clone(&shared);
+    let _open = metrics.metrics.count_connection();
+    let _ = stream.set_nodelay(true);
+    let (served, drain) = port.admit();
+    let local_port = stream.local_addr().map_or(port.number, |address| address.port());
+    let mut client = from;
+    if served.listener.proxy_protocol {
+        let header = proxy_protocol::read_header(&mut stream);
+        match tokio::time::timeout(shared.settings.header_timeout, header).await {
+            Ok(Ok(address)) => client = address.unwrap_or(from),
+            Ok(Err(error)) => return tracing::debug!(%from, %error, "a connection was rejected"),
+            Err(_) => return,
+        }
+    }
+    let is_tls = served.listener.tls.is_some();
+    let activity = Activity::default();
+    let connection = ClientConnection { shared, port, client, local_port, is_tls, sni: None, activity, slot };
+    if is_tls {
+        serve_tls(stream, &served, connection, drain).await;
+    } else {
+        serve_plain(stream, connection, drain).await;
+    }
+}
+
+async fn serve_tls(stream: TcpStream, served: &Served, mut connection: ClientConnection, drain: CancellationToken) {
+    let settings = &connection.shared.settings;
+    // A listener whose TLS cannot be configured accepts no client.
+    let Some(tls) = &served.tls else { return };
+    let accepting = TlsAcceptor::from(Arc::clone(&tls.config)).accept(Idle::new(stream, settings.idle_timeout));
+    let Ok(Ok(stream)) = tokio::time::timeout(settings.handshake_timeout, accepting).await else {
+        return connection.shared.metrics.count_handshake_error();
+    };
+    let (_, session) = stream.get_ref();
+    connection.sni = session.server_name().and_then(super::hosts::normalize);
+    let wire = if session.alpn_protocol() == Some(b"h2") { Wire::Http2 } else { Wire::Http1 };
+    serve_http(stream, wire, connection, drain).await;
+}
+
+/// Serves a connection without TLS. A client with prior knowledge may speak HTTP/2.
+async fn serve_plain(mut stream: TcpStream, connection: ClientConnection, drain: CancellationToken) {
+    let settings = &connection.shared.settings;
+    let sniffing = tokio::time::timeout(settings.header_timeout, sniff(&mut stream));
+    let sniffed = tokio::select! {
+        sniffed = sniffing => sniffed,
+        () = drain.cancelled() => return,
+    };
+    let Ok(Ok((wire, start))) = sniffed else { return };
+    let (read, write) = stream.into_split();
+    let stream = tokio::io::join(Cursor::new(start).chain(read), write);
+    let stream = Idle::new(stream, settings.idle_timeout);
+    serve_http(stream, wire, connection, drain).await;
+}
+
+/// Reads the first bytes of a connection until they tell the HTTP version.
+async fn sniff(stream: &mut TcpStream) -> std::io::Result<(Wire, Vec<u8>)> {
+    let mut start = Vec::with_capacity(HTTP2_PREFACE.len());
+    while start.len() < HTTP2_PREFACE.len() && HTTP2_PREFACE.starts_with(&start) {
+        let left = HTTP2_PREFACE.len() - start.len();
+        if (&mut *stream).take(left as u64).read_buf(&mut start).await? == 0 {
+            break;
+        }
+    }
+    Ok((if start == HTTP2_PREFACE { Wire::Http2 } else { Wire::Http1 }, start))
+}
+
+async fn serve_http<S>(stream: S, wire: Wire, connection: ClientConnection, drain: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let connection = Arc::new(connection);
+    let settings = &connection.shared.settings;
+    let ending = async {
+        tokio::select! {
+            () = drain.cancelled() => {}
+            () = connection.idle(settings.keep_alive_timeout) => {}
+        }
+    };
+    let context = Arc::clone(&connection);
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let context = Arc::clone(&context);
+        async move { Ok::<_, Infallible>(handler::serve(context, request).await) }
+    });
+    let stream = TokioIo::new(stream);
+    let served = match wire {
+        Wire::Http2 => {
+            let mut builder = http2::Builder::new(TokioExecutor::new());
+            builder
+                .timer(TokioTimer::new())
+                .max_concurrent_streams(settings.streams_max)
+                .max_pending_accept_reset_streams(settings.reset_streams_max)
+                .max_local_error_reset_streams(settings.reset_streams_max)
+                .max_header_list_size(settings.header_bytes_max)
+                .keep_alive_interval(PING_INTERVAL);
+            until(builder.serve_connection(stream, service), ending, http2::Connection::graceful_shutdown).await
+        }
+        Wire::Http1 => {
+            let mut builder = http1::Builder::new();
+            builder
+                .timer(TokioTimer::new())
+                .header_read_timeout(settings.header_timeout)
+                .max_headers(settings.headers_max)
+                .max_header_size(settings.header_bytes_max as usize);
+            let serving = builder.serve_connection(stream, service).with_upgrades();
+            until(serving, ending, http1::UpgradeableConnection::graceful_shutdown).await
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(client = %connection.client, %error, "a connection closed with an error");
+    }
+}
+
+/// Serves a connection until it closes. When it is drained, the requests in flight are finished first.
+async fn until<C: Future>(connection: C, ending: impl Future<Output = ()>, finish: fn(Pin<&mut C>)) -> C::Output {
+    let mut connection = pin!(connection);
+    tokio::select! {
+        served = connection.as_mut() => served,
+        () = ending => {
+            finish(connection.as_mut());
+            connection.await
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Host names: the host of a request, and the pattern that serves it.
+
+use std::collections::BTreeMap;
+
+use http::header::HOST;
+use http::{HeaderMap, Uri};
+
+use crate::routing::HostPattern;
+
+/// Longest DNS name in bytes.
+const NAME_BYTES_MAX: usize = 253;
+
+/// A request names no host, several hosts, or a malformed one.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum HostError {
+    #[error("the request has several Host headers")]
+    Several,
+    #[error("the Host header differs from the request target")]
+    Differs,
+    #[error("the host is malformed")]
+    Malformed,
+}
+
+/// Returns the normalized host of a request, empty if it names none (HTTP/1.0).
+///
+/// A request target and a Host header that disagree are rejected, because the backend could believe the other one.
+pub fn request_host(uri: &Uri, headers: &HeaderMap) -> Result<String, HostError> {
+    let mut given = headers.get_all(HOST).iter();
+    let header = given.next();
+    if given.next().is_some() {
+        return Err(HostError::Several);
+    }
+    let header = match header {
+        Some(value) => Some(value.to_str().map_err(|_| HostError::Malformed)?),
+        None => None,
+    };
+    let authority = uri.authority().map(http::uri::Authority::as_str);
+    if let (Some(header), Some(authority)) = (header, authority)
+        && !header.eq_ignore_ascii_case(authority)
+    {
+        return Err(HostError::Differs);
+    }
+    normalize(authority.or(header).unwrap_or_default()).ok_or(HostError::Malformed)
+}
+
+/// Returns a host in lower case without port and trailing dot, or `None` if it is malformed.
+pub fn normalize(host: &str) -> Option<String> {
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.len() <= 5;
+    if !port.is_empty() && !port.strip_prefix(':').is_some_and(is_port) {
+        return None;
+    }
+    if host.starts_with('[') {
+        return name.parse::<std::net::Ipv6Addr>().ok().map(|address| address.to_string());
+    }
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    (name.len() <= NAME_BYTES_MAX && name.bytes().all(is_valid)).then_some(name)
+}
+
+/// Returns the most specific pattern that matches a normalized host: the exact name, the longest wildcard, then `Any`.
+pub fn find<'a, V>(patterns: &'a BTreeMap<HostPattern, V>, host: &str) -> Option<(&'a HostPattern, &'a V)> {
+    if let Some(found) = patterns.get_key_value(&HostPattern::Exact(host.to_owned())) {
+        return Some(found);
+    }
+    let mut rest = host;
+    let mut is_first = true;
+    while let Some((label, suffix)) = rest.split_once('.') {
+        let wildcard = |many_labels| HostPattern::Wildcard { suffix: suffix.to_owned(), many_labels };
+        let one = if is_first && !label.is_empty() { patterns.get_key_value(&wildcard(false)) } else { None };
+        let found = one.or_else(|| patterns.get_key_value(&wildcard(true)).filter(|_| !host.starts_with('.')));
+        if found.is_some() {
+            return found;
+        }
+        (rest, is_first) = (suffix, false);
+    }
+    patterns.get_key_value(&HostPattern::Any)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_normalized() {
+        let check = |host: &str, expect: Option<&str>| assert_eq!(normalize(host).as_deref(), expect, "{host}");
+        check("Example.COM", Some("example.com"));
+        check("example.com:8080", Some("example.com"));
+        check("example.com.:80", Some("example.com"));
+        check("[::1]:80", Some("::1"));
+        check("10.0.0.1", Some("10.0.0.1"));
+        check("", Some(""));
+        check("example.com:80a", None);
+        check("example.com:80:80", None);
+        check("user@example.com", None);
+        check("a/b", None);
+        check("[example.com]", None);
+        check(&"a".repeat(300), None);
+    }
+
+    #[test]
+    fn a_request_has_exactly_one_host() {
+        let check = |uri: &str, hosts: &[&str], expect: Result<&str, HostError>| {
+            let mut headers = HeaderMap::new();
+            for host in hosts {
+                headers.append(HOST, host.parse().unwrap());
+            }
+            assert_eq!(request_host(&uri.parse().unwrap(), &headers), expect.map(str::to_owned), "{uri} {hosts:?}");
+        };
+        check("/", &["a.test"], Ok("a.test"));
+        check("http://A.test/", &[], Ok("a.test"));
+        check("http://a.test/", &["a.test"], Ok("a.test"));
+        check("/", &[], Ok(""));
+        check("/", &["a.test", "a.test"], Err(HostError::Several));
+        check("http://a.test/", &["b.test"], Err(HostError::Differs));
+        check("/", &["a.test b.test"], Err(HostError::Malformed));
+    }
+
+    #[test]
+    fn exact_names_precede_longer_wildcards_precede_any() {
+        let wildcard = |suffix: &'static str, many_labels| {
+            (HostPattern::Wildcard { suffix: suffix.to_owned(), many_labels }, suffix)
+        };
+        let patterns: BTreeMap<HostPattern, &str> = BTreeMap::from([
+            (HostPattern::Exact("a.b.test".to_owned()), "exact"),
+            wildcard("b.test", false),
+            wildcard("test", true),
+            (HostPattern::Any, "any"),
+        ]);
+        let check = |host: &str, expect: &str| assert_eq!(find(&patterns, host).map(|(_, name)| *name), Some(expect));
+        check("a.b.test", "exact");
+        check("c.b.test", "b.test");
+        check("d.c.b.test", "test");
+        check("b.test", "test");
+        check("test", "any");
+        check(".test", "any");
+        check("", "any");
+    }
+}

@@ -1,0 +1,28 @@
+//! Upgraded connections such as WebSocket: bytes are copied both ways until one side closes.
+
+use std::sync::Arc;
+
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tracing::Instrument;
+
+use super::connection::ClientConnection;
+use super::upstream::Load;
+
+/// Copies bytes between a client and an endpoint after both have switched protocols. The port closes the tunnel when its
+/// drain time is over.
+pub fn open(connection: &Arc<ClientConnection>, client: OnUpgrade, endpoint: OnUpgrade, load: Load) {
+    let connection = Arc::clone(connection);
+    let port = Arc::clone(&connection.port);
+    let copying = async move {
+        let (Ok(client), Ok(endpoint)) = tokio::join!(client, endpoint) else { return };
+        let (mut client, mut endpoint) = (TokioIo::new(client), TokioIo::new(endpoint));
+        tokio::select! {
+            // The idle timeout of the client's stream also bounds the tunnel.
+            _ = tokio::io::copy_bidirectional(&mut client, &mut endpoint) => {}
+            () = connection.port.close.cancelled() => {}
+        }
+        drop((load, connection));
+    };
+    port.tunnels.spawn(copying.in_current_span());
+}

@@ -1,0 +1,292 @@
+//! Upstreams: the endpoints of backends with their connection pools, which outlive the table that named them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::client::conn::{http1, http2};
+use tokio::time::Instant;
+
+use super::balance;
+use super::body::Body;
+use super::connect::{self, ClientTls, ConnectError, Connection, Wire};
+use crate::routing::{Action, Backend, BackendProtocol, BackendTarget, Filter, RoutingTable};
+
+/// Limits of the connection pool of each endpoint.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolLimits {
+    pub idle_connections_max: usize,
+    pub idle_timeout: Duration,
+    pub connect_timeout: Duration,
+}
+
+/// All upstreams of a table.
+#[derive(Default)]
+pub struct Upstreams {
+    /// By the memory address of the backend in the table. It stays unique because each upstream holds its backend.
+    by_backend: HashMap<usize, Arc<Upstream>>,
+    endpoints: Registry,
+}
+
+/// Endpoints by backend name and address; several differ in protocol.
+type Registry = BTreeMap<(String, SocketAddr), Vec<Arc<Endpoint>>>;
+
+/// One backend.
+pub struct Upstream {
+    backend: Arc<Backend>,
+    endpoints: Vec<Arc<Endpoint>>,
+    turn: AtomicUsize,
+}
+
+/// One endpoint of a backend.
+pub struct Endpoint {
+    address: SocketAddr,
+    protocol: BackendProtocol,
+    /// `None` for plain HTTP; an error for settings that cannot be used.
+    tls: Option<Result<Arc<ClientTls>, ()>>,
+    active: AtomicUsize,
+    retired: AtomicBool,
+    idle: Mutex<Vec<IdleConnection>>,
+    multiplexed: Mutex<Option<http2::SendRequest<Body>>>,
+    connecting: tokio::sync::Mutex<()>,
+}
+
+struct IdleConnection {
+    sender: http1::SendRequest<Body>,
+    since: Instant,
+}
+
+/// A request in flight, counted as load of its endpoint.
+pub struct Load(Arc<Endpoint>);
+
+impl Upstreams {
+    /// Creates the upstreams of a table. Endpoints of the current upstreams keep their connections.
+    pub fn build(table: &RoutingTable, current: &Upstreams) -> Upstreams {
+        let mut made = Upstreams::default();
+        for backend in backends(table) {
+            let key = Arc::as_ptr(backend).addr();
+            if !made.by_backend.contains_key(&key) {
+                let upstream = made.upstream(backend, current);
+                made.by_backend.insert(key, Arc::new(upstream));
+            }
+        }
+        made
+    }
+
+    pub fn find(&self, backend: &Arc<Backend>) -> Option<&Arc<Upstream>> {
+        self.by_backend.get(&Arc::as_ptr(backend).addr())
+    }
+
+    /// Retires the endpoints that `next` no longer has.
+    pub fn retire_missing(&self, next: &Upstreams) {
+        for (key, endpoints) in &self.endpoints {
+            let kept = next.endpoints.get(key).map(Vec::as_slice).unwrap_or_default();
+            for endpoint in endpoints.iter().filter(|one| !kept.iter().any(|other| Arc::ptr_eq(one, other))) {
+                endpoint.retire();
+            }
+        }
+    }
+
+    /// Closes connections that were idle for too long.
+    pub fn close_idle(&self, limit: Duration) {
+        for endpoint in self.endpoints.values().flatten() {
+            lock(&endpoint.idle).retain(|idle| idle.is_usable(limit));
+        }
+    }
+
+    fn upstream(&mut self, backend: &Arc<Backend>, current: &Upstreams) -> Upstream {
+        let mut tls = None;
+        let endpoints = backend.endpoints.iter().map(|address| {
+            let key = (backend.name.clone(), *address);
+            let known = |registry: &Registry| {
+                let all = registry.get(&key).map(Vec::as_slice).unwrap_or_default();
+                all.iter().find(|endpoint| endpoint.protocol == backend.protocol).cloned()
+            };
+            if let Some(endpoint) = known(&self.endpoints) {
+                return endpoint;
+            }
+            let endpoint = known(&current.endpoints).unwrap_or_else(|| {
+                let tls = tls.get_or_insert_with(|| client_tls(backend)).clone();
+                Arc::new(Endpoint::new(*address, backend.protocol.clone(), tls))
+            });
+            self.endpoints.entry(key).or_default().push(Arc::clone(&endpoint));
+            endpoint
+        });
+        let endpoints = endpoints.collect();
+        let turn = current.find(backend).map_or(0, |upstream| upstream.turn.load(Ordering::Relaxed));
+        Upstream { backend: Arc::clone(backend), endpoints, turn: AtomicUsize::new(turn) }
+    }
+}
+
+impl Upstream {
+    pub fn name(&self) -> &str {
+        &self.backend.name
+    }
+
+    pub fn protocol(&self) -> &BackendProtocol {
+        &self.backend.protocol
+    }
+
+    /// Chooses an endpoint that was not tried yet.
+    pub fn choose(&self, tried: &[usize]) -> Option<(usize, &Arc<Endpoint>)> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let load = |index: usize| self.endpoints[index].active.load(Ordering::Relaxed);
+        let index = balance::choose_endpoint(self.endpoints.len(), load, turn, tried)?;
+        Some((index, &self.endpoints[index]))
+    }
+}
+
+impl Endpoint {
+    fn new(address: SocketAddr, protocol: BackendProtocol, tls: Option<Result<Arc<ClientTls>, ()>>) -> Endpoint {
+        Endpoint {
+            address,
+            protocol,
+            tls,
+            active: AtomicUsize::new(0),
+            retired: AtomicBool::new(false),
+            idle: Mutex::default(),
+            multiplexed: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Counts a request until the result is dropped.
+    pub fn begin(self: &Arc<Self>) -> Load {
+        self.active.fetch_add(1, Ordering::Relaxed);
+        Load(Arc::clone(self))
+    }
+
+    /// Returns an idle connection of the pool, if there is one.
+    pub fn pooled(&self, wire: Wire, limits: &PoolLimits) -> Option<Connection> {
+        match wire {
+            Wire::Http1 => {
+                let mut idle = lock(&self.idle);
+                // The most recent connection is the least likely to be closed by the endpoint.
+                while let Some(last) = idle.pop() {
+                    if last.is_usable(limits.idle_timeout) {
+                        return Some(Connection::Http1(last.sender));
+                    }
+                }
+                None
+            }
+            Wire::Http2 => {
+                let mut multiplexed = lock(&self.multiplexed);
+                multiplexed.take_if(|sender| sender.is_closed());
+                multiplexed.clone().map(Connection::Http2)
+            }
+        }
+    }
+
+    /// Opens a connection.
+    pub async fn connect(&self, wire: Wire, limits: &PoolLimits) -> Result<Connection, ConnectError> {
+        let tls = match &self.tls {
+            None => None,
+            Some(Ok(tls)) => Some(&**tls),
+            Some(Err(())) => return Err(ConnectError::TlsSettings),
+        };
+        let connecting = async {
+            let _only_one = match wire {
+                Wire::Http1 => None,
+                Wire::Http2 => Some(self.connecting.lock().await),
+            };
+            if let Some(opened) = self.pooled(wire, limits).filter(|_| wire == Wire::Http2) {
+                return Ok(opened);
+            }
+            let opened = connect::connect(self.address, tls, wire).await?;
+            if let Connection::Http2(sender) = &opened {
+                self.share(sender);
+            }
+            Ok(opened)
+        };
+        let opened = tokio::time::timeout(limits.connect_timeout, connecting).await;
+        opened.unwrap_or(Err(ConnectError::Timeout(self.address)))
+    }
+
+    /// Returns an HTTP/1 connection to the pool when its response has ended.
+    pub fn recycle(self: &Arc<Self>, mut sender: http1::SendRequest<Body>, limits: PoolLimits) {
+        if sender.is_ready() {
+            return self.put(sender, &limits);
+        }
+        let endpoint = Arc::clone(self);
+        tokio::spawn(async move {
+            // Fails if the endpoint or the client closed the connection.
+            if sender.ready().await.is_ok() {
+                endpoint.put(sender, &limits);
+            }
+        });
+    }
+
+    fn put(&self, sender: http1::SendRequest<Body>, limits: &PoolLimits) {
+        let mut idle = lock(&self.idle);
+        // Checked under the lock, which `retire` takes after it sets the flag.
+        if !self.retired.load(Ordering::Acquire) && idle.len() < limits.idle_connections_max {
+            idle.push(IdleConnection { sender, since: Instant::now() });
+        }
+    }
+
+    fn share(&self, sender: &http2::SendRequest<Body>) {
+        let mut multiplexed = lock(&self.multiplexed);
+        if !self.retired.load(Ordering::Acquire) {
+            *multiplexed = Some(sender.clone());
+        }
+    }
+
+    /// Closes idle connections. Those in use close after their requests.
+    fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+        lock(&self.idle).clear();
+        lock(&self.multiplexed).take();
+    }
+}
+
+impl IdleConnection {
+    fn is_usable(&self, limit: Duration) -> bool {
+        self.sender.is_ready() && self.since.elapsed() < limit
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Locks a value that stays valid when a holder panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn client_tls(backend: &Backend) -> Option<Result<Arc<ClientTls>, ()>> {
+    let BackendProtocol::Https(settings) = &backend.protocol else { return None };
+    let built = ClientTls::build(settings).map(Arc::new).map_err(|error| {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(backend = backend.name, error, "the TLS settings of a backend cannot be used");
+    });
+    Some(built)
+}
+
+/// Returns all backends of a table.
+fn backends(table: &RoutingTable) -> impl Iterator<Item = &Arc<Backend>> {
+    let routes = table.listeners.values().flat_map(|listener| listener.hosts.values()).flat_map(|host| &host.routes);
+    routes.flat_map(|route| {
+        let forwards = match &route.action {
+            Action::Forward(backends) => backends.as_slice(),
+            Action::Redirect(_) | Action::Respond(_) => &[],
+        };
+        let filters = route.filters.iter().chain(forwards.iter().flat_map(|backend| &backend.filters));
+        let mirrors = filters.filter_map(|filter| match filter {
+            Filter::Mirror(mirror) => Some(&mirror.target),
+            Filter::ModifyRequestHeaders(_) | Filter::ModifyResponseHeaders(_) | Filter::RewriteUrl { .. } => None,
+        });
+        forwards.iter().map(|backend| &backend.target).chain(mirrors).filter_map(|target| match target {
+            BackendTarget::Endpoints(backend) => Some(backend),
+            BackendTarget::Status(_) => None,
+        })
+    })
+}

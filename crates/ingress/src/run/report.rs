@@ -1,0 +1,133 @@
+//! Writes the statuses of Ingresses and records Events, apart from the loop that replaces the routing table.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::meta::Meta;
+use apimachinery::{Str, value};
+use client::{Client, Patch, Target, WriteOptions};
+use component_base::election::{self, Election};
+use component_base::events::Recorder;
+use controller::{EventType, Regarding};
+use tokio::sync::watch;
+
+use super::INGRESSES;
+use crate::plan::{Finding, StatusWrite};
+
+/// Maximum Events that are remembered, so that they are recorded once.
+pub const RECORDED_MAX: usize = 1000;
+/// Interval between attempts after a status could not be written.
+const RETRY: Duration = Duration::from_secs(2);
+/// Name of the controller in Events.
+const NAME: &str = "knarr-ingress";
+
+/// Statuses and Events of the last plan.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub statuses: Vec<StatusWrite>,
+    pub events: Vec<Finding>,
+}
+
+/// Statuses and Events that this instance has written.
+#[derive(Default)]
+struct Reported {
+    /// The version of each Ingress after its status was written. An older observation is not written again.
+    written: BTreeMap<Str, u64>,
+    /// UID, reason and message of the Events of the last report.
+    recorded: BTreeSet<(Str, &'static str, String)>,
+}
+
+/// Sends reports as long as this instance leads. Without an election it always leads.
+pub async fn send(client: Client, election: Option<election::Settings>, reports: watch::Receiver<Arc<Report>>) {
+    let (recorder, sending) = Recorder::new(client.clone(), NAME);
+    let reporting = async {
+        match election {
+            None => follow(&client, &recorder, reports).await,
+            Some(settings) => loop {
+                let election = Election::new(client.clone(), settings.clone());
+                // A lost lease makes this instance a candidate again; the proxy is not affected.
+                election.lead(|| follow(&client, &recorder, reports.clone()), std::future::pending::<()>()).await;
+            },
+        }
+    };
+    tokio::select! {
+        () = reporting => {}
+        () = sending => {}
+    }
+}
+
+/// Returns when the controller stops.
+async fn follow(client: &Client, recorder: &Recorder, mut reports: watch::Receiver<Arc<Report>>) {
+    let mut reported = Reported::default();
+    loop {
+        let report = Arc::clone(&reports.borrow_and_update());
+        reported.record(recorder, &report.events);
+        let failed = reported.write(client, &report.statuses).await;
+        let retry = async {
+            match failed {
+                true => tokio::time::sleep(RETRY).await,
+                false => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = reports.changed() => if changed.is_err() { return },
+            () = retry => {}
+        }
+    }
+}
+
+impl Reported {
+    /// Records the Events that the last report did not have.
+    fn record(&mut self, recorder: &Recorder, events: &[Finding]) {
+        let mut current = BTreeSet::new();
+        for event in events.iter().take(RECORDED_MAX) {
+            let subject = &event.subject;
+            let known = (subject.uid.clone(), event.reason, event.message.clone());
+            if !self.recorded.contains(&known) && !current.contains(&known) {
+                let regarding = Regarding {
+                    api_version: "networking.k8s.io/v1".into(),
+                    kind: "Ingress".into(),
+                    key: subject.key.clone(),
+                    uid: subject.uid.clone(),
+                    resource_version: subject.revision.to_string().into(),
+                    field_path: Str::default(),
+                };
+                recorder.record(&regarding, EventType::Warning, event.reason, &event.message);
+            }
+            current.insert(known);
+        }
+        self.recorded = current;
+    }
+
+    /// Writes the statuses, and returns whether one failed and should be retried.
+    async fn write(&mut self, client: &Client, statuses: &[StatusWrite]) -> bool {
+        let mut failed = false;
+        for status in statuses {
+            let subject = &status.subject;
+            if self.written.get(&subject.uid).is_some_and(|written| subject.revision < *written) {
+                continue;
+            }
+            let patch = value!({
+                "metadata": {"uid": (subject.uid.as_str())},
+                "status": {"loadBalancer": {"ingress": (status.ingress.clone())}},
+            });
+            let target = Target::object(&INGRESSES, &subject.key).subresource("status");
+            match client.patch(&target, &Patch::Merge(patch), &WriteOptions::default()).await {
+                Ok(object) => {
+                    let revision = Meta::of(&object).resource_version().parse().unwrap_or(0);
+                    self.written.insert(subject.uid.clone(), revision);
+                }
+                // The Ingress was deleted, or replaced by another one of the same name.
+                Err(error) if error.is_not_found() || error.is_conflict() => {}
+                Err(error) => {
+                    tracing::warn!(ingress = %subject.key, %error, "failed to write the status; retrying");
+                    failed = true;
+                }
+            }
+        }
+        // Written statuses disappear from the report once they are observed.
+        self.written.retain(|uid, _| statuses.iter().any(|status| status.subject.uid == *uid));
+        failed
+    }
+}

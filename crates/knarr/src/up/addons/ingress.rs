@@ -1,0 +1,89 @@
+//! Objects of the ingress controller: RBAC and the default IngressClass.
+
+use anyhow::{Context, Result};
+use apimachinery::{Resource, Value, value};
+use client::{Client, DeleteOptions, Target};
+use ingress::plan::{CLASS, CONTROLLER};
+
+use super::super::Options;
+use super::super::plan::INGRESS;
+use super::{MANAGER, granted};
+
+static CLASSES: Resource = Resource::cluster("networking.k8s.io", "v1", "ingressclasses", "IngressClass");
+
+/// Returns the objects that are applied at each start, or none if the ingress controller is disabled.
+pub fn objects(options: &Options) -> Vec<(Resource, Value)> {
+    if is_disabled(options) {
+        return Vec::new();
+    }
+    let controller = || value!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "knarr:ingress"}]);
+    let mut objects = Vec::from(granted("", "knarr:ingress", rules(), controller()));
+    objects.extend(granted("kube-system", "knarr:ingress", rules_of_lease(), controller()));
+    objects
+}
+
+/// Returns the default IngressClass.
+pub fn class() -> (Resource, Value) {
+    let class = value!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "IngressClass",
+        "metadata": {
+            "name": CLASS,
+            "labels": {"app.kubernetes.io/managed-by": MANAGER},
+            "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"},
+        },
+        "spec": {"controller": CONTROLLER},
+    });
+    (CLASSES.clone(), class)
+}
+
+/// Deletes the IngressClass of a disabled ingress controller. Otherwise admission would give it to new Ingresses.
+pub async fn delete_if_disabled(client: &Client, options: &Options) -> Result<()> {
+    if !is_disabled(options) {
+        return Ok(());
+    }
+    let target = Target::named(&CLASSES, "", CLASS);
+    let removed = match client.get(&target).await {
+        Ok(found) if found.str_at(&["metadata", "labels", "app.kubernetes.io/managed-by"]) == Some(MANAGER) => {
+            client.delete(&target, &DeleteOptions::default()).await.map(drop)
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if !error.is_not_found() => Err(error).context("failed to delete the IngressClass"),
+        _ => Ok(()),
+    }
+}
+
+fn is_disabled(options: &Options) -> bool {
+    options.disable.iter().any(|part| part == INGRESS)
+}
+
+/// Returns the permissions of the ingress controller.
+fn rules() -> Value {
+    value!([
+        {
+            "apiGroups": ["networking.k8s.io"],
+            "resources": ["ingresses", "ingressclasses"],
+            "verbs": ["get", "list", "watch"],
+        },
+        {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses/status"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["services", "secrets"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+    ])
+}
+
+/// Returns the permissions for the Lease of the instance that writes statuses.
+fn rules_of_lease() -> Value {
+    value!([
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "resourceNames": ["knarr-ingress"],
+            "verbs": ["get", "update"],
+        },
+    ])
+}
