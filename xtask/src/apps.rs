@@ -95,7 +95,7 @@ const STEPS: &[Step] = &[
 
 /// Runs every step on a new cluster, removes the cluster, and fails if a step failed or the cluster left something
 /// behind.
-pub fn run(args: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     let program = match args {
         [] => {
             process::cargo(&["build", "--locked", "--package", "knarr"], &[])?;

@@ -20,7 +20,7 @@ const EXAMPLES: &[(&str, &str)] = &[
 const BENCHES: &[&str] = &["scheduler"];
 
 /// Builds a benchmark in release mode and runs it.
-pub fn run(args: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     let known = || EXAMPLES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let [what] = args else { bail!("usage: cargo xtask bench {}", known()) };
     let Some((name, package)) = EXAMPLES.iter().find(|(name, _)| name == what) else {

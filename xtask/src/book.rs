@@ -39,7 +39,7 @@ footer { display: flex; justify-content: space-between; margin-top: 3rem; border
 ";
 
 /// Checks and renders the book. Reports all findings before it fails.
-pub fn run(args: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     ensure!(args.is_empty(), "book takes no arguments");
     let tree = Tree::read(root())?;
     let summary = tree.files.get(SUMMARY).with_context(|| format!("{SUMMARY} does not exist"))?;

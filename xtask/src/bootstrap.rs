@@ -26,7 +26,7 @@ const HEADER: &str = "\
 const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
 
 /// Reads the objects, and writes the policies into the `auth` and `flowcontrol` crates.
-pub fn run(args: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     let source = args.first().map_or_else(|| root().join("../shared/reference/bootstrap"), PathBuf::from);
     let mut text = HEADER.to_owned();
     for file in ["clusterroles", "roles"] {

@@ -30,7 +30,7 @@ const HEADER: &str = "\
 ";
 
 /// Reads the facts, and writes the catalogue into the `api` crate.
-pub fn run(args: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     let root = root();
     let source = args.first().map_or_else(|| root.join("../shared/reference/types.json"), PathBuf::from);
     let target = root.join("crates/api/src/catalogue.txt");

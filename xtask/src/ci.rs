@@ -38,7 +38,7 @@ const PACKAGES: &[Package] = &[
 ];
 
 /// Runs all steps and stops at the first failure.
-pub fn run(args: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     ensure!(args.is_empty(), "ci takes no arguments");
     let steps: &[(&str, Step)] = &[
         // A full disk makes a hundred tests fail with different messages.

@@ -11,7 +11,7 @@ use crate::root;
 const SECONDS: u32 = 60;
 
 /// Runs `[--seconds N] [target…]`; all targets by default.
-pub fn run(args: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     let FuzzOptions { seconds, targets } = FuzzOptions::of(args)?;
     ensure!(has_cargo_fuzz(), "cargo-fuzz is not installed; run `cargo install cargo-fuzz`");
     let targets = if targets.is_empty() { all()? } else { targets };

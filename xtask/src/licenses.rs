@@ -18,7 +18,7 @@ const FILE: &str = "THIRD_PARTY_LICENSES";
 
 /// Checks all dependencies against the policy, then writes the licences of those in the binary. With `--check`,
 /// compares them with the file instead.
-pub fn run(args: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     let only_check = match args {
         [] => false,
         [arg] if arg == "--check" => true,

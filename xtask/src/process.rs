@@ -9,10 +9,10 @@ use anyhow::{Context, bail};
 use crate::root;
 
 /// A program, by name or absolute path, and the Debian package that contains it.
-pub type Package = (&'static str, &'static str);
+pub(crate) type Package = (&'static str, &'static str);
 
 /// Installs the packages whose program is missing and prints their names.
-pub fn install_missing(packages: &[Package]) -> anyhow::Result<()> {
+pub(crate) fn install_missing(packages: &[Package]) -> anyhow::Result<()> {
     let missing: BTreeSet<&str> =
         packages.iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
@@ -26,22 +26,22 @@ pub fn install_missing(packages: &[Package]) -> anyhow::Result<()> {
 }
 
 /// Whether the program is in `PATH`, or exists if it is an absolute path.
-pub fn on_path(program: &str) -> bool {
+pub(crate) fn on_path(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
 /// Whether the program can be started and exits with 0. Its output is discarded.
-pub fn succeeds(program: &str, args: &[&str]) -> bool {
+pub(crate) fn succeeds(program: &str, args: &[&str]) -> bool {
     Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
 }
 
 /// Runs cargo; see [`exec`].
-pub fn cargo(args: &[&str], vars: &[(&str, &str)]) -> anyhow::Result<()> {
+pub(crate) fn cargo(args: &[&str], vars: &[(&str, &str)]) -> anyhow::Result<()> {
     exec("cargo", args, vars)
 }
 
 /// Prints the command line and runs it in the workspace root. Fails unless it exits with 0.
-pub fn exec(program: &str, args: &[&str], vars: &[(&str, &str)]) -> anyhow::Result<()> {
+pub(crate) fn exec(program: &str, args: &[&str], vars: &[(&str, &str)]) -> anyhow::Result<()> {
     let line = format!("{program} {}", args.join(" "));
     println!("$ {line}");
     let status = Command::new(program)
@@ -57,7 +57,7 @@ pub fn exec(program: &str, args: &[&str], vars: &[(&str, &str)]) -> anyhow::Resu
 }
 
 /// Returns cargo's target directory, found by the path of this program.
-pub fn target_dir() -> anyhow::Result<PathBuf> {
+pub(crate) fn target_dir() -> anyhow::Result<PathBuf> {
     let this = std::env::current_exe().context("cannot find the path of this executable")?;
     Ok(this.ancestors().nth(2).map_or_else(|| root().join("target"), Path::to_path_buf))
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use crate::root;
 
 /// Passes all arguments to the simulation binary.
-pub fn run(args: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     let mut command = Command::new("cargo");
     command.args(["run", "--quiet", "--package", "sim", "--"]).args(args).current_dir(root());
     ensure!(command.status().context("failed to start cargo")?.success(), "a seed failed");

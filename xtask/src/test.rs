@@ -77,7 +77,7 @@ const AREAS: &[Area] = &[
 
 /// Runs the tests of the area that the first argument names and passes further arguments to `cargo nextest run`.
 /// Without an argument, lists the areas.
-pub fn run(args: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     let Some((name, rest)) = args.split_first() else {
         println!("cargo xtask test AREA [arguments of cargo nextest run]\n\n{}", list());
         return Ok(());

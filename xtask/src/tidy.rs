@@ -18,13 +18,13 @@ use anyhow::{Context, bail, ensure};
 use crate::root;
 
 /// All text files tracked by git, by their path from the root.
-pub struct Tree {
+pub(crate) struct Tree {
     root: PathBuf,
     pub files: BTreeMap<String, String>,
 }
 
 /// Runs all checks. With `--fix`, rewrites generated files first.
-pub fn run(args: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     let fix = match args {
         [] => false,
         [arg] if arg == "--fix" => true,
@@ -55,7 +55,7 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
 }
 
 impl Tree {
-    pub fn read(root: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn read(root: PathBuf) -> anyhow::Result<Self> {
         let listed = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .current_dir(&root)

@@ -41,7 +41,7 @@ struct Options {
 }
 
 /// Runs the named scenarios and fails if a check of one of them failed.
-pub fn run(args: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     let options = parse(args)?;
     process::install_missing(PACKAGES)?;
     let target = process::target_dir()?;

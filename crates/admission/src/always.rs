@@ -5,8 +5,8 @@ use apimachinery::status::Status;
 
 use super::{Attributes, Notes, Plugin, View};
 
-pub struct AlwaysAdmit;
-pub struct AlwaysDeny;
+pub(crate) struct AlwaysAdmit;
+pub(crate) struct AlwaysDeny;
 
 impl Plugin for AlwaysAdmit {}
 

@@ -6,7 +6,7 @@ use apimachinery::{At, Errors, Value, field};
 use super::pods::{CONTAINER_LISTS, containers, items, spec, spec_mut, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
 
-pub struct AlwaysPullImages;
+pub(crate) struct AlwaysPullImages;
 
 impl Plugin for AlwaysPullImages {
     fn admit(&self, attributes: &Attributes<'_>, pod: &mut Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {

@@ -18,13 +18,13 @@ const REQUESTS: &str = "certificatesigningrequests";
 const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Requires the verb `approve` on the signer for an approval.
-pub struct CertificateApproval;
+pub(crate) struct CertificateApproval;
 /// Requires the verb `sign` on the signer to change the certificate or the conditions in the status.
-pub struct CertificateSigning;
+pub(crate) struct CertificateSigning;
 /// Rejects client certificates for the group `system:masters`.
-pub struct CertificateSubjectRestriction;
+pub(crate) struct CertificateSubjectRestriction;
 /// Requires the verb `attest` on the signer for a ClusterTrustBundle.
-pub struct ClusterTrustBundleAttest;
+pub(crate) struct ClusterTrustBundleAttest;
 
 impl Plugin for CertificateApproval {
     fn validate(

@@ -8,7 +8,7 @@ use apimachinery::status::Status;
 use super::pods::{spec, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
 
-pub struct PersistentVolumeClaimResize;
+pub(crate) struct PersistentVolumeClaimResize;
 
 impl Plugin for PersistentVolumeClaimResize {
     fn validate(

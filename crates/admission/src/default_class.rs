@@ -8,9 +8,9 @@ use super::pods::{spec, spec_mut};
 use super::{Attributes, CachedObject, Notes, Plugin, View};
 
 /// Sets the StorageClass of PersistentVolumeClaims.
-pub struct DefaultStorageClass;
+pub(crate) struct DefaultStorageClass;
 /// Sets the IngressClass of Ingresses.
-pub struct DefaultIngressClass;
+pub(crate) struct DefaultIngressClass;
 
 impl Plugin for DefaultStorageClass {
     fn admit(

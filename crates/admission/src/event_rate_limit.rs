@@ -14,7 +14,7 @@ use super::{Attributes, Notes, Operation, Plugin, View};
 const KEYS_MAX: usize = 4096;
 
 #[derive(Default)]
-pub struct EventRateLimit {
+pub(crate) struct EventRateLimit {
     limits: Vec<Limit>,
 }
 
@@ -34,7 +34,7 @@ struct Bucket {
 
 impl EventRateLimit {
     /// Parses the plugin's `Configuration`.
-    pub fn of(config: &Value) -> Self {
+    pub(crate) fn of(config: &Value) -> Self {
         let number = |limit: &Value, field: &str| limit[field].as_float().unwrap_or(0.0);
         let limit = |limit: &Value| Limit {
             ty: text(limit, "type").to_owned(),

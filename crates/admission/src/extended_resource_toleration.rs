@@ -8,7 +8,7 @@ use apimachinery::{Object, Value, value};
 use super::pods::{containers, list_mut, spec, spec_mut, text};
 use super::{Attributes, Notes, Plugin, View};
 
-pub struct ExtendedResourceToleration;
+pub(crate) struct ExtendedResourceToleration;
 
 impl Plugin for ExtendedResourceToleration {
     fn admit(&self, attributes: &Attributes<'_>, pod: &mut Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {

@@ -6,7 +6,7 @@ use apimachinery::status::Status;
 use super::pods::{items, spec};
 use super::{Attributes, Notes, Plugin, View};
 
-pub struct DenyServiceExternalIPs;
+pub(crate) struct DenyServiceExternalIPs;
 
 impl Plugin for DenyServiceExternalIPs {
     fn validate(

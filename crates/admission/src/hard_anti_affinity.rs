@@ -8,7 +8,7 @@ use super::{Attributes, Notes, Plugin, View};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-pub struct LimitPodHardAntiAffinityTopology;
+pub(crate) struct LimitPodHardAntiAffinityTopology;
 
 impl Plugin for LimitPodHardAntiAffinityTopology {
     fn validate(&self, attributes: &Attributes<'_>, pod: &Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {

@@ -14,7 +14,7 @@ use super::{Attributes, Notes, Operation, Plugin, View};
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
-pub struct LimitRanger;
+pub(crate) struct LimitRanger;
 
 impl Plugin for LimitRanger {
     fn admit(

@@ -4,10 +4,10 @@ use apimachinery::{Value, value};
 
 use super::{Attributes, Operation, View};
 
-pub const NAME: &str = "NamespaceAutoProvision";
+pub(crate) const NAME: &str = "NamespaceAutoProvision";
 
 /// Returns the namespace to create before the write, or `None` if it exists.
-pub fn missing(attributes: &Attributes<'_>, view: &dyn View) -> Option<Value> {
+pub(crate) fn missing(attributes: &Attributes<'_>, view: &dyn View) -> Option<Value> {
     let Attributes { operation, namespace, dry_run, .. } = *attributes;
     let is_question = attributes.kind.kind.ends_with("Review");
     if operation != Operation::Create || dry_run || namespace.is_empty() || is_question {

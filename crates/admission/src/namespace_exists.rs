@@ -5,7 +5,7 @@ use apimachinery::status::{GroupName, Status};
 
 use super::{Attributes, Notes, Plugin, View};
 
-pub struct NamespaceExists;
+pub(crate) struct NamespaceExists;
 
 impl Plugin for NamespaceExists {
     fn validate(&self, attributes: &Attributes<'_>, _: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {

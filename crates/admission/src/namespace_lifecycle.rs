@@ -11,7 +11,7 @@ use super::{Attributes, Notes, Operation, Plugin, View};
 /// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-pub struct NamespaceLifecycle;
+pub(crate) struct NamespaceLifecycle;
 
 impl Plugin for NamespaceLifecycle {
     fn admit(&self, attributes: &Attributes<'_>, _: &mut Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {

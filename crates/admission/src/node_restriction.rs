@@ -37,7 +37,7 @@ const KUBELET_NAMESPACES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes
 const RESTRICTED: &str = "node-restriction.kubernetes.io";
 const LEASES: &str = "kube-node-lease";
 
-pub struct NodeRestriction;
+pub(crate) struct NodeRestriction;
 
 /// A request of a kubelet.
 struct KubeletRequest<'a> {

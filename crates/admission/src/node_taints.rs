@@ -8,7 +8,7 @@ use super::{Attributes, Notes, Plugin, View};
 
 const TAINT: &str = "node.kubernetes.io/not-ready";
 
-pub struct TaintNodesByCondition;
+pub(crate) struct TaintNodesByCondition;
 
 impl Plugin for TaintNodesByCondition {
     fn admit(&self, attributes: &Attributes<'_>, node: &mut Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {

@@ -8,7 +8,7 @@ use auth::Resource;
 
 use super::{Attributes, Notes, Operation, Plugin, View};
 
-pub struct OwnerReferencesPermissionEnforcement;
+pub(crate) struct OwnerReferencesPermissionEnforcement;
 
 impl Plugin for OwnerReferencesPermissionEnforcement {
     fn validate(

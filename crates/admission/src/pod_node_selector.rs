@@ -13,14 +13,14 @@ const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 /// The configuration entry for namespaces without an annotation.
 const CLUSTER_DEFAULT: &str = "clusterDefaultNodeSelector";
 
-pub struct PodNodeSelector {
+pub(crate) struct PodNodeSelector {
     /// The cluster default, and the allowed selector by namespace.
     config: Object,
 }
 
 impl PodNodeSelector {
     /// Parses the plugin's configuration.
-    pub fn of(config: &Value) -> Self {
+    pub(crate) fn of(config: &Value) -> Self {
         Self { config: config["podNodeSelectorPluginConfig"].as_object().cloned().unwrap_or_default() }
     }
 

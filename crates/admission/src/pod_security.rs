@@ -22,7 +22,7 @@ const PODS_MAX: usize = 3000;
 const IGNORED_PARTS: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
 #[derive(Default)]
-pub struct PodSecurity {
+pub(crate) struct PodSecurity {
     /// The policy of namespaces without labels.
     defaults: Policy,
     exemptions: Exemptions,
@@ -37,7 +37,7 @@ struct Exemptions {
 
 impl PodSecurity {
     /// Parses a `PodSecurityConfiguration`.
-    pub fn of(config: &Value) -> Self {
+    pub(crate) fn of(config: &Value) -> Self {
         let list = |field: &str| {
             let names = items(&config["exemptions"], field).iter().filter_map(Value::as_str);
             names.map(str::to_owned).collect()

@@ -11,7 +11,7 @@ use super::{Attributes, Notes, Operation, Plugin, View};
 const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const WHITELIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 
-pub struct PodTolerationRestriction {
+pub(crate) struct PodTolerationRestriction {
     /// Tolerations of pods in namespaces without the defaults annotation.
     defaults: Vec<Value>,
     /// Whitelist of namespaces without the whitelist annotation.
@@ -20,7 +20,7 @@ pub struct PodTolerationRestriction {
 
 impl PodTolerationRestriction {
     /// Parses the plugin's `Configuration`.
-    pub fn of(config: &Value) -> Self {
+    pub(crate) fn of(config: &Value) -> Self {
         let list = |field: &str| items(config, field).to_vec();
         Self { defaults: list("default"), whitelist: list("whitelist") }
     }

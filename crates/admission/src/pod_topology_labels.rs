@@ -9,7 +9,7 @@ use super::{Attributes, Notes, Operation, Plugin, View};
 
 const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
-pub struct PodTopologyLabels;
+pub(crate) struct PodTopologyLabels;
 
 impl Plugin for PodTopologyLabels {
     fn admit(

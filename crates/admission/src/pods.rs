@@ -3,32 +3,32 @@
 use apimachinery::{Object, Value};
 
 /// The container lists in a pod spec.
-pub const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+pub(crate) const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// The annotation of mirror pods.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Returns the items of a list field, empty if absent.
-pub fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {
+pub(crate) fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {
     object.get(field).and_then(Value::as_array).unwrap_or_default()
 }
 
 /// Returns the text of a field, empty if absent.
-pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Returns the spec, `null` if absent.
-pub fn spec(pod: &Value) -> &Value {
+pub(crate) fn spec(pod: &Value) -> &Value {
     &pod["spec"]
 }
 
-pub fn spec_mut(pod: &mut Value) -> Option<&mut Object> {
+pub(crate) fn spec_mut(pod: &mut Value) -> Option<&mut Object> {
     pod.get_mut("spec")?.as_object_mut()
 }
 
 /// Returns the list in `field`, which is created if absent.
-pub fn list_mut<'a>(object: &'a mut Object, field: &str) -> &'a mut Vec<Value> {
+pub(crate) fn list_mut<'a>(object: &'a mut Object, field: &str) -> &'a mut Vec<Value> {
     let list = object.get_or_insert_with(field, || Value::Array(Vec::new()));
     if list.as_array().is_none() {
         *list = Value::Array(Vec::new());
@@ -37,12 +37,12 @@ pub fn list_mut<'a>(object: &'a mut Object, field: &str) -> &'a mut Vec<Value> {
 }
 
 /// Whether the pod is a mirror pod of a static pod.
-pub fn is_mirror(pod: &Value) -> bool {
+pub(crate) fn is_mirror(pod: &Value) -> bool {
     apimachinery::meta::Meta::of(pod).annotation(MIRROR).is_some()
 }
 
 /// Returns the containers of these lists, in order.
-pub fn containers<'a>(spec: &'a Value, lists: &'a [&'a str]) -> impl Iterator<Item = &'a Value> {
+pub(crate) fn containers<'a>(spec: &'a Value, lists: &'a [&'a str]) -> impl Iterator<Item = &'a Value> {
     lists.iter().flat_map(|list| items(spec, list))
 }
 
@@ -50,7 +50,7 @@ pub fn containers<'a>(spec: &'a Value, lists: &'a [&'a str]) -> impl Iterator<It
 const WITH_SECRET_REF: [&str; 7] = ["cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos"];
 
 /// Whether a pod references any Secret.
-pub fn references_secrets(spec: &Value) -> bool {
+pub(crate) fn references_secrets(spec: &Value) -> bool {
     let in_volume = |volume: &Value| {
         let named = |path: &[&str]| volume.str_at(path).is_some();
         named(&["secret", "secretName"])
@@ -64,7 +64,7 @@ pub fn references_secrets(spec: &Value) -> bool {
 }
 
 /// Whether a pod references any ConfigMap.
-pub fn references_config_maps(spec: &Value) -> bool {
+pub(crate) fn references_config_maps(spec: &Value) -> bool {
     items(spec, "volumes").iter().any(|volume| volume.get("configMap").is_some())
         || references(spec, "configMapKeyRef", "configMapRef", "configMap")
 }

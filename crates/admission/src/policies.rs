@@ -17,8 +17,8 @@ use apimachinery::meta::Meta;
 use super::pods::{spec, text};
 use super::{Attributes, CachedObject, View};
 
-pub use mutating::MutatingAdmissionPolicy;
-pub use validating::ValidatingAdmissionPolicy;
+pub(crate) use mutating::MutatingAdmissionPolicy;
+pub(crate) use validating::ValidatingAdmissionPolicy;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 

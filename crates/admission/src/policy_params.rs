@@ -12,7 +12,7 @@ use super::{Attributes, Notes, Plugin, View};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-pub struct PolicyParams;
+pub(crate) struct PolicyParams;
 
 impl Plugin for PolicyParams {
     fn validate(

@@ -8,7 +8,7 @@ use super::{Attributes, CachedObject, Notes, Operation, Plugin, View};
 
 const GROUP: &str = "scheduling.k8s.io";
 
-pub struct Priority;
+pub(crate) struct Priority;
 
 impl Plugin for Priority {
     fn admit(

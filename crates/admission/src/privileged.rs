@@ -6,7 +6,7 @@ use apimachinery::{At, Errors, Value};
 
 use super::{Attributes, Notes, Operation, Plugin, View};
 
-pub struct NoPrivileged;
+pub(crate) struct NoPrivileged;
 
 /// The container lists, in the order in which upstream reports errors.
 const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];

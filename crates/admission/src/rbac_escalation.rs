@@ -17,7 +17,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 /// Maximum length of the list of missing permissions in an error message.
 const LISTED_BYTES_MAX: usize = 8 << 10;
 
-pub struct RbacEscalation;
+pub(crate) struct RbacEscalation;
 
 impl Plugin for RbacEscalation {
     fn validate(

@@ -22,7 +22,7 @@ use super::{Attributes, Effect, Operation, Plugin, View};
 const MANAGER: &str = "kube-apiserver";
 
 #[derive(Default)]
-pub struct ResourceQuota {
+pub(crate) struct ResourceQuota {
     limited: Vec<LimitedResource>,
 }
 
@@ -38,7 +38,7 @@ struct LimitedResource {
 
 impl ResourceQuota {
     /// Parses the plugin's configuration.
-    pub fn of(config: &Value) -> Self {
+    pub(crate) fn of(config: &Value) -> Self {
         let limited = |entry: &Value| LimitedResource {
             group: text(entry, "apiGroup").to_owned(),
             plural: text(entry, "resource").to_owned(),

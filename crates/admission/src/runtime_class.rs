@@ -7,7 +7,7 @@ use apimachinery::{Object, Value};
 use super::pods::{items, list_mut, spec, spec_mut, text};
 use super::{Attributes, CachedObject, Notes, Plugin, View};
 
-pub struct RuntimeClass;
+pub(crate) struct RuntimeClass;
 
 impl Plugin for RuntimeClass {
     fn admit(
@@ -105,7 +105,7 @@ fn merge(fields: &mut Object, node_selector: Object) {
 }
 
 /// Whether a toleration includes another one, for at least the same time.
-pub fn covers(wide: &Value, narrow: &Value) -> bool {
+pub(crate) fn covers(wide: &Value, narrow: &Value) -> bool {
     let same = |field: &str| text(wide, field) == text(narrow, field);
     let key = text(wide, "key").is_empty() || same("key");
     let effect = text(wide, "effect").is_empty() || same("effect");

@@ -15,7 +15,7 @@ const VOLUME_PREFIX: &str = "kube-api-access-";
 const EXPIRATION_SECONDS: i64 = 60 * 60 + 7;
 const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 
-pub struct ServiceAccount;
+pub(crate) struct ServiceAccount;
 
 impl Plugin for ServiceAccount {
     fn admit(

@@ -12,7 +12,7 @@ const FINALIZERS: [(&str, &str, &str); 3] = [
     ("storage.k8s.io", "volumeattributesclasses", "kubernetes.io/vac-protection"),
 ];
 
-pub struct StorageObjectInUseProtection;
+pub(crate) struct StorageObjectInUseProtection;
 
 impl Plugin for StorageObjectInUseProtection {
     fn admit(

@@ -13,7 +13,7 @@ use super::{Attributes, CachedObject, Operation, View};
 
 /// A cluster: objects by group and plural name.
 #[derive(Default)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     objects: Vec<(String, String, Value)>,
     /// Whether all requests are authorized.
     pub allows: bool,
@@ -21,14 +21,14 @@ pub struct Cluster {
 
 impl Cluster {
     /// Adds an object.
-    pub fn with(mut self, group: &str, plural: &str, object: &str) -> Self {
+    pub(crate) fn with(mut self, group: &str, plural: &str, object: &str) -> Self {
         let object = json::parse(object.as_bytes()).expect("the test's object is JSON");
         self.objects.push((group.to_owned(), plural.to_owned(), object));
         self
     }
 
     /// Authorizes all requests, or none.
-    pub const fn allowing(mut self, allows: bool) -> Self {
+    pub(crate) const fn allowing(mut self, allows: bool) -> Self {
         self.allows = allows;
         self
     }
@@ -77,7 +77,7 @@ impl cel::Authorizer for FixedAuthorizer {
 }
 
 /// Returns the attributes of a write of an object `x`, in namespace `n` if its kind is namespaced.
-pub fn attributes<'a>(kind: &'a Kind, user: &'a User, operation: Operation) -> Attributes<'a> {
+pub(crate) fn attributes<'a>(kind: &'a Kind, user: &'a User, operation: Operation) -> Attributes<'a> {
     Attributes {
         kind,
         version: &kind.versions[0],

@@ -11,13 +11,13 @@ const TAINTS: [(&str, &str); 2] =
     [("node.kubernetes.io/not-ready", "notReadySeconds"), ("node.kubernetes.io/unreachable", "unreachableSeconds")];
 const SECONDS: i64 = 300;
 
-pub struct DefaultTolerationSeconds {
+pub(crate) struct DefaultTolerationSeconds {
     seconds: [i64; 2],
 }
 
 impl DefaultTolerationSeconds {
     /// Parses `notReadySeconds` and `unreachableSeconds`.
-    pub fn of(config: &Value) -> Self {
+    pub(crate) fn of(config: &Value) -> Self {
         Self { seconds: TAINTS.map(|(_, name)| config.get(name).and_then(Value::as_int).unwrap_or(SECONDS)) }
     }
 }

@@ -6,7 +6,7 @@ use apimachinery::time::Time;
 use crate::kind::{Context, Kind, Requester};
 
 /// Defaults and validates an object that is created, and returns the errors.
-pub fn create(kind: &Kind, object: &Value) -> Vec<String> {
+pub(crate) fn create(kind: &Kind, object: &Value) -> Vec<String> {
     let mut object = object.clone();
     kind.rules.default(&mut object, &kind.versions[0].name);
     let mut errors = Vec::new();
@@ -15,7 +15,7 @@ pub fn create(kind: &Kind, object: &Value) -> Vec<String> {
 }
 
 /// Prepares and validates a write to an object or a subresource, and returns the result with the errors.
-pub fn update(kind: &Kind, subresource: &str, object: &Value, old: &Value) -> (Value, Vec<String>) {
+pub(crate) fn update(kind: &Kind, subresource: &str, object: &Value, old: &Value) -> (Value, Vec<String>) {
     let requester = Requester::default();
     let context = context(kind, subresource, &requester);
     let (mut object, mut old) = (object.clone(), old.clone());

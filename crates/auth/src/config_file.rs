@@ -37,7 +37,7 @@ pub(crate) struct Fields<'a> {
 
 impl File {
     /// Parses a file of `kind` in one of the versions.
-    pub fn parse(text: &str, kind: &str, versions: &[&str]) -> Result<Self, Error> {
+    pub(crate) fn parse(text: &str, kind: &str, versions: &[&str]) -> Result<Self, Error> {
         let (root, repeated) = yaml::parse_strict(text).map_err(Error::Syntax)?;
         let root_text = |key: &str| root.str_at(&[key]).unwrap_or_default().to_owned();
         let right_version = versions.iter().any(|version| root_text("apiVersion") == format!("{GROUP}/{version}"));
@@ -49,7 +49,7 @@ impl File {
     }
 
     /// Returns the root object and the list of problems.
-    pub fn open(&mut self, known: &[&str]) -> (Fields<'_>, &mut Vec<String>) {
+    pub(crate) fn open(&mut self, known: &[&str]) -> (Fields<'_>, &mut Vec<String>) {
         let known: Vec<&str> = known.iter().chain(&["apiVersion", "kind"]).copied().collect();
         (Fields::new(&self.root, String::new(), &known, &mut self.problems), &mut self.problems)
     }
@@ -68,17 +68,17 @@ impl<'a> Fields<'a> {
         fields
     }
 
-    pub fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.value(key).is_some()
     }
 
     /// Returns a string; empty if it is absent.
-    pub fn text(&self, key: &str, problems: &mut Vec<String>) -> Str {
+    pub(crate) fn text(&self, key: &str, problems: &mut Vec<String>) -> Str {
         self.optional_text(key, problems).unwrap_or_default()
     }
 
     /// Returns a string; `None` if it is absent.
-    pub fn optional_text(&self, key: &str, problems: &mut Vec<String>) -> Option<Str> {
+    pub(crate) fn optional_text(&self, key: &str, problems: &mut Vec<String>) -> Option<Str> {
         let value = self.value(key)?;
         let text = value.as_str().map(Str::from);
         self.expect(key, "a string", text.is_some(), problems);
@@ -86,14 +86,14 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns a boolean; `None` if it is absent.
-    pub fn optional_bool(&self, key: &str, problems: &mut Vec<String>) -> Option<bool> {
+    pub(crate) fn optional_bool(&self, key: &str, problems: &mut Vec<String>) -> Option<bool> {
         let value = self.value(key)?;
         self.expect(key, "a boolean", value.as_bool().is_some(), problems);
         value.as_bool()
     }
 
     /// Returns a duration; zero if it is absent.
-    pub fn duration(&self, key: &str, problems: &mut Vec<String>) -> Duration {
+    pub(crate) fn duration(&self, key: &str, problems: &mut Vec<String>) -> Duration {
         let Some(text) = self.optional_text(key, problems) else { return Duration::default() };
         text.parse().unwrap_or_else(|wrong| {
             problems.push(format!("{:?}: {wrong}", self.path_of(key)));
@@ -101,18 +101,18 @@ impl<'a> Fields<'a> {
         })
     }
 
-    pub fn texts(&self, key: &str, problems: &mut Vec<String>) -> Vec<Str> {
+    pub(crate) fn texts(&self, key: &str, problems: &mut Vec<String>) -> Vec<Str> {
         let items = self.items(key, problems);
         self.expect(key, "a list of strings", items.iter().all(|item| item.as_str().is_some()), problems);
         items.iter().filter_map(Value::as_str).map(Str::from).collect()
     }
 
     /// Returns a nested object; an absent one has no fields.
-    pub fn object(&self, key: &str, known: &[&str], problems: &mut Vec<String>) -> Fields<'a> {
+    pub(crate) fn object(&self, key: &str, known: &[&str], problems: &mut Vec<String>) -> Fields<'a> {
         Fields::new(self.value(key).unwrap_or(&Value::Null), self.path_of(key), known, problems)
     }
 
-    pub fn objects(&self, key: &str, known: &[&str], problems: &mut Vec<String>) -> Vec<Fields<'a>> {
+    pub(crate) fn objects(&self, key: &str, known: &[&str], problems: &mut Vec<String>) -> Vec<Fields<'a>> {
         let path = self.path_of(key);
         let items = self.items(key, problems).iter().enumerate();
         items.map(|(at, item)| Fields::new(item, format!("{path}[{at}]"), known, problems)).collect()

@@ -19,7 +19,7 @@ pub(crate) enum ResultType {
 
 impl Expression {
     /// Compiles an expression of `host`.
-    pub fn compile(
+    pub(crate) fn compile(
         host: ExpressionContext,
         source: &str,
         gives: ResultType,
@@ -36,12 +36,17 @@ impl Expression {
     }
 
     /// Evaluates the expression with one variable; `None` if the result is not a boolean.
-    pub fn holds(&self, host: ExpressionContext, variable: &str, value: &Value) -> Result<Option<bool>, Failure> {
+    pub(crate) fn holds(
+        &self,
+        host: ExpressionContext,
+        variable: &str,
+        value: &Value,
+    ) -> Result<Option<bool>, Failure> {
         self.evaluate(host, variable, value, |value| if let Val::Bool(holds) = value { Some(*holds) } else { None })
     }
 
     /// Evaluates the expression with one variable and converts the result with `take`.
-    pub fn evaluate<T>(
+    pub(crate) fn evaluate<T>(
         &self,
         host: ExpressionContext,
         variable: &str,

@@ -9,7 +9,7 @@ use crate::parser::Syntax;
 type ExpansionResult = Result<ExprId, Findings>;
 
 /// Expands a macro call; [`None`] for an ordinary call.
-pub fn expand(
+pub(crate) fn expand(
     ast: &mut Ast,
     syntax: Syntax,
     offset: u32,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A token bucket. Callers wait in FIFO order when it is empty.
-pub struct Limit {
+pub(crate) struct Limit {
     per_second: f64,
     burst: f64,
     state: Mutex<State>,
@@ -20,14 +20,14 @@ struct State {
 
 impl Limit {
     /// Returns a bucket with a rate and a burst; `None` if the rate means no limit.
-    pub fn new(per_second: f32, burst: u32) -> Option<Self> {
+    pub(crate) fn new(per_second: f32, burst: u32) -> Option<Self> {
         let burst = f64::from(burst.max(1));
         let state = Mutex::new(State { tokens: burst, at: Instant::now() });
         (per_second > 0.0).then(|| Self { per_second: per_second.into(), burst, state })
     }
 
     /// Waits until one more request is within the limit.
-    pub async fn acquire(&self) {
+    pub(crate) async fn acquire(&self) {
         let wait = self.take(Instant::now());
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;

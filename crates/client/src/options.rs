@@ -236,7 +236,7 @@ named_after_variants! {
 pub(crate) struct Query(String);
 
 impl Query {
-    pub fn add(&mut self, name: &str, value: impl fmt::Display) {
+    pub(crate) fn add(&mut self, name: &str, value: impl fmt::Display) {
         self.0.push(if self.0.is_empty() { '?' } else { '&' });
         self.0.push_str(name);
         self.0.push('=');
@@ -250,7 +250,7 @@ impl Query {
     }
 
     /// Appends the query to a path.
-    pub fn after(self, mut path: String) -> String {
+    pub(crate) fn after(self, mut path: String) -> String {
         path.push_str(&self.0);
         path
     }

@@ -32,7 +32,7 @@ const NAMES: [(&str, Option<CipherSuite>); 22] = [
 
 /// Keeps the named TLS 1.2 suites and all TLS 1.3 suites.
 // DEVIATION: cipher suites without forward secrecy or with CBC are accepted in the flag but not offered.
-pub fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Result<(), TlsError> {
+pub(crate) fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Result<(), TlsError> {
     if names.is_empty() {
         return Ok(());
     }

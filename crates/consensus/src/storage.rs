@@ -19,13 +19,18 @@ pub(crate) struct MemoryLog {
 
 impl MemoryLog {
     /// `entries` must follow `base` without gaps.
-    pub fn new(hard_state: HardState, conf_state: ConfState, base: (u64, u64), entries: VecDeque<Entry>) -> Self {
+    pub(crate) fn new(
+        hard_state: HardState,
+        conf_state: ConfState,
+        base: (u64, u64),
+        entries: VecDeque<Entry>,
+    ) -> Self {
         let bytes = entries.iter().map(size).sum();
         Self { initial: RaftState::new(hard_state, conf_state), base, entries, bytes, snapshot: Snapshot::default() }
     }
 
     /// Appends entries and replaces existing ones from the first index on.
-    pub fn append(&mut self, entries: &[Entry]) {
+    pub(crate) fn append(&mut self, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };
         let keep = usize::try_from(first.index - self.base.0 - 1).expect("the log in memory is indexed by usize");
         while self.entries.len() > keep {
@@ -38,14 +43,14 @@ impl MemoryLog {
     }
 
     /// Clears the log, which continues after a snapshot.
-    pub fn reset(&mut self, base: (u64, u64)) {
+    pub(crate) fn reset(&mut self, base: (u64, u64)) {
         self.base = base;
         self.entries.clear();
         self.bytes = 0;
     }
 
     /// Drops the oldest entries while `may_drop` returns true for the index and the remaining bytes.
-    pub fn compact(&mut self, may_drop: impl Fn(u64, usize) -> bool) {
+    pub(crate) fn compact(&mut self, may_drop: impl Fn(u64, usize) -> bool) {
         while let Some(entry) = self.entries.front() {
             if !may_drop(entry.index, self.bytes) {
                 return;
@@ -57,7 +62,7 @@ impl MemoryLog {
     }
 
     /// Sets the metadata of the next snapshot.
-    pub fn set_snapshot(&mut self, index: u64, term: u64, conf_state: ConfState) {
+    pub(crate) fn set_snapshot(&mut self, index: u64, term: u64, conf_state: ConfState) {
         let metadata = self.snapshot.mut_metadata();
         metadata.index = index;
         metadata.term = term;
@@ -65,7 +70,7 @@ impl MemoryLog {
     }
 
     /// Returns the size of all entries.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 

@@ -32,7 +32,7 @@ pub enum CdiError {
 }
 
 /// Returns the CDI devices that a container requests, by CRI's field or by annotations.
-pub fn requested_devices(config: &node_api::cri::v1::ContainerConfig) -> Vec<String> {
+pub(crate) fn requested_devices(config: &node_api::cri::v1::ContainerConfig) -> Vec<String> {
     let mut names: Vec<String> = config.cdi_devices.iter().map(|device| device.name.clone()).collect();
     if names.is_empty() {
         let mut annotations: Vec<(&String, &String)> =
@@ -46,7 +46,7 @@ pub fn requested_devices(config: &node_api::cri::v1::ContainerConfig) -> Vec<Str
 }
 
 /// Adds devices to an OCI specification, from the CDI files of this host.
-pub fn inject(spec: &mut Value, names: &[String]) -> Result<(), CdiError> {
+pub(crate) fn inject(spec: &mut Value, names: &[String]) -> Result<(), CdiError> {
     if names.is_empty() {
         return Ok(());
     }

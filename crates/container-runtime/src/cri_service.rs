@@ -21,7 +21,7 @@ use crate::{metrics, sandboxes};
 /// Maximum items per message of a streamed list.
 const CHUNK: usize = 256;
 
-pub struct Runtime(pub Arc<Machine>);
+pub(crate) struct Runtime(pub Arc<Machine>);
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 type RpcResult<T> = Result<Response<T>, Status>;

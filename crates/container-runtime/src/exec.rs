@@ -22,7 +22,7 @@ const OUTPUT_BYTES_MAX: usize = 16 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The output and exit code of a command.
-pub struct Output {
+pub(crate) struct Output {
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
     pub code: i32,

@@ -17,7 +17,7 @@ use crate::state::{Runtime, now};
 use crate::stats::disk_usage;
 use crate::user;
 
-pub struct Images(pub Arc<Runtime>);
+pub(crate) struct Images(pub Arc<Runtime>);
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 

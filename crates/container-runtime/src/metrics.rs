@@ -59,7 +59,7 @@ const ROWS: &[Row] = &[
 ];
 
 /// Returns the metric descriptors.
-pub fn descriptors() -> Vec<v1::MetricDescriptor> {
+pub(crate) fn descriptors() -> Vec<v1::MetricDescriptor> {
     let label_keys: Vec<String> = LABELS.iter().map(|label| (*label).to_owned()).collect();
     let describe = |row: &Row| v1::MetricDescriptor {
         name: row.name.to_owned(),

@@ -16,7 +16,7 @@ use crate::user::User;
 const FILE: &str = "record.json";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Sandbox {
+pub(crate) struct Sandbox {
     pub id: String,
     /// The CRI configuration of the request.
     #[serde(with = "protobuf")]
@@ -37,7 +37,7 @@ pub struct Sandbox {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Container {
+pub(crate) struct Container {
     pub id: String,
     /// ID of the sandbox.
     pub sandbox: String,
@@ -62,7 +62,7 @@ pub struct Container {
 
 /// The phase of a container, which only ever advances in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Phase {
+pub(crate) enum Phase {
     Created,
     Running {
         started_at: i64,
@@ -82,7 +82,7 @@ pub enum Phase {
 /// Writes the first record into its directory and starts to sync both. The caller must wait for the sync before it
 /// starts a process or reserves resources outside of the directory. Otherwise they could not be found after a power
 /// failure.
-pub fn create(dir: &Path, record: &impl Serialize) -> io::Result<Syncing> {
+pub(crate) fn create(dir: &Path, record: &impl Serialize) -> io::Result<Syncing> {
     let file = dir.join(FILE);
     sys::replace_file_lazily(&file, &serde_json::to_vec(record)?, 0o600)?;
     let dir = dir.to_owned();
@@ -95,21 +95,21 @@ pub fn create(dir: &Path, record: &impl Serialize) -> io::Result<Syncing> {
 
 /// The sync of a first record, in progress. It takes milliseconds, so other work continues meanwhile.
 #[must_use]
-pub struct Syncing(tokio::task::JoinHandle<io::Result<()>>);
+pub(crate) struct Syncing(tokio::task::JoinHandle<io::Result<()>>);
 
 impl Syncing {
     /// Waits until the record survives a power failure.
-    pub async fn finish(self) -> io::Result<()> {
+    pub(crate) async fn finish(self) -> io::Result<()> {
         self.0.await.map_err(io::Error::other)?
     }
 }
 
 /// Replaces a record without syncing. Changes need not survive a power failure, since it terminates all containers.
-pub fn update(dir: &Path, record: &impl Serialize) -> io::Result<()> {
+pub(crate) fn update(dir: &Path, record: &impl Serialize) -> io::Result<()> {
     sys::replace_file_lazily(&dir.join(FILE), &serde_json::to_vec(record)?, 0o600)
 }
 
-pub fn read<T: DeserializeOwned>(dir: &Path) -> io::Result<T> {
+pub(crate) fn read<T: DeserializeOwned>(dir: &Path) -> io::Result<T> {
     Ok(serde_json::from_slice(&fs::read(dir.join(FILE))?)?)
 }
 
@@ -121,11 +121,11 @@ mod protobuf {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<M: Message, S: Serializer>(message: &M, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<M: Message, S: Serializer>(message: &M, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&STANDARD.encode(message.encode_to_vec()))
     }
 
-    pub fn deserialize<'de, M: Message + Default, D: Deserializer<'de>>(from: D) -> Result<M, D::Error> {
+    pub(super) fn deserialize<'de, M: Message + Default, D: Deserializer<'de>>(from: D) -> Result<M, D::Error> {
         let bytes = STANDARD.decode(String::deserialize(from)?).map_err(D::Error::custom)?;
         M::decode(bytes.as_slice()).map_err(D::Error::custom)
     }

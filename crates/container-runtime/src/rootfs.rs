@@ -18,7 +18,7 @@ use rustix::mount::{
 /// Mounts an overlay of the layers `lower`, topmost first, with `own/upper` as its writable layer. If `maps` is given,
 /// the layers are ID-mapped with the user namespace of the process `pause`. The mount has `nodev`: a container's
 /// devices are in its `/dev`, a separate filesystem.
-pub fn mount_writable(
+pub(crate) fn mount_writable(
     lower: &[PathBuf],
     own: &Path,
     target: &Path,
@@ -50,7 +50,7 @@ pub fn mount_writable(
 }
 
 /// Mounts a directory or file, ID-mapped with the user namespace of a process.
-pub fn mount_mapped(source: &Path, target: &Path, pause: i32) -> io::Result<()> {
+pub(crate) fn mount_mapped(source: &Path, target: &Path, pause: i32) -> io::Result<()> {
     create_mount_point(source, target)?;
     let tree = sys::clone_tree(source)?;
     sys::map_ids(tree.as_fd(), fs::File::open(format!("/proc/{pause}/ns/user"))?)?;
@@ -58,7 +58,7 @@ pub fn mount_mapped(source: &Path, target: &Path, pause: i32) -> io::Result<()> 
 }
 
 /// Bind-mounts a directory or file recursively, and sets the propagation of the new mounts.
-pub fn mount_apart(source: &Path, target: &Path, propagation: MountPropagationFlags) -> io::Result<()> {
+pub(crate) fn mount_apart(source: &Path, target: &Path, propagation: MountPropagationFlags) -> io::Result<()> {
     create_mount_point(source, target)?;
     mount_bind_recursive(source, target)?;
     // A mount below a shared mount is shared at first.
@@ -72,7 +72,7 @@ fn create_mount_point(source: &Path, target: &Path) -> io::Result<()> {
 }
 
 /// Resolves a path inside a directory; symlinks do not lead out of it.
-pub fn resolve_in_root(root: &Path, path: &Path) -> io::Result<PathBuf> {
+pub(crate) fn resolve_in_root(root: &Path, path: &Path) -> io::Result<PathBuf> {
     if path.as_os_str().is_empty() {
         return Ok(root.to_owned());
     }
@@ -83,7 +83,7 @@ pub fn resolve_in_root(root: &Path, path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Mounts the layers of an image volume read-only, with noexec, nosuid and nodev.
-pub fn mount_read_only(lower: &[PathBuf], target: &Path) -> io::Result<()> {
+pub(crate) fn mount_read_only(lower: &[PathBuf], target: &Path) -> io::Result<()> {
     fs::create_dir_all(target)?;
     match lower {
         [only] => {
@@ -96,7 +96,7 @@ pub fn mount_read_only(lower: &[PathBuf], target: &Path) -> io::Result<()> {
 }
 
 /// A device node to create outside of a container's `/dev`.
-pub struct Node {
+pub(crate) struct Node {
     /// Character or block device.
     pub kind: FileType,
     /// Device number.
@@ -108,7 +108,7 @@ pub struct Node {
 
 /// Creates device nodes on a separate filesystem at `target`, because the container's root is mounted with `nodev`.
 /// Returns their paths in the order of `nodes`.
-pub fn mount_devices(nodes: &[Node], target: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn mount_devices(nodes: &[Node], target: &Path) -> io::Result<Vec<PathBuf>> {
     fs::create_dir_all(target)?;
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
     mount("devices", target, "tmpfs", flags, Some(c"mode=711,size=64k"))?;
@@ -123,7 +123,7 @@ pub fn mount_devices(nodes: &[Node], target: &Path) -> io::Result<Vec<PathBuf>> 
 }
 
 /// Unmounts everything at a path; succeeds if nothing is mounted.
-pub fn unmount_all(target: &Path) -> io::Result<()> {
+pub(crate) fn unmount_all(target: &Path) -> io::Result<()> {
     loop {
         match unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
             Ok(()) => {}

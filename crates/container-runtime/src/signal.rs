@@ -2,7 +2,7 @@
 
 use node_api::cri::v1;
 
-pub const KILL: i32 = 9;
+pub(crate) const KILL: i32 = 9;
 const TERM: i32 = 15;
 /// SIGRTMIN and SIGRTMAX, as glibc numbers them.
 const RT_MIN: i32 = 34;
@@ -15,7 +15,7 @@ const NAMES: &[&str] = &[
 ];
 
 /// Returns the stop signal of a container: CRI's, the image's, or SIGTERM, in this order.
-pub fn stop_signal(requested: v1::Signal, image: &str) -> i32 {
+pub(crate) fn stop_signal(requested: v1::Signal, image: &str) -> i32 {
     let signal = match requested {
         v1::Signal::RuntimeDefault => None,
         named => number(named.as_str_name()),

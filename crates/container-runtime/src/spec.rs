@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use crate::ulimit::Ulimit;
 use crate::user::User;
 
-pub use devices::{DeviceError, take_outside};
-pub use mounts::{MountError, bind, check_propagation, host_source, weaker};
-pub use resources::resources;
-pub use security::{SecurityError, capabilities};
+pub(crate) use devices::{DeviceError, take_outside};
+pub(crate) use mounts::{MountError, bind, check_propagation, host_source, weaker};
+pub(crate) use resources::resources;
+pub(crate) use security::{SecurityError, capabilities};
 
 /// The OCI specification could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub enum SpecError {
 }
 
 /// The inputs of an OCI specification.
-pub struct Inputs<'a> {
+pub(crate) struct Inputs<'a> {
     pub config: &'a v1::ContainerConfig,
     pub sandbox: &'a v1::PodSandboxConfig,
     /// The image's configuration.
@@ -62,7 +62,7 @@ pub struct Inputs<'a> {
 }
 
 /// Builds the OCI specification of a container.
-pub fn build(inputs: &Inputs<'_>) -> Result<Value, SpecError> {
+pub(crate) fn build(inputs: &Inputs<'_>) -> Result<Value, SpecError> {
     let security = inputs.security();
     let privileged = security.privileged;
     let mounts = mounts::all(inputs)?;
@@ -97,7 +97,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Value, SpecError> {
 }
 
 /// Returns the OCI process of an exec: the container's process with another command and optionally a terminal.
-pub fn exec(spec: &Value, command: &[String], terminal: bool) -> Value {
+pub(crate) fn exec(spec: &Value, command: &[String], terminal: bool) -> Value {
     let mut process = spec["process"].clone();
     process["args"] = json!(command);
     process["terminal"] = json!(terminal);

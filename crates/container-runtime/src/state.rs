@@ -53,7 +53,7 @@ pub struct Runtime {
     events: broadcast::Sender<v1::ContainerEventResponse>,
 }
 
-pub struct Sandbox {
+pub(crate) struct Sandbox {
     pub(crate) dir: PathBuf,
     pub(crate) shim: Client,
     record: Mutex<persisted::Sandbox>,
@@ -61,7 +61,7 @@ pub struct Sandbox {
     pub(crate) changing: tokio::sync::Mutex<()>,
 }
 
-pub struct Container {
+pub(crate) struct Container {
     pub(crate) dir: PathBuf,
     record: Mutex<persisted::Container>,
     /// The sync of the first record, until the container is started.

@@ -17,7 +17,7 @@ const RATE_SPAN_MIN: Duration = Duration::from_millis(100);
 
 /// The last measurement.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub(crate) struct Sample {
     at: Instant,
     cpu_nanos: u64,
     rate: Option<u64>,

@@ -18,5 +18,5 @@ mod tickets;
 mod websocket;
 mod wire;
 
-pub use server::start;
-pub use tickets::{Ticket, Tickets};
+pub(crate) use server::start;
+pub(crate) use tickets::{Ticket, Tickets};

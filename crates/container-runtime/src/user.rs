@@ -12,7 +12,7 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Numeric IDs of a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct User {
+pub(crate) struct User {
     pub uid: u32,
     pub gid: u32,
     /// Supplemental groups, sorted.
@@ -21,7 +21,7 @@ pub struct User {
 
 /// The requested user.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RequestedUser<'a> {
+pub(crate) struct RequestedUser<'a> {
     pub uid: Option<u32>,
     pub name: Option<&'a str>,
     pub gid: Option<u32>,
@@ -45,14 +45,14 @@ pub enum UserError {
 }
 
 /// Resolves a user with the files of a root directory.
-pub fn resolve(root: &Path, requested: &RequestedUser<'_>) -> Result<User, UserError> {
+pub(crate) fn resolve(root: &Path, requested: &RequestedUser<'_>) -> Result<User, UserError> {
     let passwd = read(root, "etc/passwd");
     let group = read(root, "etc/group");
     resolve_in(&passwd, &group, requested)
 }
 
 /// Parses a numeric user or group; `None` if it is a name or out of range.
-pub fn number(text: &str) -> Option<u32> {
+pub(crate) fn number(text: &str) -> Option<u32> {
     is_numeric(text).then(|| text.parse().ok()).flatten()
 }
 

@@ -58,7 +58,7 @@ const fn char_device(major: u32, minor: Option<u32>) -> Rule {
 ///
 /// On v2, creates the cgroup; this must happen before the first process joins it. On v1, only checks that a devices
 /// controller exists. Fails if devices cannot be restricted: then the container must not start.
-pub fn restrict(cgroup: &Cgroup, rules: &[LinuxDeviceCgroup]) -> io::Result<()> {
+pub(crate) fn restrict(cgroup: &Cgroup, rules: &[LinuxDeviceCgroup]) -> io::Result<()> {
     let Some(dir) = cgroup.unified_dir() else {
         if Cgroup::has_controller("devices") {
             return Ok(());
@@ -163,52 +163,52 @@ mod asm {
     use sys::BpfInstruction;
 
     /// Allow (1) or deny (0).
-    pub const RESULT: u8 = 0;
+    pub(super) const RESULT: u8 = 0;
     /// Register in which the kernel passes the address of the request: type and access, major number, minor number.
     const CONTEXT: u8 = 1;
-    pub const KIND: u8 = 2;
-    pub const ACCESS: u8 = 3;
-    pub const MAJOR: u8 = 4;
-    pub const MINOR: u8 = 5;
+    pub(super) const KIND: u8 = 2;
+    pub(super) const ACCESS: u8 = 3;
+    pub(super) const MAJOR: u8 = 4;
+    pub(super) const MINOR: u8 = 5;
 
-    pub const LOAD: u8 = 0x61;
-    pub const SET: u8 = 0xb4;
-    pub const COPY: u8 = 0xbc;
-    pub const AND: u8 = 0x54;
-    pub const SHIFT_RIGHT: u8 = 0x74;
-    pub const SKIP_IF_EQUAL: u8 = 0x16;
-    pub const SKIP_UNLESS_EQUAL: u8 = 0x56;
-    pub const EXIT: u8 = 0x95;
+    pub(super) const LOAD: u8 = 0x61;
+    pub(super) const SET: u8 = 0xb4;
+    pub(super) const COPY: u8 = 0xbc;
+    pub(super) const AND: u8 = 0x54;
+    pub(super) const SHIFT_RIGHT: u8 = 0x74;
+    pub(super) const SKIP_IF_EQUAL: u8 = 0x16;
+    pub(super) const SKIP_UNLESS_EQUAL: u8 = 0x56;
+    pub(super) const EXIT: u8 = 0x95;
 
-    pub fn load(register: u8, offset: i16) -> BpfInstruction {
+    pub(super) fn load(register: u8, offset: i16) -> BpfInstruction {
         BpfInstruction { code: LOAD, registers: register | CONTEXT << 4, offset, immediate: 0 }
     }
 
-    pub fn set(register: u8, value: u32) -> BpfInstruction {
+    pub(super) fn set(register: u8, value: u32) -> BpfInstruction {
         constant(SET, register, value, 0)
     }
 
-    pub fn copy(to: u8, from: u8) -> BpfInstruction {
+    pub(super) fn copy(to: u8, from: u8) -> BpfInstruction {
         BpfInstruction { code: COPY, registers: to | from << 4, offset: 0, immediate: 0 }
     }
 
-    pub fn and(register: u8, mask: u32) -> BpfInstruction {
+    pub(super) fn and(register: u8, mask: u32) -> BpfInstruction {
         constant(AND, register, mask, 0)
     }
 
-    pub fn shift_right(register: u8, bits: u32) -> BpfInstruction {
+    pub(super) fn shift_right(register: u8, bits: u32) -> BpfInstruction {
         constant(SHIFT_RIGHT, register, bits, 0)
     }
 
-    pub fn skip_if_equal(register: u8, value: u32, count: usize) -> BpfInstruction {
+    pub(super) fn skip_if_equal(register: u8, value: u32, count: usize) -> BpfInstruction {
         constant(SKIP_IF_EQUAL, register, value, count)
     }
 
-    pub fn skip_unless_equal(register: u8, value: u32, count: usize) -> BpfInstruction {
+    pub(super) fn skip_unless_equal(register: u8, value: u32, count: usize) -> BpfInstruction {
         constant(SKIP_UNLESS_EQUAL, register, value, count)
     }
 
-    pub fn exit() -> BpfInstruction {
+    pub(super) fn exit() -> BpfInstruction {
         constant(EXIT, 0, 0, 0)
     }
 

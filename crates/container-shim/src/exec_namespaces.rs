@@ -14,7 +14,7 @@ use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 use oci_spec::runtime::{LinuxCapabilities, Process, UserBuilder};
 
 /// The credentials of the process inside the user namespace.
-pub struct Entering {
+pub(crate) struct Entering {
     users: File,
     uid: Uid,
     gid: Gid,
@@ -26,7 +26,7 @@ pub struct Entering {
 
 impl Entering {
     /// Moves the credentials out of a process specification, and replaces them by root with every capability.
-    pub fn take(process: &mut Process, users: &Path) -> io::Result<Entering> {
+    pub(crate) fn take(process: &mut Process, users: &Path) -> io::Result<Entering> {
         let user = process.user().clone();
         let requested = process.capabilities().clone().unwrap_or_default();
         let set = |set: &Option<_>| names(&serde_json::to_value(set)?);
@@ -51,7 +51,7 @@ impl Entering {
 
     /// Enters the namespace and applies the credentials. The capability `keep` is also kept; the caller must drop it
     /// later.
-    pub fn enter(&self, keep: Option<Capability>) -> io::Result<()> {
+    pub(crate) fn enter(&self, keep: Option<Capability>) -> io::Result<()> {
         setns(&self.users, CloneFlags::CLONE_NEWUSER)?;
         setgroups(&self.groups)?;
         setresgid(self.gid, self.gid, self.gid)?;
@@ -76,12 +76,12 @@ impl Entering {
     }
 
     /// Whether loading a seccomp filter needs CAP_SYS_ADMIN.
-    pub fn loads_by_privilege(&self) -> bool {
+    pub(crate) fn loads_by_privilege(&self) -> bool {
         !self.no_new_privileges
     }
 
     /// Whether CAP_SYS_ADMIN is one of the process's own capabilities.
-    pub fn administrates(&self) -> bool {
+    pub(crate) fn administrates(&self) -> bool {
         self.capabilities.contains(&Capability::CAP_SYS_ADMIN)
     }
 }

@@ -20,7 +20,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 
 /// The steps that are left inside the container.
 #[derive(Clone)]
-pub struct Payload {
+pub(crate) struct Payload {
     /// Seccomp filters, loaded in this order.
     pub filters: Rc<Vec<Vec<SockFilter>>>,
     /// Whether CAP_SYS_ADMIN was kept only to load the filters.

@@ -12,7 +12,7 @@ const RECORD_BYTES_MAX: usize = 16 << 10;
 
 /// The source of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub(crate) enum Stream {
     Stdout,
     Stderr,
 }
@@ -26,42 +26,42 @@ impl Stream {
     }
 }
 
-pub struct Log {
+pub(crate) struct Log {
     path: PathBuf,
     file: File,
 }
 
 impl Log {
-    pub fn open(path: &Path) -> io::Result<Log> {
+    pub(crate) fn open(path: &Path) -> io::Result<Log> {
         // Logs may contain secrets: only the owner and the group, for log collectors, may read them.
         let file = OpenOptions::new().create(true).append(true).mode(0o640).open(path)?;
         Ok(Log { path: path.to_owned(), file })
     }
 
     /// Opens the path again after a rotation.
-    pub fn reopen(&mut self) -> io::Result<()> {
+    pub(crate) fn reopen(&mut self) -> io::Result<()> {
         self.file = Log::open(&self.path)?.file;
         Ok(())
     }
 
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)
     }
 }
 
 /// Splits a stream into log records.
-pub struct Lines {
+pub(crate) struct Lines {
     stream: Stream,
     pending: Vec<u8>,
 }
 
 impl Lines {
-    pub fn new(stream: Stream) -> Lines {
+    pub(crate) fn new(stream: Stream) -> Lines {
         Lines { stream, pending: Vec::new() }
     }
 
     /// Adds output and returns the complete records.
-    pub fn push(&mut self, mut bytes: &[u8], now: Timestamp) -> Vec<u8> {
+    pub(crate) fn push(&mut self, mut bytes: &[u8], now: Timestamp) -> Vec<u8> {
         let mut out = Vec::new();
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             self.take_parts(&bytes[..end], now, &mut out);
@@ -74,7 +74,7 @@ impl Lines {
     }
 
     /// Returns an unterminated last line as a partial record, so that readers add no newline.
-    pub fn finish(&mut self, now: Timestamp) -> Vec<u8> {
+    pub(crate) fn finish(&mut self, now: Timestamp) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.pending.is_empty() {
             let line = std::mem::take(&mut self.pending);

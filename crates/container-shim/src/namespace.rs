@@ -23,7 +23,7 @@ use crate::protocol::{IdMap, Sandbox};
 const NOBODY: u32 = 65535;
 
 /// Starts the process. It uses `dir` as a mount point until it has changed its root directory.
-pub fn start(sandbox: &Sandbox, dir: &Path) -> io::Result<Pid> {
+pub(crate) fn start(sandbox: &Sandbox, dir: &Path) -> io::Result<Pid> {
     let (from_child, to_parent) = pipe_with(PipeFlags::CLOEXEC)?;
     let (from_parent, to_child) = pipe_with(PipeFlags::CLOEXEC)?;
     let child = match fork().map_err(io::Error::other)? {

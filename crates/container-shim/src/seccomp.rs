@@ -38,7 +38,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 const X32_BIT: u32 = 0x4000_0000;
 
 /// Compiles a profile to programs that must be loaded in order.
-pub fn compile(profile: &LinuxSeccomp) -> Result<Vec<Vec<SockFilter>>, SeccompError> {
+pub(crate) fn compile(profile: &LinuxSeccomp) -> Result<Vec<Vec<SockFilter>>, SeccompError> {
     let default = action(profile.default_action(), profile.default_errno_ret())?;
     let no_calls = Vec::new();
     let mut groups: Vec<(SeccompAction, Rules)> = Vec::new();

@@ -1,10 +1,10 @@
 //! The shim process of a sandbox: one thread with one event loop that never blocks.
 
-pub mod connection;
+pub(crate) mod connection;
 mod launcher;
 mod output;
 mod procfs;
-pub mod stdio;
+pub(crate) mod stdio;
 
 use std::collections::BTreeMap;
 use std::fs;

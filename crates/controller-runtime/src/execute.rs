@@ -10,7 +10,7 @@ use crate::caches::Caches;
 
 /// The state that the caches must reach before the key is observed again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub(crate) enum Effect {
     /// The kind's cache has reached this revision.
     Written { kind: String, revision: u64 },
     /// The object is being deleted or was deleted.
@@ -20,7 +20,7 @@ pub enum Effect {
 impl Effect {
     /// Waits until the caches show the effect. Returns immediately for a kind that is not cached, and if the cache has
     /// stopped: the process is then about to exit.
-    pub async fn seen(&self, caches: &Caches) {
+    pub(crate) async fn seen(&self, caches: &Caches) {
         match self {
             Self::Written { kind, revision } => {
                 if let Some(reader) = caches.reader(kind) {
@@ -39,7 +39,7 @@ impl Effect {
 }
 
 /// Executes one action. `manager` is the field manager of its writes.
-pub async fn execute(
+pub(crate) async fn execute(
     client: &Client,
     events: &Recorder,
     manager: &str,

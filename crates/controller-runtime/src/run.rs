@@ -85,7 +85,7 @@ impl Limits {
     }
 
     /// Waits for a worker, which is released when the permit is dropped.
-    pub async fn worker(&self) -> SemaphorePermit<'_> {
+    pub(crate) async fn worker(&self) -> SemaphorePermit<'_> {
         self.decisions.acquire().await.expect("it is never closed")
     }
 }
@@ -126,7 +126,7 @@ pub(crate) struct Loop {
 }
 
 impl Loop {
-    pub fn new(name: &'static str, workers: usize) -> Self {
+    pub(crate) fn new(name: &'static str, workers: usize) -> Self {
         let workers = workers.max(1);
         Self {
             name,
@@ -140,7 +140,7 @@ impl Loop {
     }
 
     /// Starts ready keys up to the concurrency limit.
-    pub fn start_ready<F>(&mut self, reconcile: impl Fn(Key, Memory, Arc<Limits>) -> F)
+    pub(crate) fn start_ready<F>(&mut self, reconcile: impl Fn(Key, Memory, Arc<Limits>) -> F)
     where
         F: Future<Output = ReconcileResult> + Send + 'static,
     {
@@ -155,7 +155,7 @@ impl Loop {
     }
 
     /// Waits for an event. Returns the changed keys, if that is the event.
-    pub async fn turn(&mut self, notices: &ChangeQueue) -> Option<ChangedKeys> {
+    pub(crate) async fn turn(&mut self, notices: &ChangeQueue) -> Option<ChangedKeys> {
         let next_wake = self.queue.next_wake();
         tokio::select! {
             changed = notices.take() => return Some(changed),
@@ -165,7 +165,7 @@ impl Loop {
         None
     }
 
-    pub fn add(&mut self, key: Key) {
+    pub(crate) fn add(&mut self, key: Key) {
         self.queue.add(key);
     }
 

@@ -11,7 +11,7 @@ use crate::execute::{Effect, execute};
 
 /// An action failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The server rejected the request or did not respond.
     #[error(transparent)]
     Request(#[from] Error),
@@ -26,7 +26,7 @@ pub enum Failure {
 
 impl Failure {
     /// Returns the client's error, if a request was sent.
-    pub const fn client_error(&self) -> Option<&Error> {
+    pub(crate) const fn client_error(&self) -> Option<&Error> {
         match self {
             Self::Request(error) => Some(error),
             Self::SideEffect { .. } => None,
@@ -35,7 +35,7 @@ impl Failure {
 }
 
 /// Executes one action, its side effect first.
-pub async fn execute_action(driver: &Driver, action: &Action) -> Result<Option<Effect>, Failure> {
+pub(crate) async fn execute_action(driver: &Driver, action: &Action) -> Result<Option<Effect>, Failure> {
     let Action::WithSideEffect { side_effect, into, then } = action else {
         return Ok(execute(&driver.client, &driver.events, &driver.manager, action).await?);
     };

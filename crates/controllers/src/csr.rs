@@ -133,22 +133,22 @@ pub(crate) mod tests {
     use super::*;
 
     /// A request of node `n`: O=system:nodes, CN=system:node:n; P-256.
-    pub const OF_NODE: &str = include_str!("csr/node.pem");
+    pub(crate) const OF_NODE: &str = include_str!("csr/node.pem");
     /// Like [`OF_NODE`], with the DNS name `n.example` and the IP address 10.0.0.7.
-    pub const OF_SERVER: &str = include_str!("csr/server.pem");
+    pub(crate) const OF_SERVER: &str = include_str!("csr/server.pem");
     /// A request of a user: O=people, CN=jane.
-    pub const OF_PERSON: &str = include_str!("csr/person.pem");
+    pub(crate) const OF_PERSON: &str = include_str!("csr/person.pem");
     /// O=system:masters, CN=jane.
-    pub const OF_MASTER: &str = include_str!("../../../fuzz/corpus/csr/masters.pem");
+    pub(crate) const OF_MASTER: &str = include_str!("../../../fuzz/corpus/csr/masters.pem");
     /// A PEM text that parsers read differently: some find O=system:masters first, others O=dev.
-    pub const AMBIGUOUS: &str = include_str!("../../../fuzz/corpus/csr/hidden-first-block.pem");
+    pub(crate) const AMBIGUOUS: &str = include_str!("../../../fuzz/corpus/csr/hidden-first-block.pem");
     /// O=knarr:dns, CN=knarr:dns:n.
-    pub const OF_DNS: &str = include_str!("csr/dns.pem");
+    pub(crate) const OF_DNS: &str = include_str!("csr/dns.pem");
     /// O=system:node-proxier, CN=system:kube-proxy.
-    pub const OF_COMPONENT: &str = include_str!("csr/component.pem");
+    pub(crate) const OF_COMPONENT: &str = include_str!("csr/component.pem");
 
     /// Returns a CertificateSigningRequest as stored by the API server.
-    pub fn request(pem: &str, signer: &str, usages: &[&str]) -> Value {
+    pub(crate) fn request(pem: &str, signer: &str, usages: &[&str]) -> Value {
         let usages: Vec<Value> = usages.iter().map(|usage| (*usage).into()).collect();
         value!({"metadata": {"name": "x"}, "spec": {"request": (BASE64.encode(pem)), "signerName": signer,
             "usages": usages, "username": "system:node:n", "groups": ["system:nodes", "system:authenticated"]}})

@@ -9,12 +9,12 @@ use controller::{Action, Preconditions, kinds};
 use crate::read::{list, text};
 
 /// The label with the Service of a slice.
-pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
+pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The label with the controller of a slice.
-pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+pub(crate) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
 /// The desired slices of one owner.
-pub struct DesiredSlices<'a> {
+pub(crate) struct DesiredSlices<'a> {
     /// The Service or Endpoints that the slices are derived from.
     pub owner: &'a Value,
     /// The owner reference.
@@ -28,14 +28,14 @@ pub struct DesiredSlices<'a> {
 
 /// Endpoints of one IP family with the same ports.
 #[derive(Debug, Default)]
-pub struct Group {
+pub(crate) struct Group {
     pub ports: Vec<Value>,
     pub endpoints: Vec<Value>,
 }
 
 /// The changes to the slices of one IP family.
 #[derive(Debug, Default)]
-pub struct Changes {
+pub(crate) struct Changes {
     create: Vec<Value>,
     update: Vec<Value>,
     delete: Vec<Value>,
@@ -43,10 +43,10 @@ pub struct Changes {
 }
 
 /// Groups by [`ports_key`].
-pub type Groups = BTreeMap<String, Group>;
+pub(crate) type Groups = BTreeMap<String, Group>;
 
 /// Returns a key that is equal for equal ports in any order.
-pub fn ports_key(ports: &[Value]) -> String {
+pub(crate) fn ports_key(ports: &[Value]) -> String {
     let mut keys: Vec<String> = ports
         .iter()
         .map(|port| {
@@ -61,7 +61,7 @@ pub fn ports_key(ports: &[Value]) -> String {
 
 /// Computes the slices of one IP family. With `placeholder`, one slice without endpoints is kept if there would be
 /// none.
-pub fn pack(
+pub(crate) fn pack(
     desired: &DesiredSlices<'_>,
     family: &str,
     existing: &[&Value],
@@ -94,7 +94,7 @@ pub fn pack(
 
 impl Changes {
     /// Returns the writes, creations and updates before deletions, so that no endpoint is missing in between.
-    pub fn actions(self) -> Vec<Action> {
+    pub(crate) fn actions(self) -> Vec<Action> {
         let resource = || kinds::ENDPOINT_SLICES.clone();
         let create =
             self.create.into_iter().map(|object| Action::Create { resource: resource(), object, result_event: None });
@@ -121,7 +121,7 @@ impl Changes {
 }
 
 /// Deletes an observed slice.
-pub fn delete(resource: &Resource, slice: &Value) -> Action {
+pub(crate) fn delete(resource: &Resource, slice: &Value) -> Action {
     Action::Delete {
         resource: resource.clone(),
         key: Key::of(slice),

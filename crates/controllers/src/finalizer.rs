@@ -5,7 +5,7 @@ use apimachinery::{Resource, Value};
 use controller::{Action, Plan};
 
 /// Adds the finalizer if the object is not being deleted. Removes it if the object is being deleted and not in use.
-pub fn guard(resource: &Resource, object: &Value, finalizer: &str, in_use: bool) -> Plan {
+pub(crate) fn guard(resource: &Resource, object: &Value, finalizer: &str, in_use: bool) -> Plan {
     let meta = Meta::of(object);
     let has = meta.finalizers().any(|have| have == finalizer);
     if meta.is_deleting() && has && in_use {

@@ -7,11 +7,11 @@ use controller::{Cache, kinds};
 use crate::read::{is_true, list, text};
 
 /// CRDs, which define the plural names of custom kinds.
-pub const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+pub(crate) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// Returns the resource of a kind: built-in, from a CRD, or of an aggregated API server. For the latter the plural is
 /// guessed as the lowercase kind with an `s`.
-pub fn resource(cache: &Cache, api_version: &str, kind: &str) -> Resource {
+pub(crate) fn resource(cache: &Cache, api_version: &str, kind: &str) -> Resource {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     if let Some(known) = kinds::ALL.iter().find(|have| have.kind == kind && have.group == group) {
         return (*known).clone();
@@ -32,7 +32,7 @@ pub fn resource(cache: &Cache, api_version: &str, kind: &str) -> Resource {
 }
 
 /// Returns the resource with a group and plural: built-in or from a CRD.
-pub fn by_plural(cache: &Cache, group: &str, plural: &str) -> Option<Resource> {
+pub(crate) fn by_plural(cache: &Cache, group: &str, plural: &str) -> Option<Resource> {
     let own = api::kinds::all().into_iter().find(|kind| kind.group == group && kind.plural == plural);
     if let Some(kind) = own {
         let version = kind.versions.first()?.name.clone();

@@ -11,32 +11,32 @@ use crate::pod;
 use crate::read::{is_true, list, text, texts};
 
 /// The label of Endpoints and EndpointSlices of headless Services.
-pub const HEADLESS: &str = "service.kubernetes.io/headless";
+pub(crate) const HEADLESS: &str = "service.kubernetes.io/headless";
 /// The annotation with the time of the last change that triggered an update.
-pub const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+pub(crate) const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 /// Whether the Service has a selector. Endpoints of other Services are managed by other components.
-pub fn has_selector(service: &Value) -> bool {
+pub(crate) fn has_selector(service: &Value) -> bool {
     service.at(&["spec", "selector"]).and_then(Value::as_object).is_some_and(|labels| !labels.is_empty())
 }
 
-pub fn selects(service: &Value, pod: &Value) -> bool {
+pub(crate) fn selects(service: &Value, pod: &Value) -> bool {
     let labels = Meta::of(pod);
     has_selector(service) && texts(service, &["spec", "selector"]).all(|(key, value)| labels.label(key) == Some(value))
 }
 
 /// Whether the Service has no cluster IP.
-pub fn is_headless(service: &Value) -> bool {
+pub(crate) fn is_headless(service: &Value) -> bool {
     text(service, &["spec", "clusterIP"]) == "None" || text(service, &["spec", "clusterIP"]).is_empty()
 }
 
 /// Whether the Service publishes pods that are not ready.
-pub fn publishes_unready(service: &Value) -> bool {
+pub(crate) fn publishes_unready(service: &Value) -> bool {
     is_true(service, &["spec", "publishNotReadyAddresses"])
 }
 
 /// Returns the IP families of the Service, `IPv4` and `IPv6`, the primary first.
-pub fn families(service: &Value) -> Vec<&'static str> {
+pub(crate) fn families(service: &Value) -> Vec<&'static str> {
     let known = |family: &Value| match family.as_str() {
         Some("IPv4") => Some("IPv4"),
         Some("IPv6") => Some("IPv6"),
@@ -55,7 +55,7 @@ pub fn families(service: &Value) -> Vec<&'static str> {
 }
 
 /// Returns the IP family of an address.
-pub fn family(address: &str) -> Option<&'static str> {
+pub(crate) fn family(address: &str) -> Option<&'static str> {
     match address.parse().ok()? {
         IpAddr::V4(_) => Some("IPv4"),
         IpAddr::V6(_) => Some("IPv6"),
@@ -63,26 +63,26 @@ pub fn family(address: &str) -> Option<&'static str> {
 }
 
 /// Returns the addresses of a pod in an IP family.
-pub fn addresses<'a>(pod: &'a Value, of: &'a str) -> impl Iterator<Item = &'a str> {
+pub(crate) fn addresses<'a>(pod: &'a Value, of: &'a str) -> impl Iterator<Item = &'a str> {
     let all = list(pod, &["status", "podIPs"]).iter().filter_map(|entry| entry.str_at(&["ip"]));
     all.filter(move |address| family(address) == Some(of))
 }
 
 /// Whether a pod is published as an endpoint.
-pub fn is_published(pod: &Value, terminating_too: bool) -> bool {
+pub(crate) fn is_published(pod: &Value, terminating_too: bool) -> bool {
     let has_address = !text(pod, &["status", "podIP"]).is_empty() || !list(pod, &["status", "podIPs"]).is_empty();
     !pod::is_terminal(pod) && has_address && (terminating_too || !Meta::of(pod).is_deleting())
 }
 
 /// Returns the pod's hostname if its subdomain is the Service.
-pub fn hostname<'a>(pod: &'a Value, service: &Value) -> Option<&'a str> {
+pub(crate) fn hostname<'a>(pod: &'a Value, service: &Value) -> Option<&'a str> {
     let name = text(pod, &["spec", "hostname"]);
     let is_part = text(pod, &["spec", "subdomain"]) == Meta::of(service).name();
     (!name.is_empty() && is_part).then_some(name)
 }
 
 /// Returns the port of the pod that a Service port targets.
-pub fn target_port(pod: &Value, port: &Value) -> Option<i64> {
+pub(crate) fn target_port(pod: &Value, port: &Value) -> Option<i64> {
     let protocol = port.str_at(&["protocol"]).unwrap_or("TCP");
     let name = match port.get("targetPort") {
         Some(Value::Int(number)) if *number != 0 => return Some(*number),
@@ -99,7 +99,7 @@ pub fn target_port(pod: &Value, port: &Value) -> Option<i64> {
 }
 
 /// Returns the targetRef of a pod.
-pub fn target(pod: &Value) -> Value {
+pub(crate) fn target(pod: &Value) -> Value {
     let meta = Meta::of(pod);
     let mut target = Object::new();
     target.insert("kind", "Pod");
@@ -110,7 +110,7 @@ pub fn target(pod: &Value) -> Value {
 }
 
 /// Adds the Services that select the pod.
-pub fn of_pod(cache: &Cache, pod: &Value, keys: &mut Vec<Key>) {
+pub(crate) fn of_pod(cache: &Cache, pod: &Value, keys: &mut Vec<Key>) {
     for entry in cache.of("services").in_namespace(Meta::of(pod).namespace()) {
         if selects(&entry.value, pod) {
             keys.push(entry.key.clone());
@@ -121,7 +121,7 @@ pub fn of_pod(cache: &Cache, pod: &Value, keys: &mut Vec<Key>) {
 /// Returns the newest change time: creation of the Service, or readiness of a pod.
 // DEVIATION: the trigger time is that of the newest change; upstream tracks changes in memory and uses the oldest since
 // its last sync.
-pub fn changed_at(service: &Value, pods: &[&Value]) -> Option<Time> {
+pub(crate) fn changed_at(service: &Value, pods: &[&Value]) -> Option<Time> {
     let of_pods = pods.iter().filter_map(|pod| pod::ready_since(pod));
     of_pods.chain(Meta::of(service).creation_timestamp()).max()
 }

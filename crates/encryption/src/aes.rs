@@ -10,29 +10,29 @@ use aws_lc_rs::iv::FixedLength;
 use crate::transform::Error;
 
 /// The AES block size, and the size of the CBC initialization vector.
-pub const BLOCK: usize = 16;
+pub(crate) const BLOCK: usize = 16;
 /// The size of a GCM nonce.
-pub const NONCE: usize = 12;
+pub(crate) const NONCE: usize = 12;
 /// The size of the HKDF info, which precedes the nonce.
-pub const INFO: usize = 32;
+pub(crate) const INFO: usize = 32;
 /// The minimum size of a seed.
-pub const SEED: usize = 32;
+pub(crate) const SEED: usize = 32;
 
 /// AES-CBC with PKCS #7 padding, without authentication.
-pub struct Cbc {
+pub(crate) struct Cbc {
     encrypting: EncryptingKey,
     decrypting: DecryptingKey,
 }
 
 /// AES-GCM. The store path is authenticated as additional data, so that a value cannot be moved to another key.
-pub struct Gcm(LessSafeKey);
+pub(crate) struct Gcm(LessSafeKey);
 
 /// AES-GCM with a separate key for each value, derived from a seed. The number of values per seed is not limited.
-pub struct DerivedGcm(hmac::Key);
+pub(crate) struct DerivedGcm(hmac::Key);
 
 impl Cbc {
     /// Creates a cipher from a key of 16, 24 or 32 bytes.
-    pub fn new(secret: &[u8]) -> Option<Self> {
+    pub(crate) fn new(secret: &[u8]) -> Option<Self> {
         let algorithm = match secret.len() {
             16 => &cipher::AES_128,
             24 => &cipher::AES_192,
@@ -44,7 +44,7 @@ impl Cbc {
     }
 
     /// Appends the initialization vector and the encrypted value to `out`.
-    pub fn encrypt(&self, value: &[u8], first: [u8; BLOCK], out: &mut Vec<u8>) -> Result<(), Error> {
+    pub(crate) fn encrypt(&self, value: &[u8], first: [u8; BLOCK], out: &mut Vec<u8>) -> Result<(), Error> {
         out.extend(first);
         let start = out.len();
         out.extend(value);
@@ -56,7 +56,7 @@ impl Cbc {
     }
 
     /// Decrypts a value.
-    pub fn open(&self, sealed: &[u8]) -> Result<Vec<u8>, Error> {
+    pub(crate) fn open(&self, sealed: &[u8]) -> Result<Vec<u8>, Error> {
         let (first, blocks) = sealed.split_first_chunk::<BLOCK>().ok_or(Error::TooShort)?;
         if blocks.len() % BLOCK != 0 {
             return Err(Error::BlockSize);
@@ -82,7 +82,7 @@ impl Cbc {
 
 impl Gcm {
     /// Creates a cipher from a key of 16, 24 or 32 bytes.
-    pub fn new(secret: &[u8]) -> Option<Self> {
+    pub(crate) fn new(secret: &[u8]) -> Option<Self> {
         let algorithm = match secret.len() {
             16 => &aead::AES_128_GCM,
             24 => &aead::AES_192_GCM,
@@ -93,7 +93,13 @@ impl Gcm {
     }
 
     /// Appends the nonce and the encrypted value to `out`.
-    pub fn encrypt(&self, value: &[u8], path: &[u8], nonce: [u8; NONCE], out: &mut Vec<u8>) -> Result<(), Error> {
+    pub(crate) fn encrypt(
+        &self,
+        value: &[u8],
+        path: &[u8],
+        nonce: [u8; NONCE],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         out.extend(nonce);
         let start = out.len();
         out.extend(value);
@@ -104,7 +110,7 @@ impl Gcm {
     }
 
     /// Decrypts a value.
-    pub fn open(&self, sealed: &[u8], path: &[u8]) -> Result<Vec<u8>, Error> {
+    pub(crate) fn open(&self, sealed: &[u8], path: &[u8]) -> Result<Vec<u8>, Error> {
         let (nonce, value) = sealed.split_first_chunk::<NONCE>().ok_or(Error::TooShort)?;
         let mut value = value.to_vec();
         let nonce = Nonce::assume_unique_for_key(*nonce);
@@ -116,12 +122,12 @@ impl Gcm {
 
 impl DerivedGcm {
     /// Creates a cipher from a seed of at least 32 bytes.
-    pub fn new(seed: &[u8]) -> Option<Self> {
+    pub(crate) fn new(seed: &[u8]) -> Option<Self> {
         (seed.len() >= SEED).then(|| Self(hmac::Key::new(hmac::HMAC_SHA256, seed)))
     }
 
     /// Appends the HKDF info, the nonce and the encrypted value to `out`.
-    pub fn encrypt(
+    pub(crate) fn encrypt(
         &self,
         value: &[u8],
         path: &[u8],
@@ -133,7 +139,7 @@ impl DerivedGcm {
     }
 
     /// Decrypts a value.
-    pub fn open(&self, sealed: &[u8], path: &[u8]) -> Result<Vec<u8>, Error> {
+    pub(crate) fn open(&self, sealed: &[u8], path: &[u8]) -> Result<Vec<u8>, Error> {
         let (info, rest) = sealed.split_first_chunk::<INFO>().ok_or(Error::TooShort)?;
         self.derive(info)?.open(rest, path)
     }

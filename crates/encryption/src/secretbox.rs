@@ -7,28 +7,28 @@ use crypto_secretbox::{KeyInit, XSalsa20Poly1305};
 
 use crate::transform::Error;
 
-pub const NONCE: usize = 24;
+pub(crate) const NONCE: usize = 24;
 /// The size of the Poly1305 tag.
 const TAG: usize = 16;
 
 /// A secretbox. It does not authenticate the store path, so a value can be moved to another key.
-pub struct Secretbox(XSalsa20Poly1305);
+pub(crate) struct Secretbox(XSalsa20Poly1305);
 
 impl Secretbox {
     /// Creates a cipher from a key of 32 bytes.
-    pub fn new(secret: &[u8]) -> Option<Self> {
+    pub(crate) fn new(secret: &[u8]) -> Option<Self> {
         XSalsa20Poly1305::new_from_slice(secret).ok().map(Self)
     }
 
     /// Appends the nonce and the encrypted value to `out`.
-    pub fn encrypt(&self, value: &[u8], nonce: [u8; NONCE], out: &mut Vec<u8>) -> Result<(), Error> {
+    pub(crate) fn encrypt(&self, value: &[u8], nonce: [u8; NONCE], out: &mut Vec<u8>) -> Result<(), Error> {
         out.extend(nonce);
         out.extend(self.0.encrypt(&nonce.into(), value).map_err(|_| Error::Cipher)?);
         Ok(())
     }
 
     /// Decrypts a value.
-    pub fn open(&self, sealed: &[u8]) -> Result<Vec<u8>, Error> {
+    pub(crate) fn open(&self, sealed: &[u8]) -> Result<Vec<u8>, Error> {
         if sealed.len() < NONCE + TAG {
             return Err(Error::TooShort);
         }

@@ -9,7 +9,7 @@ const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// Decompresses gzip, zstd or uncompressed data, detected by the first bytes: media types and file names are
 /// unreliable.
-pub fn decompress<'a>(raw: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+pub(crate) fn decompress<'a>(raw: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut raw = BufReader::with_capacity(128 << 10, raw);
     let start = raw.fill_buf()?;
     Ok(if start.starts_with(GZIP) {

@@ -38,13 +38,13 @@ pub enum BlobError {
 }
 
 /// The content store.
-pub struct Blobs {
+pub(crate) struct Blobs {
     root: PathBuf,
 }
 
 impl Blobs {
     /// Opens or creates the store in a directory.
-    pub fn open(root: &Path) -> Result<Blobs, BlobError> {
+    pub(crate) fn open(root: &Path) -> Result<Blobs, BlobError> {
         let blobs = Blobs { root: root.to_owned() };
         for dir in ["sha256", "sha512", "ingest"] {
             let path = root.join(dir);
@@ -54,17 +54,17 @@ impl Blobs {
     }
 
     /// Returns the path of content, whether or not it exists.
-    pub fn path(&self, digest: &Digest) -> PathBuf {
+    pub(crate) fn path(&self, digest: &Digest) -> PathBuf {
         self.root.join(digest.algorithm()).join(digest.hex())
     }
 
-    pub fn has(&self, digest: &Digest) -> bool {
+    pub(crate) fn has(&self, digest: &Digest) -> bool {
         self.path(digest).exists()
     }
 
     /// Reads a manifest or configuration and verifies its digest again, since it determines which files and commands
     /// run.
-    pub fn document(&self, digest: &Digest) -> Result<Vec<u8>, BlobError> {
+    pub(crate) fn document(&self, digest: &Digest) -> Result<Vec<u8>, BlobError> {
         let path = self.path(digest);
         let io = |source| BlobError::Io { path: path.clone(), source };
         let mut bytes = Vec::new();
@@ -79,14 +79,14 @@ impl Blobs {
     }
 
     /// Stores bytes from memory.
-    pub fn put(&self, bytes: &[u8]) -> Result<Digest, BlobError> {
+    pub(crate) fn put(&self, bytes: &[u8]) -> Result<Digest, BlobError> {
         let digest = Digest::of(bytes);
         self.put_as(&digest, bytes)?;
         Ok(digest)
     }
 
     /// Stores bytes from memory; fails if they do not have the claimed digest.
-    pub fn put_as(&self, digest: &Digest, bytes: &[u8]) -> Result<(), BlobError> {
+    pub(crate) fn put_as(&self, digest: &Digest, bytes: &[u8]) -> Result<(), BlobError> {
         let mut hasher = Hasher::like(digest);
         hasher.update(bytes);
         verified(digest, hasher.finish())?;
@@ -98,7 +98,7 @@ impl Blobs {
     }
 
     /// Starts or resumes a download: bytes of an earlier attempt are hashed again and kept.
-    pub fn ingest(&self, digest: &Digest, size: u64) -> Result<Ingest, BlobError> {
+    pub(crate) fn ingest(&self, digest: &Digest, size: u64) -> Result<Ingest, BlobError> {
         let path = self.root.join("ingest").join(digest.hex());
         let io = |source| BlobError::Io { path: path.clone(), source };
         let mut file =
@@ -118,7 +118,7 @@ impl Blobs {
     }
 
     /// Copies content from another store: by a hard link on the same filesystem, otherwise with verification.
-    pub fn take_from(&self, other: &Blobs, digest: &Digest) -> Result<(), BlobError> {
+    pub(crate) fn take_from(&self, other: &Blobs, digest: &Digest) -> Result<(), BlobError> {
         let (from, to) = (other.path(digest), self.path(digest));
         // A named file never changes, so a hard link is safe.
         if to.exists() || fs::hard_link(&from, &to).is_ok() {
@@ -139,7 +139,7 @@ impl Blobs {
     }
 
     /// Returns all digests in the store.
-    pub fn all(&self) -> io::Result<Vec<Digest>> {
+    pub(crate) fn all(&self) -> io::Result<Vec<Digest>> {
         let mut all = Vec::new();
         for algorithm in ["sha256", "sha512"] {
             for entry in fs::read_dir(self.root.join(algorithm))? {
@@ -150,13 +150,13 @@ impl Blobs {
         Ok(all)
     }
 
-    pub fn remove(&self, digest: &Digest) -> io::Result<()> {
+    pub(crate) fn remove(&self, digest: &Digest) -> io::Result<()> {
         fs::remove_file(self.path(digest))
     }
 }
 
 /// A download in progress.
-pub struct Ingest {
+pub(crate) struct Ingest {
     digest: Digest,
     size: u64,
     path: PathBuf,
@@ -168,12 +168,12 @@ pub struct Ingest {
 
 impl Ingest {
     /// Returns the number of bytes received so far.
-    pub fn arrived(&self) -> u64 {
+    pub(crate) fn arrived(&self) -> u64 {
         self.arrived
     }
 
     /// Discards the received bytes.
-    pub fn restart(&mut self) -> Result<(), BlobError> {
+    pub(crate) fn restart(&mut self) -> Result<(), BlobError> {
         self.file.set_len(0).map_err(|source| BlobError::Io { path: self.path.clone(), source })?;
         self.hasher = Hasher::like(&self.digest);
         self.arrived = 0;
@@ -181,7 +181,7 @@ impl Ingest {
     }
 
     /// Appends bytes; fails immediately if more arrive than announced.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<(), BlobError> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), BlobError> {
         self.arrived += bytes.len() as u64;
         if self.arrived > self.size {
             self.discard();
@@ -192,7 +192,7 @@ impl Ingest {
     }
 
     /// Verifies the received bytes and gives them their name.
-    pub fn finish(self) -> Result<(), BlobError> {
+    pub(crate) fn finish(self) -> Result<(), BlobError> {
         if self.arrived != self.size {
             let (digest, size, actual) = (self.digest.clone(), self.size, self.arrived);
             return Err(BlobError::Size { digest, size, actual });

@@ -76,29 +76,29 @@ impl From<Digest> for String {
 }
 
 /// Computes a digest incrementally.
-pub struct Hasher {
+pub(crate) struct Hasher {
     algorithm: &'static str,
     context: Context,
 }
 
 impl Hasher {
-    pub fn sha256() -> Hasher {
+    pub(crate) fn sha256() -> Hasher {
         Hasher { algorithm: "sha256", context: Context::new(&SHA256) }
     }
 
     /// Returns a hasher with the algorithm of `digest`.
-    pub fn like(digest: &Digest) -> Hasher {
+    pub(crate) fn like(digest: &Digest) -> Hasher {
         match digest.algorithm() {
             "sha512" => Hasher { algorithm: "sha512", context: Context::new(&SHA512) },
             _ => Hasher::sha256(),
         }
     }
 
-    pub fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.context.update(bytes);
     }
 
-    pub fn finish(self) -> Digest {
+    pub(crate) fn finish(self) -> Digest {
         let hash = self.context.finish();
         let mut text = String::with_capacity(self.algorithm.len() + 1 + 2 * hash.as_ref().len());
         text.push_str(self.algorithm);
@@ -113,18 +113,18 @@ impl Hasher {
 }
 
 /// A reader or writer that hashes and counts the bytes that pass through.
-pub struct Hashing<T> {
+pub(crate) struct Hashing<T> {
     inner: T,
     hasher: Hasher,
     bytes: u64,
 }
 
 impl<T> Hashing<T> {
-    pub fn new(inner: T, hasher: Hasher) -> Hashing<T> {
+    pub(crate) fn new(inner: T, hasher: Hasher) -> Hashing<T> {
         Hashing { inner, hasher, bytes: 0 }
     }
 
-    pub fn finish(self) -> (T, Digest, u64) {
+    pub(crate) fn finish(self) -> (T, Digest, u64) {
         (self.inner, self.hasher.finish(), self.bytes)
     }
 }

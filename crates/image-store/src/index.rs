@@ -49,21 +49,21 @@ pub struct Image {
 }
 
 /// The images, in memory and on disk. The file is authoritative, since another process may have replaced it.
-pub struct Index {
+pub(crate) struct Index {
     path: PathBuf,
     images: BTreeMap<Digest, Arc<Image>>,
     seen: Option<(u64, SystemTime)>,
 }
 
 impl Index {
-    pub fn open(path: &Path) -> Result<Index, IndexError> {
+    pub(crate) fn open(path: &Path) -> Result<Index, IndexError> {
         let mut index = Index { path: path.to_owned(), images: BTreeMap::new(), seen: None };
         index.refresh()?;
         Ok(index)
     }
 
     /// Reads the file again if it was replaced.
-    pub fn refresh(&mut self) -> Result<(), IndexError> {
+    pub(crate) fn refresh(&mut self) -> Result<(), IndexError> {
         let seen = self.version();
         if seen.is_some() && seen == self.seen {
             return Ok(());
@@ -79,12 +79,12 @@ impl Index {
         Ok(())
     }
 
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Image>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Image>> {
         self.images.values()
     }
 
     /// Finds an image by ID, by a unique prefix of its ID, or by name.
-    pub fn find(&self, given: &str) -> Option<Arc<Image>> {
+    pub(crate) fn find(&self, given: &str) -> Option<Arc<Image>> {
         if let Some(image) = Digest::parse(given).ok().and_then(|id| self.images.get(&id)) {
             return Some(Arc::clone(image));
         }
@@ -93,7 +93,7 @@ impl Index {
     }
 
     /// Adds an image, or adds names to an existing image. A tag of another image moves to this one.
-    pub fn insert(&mut self, mut image: Image) -> Result<Arc<Image>, IndexError> {
+    pub(crate) fn insert(&mut self, mut image: Image) -> Result<Arc<Image>, IndexError> {
         let mut next = self.images.clone();
         for other in next.values_mut().filter(|other| other.id != image.id) {
             if !other.names.is_disjoint(&image.names) {
@@ -113,7 +113,7 @@ impl Index {
     }
 
     /// Removes an image with all its names. Returns the image, if it existed.
-    pub fn remove(&mut self, id: &Digest) -> Result<Option<Arc<Image>>, IndexError> {
+    pub(crate) fn remove(&mut self, id: &Digest) -> Result<Option<Arc<Image>>, IndexError> {
         let mut next = self.images.clone();
         let removed = next.remove(id);
         if removed.is_some() {
@@ -123,7 +123,7 @@ impl Index {
     }
 
     /// Excludes an image from garbage collection, if it exists.
-    pub fn pin(&mut self, id: &Digest) -> Result<(), IndexError> {
+    pub(crate) fn pin(&mut self, id: &Digest) -> Result<(), IndexError> {
         let mut next = self.images.clone();
         match next.get_mut(id) {
             Some(image) if !image.pinned => Arc::make_mut(image).pinned = true,
@@ -133,7 +133,7 @@ impl Index {
     }
 
     /// Removes one tag of an image. Removes the image if it has no other tag.
-    pub fn untag(&mut self, name: &str, id: &Digest) -> Result<(), IndexError> {
+    pub(crate) fn untag(&mut self, name: &str, id: &Digest) -> Result<(), IndexError> {
         let mut next = self.images.clone();
         if let Some(image) = next.get_mut(id) {
             let image = Arc::make_mut(image);

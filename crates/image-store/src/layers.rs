@@ -4,7 +4,7 @@
 //! exception: an archive may contain `a/b` without `a`, and then `a` has the attributes of the layers below. Such a
 //! layer is stored by its chain ID, that is per sequence of layers below it, with those attributes copied.
 
-pub mod tree;
+pub(crate) mod tree;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -53,13 +53,13 @@ pub enum LayerError {
 }
 
 /// The unpacked layers.
-pub struct Layers {
+pub(crate) struct Layers {
     root: PathBuf,
 }
 
 /// Metadata of an unpacked layer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Layer {
+pub(crate) struct Layer {
     pub diff_id: Digest,
     pub bytes: u64,
     pub inodes: u64,
@@ -68,7 +68,7 @@ pub struct Layer {
 }
 
 impl Layers {
-    pub fn open(root: &Path) -> Result<Layers, LayerError> {
+    pub(crate) fn open(root: &Path) -> Result<Layers, LayerError> {
         let create = || {
             fs::create_dir_all(root)?;
             // Layers contain set-user-ID programs, so only root may reach them here.
@@ -79,24 +79,24 @@ impl Layers {
     }
 
     /// Returns the key of the layer at the end of `chain`, if it is stored.
-    pub fn key(&self, chain: &[Digest]) -> Option<Digest> {
+    pub(crate) fn key(&self, chain: &[Digest]) -> Option<Digest> {
         let diff_id = chain.last()?;
         [diff_id.clone(), chain_id(chain)].into_iter().find(|key| self.dir(key).join("layer.json").exists())
     }
 
     /// Returns the directory to mount for a key.
-    pub fn files(&self, key: &Digest) -> PathBuf {
+    pub(crate) fn files(&self, key: &Digest) -> PathBuf {
         self.dir(key).join("fs")
     }
 
-    pub fn describe(&self, key: &Digest) -> Result<Layer, LayerError> {
+    pub(crate) fn describe(&self, key: &Digest) -> Result<Layer, LayerError> {
         let path = self.dir(key).join("layer.json");
         let text = fs::read(&path).map_err(|source| LayerError::Io { path: path.clone(), source })?;
         serde_json::from_slice(&text).map_err(|error| LayerError::Io { path, source: error.into() })
     }
 
     /// Unpacks an archive to a temporary directory; [`Layers::publish`] gives it its name.
-    pub fn prepare(&self, blob: &Path, diff_id: &Digest) -> Result<UnpackedLayer, LayerError> {
+    pub(crate) fn prepare(&self, blob: &Path, diff_id: &Digest) -> Result<UnpackedLayer, LayerError> {
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| LayerError::Io { path, source }
@@ -131,7 +131,7 @@ impl Layers {
 
     /// Builds a layer from host files, hard-linked if the filesystem allows it; [`Layers::publish`] gives it its name.
     /// Returns the length of its archive.
-    pub fn link(&self, files: &[(PathBuf, PathBuf)]) -> Result<(UnpackedLayer, u64), LayerError> {
+    pub(crate) fn link(&self, files: &[(PathBuf, PathBuf)]) -> Result<(UnpackedLayer, u64), LayerError> {
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| LayerError::Io { path, source }
@@ -146,7 +146,7 @@ impl Layers {
     }
 
     /// Gives a prepared layer its name; the layers below must be published.
-    pub fn publish(&self, prepared: UnpackedLayer, chain: &[Digest]) -> Result<Digest, LayerError> {
+    pub(crate) fn publish(&self, prepared: UnpackedLayer, chain: &[Digest]) -> Result<Digest, LayerError> {
         let UnpackedLayer { dir, layer } = prepared;
         let key = if layer.assumed.is_empty() { layer.diff_id.clone() } else { chain_id(chain) };
         let target = self.dir(&key);
@@ -167,7 +167,7 @@ impl Layers {
         Ok(key)
     }
 
-    pub fn all(&self) -> io::Result<BTreeSet<Digest>> {
+    pub(crate) fn all(&self) -> io::Result<BTreeSet<Digest>> {
         let mut all = BTreeSet::new();
         for entry in fs::read_dir(&self.root)? {
             let name = entry?.file_name();
@@ -177,14 +177,14 @@ impl Layers {
     }
 
     /// Removes a layer. The layer is renamed first, so that a crash leaves no partial layer under its name.
-    pub fn remove(&self, key: &Digest) -> io::Result<()> {
+    pub(crate) fn remove(&self, key: &Digest) -> io::Result<()> {
         let grave = tempfile::Builder::new().prefix(".tmp-").tempdir_in(&self.root)?;
         fs::rename(self.dir(key), grave.path().join("layer"))?;
         grave.close()
     }
 
     /// Removes partly unpacked or partly removed layers after a crash.
-    pub fn sweep(&self) -> io::Result<()> {
+    pub(crate) fn sweep(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.root)? {
             let entry = entry?;
             if entry.file_name().as_encoded_bytes().starts_with(b".tmp-") {
@@ -210,19 +210,19 @@ impl Layers {
 }
 
 /// An unpacked layer without a name.
-pub struct UnpackedLayer {
+pub(crate) struct UnpackedLayer {
     dir: tempfile::TempDir,
     layer: Layer,
 }
 
 impl UnpackedLayer {
-    pub const fn diff_id(&self) -> &Digest {
+    pub(crate) const fn diff_id(&self) -> &Digest {
         &self.layer.diff_id
     }
 }
 
 /// Returns the chain ID of the OCI image specification: the identity of a layer on top of others.
-pub fn chain_id(chain: &[Digest]) -> Digest {
+pub(crate) fn chain_id(chain: &[Digest]) -> Digest {
     let mut ids = chain.iter();
     let mut id = ids.next().expect("a chain has a layer").clone();
     for next in ids {

@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 
 /// Maximum size of manifests and configurations; larger ones are rejected before parsing.
-pub const DOCUMENT_BYTES_MAX: u64 = 8 << 20;
+pub(crate) const DOCUMENT_BYTES_MAX: u64 = 8 << 20;
 /// Maximum number of layers, which is overlayfs's own limit.
-pub const LAYERS_MAX: usize = 500;
+pub(crate) const LAYERS_MAX: usize = 500;
 
-pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-pub const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-pub const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-pub const LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
-pub const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
-pub const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
+pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+pub(crate) const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+pub(crate) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+pub(crate) const LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+pub(crate) const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+pub(crate) const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 
 /// A document is invalid or unusable.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +104,7 @@ pub struct Manifest {
 /// An index of images for several platforms, or the content of a layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Index {
+pub(crate) struct Index {
     pub schema_version: u32,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub media_type: String,
@@ -112,7 +112,7 @@ pub struct Index {
 }
 
 /// A parsed manifest or index.
-pub enum Document {
+pub(crate) enum Document {
     Image(Manifest),
     Index(Index),
 }
@@ -174,7 +174,7 @@ fn null_is_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'d
 }
 
 /// Parses a manifest or an index, distinguished by content, since media types are often missing.
-pub fn document(digest: &Digest, bytes: &[u8]) -> Result<Document, ManifestError> {
+pub(crate) fn document(digest: &Digest, bytes: &[u8]) -> Result<Document, ManifestError> {
     #[derive(Deserialize)]
     struct Shape {
         manifests: Option<serde::de::IgnoredAny>,
@@ -192,7 +192,7 @@ pub fn document(digest: &Digest, bytes: &[u8]) -> Result<Document, ManifestError
 }
 
 /// Parses a configuration and checks it against its manifest.
-pub fn config(manifest: &Manifest, bytes: &[u8]) -> Result<ImageConfig, ManifestError> {
+pub(crate) fn config(manifest: &Manifest, bytes: &[u8]) -> Result<ImageConfig, ManifestError> {
     let config: ImageConfig = serde_json::from_slice(bytes).map_err(|source| ManifestError::Malformed {
         what: "configuration",
         digest: manifest.config.digest.clone(),
@@ -207,7 +207,7 @@ pub fn config(manifest: &Manifest, bytes: &[u8]) -> Result<ImageConfig, Manifest
 
 impl Index {
     /// Returns the entry for a platform; an entry without a platform matches if it is the only one.
-    pub fn entry_for(&self, platform: &Platform) -> Result<&Descriptor, ManifestError> {
+    pub(crate) fn entry_for(&self, platform: &Platform) -> Result<&Descriptor, ManifestError> {
         let fits = |entry: &&Descriptor| {
             entry.platform.as_ref().is_some_and(|of| of.os == platform.os && of.architecture == platform.architecture)
         };

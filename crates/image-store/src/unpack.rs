@@ -15,13 +15,13 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::Timespec;
 use tar::{Archive, Entry, EntryType};
 
-pub use limits::ArchiveLimits;
+pub(crate) use limits::ArchiveLimits;
 use limits::{Allowance, MeteredReader};
-pub use tree::open_real;
+pub(crate) use tree::open_real;
 use tree::{Attributes, Tree};
 
 /// Name prefix of a whiteout: an entry that hides the file with the rest of its name in lower layers.
-pub const WHITEOUT: &[u8] = b".wh.";
+pub(crate) const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Prefix of extended attributes in PAX keys.
 const XATTR: &str = "SCHILY.xattr.";
@@ -49,7 +49,7 @@ pub enum UnpackError {
 
 /// The result of unpacking.
 #[derive(Debug, Default)]
-pub struct UnpackResult {
+pub(crate) struct UnpackResult {
     pub bytes: u64,
     pub inodes: u64,
     /// Directories that the archive uses without an entry for them.
@@ -57,7 +57,7 @@ pub struct UnpackResult {
 }
 
 /// Unpacks a tar archive into an empty directory.
-pub fn unpack(archive: impl Read, into: &Path, limits: &ArchiveLimits) -> Result<UnpackResult, UnpackError> {
+pub(crate) fn unpack(archive: impl Read, into: &Path, limits: &ArchiveLimits) -> Result<UnpackResult, UnpackError> {
     let at = |source: io::Error| UnpackError::Io { path: PathBuf::from("/"), source };
     let mut tree = Tree::open(into).map_err(at)?;
     let mut unpacked = UnpackResult::default();
@@ -154,12 +154,12 @@ fn link_target<R: Read>(entry: &Entry<'_, R>, path: &Path) -> Result<PathBuf, Un
 /// Whether an extended attribute means the same on every host: file capabilities and user attributes. Others belong to
 /// the host (labels, ACLs) or to its overlayfs, whose attributes would allow a layer to redirect directories of other
 /// layers.
-pub fn is_portable(name: &str) -> bool {
+pub(crate) fn is_portable(name: &str) -> bool {
     name == "security.capability" || (name.starts_with("user.") && !name.starts_with("user.overlay."))
 }
 
 /// Returns the PAX key of an extended attribute.
-pub fn xattr_record(name: &str) -> String {
+pub(crate) fn xattr_record(name: &str) -> String {
     format!("{XATTR}{name}")
 }
 

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what a test prepares must work")]
 
 mod registry {
-    pub mod server;
+    pub(crate) mod server;
 }
 
 use std::collections::BTreeSet;

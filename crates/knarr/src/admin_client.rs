@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 const RESPONSE_BYTES_MAX: usize = 4 << 20;
 
 /// Reads the admin kubeconfig of a data directory.
-pub fn config(data_dir: &Path) -> Result<Config> {
+pub(crate) fn config(data_dir: &Path) -> Result<Config> {
     let file = data_dir.join("admin.kubeconfig");
     let known = Kubeconfig::load(std::slice::from_ref(&file))
         .with_context(|| format!("failed to read {}; run this command as root", file.display()))?;
@@ -22,12 +22,12 @@ pub fn config(data_dir: &Path) -> Result<Config> {
 }
 
 /// Returns an admin client that does not retry.
-pub fn admin(config: &Config) -> Result<Client> {
+pub(crate) fn admin(config: &Config) -> Result<Client> {
     Ok(Client::connect(config, Settings { attempts_max: 1, ..Settings::default() })?)
 }
 
 /// Returns the response body of a GET, whatever the status code.
-pub async fn text(client: &Client, path: &str) -> Result<Bytes> {
+pub(crate) async fn text(client: &Client, path: &str) -> Result<Bytes> {
     let response =
         client.raw(Request::get(path).body(Bytes::new())?).await.context("the API server does not respond")?;
     let body = http_body_util::Limited::new(response.into_body(), RESPONSE_BYTES_MAX);
@@ -35,14 +35,14 @@ pub async fn text(client: &Client, path: &str) -> Result<Bytes> {
 }
 
 /// Returns the names of the failed `/readyz` checks.
-pub async fn failed_checks(client: &Client) -> Result<Vec<String>> {
+pub(crate) async fn failed_checks(client: &Client) -> Result<Vec<String>> {
     let checks = String::from_utf8_lossy(&text(client, "/readyz?verbose").await?).into_owned();
     let failed = checks.lines().filter_map(|line| line.strip_prefix("[-]"));
     Ok(failed.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
 }
 
 /// Whether the node is ready; `None` if the condition is missing or unknown.
-pub fn is_ready(node: &Value) -> Option<bool> {
+pub(crate) fn is_ready(node: &Value) -> Option<bool> {
     let conditions = node.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition.str_at(&["type"]) == Some("Ready"))?;
     match ready.str_at(&["status"]) {

@@ -83,7 +83,7 @@ struct Agent {
     with_process: Option<i32>,
 }
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     Agent::augment_args(command).args(plan::ROWS.iter().filter(|row| row.role == Placement::Node).map(|row| {
         Arg::new(row.own_flags)
             .long(row.own_flags)
@@ -94,7 +94,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 }
 
 /// Runs the node until SIGTERM or SIGINT. Pods keep running.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let mut agent = Agent::from_arg_matches(matches)?;
     if agent.systemd_unit {
         return background::print_unit(&agent.data_dir);

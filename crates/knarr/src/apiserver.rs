@@ -28,22 +28,22 @@ use tracing::Instrument;
 use crate::component::{self, InProcessServer};
 
 /// Unix socket in the data directory that serves snapshots of the embedded store.
-pub const STORE_SOCKET: &str = "store.sock";
+pub(crate) const STORE_SOCKET: &str = "store.sock";
 /// Time limit for the store's first response, and the interval of the attempts.
 const STORE_TIMEOUT: Duration = Duration::from_secs(20);
 const STORE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     ignored::arguments(flags::arguments(command))
 }
 
 /// Runs the server in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
+pub(crate) async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
     serve(&Flags::from_arg_matches(matches)?, in_process).await
 }
 
 /// Runs the server until SIGTERM or SIGINT.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let flags = &Flags::from_arg_matches(matches)?;
     let level = match flags.v {
         0..=3 => Level::INFO,

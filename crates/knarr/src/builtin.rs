@@ -9,7 +9,7 @@ use image_store::{BUILTIN, Builtin, Config, Name};
 const PROGRAM: &str = "/knarr";
 
 /// Returns `knarr.local/hello`, `knarr.local/pause`, and `knarr.local/knarr` for components that run in pods.
-pub fn images() -> anyhow::Result<Vec<Builtin>> {
+pub(crate) fn images() -> anyhow::Result<Vec<Builtin>> {
     let libraries = sys::loaded_objects();
     let mut files = vec![(PathBuf::from("/proc/self/exe"), PathBuf::from(PROGRAM))];
     files.extend(libraries.iter().map(|path| (path.clone(), path.clone())));

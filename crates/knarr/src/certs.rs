@@ -33,11 +33,11 @@ enum CertsCommand {
     Rotate,
 }
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     Certs::augment_args(command)
 }
 
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let Certs { data_dir, what } = Certs::from_arg_matches(matches)?;
     let dir = data_dir.join("pki");
     ensure!(dir.is_dir(), "no cluster in {}", data_dir.display());

@@ -10,12 +10,12 @@ use clap::{ArgMatches, Command};
 use crate::output::outln;
 
 /// Adds no arguments: CNI passes everything in environment variables and on standard input.
-pub fn arguments(command: Command) -> Command {
+pub(crate) fn arguments(command: Command) -> Command {
     command
 }
 
 /// Executes one CNI command.
-pub fn run(_matches: &ArgMatches) -> anyhow::Result<()> {
+pub(crate) fn run(_matches: &ArgMatches) -> anyhow::Result<()> {
     let mut input = Vec::new();
     std::io::stdin().read_to_end(&mut input).context("failed to read the configuration from standard input")?;
     let environment =

@@ -10,7 +10,7 @@ use crate::{
 
 /// A group of commands, in the order of `knarr --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
+pub(crate) enum Group {
     /// Start, inspect and stop the cluster of this host.
     Cluster,
     /// Additional nodes and servers.
@@ -22,9 +22,9 @@ pub enum Group {
 }
 
 impl Group {
-    pub const ALL: [Self; 4] = [Self::Cluster, Self::Nodes, Self::Tools, Self::Components];
+    pub(crate) const ALL: [Self; 4] = [Self::Cluster, Self::Nodes, Self::Tools, Self::Components];
 
-    pub const fn heading(self) -> &'static str {
+    pub(crate) const fn heading(self) -> &'static str {
         match self {
             Self::Cluster => "Cluster Commands",
             Self::Nodes => "Node and Server Commands",
@@ -34,7 +34,7 @@ impl Group {
     }
 }
 
-pub struct Command {
+pub(crate) struct Command {
     /// The subcommand. A link to the binary with this name runs it too.
     pub name: &'static str,
     pub group: Group,
@@ -45,7 +45,7 @@ pub struct Command {
 }
 
 /// All commands, sorted by name.
-pub const COMMANDS: &[Command] = &[
+pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "agent",
         group: Group::Nodes,

@@ -24,18 +24,18 @@ const STOP_GRACE: Duration = Duration::from_secs(10);
 /// A component lost its leader lease. Its state may be stale, so the process must restart.
 #[derive(Debug, thiserror::Error)]
 #[error("leader election lost")]
-pub struct LeadershipLost;
+pub(crate) struct LeadershipLost;
 
 /// The API server in the same process, available once it has started, and the user of its requests.
 #[derive(Clone)]
-pub struct InProcessServer {
+pub(crate) struct InProcessServer {
     server: Arc<OnceLock<Arc<State>>>,
     user: User,
 }
 
 /// Values that the components of one process share.
 #[derive(Clone, Default)]
-pub struct ProcessContext {
+pub(crate) struct ProcessContext {
     pub in_process: Option<InProcessServer>,
     /// Delays pods until the network policies of the node are known.
     pub gate: Arc<kube_proxy::policy::gate::Gate>,
@@ -44,7 +44,7 @@ pub struct ProcessContext {
 }
 
 /// Makes pods wait for network policies if the component that enforces them is one of `components`.
-pub fn expect_policies(gate: &kube_proxy::policy::gate::Gate, components: &[&str]) {
+pub(crate) fn expect_policies(gate: &kube_proxy::policy::gate::Gate, components: &[&str]) {
     if components.contains(&"network") {
         gate.expect_enforcer();
     }
@@ -52,24 +52,24 @@ pub fn expect_policies(gate: &kube_proxy::policy::gate::Gate, components: &[&str
 
 /// A component's connection to the API server: over the network with its kubeconfig, or within the process.
 #[derive(Clone)]
-pub struct ApiEndpoint {
+pub(crate) struct ApiEndpoint {
     pub config: Config,
     in_process: Option<InProcessServer>,
 }
 
 impl InProcessServer {
     /// Returns a handle to a server that has not started yet.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { server: Arc::default(), user: User::anonymous() }
     }
 
     /// Returns a handle to the same server for requests of `user`.
-    pub fn with_user(&self, user: User) -> Self {
+    pub(crate) fn with_user(&self, user: User) -> Self {
         Self { server: Arc::clone(&self.server), user }
     }
 
     /// Makes the started server available to all handles.
-    pub fn started(&self, server: &Arc<State>) {
+    pub(crate) fn started(&self, server: &Arc<State>) {
         // A process has at most one API server, so the value is never set twice.
         let _ = self.server.set(Arc::clone(server));
     }
@@ -83,11 +83,15 @@ impl InProcessServer {
 impl ApiEndpoint {
     /// Uses the kubeconfig, or the service account of the pod; `master` overrides the server address. A server in the
     /// same process is preferred.
-    pub fn new(kubeconfig: Option<&Path>, master: Option<&str>, in_process: Option<&InProcessServer>) -> Result<Self> {
+    pub(crate) fn new(
+        kubeconfig: Option<&Path>,
+        master: Option<&str>,
+        in_process: Option<&InProcessServer>,
+    ) -> Result<Self> {
         Ok(Self { config: client_config(kubeconfig, master)?, in_process: in_process.cloned() })
     }
 
-    pub fn client(&self, settings: Settings) -> Result<Client> {
+    pub(crate) fn client(&self, settings: Settings) -> Result<Client> {
         Ok(match &self.in_process {
             Some(in_process) => Client::new(in_process.transport(Some(in_process.user.clone()))?, settings)?,
             None => Client::connect(&self.config, settings)
@@ -96,7 +100,7 @@ impl ApiEndpoint {
     }
 
     /// Returns a transport without credentials, for requests that carry a bearer token.
-    pub fn anonymous(&self) -> Result<Arc<dyn Transport>> {
+    pub(crate) fn anonymous(&self) -> Result<Arc<dyn Transport>> {
         if let Some(in_process) = &self.in_process {
             return in_process.transport(None);
         }
@@ -112,7 +116,7 @@ impl ApiEndpoint {
 }
 
 /// Runs a component on a new Tokio runtime until it returns. Its log lines carry `name`.
-pub fn run(name: &str, component: impl Future<Output = Result<()>>) -> Result<()> {
+pub(crate) fn run(name: &str, component: impl Future<Output = Result<()>>) -> Result<()> {
     sys::reserve_arena();
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
         tokio::spawn(release_startup_code());
@@ -122,7 +126,7 @@ pub fn run(name: &str, component: impl Future<Output = Result<()>>) -> Result<()
 
 /// Runs a component without state on disk. The process exits within [`STOP_GRACE`] of SIGTERM or SIGINT, or immediately
 /// at a second signal. Its log lines carry `name`.
-pub fn run_stateless(name: &str, component: impl Future<Output = Result<()>>) -> Result<()> {
+pub(crate) fn run_stateless(name: &str, component: impl Future<Output = Result<()>>) -> Result<()> {
     sys::reserve_arena();
     let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = executor.block_on(async {
@@ -157,7 +161,7 @@ async fn release_startup_code() {
 
 /// Returns the client configuration of the kubeconfig or of the pod's service account. `master` overrides the server
 /// address.
-pub fn client_config(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<Config> {
+pub(crate) fn client_config(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<Config> {
     let mut config = match (kubeconfig, master) {
         (Some(file), _) => {
             ensure!(file.is_file(), "--kubeconfig: no such file: {}", file.display());
@@ -173,7 +177,7 @@ pub fn client_config(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<
 }
 
 /// Maps `-v` to a log level.
-pub const fn level(verbosity: u8) -> tracing::Level {
+pub(crate) const fn level(verbosity: u8) -> tracing::Level {
     match verbosity {
         0..=3 => tracing::Level::INFO,
         4..=7 => tracing::Level::DEBUG,
@@ -181,18 +185,18 @@ pub const fn level(verbosity: u8) -> tracing::Level {
     }
 }
 
-pub fn host() -> String {
+pub(crate) fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 /// Returns a leader election identity: host name, PID and a random number.
-pub fn identity() -> String {
+pub(crate) fn identity() -> String {
     let number = (client::backoff::random() * f64::from(u32::MAX)) as u32;
     format!("{}_{}-{number:08x}", host(), std::process::id())
 }
 
 /// Parses a Go duration. Rejects negative values.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration: apimachinery::time::Duration = text.parse().map_err(|error| format!("{error}"))?;
     u64::try_from(duration.nanos()).map(Duration::from_nanos).map_err(|_| "must not be negative".to_owned())
 }

@@ -30,17 +30,17 @@ const MANAGER: &str = "kube-controller-manager";
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     flags::without_meaning(Flags::augment_args(command))
 }
 
 /// Runs the controllers in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
+pub(crate) async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
     manage(&Flags::from_arg_matches(matches)?, matches, in_process).await
 }
 
 /// Runs the controllers until SIGTERM or SIGINT, or until the leader lease is lost.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     crate::log::to_stderr(flags.level());
     flags::warn_ignored_flags(matches);

@@ -13,7 +13,7 @@ use crate::output;
 const ENCODINGS: [(&str, Encoding); 3] =
     [("json", Encoding::Json), ("yaml", Encoding::Yaml), ("protobuf", Encoding::Protobuf)];
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     let file = Arg::new("filename").short('f').long("filename").value_name("FILE").action(ArgAction::Append);
     let output = Arg::new("output").short('o').long("output").value_name("ENCODING").required(true);
     command
@@ -24,7 +24,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
         .arg(output.value_parser(PossibleValuesParser::new(ENCODINGS.map(|(name, _)| name))).help("Output format"))
 }
 
-pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let requested = matches.get_one::<String>("output").expect("clap requires it");
     let (_, encoding) = ENCODINGS.into_iter().find(|(name, _)| name == requested).expect("clap knows only these");
     let files: Vec<PathBuf> =

@@ -16,7 +16,7 @@ use tracing::Instrument;
 use crate::image::registries;
 use crate::output::outln;
 
-pub fn arguments(command: Command) -> Command {
+pub(crate) fn arguments(command: Command) -> Command {
     runtime_arguments(command).arg(path("listen", "Path of the CRI socket").default_value("/run/knarr/cri.sock"))
 }
 
@@ -25,7 +25,7 @@ fn path(name: &'static str, help: &'static str) -> Arg {
 }
 
 /// Adds the flags of the runtime, which a kubelet with the built-in runtime has too.
-pub fn runtime_arguments(command: Command) -> Command {
+pub(crate) fn runtime_arguments(command: Command) -> Command {
     command
         .arg(path("data-dir", "Data directory of the runtime").default_value("/var/lib/knarr"))
         .arg(
@@ -76,7 +76,7 @@ pub fn runtime_arguments(command: Command) -> Command {
 }
 
 /// Returns the `--registry-mirror` flag, which `knarr image` has too.
-pub fn registry_mirror() -> Arg {
+pub(crate) fn registry_mirror() -> Arg {
     Arg::new("registry-mirror")
         .long("registry-mirror")
         .value_name("REGISTRY=HOST")
@@ -85,7 +85,7 @@ pub fn registry_mirror() -> Arg {
 }
 
 /// Serves until SIGTERM or SIGINT. Containers keep running.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     crate::log::to_stderr(tracing::Level::INFO);
     let socket = matches.get_one::<PathBuf>("listen").expect("it has a default").clone();
     let config = config(matches)?;
@@ -109,7 +109,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 /// Returns the runtime configuration of the flags.
-pub fn config(matches: &ArgMatches) -> anyhow::Result<Config> {
+pub(crate) fn config(matches: &ArgMatches) -> anyhow::Result<Config> {
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
     let root = path("data-dir").expect("it has a default").join("runtime");
     let network = network(matches, &root)?;

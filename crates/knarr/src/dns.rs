@@ -15,7 +15,7 @@ use tracing::Instrument;
 use crate::component::{self, ApiEndpoint, InProcessServer};
 use crate::output::outln;
 
-pub fn arguments(command: Command) -> Command {
+pub(crate) fn arguments(command: Command) -> Command {
     command
         .arg(
             Arg::new("kubeconfig")
@@ -71,13 +71,13 @@ pub fn arguments(command: Command) -> Command {
 }
 
 /// Serves until SIGTERM or SIGINT.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     crate::log::to_stderr(tracing::Level::INFO);
     component::run_stateless("dns", start(matches, None))
 }
 
 /// Serves in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> anyhow::Result<()> {
+pub(crate) async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> anyhow::Result<()> {
     let reach = ApiEndpoint::new(matches.get_one::<PathBuf>("kubeconfig").map(PathBuf::as_path), None, in_process)?;
     let domain = matches.get_one::<String>("cluster-domain").expect("it has a default");
     let mut zone = Zone::of(domain).with_context(|| format!("invalid --cluster-domain {domain}"))?;

@@ -2,7 +2,7 @@
 
 mod cluster;
 mod features;
-pub mod host;
+pub(crate) mod host;
 
 use std::path::PathBuf;
 
@@ -43,12 +43,12 @@ enum Output {
     Json,
 }
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     Doctor::augment_args(command)
 }
 
 /// Runs all checks and prints the report. Exits with code 1 if a check fails that would prevent a start.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let doctor = Doctor::from_arg_matches(matches)?;
     let holder = if doctor.data_dir.is_dir() { Instance::holder(&doctor.data_dir)? } else { None };
     let machine = host::observe(&doctor, holder);

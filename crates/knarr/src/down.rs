@@ -33,12 +33,12 @@ struct Down {
     node: Option<String>,
 }
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     Down::augment_args(command)
 }
 
 /// Stops the process, then the pods, and with `--purge` deletes their data.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let Down { data_dir, now, purge, node } = Down::from_arg_matches(matches)?;
     ensure!(data_dir.is_dir(), "no cluster in {}", data_dir.display());
     // Without symbolic links, because the kernel lists mounts by their resolved paths.
@@ -113,7 +113,7 @@ fn stop_node(name: &str, data_dir: &Path, manner: TerminationMode) -> Result<Chi
 }
 
 /// Kills the pods of one node, so that the node can be removed.
-pub fn kill_node(name: &str, data_dir: &Path) -> Result<()> {
+pub(crate) fn kill_node(name: &str, data_dir: &Path) -> Result<()> {
     let down = stop_node(name, data_dir, TerminationMode::Immediate)?.wait()?;
     ensure!(down.success(), "failed to stop the pods of node {name}");
     Ok(())

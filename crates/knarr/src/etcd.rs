@@ -127,7 +127,7 @@ struct Limits {
     log_level: String,
 }
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     let command = Etcd::augment_args(command).args(accepted::arguments());
     // As with Go's flags, the last value of a repeated flag overrides the earlier ones, for lists too.
     command.args_override_self(true).mut_args(|flag| match flag.get_action() {
@@ -144,7 +144,7 @@ fn version() -> String {
 }
 
 /// Runs the member until SIGTERM or SIGINT.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let (flags, warnings) = &flags(matches)?;
     if flags.version {
         crate::output::out!("{}", version());
@@ -158,7 +158,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 /// Runs the member in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches) -> Result<()> {
+pub(crate) async fn start(matches: &ArgMatches) -> Result<()> {
     let (flags, warnings) = flags(matches)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     serve(&flags).await

@@ -39,7 +39,7 @@ const CONNECTIONS_MAX: usize = 64;
 
 /// Options of the secure port.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     pub name: &'static str,
     /// Serving certificate. Without one a self-signed certificate is generated.
     pub certificate: Option<PathBuf>,
@@ -54,7 +54,7 @@ pub struct Options {
 
 /// Health checks and metrics of the process.
 #[derive(Clone)]
-pub struct Health(Arc<Inner>);
+pub(crate) struct Health(Arc<Inner>);
 
 struct Inner {
     reviews: Reviews,
@@ -75,14 +75,14 @@ struct Check {
     run: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
-pub async fn listen(address: IpAddr, port: u16) -> Result<TcpListener> {
+pub(crate) async fn listen(address: IpAddr, port: u16) -> Result<TcpListener> {
     let address = SocketAddr::new(address, port);
     TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address} (--secure-port)"))
 }
 
 impl Health {
     /// Creates the state of a process that is not the leader. `metrics` returns the component's metrics.
-    pub fn new(
+    pub(crate) fn new(
         client: &Client,
         options: Options,
         metrics: impl Fn() -> String + Send + Sync + 'static,
@@ -106,7 +106,7 @@ impl Health {
     }
 
     /// Adds a check to some of the endpoints. An endpoint without checks has `ping`.
-    pub fn add(
+    pub(crate) fn add(
         &self,
         name: &'static str,
         endpoints: &'static [Endpoint],
@@ -117,12 +117,12 @@ impl Health {
     }
 
     /// Records that this process is the leader.
-    pub fn elected(&self) {
+    pub(crate) fn elected(&self) {
         self.0.leads.store(true, Ordering::Relaxed);
     }
 
     /// Serves until the future is dropped.
-    pub async fn serve(self, listener: TcpListener) {
+    pub(crate) async fn serve(self, listener: TcpListener) {
         component_base::accept(listener, CONNECTIONS_MAX, std::future::pending(), |stream, _, slot| {
             let health = self.clone();
             async move {
@@ -228,7 +228,7 @@ impl Health {
 }
 
 /// The check `informer-sync`: fails until every watched kind has been listed.
-pub fn synced(caches: &Caches) -> Result<(), String> {
+pub(crate) fn synced(caches: &Caches) -> Result<(), String> {
     let unsynced = caches.unsynced();
     if unsynced.is_empty() { Ok(()) } else { Err(format!("not listed yet: {}", unsynced.join(", "))) }
 }

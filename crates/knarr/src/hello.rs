@@ -28,7 +28,7 @@ use behaviour::{Behaviour, HelloRequest, PodInfo};
 const CONNECTIONS_MAX: usize = 256;
 
 /// Adds the flags. Each has an environment variable, so that a pod spec can set it.
-pub fn arguments(command: Command) -> Command {
+pub(crate) fn arguments(command: Command) -> Command {
     let seconds = |name: &'static str, variable: &'static str, help: &'static str| {
         Arg::new(name).long(name).env(variable).value_name("SECONDS").value_parser(value_parser!(f64)).help(help)
     };
@@ -66,7 +66,7 @@ pub fn arguments(command: Command) -> Command {
 }
 
 /// Serves until SIGTERM or SIGINT.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let seconds = |name: &str| matches.get_one::<f64>(name).copied().map(behaviour::duration);
     let behaviour = Behaviour {
         ready: !matches.get_flag("unready"),

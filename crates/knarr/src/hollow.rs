@@ -34,12 +34,12 @@ struct Hollow {
     pods: u32,
 }
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     Hollow::augment_args(command)
 }
 
 /// Runs the nodes until SIGTERM or SIGINT.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Hollow::from_arg_matches(matches)?;
     crate::log::to_stderr(tracing::Level::INFO);
     component::run_stateless("hollow", serve(flags))

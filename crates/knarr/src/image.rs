@@ -16,7 +16,7 @@ use crate::output::outln;
 use meter::Meter;
 use nodes::Node;
 
-pub fn arguments(command: Command) -> Command {
+pub(crate) fn arguments(command: Command) -> Command {
     let names = |help: &'static str| Arg::new("name").required(true).action(ArgAction::Append).help(help);
     let path = |name: &'static str, help: &'static str| Arg::new(name).value_parser(value_parser!(PathBuf)).help(help);
     let data_dir = Arg::new("data-dir")
@@ -70,7 +70,7 @@ pub fn arguments(command: Command) -> Command {
         )
 }
 
-pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let data_dir = matches.get_one::<PathBuf>("data-dir").expect("it has a default");
     let nodes = nodes::open(data_dir, matches.get_one::<String>("node").map(String::as_str))?;
     let executor = tokio::runtime::Builder::new_multi_thread()
@@ -94,7 +94,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 /// Returns the registry mirrors of the command line.
-pub fn registries(matches: &ArgMatches) -> anyhow::Result<Registries> {
+pub(crate) fn registries(matches: &ArgMatches) -> anyhow::Result<Registries> {
     let mut registries = Registries::default();
     for text in matches.get_many::<String>("registry-mirror").into_iter().flatten() {
         let (registry, host) =

@@ -54,18 +54,18 @@ struct Flags {
     verbosity: u8,
 }
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     Flags::augment_args(command)
 }
 
 /// Serves until SIGTERM or SIGINT.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     crate::log::to_stderr(level(Flags::from_arg_matches(matches)?.verbosity));
     component::run_stateless("ingress", start(matches, None))
 }
 
 /// Serves in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
+pub(crate) async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     ensure!(flags.http_port != flags.https_port, "--http-port and --https-port must differ");
     let reach = ApiEndpoint::new(flags.kubeconfig.as_deref(), None, in_process)?;

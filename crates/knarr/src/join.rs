@@ -1,7 +1,7 @@
 //! Joining a cluster: tokens that pin the cluster's CA, and the cluster information for nodes and servers that join.
 
-pub mod bundle;
-pub mod token_args;
+pub(crate) mod bundle;
+pub(crate) mod token_args;
 
 use std::fmt;
 use std::path::Path;
@@ -21,16 +21,16 @@ use client::{Client, Config, Settings, Target};
 use crate::up::Options;
 
 /// Group of users that authenticate with a join token.
-pub const GROUP: &str = "system:bootstrappers:knarr:agents";
+pub(crate) const GROUP: &str = "system:bootstrappers:knarr:agents";
 /// Additional group of users that authenticate with a join token for servers.
-pub const SERVERS: &str = "system:bootstrappers:knarr:servers";
+pub(crate) const SERVERS: &str = "system:bootstrappers:knarr:servers";
 /// Secret with the encrypted files that servers share. Its keys are token IDs.
-pub const SHARED: &str = "knarr-pki";
+pub(crate) const SHARED: &str = "knarr-pki";
 /// ConfigMap with the network settings for nodes and servers that join.
-pub const SETTINGS: &str = "knarr-cluster";
+pub(crate) const SETTINGS: &str = "knarr-cluster";
 
-pub static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
-pub static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
+pub(crate) static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
+pub(crate) static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
 
 /// File in the data directory with the last known network settings.
 const NETWORK_FILE: &str = "cluster.json";
@@ -44,7 +44,7 @@ const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
 /// `ID.SECRET.PIN`: a bootstrap token and the hash of the cluster's CA certificate. A token for servers has a fourth
 /// part, the key of the files that servers share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JoinToken {
+pub(crate) struct JoinToken {
     /// The bootstrap token, `ID.SECRET`.
     pub token: String,
     /// SHA-256 of the CA certificate, in hexadecimal.
@@ -55,7 +55,7 @@ pub struct JoinToken {
 
 /// Cluster information for a node or server that joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     /// The CA certificate as PEM, re-encoded from the DER that the token pins.
     pub ca: String,
     pub network: Network,
@@ -64,7 +64,7 @@ pub struct Cluster {
 /// Network settings that all hosts of a cluster share. The first server publishes them in a ConfigMap. A host that
 /// joined stores the last known ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Network {
+pub(crate) struct Network {
     /// CIDRs of pod IPs.
     pub pod_cidr: String,
     /// CIDRs of Service cluster IPs.
@@ -74,19 +74,19 @@ pub struct Network {
 }
 
 impl Network {
-    pub fn of(options: &Options) -> Self {
+    pub(crate) fn of(options: &Options) -> Self {
         let Options { pod_cidr, service_cidr, load_balancer, .. } = options.clone();
         Self { pod_cidr, service_cidr, load_balancer }
     }
 
     /// Returns the options with these network settings.
-    pub fn given(self, options: Options) -> Options {
+    pub(crate) fn given(self, options: Options) -> Options {
         let Self { pod_cidr, service_cidr, load_balancer } = self;
         Options { pod_cidr, service_cidr, load_balancer, ..options }
     }
 
     /// Returns the data of the ConfigMap, which is also the content of the file.
-    pub fn data(&self) -> Value {
+    pub(crate) fn data(&self) -> Value {
         apimachinery::value!({
             "podCIDR": (self.pod_cidr.as_str()),
             "serviceCIDR": (self.service_cidr.as_str()),
@@ -106,7 +106,7 @@ impl Network {
     }
 
     /// Reads the settings stored in a data directory.
-    pub fn load(data_dir: &Path) -> Result<Option<Self>> {
+    pub(crate) fn load(data_dir: &Path) -> Result<Option<Self>> {
         let file = data_dir.join(NETWORK_FILE);
         let Ok(text) = std::fs::read(&file) else { return Ok(None) };
         let parsed = json::parse(&text).map_err(anyhow::Error::from).and_then(|data| Self::parse(&data));
@@ -114,12 +114,12 @@ impl Network {
     }
 
     /// Stores the settings in a data directory.
-    pub fn keep(&self, data_dir: &Path) -> Result<()> {
+    pub(crate) fn keep(&self, data_dir: &Path) -> Result<()> {
         Ok(pki::write(&data_dir.join(NETWORK_FILE), &json::to_string(&self.data()), 0o644)?)
     }
 
     /// Returns the cluster's current settings and stores them, or the stored ones if no server responds.
-    pub async fn refreshed(self, client: Result<Client>, data_dir: &Path) -> Result<Self> {
+    pub(crate) async fn refreshed(self, client: Result<Client>, data_dir: &Path) -> Result<Self> {
         let fetching = async { Self::fetch(&client?).await };
         match tokio::time::timeout(REFRESH_TIMEOUT, fetching).await.context("no response").flatten() {
             Ok(now) if now != self => {
@@ -144,7 +144,7 @@ impl Network {
 
 impl JoinToken {
     /// Parses a token.
-    pub fn parse(text: &str) -> Result<Self> {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
         let wrong =
             || "a join token has the form ID.SECRET.PIN[.KEY]; create one with `knarr token create` on a server";
         let is_hash = |part: &str| part.len() == 64 && part.bytes().all(|letter| letter.is_ascii_hexdigit());
@@ -160,7 +160,7 @@ impl JoinToken {
     }
 
     /// Returns the ID of the bootstrap token, which is not secret.
-    pub fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         self.token.split('.').next().unwrap_or_default()
     }
 }
@@ -173,7 +173,7 @@ impl fmt::Display for JoinToken {
 }
 
 /// Returns the pin of a CA given as PEM: the SHA-256 of the DER of exactly one certificate.
-pub fn pin(ca: &str) -> Result<String> {
+pub(crate) fn pin(ca: &str) -> Result<String> {
     let der = pem::single_certificate(ca.as_bytes());
     Ok(pin_of(&der.context("the CA must be exactly one PEM certificate without surrounding text")?))
 }
@@ -183,13 +183,13 @@ fn pin_of(der: &[u8]) -> String {
 }
 
 /// Encodes bytes in hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Requests the cluster's CA and network from a server. The token is sent only after its pin and its signature have
 /// proved the CA.
-pub async fn fetch_cluster(server: &str, token: &JoinToken) -> Result<Cluster> {
+pub(crate) async fn fetch_cluster(server: &str, token: &JoinToken) -> Result<Cluster> {
     let anybody = Tls { insecure_skip_verify: true, ..Tls::default() };
     let stranger = connect(server, anybody, Credential::None)?;
     let found = signed_info(&stranger, token.id()).await.with_context(|| {
@@ -237,18 +237,18 @@ fn signature_key(token_id: &str) -> String {
 }
 
 /// Returns a client that authenticates with the token and trusts only this CA.
-pub fn bearer(server: &str, ca: &str, token: &JoinToken) -> Result<Client> {
+pub(crate) fn bearer(server: &str, ca: &str, token: &JoinToken) -> Result<Client> {
     let sure = Tls { certificate_authority: Some(Pem::Inline(ca.to_owned().into())), ..Tls::default() };
     connect(server, sure, Credential::Token(Secret::new(token.token.clone())))
 }
 
 /// Returns a kubeconfig that authenticates with the token.
-pub fn bootstrap_kubeconfig(server: &str, ca: &Path, token: &JoinToken) -> String {
+pub(crate) fn bootstrap_kubeconfig(server: &str, ca: &Path, token: &JoinToken) -> String {
     kubeconfig(server, ca, &format!("{{token: {}}}", token.token))
 }
 
 /// Returns a kubeconfig that authenticates with the certificate and key of a file.
-pub fn certificate_kubeconfig(server: &str, ca: &Path, pem: &Path) -> String {
+pub(crate) fn certificate_kubeconfig(server: &str, ca: &Path, pem: &Path) -> String {
     let pem = pem.display();
     kubeconfig(server, ca, &format!("{{client-certificate: {pem}, client-key: {pem}}}"))
 }
@@ -273,7 +273,7 @@ fn connect(server: &str, tls: Tls, credential: Credential) -> Result<Client> {
 }
 
 /// Returns the files that servers share, still encrypted.
-pub async fn shared(server: &str, cluster: &Cluster, token: &JoinToken) -> Result<String> {
+pub(crate) async fn shared(server: &str, cluster: &Cluster, token: &JoinToken) -> Result<String> {
     let client = bearer(server, &cluster.ca, token)?;
     let target = Target::named(&SECRETS, "kube-system", SHARED);
     let secret = tokio::time::timeout(TIMEOUT, client.get(&target)).await.context("no response")?;
@@ -295,7 +295,7 @@ fn kubeconfig_ca(kubeconfig: &str) -> Option<String> {
 }
 
 /// Returns the cluster-info ConfigMap.
-pub fn cluster_info(server: &str, ca: &[u8]) -> Value {
+pub(crate) fn cluster_info(server: &str, ca: &[u8]) -> Value {
     let config = format!(
         "apiVersion: v1
 kind: Config

@@ -135,7 +135,7 @@ const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-tok
     topology-manager-policy-options v vmodule volume-plugin-dir volume-stats-agg-period";
 
 /// Adds upstream's flags and those of the built-in runtime.
-pub fn arguments(command: Command) -> Command {
+pub(crate) fn arguments(command: Command) -> Command {
     // Go's flags accept `--flag`, `--flag=value` and `--flag value`, depending on their type.
     let any = |name: &'static str| Arg::new(name).long(name).action(ArgAction::Append).num_args(1);
     let switch = |arg: Arg| arg.num_args(0..=1).require_equals(true).default_missing_value("true");
@@ -160,12 +160,12 @@ pub fn arguments(command: Command) -> Command {
 }
 
 /// Runs the kubelet in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, shared: &ProcessContext) -> Result<()> {
+pub(crate) async fn start(matches: &ArgMatches, shared: &ProcessContext) -> Result<()> {
     serve(matches, config(matches)?, shared).await
 }
 
 /// Runs the kubelet until SIGTERM or SIGINT. Pods keep running.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     crate::log::to_stderr(tracing::Level::INFO);
     let config = config(matches)?;
     component::run("kubelet", async { serve(matches, config, &ProcessContext::default()).await })

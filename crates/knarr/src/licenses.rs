@@ -8,11 +8,11 @@ use crate::output;
 /// `THIRD_PARTY_LICENSES`, compressed by the build script.
 static LICENSES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/licenses.deflate"));
 
-pub fn arguments(command: Command) -> Command {
+pub(crate) fn arguments(command: Command) -> Command {
     command
 }
 
-pub fn run(_: &ArgMatches) -> anyhow::Result<()> {
+pub(crate) fn run(_: &ArgMatches) -> anyhow::Result<()> {
     output::copy(&mut DeflateDecoder::new(LICENSES));
     Ok(())
 }

@@ -34,18 +34,18 @@ struct Flags {
     root: PathBuf,
 }
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     Flags::augment_args(command)
 }
 
 /// Runs until SIGTERM or SIGINT.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     crate::log::to_stderr(tracing::Level::INFO);
     component::run_stateless("local-path", start(matches, None))
 }
 
 /// Runs in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
+pub(crate) async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     let reach = ApiEndpoint::new(flags.kubeconfig.as_deref(), None, in_process)?;
     let dirs = Folders::new(&flags.root).with_context(|| format!("invalid --root {}", flags.root.display()))?;

@@ -11,13 +11,13 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// The environment variable with log levels. The flag takes precedence.
-pub const VARIABLE: &str = "KNARR_LOG";
+pub(crate) const VARIABLE: &str = "KNARR_LOG";
 
 /// The log levels that the user has chosen.
 static CHOSEN: OnceLock<String> = OnceLock::new();
 
 /// Adds `--log` to every command.
-pub fn argument(command: clap::Command) -> clap::Command {
+pub(crate) fn argument(command: clap::Command) -> clap::Command {
     command.arg(
         clap::Arg::new("log")
             .long("log")
@@ -29,7 +29,7 @@ pub fn argument(command: clap::Command) -> clap::Command {
 }
 
 /// Reads the levels from the flag or the environment. Fails if the environment variable is invalid.
-pub fn choose(matches: &clap::ArgMatches) -> Result<()> {
+pub(crate) fn choose(matches: &clap::ArgMatches) -> Result<()> {
     let chosen = match matches.get_one::<String>("log") {
         Some(text) => Some(text.clone()),
         None => std::env::var(VARIABLE).ok().filter(|text| !text.is_empty()),
@@ -42,17 +42,17 @@ pub fn choose(matches: &clap::ArgMatches) -> Result<()> {
 }
 
 /// Returns the chosen levels, to pass them to child processes in [`VARIABLE`].
-pub fn chosen() -> Option<&'static str> {
+pub(crate) fn chosen() -> Option<&'static str> {
     CHOSEN.get().map(String::as_str)
 }
 
 /// Starts the log on standard error. `level` applies to all components if no levels are chosen.
-pub fn to_stderr(level: Level) {
+pub(crate) fn to_stderr(level: Level) {
     start(level, std::io::stderr, true);
 }
 
 /// Starts the log in a file, without colours.
-pub fn to_file(level: Level, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) {
+pub(crate) fn to_file(level: Level, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) {
     start(level, writer, false);
 }
 

@@ -31,11 +31,11 @@ enum MembersCommand {
     },
 }
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     MembersArgs::augment_args(command)
 }
 
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let MembersArgs { data_dir, what } = MembersArgs::from_arg_matches(matches)?;
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(async {
@@ -61,7 +61,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 /// A member, its role and its alarm, for output.
-pub struct Row {
+pub(crate) struct Row {
     pub member: Member,
     pub role: &'static str,
     pub alarm: &'static str,
@@ -69,12 +69,12 @@ pub struct Row {
 
 /// Returns a client of the local store member, or `None` if the store is not replicated here. Must be called in a Tokio
 /// runtime.
-pub fn of(data_dir: &Path) -> Result<Option<Members>> {
+pub(crate) fn of(data_dir: &Path) -> Result<Option<Members>> {
     Ok(config(data_dir)?.as_ref().map(Members::new).transpose()?)
 }
 
 /// Returns the connection to the local store member, or `None` if this host has none.
-pub fn config(data_dir: &Path) -> Result<Option<RemoteConfig>> {
+pub(crate) fn config(data_dir: &Path) -> Result<Option<RemoteConfig>> {
     if !data_dir.join("etcd").is_dir() {
         return Ok(None);
     }
@@ -84,7 +84,7 @@ pub fn config(data_dir: &Path) -> Result<Option<RemoteConfig>> {
     Ok(Some(layout.store_at("127.0.0.1")))
 }
 
-pub async fn rows(members: &Members) -> Result<Vec<Row>> {
+pub(crate) async fn rows(members: &Members) -> Result<Vec<Row>> {
     let known = members.list().await.context("the store member of this host does not respond")?;
     let (leader, alarmed) = (members.leader().await?, members.alarmed().await?);
     let row = |member: Member| Row {

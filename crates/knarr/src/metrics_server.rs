@@ -70,7 +70,7 @@ const WITHOUT_MEANING: &str = "audit-log-path authentication-kubeconfig authenti
     requestheader-extra-headers-prefix requestheader-group-headers requestheader-username-headers \
     shutdown-delay-duration tls-cipher-suites tls-min-version tls-sni-cert-key vmodule";
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     let vain = WITHOUT_MEANING
         .split_whitespace()
         .map(|name| Arg::new(name).long(name).action(ArgAction::Append).num_args(0..=1).hide(true));
@@ -78,14 +78,14 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 }
 
 /// Serves until SIGTERM or SIGINT.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     crate::log::to_stderr(level(flags.verbosity));
     component::run_stateless("metrics-server", start(matches, None))
 }
 
 /// Serves in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
+pub(crate) async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     ensure!(flags.metric_resolution >= RESOLUTION_MIN, "--metric-resolution must be at least 10s");
     let vain = WITHOUT_MEANING.split_whitespace().filter(|name| matches.contains_id(name));

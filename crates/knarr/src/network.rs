@@ -12,7 +12,7 @@ use crate::component::{self, ApiEndpoint, ProcessContext};
 /// Time limit for handing addresses over to other nodes at exit. After it, the other nodes detect the failure.
 const LEAVING: Duration = Duration::from_secs(2);
 
-pub fn arguments(command: Command) -> Command {
+pub(crate) fn arguments(command: Command) -> Command {
     command
         .arg(
             Arg::new("kubeconfig")
@@ -46,13 +46,13 @@ pub fn arguments(command: Command) -> Command {
 }
 
 /// Maintains routes and policies until SIGTERM or SIGINT. They stay in place at exit.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     crate::log::to_stderr(tracing::Level::INFO);
     component::run_stateless("network", async { start(matches, &ProcessContext::default()).await })
 }
 
 /// Runs in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, shared: &ProcessContext) -> Result<()> {
+pub(crate) async fn start(matches: &ArgMatches, shared: &ProcessContext) -> Result<()> {
     let kubeconfig = matches.get_one::<String>("kubeconfig").map(Path::new);
     let reach = ApiEndpoint::new(kubeconfig, None, shared.in_process.as_ref())?;
     let node = matches.get_one::<String>("hostname-override").expect("it is required");

@@ -42,11 +42,11 @@ enum NodeCommand {
     },
 }
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     Node::augment_args(command)
 }
 
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let Node { data_dir, what } = Node::from_arg_matches(matches)?;
     let nodes = Nodes::open(&data_dir);
     if let NodeCommand::Ls = what {

@@ -4,7 +4,7 @@ use std::sync::Once;
 
 /// Sets the `oom_score_adj` of this process. Lowering it needs CAP_SYS_RESOURCE. A failure is logged once: on an OOM
 /// the kernel may then kill this process before its pods.
-pub fn set_score(score: i32) {
+pub(crate) fn set_score(score: i32) {
     static WARNED: Once = Once::new();
     match sys::set_oom_score_adj(score) {
         Ok(set) if set == score => {}

@@ -22,29 +22,29 @@ macro_rules! out {
 
 pub(crate) use {out, outln};
 
-pub fn print(text: fmt::Arguments<'_>) {
+pub(crate) fn print(text: fmt::Arguments<'_>) {
     let mut stdout = io::stdout().lock();
     record(stdout.write_fmt(text).and_then(|()| stdout.flush()));
 }
 
-pub fn bytes(bytes: &[u8]) {
+pub(crate) fn bytes(bytes: &[u8]) {
     let mut stdout = io::stdout().lock();
     record(stdout.write_all(bytes).and_then(|()| stdout.flush()));
 }
 
 /// Prints everything up to the end of the reader.
-pub fn copy(from: &mut impl Read) {
+pub(crate) fn copy(from: &mut impl Read) {
     let mut stdout = io::stdout().lock();
     record(io::copy(from, &mut stdout).and_then(|_| stdout.flush()));
 }
 
 /// Prints a line to standard error. Errors are ignored: the reader may have closed it.
-pub fn error_line(text: fmt::Arguments<'_>) {
+pub(crate) fn error_line(text: fmt::Arguments<'_>) {
     let _ = io::stderr().lock().write_fmt(format_args!("{text}\n"));
 }
 
 /// Returns the first write error other than a closed pipe.
-pub fn finish() -> io::Result<()> {
+pub(crate) fn finish() -> io::Result<()> {
     FAILURE.lock().expect("no holder panics").take().map_or(Ok(()), Err)
 }
 

@@ -3,12 +3,12 @@
 use clap::{ArgMatches, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-pub fn arguments(command: Command) -> Command {
+pub(crate) fn arguments(command: Command) -> Command {
     command.hide(true)
 }
 
 /// Waits for SIGTERM or SIGINT.
-pub fn run(_matches: &ArgMatches) -> anyhow::Result<()> {
+pub(crate) fn run(_matches: &ArgMatches) -> anyhow::Result<()> {
     let executor = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     executor.block_on(async {
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

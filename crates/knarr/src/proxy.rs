@@ -86,7 +86,7 @@ const SWITCHES_WITHOUT_MEANING: &[&str] = &[
     "profiling",
 ];
 
-pub fn arguments(mut command: Command) -> Command {
+pub(crate) fn arguments(mut command: Command) -> Command {
     for (name, help) in VALUES {
         command = command.arg(Arg::new(*name).long(*name).help(*help).allow_negative_numbers(true));
     }
@@ -101,13 +101,13 @@ pub fn arguments(mut command: Command) -> Command {
 }
 
 /// Runs until SIGTERM or SIGINT. The rules stay in place.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     crate::log::to_stderr(tracing::Level::INFO);
     component::run_stateless("kube-proxy", start(matches, None, None))
 }
 
 /// Runs in a process that already has a log and a Tokio runtime.
-pub async fn start(
+pub(crate) async fn start(
     matches: &ArgMatches,
     in_process: Option<&InProcessServer>,
     trace: Option<Arc<TraceFile>>,

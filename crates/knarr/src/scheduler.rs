@@ -24,19 +24,19 @@ use tracing::Instrument;
 /// Concurrent requests per unit of `parallelism`. The default of 16 allows 256.
 const REQUESTS_PER_WORKER: usize = 16;
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     flags::without_meaning(Flags::augment_args(command))
 }
 
 /// Runs the scheduler in a process that already has a log and a Tokio runtime.
-pub async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
+pub(crate) async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     let configuration = flags.configuration(matches)?;
     serve(&flags, configuration, in_process).await
 }
 
 /// Runs the scheduler until SIGTERM or SIGINT, or until the leader lease is lost.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     crate::log::to_stderr(flags.level());
     flags::warn_ignored_flags(matches);

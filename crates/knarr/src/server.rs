@@ -45,12 +45,12 @@ struct Server {
     etcd_keyfile: Option<PathBuf>,
 }
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     up::arguments(Server::augment_args(command))
 }
 
 /// Runs the server until SIGTERM or SIGINT. Pods keep running.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let server = Server::from_arg_matches(matches)?;
     let options = up::options(matches)?;
     if !options.systemd_unit {

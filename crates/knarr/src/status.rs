@@ -23,12 +23,12 @@ struct Status {
     data_dir: PathBuf,
 }
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     Status::augment_args(command)
 }
 
 /// Prints the state. Fails if the cluster does not respond.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let Status { data_dir } = Status::from_arg_matches(matches)?;
     let Some(process) = Instance::holder(&data_dir)? else {
         anyhow::bail!("no cluster runs in {}; start it with `knarr up`", data_dir.display());

@@ -94,11 +94,11 @@ enum Snapshot {
     },
 }
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     Store::augment_args(command)
 }
 
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     match &Store::from_arg_matches(matches)?.command {
         Command::Check { data_dir } => check(data_dir),
         Command::Snapshot(Snapshot::Save { file, data_dir, endpoints, cacert, cert, key }) => {

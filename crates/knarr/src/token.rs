@@ -49,11 +49,11 @@ enum TokenCommand {
     },
 }
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     Tokens::augment_args(command)
 }
 
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let Tokens { data_dir, what } = Tokens::from_arg_matches(matches)?;
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(async {
@@ -81,7 +81,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 /// Returns an admin client for the cluster of a data directory.
-pub fn admin(data_dir: &Path) -> Result<Client> {
+pub(crate) fn admin(data_dir: &Path) -> Result<Client> {
     let file = data_dir.join("admin.kubeconfig");
     ensure!(file.is_file(), "no cluster in {}; start one with `knarr up`", data_dir.display());
     let config = Kubeconfig::load(&[file])?.config(None)?;
@@ -89,7 +89,7 @@ pub fn admin(data_dir: &Path) -> Result<Client> {
 }
 
 /// Creates a bootstrap token that expires after `ttl` and has the given groups.
-pub async fn create(client: &Client, data_dir: &Path, ttl: Duration, groups: &[&str]) -> Result<JoinToken> {
+pub(crate) async fn create(client: &Client, data_dir: &Path, ttl: Duration, groups: &[&str]) -> Result<JoinToken> {
     let ca = data_dir.join("pki").join("ca.crt");
     let ca = std::fs::read_to_string(&ca).with_context(|| format!("{}", ca.display()))?;
     let (id, secret) = (random(6)?, random(16)?);

@@ -65,12 +65,12 @@ struct Trace {
     kubeconfig: Option<PathBuf>,
 }
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     Trace::augment_args(command)
 }
 
 /// Prints the chain of an object.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let trace = Trace::from_arg_matches(matches)?;
     let config = match &trace.kubeconfig {
         Some(file) => Kubeconfig::load(std::slice::from_ref(file))?.config(None)?,

@@ -18,18 +18,18 @@ const ROTATION: Rotation = Rotation { megabytes_max: 8, days_max: 0, backups_max
 const READ_MAX: u64 = 16 << 20;
 
 /// The records that components of this process append.
-pub struct TraceFile(Mutex<LogFile>);
+pub(crate) struct TraceFile(Mutex<LogFile>);
 
 impl TraceFile {
     /// Opens the file of a data directory.
-    pub fn open(data_dir: &Path) -> io::Result<Self> {
+    pub(crate) fn open(data_dir: &Path) -> io::Result<Self> {
         let mut file = LogFile::new(&data_dir.join(NAME), ROTATION);
         file.open()?;
         Ok(Self(Mutex::new(file)))
     }
 
     /// Records that a stage is complete now. A failure is only logged, because the component works without its records.
-    pub fn record(&self, stage: NodeStage) {
+    pub(crate) fn record(&self, stage: NodeStage) {
         let line = Record { at: clock::now(), stage }.line();
         let written = self.0.lock().unwrap_or_else(PoisonError::into_inner).append_line(&line);
         if let Err(error) = written {
@@ -38,7 +38,7 @@ impl TraceFile {
     }
 
     /// Returns the records of a data directory, oldest first. A node that has not started has none.
-    pub fn read(data_dir: &Path) -> io::Result<Vec<Record>> {
+    pub(crate) fn read(data_dir: &Path) -> io::Result<Vec<Record>> {
         let entries = match fs::read_dir(data_dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,

@@ -1,15 +1,15 @@
 //! `knarr up`: store, API server, controllers, scheduler, node, network and DNS of a cluster, in one process.
 
-pub mod addons;
-pub mod address;
-pub mod background;
+pub(crate) mod addons;
+pub(crate) mod address;
+pub(crate) mod background;
 mod disk;
 mod instance;
-pub mod nodes;
+pub(crate) mod nodes;
 mod offer;
-pub mod plan;
-pub mod preflight;
-pub mod ready;
+pub(crate) mod plan;
+pub(crate) mod preflight;
+pub(crate) mod ready;
 mod renewal;
 mod static_pods;
 mod steps;
@@ -28,18 +28,18 @@ use pki::{Pki, Subject};
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
-pub use disk::Disk;
-pub use instance::Instance;
+pub(crate) use disk::Disk;
+pub(crate) use instance::Instance;
 use nodes::Nodes;
-pub use offer::Offer;
+pub(crate) use offer::Offer;
 use plan::{Layout, Placement, Row};
-pub use steps::Steps;
+pub(crate) use steps::Steps;
 
 use crate::component::{self, InProcessServer, ProcessContext};
 
 /// Run a cluster on this host.
 #[derive(Args, Debug, Clone)]
-pub struct Options {
+pub(crate) struct Options {
     /// Data directory of the cluster.
     #[arg(long, default_value = "/var/lib/knarr")]
     pub data_dir: PathBuf,
@@ -121,9 +121,9 @@ impl Default for Options {
 }
 
 /// Running components by name.
-pub type Parts = JoinSet<(&'static str, Result<()>)>;
+pub(crate) type Parts = JoinSet<(&'static str, Result<()>)>;
 
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     Options::augment_args(command).args(plan::ROWS.iter().map(|row| {
         Arg::new(row.own_flags)
             .long(row.own_flags)
@@ -134,7 +134,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 }
 
 /// Returns the options with the flags of components.
-pub fn options(matches: &ArgMatches) -> Result<Options> {
+pub(crate) fn options(matches: &ArgMatches) -> Result<Options> {
     let mut options = Options::from_arg_matches(matches)?;
     for row in plan::ROWS {
         let flags = matches.get_many::<String>(row.own_flags).into_iter().flatten().cloned().collect();
@@ -144,12 +144,12 @@ pub fn options(matches: &ArgMatches) -> Result<Options> {
 }
 
 /// Runs the cluster until SIGTERM or SIGINT. Pods keep running.
-pub fn run(matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     launch(options(matches)?, async |options| Ok(options))
 }
 
 /// Runs a server of a cluster. `complete` adds the settings of an existing cluster to the options.
-pub fn launch(mut options: Options, complete: impl AsyncFnOnce(Options) -> Result<Options>) -> Result<()> {
+pub(crate) fn launch(mut options: Options, complete: impl AsyncFnOnce(Options) -> Result<Options>) -> Result<()> {
     if options.systemd_unit {
         return background::print_unit(&options.data_dir);
     }
@@ -245,7 +245,7 @@ fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
 }
 
 /// Starts a component. It is restarted when it loses its leader lease.
-pub fn start(row: &'static Row, flags: Vec<String>, shared: ProcessContext, running: &mut Parts) -> Result<()> {
+pub(crate) fn start(row: &'static Row, flags: Vec<String>, shared: ProcessContext, running: &mut Parts) -> Result<()> {
     let command = (row.arguments)(clap::Command::new(row.name).no_binary_name(true));
     let matches = command.try_get_matches_from(flags).with_context(|| format!("invalid flags of {}", row.name))?;
     let task = async move {
@@ -264,7 +264,7 @@ pub fn start(row: &'static Row, flags: Vec<String>, shared: ProcessContext, runn
 }
 
 /// Waits for `wait`. Fails if a component exits or a signal arrives first.
-pub async fn until(running: &mut Parts, wait: impl Future<Output = Result<()>>) -> Result<()> {
+pub(crate) async fn until(running: &mut Parts, wait: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::select! {
         biased;
         signal = crate::etcd::signal() => {
@@ -277,7 +277,7 @@ pub async fn until(running: &mut Parts, wait: impl Future<Output = Result<()>>) 
 }
 
 /// Waits for the first component that exits, and fails: a cluster without one of its components must not keep running.
-pub async fn first_end(running: &mut Parts) -> Result<()> {
+pub(crate) async fn first_end(running: &mut Parts) -> Result<()> {
     match running.join_next().await {
         Some(Ok((name, Ok(())))) => bail!("{name} exited unexpectedly"),
         Some(Ok((name, Err(error)))) => Err(error.context(format!("{name} failed"))),

@@ -36,7 +36,7 @@ const CLOCK_READ_EVERY: Duration = Duration::from_secs(600);
 const STREAMS_MAX: u32 = 250;
 
 /// Accepts connections until shutdown, and then waits for the open ones to finish.
-pub async fn accept(listener: TcpListener, tls: Arc<Tls>, state: Arc<State>) {
+pub(crate) async fn accept(listener: TcpListener, tls: Arc<Tls>, state: Arc<State>) {
     let ending = state.ending();
     component_base::accept(listener, CONNECTIONS_MAX, ending, |stream, from, slot| {
         let serving = connection(stream, from, Arc::clone(&tls), Arc::clone(&state));

@@ -21,7 +21,7 @@ const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 const ATTEMPTS_MAX: usize = 5;
 
 /// The ResourceClaims of one pod during binding.
-pub struct Claims {
+pub(crate) struct Claims {
     client: Client,
     caches: Arc<Caches>,
     pod: Arc<Pod>,
@@ -33,12 +33,12 @@ pub struct Claims {
 }
 
 impl Claims {
-    pub const fn new(client: Client, caches: Arc<Caches>, pod: Arc<Pod>) -> Self {
+    pub(crate) const fn new(client: Client, caches: Arc<Caches>, pod: Arc<Pod>) -> Self {
         Self { client, caches, pod, written: Vec::new(), made: None, revision: 0 }
     }
 
     /// Executes a plan and returns its claims, or the reason of the failure.
-    pub async fn reserve(&mut self, plan: Plan) -> Result<Vec<Key>, String> {
+    pub(crate) async fn reserve(&mut self, plan: Plan) -> Result<Vec<Key>, String> {
         let mut claims = Vec::with_capacity(plan.reserve.len());
         for reserve in &plan.reserve {
             if !reserve.reserved || reserve.allocation.is_some() {
@@ -54,7 +54,7 @@ impl Claims {
     }
 
     /// Whether the binding conditions of all devices are true; fails if they never will be.
-    pub fn are_ready(&self, claims: &[Key]) -> Result<bool, String> {
+    pub(crate) fn are_ready(&self, claims: &[Key]) -> Result<bool, String> {
         let Some(reader) = self.caches.reader(Kind::ResourceClaims.name()) else { return Ok(true) };
         let objects = reader.snapshot().objects;
         let mut all = true;
@@ -65,7 +65,7 @@ impl Claims {
     }
 
     /// Waits until the devices are ready. After `timeout`, deallocates the claims and fails.
-    pub async fn ready(&self, claims: &[Key], timeout: Duration) -> Result<(), String> {
+    pub(crate) async fn ready(&self, claims: &[Key], timeout: Duration) -> Result<(), String> {
         let Some(mut reader) = self.caches.reader(Kind::ResourceClaims.name()).cloned() else { return Ok(()) };
         let deadline = tokio::time::Instant::now() + timeout;
         while !self.are_ready(claims)? {
@@ -84,7 +84,7 @@ impl Claims {
     }
 
     /// Removes the pod from `reservedFor` of the claims, and deletes the claim created for it.
-    pub async fn unreserve(&mut self) {
+    pub(crate) async fn unreserve(&mut self) {
         for (key, uid) in &self.written {
             let user = value!({"$patch": "delete", "uid": (self.pod.uid.as_str())});
             let patch = value!({"metadata": {"uid": (uid.as_str())}, "status": {"reservedFor": [user]}});
@@ -100,7 +100,7 @@ impl Claims {
     }
 
     /// Waits until the cache shows the writes; returns the written claims.
-    pub async fn seen(self) -> BTreeSet<Key> {
+    pub(crate) async fn seen(self) -> BTreeSet<Key> {
         if let Err(error) = self.reached().await {
             tracing::warn!(error, "the cache did not show the ResourceClaims as written");
         }
@@ -201,7 +201,7 @@ impl Claims {
 }
 
 /// Releases a claim with which no node is feasible.
-pub async fn release(client: Client, caches: Arc<Caches>, release: Release) {
+pub(crate) async fn release(client: Client, caches: Arc<Caches>, release: Release) {
     match release {
         Release::Delete(key) => delete(client, caches, key).await,
         Release::Deallocate(key) => {

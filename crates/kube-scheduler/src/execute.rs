@@ -27,7 +27,7 @@ use crate::extenders::Extenders;
 use crate::volumes;
 
 /// Dependencies of the requests.
-pub struct Executor {
+pub(crate) struct Executor {
     pub client: Client,
     pub caches: Arc<Caches>,
     pub pods: Reader<Value>,
@@ -41,7 +41,7 @@ pub struct Executor {
 type Sending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Result of a step.
-pub enum StepResult {
+pub(crate) enum StepResult {
     /// The pod was bound. The caches show the written ResourceClaims.
     Bound(Arc<Pod>, BTreeSet<Key>),
     /// Binding failed with this message. The caches show the written ResourceClaims.
@@ -55,7 +55,13 @@ pub enum StepResult {
 impl Executor {
     /// Binds volumes and devices, then the pod. If that may take minutes, `nominatedNodeName` is set first, for the
     /// cluster autoscaler, and cleared on failure.
-    pub async fn bind(&self, pod: Arc<Pod>, node: Str, plan: Plan, devices: scheduler::devices::Plan) -> StepResult {
+    pub(crate) async fn bind(
+        &self,
+        pod: Arc<Pod>,
+        node: Str,
+        plan: Plan,
+        devices: scheduler::devices::Plan,
+    ) -> StepResult {
         let quick = plan == Plan::default() && devices == scheduler::devices::Plan::default();
         let announced = if quick {
             None
@@ -155,7 +161,7 @@ impl Executor {
     }
 
     /// Reports an unschedulable pod and evicts its victims.
-    pub async fn wait(&self, wait: Wait) -> StepResult {
+    pub(crate) async fn wait(&self, wait: Wait) -> StepResult {
         let Wait { pod, reason, message, nomination, preemption, release } = wait;
         if let Some(release) = release {
             devices::release(self.client.clone(), Arc::clone(&self.caches), release).await;
@@ -179,7 +185,7 @@ impl Executor {
     }
 
     /// Reports that a terminating pod is skipped.
-    pub fn skip(&self, pod: &Pod) {
+    pub(crate) fn skip(&self, pod: &Pod) {
         let note = format!("skip schedule deleting pod: {}/{}", pod.class.namespace, pod.name);
         self.record_event(pod, "Warning", "FailedScheduling", "Scheduling", note);
     }

@@ -15,7 +15,7 @@ const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
 /// Executes a plan for a node and waits up to `timeout` until the claims are bound. The error is the message for the
 /// pod.
-pub async fn bind(
+pub(crate) async fn bind(
     client: &Client,
     caches: &Arc<Caches>,
     plan: &Plan,

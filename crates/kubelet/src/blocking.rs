@@ -14,7 +14,7 @@ const WAITING_MAX: usize = 32;
 static WAITING: Semaphore = Semaphore::const_new(WAITING_MAX);
 
 /// Runs blocking file I/O on the blocking thread pool and waits for it without a deadline.
-pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
@@ -22,7 +22,7 @@ pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -
 }
 
 /// Runs blocking access to files that a container controls; fails after a deadline of five seconds.
-pub async fn within_deadline<T: Send + 'static>(
+pub(crate) async fn within_deadline<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     within(DEADLINE, work).await
@@ -46,7 +46,7 @@ async fn within<T: Send + 'static>(
 
 /// Runs blocking file I/O on this thread, so that `work` can borrow. Another worker thread takes over this thread's
 /// tasks.
-pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         // No other worker thread can take over: a single-threaded test, or no async runtime.

@@ -8,12 +8,12 @@ use apimachinery::{Value, json};
 use crate::admission::Rejection;
 
 /// Mode of pod directories.
-pub const DIR_MODE: u32 = 0o750;
+pub(crate) const DIR_MODE: u32 = 0o750;
 const FILE_MODE: u32 = 0o600;
 
 /// Writes a checkpoint, which survives a power failure once this returns. On failure the caller must not perform the
 /// recorded action.
-pub fn write(dir: &Path, name: &str, value: &Value) -> io::Result<()> {
+pub(crate) fn write(dir: &Path, name: &str, value: &Value) -> io::Result<()> {
     sys::create_dirs(dir, DIR_MODE)?;
     sys::replace_file(&dir.join(name), json::to_string(value).as_bytes(), FILE_MODE)
 }

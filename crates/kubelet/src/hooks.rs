@@ -13,7 +13,7 @@ use crate::runtime::Runtime;
 const AFTER_HOOK_SECONDS: i64 = 2;
 
 /// The outcome of stopping a container.
-pub struct StopResult {
+pub(crate) struct StopResult {
     /// Error message of the preStop handler, if it failed.
     pub hook_failure: Option<String>,
     pub stopped: Result<(), Status>,
@@ -21,7 +21,7 @@ pub struct StopResult {
 
 /// Runs the preStop handler of a container, if there is one and time for it, and stops the container within the
 /// remaining grace period.
-pub async fn end_container(
+pub(crate) async fn end_container(
     runtime: &Runtime,
     hook: Option<(&Value, Container<'_>)>,
     id: &str,
@@ -41,7 +41,7 @@ pub async fn end_container(
 }
 
 /// Runs a handler until it completes or times out. The error is an event message.
-pub async fn run(
+pub(crate) async fn run(
     runtime: &Runtime,
     handler: &Value,
     container: Container<'_>,

@@ -41,7 +41,7 @@ const IMAGES_EVERY: Duration = Duration::from_secs(300);
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The dependencies of housekeeping.
-pub struct Housekeeping {
+pub(crate) struct Housekeeping {
     pub context: Arc<Context>,
     /// The pods on this node.
     pub known: PodTable,
@@ -52,7 +52,7 @@ pub struct Housekeeping {
 }
 
 /// Runs housekeeping forever.
-pub async fn run(it: Housekeeping) {
+pub(crate) async fn run(it: Housekeeping) {
     let mut unused: BTreeMap<String, Instant> = BTreeMap::new();
     let mut images_at = Instant::now();
     let mut relieved_at: Option<Instant> = None;

@@ -23,7 +23,7 @@ const REDIRECTS_MAX: usize = 10;
 
 /// An HTTP GET request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Get {
+pub(crate) struct Get {
     pub host: String,
     pub port: u16,
     pub https: bool,
@@ -35,11 +35,11 @@ pub struct Get {
 /// A request failed. The message is part of events.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct WebError(String);
+pub(crate) struct WebError(String);
 
 impl Get {
     /// Reads an `httpGet` action; its default host is the pod's address.
-    pub fn read(action: &Value, container: Container<'_>, pod_ip: &str, agent: &str) -> Result<Self, WebError> {
+    pub(crate) fn read(action: &Value, container: Container<'_>, pod_ip: &str, agent: &str) -> Result<Self, WebError> {
         let text = |field: &str| action.str_at(&[field]).unwrap_or_default();
         let host = Some(text("host")).filter(|host| !host.is_empty()).unwrap_or(pod_ip);
         let port = port(&action["port"], container).ok_or_else(|| WebError("the port is unknown".to_owned()))?;
@@ -72,13 +72,13 @@ impl Get {
     }
 
     /// Returns the URL for messages.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("{}://{}{}", if self.https { "https" } else { "http" }, self.address(), self.path)
     }
 }
 
 /// Resolves a port given by number or by the name of a container port.
-pub fn port(value: &Value, container: Container<'_>) -> Option<u16> {
+pub(crate) fn port(value: &Value, container: Container<'_>) -> Option<u16> {
     if let Some(number) = value.as_int() {
         return u16::try_from(number).ok();
     }
@@ -92,7 +92,7 @@ pub fn port(value: &Value, container: Container<'_>) -> Option<u16> {
 }
 
 /// Sends a request and follows redirects to the same host.
-pub async fn get(get: &Get, timeout: Duration) -> Result<(StatusCode, String), WebError> {
+pub(crate) async fn get(get: &Get, timeout: Duration) -> Result<(StatusCode, String), WebError> {
     let url = get.url();
     let result = tokio::time::timeout(timeout, follow(get.clone())).await;
     result.map_err(|_| {
@@ -101,7 +101,7 @@ pub async fn get(get: &Get, timeout: Duration) -> Result<(StatusCode, String), W
 }
 
 /// Opens and closes a TCP connection.
-pub async fn connect(host: &str, port: u16, timeout: Duration) -> Result<(), WebError> {
+pub(crate) async fn connect(host: &str, port: u16, timeout: Duration) -> Result<(), WebError> {
     let address = format!("{host}:{port}");
     match tokio::time::timeout(timeout, TcpStream::connect((host, port))).await {
         Ok(Ok(_)) => Ok(()),

@@ -14,7 +14,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use self::credentials::Credential;
 use self::pulls::Pulls;
 use self::verification::SecretUse;
-pub use self::verification::{AllowlistEntry, Verification};
+pub(crate) use self::verification::{AllowlistEntry, Verification};
 use crate::config::Config;
 use crate::runtime::Runtime;
 use crate::security::ImageUser;

@@ -14,7 +14,7 @@ const EXPECTED: &[(&str, i64)] = &[
 
 /// Returns upstream's error message for every parameter below `sys` that differs from its expected value.
 // DEVIATION: without protectKernelDefaults, kernel parameters stay unchanged; upstream's kubelet sets them.
-pub fn unexpected(sys: &Path) -> Vec<String> {
+pub(crate) fn unexpected(sys: &Path) -> Vec<String> {
     let check = |(path, expected): &(&str, i64)| {
         let found = std::fs::read_to_string(sys.join(path)).unwrap_or_default();
         let differs = found.trim().parse() != Ok(*expected);

@@ -10,7 +10,7 @@ use crate::memory::allocator::Amount;
 const ROOT: &str = "/sys/devices/system/node";
 
 /// Returns the NUMA node of each CPU.
-pub fn of_processors() -> BTreeMap<u32, u32> {
+pub(crate) fn of_processors() -> BTreeMap<u32, u32> {
     let mut found = BTreeMap::new();
     for (node, dir) in nodes(Path::new(ROOT)) {
         let list = fs::read_to_string(dir.join("cpulist")).unwrap_or_default();
@@ -20,7 +20,7 @@ pub fn of_processors() -> BTreeMap<u32, u32> {
 }
 
 /// Returns the memory of each NUMA node by kind. A host without NUMA information has one node with all memory.
-pub fn memory(machine_bytes: u64) -> BTreeMap<u32, BTreeMap<String, Amount>> {
+pub(crate) fn memory(machine_bytes: u64) -> BTreeMap<u32, BTreeMap<String, Amount>> {
     let found = memory_at(Path::new(ROOT));
     if found.is_empty() {
         return BTreeMap::from([(0, BTreeMap::from([("memory".to_owned(), machine_bytes)]))]);

@@ -1,7 +1,7 @@
 //! Plugin watcher: discovers CSI and DRA drivers by their sockets, calls GetInfo and registers them.
 
-pub mod claims;
-pub mod csi;
+pub(crate) mod claims;
+pub(crate) mod csi;
 mod csi_node;
 
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ struct Driver {
 }
 
 /// The dependencies of the plugin watcher.
-pub struct Registry {
+pub(crate) struct Registry {
     pub drivers: Drivers,
     /// Directory of registration sockets.
     pub dir: PathBuf,
@@ -86,7 +86,7 @@ impl Drivers {
 }
 
 /// Discovers and registers drivers forever.
-pub async fn run(registry: Registry) {
+pub(crate) async fn run(registry: Registry) {
     let registry = Arc::new(registry);
     let changes = Changes::of(&registry.dir);
     let mut registering: JoinSet<PathBuf> = JoinSet::new();
@@ -221,7 +221,7 @@ fn sockets(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns the SHA-256 of a text in hexadecimal, for use in file names.
-pub fn sha256_hex(text: &str) -> String {
+pub(crate) fn sha256_hex(text: &str) -> String {
     let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
     hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

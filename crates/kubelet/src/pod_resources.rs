@@ -17,7 +17,7 @@ use crate::pods::PodTable;
 use crate::topology::Nodes;
 
 /// Opens the socket. Returns the future that serves it.
-pub fn open(
+pub(crate) fn open(
     root: &Path,
     context: Arc<Context>,
     known: PodTable,

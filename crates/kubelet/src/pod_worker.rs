@@ -36,7 +36,7 @@ const VERDICTS_MAX: usize = 64;
 
 /// The desired state of a pod.
 #[derive(Clone, Debug)]
-pub struct DesiredPod {
+pub(crate) struct DesiredPod {
     pub pod: Arc<Value>,
     /// The mirror pod of a static pod.
     pub mirror: Option<Arc<Value>>,
@@ -50,7 +50,7 @@ pub struct DesiredPod {
 
 /// Notifications that wake a worker, other than a new desired state.
 #[derive(Debug, Default)]
-pub struct Wakers {
+pub(crate) struct Wakers {
     /// The runtime sent an event.
     pub runtime: Notify,
     /// An object that the pod refers to changed.
@@ -114,7 +114,7 @@ enum Message {
 }
 
 /// Manages a pod until it is removed.
-pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<DesiredPod>, wakers: Arc<Wakers>) {
+pub(crate) async fn run(context: Arc<Context>, mut desired: watch::Receiver<DesiredPod>, wakers: Arc<Wakers>) {
     let first = desired.borrow_and_update().clone();
     let uid = Pod(&first.pod).uid().to_owned();
     let (reports, written) = watch::channel(None);

@@ -58,7 +58,7 @@ impl PodTable {
 }
 
 /// The inputs of the pod manager.
-pub struct Feeds {
+pub(crate) struct Feeds {
     /// The API server's pods of this node.
     pub pods: Reader<Arc<Value>>,
     /// Receives the UIDs of pods whose objects changed.
@@ -87,12 +87,12 @@ struct Pods {
 }
 
 /// Creates the eviction channel.
-pub fn evictions() -> (mpsc::Sender<Eviction>, mpsc::Receiver<Eviction>) {
+pub(crate) fn evictions() -> (mpsc::Sender<Eviction>, mpsc::Receiver<Eviction>) {
     mpsc::channel(EVICTIONS_MAX)
 }
 
 /// Manages all pods until the future is dropped; the pods keep running afterwards.
-pub async fn run(context: Arc<Context>, feeds: Feeds, known: PodTable) {
+pub(crate) async fn run(context: Arc<Context>, feeds: Feeds, known: PodTable) {
     let mut pods = Pods {
         context,
         feeds,

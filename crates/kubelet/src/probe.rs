@@ -28,7 +28,7 @@ pub enum Kind {
 
 /// A changed result of a probe, after its threshold of equal results was reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeResult {
+pub(crate) struct ProbeResult {
     /// ID of the container.
     pub id: String,
     pub kind: Kind,
@@ -37,7 +37,7 @@ pub struct ProbeResult {
 
 /// The timing and thresholds of a probe.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     initial_delay: Duration,
     period: Duration,
     timeout: Duration,
@@ -58,7 +58,7 @@ pub enum Problem {
 
 /// Counts equal results in a row.
 #[derive(Clone, Debug, Default)]
-pub struct ResultRun {
+pub(crate) struct ResultRun {
     last: Option<bool>,
     count: u32,
     verdict: Option<bool>,
@@ -89,7 +89,7 @@ impl Kind {
 
 impl Settings {
     /// Reads a probe with the API's defaults.
-    pub fn read(probe: &Value) -> Self {
+    pub(crate) fn read(probe: &Value) -> Self {
         let number = |field: &str, default: u32, min: u32| {
             probe[field].as_int().and_then(|number| u32::try_from(number).ok()).unwrap_or(default).max(min)
         };
@@ -107,7 +107,7 @@ impl Settings {
 impl ResultRun {
     /// Adds a result. Returns it if it reaches its threshold and differs from the last returned one. A probe that could
     /// not be run does not count.
-    pub fn push(&mut self, problem: Option<&Problem>, settings: &Settings) -> Option<bool> {
+    pub(crate) fn push(&mut self, problem: Option<&Problem>, settings: &Settings) -> Option<bool> {
         let success = match problem {
             None => true,
             Some(Problem::Failed(_)) => false,
@@ -125,7 +125,7 @@ impl ResultRun {
 }
 
 /// A probe of a running container.
-pub struct Prober {
+pub(crate) struct Prober {
     pub kind: Kind,
     /// ID of the container.
     pub id: String,
@@ -145,7 +145,7 @@ pub struct Prober {
 
 impl Prober {
     /// Probes until the future is dropped; a startup probe stops after its success.
-    pub async fn run(self) {
+    pub(crate) async fn run(self) {
         let probe = self.spec[self.kind.field()].clone();
         let settings = Settings::read(&probe);
         let mut counts = ResultRun::default();

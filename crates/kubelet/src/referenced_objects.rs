@@ -61,7 +61,7 @@ impl Kind {
 }
 
 /// Returns the objects that a pod refers to, by kind and name.
-pub fn references(pod: Pod<'_>) -> BTreeSet<(Kind, String)> {
+pub(crate) fn references(pod: Pod<'_>) -> BTreeSet<(Kind, String)> {
     let mut found = BTreeSet::new();
     let mut note = |kind: Kind, name: Option<&str>| {
         if let Some(name) = name.filter(|name| !name.is_empty()) {

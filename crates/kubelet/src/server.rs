@@ -52,12 +52,12 @@ const CONNECTIONS_MAX: usize = 1024;
 const HEALTHZ_CONNECTIONS_MAX: usize = 64;
 
 /// The task of the pod manager, once it is running.
-pub type SyncLoop = Arc<OnceLock<AbortHandle>>;
+pub(crate) type SyncLoop = Arc<OnceLock<AbortHandle>>;
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// The state behind all request handlers.
-pub struct Server {
+pub(crate) struct Server {
     context: Arc<Context>,
     known: PodTable,
     sync_loop: SyncLoop,
@@ -87,7 +87,7 @@ struct ParsedRequest<'a> {
 }
 
 /// Opens the port. The returned future serves it. The health checks monitor the task in the [`SyncLoop`].
-pub async fn open(
+pub(crate) async fn open(
     context: Arc<Context>,
     known: PodTable,
 ) -> Result<(SocketAddr, impl Future<Output = ()> + Send, SyncLoop), ServeError> {
@@ -129,7 +129,7 @@ async fn keep_signed(config: Config, client: Client, addresses: Vec<String>, tls
 }
 
 /// Serves only healthz, on the loopback interface and without authentication.
-pub async fn healthz(port: u16) {
+pub(crate) async fn healthz(port: u16) {
     let listener = match TcpListener::bind(("127.0.0.1", port)).await {
         Ok(listener) => listener,
         Err(error) => {

@@ -28,20 +28,24 @@ const RETRY: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Static pods by source.
 #[derive(Default)]
-pub struct StaticPods(Vec<watch::Receiver<Vec<Arc<Value>>>>);
+pub(crate) struct StaticPods(Vec<watch::Receiver<Vec<Arc<Value>>>>);
 
-pub use url::{Manifests, follow};
+pub(crate) use url::{Manifests, follow};
 
 impl StaticPods {
     /// Combines the sources.
     #[must_use]
-    pub fn and(mut self, others: Self) -> Self {
+    pub(crate) fn and(mut self, others: Self) -> Self {
         self.0.extend(others.0);
         self
     }
 
     /// Watches the pods of a directory. Reads it again after each change and at least every `every`.
-    pub fn watch(dir: PathBuf, node: String, every: std::time::Duration) -> (Self, impl Future<Output = ()> + Send) {
+    pub(crate) fn watch(
+        dir: PathBuf,
+        node: String,
+        every: std::time::Duration,
+    ) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = watch::channel(read_all(&dir, &node));
         let work = async move {
             let changes = Changes::of(&dir).ok();
@@ -66,12 +70,12 @@ impl StaticPods {
     }
 
     /// Returns the current static pods.
-    pub fn pods(&self) -> Vec<Arc<Value>> {
+    pub(crate) fn pods(&self) -> Vec<Arc<Value>> {
         self.0.iter().flat_map(|pods| pods.borrow().clone()).collect()
     }
 
     /// Waits for a change of any source.
-    pub async fn changed(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         if !self.0.is_empty() {
             let changes = self.0.iter_mut().map(|pods| Box::pin(pods.changed()));
             if select_all(changes).await.0.is_ok() {
@@ -172,7 +176,7 @@ fn hash(text: &str) -> String {
 
 /// A mirror pod that must be created, replaced or deleted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Mirroring {
+pub(crate) struct Mirroring {
     /// The static pod to mirror; `None` to delete only.
     pub pod: Option<Arc<Value>>,
     /// The mirror pod to delete.
@@ -180,7 +184,7 @@ pub struct Mirroring {
 }
 
 /// Returns the changes that make the mirror pods match the static pods.
-pub fn mirror(pods: &[Arc<Value>], mirrors: &BTreeMap<Key, Arc<Value>>) -> BTreeMap<Key, Mirroring> {
+pub(crate) fn mirror(pods: &[Arc<Value>], mirrors: &BTreeMap<Key, Arc<Value>>) -> BTreeMap<Key, Mirroring> {
     let of = |pod: &Value| Meta::of(pod).annotation(CONFIG_HASH).unwrap_or_default().to_owned();
     let mut all = BTreeMap::new();
     for pod in pods {
@@ -199,7 +203,7 @@ pub fn mirror(pods: &[Arc<Value>], mirrors: &BTreeMap<Key, Arc<Value>>) -> BTree
 }
 
 /// Applies a change. After a failure, waits before it returns; the caller then computes the change again.
-pub async fn reflect(client: Client, mirroring: Mirroring) {
+pub(crate) async fn reflect(client: Client, mirroring: Mirroring) {
     let mut done = true;
     if let Some(old) = mirroring.old {
         done &= delete(&client, &old).await;

@@ -7,7 +7,7 @@ use apimachinery::time::Time;
 
 /// Resource usage of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeUsage {
+pub(crate) struct NodeUsage {
     /// Busy time of all CPUs.
     pub cpu_nanos: u64,
     pub memory_total: u64,
@@ -26,7 +26,7 @@ pub struct NodeUsage {
 
 /// Capacity and free space of a filesystem.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Disk {
+pub(crate) struct Disk {
     pub capacity: u64,
     pub free: u64,
     /// Bytes available to unprivileged users.
@@ -37,7 +37,7 @@ pub struct Disk {
 
 impl NodeUsage {
     /// Reads the usage of the host; unreadable values are zero.
-    pub fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let memory = text("/proc/meminfo");
         let kib = |name: &str| field(&memory, name).unwrap_or(0) * 1024;
@@ -60,7 +60,7 @@ impl NodeUsage {
 
 impl Disk {
     /// Reads the filesystem of a path; zeros if that fails.
-    pub fn of(path: &Path) -> Self {
+    pub(crate) fn of(path: &Path) -> Self {
         let Ok(found) = rustix::fs::statvfs(path) else { return Self::default() };
         Self {
             capacity: found.f_blocks * found.f_frsize,
@@ -95,7 +95,7 @@ impl std::iter::Sum for DiskUsage {
 }
 
 /// Measures everything at and below a path. Excludes other mounts below it and targets of symlinks.
-pub fn disk_taken(path: &Path) -> DiskUsage {
+pub(crate) fn disk_taken(path: &Path) -> DiskUsage {
     let mut taken = DiskUsage::default();
     // A container may change the tree concurrently; files that vanish count as zero.
     let _ = sys::walk_container_tree(path, |found| {

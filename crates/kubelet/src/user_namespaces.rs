@@ -71,7 +71,7 @@ impl Users {
 }
 
 /// Adds the pod's ID mappings to mounts, so that the owner of a file has the same ID in the pod as on the host.
-pub fn map_mounts(mounts: &mut [v1::Mount], users: &v1::UserNamespace) {
+pub(crate) fn map_mounts(mounts: &mut [v1::Mount], users: &v1::UserNamespace) {
     for mount in mounts.iter_mut().filter(|mount| !mount.host_path.is_empty()) {
         mount.uid_mappings.clone_from(&users.uids);
         mount.gid_mappings.clone_from(&users.gids);

@@ -15,13 +15,13 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
 /// Namespace of the ConfigMap.
-pub const NAMESPACE: &str = "kube-system";
+pub(crate) const NAMESPACE: &str = "kube-system";
 /// Name of the ConfigMap.
-pub const NAME: &str = "extension-apiserver-authentication";
+pub(crate) const NAME: &str = "extension-apiserver-authentication";
 
 /// Certificate verifiers of the request header CA and of the client CA.
 #[derive(Clone, Default)]
-pub struct Trust {
+pub(crate) struct Trust {
     clients: Option<Arc<dyn ClientCertVerifier>>,
     proxies: Option<(Arc<dyn ClientCertVerifier>, request_header::Config)>,
     /// Accepts certificates of either CA.
@@ -30,7 +30,7 @@ pub struct Trust {
 
 /// The client of a connection.
 #[derive(Clone, Debug)]
-pub enum Peer {
+pub(crate) enum Peer {
     /// A front proxy, whose requests contain the user in headers.
     Proxy(request_header::Config, Str),
     User(User),
@@ -40,7 +40,7 @@ pub enum Peer {
 
 impl Trust {
     /// Reads the ConfigMap. Missing or invalid entries are not trusted.
-    pub fn read(map: &Value) -> Self {
+    pub(crate) fn read(map: &Value) -> Self {
         let text = |key: &str| map.at(&["data", key]).and_then(Value::as_str).unwrap_or_default();
         let (of_clients, of_proxies) =
             (certificates(text("client-ca-file")), certificates(text("requestheader-client-ca-file")));
@@ -60,12 +60,12 @@ impl Trust {
     }
 
     /// Returns the verifier for TLS handshakes; none without a trusted CA.
-    pub fn verifier(&self) -> Option<Arc<dyn ClientCertVerifier>> {
+    pub(crate) fn verifier(&self) -> Option<Arc<dyn ClientCertVerifier>> {
         self.any.clone()
     }
 
     /// Returns the client with this verified certificate chain.
-    pub fn peer(&self, chain: Option<&[CertificateDer<'_>]>) -> Peer {
+    pub(crate) fn peer(&self, chain: Option<&[CertificateDer<'_>]>) -> Peer {
         let Some((own, between)) = chain.and_then(<[_]>::split_first) else { return Peer::Anonymous };
         let Ok(subject) = Subject::read(own, clock::now()) else { return Peer::Anonymous };
         let vouches =
@@ -80,7 +80,7 @@ impl Trust {
 
 impl Peer {
     /// Returns the user of a request, as far as the connection identifies it.
-    pub fn user(&self, headers: &HeaderMap) -> Option<User> {
+    pub(crate) fn user(&self, headers: &HeaderMap) -> Option<User> {
         match self {
             Self::User(user) => Some(user.clone()),
             Self::Proxy(config, name) => {

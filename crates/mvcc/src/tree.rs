@@ -18,7 +18,7 @@ const NODE_MAX: usize = 64;
 const NODE_MIN: usize = NODE_MAX / 4;
 
 /// An item of a [`Tree`].
-pub trait Item: Clone {
+pub(crate) trait Item: Clone {
     /// The total order of the tree; equal items replace each other.
     fn order(&self, other: &Self) -> Ordering;
     /// Returns the weight of the item in its subtree.
@@ -29,7 +29,7 @@ pub trait Item: Clone {
 
 /// A persistent sorted set of items.
 #[derive(Clone, Debug)]
-pub struct Tree<T> {
+pub(crate) struct Tree<T> {
     root: Arc<Node<T>>,
     len: usize,
 }
@@ -55,12 +55,12 @@ impl<T> Default for Tree<T> {
 
 impl<T: Item> Tree<T> {
     /// Returns the number of items, regardless of their weight.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Adds an item and returns the equal one that it replaced.
-    pub fn insert(&mut self, item: T) -> Option<T> {
+    pub(crate) fn insert(&mut self, item: T) -> Option<T> {
         let root = Arc::make_mut(&mut self.root);
         let (replaced, split) = root.insert(item);
         if let Some(right) = split {
@@ -73,7 +73,7 @@ impl<T: Item> Tree<T> {
 
     /// Removes the item for which `probe` returns `Equal`. `probe` returns the order of its argument relative to the
     /// item to remove.
-    pub fn remove(&mut self, probe: impl Fn(&T) -> Ordering) -> Option<T> {
+    pub(crate) fn remove(&mut self, probe: impl Fn(&T) -> Ordering) -> Option<T> {
         self.find(&probe)?;
         let root = Arc::make_mut(&mut self.root);
         let removed = root.remove(&probe);
@@ -88,7 +88,7 @@ impl<T: Item> Tree<T> {
     }
 
     /// Returns the item for which `probe` returns `Equal`.
-    pub fn find(&self, probe: impl Fn(&T) -> Ordering) -> Option<&T> {
+    pub(crate) fn find(&self, probe: impl Fn(&T) -> Ordering) -> Option<&T> {
         let mut node = &*self.root;
         loop {
             match node {
@@ -102,7 +102,7 @@ impl<T: Item> Tree<T> {
     }
 
     /// Returns the greatest item for which `before` holds, which must be true for a prefix of the order.
-    pub fn last_before(&self, before: impl Fn(&T) -> bool) -> Option<&T> {
+    pub(crate) fn last_before(&self, before: impl Fn(&T) -> bool) -> Option<&T> {
         let mut node = &*self.root;
         loop {
             match node {
@@ -116,7 +116,7 @@ impl<T: Item> Tree<T> {
     }
 
     /// Returns the weight of all items for which `before` holds, which must be true for a prefix of the order.
-    pub fn weight_before(&self, before: impl Fn(&T) -> bool) -> usize {
+    pub(crate) fn weight_before(&self, before: impl Fn(&T) -> bool) -> usize {
         let mut node = &*self.root;
         let mut weight = 0;
         loop {
@@ -137,12 +137,12 @@ impl<T: Item> Tree<T> {
     }
 
     /// Iterates over all items in order.
-    pub fn iter(&self) -> Iter<'_, T> {
+    pub(crate) fn iter(&self) -> Iter<'_, T> {
         self.iter_from(|_| false)
     }
 
     /// Iterates from the first item for which `before` does not hold, which must be true for a prefix of the order.
-    pub fn iter_from(&self, before: impl Fn(&T) -> bool) -> Iter<'_, T> {
+    pub(crate) fn iter_from(&self, before: impl Fn(&T) -> bool) -> Iter<'_, T> {
         let mut inner = Vec::new();
         let mut node = &*self.root;
         loop {
@@ -159,7 +159,7 @@ impl<T: Item> Tree<T> {
 }
 
 /// Iterator over the items of a [`Tree`] in order.
-pub struct Iter<'a, T> {
+pub(crate) struct Iter<'a, T> {
     inner: Vec<std::slice::Iter<'a, Child<T>>>,
     leaf: std::slice::Iter<'a, T>,
 }

@@ -362,9 +362,9 @@ pub fn read_ip(bytes: &[u8]) -> Option<std::net::IpAddr> {
 
 /// Control message types of all netlink families.
 mod control {
-    pub const NOOP: u16 = 1;
-    pub const ERROR: u16 = 2;
-    pub const DONE: u16 = 3;
+    pub(super) const NOOP: u16 = 1;
+    pub(super) const ERROR: u16 = 2;
+    pub(super) const DONE: u16 = 3;
 }
 
 struct Incoming<'a> {

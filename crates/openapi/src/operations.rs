@@ -5,12 +5,12 @@ mod routes;
 
 use apimachinery::{GroupVersionKind, Str};
 
-pub use parameters::{Parameter, ParameterLocation};
-pub use routes::{Routes, tag};
+pub(crate) use parameters::{Parameter, ParameterLocation};
+pub(crate) use routes::{Routes, tag};
 
 /// A path with its operations.
 #[derive(Debug)]
-pub struct Route {
+pub(crate) struct Route {
     /// For example `/api/v1/namespaces/{namespace}/pods`.
     pub path: String,
     pub operations: Vec<Operation>,
@@ -18,7 +18,7 @@ pub struct Route {
 
 /// One method of a path.
 #[derive(Debug)]
-pub struct Operation {
+pub(crate) struct Operation {
     /// For example `get`.
     pub method: &'static str,
     /// For example `listCoreV1NamespacedPod`.
@@ -37,7 +37,7 @@ pub struct Operation {
 
 /// The content of a request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub(crate) enum Body {
     None,
     Required(Content),
     Optional(Content),
@@ -47,7 +47,7 @@ pub enum Body {
 
 /// The schema of a request or response body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
+pub(crate) enum Content {
     /// An object of a built-in kind.
     BuiltIn(GroupVersionKind),
     /// An object of the custom kind with that index in the group version.
@@ -61,7 +61,7 @@ pub enum Content {
 
 impl Route {
     /// Returns the parameters common to all operations, which are declared once for the path.
-    pub fn common(&self) -> Vec<&Parameter> {
+    pub(crate) fn common(&self) -> Vec<&Parameter> {
         let Some((first, others)) = self.operations.split_first() else { return Vec::new() };
         let everywhere = |one: &&Parameter| others.iter().all(|other| other.parameters.contains(one));
         first.parameters.iter().filter(everywhere).collect()
@@ -69,19 +69,19 @@ impl Route {
 }
 
 /// Returns `Batch` for `batch`, `RbacAuthorization` for `rbac.authorization.k8s.io`, `Core` for the core group.
-pub fn pascal_group(group: &str) -> String {
+pub(crate) fn pascal_group(group: &str) -> String {
     let group = if group.is_empty() { "core" } else { group.strip_suffix(".k8s.io").unwrap_or(group) };
     group.split('.').map(pascal).collect()
 }
 
 /// Capitalizes the first letter.
-pub fn pascal(word: &str) -> String {
+pub(crate) fn pascal(word: &str) -> String {
     let mut chars = word.chars();
     chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars).collect()
 }
 
 /// Returns the noun with its article: `a Pod`, `an Event`.
-pub fn with_article(noun: &Str) -> String {
+pub(crate) fn with_article(noun: &Str) -> String {
     let vowel = noun.starts_with(['A', 'E', 'I', 'O', 'U', 'a', 'e', 'i', 'o', 'u']);
     format!("{} {noun}", if vowel { "an" } else { "a" })
 }

@@ -15,14 +15,14 @@ pub(crate) use descriptions::Descriptions;
 
 /// The OpenAPI version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
+pub(crate) enum Dialect {
     /// Version 2: schemas have no defaults, and a description may stand beside a `$ref`.
     V2,
     V3,
 }
 
 /// The schemas of a document by name. Referring to a type adds its schema and those of all types it refers to.
-pub struct Definitions {
+pub(crate) struct Definitions {
     dialect: Dialect,
     descriptions: Descriptions,
     kinds: BTreeMap<TypeId, Vec<GroupVersionKind>>,
@@ -32,7 +32,7 @@ pub struct Definitions {
 impl Definitions {
     /// Creates an empty collection. Some types, such as DeleteOptions, belong to every group version. In a document for
     /// one group version (`about`), their schemas list only that one and `v1`.
-    pub fn new(dialect: Dialect, about: Option<(&str, &str)>) -> Self {
+    pub(crate) fn new(dialect: Dialect, about: Option<(&str, &str)>) -> Self {
         let mut kinds: BTreeMap<TypeId, Vec<GroupVersionKind>> = BTreeMap::new();
         for (kind, schema) in catalogue::kinds().filter(|(kind, _)| !UNNAMED.contains(&kind.group.as_str())) {
             kinds.entry(schema.id()).or_default().push(kind.clone());
@@ -59,17 +59,17 @@ impl Definitions {
     }
 
     /// Returns the collected schemas.
-    pub fn finish(self) -> Object {
+    pub(crate) fn finish(self) -> Object {
         self.done.into_iter().collect()
     }
 
     /// Returns a reference to a built-in kind, or `None` if the catalogue does not have it.
-    pub fn kind(&mut self, kind: &GroupVersionKind) -> Option<Value> {
+    pub(crate) fn kind(&mut self, kind: &GroupVersionKind) -> Option<Value> {
         Some(self.reference(catalogue::schema(kind)?))
     }
 
     /// Returns a reference to the patch body, which is not a type of the catalogue.
-    pub fn patch(&mut self) -> Value {
+    pub(crate) fn patch(&mut self) -> Value {
         let name = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
         let description = self.descriptions.of_type(name);
         self.done.entry(name.to_owned()).or_insert_with(|| value!({"description": description, "type": "object"}));
@@ -77,7 +77,7 @@ impl Definitions {
     }
 
     /// Returns a reference to the version document, which is not a type of the catalogue.
-    pub fn version(&mut self) -> Value {
+    pub(crate) fn version(&mut self) -> Value {
         let name = "io.k8s.apimachinery.pkg.version.Info";
         let text = |field: &str| {
             let mut out = of_type("string", None);
@@ -95,13 +95,13 @@ impl Definitions {
     }
 
     /// Adds a schema that is not a type of the catalogue, and returns a reference to it.
-    pub fn add(&mut self, name: &str, schema: Value) -> Value {
+    pub(crate) fn add(&mut self, name: &str, schema: Value) -> Value {
         self.done.insert(name.to_owned(), schema);
         self.to(name)
     }
 
     /// Whether a schema of that name was added.
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.done.contains_key(name)
     }
 

@@ -11,13 +11,13 @@ use anyhow::{Context, bail, ensure};
 const DIR_PREFIX: &str = "/var/tmp/knarr-apps-";
 
 /// Output and outcome of a script.
-pub struct ScriptResult {
+pub(super) struct ScriptResult {
     pub is_success: bool,
     pub output: String,
 }
 
 /// A running cluster. [`Cluster::stop`] checks what it leaves behind; dropping it removes it without a check.
-pub struct Cluster {
+pub(super) struct Cluster {
     namespace: String,
     dir: PathBuf,
     program: PathBuf,
@@ -25,7 +25,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts three nodes and builds the image `apps.local/debian:1` on all of them.
-    pub fn start(program: &Path, image_root: &Path) -> anyhow::Result<Self> {
+    pub(super) fn start(program: &Path, image_root: &Path) -> anyhow::Result<Self> {
         let id = std::process::id();
         let program = program.canonicalize().with_context(|| format!("no program at {}", program.display()))?;
         let cluster =
@@ -52,7 +52,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    pub fn scripts(&self) -> PathBuf {
+    pub(super) fn scripts(&self) -> PathBuf {
         self.dir.join("scripts")
     }
 
@@ -63,7 +63,7 @@ impl Cluster {
     /// Runs a script with `sh -eu` in the cluster's network namespace and kills it after the limit.
     ///
     /// `knarr` and `kubectl` are in `PATH`, `DATA` is the data directory, and `KUBECONFIG` is the administrator's.
-    pub fn run_script(&self, script: &str, limit_seconds: u64) -> anyhow::Result<ScriptResult> {
+    pub(super) fn run_script(&self, script: &str, limit_seconds: u64) -> anyhow::Result<ScriptResult> {
         let log = self.dir.join("output");
         let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let mut path = self.program.parent().unwrap_or(Path::new("/")).as_os_str().to_owned();
@@ -93,7 +93,7 @@ impl Cluster {
     }
 
     /// Removes the cluster and fails if a mount, process, link or network namespace of it remains.
-    pub fn stop(self) -> anyhow::Result<()> {
+    pub(super) fn stop(self) -> anyhow::Result<()> {
         self.require("knarr down --purge --data-dir \"$DATA\"", 180)?;
         let data = self.data().display().to_string();
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;

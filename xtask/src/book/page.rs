@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
 
 /// The parsed Markdown of a page.
-pub struct Page<'a> {
+pub(super) struct Page<'a> {
     events: Vec<Event<'a>>,
     /// The anchors of the headings, in order.
     anchors: Vec<String>,
 }
 
 impl<'a> Page<'a> {
-    pub fn parse(text: &'a str) -> Self {
+    pub(super) fn parse(text: &'a str) -> Self {
         let events: Vec<Event<'_>> =
             Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH).collect();
         let anchors = anchors(&events);
@@ -20,12 +20,12 @@ impl<'a> Page<'a> {
     }
 
     /// Returns the anchors that links to this page can have.
-    pub fn anchors(&self) -> BTreeSet<&str> {
+    pub(super) fn anchors(&self) -> BTreeSet<&str> {
         self.anchors.iter().map(String::as_str).collect()
     }
 
     /// Returns the targets of links and images, as written.
-    pub fn links(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn links(&self) -> impl Iterator<Item = &str> {
         self.events.iter().filter_map(|event| match event {
             Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => Some(dest_url.as_ref()),
             _ => None,
@@ -33,7 +33,7 @@ impl<'a> Page<'a> {
     }
 
     /// Renders the page. `target` returns the link in the book for a link in the Markdown file.
-    pub fn html(self, target: impl Fn(&str) -> String) -> String {
+    pub(super) fn html(self, target: impl Fn(&str) -> String) -> String {
         let mut anchors = self.anchors.into_iter();
         let events = self.events.into_iter().map(|event| match event {
             Event::Start(Tag::Heading { level, classes, attrs, .. }) => {

@@ -1,7 +1,7 @@
 //! Paths of links: all are relative to the root of the repository, with `/` as separator.
 
 /// Resolves the target of a link in `file`. Returns `None` if it is outside the repository.
-pub fn resolve(file: &str, target: &str) -> Option<String> {
+pub(super) fn resolve(file: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = file.split('/').collect();
     parts.pop();
     for part in target.split('/') {
@@ -15,7 +15,7 @@ pub fn resolve(file: &str, target: &str) -> Option<String> {
 }
 
 /// Returns the link from one file to another.
-pub fn relative(from: &str, to: &str) -> String {
+pub(super) fn relative(from: &str, to: &str) -> String {
     let (from, to): (Vec<&str>, Vec<&str>) = (from.split('/').collect(), to.split('/').collect());
     let dirs = &from[..from.len() - 1];
     let common = dirs.iter().zip(&to).take_while(|(a, b)| a == b).count();
@@ -25,7 +25,7 @@ pub fn relative(from: &str, to: &str) -> String {
 }
 
 /// Returns the path of the page that is made from a Markdown file.
-pub fn page(markdown: &str) -> String {
+pub(super) fn page(markdown: &str) -> String {
     format!("{}.html", markdown.strip_suffix(".md").unwrap_or(markdown))
 }
 

@@ -7,7 +7,7 @@ use super::paths;
 
 /// The table of contents.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Summary {
+pub(super) struct Summary {
     /// The first heading.
     pub title: String,
     pub entries: Vec<Entry>,
@@ -15,7 +15,7 @@ pub struct Summary {
 
 /// A line of the table of contents.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Entry {
+pub(super) enum Entry {
     Part(String),
     /// A list item without a link, which groups the chapters below it.
     Group {
@@ -26,7 +26,7 @@ pub enum Entry {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chapter {
+pub(super) struct Chapter {
     pub title: String,
     /// Path of the Markdown file from the root of the repository.
     pub path: String,
@@ -36,7 +36,7 @@ pub struct Chapter {
 
 impl Summary {
     /// Parses the table of contents at `path`, to which its links are relative.
-    pub fn parse(path: &str, text: &str) -> anyhow::Result<Self> {
+    pub(super) fn parse(path: &str, text: &str) -> anyhow::Result<Self> {
         let (mut entries, mut depth, mut title) = (Vec::new(), 0_usize, String::new());
         let mut link: Option<String> = None;
         for event in Parser::new(text) {
@@ -74,7 +74,7 @@ impl Summary {
     }
 
     /// Returns the chapters in reading order.
-    pub fn chapters(&self) -> impl Iterator<Item = &Chapter> {
+    pub(super) fn chapters(&self) -> impl Iterator<Item = &Chapter> {
         self.entries.iter().filter_map(|entry| match entry {
             Entry::Chapter(chapter) => Some(chapter),
             Entry::Part(_) | Entry::Group { .. } => None,

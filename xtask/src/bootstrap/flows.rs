@@ -17,7 +17,7 @@ const HEADER: &str = "\
 ";
 
 /// Returns the text of all levels and schemas.
-pub fn text(levels: &[Value], schemas: &[Value]) -> String {
+pub(super) fn text(levels: &[Value], schemas: &[Value]) -> String {
     let mut text = HEADER.to_owned();
     levels.iter().for_each(|level| write_level(&mut text, level));
     schemas.iter().for_each(|schema| write_schema(&mut text, schema));

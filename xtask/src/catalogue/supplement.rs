@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use super::Facts;
 
 /// Types with handwritten JSON and protobuf forms in Go.
-pub const SPECIAL: &[&str] = &[
+pub(super) const SPECIAL: &[&str] = &[
     "FieldsV1",
     "IntOrString",
     "JSON",
@@ -80,7 +80,7 @@ const COMMON: &[&str] =
     &["CreateOptions", "DeleteOptions", "GetOptions", "ListOptions", "PatchOptions", "UpdateOptions", "WatchEvent"];
 
 /// Returns the Go name of a field's type, if it is a named list or map.
-pub fn named(owner: &str, json: &str, ty: Option<&str>) -> Option<&'static str> {
+pub(super) fn named(owner: &str, json: &str, ty: Option<&str>) -> Option<&'static str> {
     match (owner, json, ty?) {
         // The only map of this shape that is not a ResourceList in Go.
         ("core/v1.NodeAllocatableResourceClaimStatus", "resources", _) => None,
@@ -94,7 +94,7 @@ pub fn named(owner: &str, json: &str, ty: Option<&str>) -> Option<&'static str> 
 }
 
 /// Adds all of these facts.
-pub fn add(facts: &mut Facts) -> anyhow::Result<()> {
+pub(super) fn add(facts: &mut Facts) -> anyhow::Result<()> {
     for (package, name, ty) in NAMED {
         facts.declare(package, name, format!("named {name} {ty}\n"));
     }

@@ -18,7 +18,7 @@ const EMBEDDED: &[&str] = &["k8s-openapi"];
 
 /// A third-party package.
 #[derive(Debug, Clone)]
-pub struct Package {
+pub(super) struct Package {
     pub name: String,
     pub version: String,
     /// An SPDX expression.
@@ -32,13 +32,13 @@ pub struct Package {
     pub is_native: bool,
 }
 
-pub struct Graph {
+pub(super) struct Graph {
     used: Vec<Package>,
     shipped: BTreeSet<(String, String)>,
 }
 
 impl Graph {
-    pub fn read(root: &Path, targets: &[String]) -> anyhow::Result<Self> {
+    pub(super) fn read(root: &Path, targets: &[String]) -> anyhow::Result<Self> {
         let metadata = cargo(root, "metadata", &["--format-version", "1", "--locked"])?;
         let metadata = serde_json::from_str(&metadata).context("cargo metadata did not print JSON")?;
         let tree = |args: &[&str]| {
@@ -52,7 +52,7 @@ impl Graph {
     }
 
     /// Parses the output of `cargo metadata`, and of `cargo tree` for the workspace and for the binary.
-    pub fn of(metadata: &Value, used: &str, shipped: &str) -> anyhow::Result<Self> {
+    pub(super) fn of(metadata: &Value, used: &str, shipped: &str) -> anyhow::Result<Self> {
         let listed = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
         let members: BTreeSet<&str> =
             metadata["workspace_members"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -67,12 +67,12 @@ impl Graph {
 
     /// Returns every package that is built for the workspace, its tests and its build scripts, sorted by name and
     /// version.
-    pub fn third_party(&self) -> impl Iterator<Item = &Package> {
+    pub(super) fn third_party(&self) -> impl Iterator<Item = &Package> {
         self.used.iter()
     }
 
     /// Returns the packages that the binary contains.
-    pub fn shipped(&self) -> Vec<&Package> {
+    pub(super) fn shipped(&self) -> Vec<&Package> {
         let is_shipped = |package: &&Package| {
             EMBEDDED.contains(&package.name.as_str())
                 || self.shipped.contains(&(package.name.clone(), package.version.clone()))

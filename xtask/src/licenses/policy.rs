@@ -10,7 +10,7 @@ use super::spdx::Expression;
 
 /// The parsed `deny.toml`.
 #[derive(Debug, Default)]
-pub struct Policy {
+pub(super) struct Policy {
     /// Targets for which dependencies are resolved.
     pub targets: Vec<String>,
     allowed: Vec<String>,
@@ -24,7 +24,7 @@ pub struct Policy {
 
 impl Policy {
     /// Fails on sections and keys that are not enforced here.
-    pub fn parse(text: &str) -> anyhow::Result<Self> {
+    pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
         let document: DocumentMut = text.parse()?;
         let mut policy = Self::default();
         for (section, item) in document.iter() {
@@ -67,7 +67,7 @@ impl Policy {
     }
 
     /// Returns a message for every dependency that violates a rule.
-    pub fn check(&self, graph: &Graph) -> Vec<String> {
+    pub(super) fn check(&self, graph: &Graph) -> Vec<String> {
         graph.third_party().filter_map(|package| Some((package, self.finding(package)?))).map(describe).collect()
     }
 
@@ -87,7 +87,7 @@ impl Policy {
     }
 
     /// Returns the licences under which a package is distributed, or `None` if none of its choices is allowed.
-    pub fn license(&self, package: &Package) -> Option<BTreeSet<String>> {
+    pub(super) fn license(&self, package: &Package) -> Option<BTreeSet<String>> {
         let expression = self.clarified.get(&package.name).or(package.license.as_ref())?;
         let mut allowed = self.allowed.clone();
         allowed.extend(self.exceptions.get(&package.name).into_iter().flatten().cloned());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 /// A licence expression.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Expression {
+pub(super) enum Expression {
     /// One licence, with its exception if it has one: `Apache-2.0 WITH LLVM-exception`.
     License(String),
     All(Vec<Expression>),
@@ -13,7 +13,7 @@ pub enum Expression {
 
 impl Expression {
     /// Parses an expression. Returns `None` if it is invalid.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let text = text.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
         let tokens: Vec<&str> = text.split_whitespace().collect();
         let mut at = 0;
@@ -23,7 +23,7 @@ impl Expression {
 
     /// Returns the licences that satisfy the expression, preferring earlier entries of `allowed`. Returns `None` if no
     /// choice is allowed.
-    pub fn choose<'a>(&'a self, allowed: &[String]) -> Option<BTreeSet<&'a str>> {
+    pub(super) fn choose<'a>(&'a self, allowed: &[String]) -> Option<BTreeSet<&'a str>> {
         match self {
             Self::License(name) => allowed.contains(name).then(|| BTreeSet::from([name.as_str()])),
             Self::All(parts) => {

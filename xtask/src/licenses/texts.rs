@@ -33,7 +33,7 @@ CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
 const RULE: &str = "================================================================================";
 
 /// Returns the content of the file. It depends only on the packages.
-pub fn collect(root: &Path, packages: &[&Package], policy: &Policy) -> anyhow::Result<String> {
+pub(super) fn collect(root: &Path, packages: &[&Package], policy: &Policy) -> anyhow::Result<String> {
     let mut file = String::from(
         "Third-party software in the knarr binary\n\n\
          Knarr itself is under the Apache License 2.0. The binary also contains the packages below, each under the licence that\n\

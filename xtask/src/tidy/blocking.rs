@@ -69,7 +69,7 @@ struct Source<'a> {
     code: String,
 }
 
-pub fn check(tree: &Tree, findings: &mut Vec<String>) {
+pub(super) fn check(tree: &Tree, findings: &mut Vec<String>) {
     for name in CRATES {
         let root = format!("crates/{name}/src/");
         let files = tree.rust().filter(|(path, _)| path.starts_with(&root));

@@ -482,7 +482,7 @@ const CVES: &[Cve] = &[
     ),
 ];
 
-pub fn check(tree: &Tree, findings: &mut Vec<String>) {
+pub(super) fn check(tree: &Tree, findings: &mut Vec<String>) {
     for (id, test) in named_tests() {
         let function = format!("fn {test}(");
         if !tree.rust().any(|(_, text)| text.contains(&function)) {
@@ -496,7 +496,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
 }
 
 /// Rewrites the table between the two marks and keeps the text around it.
-pub fn write(tree: &mut Tree) -> anyhow::Result<()> {
+pub(super) fn write(tree: &mut Tree) -> anyhow::Result<()> {
     let old = tree.files.get(PATH).cloned().unwrap_or_default();
     let (before, _, after) = parts(&old).ok_or_else(|| anyhow::anyhow!("{PATH} has no begin and end marks"))?;
     let new = format!("{before}{BEGIN}{}{END}{after}", table());

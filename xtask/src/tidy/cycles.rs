@@ -33,7 +33,7 @@ const IN_CYCLES: &[(&str, usize)] = &[
 /// The modules that each module imports.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-pub fn check(tree: &Tree, findings: &mut Vec<String>) {
+pub(super) fn check(tree: &Tree, findings: &mut Vec<String>) {
     for (name, graph) in graphs(tree) {
         let allowed = IN_CYCLES.iter().find(|(listed, _)| *listed == name).map_or(0, |(_, count)| *count);
         let members: Vec<String> = cycles(&graph).into_iter().flatten().collect();

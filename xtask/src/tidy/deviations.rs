@@ -7,7 +7,7 @@ const BEGIN: &str = "<!-- begin: written by `cargo xtask tidy --fix` -->";
 const END: &str = "<!-- end -->";
 const MARK: &str = "// DEVIATION: ";
 
-pub fn check(tree: &Tree, findings: &mut Vec<String>) {
+pub(super) fn check(tree: &Tree, findings: &mut Vec<String>) {
     let Some(text) = tree.files.get(PATH) else {
         findings.push(format!("{PATH}: missing; run `cargo xtask tidy --fix`"));
         return;
@@ -18,7 +18,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
 }
 
 /// Rewrites the list between the two marks and keeps the text around it.
-pub fn write(tree: &mut Tree) -> anyhow::Result<()> {
+pub(super) fn write(tree: &mut Tree) -> anyhow::Result<()> {
     let old = tree.files.get(PATH).cloned().unwrap_or_else(|| {
         format!("# Where Knarr differs from Kubernetes\n\nMarked in the code where it happens.\n\n{BEGIN}{END}\n")
     });

@@ -14,7 +14,7 @@ const INVARIANTS: &str = "# Invariants";
 /// Marker of an invariant's enforcement: *Enforced by* followed by names in backticks.
 const ENFORCED: &str = "*Enforced by* ";
 
-pub fn check(tree: &Tree, findings: &mut Vec<String>) {
+pub(super) fn check(tree: &Tree, findings: &mut Vec<String>) {
     for (path, text) in tree.files.iter().filter(|(path, _)| path.ends_with(".md")) {
         for target in local_links(text) {
             let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);

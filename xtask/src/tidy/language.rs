@@ -40,7 +40,7 @@ const MESSAGES: &[&str] = &["tracing::", "#[error(", "#[arg(", "#[command(", "ab
 /// Documents in other languages, and this list itself.
 const EXEMPT: &[&str] = &["README.ko.md", "THIRD_PARTY_LICENSES", "xtask/src/tidy/language.rs"];
 
-pub fn check(tree: &Tree, findings: &mut Vec<String>) {
+pub(super) fn check(tree: &Tree, findings: &mut Vec<String>) {
     for (path, text) in tree.files.iter().filter(|(path, _)| !EXEMPT.contains(&path.as_str())) {
         if path.ends_with(".md") {
             check_document(path, text, findings);

@@ -60,7 +60,7 @@ const LAYERS: &[Layer] = &[
 ];
 
 /// Pure crates: they decide and have no side effects.
-pub const DECIDING: &[&str] = &[
+pub(super) const DECIDING: &[&str] = &[
     "apimachinery",
     "api",
     "cel",
@@ -125,7 +125,7 @@ struct Graph {
     uses: BTreeMap<String, BTreeSet<String>>,
 }
 
-pub fn check(tree: &Tree, findings: &mut Vec<String>) -> anyhow::Result<()> {
+pub(super) fn check(tree: &Tree, findings: &mut Vec<String>) -> anyhow::Result<()> {
     let graph = Graph::read(tree)?;
     for member in &graph.members {
         let Some(own) = row(member) else {
@@ -162,7 +162,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) -> anyhow::Result<()> {
 }
 
 /// Writes the clippy.toml of every pure crate.
-pub fn write_clippy_tables(tree: &mut Tree) -> anyhow::Result<()> {
+pub(super) fn write_clippy_tables(tree: &mut Tree) -> anyhow::Result<()> {
     for crate_name in DECIDING {
         if tree.files.contains_key(&format!("crates/{crate_name}/Cargo.toml")) {
             tree.write(&clippy_path(crate_name), CLIPPY.to_owned())?;
@@ -203,7 +203,7 @@ fn with_picture(document: &str) -> Option<String> {
 }
 
 /// Writes the picture of the layers into ARCHITECTURE.md.
-pub fn write_picture(tree: &mut Tree) -> anyhow::Result<()> {
+pub(super) fn write_picture(tree: &mut Tree) -> anyhow::Result<()> {
     let document = tree.files.get(ARCHITECTURE).and_then(|text| with_picture(text));
     tree.write(ARCHITECTURE, document.context("ARCHITECTURE.md has no section \"Layers\" with a text block")?)
 }

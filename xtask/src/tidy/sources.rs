@@ -12,7 +12,7 @@ const LONG: &[(&str, &str)] = &[];
 /// Paths with side effects, which the product code of pure crates must not use.
 const OUTSIDE: &[&str] = &["std::fs", "std::net::Tcp", "std::net::Udp", "std::process::", "std::env", "std::thread"];
 
-pub fn check(tree: &Tree, findings: &mut Vec<String>) {
+pub(super) fn check(tree: &Tree, findings: &mut Vec<String>) {
     for (path, text) in tree.rust() {
         check_purpose(path, text, findings);
         let product = without_tests(path, text);

@@ -3,7 +3,7 @@
 use super::machine::Spec;
 use super::scenario::{Action, Scenario, Step};
 
-pub const SCENARIO: Scenario = Scenario {
+pub(super) const SCENARIO: Scenario = Scenario {
     name: "ha",
     about: "three servers on three machines, of which the first loses its power",
     machines: &[

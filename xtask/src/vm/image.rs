@@ -107,7 +107,7 @@ mkdir "$1/lab"
 "#;
 
 /// A disk image and its kernel. VMs never change them.
-pub struct Image {
+pub(super) struct Image {
     pub disk: PathBuf,
     pub kernel: PathBuf,
     pub initrd: PathBuf,
@@ -116,7 +116,7 @@ pub struct Image {
 impl Image {
     /// Returns the image below `cache`. Builds it if it does not exist, was built from another recipe, or `fresh` is
     /// set.
-    pub fn open_or_build(cache: &Path, fresh: bool) -> anyhow::Result<Self> {
+    pub(super) fn open_or_build(cache: &Path, fresh: bool) -> anyhow::Result<Self> {
         let dir = cache.join(SUITE);
         let image = Self { disk: dir.join("disk"), kernel: dir.join("vmlinuz"), initrd: dir.join("initrd.img") };
         let made_by = dir.join("recipe");

@@ -3,7 +3,7 @@
 use super::machine::Spec;
 use super::scenario::{Action, Scenario, Step};
 
-pub const SCENARIO: Scenario = Scenario {
+pub(super) const SCENARIO: Scenario = Scenario {
     name: "join",
     about: "knarr server and knarr agent on two machines, of which one has a clock that is an hour off",
     machines: &[

@@ -19,7 +19,7 @@ const BOOT_MAX: Duration = Duration::from_secs(600);
 const QEMU_START_MAX: Duration = Duration::from_secs(30);
 
 /// Properties of a VM.
-pub struct Spec {
+pub(super) struct Spec {
     pub name: &'static str,
     /// Address with the prefix length of its network.
     pub address: &'static str,
@@ -29,7 +29,7 @@ pub struct Spec {
 }
 
 /// A VM that can be powered on and off. Dropping it kills its process.
-pub struct Machine {
+pub(super) struct Machine {
     spec: &'static Spec,
     dir: PathBuf,
     share: PathBuf,
@@ -45,14 +45,20 @@ struct Running {
 }
 
 /// Exit code and output of a script.
-pub struct Ended {
+pub(super) struct Ended {
     pub code: i32,
     pub output: String,
 }
 
 impl Machine {
     /// Creates a VM that is powered off. `dir` contains its disk and sockets, `share` is mounted as `/lab` in all VMs.
-    pub fn new(spec: &'static Spec, image: &Image, dir: &Path, share: &Path, port: Port) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        spec: &'static Spec,
+        image: &Image,
+        dir: &Path,
+        share: &Path,
+        port: Port,
+    ) -> anyhow::Result<Self> {
         let machine =
             Self { spec, dir: dir.join(spec.name), share: share.to_path_buf(), port, running: None, scripts: 0 };
         fs::create_dir_all(&machine.dir)?;
@@ -68,7 +74,7 @@ impl Machine {
     }
 
     /// Powers the VM on and waits until it accepts scripts.
-    pub fn power_on(&mut self, image: &Image) -> anyhow::Result<()> {
+    pub(super) fn power_on(&mut self, image: &Image) -> anyhow::Result<()> {
         let socket = self.dir.join("commands");
         fs::remove_file(&socket).ok();
         // The process is killed with this one, however this one exits.
@@ -87,7 +93,7 @@ impl Machine {
     }
 
     /// Waits until the VM accepts scripts, also after a reboot.
-    pub fn wait_for_boot(&mut self) -> anyhow::Result<()> {
+    pub(super) fn wait_for_boot(&mut self) -> anyhow::Result<()> {
         let name = self.spec.name;
         let deadline = Instant::now() + BOOT_MAX;
         loop {
@@ -101,7 +107,7 @@ impl Machine {
     }
 
     /// Powers the VM off without a shutdown: unwritten data is lost.
-    pub fn power_off(&mut self) -> anyhow::Result<()> {
+    pub(super) fn power_off(&mut self) -> anyhow::Result<()> {
         if let Some(mut running) = self.running.take() {
             running.qemu.kill().context("cannot kill qemu")?;
             running.qemu.wait()?;
@@ -110,7 +116,7 @@ impl Machine {
     }
 
     /// Runs a shell script as root and waits until it exits.
-    pub fn run(&mut self, script: &str, limit: Duration) -> anyhow::Result<Ended> {
+    pub(super) fn run(&mut self, script: &str, limit: Duration) -> anyhow::Result<Ended> {
         self.scripts += 1;
         let name = format!("{}-{}.sh", self.spec.name, self.scripts);
         fs::write(self.share.join(&name), script)?;
@@ -127,7 +133,7 @@ impl Machine {
     }
 
     /// Starts a script that reboots the VM, and waits for the boot.
-    pub fn run_and_boot(&mut self, script: &str) -> anyhow::Result<()> {
+    pub(super) fn run_and_boot(&mut self, script: &str) -> anyhow::Result<()> {
         self.scripts += 1;
         let name = format!("{}-{}.sh", self.spec.name, self.scripts);
         fs::write(self.share.join(&name), script)?;

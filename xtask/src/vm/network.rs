@@ -15,7 +15,7 @@ const FRAME_BYTES_MAX: usize = 65_536;
 
 /// The sockets of one VM.
 #[derive(Clone)]
-pub struct Port {
+pub(super) struct Port {
     /// Socket of qemu, on which it receives frames.
     pub machine: PathBuf,
     /// Socket of the hub, to which qemu sends frames.
@@ -23,7 +23,7 @@ pub struct Port {
 }
 
 /// Opens a hub with `count` ports below `dir`. Its threads live as long as this process.
-pub fn open_hub(dir: &Path, count: usize) -> anyhow::Result<Vec<Port>> {
+pub(super) fn open_hub(dir: &Path, count: usize) -> anyhow::Result<Vec<Port>> {
     let port = |index: usize| Port {
         machine: dir.join(format!("net-{index}-machine")),
         hub: dir.join(format!("net-{index}-hub")),

@@ -3,7 +3,7 @@
 use super::machine::Spec;
 use super::scenario::{Action, Scenario, Step};
 
-pub const SCENARIO: Scenario = Scenario {
+pub(super) const SCENARIO: Scenario = Scenario {
     name: "reboot",
     about: "pods and volumes after a reboot, after a power failure and with a clock that is an hour off",
     machines: &[Spec { name: "one", address: "10.99.0.1/24", memory_mib: 3072, clock_offset_seconds: 0 }],

@@ -19,7 +19,7 @@ const PRELUDE: &str = include_str!("prelude.sh");
 const LAB: &str = "/tmp/knarr-vm-";
 
 /// VMs and the steps on them.
-pub struct Scenario {
+pub(super) struct Scenario {
     pub name: &'static str,
     pub about: &'static str,
     pub machines: &'static [Spec],
@@ -27,7 +27,7 @@ pub struct Scenario {
 }
 
 /// An action on a VM that must succeed.
-pub struct Step {
+pub(super) struct Step {
     pub machine: &'static str,
     /// The fact that holds if the step succeeds.
     pub claim: &'static str,
@@ -37,7 +37,7 @@ pub struct Step {
 }
 
 #[derive(Clone, Copy)]
-pub enum Action {
+pub(super) enum Action {
     /// Powers a VM on, copies the binary to it, and waits until it accepts scripts.
     PowerOn,
     /// Powers a VM off without a shutdown.
@@ -50,19 +50,24 @@ pub enum Action {
 
 impl Step {
     /// Returns a step on which later steps depend.
-    pub const fn required(machine: &'static str, claim: &'static str, action: Action) -> Self {
+    pub(super) const fn required(machine: &'static str, claim: &'static str, action: Action) -> Self {
         Self { machine, claim, action, is_required: true }
     }
 
     /// Returns a step whose failure is only counted.
-    pub const fn check(machine: &'static str, claim: &'static str, limit_seconds: u64, script: &'static str) -> Self {
+    pub(super) const fn check(
+        machine: &'static str,
+        claim: &'static str,
+        limit_seconds: u64,
+        script: &'static str,
+    ) -> Self {
         Self { machine, claim, action: Action::Run(script, limit_seconds), is_required: false }
     }
 }
 
 impl Scenario {
     /// Runs all steps, prints each, and returns the number of failures.
-    pub fn run(&self, image: &Image, program: &Path) -> anyhow::Result<usize> {
+    pub(super) fn run(&self, image: &Image, program: &Path) -> anyhow::Result<usize> {
         let lab = Lab::open(program)?;
         let ports = network::open_hub(&lab.dir, self.machines.len())?;
         let mut machines = BTreeMap::new();

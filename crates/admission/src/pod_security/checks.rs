@@ -11,7 +11,7 @@ use crate::pods::{containers, items, spec, text};
 
 /// A violated check, with details.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
+pub(super) struct Violation {
     pub reason: String,
     detail: String,
 }
@@ -56,7 +56,7 @@ const RESTRICTED: [Check; 6] = [
 const NEWEST: u32 = 36;
 
 /// Returns all violations of a pod.
-pub fn all(level: &LevelVersion, pod: &Value) -> Vec<Violation> {
+pub(super) fn all(level: &LevelVersion, pod: &Value) -> Vec<Violation> {
     let version = level.version.unwrap_or(NEWEST).min(NEWEST);
     let run = |checks: &[Check]| checks.iter().filter_map(|check| check(pod, version)).collect::<Vec<_>>();
     match level.level {

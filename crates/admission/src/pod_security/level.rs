@@ -9,7 +9,7 @@ use apimachinery::meta::Meta;
 
 /// A Pod Security Standards level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub(super) enum Level {
     #[default]
     Privileged,
     Baseline,
@@ -17,18 +17,18 @@ pub enum Level {
 }
 
 /// The Kubernetes minor version whose checks apply; `None` is the latest.
-pub type Version = Option<u32>;
+pub(super) type Version = Option<u32>;
 
 /// A level with the version of its checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LevelVersion {
+pub(super) struct LevelVersion {
     pub level: Level,
     pub version: Version,
 }
 
 /// The enforce, audit and warn levels of a namespace.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Policy {
+pub(super) struct Policy {
     pub enforce: LevelVersion,
     pub audit: LevelVersion,
     pub warn: LevelVersion,
@@ -36,7 +36,7 @@ pub struct Policy {
 
 impl Policy {
     /// Parses the labels of a namespace, and returns errors for invalid ones.
-    pub fn of(namespace: &Value, defaults: &Self) -> (Self, Errors) {
+    pub(super) fn of(namespace: &Value, defaults: &Self) -> (Self, Errors) {
         let mut errors = Errors::new();
         let meta = Meta::of(namespace);
         // An invalid enforce level becomes restricted; invalid audit and warn levels become privileged.
@@ -47,7 +47,7 @@ impl Policy {
     }
 
     /// Parses the `defaults` of the plugin's configuration.
-    pub fn of_config(defaults: &Value) -> Self {
+    pub(super) fn of_config(defaults: &Value) -> Self {
         let of = |mode: &str| LevelVersion {
             level: defaults.str_at(&[mode]).and_then(level).unwrap_or_default(),
             version: defaults.str_at(&[&format!("{mode}-version")]).and_then(version).unwrap_or_default(),

@@ -13,7 +13,7 @@ use super::program::{Expression, Program};
 use crate::{Attributes, VersionedKind};
 
 /// The inputs of expressions, in the version that the policy matches.
-pub struct ExpressionInputs {
+pub(crate) struct ExpressionInputs {
     pub object: Value,
     pub old: Value,
     pub request: Value,
@@ -23,7 +23,7 @@ pub struct ExpressionInputs {
 
 impl ExpressionInputs {
     /// Collects the inputs of a request.
-    pub fn of(
+    pub(crate) fn of(
         attributes: &Attributes<'_>,
         object: &Value,
         namespace: Option<&Value>,
@@ -59,7 +59,7 @@ fn request(attributes: &Attributes<'_>, seen: VersionedKind<'_>) -> Value {
 }
 
 /// The variables of one evaluation. The policy's own variables are evaluated lazily and cached.
-pub struct Scope<'a> {
+pub(crate) struct Scope<'a> {
     given: Vec<(&'static str, Val<'a>)>,
     variables: &'a [(String, Expression)],
     known: RefCell<BTreeMap<&'a str, Result<Val<'a>, Failure>>>,
@@ -68,7 +68,7 @@ pub struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     /// Creates the variables of a program for a request.
-    pub fn new(
+    pub(crate) fn new(
         program: &'a Program,
         given: &'a ExpressionInputs,
         attributes: &Attributes<'_>,
@@ -96,13 +96,13 @@ impl<'a> Scope<'a> {
     }
 
     /// Sets another cost budget for all expressions together.
-    pub fn with_budget(self, budget: u64) -> Self {
+    pub(crate) fn with_budget(self, budget: u64) -> Self {
         self.budget.set(budget);
         self
     }
 
     /// Returns the value of an expression, or an error message.
-    pub fn run(&self, expression: &'a Expression) -> Result<Val<'a>, String> {
+    pub(crate) fn run(&self, expression: &'a Expression) -> Result<Val<'a>, String> {
         let compiled = expression.compiled.as_ref().map_err(Clone::clone)?;
         self.meter(|meter| compiled.program.run(self, meter)).map_err(|failure| match failure {
             Failure::Cost if self.budget.get() == 0 => OUT_OF_BUDGET.to_owned(),
@@ -146,7 +146,7 @@ impl<'a> Variables<'a> for Scope<'a> {
 }
 
 /// Whether all match conditions are true. A false condition takes precedence over errors of other conditions.
-pub fn conditions_hold<'a>(program: &'a Program, scope: &Scope<'a>) -> Result<bool, String> {
+pub(crate) fn conditions_hold<'a>(program: &'a Program, scope: &Scope<'a>) -> Result<bool, String> {
     let mut wrong = Vec::new();
     for (name, condition) in &program.conditions {
         match scope.run(condition) {

@@ -23,7 +23,7 @@ static BUILT_IN: LazyLock<Vec<Arc<Kind>>> = LazyLock::new(api::kinds::all);
 /// Returns the version in which objects are passed on if the constraints match the request, otherwise `None`.
 ///
 /// `namespace` is the object's namespace, or the object itself if it is a Namespace.
-pub fn matches<'a>(
+pub(crate) fn matches<'a>(
     constraints: &Value,
     attributes: &Attributes<'a>,
     object: &Value,
@@ -65,12 +65,12 @@ fn selects_namespace(
 }
 
 /// Whether the write sets the labels of a Namespace, so that the cached Namespace does not have them yet.
-pub fn writes_namespace(attributes: &Attributes<'_>, object: &Value) -> bool {
+pub(crate) fn writes_namespace(attributes: &Attributes<'_>, object: &Value) -> bool {
     attributes.is("", "namespaces") && attributes.subresource.is_empty() && !object.is_null()
 }
 
 /// Whether the object selector matches the new or the old object.
-pub fn selects_object(constraints: &Value, attributes: &Attributes<'_>, object: &Value) -> bool {
+pub(crate) fn selects_object(constraints: &Value, attributes: &Attributes<'_>, object: &Value) -> bool {
     let Some(selector) = constraints.get("objectSelector") else { return true };
     let Ok(selector) = from_object(Some(selector)) else { return false };
     let fits = |object: &Value| !object.is_null() && selector.matches_labels(Meta::of(object).labels());
@@ -79,7 +79,7 @@ pub fn selects_object(constraints: &Value, attributes: &Attributes<'_>, object: 
 }
 
 /// Returns the version of the first matching rule: the request's own version if any rule matches it.
-pub fn by_rules<'a>(
+pub(crate) fn by_rules<'a>(
     rules: &[Value],
     attributes: &Attributes<'a>,
     object: &Value,

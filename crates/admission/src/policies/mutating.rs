@@ -23,7 +23,7 @@ use crate::{Attributes, Notes, Operation, Plugin, VersionedKind, View};
 const HOST: ExpressionContext = ExpressionContext::MutatingPolicy;
 
 #[derive(Default)]
-pub struct MutatingAdmissionPolicy {
+pub(crate) struct MutatingAdmissionPolicy {
     programs: Programs,
 }
 

@@ -8,7 +8,7 @@ use crate::{Attributes, View};
 
 /// Returns the parameters of a binding, one evaluation each; `None` if the policy takes no parameters. The result is
 /// empty if there is nothing to evaluate.
-pub fn of(
+pub(super) fn of(
     policy: &Value,
     binding: &Value,
     attributes: &Attributes<'_>,

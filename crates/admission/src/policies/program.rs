@@ -12,13 +12,13 @@ use crate::measure::Measurement;
 use crate::pods::{items, spec, text};
 
 /// An expression: its source and its compilation result.
-pub struct Expression {
+pub(crate) struct Expression {
     pub source: String,
     pub compiled: Result<Compiled, String>,
 }
 
 /// A validation, mutation or audit annotation of a policy.
-pub struct Rule {
+pub(crate) struct Rule {
     /// The entry in the policy object.
     pub entry: Value,
     pub main: Expression,
@@ -27,7 +27,7 @@ pub struct Rule {
 }
 
 /// A compiled policy.
-pub struct Program {
+pub(crate) struct Program {
     /// The policy's variables by name, used as `variables.x`.
     pub variables: Vec<(String, Expression)>,
     pub conditions: Vec<(String, Expression)>,
@@ -37,11 +37,11 @@ pub struct Program {
 
 /// Compiled policies by UID; at most one per existing policy.
 #[derive(Default)]
-pub struct Programs(Mutex<BTreeMap<String, (String, Arc<Program>)>>);
+pub(crate) struct Programs(Mutex<BTreeMap<String, (String, Arc<Program>)>>);
 
 impl Programs {
     /// Returns the compiled policy; compiles it if it has changed.
-    pub fn of(&self, policy: &Value, host: ExpressionContext, view: &dyn View) -> Arc<Program> {
+    pub(crate) fn of(&self, policy: &Value, host: ExpressionContext, view: &dyn View) -> Arc<Program> {
         let meta = Meta::of(policy);
         let mut programs = self.0.lock().expect("compiling does not panic");
         if let Some((version, program)) = programs.get(meta.uid())
@@ -57,7 +57,7 @@ impl Programs {
     }
 
     /// Drops the programs of deleted policies.
-    pub fn keep<'a>(&self, policies: impl Iterator<Item = &'a Value>) {
+    pub(crate) fn keep<'a>(&self, policies: impl Iterator<Item = &'a Value>) {
         let ids: Vec<&str> = policies.map(|policy| Meta::of(policy).uid()).collect();
         let mut programs = self.0.lock().expect("compiling does not panic");
         if programs.len() > ids.len() {
@@ -111,7 +111,7 @@ impl Rule {
 
 impl Expression {
     /// Compiles an expression in an environment.
-    pub fn compile(env: &Env, source: &str) -> Self {
+    pub(crate) fn compile(env: &Env, source: &str) -> Self {
         let compiled = env.compile(source).map_err(|wrong| format!("compilation error: compilation failed: {wrong}"));
         Self { source: source.to_owned(), compiled }
     }

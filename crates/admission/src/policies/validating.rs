@@ -23,7 +23,7 @@ const ANNOTATION_BYTES_MAX: usize = 10 * 1024;
 const HOST: ExpressionContext = ExpressionContext::ValidatingPolicy;
 
 #[derive(Default)]
-pub struct ValidatingAdmissionPolicy {
+pub(crate) struct ValidatingAdmissionPolicy {
     programs: Programs,
 }
 

@@ -7,7 +7,7 @@ use super::match_resources;
 use crate::field_rules::{column, default_to, label_selector, looks, path_segment};
 use crate::kind::{age_column, name_column};
 
-pub fn default(object: &mut Value) {
+pub(super) fn default(object: &mut Value) {
     let Some(spec) = object.get_mut("spec") else { return };
     match_resources::default(spec, "matchResources");
     if let Some(params) = spec.get_mut("paramRef").filter(|params| !params.is_null()) {
@@ -15,7 +15,7 @@ pub fn default(object: &mut Value) {
     }
 }
 
-pub fn validate(spec: &At<'_>, errors: &mut Errors) {
+pub(super) fn validate(spec: &At<'_>, errors: &mut Errors) {
     let policy = spec.get("policyName");
     if policy.is_empty() {
         errors.push(policy.required(""));
@@ -26,7 +26,7 @@ pub fn validate(spec: &At<'_>, errors: &mut Errors) {
     match_resources::validate(&spec.get("matchResources"), errors);
 }
 
-pub fn columns() -> Vec<Column> {
+pub(super) fn columns() -> Vec<Column> {
     vec![
         name_column(),
         column("PolicyName", "string", "Bound policy.", |object, _| {

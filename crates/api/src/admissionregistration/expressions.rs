@@ -7,7 +7,7 @@ use cel::{EnvSet, ExpressionContext, Type};
 
 /// Optional variables and types available to an expression, in addition to the objects and the request.
 #[derive(Clone, Copy, Debug)]
-pub struct Uses {
+pub(super) struct Uses {
     /// `params`
     pub params: bool,
     /// `authorizer`
@@ -17,7 +17,7 @@ pub struct Uses {
 }
 
 /// The CEL environment of one object's expressions, and the expressions that the stored object already had.
-pub struct Expressions<'a> {
+pub(super) struct Expressions<'a> {
     uses: Uses,
     variables: Vec<(String, Type)>,
     stored: BTreeSet<&'a str>,
@@ -25,18 +25,18 @@ pub struct Expressions<'a> {
 
 impl<'a> Expressions<'a> {
     /// `stored` are the expressions of the old object: they are compiled with the less restrictive stored environment.
-    pub fn new(uses: Uses, stored: BTreeSet<&'a str>) -> Self {
+    pub(super) fn new(uses: Uses, stored: BTreeSet<&'a str>) -> Self {
         Self { uses, variables: Vec::new(), stored }
     }
 
     /// Returns a copy with other optional variables.
-    pub fn with(&self, uses: Uses) -> Self {
+    pub(super) fn with(&self, uses: Uses) -> Self {
         Self { uses, variables: self.variables.clone(), stored: self.stored.clone() }
     }
 
     /// Compiles `source` and reports an error at `at` if compilation fails or the type is not in `expected`. The value
     /// at `at` equals `source` except for surrounding whitespace.
-    pub fn check(&self, source: &str, expected: &[Type], at: &At<'_>, errors: &mut Errors) {
+    pub(super) fn check(&self, source: &str, expected: &[Type], at: &At<'_>, errors: &mut Errors) {
         match self.compile(source) {
             Err(detail) => errors.push(at.invalid(detail)),
             Ok(found) if expected.contains(&found) => {}
@@ -52,7 +52,7 @@ impl<'a> Expressions<'a> {
     }
 
     /// Compiles the expression of a variable and makes the variable available to later expressions.
-    pub fn add_variable(&mut self, name: &str, source: &str, at: &At<'_>, errors: &mut Errors) {
+    pub(super) fn add_variable(&mut self, name: &str, source: &str, at: &At<'_>, errors: &mut Errors) {
         match self.compile(source) {
             Err(detail) => errors.push(at.invalid(detail)),
             Ok(ty) => self.variables.push((format!("variables.{name}"), ty)),
@@ -95,7 +95,7 @@ impl<'a> Expressions<'a> {
 }
 
 /// Collects the string `field` of every item of a list.
-pub fn of_items<'a>(list: Option<&'a Value>, field: &str) -> BTreeSet<&'a str> {
+pub(super) fn of_items<'a>(list: Option<&'a Value>, field: &str) -> BTreeSet<&'a str> {
     let items = list.and_then(Value::as_array).unwrap_or_default();
     items.iter().filter_map(|item| item.str_at(&[field])).collect()
 }

@@ -11,7 +11,7 @@ use crate::field_rules::looks;
 
 const CONDITIONS_MAX: usize = 64;
 
-pub fn validate(conditions: &At<'_>, expressions: &Expressions<'_>, errors: &mut Errors) {
+pub(super) fn validate(conditions: &At<'_>, expressions: &Expressions<'_>, errors: &mut Errors) {
     if conditions.len() > CONDITIONS_MAX {
         errors.push(Error::too_many(conditions.path(), conditions.len(), CONDITIONS_MAX));
     }

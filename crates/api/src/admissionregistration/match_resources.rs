@@ -9,13 +9,13 @@ use crate::field_rules::{default_to, items_mut, label_selector, one_of, one_of_i
 
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
-pub fn default_rules(owner: &mut Value, field: &str) {
+pub(super) fn default_rules(owner: &mut Value, field: &str) {
     for rule in items_mut(owner, field) {
         default_to(rule, "scope", "*");
     }
 }
 
-pub fn default(owner: &mut Value, field: &str) {
+pub(super) fn default(owner: &mut Value, field: &str) {
     let Some(resources) = owner.get_mut(field).filter(|resources| !resources.is_null()) else { return };
     default_to(resources, "matchPolicy", "Equivalent");
     default_to(resources, "namespaceSelector", Value::object());
@@ -25,7 +25,7 @@ pub fn default(owner: &mut Value, field: &str) {
 }
 
 /// Validates match resources; absent ones are valid.
-pub fn validate(resources: &At<'_>, errors: &mut Errors) {
+pub(super) fn validate(resources: &At<'_>, errors: &mut Errors) {
     if resources.is_absent() {
         return;
     }
@@ -51,7 +51,7 @@ pub fn validate(resources: &At<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn validate_rule(rule: &At<'_>, errors: &mut Errors) {
+pub(super) fn validate_rule(rule: &At<'_>, errors: &mut Errors) {
     let operations = rule.get("operations");
     nonempty_and_wild(&operations, "operations", errors);
     for operation in operations.items() {
@@ -127,7 +127,7 @@ fn validate_resources(resources: &At<'_>, errors: &mut Errors) {
 }
 
 /// Rejects DELETE for mutating policies: a deleted object cannot be changed.
-pub fn validate_mutating_operations(resources: &At<'_>, errors: &mut Errors) {
+pub(super) fn validate_mutating_operations(resources: &At<'_>, errors: &mut Errors) {
     const MUTATING: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
     let rules = resources.get("resourceRules");
     for rule in rules.items() {

@@ -9,7 +9,7 @@ use super::expressions::{self, Expressions, Uses};
 use super::{match_conditions, match_resources};
 use crate::field_rules::{default_to, one_of, same};
 
-pub fn default(object: &mut Value) {
+pub(super) fn default(object: &mut Value) {
     let Some(spec) = object.as_object_mut().map(|object| object.get_or_insert_with("spec", Value::object)) else {
         return;
     };
@@ -18,7 +18,7 @@ pub fn default(object: &mut Value) {
 }
 
 /// Returns the environment of a policy's expressions. Expressions that `old` already had may use more of CEL.
-pub fn expressions<'a>(spec: &At<'_>, old: Option<&'a Value>, mutation: bool) -> Expressions<'a> {
+pub(super) fn expressions<'a>(spec: &At<'_>, old: Option<&'a Value>, mutation: bool) -> Expressions<'a> {
     let mut stored = BTreeSet::new();
     let old = old.and_then(|old| old.get("spec"));
     for (list, fields) in [
@@ -40,7 +40,7 @@ pub fn expressions<'a>(spec: &At<'_>, old: Option<&'a Value>, mutation: bool) ->
 }
 
 /// Validates the fields that all policies share, and adds the policy's variables to `expressions`.
-pub fn validate(
+pub(super) fn validate(
     spec: &At<'_>,
     old: Option<&Value>,
     expressions: &mut Expressions<'_>,

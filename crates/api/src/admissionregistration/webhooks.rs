@@ -19,7 +19,7 @@ const TIMEOUT_SECONDS_MAX: i64 = 30;
 
 /// The validation rules of one webhook configuration kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Webhooks {
+pub(super) enum Webhooks {
     Mutating,
     Validating,
 }

@@ -9,7 +9,7 @@ use crate::kind::{Context, Rules};
 
 /// The validation rules of one access review kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Review {
+pub(super) enum Review {
     /// SubjectAccessReview.
     Subject,
     /// LocalSubjectAccessReview.

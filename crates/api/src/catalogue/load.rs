@@ -14,7 +14,7 @@ use super::Catalogue;
 
 const BROKEN: &str = "the catalogue follows its grammar";
 
-pub fn catalogue(text: &'static str) -> Catalogue {
+pub(super) fn catalogue(text: &'static str) -> Catalogue {
     let (declared, packages, kinds) = declarations(text);
     let mut loader = Loader::new(&declared);
     for (at, declaration) in declared.iter().enumerate() {

@@ -11,7 +11,7 @@ use crate::go_form;
 use crate::kind::{age_column, name_column};
 
 /// Defaults the API group of `roleRef` and of user and group subjects.
-pub fn default(object: &mut Value) {
+pub(super) fn default(object: &mut Value) {
     if let Some(role) = object.as_object_mut().map(|object| object.get_or_insert_with("roleRef", Value::object)) {
         default_empty_to(role, "apiGroup", GROUP);
     }
@@ -23,7 +23,7 @@ pub fn default(object: &mut Value) {
 }
 
 /// Validates a binding to a role of one of the kinds in `roles`.
-pub fn validate(object: &Value, roles: &[&str], reach: RoleScope, errors: &mut Errors) {
+pub(super) fn validate(object: &Value, roles: &[&str], reach: RoleScope, errors: &mut Errors) {
     let root = At::root(object);
     let role = root.get("roleRef");
     if role.get("apiGroup").str() != GROUP {
@@ -43,7 +43,7 @@ pub fn validate(object: &Value, roles: &[&str], reach: RoleScope, errors: &mut E
 }
 
 /// Rejects a change of `roleRef`.
-pub fn validate_same_role(object: &Value, old: &Value, kind: &'static str, errors: &mut Errors) {
+pub(super) fn validate_same_role(object: &Value, old: &Value, kind: &'static str, errors: &mut Errors) {
     let (root, before) = (At::root(object), At::root(old));
     let role = root.get("roleRef");
     if role.value() != before.get("roleRef").value() {
@@ -54,7 +54,7 @@ pub fn validate_same_role(object: &Value, old: &Value, kind: &'static str, error
     }
 }
 
-pub fn columns() -> Vec<Column> {
+pub(super) fn columns() -> Vec<Column> {
     vec![
         name_column(),
         column("Role", "string", "Role of the binding.", |object, _| {

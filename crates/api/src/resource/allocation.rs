@@ -19,7 +19,7 @@ const DATA_BYTES_MAX: usize = 10 * 1024;
 const ADDRESSES_MAX: usize = 16;
 
 /// Validates a status update.
-pub fn validate(object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+pub(super) fn validate(object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
     let (root, before) = (At::root(object), At::root(old));
     let (status, had) = (root.get("status"), before.get("status"));
     let names = claim::request_names(&root.get("spec"));

@@ -14,10 +14,10 @@ const UNKNOWN_REQUEST: &str =
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
 
 /// Request names, each with the names of its subrequests.
-pub type RequestNames = BTreeMap<String, BTreeSet<String>>;
+pub(super) type RequestNames = BTreeMap<String, BTreeSet<String>>;
 
 /// Defaults a claim spec. In v1beta1 the fields of `exactly` are in the request itself.
-pub fn default(spec: &mut Value, version: &str) {
+pub(super) fn default(spec: &mut Value, version: &str) {
     let Some(devices) = spec.get_mut("devices") else { return };
     for request in items_mut(devices, "requests") {
         if version == "v1beta1" && !request.str_at(&["deviceClassName"]).unwrap_or_default().is_empty() {
@@ -30,7 +30,7 @@ pub fn default(spec: &mut Value, version: &str) {
     }
 }
 
-pub fn request_names(spec: &At<'_>) -> RequestNames {
+pub(super) fn request_names(spec: &At<'_>) -> RequestNames {
     let devices = spec.get("devices");
     let requests = devices.get("requests");
     let of = |request: At<'_>| {
@@ -41,7 +41,7 @@ pub fn request_names(spec: &At<'_>) -> RequestNames {
     requests.items().map(of).collect()
 }
 
-pub fn validate(spec: &At<'_>, age: Age, errors: &mut Errors) {
+pub(super) fn validate(spec: &At<'_>, age: Age, errors: &mut Errors) {
     let names = request_names(spec);
     let devices = spec.get("devices");
     let name_of = |at: &At<'_>| at.get("name").str().to_owned();
@@ -66,13 +66,13 @@ pub fn validate(spec: &At<'_>, age: Age, errors: &mut Errors) {
 }
 
 /// Validates a list of references to requests.
-pub fn validate_references(list: &At<'_>, names: &RequestNames, errors: &mut Errors) {
+pub(super) fn validate_references(list: &At<'_>, names: &RequestNames, errors: &mut Errors) {
     let own = |at: &At<'_>| at.str().to_owned();
     common::set(list, ITEMS_MAX, own, errors, |name, errors| validate_reference(name, names, errors));
 }
 
 /// Validates a reference to a request or subrequest.
-pub fn validate_reference(at: &At<'_>, names: &RequestNames, errors: &mut Errors) {
+pub(super) fn validate_reference(at: &At<'_>, names: &RequestNames, errors: &mut Errors) {
     let parts: Vec<_> = at.str().split('/').collect();
     if parts.len() > 2 {
         errors.push(at.invalid(UNKNOWN_REQUEST));

@@ -10,7 +10,7 @@ use cel::{ExpressionContext, Type};
 use crate::field_rules::{driver_name, looks};
 
 /// Maximum number of requests, constraints, configurations and selectors.
-pub const ITEMS_MAX: usize = 32;
+pub(super) const ITEMS_MAX: usize = 32;
 
 const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
 const POOL_NAME_MAX: usize = 253;
@@ -19,7 +19,7 @@ const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 
 /// Whether expressions and parameters are new or unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Age {
+pub(super) enum Age {
     /// The client is creating or changing them.
     New,
     /// They are unchanged and were accepted earlier.
@@ -27,7 +27,7 @@ pub enum Age {
 }
 
 /// Validates each of at most `max` items; a longer list is rejected without validating its items.
-pub fn items(list: &At<'_>, max: usize, errors: &mut Errors, mut one: impl FnMut(&At<'_>, &mut Errors)) {
+pub(super) fn items(list: &At<'_>, max: usize, errors: &mut Errors, mut one: impl FnMut(&At<'_>, &mut Errors)) {
     if list.len() > max {
         errors.push(Error::too_many(list.path(), list.len(), max));
         return;
@@ -38,7 +38,7 @@ pub fn items(list: &At<'_>, max: usize, errors: &mut Errors, mut one: impl FnMut
 }
 
 /// Like [`items`], and rejects duplicate keys.
-pub fn set(
+pub(super) fn set(
     list: &At<'_>,
     max: usize,
     key: impl Fn(&At<'_>) -> String,
@@ -61,7 +61,7 @@ pub fn set(
 }
 
 /// Validates device selectors.
-pub fn selectors(list: &At<'_>, age: Age, errors: &mut Errors) {
+pub(super) fn selectors(list: &At<'_>, age: Age, errors: &mut Errors) {
     items(list, ITEMS_MAX, errors, |selector, errors| {
         let cel = selector.get("cel");
         if cel.is_absent() {
@@ -73,11 +73,11 @@ pub fn selectors(list: &At<'_>, age: Age, errors: &mut Errors) {
 }
 
 /// Validates device configurations.
-pub fn configurations(list: &At<'_>, age: Age, errors: &mut Errors) {
+pub(super) fn configurations(list: &At<'_>, age: Age, errors: &mut Errors) {
     items(list, ITEMS_MAX, errors, |config, errors| configuration(config, age, errors));
 }
 
-pub fn configuration(config: &At<'_>, age: Age, errors: &mut Errors) {
+pub(super) fn configuration(config: &At<'_>, age: Age, errors: &mut Errors) {
     let opaque = config.get("opaque");
     if opaque.is_absent() {
         errors.push(opaque.required(""));
@@ -88,7 +88,7 @@ pub fn configuration(config: &At<'_>, age: Age, errors: &mut Errors) {
 }
 
 /// Requires a JSON object of at most `bytes_max` bytes.
-pub fn raw(at: &At<'_>, age: Age, bytes_max: usize, errors: &mut Errors) {
+pub(super) fn raw(at: &At<'_>, age: Age, bytes_max: usize, errors: &mut Errors) {
     if at.is_absent() {
         errors.push(at.required(""));
     } else if age == Age::New && apimachinery::json::to_vec(at.value()).len() > bytes_max {
@@ -99,7 +99,7 @@ pub fn raw(at: &At<'_>, age: Age, bytes_max: usize, errors: &mut Errors) {
 }
 
 /// Validates a pool name: DNS subdomains separated by slashes.
-pub fn pool_name(at: &At<'_>, errors: &mut Errors) {
+pub(super) fn pool_name(at: &At<'_>, errors: &mut Errors) {
     if at.is_empty() {
         errors.push(at.required(""));
         return;
@@ -114,7 +114,7 @@ pub fn pool_name(at: &At<'_>, errors: &mut Errors) {
 }
 
 /// Validates a name with an optional domain: `model`, `example.com/model`.
-pub fn qualified_name(name: &str, at: &At<'_>, errors: &mut Errors) {
+pub(super) fn qualified_name(name: &str, at: &At<'_>, errors: &mut Errors) {
     let parts: Vec<_> = name.split('/').collect();
     match parts[..] {
         [own] => identifier(own, at, errors),
@@ -136,7 +136,7 @@ pub fn qualified_name(name: &str, at: &At<'_>, errors: &mut Errors) {
 }
 
 /// Validates a name with a required domain.
-pub fn fully_qualified_name(at: &At<'_>, errors: &mut Errors) {
+pub(super) fn fully_qualified_name(at: &At<'_>, errors: &mut Errors) {
     qualified_name(at.str(), at, errors);
     if !at.str().contains('/') {
         errors.push(at.invalid("a fully qualified name must be a domain and a name separated by a slash"));
@@ -144,7 +144,7 @@ pub fn fully_qualified_name(at: &At<'_>, errors: &mut Errors) {
 }
 
 /// Validates a device taint.
-pub fn taint(taint: &At<'_>, errors: &mut Errors) {
+pub(super) fn taint(taint: &At<'_>, errors: &mut Errors) {
     looks(&taint.get("key"), names::qualified_name, errors);
     if !taint.get("value").is_empty() {
         looks(&taint.get("value"), names::label_value, errors);
@@ -158,7 +158,7 @@ pub fn taint(taint: &At<'_>, errors: &mut Errors) {
 }
 
 /// Validates tolerations of device taints.
-pub fn tolerations(list: &At<'_>, errors: &mut Errors) {
+pub(super) fn tolerations(list: &At<'_>, errors: &mut Errors) {
     for toleration in list.items() {
         if !toleration.get("key").is_empty() {
             looks(&toleration.get("key"), names::qualified_name, errors);
@@ -178,7 +178,7 @@ pub fn tolerations(list: &At<'_>, errors: &mut Errors) {
 }
 
 /// Validates the binding conditions and binding failure conditions of a device.
-pub fn binding_conditions(owner: &At<'_>, errors: &mut Errors) {
+pub(super) fn binding_conditions(owner: &At<'_>, errors: &mut Errors) {
     const CONDITIONS_MAX: usize = 4;
     let (ready, failed) = (owner.get("bindingConditions"), owner.get("bindingFailureConditions"));
     for list in [&ready, &failed] {

@@ -10,19 +10,19 @@ const EXACT: [&str; 7] =
     ["deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"];
 
 /// Sets the conversion of the v1beta1 version of a kind.
-pub fn with_v1beta1(mut kind: Kind, convert: Convert) -> Kind {
+pub(super) fn with_v1beta1(mut kind: Kind, convert: Convert) -> Kind {
     for version in kind.versions.iter_mut().filter(|version| version.name == "v1beta1") {
         version.convert = Some(convert);
     }
     kind
 }
 
-pub const CLAIM: Convert = Convert {
+pub(super) const CLAIM: Convert = Convert {
     to_stored: |object| object.get_mut("spec").into_iter().for_each(nest_requests),
     from_stored: |object| object.get_mut("spec").into_iter().for_each(flatten_requests),
 };
 
-pub const TEMPLATE: Convert = Convert {
+pub(super) const TEMPLATE: Convert = Convert {
     to_stored: |object| {
         object.get_mut("spec").and_then(|spec| spec.get_mut("spec")).into_iter().for_each(nest_requests);
     },
@@ -31,7 +31,7 @@ pub const TEMPLATE: Convert = Convert {
     },
 };
 
-pub const SLICE: Convert = Convert {
+pub(super) const SLICE: Convert = Convert {
     to_stored: |object| {
         let Some(spec) = object.get_mut("spec") else { return };
         drop_zeros(spec);

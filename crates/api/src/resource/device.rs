@@ -20,7 +20,7 @@ const KEY_MAX: usize = 63 + 1 + 32;
 const NODES_REQUIRED: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
 
 /// Validates a device. `old` is its previous state; `own_nodes` is the slice's `perDeviceNodeSelection`.
-pub fn validate(device: &At<'_>, old: Option<&Value>, own_nodes: bool, errors: &mut Errors) {
+pub(super) fn validate(device: &At<'_>, old: Option<&Value>, own_nodes: bool, errors: &mut Errors) {
     looks(&device.get("name"), names::dns1123_label, errors);
     let (attributes, capacity) = (device.get("attributes"), device.get("capacity"));
     let facts = attributes.len() + capacity.len();
@@ -58,7 +58,7 @@ pub fn validate(device: &At<'_>, old: Option<&Value>, own_nodes: bool, errors: &
 }
 
 /// Validates a counter set; `field` contains its name.
-pub fn counter_set(set: &At<'_>, field: &str, errors: &mut Errors) {
+pub(super) fn counter_set(set: &At<'_>, field: &str, errors: &mut Errors) {
     let name = set.get(field);
     if name.is_empty() {
         errors.push(name.required(""));
@@ -79,7 +79,7 @@ pub fn counter_set(set: &At<'_>, field: &str, errors: &mut Errors) {
 }
 
 /// Whether the device uses features that lower the maximum number of devices per slice.
-pub fn is_heavy(device: &Value) -> bool {
+pub(super) fn is_heavy(device: &Value) -> bool {
     let some = |field: &str| device.get(field).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     let attributes = device.get("attributes").and_then(Value::as_object).into_iter().flat_map(Object::values);
     some("taints")

@@ -8,7 +8,7 @@ use crate::field_rules::quantity;
 
 const OPTIONS_MAX: usize = 10;
 
-pub fn validate(capacity: &At<'_>, errors: &mut Errors) {
+pub(super) fn validate(capacity: &At<'_>, errors: &mut Errors) {
     let policy = capacity.get("requestPolicy");
     if policy.is_absent() {
         return;

@@ -11,7 +11,7 @@ const CLAIMS_MAX: usize = 4;
 const TOPOLOGIES_MAX: usize = 1;
 
 /// Validates a PodGroup spec or a pod group template.
-pub fn validate(group: &At<'_>, errors: &mut Errors) {
+pub(super) fn validate(group: &At<'_>, errors: &mut Errors) {
     let policy = group.get("schedulingPolicy");
     let (basic, gang) = (policy.get("basic"), policy.get("gang"));
     match (basic.is_present(), gang.is_present()) {

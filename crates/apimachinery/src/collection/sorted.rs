@@ -13,17 +13,17 @@ const CHUNK_MAX: usize = 128;
 const CHUNK_MIN: usize = CHUNK_MAX / 4;
 
 /// An item with a total order; inserting an equal item replaces the old one.
-pub trait SortedItem: Clone {
+pub(super) trait SortedItem: Clone {
     fn order(&self, other: &Self) -> Ordering;
 }
 
 #[derive(Clone)]
-pub struct SortedList<E> {
+pub(super) struct SortedList<E> {
     chunks: Arc<Vec<Arc<Vec<E>>>>,
     len: usize,
 }
 
-pub struct Iter<'a, E> {
+pub(super) struct Iter<'a, E> {
     chunk: std::slice::Iter<'a, E>,
     rest: std::slice::Iter<'a, Arc<Vec<E>>>,
 }
@@ -48,19 +48,19 @@ impl<E> Default for SortedList<E> {
 }
 
 impl<E: SortedItem> SortedList<E> {
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 
     /// Returns the item for which `probe` returns `Equal`; `probe` compares an item with the searched one.
-    pub fn find(&self, probe: impl Fn(&E) -> Ordering) -> Option<&E> {
+    pub(super) fn find(&self, probe: impl Fn(&E) -> Ordering) -> Option<&E> {
         let chunk = &self.chunks[self.chunk_of(&probe)?];
         chunk.binary_search_by(&probe).ok().map(|at| &chunk[at])
     }
 
     /// Returns the items in order, from the first for which `before` is false. `before` must be true for a prefix of
     /// the order.
-    pub fn iter_from(&self, before: impl Fn(&E) -> bool) -> Iter<'_, E> {
+    pub(super) fn iter_from(&self, before: impl Fn(&E) -> bool) -> Iter<'_, E> {
         let skipped = self.chunks.partition_point(|chunk| chunk.last().is_some_and(&before));
         let (first, rest) = match &self.chunks[skipped..] {
             [] => (&[][..], &[][..]),
@@ -69,7 +69,7 @@ impl<E: SortedItem> SortedList<E> {
         Iter { chunk: first.iter(), rest: rest.iter() }
     }
 
-    pub fn insert(&mut self, item: E) -> Option<E> {
+    pub(super) fn insert(&mut self, item: E) -> Option<E> {
         let probe = |have: &E| have.order(&item);
         let at = self.chunk_of(probe).unwrap_or(0);
         let chunks = Arc::make_mut(&mut self.chunks);
@@ -94,14 +94,14 @@ impl<E: SortedItem> SortedList<E> {
     }
 
     /// Changes an item without changing its order. Returns false if there is no such item.
-    pub fn update(&mut self, probe: impl Fn(&E) -> Ordering, change: impl FnOnce(&mut E)) -> bool {
+    pub(super) fn update(&mut self, probe: impl Fn(&E) -> Ordering, change: impl FnOnce(&mut E)) -> bool {
         let Some(at) = self.chunk_of(&probe) else { return false };
         let Ok(position) = self.chunks[at].binary_search_by(&probe) else { return false };
         change(&mut Arc::make_mut(&mut Arc::make_mut(&mut self.chunks)[at])[position]);
         true
     }
 
-    pub fn remove(&mut self, probe: impl Fn(&E) -> Ordering) -> Option<E> {
+    pub(super) fn remove(&mut self, probe: impl Fn(&E) -> Ordering) -> Option<E> {
         let at = self.chunk_of(&probe)?;
         let position = self.chunks[at].binary_search_by(&probe).ok()?;
         let chunks = Arc::make_mut(&mut self.chunks);

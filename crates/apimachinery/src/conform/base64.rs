@@ -16,7 +16,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// Returns Go's encoding of the bytes in `text`; [`None`] if that equals `text`.
-pub fn canonical(text: &str) -> Result<Option<Str>, Error> {
+pub(super) fn canonical(text: &str) -> Result<Option<Str>, Error> {
     let read = scan(text.as_bytes()).map_err(|at| Error::Base64 { at })?;
     if !read.line_breaks && read.spare_bits == 0 {
         return Ok(None);

@@ -40,12 +40,12 @@ pub enum Error {
 
 /// A path element of a walk, linked to its parent on the stack. Prints upstream's paths of unknown fields and of wrong
 /// values.
-pub struct Frame<'a> {
+pub(super) struct Frame<'a> {
     parent: Option<&'a Frame<'a>>,
     step: FrameSegment<'a>,
 }
 
-pub enum FrameSegment<'a> {
+pub(super) enum FrameSegment<'a> {
     Root,
     Field { field: &'a Field, owner: Schema<'a> },
     Key(&'a str),
@@ -53,16 +53,16 @@ pub enum FrameSegment<'a> {
 }
 
 impl<'a> Frame<'a> {
-    pub const ROOT: Frame<'static> = Frame { parent: None, step: FrameSegment::Root };
+    pub(super) const ROOT: Frame<'static> = Frame { parent: None, step: FrameSegment::Root };
 
-    pub const fn step<'b>(&'b self, step: FrameSegment<'b>) -> Frame<'b>
+    pub(super) const fn step<'b>(&'b self, step: FrameSegment<'b>) -> Frame<'b>
     where
         'a: 'b,
     {
         Frame { parent: Some(self), step }
     }
 
-    pub const fn field<'b>(&'b self, field: &'b Field, owner: Schema<'b>) -> Frame<'b>
+    pub(super) const fn field<'b>(&'b self, field: &'b Field, owner: Schema<'b>) -> Frame<'b>
     where
         'a: 'b,
     {
@@ -70,7 +70,7 @@ impl<'a> Frame<'a> {
     }
 
     /// Returns the path with indexes and keys: `spec.containers[0].name`.
-    pub fn path(&self) -> String {
+    pub(super) fn path(&self) -> String {
         let mut out = self.parent.map(Frame::path).unwrap_or_default();
         let name = match &self.step {
             FrameSegment::Root => return out,
@@ -86,16 +86,16 @@ impl<'a> Frame<'a> {
     }
 
     /// Returns the error for a value of the wrong type.
-    pub fn kind(&self, value: &Value, schema: Schema<'_>) -> Error {
+    pub(super) fn kind(&self, value: &Value, schema: Schema<'_>) -> Error {
         self.mismatch(value.kind().to_owned(), &schema.ty().name)
     }
 
     /// Returns the error for a number that the type cannot represent.
-    pub fn number(&self, value: &Value, schema: Schema<'_>) -> Error {
+    pub(super) fn number(&self, value: &Value, schema: Schema<'_>) -> Error {
         self.mismatch(literal(value), &schema.ty().name)
     }
 
-    pub fn mismatch(&self, found: String, expected: &str) -> Error {
+    pub(super) fn mismatch(&self, found: String, expected: &str) -> Error {
         let expected = expected.to_owned();
         match self.innermost() {
             Some(owner) => {
@@ -131,7 +131,7 @@ impl<'a> Frame<'a> {
 
 /// Returns a number as it was probably written; the tree does not preserve the text.
 // DEVIATION: upstream prints the literal (`1.50`, `1e3`); Knarr prints the parsed number.
-pub fn literal(value: &Value) -> String {
+pub(super) fn literal(value: &Value) -> String {
     match value {
         Value::Int(int) => format!("number {int}"),
         // From 2^53 on a float was more likely an integer that does not fit 64 bits.

@@ -7,7 +7,7 @@ use super::error::{Frame, literal};
 use crate::{Str, Value, json, quantity, time};
 
 /// Accepts strings and 32-bit integers.
-pub fn int_or_string(value: &Value, at: &Frame<'_>) -> Result<(), Error> {
+pub(super) fn int_or_string(value: &Value, at: &Frame<'_>) -> Result<(), Error> {
     match value {
         Value::String(_) => Ok(()),
         Value::Int(int) if i32::try_from(*int).is_ok() => Ok(()),
@@ -16,7 +16,7 @@ pub fn int_or_string(value: &Value, at: &Frame<'_>) -> Result<(), Error> {
 }
 
 /// Normalizes a quantity. A value that is not a string is parsed from its JSON text, as upstream does.
-pub fn quantity(value: &mut Value) -> Result<(), Error> {
+pub(super) fn quantity(value: &mut Value) -> Result<(), Error> {
     if let Value::String(text) = value {
         return replace(text, quantity::canonical);
     }
@@ -25,12 +25,12 @@ pub fn quantity(value: &mut Value) -> Result<(), Error> {
 }
 
 /// Normalizes a time to seconds in UTC.
-pub fn time(value: &mut Value, at: &Frame<'_>) -> Result<(), Error> {
+pub(super) fn time(value: &mut Value, at: &Frame<'_>) -> Result<(), Error> {
     point(value, at, time::canonical)
 }
 
 /// Normalizes a time to microseconds in UTC.
-pub fn micro_time(value: &mut Value, at: &Frame<'_>) -> Result<(), Error> {
+pub(super) fn micro_time(value: &mut Value, at: &Frame<'_>) -> Result<(), Error> {
     point(value, at, time::canonical_micro)
 }
 

@@ -4,16 +4,16 @@ use proptest::prelude::*;
 
 use crate::{Object, Str, Value, yaml};
 
-pub fn read(text: &str) -> Value {
+pub(super) fn read(text: &str) -> Value {
     yaml::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-pub fn object(text: &str) -> Object {
+pub(super) fn object(text: &str) -> Object {
     read(text).as_object().cloned().unwrap_or_else(|| panic!("not an object: {text}"))
 }
 
 /// Generates small trees with so few keys that two of them often share some.
-pub fn any_value() -> impl Strategy<Value = Value> {
+pub(super) fn any_value() -> impl Strategy<Value = Value> {
     let scalar = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),

@@ -11,7 +11,7 @@ use super::{DEPTH_MAX, Envelope, Error, Kinds, Problem};
 use crate::schema::{Field, Map, Message, Omit, Shape, Struct, Wire};
 use crate::{GroupVersionKind, Object, Path, Schema, Str, Value, json};
 
-pub use special::NO_TIME;
+pub(super) use special::NO_TIME;
 
 /// Decodes the message of an object without an envelope. Embedded objects must be JSON.
 pub fn decode(bytes: &[u8], schema: Schema<'_>) -> Result<Value, Error> {
@@ -24,7 +24,7 @@ pub fn decode_with(bytes: &[u8], schema: Schema<'_>, kinds: &Kinds<'_>) -> Resul
 }
 
 /// Decodes an object in its envelope that is embedded `depth` levels deep in another one.
-pub fn object(bytes: &[u8], kinds: &Kinds<'_>, path: &Path<'_>, depth: usize) -> Result<Value, Error> {
+pub(super) fn object(bytes: &[u8], kinds: &Kinds<'_>, path: &Path<'_>, depth: usize) -> Result<Value, Error> {
     let fail = |problem| Error::new(path, problem);
     let envelope = Envelope::decode(bytes)?;
     let kind = GroupVersionKind::parse(envelope.api_version, envelope.kind).map_err(|error| fail(error.into()))?;

@@ -2,28 +2,28 @@
 
 use super::Problem;
 
-pub const VARINT: u8 = 0;
+pub(super) const VARINT: u8 = 0;
 /// Eight bytes, little-endian.
-pub const FIXED64: u8 = 1;
+pub(super) const FIXED64: u8 = 1;
 /// A length followed by that number of bytes.
-pub const BYTES: u8 = 2;
+pub(super) const BYTES: u8 = 2;
 const GROUP: u8 = 3;
 const GROUP_END: u8 = 4;
 const FIXED32: u8 = 5;
 
 #[derive(Clone, Copy)]
-pub struct Reader<'a> {
+pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub const fn new(bytes: &'a [u8]) -> Self {
+    pub(super) const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
     /// Reads the number and wire type of the next field; [`None`] at the end.
     #[inline]
-    pub fn field(&mut self) -> Result<Option<(u32, u8)>, Problem> {
+    pub(super) fn field(&mut self) -> Result<Option<(u32, u8)>, Problem> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -40,7 +40,7 @@ impl<'a> Reader<'a> {
 
     /// Reads a varint. Bits beyond 64 are dropped, as in Go.
     #[inline]
-    pub fn varint(&mut self) -> Result<u64, Problem> {
+    pub(super) fn varint(&mut self) -> Result<u64, Problem> {
         if let [byte @ 0..0x80, rest @ ..] = self.rest {
             self.rest = rest;
             return Ok(u64::from(*byte));
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
         Err(if self.rest.len() < 10 { Problem::Truncated } else { Problem::Overlong })
     }
 
-    pub fn fixed64(&mut self) -> Result<u64, Problem> {
+    pub(super) fn fixed64(&mut self) -> Result<u64, Problem> {
         let (bytes, rest) = self.rest.split_first_chunk().ok_or(Problem::Truncated)?;
         self.rest = rest;
         Ok(u64::from_le_bytes(*bytes))
@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
 
     /// Reads a length and that number of bytes.
     #[inline]
-    pub fn bytes(&mut self) -> Result<&'a [u8], Problem> {
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], Problem> {
         let length = usize::try_from(self.varint()?).map_err(|_| Problem::Truncated)?;
         let (bytes, rest) = self.rest.split_at_checked(length).ok_or(Problem::Truncated)?;
         self.rest = rest;
@@ -75,7 +75,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips the value of an unknown field.
-    pub fn skip(&mut self, wire: u8) -> Result<(), Problem> {
+    pub(super) fn skip(&mut self, wire: u8) -> Result<(), Problem> {
         let mut groups = 0_usize;
         let mut wire = wire;
         loop {
@@ -95,19 +95,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub const fn is_empty(&self) -> bool {
+    pub(super) const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 }
 
 /// Fails unless a known field has the wire type of its type.
 #[inline]
-pub fn expect(expected: u8, found: u8) -> Result<(), Problem> {
+pub(super) fn expect(expected: u8, found: u8) -> Result<(), Problem> {
     if expected == found { Ok(()) } else { Err(Problem::WireType { expected, found }) }
 }
 
 #[inline]
-pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+pub(super) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;
@@ -117,12 +117,12 @@ pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
 
 /// Appends the number and wire type that start a field.
 #[inline]
-pub fn put_tag(out: &mut Vec<u8>, number: u32, wire: u8) {
+pub(super) fn put_tag(out: &mut Vec<u8>, number: u32, wire: u8) {
     put_varint(out, u64::from(number) << 3 | u64::from(wire));
 }
 
 #[inline]
-pub fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+pub(super) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     put_tag(out, number, BYTES);
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -130,14 +130,14 @@ pub fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
 
 /// Appends a varint field.
 #[inline]
-pub fn put_number(out: &mut Vec<u8>, number: u32, value: i64) {
+pub(super) fn put_number(out: &mut Vec<u8>, number: u32, value: i64) {
     put_tag(out, number, VARINT);
     put_varint(out, value as u64);
 }
 
 /// Inserts the length of the bytes from `start` on before them. One byte is already reserved, which suffices for
 /// messages shorter than 128 bytes, as most are.
-pub fn close(out: &mut Vec<u8>, start: usize) {
+pub(super) fn close(out: &mut Vec<u8>, start: usize) {
     let length = out.len() - start;
     if length < 0x80 {
         out[start - 1] = length as u8;

@@ -8,16 +8,16 @@ use serde::ser::{
 use super::Error;
 use crate::{Object, Str, Value};
 
-pub struct TreeSerializer;
+pub(super) struct TreeSerializer;
 
 /// A list under construction, with the name of its enum variant if any.
-pub struct Items {
+pub(super) struct Items {
     items: Vec<Value>,
     variant: Option<&'static str>,
 }
 
 /// An object under construction, with the name of its enum variant if any.
-pub struct Entries {
+pub(super) struct Entries {
     entries: Vec<(Str, Value)>,
     key: Option<Str>,
     variant: Option<&'static str>,

@@ -9,7 +9,7 @@ use crate::schema::FormatKind;
 use crate::{quantity, time};
 
 /// Whether `text` has the format. Formats of numbers accept all strings.
-pub fn is(text: &str, kind: FormatKind) -> bool {
+pub(super) fn is(text: &str, kind: FormatKind) -> bool {
     match kind {
         FormatKind::Int32 | FormatKind::Int64 | FormatKind::Float | FormatKind::Double | FormatKind::Password => true,
         FormatKind::BsonObjectId => text.len() == 24 && text.bytes().all(|b| b.is_ascii_hexdigit()),

@@ -7,19 +7,19 @@ use crate::schema::{ListKind, Schema, Shape};
 use crate::{Object, Path, Str, Value};
 
 /// Reports duplicate items of sets and maps, and embedded resources without a type, of a value at `base`.
-pub fn check(value: &Value, schema: Schema<'_>, base: &Path, errors: &mut Errors) {
+pub(super) fn check(value: &Value, schema: Schema<'_>, base: &Path, errors: &mut Errors) {
     walk(value, schema, base, errors);
 }
 
 /// Whether [`check`] reports no errors.
-pub fn are_sound(value: &Value, schema: Schema<'_>) -> bool {
+pub(super) fn are_sound(value: &Value, schema: Schema<'_>) -> bool {
     let mut errors = Errors::new();
     check(value, schema, &Path::ROOT, &mut errors);
     errors.is_empty()
 }
 
 /// Returns the indexes of items that occurred before, each value once.
-pub fn repeated(items: &[Value]) -> impl Iterator<Item = usize> {
+pub(super) fn repeated(items: &[Value]) -> impl Iterator<Item = usize> {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     items.iter().enumerate().filter_map(move |(at, item)| {
         let seen = times.entry(item.to_string()).or_default();
@@ -29,7 +29,7 @@ pub fn repeated(items: &[Value]) -> impl Iterator<Item = usize> {
 }
 
 /// Returns for each of `items` the item of `old` with the same keys.
-pub fn correlate<'v>(items: &[Value], old: &'v [Value], keys: &[Str]) -> Vec<Option<&'v Value>> {
+pub(super) fn correlate<'v>(items: &[Value], old: &'v [Value], keys: &[Str]) -> Vec<Option<&'v Value>> {
     let name = |item: &Value| key_of(item, keys).to_string();
     let before: BTreeMap<_, _> = old.iter().map(|item| (name(item), item)).collect();
     items.iter().map(|item| before.get(&name(item)).copied()).collect()

@@ -4,18 +4,18 @@ use crate::schema::{JsonType, NestedValidation, Rules, Schema, Shape};
 use crate::{Object, Value};
 
 #[derive(Clone, Copy)]
-pub enum Node<'a> {
+pub(super) enum Node<'a> {
     Type(Schema<'a>),
     Nested(&'a NestedValidation),
 }
 
 /// Whether a type comes from a CRD: such types have no Go name.
-pub fn is_custom(schema: Schema<'_>) -> bool {
+pub(super) fn is_custom(schema: Schema<'_>) -> bool {
     schema.ty().name.is_empty()
 }
 
 impl<'a> Node<'a> {
-    pub fn rules(self) -> Option<&'a Rules> {
+    pub(super) fn rules(self) -> Option<&'a Rules> {
         match self {
             Self::Type(schema) => schema.ty().rules.as_deref(),
             Self::Nested(nested) => Some(&nested.rules),
@@ -23,7 +23,7 @@ impl<'a> Node<'a> {
     }
 
     /// Returns the allowed JSON types; empty means any.
-    pub fn json_types(self) -> &'static [JsonType] {
+    pub(super) fn json_types(self) -> &'static [JsonType] {
         match self {
             Self::Nested(nested) => nested.json_type.map_or(&[], only),
             Self::Type(schema) if schema.ty().rules.as_ref().is_some_and(|rules| rules.untyped) => &[],
@@ -41,7 +41,7 @@ impl<'a> Node<'a> {
     }
 
     /// Whether a scalar has the shape of its type and no other rules apply, which holds for nearly every value.
-    pub fn is_plain(self, value: &Value) -> bool {
+    pub(super) fn is_plain(self, value: &Value) -> bool {
         let Self::Type(schema) = self else { return false };
         schema.ty().rules.is_none()
             && match (schema.shape(), value) {
@@ -56,14 +56,14 @@ impl<'a> Node<'a> {
     }
 
     /// Whether `null` is valid. In a built-in type `null` is Go's encoding of nil.
-    pub fn allows_null(self) -> bool {
+    pub(super) fn allows_null(self) -> bool {
         match self {
             Self::Type(schema) => schema.ty().nullable || !is_custom(schema),
             Self::Nested(nested) => nested.json_type.is_none(),
         }
     }
 
-    pub fn item(self) -> Option<Self> {
+    pub(super) fn item(self) -> Option<Self> {
         match self {
             Self::Type(schema) => schema.item().map(Self::Type),
             Self::Nested(nested) => nested.items.as_deref().map(Self::Nested),
@@ -71,7 +71,7 @@ impl<'a> Node<'a> {
     }
 
     /// Calls `missing` with each required field that is absent.
-    pub fn required(self, object: &Object, mut missing: impl FnMut(&str)) {
+    pub(super) fn required(self, object: &Object, mut missing: impl FnMut(&str)) {
         match (self, self.rules()) {
             (Self::Type(schema), None) if !is_custom(schema) => {
                 let Shape::Struct(shape) = schema.shape() else { return };

@@ -11,7 +11,7 @@ use crate::{Path, Value, go};
 const WHOLE_MAX: f64 = 9_007_199_254_740_991.0;
 
 /// Whether a float is an integer in JSON Schema, which tolerates rounding in the last digits.
-pub fn is_whole(float: f64) -> bool {
+pub(super) fn is_whole(float: f64) -> bool {
     float.abs() <= WHOLE_MAX && {
         let off = (float - float.trunc()).abs();
         off == 0.0 || off / (float.abs() + float.trunc().abs()) < 1e-9
@@ -19,7 +19,7 @@ pub fn is_whole(float: f64) -> bool {
 }
 
 /// Whether two values are equal in an enumeration: numbers compare by value, and `null` equals nothing.
-pub fn same(one: &Value, other: &Value) -> bool {
+pub(super) fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Null, _) | (_, Value::Null) => false,
         (Value::Int(_), Value::Float(_)) | (Value::Float(_), Value::Int(_)) => one.as_float() == other.as_float(),

@@ -4,7 +4,7 @@ use crate::Value;
 
 /// The type and value of an untagged plain scalar.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Meaning {
+pub(super) enum Meaning {
     /// `null`, `~` or the empty text.
     Null,
     /// `true`, `yes`, `on` and similar.
@@ -20,7 +20,7 @@ pub enum Meaning {
 }
 
 /// Resolves a plain scalar.
-pub fn resolve(text: &str) -> Meaning {
+pub(super) fn resolve(text: &str) -> Meaning {
     if let Some(meaning) = word(text) {
         return meaning;
     }
@@ -33,7 +33,7 @@ pub fn resolve(text: &str) -> Meaning {
 }
 
 /// Whether a text looks like a base 60 number such as `1:30`, as which older parsers would parse it.
-pub fn is_base60(text: &str) -> bool {
+pub(super) fn is_base60(text: &str) -> bool {
     let rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     let mut parts = rest.split(':');
     let first = parts.next().unwrap_or_default();
@@ -54,7 +54,7 @@ pub fn is_base60(text: &str) -> bool {
 
 impl Meaning {
     /// Returns the JSON value; [`None`] for a number that JSON cannot represent.
-    pub fn value(self, text: &str) -> Option<Value> {
+    pub(super) fn value(self, text: &str) -> Option<Value> {
         Some(match self {
             Self::Null => Value::Null,
             Self::Bool(it) => Value::Bool(it),

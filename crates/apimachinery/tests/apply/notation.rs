@@ -8,20 +8,20 @@ use apimachinery::schema::{Field, List, ListKind, Map, Omit, Patch, Shape, Struc
 use apimachinery::{Schema, Value};
 
 /// A type and its arena.
-pub struct Notation {
+pub(crate) struct Notation {
     types: Types,
     root: TypeId,
 }
 
 impl Notation {
-    pub fn new(notation: &Value) -> Self {
+    pub(crate) fn new(notation: &Value) -> Self {
         let mut types = Types::new();
         let root = add(&mut types, notation);
         Self { types, root }
     }
 
     /// Returns an object kind with these fields in addition to `apiVersion`, `kind` and `metadata`.
-    pub fn kind(fields: &Value) -> Self {
+    pub(crate) fn kind(fields: &Value) -> Self {
         let mut all = apimachinery::value!({
             "apiVersion": "string",
             "kind": "string",
@@ -39,7 +39,7 @@ impl Notation {
         Self::new(&all)
     }
 
-    pub fn schema(&self) -> Schema<'_> {
+    pub(crate) fn schema(&self) -> Schema<'_> {
         self.types.schema(self.root)
     }
 }

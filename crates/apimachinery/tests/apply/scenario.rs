@@ -30,7 +30,7 @@ impl Versions for Twins<'_> {
 }
 
 /// An object of a kind, and a clock that advances by a second with each write.
-pub struct ApplyScenario<'a> {
+pub(crate) struct ApplyScenario<'a> {
     notation: &'a Notation,
     pub object: Option<Value>,
     pub reset_fields: FieldSet,
@@ -38,12 +38,12 @@ pub struct ApplyScenario<'a> {
     seconds: i64,
 }
 
-pub fn json(text: &str) -> Value {
+pub(crate) fn json(text: &str) -> Value {
     json::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{error:?} in {text}"))
 }
 
 /// Returns the test object with these fields.
-pub fn object(fields: &str) -> Value {
+pub(crate) fn object(fields: &str) -> Value {
     let mut object = value!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a", "namespace": "ns"}});
     merge_fields(object.as_object_mut().unwrap(), json(fields).as_object().unwrap());
     object
@@ -61,15 +61,15 @@ fn merge_fields(into: &mut Object, fields: &Object) {
 }
 
 impl<'a> ApplyScenario<'a> {
-    pub fn of(notation: &'a Notation) -> Self {
+    pub(crate) fn of(notation: &'a Notation) -> Self {
         Self { notation, object: None, reset_fields: FieldSet::EMPTY, subresource: "", seconds: 0 }
     }
 
-    pub fn try_apply(&mut self, manager: &str, fields: &str, force: bool) -> Result<bool, Error> {
+    pub(crate) fn try_apply(&mut self, manager: &str, fields: &str, force: bool) -> Result<bool, Error> {
         self.apply_object(manager, &object(fields), force)
     }
 
-    pub fn apply_object(&mut self, manager: &str, config: &Value, force: bool) -> Result<bool, Error> {
+    pub(crate) fn apply_object(&mut self, manager: &str, config: &Value, force: bool) -> Result<bool, Error> {
         let live = self.object.clone();
         let applied = self.write(manager, |write| write.apply(live.as_ref(), config, force))?;
         self.store(applied.object);
@@ -77,7 +77,7 @@ impl<'a> ApplyScenario<'a> {
     }
 
     /// Adds an owner of a label in another version.
-    pub fn add_owner_in_another_version(&mut self) {
+    pub(crate) fn add_owner_in_another_version(&mut self) {
         let metadata = self.object.as_mut().unwrap().get_mut("metadata").unwrap().as_object_mut().unwrap();
         let labels = metadata.get_or_insert_with("labels", Value::object);
         labels.as_object_mut().unwrap().insert("alien", "x");
@@ -89,25 +89,25 @@ impl<'a> ApplyScenario<'a> {
     }
 
     #[track_caller]
-    pub fn apply(&mut self, manager: &str, fields: &str) -> &mut Self {
+    pub(crate) fn apply(&mut self, manager: &str, fields: &str) -> &mut Self {
         self.try_apply(manager, fields, false).unwrap_or_else(|error| panic!("{error}"));
         self
     }
 
     #[track_caller]
-    pub fn force(&mut self, manager: &str, fields: &str) -> &mut Self {
+    pub(crate) fn force(&mut self, manager: &str, fields: &str) -> &mut Self {
         self.try_apply(manager, fields, true).unwrap_or_else(|error| panic!("{error}"));
         self
     }
 
     /// Writes the object as a client does that does not send `managedFields`.
     #[track_caller]
-    pub fn update(&mut self, manager: &str, fields: &str) -> &mut Self {
+    pub(crate) fn update(&mut self, manager: &str, fields: &str) -> &mut Self {
         self.update_object(manager, object(fields))
     }
 
     #[track_caller]
-    pub fn update_object(&mut self, manager: &str, new: Value) -> &mut Self {
+    pub(crate) fn update_object(&mut self, manager: &str, new: Value) -> &mut Self {
         let live = self.object.clone();
         let new =
             self.write(manager, |write| write.update(live.as_ref(), new)).unwrap_or_else(|error| panic!("{error}"));
@@ -145,7 +145,7 @@ impl<'a> ApplyScenario<'a> {
 
     /// Asserts the fields of the object without its identity and `managedFields`.
     #[track_caller]
-    pub fn expect(&mut self, fields: &str) -> &mut Self {
+    pub(crate) fn expect(&mut self, fields: &str) -> &mut Self {
         let mut have = self.object.clone().expect("there is an object");
         let metadata = have.get_mut("metadata").unwrap().as_object_mut().unwrap();
         metadata.remove("uid");
@@ -156,12 +156,12 @@ impl<'a> ApplyScenario<'a> {
 
     /// Asserts the owners, one per line: `alice applied .spec.a .spec.b`, `bob changed .spec.c`.
     #[track_caller]
-    pub fn owned(&mut self, expect: &[&str]) -> &mut Self {
+    pub(crate) fn owned(&mut self, expect: &[&str]) -> &mut Self {
         assert_eq!(self.owners(), expect);
         self
     }
 
-    pub fn owners(&self) -> Vec<String> {
+    pub(crate) fn owners(&self) -> Vec<String> {
         let object = self.object.as_ref().expect("there is an object");
         let entries = object.at(&["metadata", "managedFields"]).cloned().unwrap_or(value!([]));
         let lines = entries.as_array().unwrap().iter().map(|entry| {

@@ -6,7 +6,7 @@ use apimachinery::{Path, Value, names};
 use super::{Level, Stage, items};
 
 /// Returns all validation errors of a policy.
-pub fn policy(object: &Value) -> Errors {
+pub(super) fn policy(object: &Value) -> Errors {
     let mut findings = Vec::new();
     stages(object, &Path::of("omitStages"), &mut findings);
     let rules = Path::of("rules");

@@ -34,7 +34,7 @@ fn start(verdict: AuditDecision, length: Length) -> Option<Trail> {
 }
 
 /// Returns the event of a pod creation.
-pub fn event(level: Level) -> Event {
+pub(crate) fn event(level: Level) -> Event {
     let mut trail = start(verdict(level), Length::Short).unwrap();
     trail.responds(201, later(2));
     trail.complete(later(3)).remove(0)

@@ -5,7 +5,7 @@ use apimachinery::{Path, Str, Value, fields, labels, names};
 
 /// Validates the selectors of a review. An unknown operator is valid: omitting its requirement requests broader access
 /// than the client needs, which is safe.
-pub fn validate(resource: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate(resource: &Value, path: &Path<'_>, errors: &mut Errors) {
     validate_one(resource, "fieldSelector", path, errors, |requirement, at, errors| {
         if requirement.str_at(&["key"]).unwrap_or_default().is_empty() {
             errors.push(Error::required(&at.field("key"), "must be specified"));
@@ -23,7 +23,10 @@ pub fn validate(resource: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Parses the requirements of both selectors. Adds an entry to `ignored` for those that cannot be interpreted.
-pub fn read(resource: &Value, ignored: &mut Vec<&'static str>) -> (Vec<fields::Requirement>, Vec<labels::Requirement>) {
+pub(super) fn read(
+    resource: &Value,
+    ignored: &mut Vec<&'static str>,
+) -> (Vec<fields::Requirement>, Vec<labels::Requirement>) {
     let (of_fields, all_fields) = resource.get("fieldSelector").map(read_fields).unwrap_or((Vec::new(), true));
     match (all_fields, of_fields.is_empty()) {
         (true, _) => {}

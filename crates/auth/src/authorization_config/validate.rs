@@ -28,7 +28,7 @@ const CONDITIONS_MAX: usize = 64;
 const TIMEOUT_MAX: Duration = Duration::from_seconds(30);
 
 /// An authorizer as written in the file.
-pub struct Raw {
+pub(super) struct Raw {
     kind: Str,
     name: Str,
     webhook: Option<RawWebhook>,
@@ -49,7 +49,7 @@ struct RawWebhook {
 }
 
 impl Raw {
-    pub fn read(fields: &Fields<'_>, problems: &mut Vec<String>) -> Self {
+    pub(super) fn read(fields: &Fields<'_>, problems: &mut Vec<String>) -> Self {
         let webhook = fields.object("webhook", &WEBHOOK_FIELDS, problems);
         Self {
             kind: fields.text("type", problems),
@@ -83,7 +83,7 @@ impl RawWebhook {
 }
 
 /// Returns the configuration, or all validation errors.
-pub fn validate(raw: Vec<Raw>) -> Result<Config, Errors> {
+pub(super) fn validate(raw: Vec<Raw>) -> Result<Config, Errors> {
     let list = Path::of("authorizers");
     let mut errors = Errors::new();
     let mut config = Config::default();

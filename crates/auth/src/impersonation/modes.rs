@@ -43,7 +43,7 @@ const fn constrained(verb: &'static str, on: &'static str) -> ModeParams {
 }
 
 /// Returns the modes for `target_user` in the order they are tried, the least powerful first.
-pub fn all(target_user: &User, attributes: &Attributes<'_>, gate: Gate) -> Vec<Mode> {
+pub(super) fn all(target_user: &User, attributes: &Attributes<'_>, gate: Gate) -> Vec<Mode> {
     let mut modes = Vec::new();
     if gate == Gate::Constrained {
         let only_name = target_user.uid.is_empty() && target_user.groups.is_empty() && target_user.extra.is_empty();

@@ -13,7 +13,7 @@ const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 /// 1.2.840.10045.2.1
 const ELLIPTIC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 
-pub fn read_spki(bytes: &[u8]) -> Option<PublicKey> {
+pub(super) fn read_spki(bytes: &[u8]) -> Option<PublicKey> {
     let mut whole = Reader(bytes);
     let mut spki = Reader(whole.expect(SEQUENCE)?);
     let mut algorithm = Reader(spki.expect(SEQUENCE)?);
@@ -33,7 +33,7 @@ pub fn read_spki(bytes: &[u8]) -> Option<PublicKey> {
     }
 }
 
-pub fn read_rsa(bytes: &[u8]) -> Option<PublicKey> {
+pub(super) fn read_rsa(bytes: &[u8]) -> Option<PublicKey> {
     let mut whole = Reader(bytes);
     let mut key = Reader(whole.expect(SEQUENCE)?);
     let (modulus, exponent) = (key.positive()?, key.positive()?);
@@ -41,7 +41,7 @@ pub fn read_rsa(bytes: &[u8]) -> Option<PublicKey> {
         .then(|| PublicKey::Rsa { modulus: modulus.to_vec(), exponent: exponent.to_vec() })
 }
 
-pub fn write_spki(key: &PublicKey) -> Vec<u8> {
+pub(super) fn write_spki(key: &PublicKey) -> Vec<u8> {
     let (algorithm, key) = match key {
         PublicKey::Rsa { modulus, exponent } => {
             let numbers = [write_positive(modulus), write_positive(exponent)].concat();

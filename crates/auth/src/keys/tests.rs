@@ -26,12 +26,12 @@ static RSA_MADE: LazyLock<EncodedKey> = LazyLock::new(|| {
 });
 
 /// Returns an RSA key in PEM, generated once for all tests.
-pub fn rsa_pem() -> &'static str {
+pub(crate) fn rsa_pem() -> &'static str {
     &RSA_MADE.pkcs8
 }
 
 /// Returns a new P-256 key in PEM.
-pub fn p256_pem() -> String {
+pub(crate) fn p256_pem() -> String {
     elliptic(&signature::ECDSA_P256_SHA256_FIXED_SIGNING).pkcs8
 }
 

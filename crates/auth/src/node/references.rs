@@ -16,7 +16,7 @@ const WITH_SECRET_REF: [&str; 7] = ["cephfs", "cinder", "flexVolume", "rbd", "sc
 /// Returns all objects that a pod needs, without duplicates.
 ///
 /// A mirror pod relates to no objects. Otherwise a kubelet could grant itself access to any object.
-pub fn of_pod(pod: &Value) -> Vec<Key> {
+pub(super) fn of_pod(pod: &Value) -> Vec<Key> {
     let meta = Meta::of(pod);
     if meta.annotation(MIRROR).is_some() {
         return Vec::new();
@@ -47,7 +47,7 @@ pub fn secrets_of_pod(pod: &Value) -> impl Iterator<Item = Str> {
 }
 
 /// Returns namespace and name of the Secrets that a kubelet needs to mount a volume. `namespace` is that of the claim.
-pub fn secrets_of_volume(volume: &Value, namespace: &str) -> Vec<(Str, Str)> {
+pub(super) fn secrets_of_volume(volume: &Value, namespace: &str) -> Vec<(Str, Str)> {
     let spec = &volume["spec"];
     let mut secrets = BTreeSet::new();
     let mut add = |secret_namespace: Option<&str>, name: Option<&str>| {

@@ -4,7 +4,7 @@ use cel::ast::{Ast, Expr, ExprId, Literal};
 use cel::parser::{Syntax, parse};
 
 /// Whether the expression reads `claims.<field>` at any depth; `false` if it does not parse.
-pub fn reads_claim(source: &str, field: &str) -> bool {
+pub(super) fn reads_claim(source: &str, field: &str) -> bool {
     let syntax = Syntax { optional: true, two_variables: true, bind: false, sort_by: true, math: false };
     let Ok(ast) = parse(source, syntax) else { return false };
     reads(&ast, ast.root(), field)

@@ -4,7 +4,7 @@ use apimachinery::field::{Error, Errors};
 use apimachinery::{Path, Str, go};
 
 /// Returns all validation errors of an issuer URL.
-pub fn validate(url: &str, disallowed: &[Str], path: &Path<'_>) -> Errors {
+pub(super) fn validate(url: &str, disallowed: &[Str], path: &Path<'_>) -> Errors {
     let mut errors = Errors::new();
     let mut wrong = |detail: String| errors.push(Error::invalid(path, url, detail));
     if disallowed.iter().any(|issuer| issuer == url) {

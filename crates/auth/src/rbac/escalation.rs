@@ -11,7 +11,7 @@ use apimachinery::Str;
 use super::rule::{Rule, has, matches_path};
 
 /// Maximum uncovered permissions that are reported.
-pub const REPORTED_MAX: usize = 100;
+pub(super) const REPORTED_MAX: usize = 100;
 /// Maximum single permissions that are compared. A role with more is rejected unless its rules are covered without
 /// expansion.
 const COMPARED_MAX: usize = 1 << 16;

@@ -6,7 +6,7 @@ use crate::types::{Param, Type};
 
 /// The bindings of the type variables of one expression.
 #[derive(Clone, Debug, Default)]
-pub struct Unifier {
+pub(super) struct Unifier {
     bound: Vec<Option<Type>>,
     /// The variables in binding order, so that undoing a failed attempt costs no more than the attempt.
     trail: Vec<u32>,
@@ -14,13 +14,13 @@ pub struct Unifier {
 
 impl Unifier {
     /// Creates a type variable.
-    pub fn fresh(&mut self) -> Type {
+    pub(super) fn fresh(&mut self) -> Type {
         self.bound.push(None);
         Type::Param(Param::Fresh(self.bound.len() as u32 - 1))
     }
 
     /// Replaces the type parameters of a declaration with new variables.
-    pub fn instantiate(&mut self, params: &[Type], result: &Type) -> (Vec<Type>, Type) {
+    pub(super) fn instantiate(&mut self, params: &[Type], result: &Type) -> (Vec<Type>, Type) {
         let mut made = Vec::new();
         let params = params.iter().map(|param| self.replace(param, &mut made)).collect();
         (params, self.replace(result, &mut made))
@@ -45,17 +45,17 @@ impl Unifier {
     }
 
     /// Replaces the bound variables in a type.
-    pub fn resolve(&self, ty: &Type) -> Type {
+    pub(super) fn resolve(&self, ty: &Type) -> Type {
         self.rebuild(ty, Type::clone)
     }
 
     /// Replaces all variables in a type for display; unbound ones become `dyn`.
-    pub fn substitute(&self, ty: &Type) -> Type {
+    pub(super) fn substitute(&self, ty: &Type) -> Type {
         self.rebuild(ty, |_| Type::Dyn)
     }
 
     /// Returns the final type; unbound variables become `dyn`.
-    pub fn finish(&self, ty: &Type) -> Type {
+    pub(super) fn finish(&self, ty: &Type) -> Type {
         self.substitute(ty)
     }
 
@@ -74,12 +74,12 @@ impl Unifier {
     }
 
     /// Whether a value of type `from` can be used as `to`. Variables are bound only on success.
-    pub fn assignable(&mut self, from: &Type, to: &Type) -> bool {
+    pub(super) fn assignable(&mut self, from: &Type, to: &Type) -> bool {
         self.all_assignable(std::slice::from_ref(from), std::slice::from_ref(to))
     }
 
     /// Checks lists of types pairwise; variables are bound only if all are assignable.
-    pub fn all_assignable(&mut self, from: &[Type], to: &[Type]) -> bool {
+    pub(super) fn all_assignable(&mut self, from: &[Type], to: &[Type]) -> bool {
         let before = self.trail.len();
         let fits = from.len() == to.len() && from.iter().zip(to).all(|(from, to)| self.fits(from, to));
         if !fits {
@@ -134,12 +134,12 @@ impl Unifier {
     }
 
     /// Whether two types are equal after replacing variables.
-    pub fn equivalent(&self, a: &Type, b: &Type) -> bool {
+    pub(super) fn equivalent(&self, a: &Type, b: &Type) -> bool {
         self.substitute(a) == self.substitute(b)
     }
 
     /// Returns the more general of two compatible types.
-    pub fn more_general(&self, a: &Type, b: &Type) -> Type {
+    pub(super) fn more_general(&self, a: &Type, b: &Type) -> Type {
         match (self.follow(a), self.follow(b)) {
             (dynamic @ (Type::Dyn | Type::Error), _) | (_, dynamic @ (Type::Dyn | Type::Error)) => dynamic,
             (Type::Null, other) | (other, Type::Null) => other,

@@ -5,7 +5,7 @@ use crate::error::Finding;
 use crate::library::{compile_regex, time};
 
 /// Reports each call whose literal argument is invalid.
-pub fn literals(ast: &Ast, findings: &mut Vec<Finding>) {
+pub(super) fn literals(ast: &Ast, findings: &mut Vec<Finding>) {
     let mut open = vec![ast.root()];
     let mut seen = vec![false; ast.len()];
     while let Some(id) = open.pop() {

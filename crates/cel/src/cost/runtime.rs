@@ -6,7 +6,12 @@ use crate::library::opaque::Opaque;
 use crate::value::Val;
 
 /// Returns the cost of a call. Without a result: the part known before the call. With a result: the rest.
-pub fn call_cost(rule: Cost, args: &[Val<'_>], result: Option<&Val<'_>>, meter: &Meter<'_>) -> Result<u64, Failure> {
+pub(crate) fn call_cost(
+    rule: Cost,
+    args: &[Val<'_>],
+    result: Option<&Val<'_>>,
+    meter: &Meter<'_>,
+) -> Result<u64, Failure> {
     match (rule, result) {
         (Cost::Join, Some(result)) => Ok(scaled(size(result), 2.0 * STRING_FACTOR)),
         (Cost::ListResult, Some(result)) => Ok(1 + LIST_BASE + size(result)),

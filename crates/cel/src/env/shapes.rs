@@ -23,7 +23,7 @@ const ACCESS_REVIEW: &str = "{extra: {*: [string]}, groups: [string], nonResourc
 const USER: &str = "{extra: {*: [string]}, groups: [string], uid, username}";
 
 /// The types of these variables in all contexts.
-pub struct Shapes {
+pub(super) struct Shapes {
     pub types: Types,
     pub admission_request: TypeId,
     pub namespace: TypeId,
@@ -31,7 +31,7 @@ pub struct Shapes {
     pub user: TypeId,
 }
 
-pub static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
+pub(super) static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     let mut types = Types::new();
     let mut add = |text: &str| Reader { types: &mut types, rest: text }.read();
     let (admission_request, namespace) = (add(ADMISSION_REQUEST), add(NAMESPACE));

@@ -11,7 +11,7 @@ use crate::library::operators::operator;
 use crate::library::{Args, OverloadId, TABLE, compile_regex, is_pattern_argument};
 use crate::value::{Entries, Key, Val};
 
-pub fn compile(checked: &CheckedExpr) -> Program {
+pub(crate) fn compile(checked: &CheckedExpr) -> Program {
     let mut compiler = Compiler { checked, ops: Vec::new(), scope: Vec::new(), slots: 0, next: 0 };
     let root = compiler.expr(checked.ast.root());
     let result = checked.type_of(checked.ast.root()).clone();

@@ -10,7 +10,7 @@ use crate::value::{List, Map, Val};
 
 impl<'a> Run<'_, 'a> {
     #[inline(never)]
-    pub fn fold(&mut self, fold: &'a FoldOp) -> Result<Val<'a>> {
+    pub(super) fn fold(&mut self, fold: &'a FoldOp) -> Result<Val<'a>> {
         let range = self.eval(fold.range)?;
         self.slots[fold.accu as usize] = self.eval(fold.init);
         match range {

@@ -23,7 +23,7 @@ pub(super) struct Run<'r, 'a> {
 }
 
 impl<'a> Run<'_, 'a> {
-    pub fn eval(&mut self, id: OpId) -> Result<Val<'a>> {
+    pub(super) fn eval(&mut self, id: OpId) -> Result<Val<'a>> {
         match &self.program.ops[id as usize] {
             Op::Const(value) => Ok(constant(value)),
             Op::Variable(name) => {

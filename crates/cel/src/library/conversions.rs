@@ -13,7 +13,7 @@ use crate::value::{Text, Val};
 
 type Result<T> = std::result::Result<T, Failure>;
 
-pub const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row] = &[
     row("int(int) -> int", Cost::Unit, to_int),
     row("int(uint) -> int", Cost::Unit, to_int),
     row("int(double) -> int", Cost::Unit, to_int),
@@ -131,7 +131,7 @@ fn printed<'a>(number: impl Display) -> Val<'a> {
 }
 
 /// Formats a double like Go's `%g`: shortest digits, with an exponent for very large and very small numbers.
-pub fn double_text(double: f64) -> String {
+pub(super) fn double_text(double: f64) -> String {
     if double.is_nan() {
         return "NaN".into();
     }

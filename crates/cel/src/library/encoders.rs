@@ -10,7 +10,7 @@ use crate::value::Val;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-pub const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row] = &[
     row("base64.encode(bytes) -> string", Cost::ScanSame, encode),
     row("base64.decode(string) -> bytes", Cost::ScanSame, decode),
 ];

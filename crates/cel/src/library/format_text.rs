@@ -10,7 +10,7 @@ use crate::value::{List, Map, Val};
 
 type Result<T> = std::result::Result<T, Failure>;
 
-pub const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row] = &[
     row("string.format(list<dyn>) -> string", Cost::Format, format),
     row("strings.quote(string) -> string", Cost::Quote, quote),
 ];

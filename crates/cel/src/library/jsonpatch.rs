@@ -5,7 +5,7 @@ use crate::cost::Cost;
 use crate::eval::Failure;
 use crate::value::Val;
 
-pub const ROWS: &[Row] = &[row("jsonpatch.escapeKey(string) -> string", Cost::ScanSame, escape_key)];
+pub(super) const ROWS: &[Row] = &[row("jsonpatch.escapeKey(string) -> string", Cost::ScanSame, escape_key)];
 
 fn escape_key<'a>(args: Args<'_, 'a>) -> Result<Val<'a>, Failure> {
     let key = args.str(0)?;

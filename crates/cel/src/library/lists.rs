@@ -32,7 +32,7 @@ const OTHERS: [Row; 6] = [
 ];
 
 /// Kubernetes' functions.
-pub const ROWS: &[Row] = &{
+pub(super) const ROWS: &[Row] = &{
     let mut rows = [OTHERS[0]; 30];
     let mut at = 0;
     while at < 30 {
@@ -43,7 +43,7 @@ pub const ROWS: &[Row] = &{
 };
 
 /// The functions of cel-go's lists extension.
-pub const EXTENDED: &[Row] = &[
+pub(super) const EXTENDED: &[Row] = &[
     row("list<T>.slice(int, int) -> list<T>", Cost::ListResult, slice),
     row("list<T>.flatten() -> list<dyn>", Cost::ListFlatten, flatten),
     row("list<T>.flatten(int) -> list<dyn>", Cost::ListFlatten, flatten),

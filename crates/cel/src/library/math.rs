@@ -69,7 +69,7 @@ const SHIFTS: [Row; 2] = [
     row("math.bitShiftRight(uint, int) -> uint", Cost::Unit, |args| shift(args, u64::checked_shr)),
 ];
 
-pub const ROWS: &[Row] = &{
+pub(super) const ROWS: &[Row] = &{
     let mut rows = [OTHERS[0]; 58];
     let mut at = 0;
     while at < 58 {

@@ -29,7 +29,7 @@ const ORDER: &[Row] = comparisons![
 ];
 
 /// Comparisons of numbers of different types by numeric value.
-pub const CROSS_TYPE: &[Row] = comparisons![
+pub(crate) const CROSS_TYPE: &[Row] = comparisons![
     "int, double" Unit, "double, int" Unit, "uint, double" Unit, "double, uint" Unit, "int, uint" Unit,
     "uint, int" Unit,
 ];
@@ -76,7 +76,7 @@ const OTHERS: &[Row] = &[
 const COUNT: usize = ORDER.len() + OTHERS.len();
 
 /// Operators of every environment.
-pub const ROWS: &[Row] = &{
+pub(crate) const ROWS: &[Row] = &{
     let mut rows = [ORDER[0]; COUNT];
     let mut at = 0;
     while at < COUNT {
@@ -87,13 +87,13 @@ pub const ROWS: &[Row] = &{
 };
 
 /// The functions of macros that build maps.
-pub const MAP_INSERT: &[Row] = &[
+pub(crate) const MAP_INSERT: &[Row] = &[
     row("cel.@mapInsert(map<A, B>, A, B) -> map<A, B>", Cost::Unit, map_insert),
     row("cel.@mapInsert(map<A, B>, map<A, B>) -> map<A, B>", Cost::Unit, map_insert),
 ];
 
 /// Returns the function and the runtime cost of an operator whose overloads all share one function.
-pub fn operator(name: &str) -> Option<(Function, Cost)> {
+pub(crate) fn operator(name: &str) -> Option<(Function, Cost)> {
     Some(match name {
         "_+_" => (add, Cost::Concat),
         "_-_" => (subtract, Cost::Unit),
@@ -320,7 +320,7 @@ fn index<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
 }
 
 /// Returns the item or entry as an optional; absence is not an error.
-pub fn optional_index<'a>(container: &Val<'a>, key: &Val<'a>) -> Result<Val<'a>> {
+pub(crate) fn optional_index<'a>(container: &Val<'a>, key: &Val<'a>) -> Result<Val<'a>> {
     match container {
         Val::Optional(None) => Ok(Val::Optional(None)),
         Val::Optional(Some(inner)) => optional_index(inner, key),
@@ -366,7 +366,7 @@ fn map_insert<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
 }
 
 /// Adds `[key, value]`, or all entries of `[map]`; an existing key is an error.
-pub fn insert<'a>(entries: &mut Entries<'a>, more: &[Val<'a>]) -> Result<()> {
+pub(crate) fn insert<'a>(entries: &mut Entries<'a>, more: &[Val<'a>]) -> Result<()> {
     let mut one = |key: &Val<'a>, value: Val<'a>| {
         let made = Key::of(key).ok_or_else(|| Failure::message("unsupported key type"))?;
         if entries.insert(made, value) {
@@ -394,11 +394,11 @@ fn evaluated_elsewhere<'a>(_: Args<'_, 'a>) -> Result<Val<'a>> {
     Err(Failure::no_overload())
 }
 
-pub fn int_overflow() -> Failure {
+pub(crate) fn int_overflow() -> Failure {
     Failure::message("integer overflow")
 }
 
-pub fn uint_overflow() -> Failure {
+pub(crate) fn uint_overflow() -> Failure {
     Failure::message("unsigned integer overflow")
 }
 

@@ -8,7 +8,7 @@ use crate::value::Val;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-pub const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row] = &[
     row("optional.of(V) -> optional<V>", Cost::Unit, |args| Ok(args.args[0].clone().some())),
     row("optional.none() -> optional<V>", Cost::Unit, |_| Ok(Val::Optional(None))),
     row("optional.ofNonZeroValue(V) -> optional<V>", Cost::Unit, of_non_zero),

@@ -12,19 +12,19 @@ type Result<T> = std::result::Result<T, Failure>;
 /// Maximum size of a compiled pattern in bytes; a pattern such as `(a{1000}){1000}` is rejected.
 const SIZE_MAX: usize = 1 << 20;
 
-pub const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row] = &[
     row("string.find(string) -> string", Cost::Find, find),
     row("string.findAll(string) -> list<string>", Cost::Find, find_all),
     row("string.findAll(string, int) -> list<string>", Cost::Find, find_all),
 ];
 
 /// Whether the function takes a pattern; a constant pattern is compiled once.
-pub fn is_pattern_argument(function: &str) -> bool {
+pub(crate) fn is_pattern_argument(function: &str) -> bool {
     matches!(function, "matches" | "find" | "findAll")
 }
 
 /// Compiles a pattern; the error is Go's message.
-pub fn compile(pattern: &str) -> std::result::Result<Regex, String> {
+pub(crate) fn compile(pattern: &str) -> std::result::Result<Regex, String> {
     apimachinery::regexp::compile(pattern, SIZE_MAX).map_err(|error| error.to_string())
 }
 
@@ -57,7 +57,7 @@ fn compile_steps(pattern: &str) -> usize {
     (BASE + A_BYTE * pattern.len()).saturating_mul(times).saturating_mul(unicode).min(MOST + A_BYTE * pattern.len())
 }
 
-pub fn matches<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
+pub(super) fn matches<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     let text = args.str(0)?;
     with(args, |pattern| Ok(Val::Bool(pattern.is_match(text))))
 }

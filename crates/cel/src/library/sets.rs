@@ -7,7 +7,7 @@ use crate::value::{List, Val};
 
 type Result<T> = std::result::Result<T, Failure>;
 
-pub const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row] = &[
     row("sets.contains(list<T>, list<T>) -> bool", Cost::Product(1), contains),
     row("sets.equivalent(list<T>, list<T>) -> bool", Cost::Product(2), equivalent),
     row("sets.intersects(list<T>, list<T>) -> bool", Cost::Product(1), intersects),

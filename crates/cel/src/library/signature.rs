@@ -8,7 +8,7 @@ use crate::types::{Param, Type};
 ///
 /// # Panics
 /// If the signature is invalid: rows are constants, and a test parses them all.
-pub fn parse(library: Library, row: &Row) -> Overload {
+pub(super) fn parse(library: Library, row: &Row) -> Overload {
     let (head, result) = row.signature.split_once(" -> ").expect("a signature has a result");
     let open = head.rfind_open();
     let (callee, args) = (&head[..open], &head[open + 1..head.len() - 1]);

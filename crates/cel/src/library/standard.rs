@@ -7,7 +7,7 @@ use crate::value::Val;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-pub const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row] = &[
     row("size(string) -> int", Cost::Unit, size),
     row("size(bytes) -> int", Cost::Unit, size),
     row("size(list<A>) -> int", Cost::Unit, size),

@@ -7,7 +7,7 @@ use crate::value::Val;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-pub const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row] = &[
     row("string.charAt(int) -> string", Cost::Unit, char_at),
     row("string.indexOf(string) -> int", Cost::Traverse, index_of),
     row("string.indexOf(string, int) -> int", Cost::Traverse, index_of),
@@ -27,10 +27,10 @@ pub const ROWS: &[Row] = &[
 ];
 
 /// Introduced in a later version than the others.
-pub const REVERSE: &[Row] = &[row("string.reverse() -> string", Cost::ScanSame, reverse)];
+pub(super) const REVERSE: &[Row] = &[row("string.reverse() -> string", Cost::ScanSame, reverse)];
 
 /// Formats a key or an index for errors: strings without quotes.
-pub fn plain(value: &Val<'_>) -> String {
+pub(crate) fn plain(value: &Val<'_>) -> String {
     match value {
         Val::String(text) => text.to_string(),
         Val::Uint(uint) => uint.to_string(),

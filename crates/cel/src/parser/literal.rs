@@ -6,7 +6,7 @@ use crate::ast::Literal;
 use crate::lexer::Kind;
 
 /// Returns the value of a number token, negated if a sign precedes it.
-pub fn number(kind: Kind, text: &str, negative: bool) -> Result<Literal, String> {
+pub(super) fn number(kind: Kind, text: &str, negative: bool) -> Result<Literal, String> {
     match kind {
         Kind::Int => {
             let (digits, radix) = radix(text);
@@ -29,7 +29,7 @@ fn radix(text: &str) -> (&str, u32) {
 }
 
 /// Returns the value of a string or bytes token.
-pub fn string(text: &str) -> Result<Literal, String> {
+pub(super) fn string(text: &str) -> Result<Literal, String> {
     let quote = text.find(['\'', '"']).ok_or("missing quote")?;
     let prefix = text[..quote].to_ascii_lowercase();
     let body = &text[quote..];

@@ -28,12 +28,12 @@ static BUILTIN: LazyLock<(Types, TypeId)> = LazyLock::new(|| {
 });
 
 /// Returns the types that exist without a schema.
-pub fn builtin() -> &'static Types {
+pub(super) fn builtin() -> &'static Types {
     &BUILTIN.0
 }
 
 /// Returns the type of the metadata of a root object whose schema does not describe it.
-pub fn object_meta() -> TypeId {
+pub(super) fn object_meta() -> TypeId {
     BUILTIN.1
 }
 

@@ -7,7 +7,7 @@ use apimachinery::{GroupVersionKind, Value};
 use cel::{Authorizer, Check, Decision, Env, EnvSet, ExpressionContext, Library, Strictness, Type, Val, Variables};
 
 /// An environment and the values of its variables.
-pub struct Surroundings {
+pub(crate) struct Surroundings {
     pub env: Env,
     values: Vec<(&'static str, Value)>,
     schema: Option<Arc<Structural>>,
@@ -15,10 +15,10 @@ pub struct Surroundings {
     authorizer: bool,
 }
 
-pub struct Bound<'a>(&'a Surroundings);
+pub(crate) struct Bound<'a>(&'a Surroundings);
 
 impl Surroundings {
-    pub fn variables(&self) -> Bound<'_> {
+    pub(crate) fn variables(&self) -> Bound<'_> {
         Bound(self)
     }
 }
@@ -80,7 +80,7 @@ const EVERYTHING: [Library; 23] = [
 ];
 
 /// Returns the environment with the given name in the rows.
-pub fn surroundings(name: &str) -> Surroundings {
+pub(crate) fn surroundings(name: &str) -> Surroundings {
     let plain = |env: Env| Surroundings { env, values: Vec::new(), schema: None, host: None, authorizer: false };
     match name {
         // Every library with the language's own rules: lists may mix types.

@@ -81,7 +81,7 @@ const NO_LIMIT: u64 = 1 << 60;
 /// Unit of some cgroup v1 times: 1/100 second.
 const TICK_NANOS: u64 = 10_000_000;
 
-pub fn separate(file: impl Fn(&str, &str) -> PathBuf) -> Usage {
+pub(super) fn separate(file: impl Fn(&str, &str) -> PathBuf) -> Usage {
     let text = |controller: &str, name: &str| fs::read_to_string(file(controller, name)).unwrap_or_default();
     let number = |controller: &str, name: &str| text(controller, name).trim().parse::<u64>().ok();
     let stat = text("memory", "memory.stat");
@@ -115,7 +115,7 @@ pub fn separate(file: impl Fn(&str, &str) -> PathBuf) -> Usage {
     }
 }
 
-pub fn unified(dir: &Path) -> Usage {
+pub(super) fn unified(dir: &Path) -> Usage {
     let text = |name: &str| fs::read_to_string(dir.join(name)).unwrap_or_default();
     let number = |name: &str| text(name).trim().parse::<u64>().ok();
     let stat = text("memory.stat");

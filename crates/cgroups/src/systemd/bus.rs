@@ -9,7 +9,7 @@ use super::SystemdError;
 
 /// A value of a unit property, by D-Bus type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Property {
+pub(super) enum Property {
     /// `b`
     Flag(bool),
     /// `s`
@@ -23,13 +23,13 @@ pub enum Property {
 }
 
 /// Arguments of a call: signature and encoded values.
-pub struct Arguments {
+pub(super) struct Arguments {
     signature: &'static str,
     body: Vec<u8>,
 }
 
 /// A connection to systemd.
-pub struct Bus {
+pub(super) struct Bus {
     stream: UnixStream,
     serial: u32,
     deadline: Instant,
@@ -48,7 +48,7 @@ const SIGNAL: u8 = 4;
 struct Writer(Vec<u8>);
 
 /// Returns the arguments of StartTransientUnit.
-pub fn start_transient_unit(unit: &str, properties: &[(&str, Property)]) -> Arguments {
+pub(super) fn start_transient_unit(unit: &str, properties: &[(&str, Property)]) -> Arguments {
     let mut body = Writer::default();
     body.text(unit);
     body.text("replace");
@@ -59,7 +59,7 @@ pub fn start_transient_unit(unit: &str, properties: &[(&str, Property)]) -> Argu
 }
 
 /// Returns the arguments of SetUnitProperties; the change lasts until the next boot.
-pub fn set_unit_properties(unit: &str, properties: &[(&str, Property)]) -> Arguments {
+pub(super) fn set_unit_properties(unit: &str, properties: &[(&str, Property)]) -> Arguments {
     let mut body = Writer::default();
     body.text(unit);
     body.number(u32::from(true));
@@ -68,7 +68,7 @@ pub fn set_unit_properties(unit: &str, properties: &[(&str, Property)]) -> Argum
 }
 
 /// Returns the arguments of StartUnit or StopUnit; a conflicting job is replaced.
-pub fn unit_and_mode(unit: &str) -> Arguments {
+pub(super) fn unit_and_mode(unit: &str) -> Arguments {
     let mut body = Writer::default();
     body.text(unit);
     body.text("replace");
@@ -78,7 +78,7 @@ pub fn unit_and_mode(unit: &str) -> Arguments {
 impl Bus {
     /// Connects and authenticates with the credentials that the kernel passes (EXTERNAL). All operations on the
     /// connection must complete within `timeout`.
-    pub fn connect(socket: &Path, timeout: Duration) -> Result<Self, SystemdError> {
+    pub(super) fn connect(socket: &Path, timeout: Duration) -> Result<Self, SystemdError> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
@@ -95,14 +95,14 @@ impl Bus {
     }
 
     /// Calls a method of systemd's manager and waits for its reply.
-    pub fn call(&mut self, member: &str, arguments: &Arguments) -> Result<(), SystemdError> {
+    pub(super) fn call(&mut self, member: &str, arguments: &Arguments) -> Result<(), SystemdError> {
         self.send(member, arguments)?;
         while self.read_reply()?.is_none() {}
         Ok(())
     }
 
     /// Calls a method that returns a job, and waits until that job has completed.
-    pub fn run_job(&mut self, member: &str, arguments: &Arguments) -> Result<(), SystemdError> {
+    pub(super) fn run_job(&mut self, member: &str, arguments: &Arguments) -> Result<(), SystemdError> {
         self.send(member, arguments)?;
         // A private connection receives all signals without a subscription. The job may be removed before the call
         // returns its path.
@@ -400,7 +400,7 @@ impl Writer {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(super) mod tests {
     use std::os::unix::net::UnixListener;
     use std::thread::JoinHandle;
 
@@ -408,7 +408,7 @@ pub mod tests {
 
     /// Serves one connection per list of outcomes, and one call per outcome: an error if the outcome contains a dot, an
     /// empty reply if it is empty, otherwise a job with that result. Returns the received messages.
-    pub fn serve(socket: &Path, connections: &[&[&str]]) -> JoinHandle<Vec<Vec<u8>>> {
+    pub(crate) fn serve(socket: &Path, connections: &[&[&str]]) -> JoinHandle<Vec<Vec<u8>>> {
         let listener = UnixListener::bind(socket).unwrap();
         let connections: Vec<Vec<String>> =
             connections.iter().map(|all| all.iter().map(|one| (*one).to_owned()).collect()).collect();

@@ -38,7 +38,7 @@ const SET_MAX: usize = 1 << 16;
 
 /// Reads the limits of the cgroup in `dir`. Files of controllers that are not enabled are omitted, and so are empty
 /// sets, which stand for the parent's set. CPU quotas are rounded up to a value that systemd can store.
-pub fn read(dir: &Path) -> Vec<(&'static str, Property)> {
+pub(super) fn read(dir: &Path) -> Vec<(&'static str, Property)> {
     let limit = |&(file, property, form): &(&'static str, &'static str, Form)| {
         let content = fs::read_to_string(dir.join(file)).ok()?.trim().to_owned();
         Some(match form {

@@ -31,7 +31,7 @@ pub enum CredentialError {
 }
 
 /// The source of a client's credentials.
-pub enum Credentials {
+pub(super) enum Credentials {
     None,
     Fixed(HeaderValue),
     File(TokenFile),
@@ -39,7 +39,7 @@ pub enum Credentials {
 }
 
 /// A token file that is reloaded when it changes.
-pub struct TokenFile {
+pub(super) struct TokenFile {
     path: PathBuf,
     fallback: Option<HeaderValue>,
     read: Mutex<Option<(FileStamp, HeaderValue)>>,
@@ -49,13 +49,13 @@ type FileStamp = Option<(SystemTime, u64)>;
 
 /// The credentials for one request.
 #[derive(Default)]
-pub struct RequestCredentials {
+pub(super) struct RequestCredentials {
     pub authorization: Option<HeaderValue>,
     pub exec: Option<Arc<ExecCredential>>,
 }
 
 impl Credentials {
-    pub fn new(config: &Config) -> Result<Self, CredentialError> {
+    pub(super) fn new(config: &Config) -> Result<Self, CredentialError> {
         Ok(match &config.credential {
             Credential::None => Self::None,
             Credential::Token(token) => Self::Fixed(bearer(token.reveal())?),
@@ -73,7 +73,7 @@ impl Credentials {
         })
     }
 
-    pub async fn show(&self) -> Result<RequestCredentials, CredentialError> {
+    pub(super) async fn show(&self) -> Result<RequestCredentials, CredentialError> {
         match self {
             Self::None => Ok(RequestCredentials::default()),
             Self::Fixed(header) => Ok(RequestCredentials { authorization: Some(header.clone()), exec: None }),
@@ -88,7 +88,7 @@ impl Credentials {
     }
 
     /// Handles a response 401: a credential of a plugin is dropped.
-    pub async fn handle_unauthorized(&self, request_credentials: &RequestCredentials) {
+    pub(super) async fn handle_unauthorized(&self, request_credentials: &RequestCredentials) {
         if let (Self::Exec(plugin), Some(credential)) = (self, &request_credentials.exec) {
             plugin.evict(credential).await;
         }

@@ -20,7 +20,7 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 /// Maximum output, far more than certificates and a token need.
 const OUTPUT_MAX: u64 = 1 << 20;
 /// The name of the cluster extension with the plugin's configuration.
-pub const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
+pub(crate) const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 /// A plugin returned no credential.
 #[derive(Debug, thiserror::Error)]
@@ -61,14 +61,14 @@ pub enum ExecError {
 
 /// The output of a plugin.
 #[derive(Debug, Default, PartialEq)]
-pub struct ExecCredential {
+pub(super) struct ExecCredential {
     pub token: Option<Secret>,
     pub certificate: Option<(Pem, Pem)>,
     expires: Option<Time>,
 }
 
 /// A plugin and its last credential.
-pub struct Plugin {
+pub(super) struct Plugin {
     exec: Exec,
     info: String,
     interactive: bool,
@@ -76,7 +76,7 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    pub fn new(exec: Exec, config: &Config) -> Self {
+    pub(super) fn new(exec: Exec, config: &Config) -> Self {
         let interactive =
             exec.interactive != Interactive::Never && !exec.stdin_in_use && std::io::stdin().is_terminal();
         let info = json::to_string(&exec_info(&exec, config, interactive));
@@ -84,7 +84,7 @@ impl Plugin {
     }
 
     /// Returns the current credential. Concurrent callers wait for the same run of the plugin.
-    pub async fn credential(&self) -> Result<Arc<ExecCredential>, ExecError> {
+    pub(super) async fn credential(&self) -> Result<Arc<ExecCredential>, ExecError> {
         let mut current = self.current.lock().await;
         if let Some(credential) = &*current
             && credential.expires.is_none_or(|expires| now() < expires)
@@ -97,7 +97,7 @@ impl Plugin {
     }
 
     /// Drops a credential that the server rejected, so that the next request runs the plugin again.
-    pub async fn evict(&self, credential: &Arc<ExecCredential>) {
+    pub(super) async fn evict(&self, credential: &Arc<ExecCredential>) {
         let mut current = self.current.lock().await;
         if current.as_ref().is_some_and(|have| Arc::ptr_eq(have, credential)) {
             *current = None;

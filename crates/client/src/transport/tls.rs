@@ -72,7 +72,7 @@ impl Stamp {
 }
 
 /// Returns modification time and size of a file; `None` if they cannot be read.
-pub fn file_stamp(path: &Path) -> Option<(SystemTime, u64)> {
+pub(super) fn file_stamp(path: &Path) -> Option<(SystemTime, u64)> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
 }

@@ -16,10 +16,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use crate::server::{DEADLINE, Server, impatient};
 
-pub static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
+pub(crate) static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
 static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
 
-pub fn config_map(name: &str, version: u64) -> Value {
+pub(crate) fn config_map(name: &str, version: u64) -> Value {
     let version = version.to_string();
     value!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"namespace": "a", "name": name, "uid": "u", "resourceVersion": version}})

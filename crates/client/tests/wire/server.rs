@@ -29,13 +29,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_rustls::TlsAcceptor;
 
 /// Timeout of all waits in tests.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A CA that issues the test certificates.
-pub struct TestCa(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct TestCa(CertifiedIssuer<'static, KeyPair>);
 
 /// A running server, stopped on drop.
-pub struct Server {
+pub(crate) struct Server {
     pub address: SocketAddr,
     pub ca: TestCa,
     calls: mpsc::Receiver<Call>,
@@ -44,7 +44,7 @@ pub struct Server {
 }
 
 /// A request that waits for its response.
-pub struct Call {
+pub(crate) struct Call {
     pub method: Method,
     pub path: String,
     pub query: String,
@@ -57,24 +57,24 @@ pub struct Call {
 }
 
 /// The remaining response body, sent by a test.
-pub struct Stream(mpsc::Sender<Result<Bytes, std::io::Error>>);
+pub(crate) struct Stream(mpsc::Sender<Result<Bytes, std::io::Error>>);
 
 /// The response body fed by a test.
-pub struct Feed(mpsc::Receiver<Result<Bytes, std::io::Error>>);
+pub(crate) struct Feed(mpsc::Receiver<Result<Bytes, std::io::Error>>);
 
 impl TestCa {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    pub fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
 
     /// Issues a certificate and key for these names.
-    pub fn issue(&self, names: &[&str]) -> (String, String) {
+    pub(crate) fn issue(&self, names: &[&str]) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &self.0).unwrap();
@@ -83,12 +83,12 @@ impl TestCa {
 }
 
 impl Server {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_with(&["h2", "http/1.1"]).await
     }
 
     /// Starts a server with these ALPN protocols.
-    pub async fn start_with(protocols: &[&str]) -> Self {
+    pub(crate) async fn start_with(protocols: &[&str]) -> Self {
         let ca = TestCa::new();
         let (certificate, key) = ca.issue(&["localhost", "127.0.0.1", "kubernetes"]);
         let mut roots = RootCertStore::empty();
@@ -117,23 +117,23 @@ impl Server {
     }
 
     /// Returns the number of connections.
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 
     /// Returns a configuration that trusts this server.
-    pub fn config(&self) -> Config {
+    pub(crate) fn config(&self) -> Config {
         let mut config = Config::new(format!("https://{}", self.address).parse().unwrap());
         config.tls = Tls { certificate_authority: Some(Pem::Inline(self.ca.pem().into())), ..Tls::default() };
         config
     }
 
     /// Returns a client of this server with short waits.
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::connect(&self.config(), impatient()).unwrap()
     }
 
-    pub async fn next(&mut self) -> Call {
+    pub(crate) async fn next(&mut self) -> Call {
         let call = tokio::time::timeout(DEADLINE, self.calls.recv()).await;
         call.expect("no request came").expect("the server runs")
     }
@@ -146,25 +146,25 @@ impl Drop for Server {
 }
 
 /// Returns settings with short waits.
-pub fn impatient() -> Settings {
+pub(crate) fn impatient() -> Settings {
     let backoff = Backoff { first: Duration::from_millis(5), max: Duration::from_millis(20) };
     Settings { backoff, ..Settings::default() }
 }
 
 impl Call {
     /// Responds with an object.
-    pub fn respond(self, value: &Value) {
+    pub(crate) fn respond(self, value: &Value) {
         self.respond_with(StatusCode::OK, &[], &json::to_string(value));
     }
 
-    pub fn respond_with(self, status: StatusCode, headers: &[(&str, &str)], body: &str) {
+    pub(crate) fn respond_with(self, status: StatusCode, headers: &[(&str, &str)], body: &str) {
         let (sender, feed) = mpsc::channel(1);
         sender.try_send(Ok(Bytes::copy_from_slice(body.as_bytes()))).unwrap();
         self.reply(status, headers, feed);
     }
 
     /// Starts a response that the test continues.
-    pub fn stream(self) -> Stream {
+    pub(crate) fn stream(self) -> Stream {
         let (sender, feed) = mpsc::channel(1);
         self.reply(StatusCode::OK, &[], feed);
         Stream(sender)
@@ -179,31 +179,31 @@ impl Call {
         drop(self.reply.send(response.body(Feed(feed)).unwrap()));
     }
 
-    pub fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 }
 
 impl Stream {
     /// Sends bytes. Panics if the client does not receive them in time.
-    pub async fn send(&self, text: &str) {
+    pub(crate) async fn send(&self, text: &str) {
         let sent = self.0.send(Ok(Bytes::copy_from_slice(text.as_bytes())));
         tokio::time::timeout(DEADLINE, sent).await.expect("the client reads").expect("the client is there");
     }
 
     /// Sends a watch event.
-    pub async fn event(&self, kind: &str, object: Value) {
+    pub(crate) async fn event(&self, kind: &str, object: Value) {
         let event = apimachinery::value!({"type": kind, "object": object});
         self.send(&format!("{event}\n")).await;
     }
 
     /// Aborts the response with an error.
-    pub async fn abort(self) {
+    pub(crate) async fn abort(self) {
         drop(self.0.send(Err(std::io::Error::other("broken off"))).await);
     }
 
     /// Waits until the client cancels the request.
-    pub async fn abandoned(&self) {
+    pub(crate) async fn abandoned(&self) {
         tokio::time::timeout(DEADLINE, self.0.closed()).await.expect("the client goes away");
     }
 }

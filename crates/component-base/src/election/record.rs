@@ -6,7 +6,7 @@ use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value, value};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub(super) struct Record {
     /// Empty if the lease is free.
     pub holder: String,
     duration_seconds: i64,
@@ -17,7 +17,7 @@ pub struct Record {
 
 impl Record {
     /// Returns the record of a new lease.
-    pub fn new(holder: &str, duration: Duration, now: Time) -> Self {
+    pub(super) fn new(holder: &str, duration: Duration, now: Time) -> Self {
         Self {
             holder: holder.to_owned(),
             duration_seconds: duration.as_secs().try_into().unwrap_or(i64::MAX),
@@ -27,7 +27,7 @@ impl Record {
         }
     }
 
-    pub fn of(lease: &Value) -> Self {
+    pub(super) fn of(lease: &Value) -> Self {
         let field = |name| lease.at(&["spec", name]);
         let time = |name| field(name).and_then(Value::as_str).and_then(|text| Time::parse(text).ok());
         let int = |name| field(name).and_then(Value::as_int).unwrap_or(0);
@@ -41,12 +41,12 @@ impl Record {
     }
 
     /// Returns the lease duration.
-    pub fn duration(&self) -> Duration {
+    pub(super) fn duration(&self) -> Duration {
         Duration::from_secs(self.duration_seconds.max(0).unsigned_abs())
     }
 
     /// Renews the lease, or takes it over.
-    pub fn renew(&mut self, holder: &str, duration: Duration, now: Time) {
+    pub(super) fn renew(&mut self, holder: &str, duration: Duration, now: Time) {
         if self.holder == holder {
             self.duration_seconds = duration.as_secs().try_into().unwrap_or(i64::MAX);
             self.renewed = Some(now);
@@ -56,12 +56,12 @@ impl Record {
     }
 
     /// Releases the lease: no holder, and the duration of one second that upstream writes.
-    pub fn release(&mut self, now: Time) {
+    pub(super) fn release(&mut self, now: Time) {
         *self = Self { transitions: self.transitions, ..Self::new("", Duration::from_secs(1), now) };
     }
 
     /// Returns the lease with this record.
-    pub fn into_lease(self, mut lease: Value) -> Value {
+    pub(super) fn into_lease(self, mut lease: Value) -> Value {
         let Some(object) = lease.as_object_mut() else { return lease };
         let spec = object.get_or_insert_with("spec", Value::object);
         if spec.as_object().is_none() {
@@ -82,7 +82,7 @@ impl Record {
 }
 
 /// Returns a lease without a record.
-pub fn blank(key: &Key) -> Value {
+pub(super) fn blank(key: &Key) -> Value {
     value!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"namespace": (key.namespace.clone()), "name": (key.name.clone())}, "spec": {},

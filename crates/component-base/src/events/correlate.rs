@@ -21,7 +21,7 @@ const BUDGET_SECONDS: f64 = 300.0;
 
 /// An occurrence to be reported as an Event of an object.
 #[derive(Clone, Debug)]
-pub struct Occurrence {
+pub(super) struct Occurrence {
     pub regarding: Regarding,
     pub kind: EventType,
     pub reason: String,
@@ -31,7 +31,7 @@ pub struct Occurrence {
 
 /// The result of correlation.
 #[derive(Clone, Debug, PartialEq)]
-pub enum CorrelationResult {
+pub(super) enum CorrelationResult {
     /// The rate limit of the object is exceeded.
     Drop,
     /// Create this event.
@@ -41,7 +41,7 @@ pub enum CorrelationResult {
 }
 
 /// Remembers recent events.
-pub struct Correlator {
+pub(super) struct Correlator {
     component: String,
     recent_events: Recent<Value>,
     similar: Recent<Similar>,
@@ -59,11 +59,11 @@ struct Budget {
 }
 
 impl Correlator {
-    pub fn new(component: String) -> Self {
+    pub(super) fn new(component: String) -> Self {
         Self { component, recent_events: Recent::default(), similar: Recent::default(), budgets: Recent::default() }
     }
 
-    pub fn correlate(&mut self, it: &Occurrence) -> CorrelationResult {
+    pub(super) fn correlate(&mut self, it: &Occurrence) -> CorrelationResult {
         let (object, group) = (object_key(&it.regarding), group_key(it));
         let (message, key) = self.combine(it, &group);
         let verdict = match self.recent_events.get(&key) {
@@ -81,7 +81,7 @@ impl Correlator {
     }
 
     /// Removes an event that the API server rejected.
-    pub fn remove_event(&mut self, event: &Value) {
+    pub(super) fn remove_event(&mut self, event: &Value) {
         let key = Key::of(event);
         self.recent_events.retain(|have| Key::of(have) != key);
     }

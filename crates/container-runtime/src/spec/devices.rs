@@ -45,7 +45,7 @@ pub enum DeviceError {
 }
 
 /// Returns the devices to create and the cgroup rules that allow their use.
-pub fn all(given: &[v1::Device], privileged: bool) -> Result<(Vec<Value>, Vec<Value>), DeviceError> {
+pub(super) fn all(given: &[v1::Device], privileged: bool) -> Result<(Vec<Value>, Vec<Value>), DeviceError> {
     let (mut devices, mut rules) = (Vec::new(), Vec::new());
     if privileged {
         collect(Path::new("/dev"), Path::new("/dev"), "rwm", 0, &mut devices, &mut rules);
@@ -70,7 +70,7 @@ pub fn all(given: &[v1::Device], privileged: bool) -> Result<(Vec<Value>, Vec<Va
 
 /// Removes the devices that a specification places outside of `/dev`, and returns their paths and nodes. They must be
 /// mounted separately, because the container's root is mounted with `nodev`.
-pub fn take_outside(spec: &mut Value) -> Vec<(PathBuf, Node)> {
+pub(crate) fn take_outside(spec: &mut Value) -> Vec<(PathBuf, Node)> {
     let Some(devices) = spec["linux"]["devices"].as_array_mut() else { return Vec::new() };
     let is_in_dev = |device: &Value| device["path"].as_str().is_none_or(|path| Path::new(path).starts_with("/dev"));
     let (in_dev, outside) = std::mem::take(devices).into_iter().partition(is_in_dev);

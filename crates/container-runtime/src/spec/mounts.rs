@@ -42,13 +42,13 @@ pub enum MountError {
 }
 
 /// The mounts, in order, and the propagation of the root mount.
-pub struct PreparedMounts {
+pub(super) struct PreparedMounts {
     pub list: Vec<Value>,
     pub root_propagation: Option<&'static str>,
 }
 
 /// Returns the runtime's own mounts, then the sandbox's files, then the container's mounts, parents before children.
-pub fn all(inputs: &Inputs<'_>) -> Result<PreparedMounts, MountError> {
+pub(super) fn all(inputs: &Inputs<'_>) -> Result<PreparedMounts, MountError> {
     let given: BTreeSet<&str> = inputs.config.mounts.iter().map(|mount| mount.container_path.as_str()).collect();
     let privileged = inputs.security().privileged;
     let mut list: Vec<Value> = base(privileged)
@@ -85,7 +85,7 @@ pub fn all(inputs: &Inputs<'_>) -> Result<PreparedMounts, MountError> {
 /// Returns the mounts with a weaker propagation than another mount of the container. The built-in runtime applies one
 /// propagation per container, the strongest. Weaker mounts are therefore first bind-mounted elsewhere, with their own
 /// propagation.
-pub fn weaker(mounts: &[v1::Mount]) -> BTreeMap<usize, v1::MountPropagation> {
+pub(crate) fn weaker(mounts: &[v1::Mount]) -> BTreeMap<usize, v1::MountPropagation> {
     let strongest = strongest(mounts);
     let all = mounts.iter().enumerate().map(|(n, mount)| (n, mount.propagation()));
     all.filter(|(_, propagation)| *propagation != strongest).collect()
@@ -93,7 +93,7 @@ pub fn weaker(mounts: &[v1::Mount]) -> BTreeMap<usize, v1::MountPropagation> {
 
 /// Checks that the source's mount allows the requested propagation. Otherwise later mounts of the container or of the
 /// node would silently be invisible to the other.
-pub fn check_propagation(mount: &v1::Mount) -> Result<(), MountError> {
+pub(crate) fn check_propagation(mount: &v1::Mount) -> Result<(), MountError> {
     let propagation = mount.propagation();
     if propagation == v1::MountPropagation::PropagationPrivate || mount.image.is_some() {
         return Ok(());
@@ -150,7 +150,7 @@ fn one(mount: &v1::Mount, prepared: Option<&PathBuf>) -> Result<Value, MountErro
 
 /// Resolves a host path; a missing one is created as a directory, as in other runtimes. Symlinks are followed now, not
 /// in the container.
-pub fn host_source(path: &Path) -> Result<PathBuf, MountError> {
+pub(crate) fn host_source(path: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::Source { path: path.to_owned(), source };
     if !path.is_absolute() {
         return Err(failed(io::Error::other("it is not an absolute path")));
@@ -165,7 +165,7 @@ pub fn host_source(path: &Path) -> Result<PathBuf, MountError> {
 }
 
 /// Returns an OCI bind mount.
-pub fn bind(destination: &Path, source: &Path, options: &[&str]) -> Value {
+pub(crate) fn bind(destination: &Path, source: &Path, options: &[&str]) -> Value {
     json!({"destination": destination, "type": "bind", "source": source, "options": options})
 }
 

@@ -5,7 +5,7 @@ use node_api::cri::v1;
 use serde_json::{Value, json};
 
 /// Converts limits and shares; zero in CRI means unset.
-pub fn resources(given: &v1::LinuxContainerResources) -> Value {
+pub(crate) fn resources(given: &v1::LinuxContainerResources) -> Value {
     let mut cpu = json!({});
     for (name, value) in [("period", given.cpu_period), ("quota", given.cpu_quota), ("shares", given.cpu_shares)] {
         if value != 0 {

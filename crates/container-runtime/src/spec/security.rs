@@ -93,7 +93,7 @@ pub enum SecurityError {
 }
 
 /// Returns the five capability sets of the OCI specification.
-pub fn capabilities(security: &v1::LinuxContainerSecurityContext) -> Value {
+pub(crate) fn capabilities(security: &v1::LinuxContainerSecurityContext) -> Value {
     let list = granted_capabilities(security);
     let changes = security.capabilities.clone().unwrap_or_default();
     let ambient: Vec<String> = changes
@@ -142,7 +142,7 @@ fn bounding_set() -> &'static BTreeSet<&'static str> {
 }
 
 /// Returns the seccomp filter of a container, if it has one.
-pub fn seccomp(security: &v1::LinuxContainerSecurityContext) -> Result<Option<Value>, SecurityError> {
+pub(super) fn seccomp(security: &v1::LinuxContainerSecurityContext) -> Result<Option<Value>, SecurityError> {
     if security.privileged {
         return Ok(None);
     }
@@ -176,7 +176,7 @@ fn local(path: &Path) -> Result<Value, SecurityError> {
 }
 
 /// Returns the AppArmor profile of a container, if any.
-pub fn apparmor(security: &v1::LinuxContainerSecurityContext) -> Result<Option<String>, SecurityError> {
+pub(super) fn apparmor(security: &v1::LinuxContainerSecurityContext) -> Result<Option<String>, SecurityError> {
     let name = match &security.apparmor {
         Some(profile) if profile.profile_type() == ProfileType::Localhost => profile.localhost_ref.clone(),
         // DEVIATION: the AppArmor profile `RuntimeDefault` is unconfined: the built-in runtime loads no profile.

@@ -7,21 +7,21 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-pub struct Fd(AsyncFd<OwnedFd>);
+pub(super) struct Fd(AsyncFd<OwnedFd>);
 
 impl Fd {
     /// Registers a terminal.
-    pub fn new(fd: OwnedFd) -> io::Result<Fd> {
+    pub(super) fn new(fd: OwnedFd) -> io::Result<Fd> {
         Fd::register(fd, Interest::READABLE | Interest::WRITABLE)
     }
 
     /// Registers the read end of a pipe, which cannot wait for writability.
-    pub fn reader(fd: OwnedFd) -> io::Result<Fd> {
+    pub(super) fn reader(fd: OwnedFd) -> io::Result<Fd> {
         Fd::register(fd, Interest::READABLE)
     }
 
     /// Registers the write end of a pipe.
-    pub fn writer(fd: OwnedFd) -> io::Result<Fd> {
+    pub(super) fn writer(fd: OwnedFd) -> io::Result<Fd> {
         Fd::register(fd, Interest::WRITABLE)
     }
 
@@ -32,7 +32,7 @@ impl Fd {
     }
 
     /// Reads bytes. Returns zero at the end, and for a terminal whose other side is closed (EIO).
-    pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(super) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let mut ready = self.0.readable().await?;
             match rustix::io::read(&self.0, &mut *buffer) {
@@ -45,7 +45,7 @@ impl Fd {
     }
 
     /// Writes all bytes.
-    pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+    pub(super) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let mut ready = self.0.writable().await?;
             match rustix::io::write(&self.0, bytes) {

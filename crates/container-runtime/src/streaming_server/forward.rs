@@ -22,7 +22,7 @@ use crate::state::Runtime;
 const WAITING_MAX: usize = 64;
 
 /// Serves a SPDY session: each pair of a data stream and an error stream is a connection.
-pub async fn session(mut session: Session, runtime: &Arc<Runtime>, sandbox: &str) {
+pub(super) async fn session(mut session: Session, runtime: &Arc<Runtime>, sandbox: &str) {
     let mut waiting: BTreeMap<String, Stream> = BTreeMap::new();
     while let Some(stream) = session.accept().await {
         let key = match (stream.headers.get("requestid"), stream.headers.get("port")) {
@@ -83,7 +83,7 @@ async fn pair(runtime: Arc<Runtime>, sandbox: String, mut data: Stream, error: S
 }
 
 /// Serves WebSocket channels: per port one for data and one for errors, each of which starts with the port number.
-pub async fn channels(socket: WebSocket, runtime: &Runtime, sandbox: &str, ports: &[u16]) {
+pub(super) async fn channels(socket: WebSocket, runtime: &Runtime, sandbox: &str, ports: &[u16]) {
     let (mut to, mut from) = socket.split();
     let (send, mut outgoing) = mpsc::channel::<Vec<u8>>(super::wire::PIECES);
     let mut writers: BTreeMap<u8, OwnedWriteHalf> = BTreeMap::new();

@@ -20,7 +20,7 @@ use crate::state::Runtime;
 const READ_BYTES: usize = 32 << 10;
 
 /// Runs a command for a client.
-pub async fn exec(runtime: &Runtime, request: v1::ExecRequest, wire: Wire) {
+pub(super) async fn exec(runtime: &Runtime, request: v1::ExecRequest, wire: Wire) {
     let out = wire.out.clone();
     let end = match try_exec(runtime, &request, wire).await {
         Ok(code) => SessionResult::Exited { command: format!("{:?}", request.cmd), code },
@@ -89,7 +89,7 @@ async fn watched(
 }
 
 /// Connects a client to a container's streams.
-pub async fn attach(runtime: &Runtime, request: v1::AttachRequest, wire: Wire) {
+pub(super) async fn attach(runtime: &Runtime, request: v1::AttachRequest, wire: Wire) {
     let out = wire.out.clone();
     let end = match try_attach(runtime, &request, wire).await {
         Ok(()) => SessionResult::Closed,

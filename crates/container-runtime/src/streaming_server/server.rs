@@ -27,7 +27,7 @@ const VERSION_HEADER: &str = "x-stream-protocol-version";
 const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
 /// Listens on the loopback interface; the kubelet runs on the same host and proxies streams.
-pub async fn start(runtime: Arc<Runtime>) -> std::io::Result<JoinHandle<()>> {
+pub(crate) async fn start(runtime: Arc<Runtime>) -> std::io::Result<JoinHandle<()>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     runtime.tickets.set_address(listener.local_addr()?);
     let span = tracing::Span::current();

@@ -11,13 +11,13 @@ use super::wire::{Ends, OutputMessage};
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Protocols for processes, best first.
-pub const PROCESS: &[&str] = &["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"];
+pub(super) const PROCESS: &[&str] = &["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"];
 /// The protocol for port-forward.
-pub const FORWARD: &[&str] = &["portforward.k8s.io"];
+pub(super) const FORWARD: &[&str] = &["portforward.k8s.io"];
 
 /// The streams that a client has to open.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ExpectedStreams {
+pub(super) struct ExpectedStreams {
     pub stdin: bool,
     pub stdout: bool,
     pub stderr: bool,
@@ -44,7 +44,7 @@ impl Streams {
 }
 
 /// Copies data between a session's streams and the streams of a process until either side closes them.
-pub async fn process(mut session: Session, ends: Ends, expected: ExpectedStreams, version: &str) {
+pub(super) async fn process(mut session: Session, ends: Ends, expected: ExpectedStreams, version: &str) {
     let Ok(Some(streams)) = tokio::time::timeout(OPEN_TIMEOUT, collect(&mut session, expected)).await else { return };
     let Ends { stdin, resize, mut out } = ends;
     if let (Some(from), Some(to)) = (streams.stdin, stdin) {

@@ -17,7 +17,7 @@ const TICKETS_MAX: usize = 1000;
 
 /// The request that a ticket allows.
 #[derive(Clone, Debug)]
-pub enum Ticket {
+pub(crate) enum Ticket {
     Exec(v1::ExecRequest),
     Attach(v1::AttachRequest),
     PortForward(v1::PortForwardRequest),
@@ -25,20 +25,20 @@ pub enum Ticket {
 
 /// The issued tickets.
 #[derive(Debug, Default)]
-pub struct Tickets {
+pub(crate) struct Tickets {
     address: OnceLock<SocketAddr>,
     valid: Mutex<BTreeMap<String, (Instant, Ticket)>>,
 }
 
 impl Tickets {
     /// Sets the address of the streaming server.
-    pub fn set_address(&self, address: SocketAddr) {
+    pub(crate) fn set_address(&self, address: SocketAddr) {
         // The address is set once, before the first request.
         let _ = self.address.set(address);
     }
 
     /// Issues a ticket and returns its URL.
-    pub fn issue(&self, path: &str, ticket: Ticket) -> Result<String, Error> {
+    pub(crate) fn issue(&self, path: &str, ticket: Ticket) -> Result<String, Error> {
         let address = self.address.get().ok_or_else(|| Error::State("streams are not served".to_owned()))?;
         let mut valid = self.valid.lock().expect("no holder of the tickets panics");
         let now = Instant::now();
@@ -52,7 +52,7 @@ impl Tickets {
     }
 
     /// Redeems a ticket, which is valid once.
-    pub fn take(&self, token: &str) -> Option<Ticket> {
+    pub(crate) fn take(&self, token: &str) -> Option<Ticket> {
         let (issued, ticket) = self.valid.lock().expect("no holder of the tickets panics").remove(token)?;
         (issued.elapsed() < LIFETIME).then_some(ticket)
     }

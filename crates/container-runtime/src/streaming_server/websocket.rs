@@ -26,14 +26,14 @@ const CLOSE: u8 = 255;
 const NORMAL: u16 = 1000;
 
 /// Protocols for processes, best first; those without a version do not report success.
-pub const PROCESS: &[&str] =
+pub(super) const PROCESS: &[&str] =
     &["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"];
 /// Protocols for port-forward, best first: SPDY inside WebSocket, or channels.
-pub const FORWARD: &[&str] = &[TUNNEL, "v4.channel.k8s.io"];
+pub(super) const FORWARD: &[&str] = &[TUNNEL, "v4.channel.k8s.io"];
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 
 /// Copies messages between a WebSocket and the streams of a process until either side closes them.
-pub async fn process(socket: WebSocket, mut ends: Ends) {
+pub(super) async fn process(socket: WebSocket, mut ends: Ends) {
     let protocol = socket.protocol().and_then(|name| name.to_str().ok()).unwrap_or_default().to_owned();
     let base64 = protocol.contains("base64");
     let (mut to, mut from) = socket.split();
@@ -114,7 +114,7 @@ fn payload(bytes: &[u8], base64: bool) -> Cow<'_, [u8]> {
 }
 
 /// Forwards ports over a socket: tunnelled SPDY, or two channels per port.
-pub async fn forward(socket: WebSocket, runtime: Arc<Runtime>, sandbox: String, ports: Vec<u16>) {
+pub(super) async fn forward(socket: WebSocket, runtime: Arc<Runtime>, sandbox: String, ports: Vec<u16>) {
     let tunnel = socket.protocol().and_then(|name| name.to_str().ok()) == Some(TUNNEL);
     if !tunnel {
         return forward::channels(socket, &runtime, &sandbox, &ports).await;

@@ -6,10 +6,10 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 /// Channel capacity; a slow side applies backpressure to the other.
-pub const PIECES: usize = 16;
+pub(super) const PIECES: usize = 16;
 
 /// The client's streams as seen by the process.
-pub struct Wire {
+pub(super) struct Wire {
     /// Closed at the end of the client's input.
     pub stdin: mpsc::Receiver<Bytes>,
     /// Terminal sizes.
@@ -19,7 +19,7 @@ pub struct Wire {
 
 /// A message to the client.
 #[derive(Debug, PartialEq, Eq)]
-pub enum OutputMessage {
+pub(super) enum OutputMessage {
     Stdout(Bytes),
     Stderr(Bytes),
     /// Sent once, as the last message.
@@ -28,7 +28,7 @@ pub enum OutputMessage {
 
 /// The result of an exec or attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SessionResult {
+pub(super) enum SessionResult {
     Exited {
         command: String,
         code: i32,
@@ -41,14 +41,14 @@ pub enum SessionResult {
 /// A terminal size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Size {
+pub(super) struct Size {
     pub width: u16,
     pub height: u16,
 }
 
 impl SessionResult {
     /// Returns the Status of protocol version 4 and later.
-    pub fn status(&self) -> String {
+    pub(super) fn status(&self) -> String {
         let status = match self {
             SessionResult::Closed | SessionResult::Exited { code: 0, .. } => {
                 json!({"metadata": {}, "status": "Success"})
@@ -71,7 +71,7 @@ impl SessionResult {
     }
 
     /// Returns the error text of protocol versions before 4; `None` for success.
-    pub fn text(&self) -> Option<String> {
+    pub(super) fn text(&self) -> Option<String> {
         match self {
             SessionResult::Closed | SessionResult::Exited { code: 0, .. } => None,
             SessionResult::Exited { command, code } => {
@@ -83,7 +83,7 @@ impl SessionResult {
 }
 
 /// Creates the connected ends of all streams: one for the protocol and one for the process.
-pub fn wire() -> (Ends, Wire) {
+pub(super) fn wire() -> (Ends, Wire) {
     let (stdin_in, stdin) = mpsc::channel(PIECES);
     let (resize_in, resize) = mpsc::channel(PIECES);
     let (out, out_of) = mpsc::channel(PIECES);
@@ -91,7 +91,7 @@ pub fn wire() -> (Ends, Wire) {
 }
 
 /// The streams as seen by the protocol.
-pub struct Ends {
+pub(super) struct Ends {
     /// `None` after the end of the client's input.
     pub stdin: Option<mpsc::Sender<Bytes>>,
     pub resize: mpsc::Sender<Size>,

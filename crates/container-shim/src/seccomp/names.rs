@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use libc::*;
 
 /// Returns the number of a system call on this architecture, if it exists.
-pub fn number(name: &str) -> Option<i64> {
+pub(super) fn number(name: &str) -> Option<i64> {
     static NUMBERS: OnceLock<BTreeMap<&str, i64>> = OnceLock::new();
     NUMBERS.get_or_init(|| COMMON.iter().chain(LEGACY).chain(NEW).copied().collect()).get(name).copied()
 }

@@ -14,16 +14,16 @@ use rustix::net::{
 use crate::protocol::{REQUEST_BYTES_MAX, Reply, Request};
 
 /// Maximum number of descriptors per message: the three standard streams.
-pub const FDS_MAX: usize = 3;
+pub(crate) const FDS_MAX: usize = 3;
 
-pub struct Connection {
+pub(crate) struct Connection {
     socket: UnixStream,
     received: Vec<u8>,
     fds: Vec<OwnedFd>,
 }
 
 /// The result of reading.
-pub enum Incoming {
+pub(crate) enum Incoming {
     /// The request is incomplete.
     Partial,
     /// A request and its descriptors.
@@ -35,12 +35,12 @@ pub enum Incoming {
 }
 
 impl Connection {
-    pub fn new(socket: UnixStream) -> std::io::Result<Connection> {
+    pub(crate) fn new(socket: UnixStream) -> std::io::Result<Connection> {
         socket.set_nonblocking(true)?;
         Ok(Connection { socket, received: Vec::new(), fds: Vec::new() })
     }
 
-    pub fn read(&mut self) -> Incoming {
+    pub(crate) fn read(&mut self) -> Incoming {
         let mut buffer = [0; 16 << 10];
         loop {
             match receive(&self.socket, &mut buffer, &mut self.fds) {
@@ -63,7 +63,7 @@ impl Connection {
     }
 
     /// Sends a reply; fails if the peer's buffer is full, which counts as disconnected.
-    pub fn reply(&self, reply: &Reply, fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+    pub(crate) fn reply(&self, reply: &Reply, fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
         let mut line = serde_json::to_vec(reply).expect("a reply is JSON");
         line.push(b'\n');
         let sent = send(&self.socket, &line, fd.as_slice())?;
@@ -78,7 +78,7 @@ impl AsFd for Connection {
 }
 
 /// Receives bytes and descriptors.
-pub fn receive(socket: impl AsFd, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<usize, Errno> {
+pub(crate) fn receive(socket: impl AsFd, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<usize, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -92,7 +92,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> 
 }
 
 /// Sends bytes and descriptors without blocking.
-pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, Errno> {
+pub(crate) fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {

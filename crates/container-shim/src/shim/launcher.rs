@@ -31,14 +31,14 @@ use crate::protocol::Start;
 use crate::{devices, private, seccomp};
 
 /// Standard streams of the started process.
-pub struct Streams {
+pub(super) struct Streams {
     pub stdin: OwnedFd,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
 }
 
 /// The I/O of the started process.
-pub enum Io<'a> {
+pub(super) enum Io<'a> {
     Streams(Streams),
     /// A terminal, which is sent to this socket.
     Terminal(&'a Path),
@@ -47,14 +47,14 @@ pub enum Io<'a> {
 /// A report of a worker, sent as a line of JSON. The reports end when the process runs and `execve` closes the pipe.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Report {
+pub(super) enum Report {
     Started(StartedProcess),
     Failed { error: String },
 }
 
 /// A started process.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct StartedProcess {
+pub(super) struct StartedProcess {
     pub pid: i32,
     /// Taken before the process runs, since it may exit before its start is reported.
     pub at_nanos: i64,
@@ -62,7 +62,7 @@ pub struct StartedProcess {
 }
 
 /// A running worker.
-pub struct Worker {
+pub(super) struct Worker {
     pub pid: Pid,
     report: File,
     received: Vec<u8>,
@@ -72,7 +72,7 @@ type WorkError = Box<dyn std::error::Error>;
 
 impl Worker {
     /// Starts a container.
-    pub fn start(start: &Start, io: Io<'_>) -> io::Result<Worker> {
+    pub(super) fn start(start: &Start, io: Io<'_>) -> io::Result<Worker> {
         spawn(&start.dir, |report| match &start.runtime {
             None => create(start, io, report),
             Some(runtime) => create_by(runtime, start, io),
@@ -80,19 +80,19 @@ impl Worker {
     }
 
     /// Runs a process in a container.
-    pub fn exec(start: &Start, process: &Process, io: Io<'_>) -> io::Result<Worker> {
+    pub(super) fn exec(start: &Start, process: &Process, io: Io<'_>) -> io::Result<Worker> {
         spawn(&start.dir, |report| match &start.runtime {
             None => enter(start, process, io, report),
             Some(runtime) => enter_by(runtime, start, process, io),
         })
     }
 
-    pub fn report_fd(&self) -> &File {
+    pub(super) fn report_fd(&self) -> &File {
         &self.report
     }
 
     /// Reads available reports; returns the outcome once it is known.
-    pub fn poll(&mut self) -> Option<Report> {
+    pub(super) fn poll(&mut self) -> Option<Report> {
         let mut buffer = [0; 4096];
         loop {
             match self.report.read(&mut buffer) {

@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
 
-pub struct Output {
+pub(super) struct Output {
     sources: Vec<Source>,
     stdin: Option<OwnedFd>,
     log: Option<Log>,
@@ -37,47 +37,47 @@ struct AttachedClient {
 
 impl Output {
     /// Creates the streams of a container with pipes.
-    pub fn pipes(stdout: OwnedFd, stderr: OwnedFd, stdin: Option<OwnedFd>, log: Option<Log>) -> Output {
+    pub(super) fn pipes(stdout: OwnedFd, stderr: OwnedFd, stdin: Option<OwnedFd>, log: Option<Log>) -> Output {
         let sources = vec![Source::new(Stream::Stdout, stdout), Source::new(Stream::Stderr, stderr)];
         Output { sources, stdin, log, attached: Vec::new() }
     }
 
     /// Creates the streams of a container whose terminal arrives later.
-    pub fn terminal(log: Option<Log>) -> Output {
+    pub(super) fn terminal(log: Option<Log>) -> Output {
         Output { sources: Vec::new(), stdin: None, log, attached: Vec::new() }
     }
 
     /// Sets the terminal.
-    pub fn set_terminal(&mut self, master: OwnedFd, input: Option<OwnedFd>) {
+    pub(super) fn set_terminal(&mut self, master: OwnedFd, input: Option<OwnedFd>) {
         self.sources = vec![Source::new(Stream::Stdout, master)];
         self.stdin = input;
     }
 
-    pub fn attach(&mut self, stdout: OwnedFd, stderr: Option<OwnedFd>) {
+    pub(super) fn attach(&mut self, stdout: OwnedFd, stderr: Option<OwnedFd>) {
         let (backlog, backlog_of, stuck_since) = (Vec::new(), Stream::Stdout, Instant::now());
         self.attached.push(AttachedClient { stdout, stderr, backlog, backlog_of, stuck_since });
     }
 
-    pub fn stdin(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn stdin(&self) -> Option<BorrowedFd<'_>> {
         self.stdin.as_ref().map(AsFd::as_fd)
     }
 
-    pub fn close_stdin(&mut self) {
+    pub(super) fn close_stdin(&mut self) {
         self.stdin = None;
     }
 
-    pub fn reopen_log(&mut self) -> std::io::Result<()> {
+    pub(super) fn reopen_log(&mut self) -> std::io::Result<()> {
         self.log.as_mut().map_or(Ok(()), Log::reopen)
     }
 
     /// Whether all sources are closed.
-    pub fn is_finished(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.sources.is_empty()
     }
 
     /// Returns the descriptors to poll: those of attached clients with a backlog, or the container's output if there
     /// are none.
-    pub fn wants(&self) -> Vec<PollFd<'_>> {
+    pub(super) fn wants(&self) -> Vec<PollFd<'_>> {
         let stuck: Vec<PollFd<'_>> = self
             .attached
             .iter()
@@ -91,12 +91,12 @@ impl Output {
     }
 
     /// Returns the time at which an attached client that does not read is dropped.
-    pub fn deadline(&self) -> Option<Instant> {
+    pub(super) fn deadline(&self) -> Option<Instant> {
         self.attached.iter().filter(|one| !one.backlog.is_empty()).map(|one| one.stuck_since + TIMEOUT).min()
     }
 
     /// Copies all available data without blocking.
-    pub fn pump(&mut self) {
+    pub(super) fn pump(&mut self) {
         let now = Instant::now();
         self.attached.retain_mut(|one| one.flush() && (one.backlog.is_empty() || now < one.stuck_since + TIMEOUT));
         let mut buffer = [0; READ_BYTES];

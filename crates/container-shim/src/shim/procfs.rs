@@ -28,7 +28,7 @@ const REPLACEABLE: &[&str] = &[
 const OF_THE_MACHINE: &[&str] = &["autofs", "binfmt_misc"];
 
 /// Checks the mounts of a container's init process, given by its PID on the host.
-pub fn check(pid: i32, spec: &Spec) -> io::Result<()> {
+pub(super) fn check(pid: i32, spec: &Spec) -> io::Result<()> {
     let linux = spec.linux().as_ref();
     let paths = |paths: Option<&Vec<String>>| paths.cloned().unwrap_or_default();
     let mut own = paths(linux.and_then(|linux| linux.masked_paths().as_ref()));

@@ -29,10 +29,10 @@ const PSEUDO_TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 
 /// The process's side of the terminal handover.
 #[derive(Debug)]
-pub struct TerminalOffer(UnixStream);
+pub(crate) struct TerminalOffer(UnixStream);
 
 /// Forks a process that receives a terminal, changes its owner to `uid`, a user of the host, and exits.
-pub fn serve_terminal(uid: Option<u32>) -> io::Result<TerminalOffer> {
+pub(crate) fn serve_terminal(uid: Option<u32>) -> io::Result<TerminalOffer> {
     let (offer, socket) = UnixStream::pair()?;
     match fork().map_err(io::Error::other)? {
         ForkResult::Parent(_) => Ok(TerminalOffer(offer)),
@@ -47,7 +47,7 @@ pub fn serve_terminal(uid: Option<u32>) -> io::Result<TerminalOffer> {
 
 impl TerminalOffer {
     /// Offers standard input, and returns when the terminal has its owner.
-    pub fn make(&self) -> io::Result<()> {
+    pub(crate) fn make(&self) -> io::Result<()> {
         send(&self.0, b"t", &[rustix::stdio::stdin()])?;
         (&self.0).read_exact(&mut [0])
     }
@@ -78,7 +78,7 @@ fn take_offer(mut socket: &UnixStream, uid: Option<u32>) -> io::Result<()> {
 /// keeps its owner.
 ///
 /// If the kernel rejects the change, the stream stays usable by its descriptor, so that is not an error.
-pub fn set_owner(stream: impl AsFd, uid: u32) -> io::Result<()> {
+pub(crate) fn set_owner(stream: impl AsFd, uid: u32) -> io::Result<()> {
     let stat = fstat(&stream)?;
     let is_pipe_or_pty = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Fifo => true,
@@ -95,7 +95,7 @@ pub fn set_owner(stream: impl AsFd, uid: u32) -> io::Result<()> {
 }
 
 /// Maps a container's user to the host with the user namespace `users`. `None` if the namespace does not map the user.
-pub fn host_uid(uid: u32, users: Option<&Path>) -> io::Result<Option<u32>> {
+pub(crate) fn host_uid(uid: u32, users: Option<&Path>) -> io::Result<Option<u32>> {
     let Some(users) = users else { return Ok(Some(uid)) };
     // `users` is `/proc/<pid>/ns/user`; the mappings are in `/proc/<pid>/uid_map`.
     let process = users.parent().and_then(Path::parent).ok_or(io::ErrorKind::InvalidInput)?;
@@ -112,7 +112,7 @@ fn mapped(uid: u32, map: &str) -> Option<u32> {
 }
 
 /// Changes the owner of a process's standard streams, whose descriptors the worker still has.
-pub fn set_owners(streams: [&OwnedFd; 3], uid: Option<u32>) -> io::Result<()> {
+pub(crate) fn set_owners(streams: [&OwnedFd; 3], uid: Option<u32>) -> io::Result<()> {
     let Some(uid) = uid else { return Ok(()) };
     streams.into_iter().try_for_each(|stream| set_owner(stream, uid))
 }

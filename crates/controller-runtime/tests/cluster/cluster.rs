@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 const TOKEN: &str = "a-token-for-tests";
 const DEADLINE: Duration = Duration::from_secs(120);
 
-pub struct Cluster {
+pub(crate) struct Cluster {
     server: Server,
     ca: String,
     /// The readers for conditions of tests, and the names of all pods ever seen.
@@ -36,14 +36,14 @@ pub struct Cluster {
 }
 
 /// A controller manager with synced caches that is not running yet.
-pub struct Manager {
+pub(crate) struct Manager {
     driver: Arc<Driver>,
     sending: JoinSet<()>,
 }
 
 impl Manager {
     /// Runs the controllers while polled.
-    pub async fn run(&self) {
+    pub(crate) async fn run(&self) {
         let replicasets = run::<ReplicaSet>(Arc::clone(&self.driver), 5);
         let deployments = run::<Deployment>(Arc::clone(&self.driver), 5);
         tokio::join!(replicasets, deployments);
@@ -51,7 +51,7 @@ impl Manager {
 }
 
 impl Cluster {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (store, node) = store::single_member::open(directory.path().join("store")).await.unwrap();
         let admin = User::authenticated("admin", ["system:masters".into()]);
@@ -89,12 +89,12 @@ impl Cluster {
     }
 
     /// Returns an in-process client of a cluster administrator.
-    pub fn admin(&self) -> Client {
+    pub(crate) fn admin(&self) -> Client {
         in_process::admin(Arc::clone(self.server.state()))
     }
 
     /// Returns an HTTPS client of a cluster administrator.
-    pub fn remote(&self) -> Client {
+    pub(crate) fn remote(&self) -> Client {
         let mut config = Config::new(format!("https://{}", self.server.address()).parse().unwrap());
         let ca = Some(Pem::Inline(self.ca.clone().into()));
         config.tls = Tls { certificate_authority: ca, ..Tls::default() };
@@ -103,7 +103,7 @@ impl Cluster {
     }
 
     /// Returns a manager with separate caches.
-    pub fn candidate(&self, client: Client) -> Manager {
+    pub(crate) fn candidate(&self, client: Client) -> Manager {
         let reads = ReplicaSet::READS.iter().chain(Deployment::READS).copied();
         let caches = Caches::start(&client, &cache::Settings::default(), reads).unwrap();
         let (events, sending) = Recorder::new(client.clone(), "kcm");
@@ -114,7 +114,7 @@ impl Cluster {
     }
 
     /// Runs a manager until the returned set is dropped.
-    pub fn manage(&self, client: Client) -> JoinSet<()> {
+    pub(crate) fn manage(&self, client: Client) -> JoinSet<()> {
         let mut manager = self.candidate(client);
         let mut tasks = std::mem::take(&mut manager.sending);
         tasks.spawn(async move { manager.run().await });
@@ -122,7 +122,7 @@ impl Cluster {
     }
 
     /// Waits until a condition holds for the objects of a kind.
-    pub async fn until(&self, kind: &str, what: &str, condition: impl Fn(&Objects) -> bool) -> Objects {
+    pub(crate) async fn until(&self, kind: &str, what: &str, condition: impl Fn(&Objects) -> bool) -> Objects {
         let (_, reader) = self.watched.iter().find(|(watched, _)| *watched == kind).expect("a kind that is watched");
         let mut reader = reader.clone();
         let waiting = async {
@@ -151,7 +151,7 @@ impl Cluster {
     }
 
     /// Returns the number of distinct pods ever seen.
-    pub fn seen_pods(&self) -> usize {
+    pub(crate) fn seen_pods(&self) -> usize {
         self.pods.lock().unwrap().len()
     }
 
@@ -172,7 +172,7 @@ impl Cluster {
 }
 
 /// Simulates nodes: every pod runs and is ready immediately, and is removed when it is deleted.
-pub fn nodes(client: Client) -> JoinSet<()> {
+pub(crate) fn nodes(client: Client) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let source = Source::all(client.clone(), kinds::PODS.clone());
     let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| object);

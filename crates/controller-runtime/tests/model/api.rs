@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 /// The server. Clones share its state.
 #[derive(Clone)]
-pub struct Api(Arc<Inner>);
+pub(crate) struct Api(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
@@ -43,7 +43,7 @@ struct State {
 type Refuse = Box<dyn Fn(&Method, &str, &str) -> Option<Status> + Send>;
 
 impl Api {
-    pub fn new(lag: Duration) -> Self {
+    pub(crate) fn new(lag: Duration) -> Self {
         let cluster = FakeCluster::new(Time::from_unix(1_000_000, 0));
         let state = State {
             cluster,
@@ -56,7 +56,7 @@ impl Api {
         Self(Arc::new(Inner { state: Mutex::new(state), lag }))
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let api = self.clone();
         let serve = move |request: Request<Bytes>| {
             let api = api.clone();
@@ -78,37 +78,37 @@ impl Api {
     }
 
     /// Changes the cluster as another client would.
-    pub fn change<R>(&self, change: impl FnOnce(&mut FakeCluster) -> R) -> R {
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut FakeCluster) -> R) -> R {
         let mut state = self.0.state.lock().unwrap();
         self.notify_after(&mut state, change)
     }
 
     /// Sets a function that may reject requests by method, kind with subresource, and name.
-    pub fn reject_requests(&self, reject: impl Fn(&Method, &str, &str) -> Option<Status> + Send + 'static) {
+    pub(crate) fn reject_requests(&self, reject: impl Fn(&Method, &str, &str) -> Option<Status> + Send + 'static) {
         self.0.state.lock().unwrap().reject = Some(Box::new(reject));
     }
 
     /// Sets the duration of writes.
-    pub fn slow_writes(&self, write_time: Duration) {
+    pub(crate) fn slow_writes(&self, write_time: Duration) {
         self.0.state.lock().unwrap().write_time = write_time;
     }
 
     /// Stops responding to requests.
-    pub fn go(&self) {
+    pub(crate) fn go(&self) {
         self.0.state.lock().unwrap().is_unreachable = true;
     }
 
-    pub fn accept_all(&self) {
+    pub(crate) fn accept_all(&self) {
         self.0.state.lock().unwrap().reject = None;
     }
 
     /// Returns the number of write requests such as `POST pods`, regardless of their outcome.
-    pub fn writes(&self, which: &str) -> usize {
+    pub(crate) fn writes(&self, which: &str) -> usize {
         self.0.state.lock().unwrap().writes.iter().filter(|write| *write == which).count()
     }
 
     /// Waits until a condition holds.
-    pub async fn until(&self, what: &str, condition: impl Fn(&FakeCluster) -> bool) {
+    pub(crate) async fn until(&self, what: &str, condition: impl Fn(&FakeCluster) -> bool) {
         let reached = async {
             while !condition(&self.0.state.lock().unwrap().cluster) {
                 // Time is virtual: sleeping lets all other tasks run first.
@@ -299,6 +299,6 @@ fn action(method: &Method, resource: &Resource, key: &Key, subresource: &str, bo
 }
 
 /// Returns the names of all objects of a kind.
-pub fn names(cluster: &FakeCluster, kind: &str) -> Vec<String> {
+pub(crate) fn names(cluster: &FakeCluster, kind: &str) -> Vec<String> {
     cluster.of(kind).iter().map(|entry| Meta::of(&entry.value).name().to_owned()).collect()
 }

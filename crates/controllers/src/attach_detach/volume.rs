@@ -12,7 +12,7 @@ const PREFIX: &str = "csi-";
 const UNIQUE_PREFIX: &str = "kubernetes.io/csi/";
 
 /// A PersistentVolume of a CSI driver that must be attached before it can be mounted.
-pub struct Volume<'a> {
+pub(super) struct Volume<'a> {
     object: &'a Value,
     driver: &'a str,
     handle: &'a str,
@@ -20,7 +20,7 @@ pub struct Volume<'a> {
 
 impl<'a> Volume<'a> {
     /// Returns the volume that the claim is bound to; `None` if it needs no attachment.
-    pub fn of_claim(cache: &'a Cache, claim: &Key) -> Option<Self> {
+    pub(super) fn of_claim(cache: &'a Cache, claim: &Key) -> Option<Self> {
         let claim = cache.get("persistentvolumeclaims", claim)?;
         let object = cache.get("persistentvolumes", &Key::cluster(text(claim, &["spec", "volumeName"])))?;
         if text(object, &["spec", "claimRef", "uid"]) != Meta::of(claim).uid() {
@@ -36,27 +36,27 @@ impl<'a> Volume<'a> {
         })
     }
 
-    pub fn name(&self) -> &'a str {
+    pub(super) fn name(&self) -> &'a str {
         Meta::of(self.object).name()
     }
 
     /// Whether the volume can be attached to one node only.
-    pub fn is_exclusive(&self) -> bool {
+    pub(super) fn is_exclusive(&self) -> bool {
         let shared = |mode: &Value| mode.as_str().is_some_and(|mode| !mode.starts_with("ReadWriteOnce"));
         !list(self.object, &["spec", "accessModes"]).iter().any(shared)
     }
 
     /// Returns the volume's name in `volumesAttached` and `volumesInUse` of a node's status.
-    pub fn unique_name(&self) -> String {
+    pub(super) fn unique_name(&self) -> String {
         format!("{UNIQUE_PREFIX}{}^{}", self.driver, self.handle)
     }
 
     /// Returns the name of the VolumeAttachment to a node. The name is deterministic.
-    pub fn attachment(&self, node: &str) -> String {
+    pub(super) fn attachment(&self, node: &str) -> String {
         hashed(self.handle, self.driver, node)
     }
 
-    pub fn attach(&self, name: &str, node: &str) -> Action {
+    pub(super) fn attach(&self, name: &str, node: &str) -> Action {
         let resource = kinds::VOLUME_ATTACHMENTS.clone();
         let object = value!({"apiVersion": (resource.api_version()), "kind": "VolumeAttachment", "metadata": {"name": name},
             "spec": {"attacher": (self.driver), "nodeName": node, "source": {"persistentVolumeName": (self.name())}}});
@@ -65,13 +65,13 @@ impl<'a> Volume<'a> {
 }
 
 /// Returns the name of the VolumeAttachment to `node` for a unique volume name.
-pub fn attachment_name(unique: &str, node: &str) -> Option<String> {
+pub(super) fn attachment_name(unique: &str, node: &str) -> Option<String> {
     let (driver, handle) = unique.strip_prefix(UNIQUE_PREFIX)?.split_once('^')?;
     Some(hashed(handle, driver, node))
 }
 
 /// Whether the name has this controller's form. VolumeAttachments with other names belong to other components.
-pub fn is_our_name(name: &str) -> bool {
+pub(super) fn is_our_name(name: &str) -> bool {
     let is_hash = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     name.strip_prefix(PREFIX).is_some_and(is_hash)
 }

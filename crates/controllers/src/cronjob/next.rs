@@ -9,7 +9,7 @@ use jiff::{Timestamp, ToSpan, Zoned};
 const YEARS_MAX: i16 = 5;
 
 /// A schedule with its time zone.
-pub struct ZonedSchedule {
+pub(super) struct ZonedSchedule {
     schedule: Schedule,
     zone: TimeZone,
 }
@@ -17,7 +17,7 @@ pub struct ZonedSchedule {
 impl ZonedSchedule {
     /// Parses a schedule. `zone` takes precedence over a TZ prefix in the schedule; the default is UTC.
     // DEVIATION: a schedule without a time zone is in UTC; upstream uses the local time zone of the controller manager.
-    pub fn parse(text: &str, zone: Option<&str>) -> Result<Self, String> {
+    pub(super) fn parse(text: &str, zone: Option<&str>) -> Result<Self, String> {
         let schedule = Schedule::parse(text).map_err(|error| format!("unparseable schedule: {text:?} : {error}"))?;
         let stated = text.strip_prefix("CRON_TZ=").or_else(|| text.strip_prefix("TZ="));
         let stated = stated.and_then(|rest| rest.split_once(' ')).map(|(zone, _)| zone);
@@ -31,7 +31,7 @@ impl ZonedSchedule {
     }
 
     /// Returns the first due time after `time`; `None` if there is none within [`YEARS_MAX`].
-    pub fn after(&self, time: Time) -> Option<Time> {
+    pub(super) fn after(&self, time: Time) -> Option<Time> {
         match &self.schedule {
             Schedule::Every(every) => Some(time.to_seconds().plus(*every)),
             Schedule::Calendar(calendar) => {
@@ -45,7 +45,7 @@ impl ZonedSchedule {
     }
 
     /// Returns the latest due time in `(from, now]`, and whether more than [`MISSED_MAX`] times were missed.
-    pub fn latest(&self, from: Time, now: Time) -> Option<(Time, bool)> {
+    pub(super) fn latest(&self, from: Time, now: Time) -> Option<(Time, bool)> {
         let first = self.after(from).filter(|first| *first <= now)?;
         let Some(second) = self.after(first).filter(|second| *second <= now) else { return Some((first, false)) };
         let between = second.since(first).whole_seconds().max(1);
@@ -69,7 +69,7 @@ impl ZonedSchedule {
     }
 
     /// Formats a time in the schedule's time zone.
-    pub fn written(&self, time: Time) -> String {
+    pub(super) fn written(&self, time: Time) -> String {
         match Timestamp::from_second(time.unix_seconds()) {
             Ok(time) if self.zone != TimeZone::UTC => {
                 time.to_zoned(self.zone.clone()).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()

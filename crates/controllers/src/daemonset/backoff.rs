@@ -14,7 +14,7 @@ const RESET_AFTER: Duration = Duration::from_seconds(2 * 15 * 60);
 
 /// The replacements of failed pods of one template, by node.
 #[derive(Debug)]
-pub struct Backoffs<'a> {
+pub(super) struct Backoffs<'a> {
     template: &'a str,
     nodes: BTreeMap<String, BackoffEntry>,
 }
@@ -28,7 +28,7 @@ struct BackoffEntry {
 impl<'a> Backoffs<'a> {
     /// Restores the back-offs of a template. Back-offs of another template are dropped, so that a corrected template is
     /// tried immediately.
-    pub fn recall(memory: Option<&Value>, template: &'a str, now: Time) -> Self {
+    pub(super) fn recall(memory: Option<&Value>, template: &'a str, now: Time) -> Self {
         let same = memory.filter(|memory| memory.str_at(&["template"]) == Some(template));
         let nodes = same.and_then(|memory| memory.get("nodes")?.as_object());
         let nodes = nodes.into_iter().flat_map(apimachinery::Object::iter);
@@ -41,7 +41,7 @@ impl<'a> Backoffs<'a> {
     }
 
     /// Returns the time until which failed pods of the node are kept; `None` if they may be replaced now.
-    pub fn until(&self, node: &str, now: Time) -> Option<Time> {
+    pub(super) fn until(&self, node: &str, now: Time) -> Option<Time> {
         let replaced = self.nodes.get(node)?;
         let doubled = replaced.times.saturating_sub(1).min(16);
         let wait = FIRST.nanos().saturating_mul(1 << doubled).min(MAX.nanos());
@@ -49,13 +49,13 @@ impl<'a> Backoffs<'a> {
     }
 
     /// Records that a failed pod of the node is replaced now.
-    pub fn replace(&mut self, node: &str, now: Time) {
+    pub(super) fn replace(&mut self, node: &str, now: Time) {
         let replaced = self.nodes.entry(node.to_owned()).or_insert(BackoffEntry { times: 0, last: now });
         *replaced = BackoffEntry { times: replaced.times.saturating_add(1), last: now };
     }
 
     /// Returns the memory for the next plan; `None` if no back-off is active.
-    pub fn remember(&self) -> Option<Value> {
+    pub(super) fn remember(&self) -> Option<Value> {
         if self.nodes.is_empty() {
             return None;
         }

@@ -8,7 +8,7 @@ use super::make::HASH;
 use crate::{adoption, revision};
 
 /// The revisions of a DaemonSet, including the current one.
-pub struct History<'a> {
+pub(super) struct History<'a> {
     all: Vec<&'a Value>,
     current: &'a Value,
     /// The controller-revision-hash label of pods with the current template.
@@ -17,7 +17,7 @@ pub struct History<'a> {
 
 impl<'a> History<'a> {
     /// Returns the history, or the writes needed until exactly one revision has the current template.
-    pub fn of(set: &'a Value, owned: &[&'a Value], pods: &[&Value]) -> Result<Self, Vec<Action>> {
+    pub(super) fn of(set: &'a Value, owned: &[&'a Value], pods: &[&Value]) -> Result<Self, Vec<Action>> {
         let all = revision::sorted(owned.iter().copied());
         let data = revision::data(set);
         let next = all.last().map_or(0, |newest| revision::number(newest)) + 1;
@@ -34,7 +34,7 @@ impl<'a> History<'a> {
     }
 
     /// Deletes unused revisions beyond revisionHistoryLimit.
-    pub fn beyond_limit(&self, set: &Value, pods: &[&Value]) -> Vec<Action> {
+    pub(super) fn beyond_limit(&self, set: &Value, pods: &[&Value]) -> Vec<Action> {
         let limit = set.at(&["spec", "revisionHistoryLimit"]).and_then(Value::as_int);
         revision::drop_old(&self.all, limit, |one| {
             let hash = Meta::of(one).label(HASH);

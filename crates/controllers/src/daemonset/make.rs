@@ -7,9 +7,9 @@ use controller::{Action, EventOnResult, Regarding, kinds};
 use crate::{adoption, names, placement, pod};
 
 /// The label with the hash of the pod's template.
-pub const HASH: &str = "controller-revision-hash";
+pub(super) const HASH: &str = "controller-revision-hash";
 /// The label with the generation of the pod's template, older than the hash label.
-pub const GENERATION: &str = "pod-template-generation";
+pub(super) const GENERATION: &str = "pod-template-generation";
 
 /// Tolerations that every daemon pod gets in addition to its template's.
 const TOLERATED: &[(&str, &str)] = &[
@@ -22,7 +22,7 @@ const TOLERATED: &[(&str, &str)] = &[
 ];
 
 /// Returns the pod spec of the DaemonSet with its default tolerations, without node affinity.
-pub fn spec(set: &Value) -> Value {
+pub(super) fn spec(set: &Value) -> Value {
     let mut spec = set.at(&["spec", "template", "spec"]).cloned().unwrap_or_else(Value::object);
     let on_host = spec.get("hostNetwork").and_then(Value::as_bool) == Some(true);
     let network = on_host.then_some(("node.kubernetes.io/network-unavailable", "NoSchedule"));
@@ -48,7 +48,7 @@ pub fn spec(set: &Value) -> Value {
 }
 
 /// Returns the node of a pod: the bound one, or else the one of its affinity.
-pub fn target(pod: &Value) -> &str {
+pub(super) fn target(pod: &Value) -> &str {
     if !pod::node(pod).is_empty() {
         return pod::node(pod);
     }
@@ -63,12 +63,12 @@ pub fn target(pod: &Value) -> &str {
 }
 
 /// Returns the template generation, which the API server counts.
-pub fn template_generation(set: &Value) -> Option<&str> {
+pub(super) fn template_generation(set: &Value) -> Option<&str> {
     Meta::of(set).annotation("deprecated.daemonset.template.generation")
 }
 
 /// Creates a pod for each of the nodes.
-pub fn create(set: &Value, hash: &str, nodes: &[&str], owned: &[&Value]) -> Vec<Action> {
+pub(super) fn create(set: &Value, hash: &str, nodes: &[&str], owned: &[&Value]) -> Vec<Action> {
     let prefix = format!("{}-", Meta::of(set).name());
     let template = value!({"metadata": (set.at(&["spec", "template", "metadata"]).cloned().unwrap_or_default()), "spec": (spec(set))});
     let names = names::fresh(set, &prefix, owned, nodes.len());
@@ -89,7 +89,7 @@ pub fn create(set: &Value, hash: &str, nodes: &[&str], owned: &[&Value]) -> Vec<
     nodes.iter().zip(&names).map(make).collect()
 }
 
-pub fn delete(set: &Value, pod: &Value) -> Action {
+pub(super) fn delete(set: &Value, pod: &Value) -> Action {
     let mut action = Action::delete(&kinds::PODS, pod);
     if let Action::Delete { result_event, .. } = &mut action {
         let message = format!("Deleted pod: {}", Meta::of(pod).name());

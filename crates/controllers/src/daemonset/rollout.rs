@@ -9,12 +9,12 @@ use super::{Fleet, NodeState, make};
 use crate::int_or_percent;
 
 /// Whether maxSurge allows new pods before old ones are deleted.
-pub fn surges(set: &Value) -> bool {
+pub(super) fn surges(set: &Value) -> bool {
     bounds(set, 1).0 > 0
 }
 
 /// Returns the actions of the next update step.
-pub fn roll(fleet: &Fleet<'_>, now: Time) -> Vec<Action> {
+pub(super) fn roll(fleet: &Fleet<'_>, now: Time) -> Vec<Action> {
     if fleet.set.str_at(&["spec", "updateStrategy", "type"]) == Some("OnDelete") {
         return Vec::new();
     }

@@ -9,12 +9,12 @@ use super::Fleet;
 use crate::pod;
 
 /// The status update, and the next time at which a pod becomes available.
-pub struct Status {
+pub(super) struct Status {
     pub update: Option<Action>,
     pub wake_at: Option<Time>,
 }
 
-pub fn of(fleet: &Fleet<'_>, now: Time) -> Status {
+pub(super) fn of(fleet: &Fleet<'_>, now: Time) -> Status {
     let set = fleet.set;
     let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     let desired = fleet.nodes.iter().filter(|node_state| node_state.should_run).count();

@@ -11,10 +11,10 @@ use super::sets::{DESIRED, MAX, Sets, max_surge, resized};
 use crate::adoption;
 
 /// The label that distinguishes the pods of a Deployment's ReplicaSets.
-pub const HASH: &str = "pod-template-hash";
+pub(super) const HASH: &str = "pod-template-hash";
 /// Annotations with the current revision and the earlier revisions of a ReplicaSet or Deployment.
-pub const REVISION: &str = "deployment.kubernetes.io/revision";
-pub const HISTORY: &str = "deployment.kubernetes.io/revision-history";
+pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
+pub(super) const HISTORY: &str = "deployment.kubernetes.io/revision-history";
 /// Annotations that are not copied from the Deployment to its ReplicaSets.
 const NOT_COPIED: &[&str] = &[
     "kubectl.kubernetes.io/last-applied-configuration",
@@ -28,17 +28,17 @@ const NOT_COPIED: &[&str] = &[
 const HISTORY_BYTES_MAX: usize = 2000;
 
 /// Returns the name of the ReplicaSet for the current template.
-pub fn name(deployment: &Value) -> String {
+pub(super) fn name(deployment: &Value) -> String {
     format!("{}-{}", Meta::of(deployment).name(), hash(deployment))
 }
 
 /// Whether ReplicaSet and Deployment have the same template, ignoring the pod-template-hash label.
-pub fn same_template(set: &Value, deployment: &Value) -> bool {
+pub(super) fn same_template(set: &Value, deployment: &Value) -> bool {
     stripped(set) == stripped(deployment)
 }
 
 /// Creates the new ReplicaSet with as many replicas as the rollout bounds allow.
-pub fn create(sets: &Sets<'_>) -> Action {
+pub(super) fn create(sets: &Sets<'_>) -> Action {
     let deployment = sets.deployment;
     let (name, hash) = (name(deployment), hash(deployment));
     let size = growth(sets, 0);
@@ -77,7 +77,7 @@ pub fn create(sets: &Sets<'_>) -> Action {
 }
 
 /// Returns the size that the new ReplicaSet may grow to from `size`.
-pub fn growth(sets: &Sets<'_>, size: i64) -> i64 {
+pub(super) fn growth(sets: &Sets<'_>, size: i64) -> i64 {
     let desired_replicas = replicas(sets.deployment);
     if super::is_recreate(sets.deployment) {
         return desired_replicas;
@@ -87,7 +87,7 @@ pub fn growth(sets: &Sets<'_>, size: i64) -> i64 {
 }
 
 /// Returns the annotations of a ReplicaSet, without desired-replicas and max-replicas.
-pub fn annotations(deployment: &Value, set: Option<&Value>, revision: i64) -> BTreeMap<String, String> {
+pub(super) fn annotations(deployment: &Value, set: Option<&Value>, revision: i64) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     let own = Meta::of(deployment).annotations().into_iter().flat_map(Object::iter);
     for (key, value) in own.filter(|(key, _)| !NOT_COPIED.contains(key)) {

@@ -10,14 +10,14 @@ use crate::pod;
 
 /// The result of a step in addition to the scaled ReplicaSets.
 #[derive(Default)]
-pub struct RolloutResult {
+pub(super) struct RolloutResult {
     /// The creation of the new ReplicaSet.
     pub create: Option<Action>,
     /// Whether another object has the name of the new ReplicaSet.
     pub collision: bool,
 }
 
-pub fn roll(sets: &mut Sets<'_>, observed: &Observation<'_>) -> RolloutResult {
+pub(super) fn roll(sets: &mut Sets<'_>, observed: &Observation<'_>) -> RolloutResult {
     sets.annotate_new();
     if is_recreate(sets.deployment) { recreate(sets, observed) } else { rolling(sets, observed) }
 }

@@ -4,14 +4,14 @@ use super::replicas;
 use super::sets::{DESIRED, MAX, Set, Sets, max_surge};
 
 /// Whether a ReplicaSet was last scaled for another value of `spec.replicas`.
-pub fn is_needed(sets: &Sets<'_>) -> bool {
+pub(super) fn is_needed(sets: &Sets<'_>) -> bool {
     let desired_replicas = replicas(sets.deployment);
     sets.all()
         .filter(|set| set.size > 0)
         .any(|set| set.number(DESIRED).is_some_and(|desired| desired != desired_replicas))
 }
 
-pub fn scale(sets: &mut Sets<'_>) {
+pub(super) fn scale(sets: &mut Sets<'_>) {
     let desired_replicas = replicas(sets.deployment);
     let active = sets.all().filter(|set| set.size > 0).count();
     if active <= 1 {

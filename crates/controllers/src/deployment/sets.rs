@@ -11,11 +11,11 @@ use super::replicas;
 use crate::int_or_percent;
 
 /// Annotations with the desired and maximum replicas at the last scaling, the base of proportional scaling.
-pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
+pub(super) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
+pub(super) const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
 /// The ReplicaSets of one Deployment. All fields are as observed, except the size, which is the planned one.
-pub struct Sets<'a> {
+pub(super) struct Sets<'a> {
     pub deployment: &'a Value,
     /// The ReplicaSet with the Deployment's current template.
     pub new: Option<Set<'a>>,
@@ -24,7 +24,7 @@ pub struct Sets<'a> {
 }
 
 #[derive(Clone, Debug)]
-pub struct Set<'a> {
+pub(super) struct Set<'a> {
     pub object: &'a Value,
     /// The planned `spec.replicas`.
     pub size: i64,
@@ -34,7 +34,7 @@ pub struct Set<'a> {
 }
 
 impl<'a> Sets<'a> {
-    pub fn new(deployment: &'a Value, owned: Vec<&'a Value>) -> Self {
+    pub(super) fn new(deployment: &'a Value, owned: Vec<&'a Value>) -> Self {
         let mut all: Vec<Set<'a>> = owned.into_iter().map(Set::new).collect();
         all.sort_by_key(|set| (set.meta().creation_timestamp(), set.name().to_owned()));
         // Two ReplicaSets should never have the same template. If they do, the older one is used, deterministically.
@@ -43,27 +43,27 @@ impl<'a> Sets<'a> {
         Self { deployment, new, old: all }
     }
 
-    pub fn all(&self) -> impl Iterator<Item = &Set<'a>> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Set<'a>> {
         self.old.iter().chain(&self.new)
     }
 
-    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Set<'a>> {
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Set<'a>> {
         self.old.iter_mut().chain(&mut self.new)
     }
 
     /// Returns the sum of the planned sizes.
-    pub fn total(&self) -> i64 {
+    pub(super) fn total(&self) -> i64 {
         self.all().map(|set| set.size).sum()
     }
 
     /// Returns the maximum number of existing pods, including those of ReplicaSets that are still scaling down.
-    pub fn present(&self) -> i64 {
+    pub(super) fn present(&self) -> i64 {
         let old: i64 = self.old.iter().map(|set| set.size.max(set.status("replicas"))).sum();
         old + self.new.as_ref().map_or(0, |set| set.size)
     }
 
     /// Plans revision, annotations and minReadySeconds of the new ReplicaSet.
-    pub fn annotate_new(&mut self) {
+    pub(super) fn annotate_new(&mut self) {
         let newest = self.old.iter().map(Set::revision).max().unwrap_or(0);
         let Some(set) = &mut self.new else { return };
         set.annotations.extend(new_set::annotations(self.deployment, Some(set.object), newest + 1));
@@ -73,7 +73,7 @@ impl<'a> Sets<'a> {
     }
 
     /// Deletes old, empty ReplicaSets beyond revisionHistoryLimit.
-    pub fn beyond_history(&self) -> Vec<Action> {
+    pub(super) fn beyond_history(&self) -> Vec<Action> {
         let limit = self.deployment.at(&["spec", "revisionHistoryLimit"]).and_then(Value::as_int);
         // Without a limit all ReplicaSets are kept; upstream uses the largest integer for it.
         let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else { return Vec::new() };
@@ -91,7 +91,7 @@ impl<'a> Sets<'a> {
     }
 
     /// Returns the writes that apply the plan.
-    pub fn into_updates(self) -> Vec<Action> {
+    pub(super) fn into_updates(self) -> Vec<Action> {
         let (desired_replicas, max) =
             (replicas(self.deployment), replicas(self.deployment) + max_surge(self.deployment));
         self.all().filter_map(|set| set.update(self.deployment, desired_replicas, max)).collect()
@@ -103,24 +103,24 @@ impl<'a> Set<'a> {
         Self { object, size: replicas(object), annotations: BTreeMap::new(), min_ready_seconds: None }
     }
 
-    pub fn meta(&self) -> Meta<'a> {
+    pub(super) fn meta(&self) -> Meta<'a> {
         Meta::of(self.object)
     }
 
-    pub fn name(&self) -> &'a str {
+    pub(super) fn name(&self) -> &'a str {
         self.meta().name()
     }
 
-    pub fn status(&self, field: &str) -> i64 {
+    pub(super) fn status(&self, field: &str) -> i64 {
         self.object.at(&["status", field]).and_then(Value::as_int).unwrap_or(0)
     }
 
-    pub fn revision(&self) -> i64 {
+    pub(super) fn revision(&self) -> i64 {
         self.number(REVISION).unwrap_or(0)
     }
 
     /// Returns an annotation parsed as a number.
-    pub fn number(&self, annotation: &str) -> Option<i64> {
+    pub(super) fn number(&self, annotation: &str) -> Option<i64> {
         self.meta().annotation(annotation)?.parse().ok()
     }
 
@@ -151,7 +151,7 @@ impl<'a> Set<'a> {
 }
 
 /// Returns the ScalingReplicaSet event.
-pub fn resized(deployment: &Value, name: &str, from: i64, to: i64) -> EventOnResult {
+pub(super) fn resized(deployment: &Value, name: &str, from: i64, to: i64) -> EventOnResult {
     let way = if to > from { "up" } else { "down" };
     EventOnResult {
         regarding: Regarding::object(deployment),
@@ -162,12 +162,12 @@ pub fn resized(deployment: &Value, name: &str, from: i64, to: i64) -> EventOnRes
 }
 
 /// Returns the number of pods allowed above `spec.replicas`.
-pub fn max_surge(deployment: &Value) -> i64 {
+pub(super) fn max_surge(deployment: &Value) -> i64 {
     bounds(deployment).0
 }
 
 /// Returns the number of desired pods that may be unavailable.
-pub fn max_unavailable(deployment: &Value) -> i64 {
+pub(super) fn max_unavailable(deployment: &Value) -> i64 {
     let desired_replicas = replicas(deployment);
     if desired_replicas == 0 { 0 } else { bounds(deployment).1.min(desired_replicas) }
 }

@@ -11,14 +11,14 @@ use super::{is_paused, replicas};
 use crate::condition;
 
 /// The status update, and the time at which the progress deadline expires.
-pub struct Status {
+pub(super) struct Status {
     pub update: Option<Action>,
     pub wake_at: Option<Time>,
 }
 
 /// The inputs of the status in addition to the ReplicaSets.
 #[derive(Clone, Copy)]
-pub struct StatusInputs<'a> {
+pub(super) struct StatusInputs<'a> {
     deployment: &'a Value,
     /// Whether a rollout runs, so that the progress condition applies.
     rolls: bool,
@@ -37,24 +37,28 @@ struct Numbers {
 }
 
 /// Returns the inputs for a status with counts only: the Deployment is paused, being scaled or being deleted.
-pub const fn plain(deployment: &Value) -> StatusInputs<'_> {
+pub(super) const fn plain(deployment: &Value) -> StatusInputs<'_> {
     StatusInputs { deployment, rolls: false, collision: false, rejection: None }
 }
 
 /// Returns the inputs for a status with counts and progress.
-pub const fn rollout<'a>(deployment: &'a Value, collision: bool, rejection: Option<&'a Rejection>) -> StatusInputs<'a> {
+pub(super) const fn rollout<'a>(
+    deployment: &'a Value,
+    collision: bool,
+    rejection: Option<&'a Rejection>,
+) -> StatusInputs<'a> {
     StatusInputs { deployment, rolls: true, collision, rejection }
 }
 
 /// Whether all pods belong to the new ReplicaSet and are available.
-pub fn is_complete(deployment: &Value, sets: &Sets<'_>) -> bool {
+pub(super) fn is_complete(deployment: &Value, sets: &Sets<'_>) -> bool {
     let numbers = Numbers::of(sets);
     let desired_replicas = replicas(deployment);
     numbers.updated == desired_replicas && numbers.replicas == desired_replicas && numbers.available == desired_replicas
 }
 
 /// Updates observedGeneration only.
-pub fn seen(deployment: &Value) -> Option<Action> {
+pub(super) fn seen(deployment: &Value) -> Option<Action> {
     let generation = Meta::of(deployment).generation();
     let observed = deployment.at(&["status", "observedGeneration"]).and_then(Value::as_int).unwrap_or(0);
     (observed < generation).then(|| {
@@ -68,7 +72,7 @@ pub fn seen(deployment: &Value) -> Option<Action> {
     })
 }
 
-pub fn of(sets: &Sets<'_>, how: StatusInputs<'_>, now: Time) -> Status {
+pub(super) fn of(sets: &Sets<'_>, how: StatusInputs<'_>, now: Time) -> Status {
     let deployment = how.deployment;
     let numbers = Numbers::of(sets);
     let conditions = conditions(sets, &how, numbers, now);

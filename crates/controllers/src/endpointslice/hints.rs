@@ -18,12 +18,12 @@ const MODE: &str = "service.kubernetes.io/topology-mode";
 const MODE_OLD: &str = "service.kubernetes.io/topology-aware-hints";
 
 /// Whether hints are computed from the CPU capacity of zones.
-pub fn need_nodes(service: &Value) -> bool {
+pub(super) fn need_nodes(service: &Value) -> bool {
     distribution(service).is_empty() && is_auto(service)
 }
 
 /// Adds hints to the endpoints of a Service that requests them.
-pub fn add(service: &Value, groups: &mut Groups, nodes: &[&Value]) {
+pub(super) fn add(service: &Value, groups: &mut Groups, nodes: &[&Value]) {
     match distribution(service) {
         "PreferClose" | "PreferSameZone" => each(groups, |endpoint| {
             let zone = zone(endpoint)?;

@@ -11,20 +11,20 @@ const REMEMBERED_MAX: usize = 1000;
 const WINDOW_MAX: Duration = Duration::from_seconds(3600);
 
 /// Minimum and maximum replicas.
-pub struct Bounds {
+pub(super) struct Bounds {
     pub min: i64,
     pub max: i64,
 }
 
 /// Recent proposals and changes with their Unix seconds. As upstream's, they are lost when the process exits.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub(super) struct Memory {
     proposals: Vec<(i64, i64)>,
     changes: Vec<(i64, i64)>,
 }
 
 impl Memory {
-    pub fn read(value: Option<&Value>) -> Self {
+    pub(super) fn read(value: Option<&Value>) -> Self {
         let list = |field: &str| -> Vec<(i64, i64)> {
             let entries = value.and_then(|value| value.get(field)?.as_array()).unwrap_or_default();
             entries
@@ -35,7 +35,7 @@ impl Memory {
         Self { proposals: list("proposals"), changes: list("changes") }
     }
 
-    pub fn into_value(self) -> Value {
+    pub(super) fn into_value(self) -> Value {
         let list = |entries: Vec<(i64, i64)>| -> Vec<Value> {
             entries.into_iter().map(|(at, number)| value!([at, number])).collect()
         };
@@ -43,7 +43,7 @@ impl Memory {
     }
 
     /// Records a change of the replicas.
-    pub fn resized(&mut self, now: Time, by: i64) {
+    pub(super) fn resized(&mut self, now: Time, by: i64) {
         push(&mut self.changes, now, by);
     }
 
@@ -71,13 +71,13 @@ fn push(list: &mut Vec<(i64, i64)>, now: Time, number: i64) {
 }
 
 impl Bounds {
-    pub fn of(hpa: &Value) -> Self {
+    pub(super) fn of(hpa: &Value) -> Self {
         let number = |field| hpa.at(&["spec", field]).and_then(Value::as_int);
         Self { min: number("minReplicas").unwrap_or(1), max: number("maxReplicas").unwrap_or(1) }
     }
 
     /// Returns the replicas allowed now: `proposed` after stabilization, rates and bounds.
-    pub fn normalize(
+    pub(super) fn normalize(
         &self,
         hpa: &Value,
         current: i64,

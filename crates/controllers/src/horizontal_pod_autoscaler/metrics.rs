@@ -13,20 +13,20 @@ use super::usage::{self, Sample, Target, Tolerances};
 static POD_METRICS: Resource = Resource::namespaced("metrics.k8s.io", "v1beta1", "pods", "PodMetrics");
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proposal {
+pub(super) struct Proposal {
     pub replicas: i64,
     /// The metric's description in messages.
     pub metric: String,
 }
 
-pub struct Proposals {
+pub(super) struct Proposals {
     all: Vec<Result<Proposal, (&'static str, String)>>,
     /// `status.currentMetrics`.
     pub current_metrics: Vec<Value>,
 }
 
 /// Returns the request that measures a metric.
-pub fn query(spec: &Value, namespace: &str, selector: &str) -> Option<ServerQuery> {
+pub(super) fn query(spec: &Value, namespace: &str, selector: &str) -> Option<ServerQuery> {
     let custom = |plural: &str| Resource {
         group: "custom.metrics.k8s.io".into(),
         version: "v1beta2".into(),
@@ -88,7 +88,7 @@ pub fn query(spec: &Value, namespace: &str, selector: &str) -> Option<ServerQuer
 }
 
 impl Proposals {
-    pub fn of(
+    pub(super) fn of(
         hpa: &Value,
         measured: &[Option<ServerResponse>],
         pods: &[&Value],
@@ -112,7 +112,7 @@ impl Proposals {
     }
 
     /// Returns the largest proposal. If a metric failed, a proposal to scale down is rejected with that error.
-    pub fn largest(&self, current: i64) -> Result<Proposal, (&'static str, String)> {
+    pub(super) fn largest(&self, current: i64) -> Result<Proposal, (&'static str, String)> {
         let best = self.all.iter().flatten().max_by_key(|proposed| proposed.replicas);
         let failed = self.all.iter().find_map(|one| one.as_ref().err());
         match (best, failed) {

@@ -70,7 +70,7 @@ impl Scene {
         for action in &plan.actions {
             match action {
                 Action::UpdateSubresource { object, .. } => {
-                    self.replicas = object["spec"]["replicas"].as_int().unwrap()
+                    self.replicas = object["spec"]["replicas"].as_int().unwrap();
                 }
                 other => self.cluster.execute(other).unwrap(),
             }

@@ -12,7 +12,7 @@ use crate::{condition, pod};
 
 /// The sample of one pod in milli-units, with its timestamp and window.
 #[derive(Clone, Copy, Debug)]
-pub struct Sample {
+pub(super) struct Sample {
     pub value: i64,
     pub at: Option<Time>,
     pub window: Duration,
@@ -20,7 +20,7 @@ pub struct Sample {
 
 /// Pods grouped by the availability of their samples.
 #[derive(Debug, Default)]
-pub struct Groups {
+pub(super) struct Groups {
     pub samples: BTreeMap<String, Sample>,
     ready: usize,
     unready: Vec<String>,
@@ -29,27 +29,27 @@ pub struct Groups {
 
 /// Tolerated deviations of the ratio of usage and target, upwards and downwards.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Tolerances {
+pub(super) struct Tolerances {
     pub up: f64,
     pub down: f64,
 }
 
 impl Tolerances {
     /// Returns the tolerances of the autoscaler's behavior, or else the default.
-    pub fn of(hpa: &Value, otherwise: f64) -> Self {
+    pub(super) fn of(hpa: &Value, otherwise: f64) -> Self {
         let stated = |way| hpa.at(&["spec", "behavior", way, "tolerance"]).and_then(quantity);
         let tolerance = |way| stated(way).map_or(otherwise, |thousandths| thousandths as f64 / 1000.0);
         Self { up: tolerance("scaleUp"), down: tolerance("scaleDown") }
     }
 
-    pub fn is_near(self, ratio: f64) -> bool {
+    pub(super) fn is_near(self, ratio: f64) -> bool {
         (1.0 - self.down..=1.0 + self.up).contains(&ratio)
     }
 }
 
 /// The target of a metric.
 #[derive(Clone, Copy, Debug)]
-pub enum Target<'a> {
+pub(super) enum Target<'a> {
     /// The sum of the samples in percent of the sum of the requests.
     Utilization { percent: i64, requests: &'a BTreeMap<String, i64> },
     /// The mean of the samples.
@@ -89,7 +89,7 @@ impl Target<'_> {
 }
 
 /// Groups pods into those with usable samples, those that started recently, and those without a sample.
-pub fn group(
+pub(super) fn group(
     pods: &[&Value],
     mut samples: BTreeMap<String, Sample>,
     is_cpu: bool,
@@ -122,7 +122,7 @@ pub fn group(
 }
 
 /// Returns the desired replicas and the current usage.
-pub fn replicas(
+pub(super) fn replicas(
     mut groups: Groups,
     target: Target<'_>,
     current: i64,
@@ -159,7 +159,7 @@ pub fn replicas(
 }
 
 /// Returns the desired replicas for the ratio of a metric that is not per pod, based on the ready pods.
-pub fn by_ratio(ratio: f64, pods: &[&Value], current: i64, tolerances: Tolerances) -> i64 {
+pub(super) fn by_ratio(ratio: f64, pods: &[&Value], current: i64, tolerances: Tolerances) -> i64 {
     if tolerances.is_near(ratio) && current != 0 {
         return current;
     }
@@ -168,7 +168,11 @@ pub fn by_ratio(ratio: f64, pods: &[&Value], current: i64, tolerances: Tolerance
 }
 
 /// Returns the requests of each pod, or of one container of each pod, in milli-units.
-pub fn requests(pods: &[&Value], resource: &str, container: Option<&str>) -> Result<BTreeMap<String, i64>, String> {
+pub(super) fn requests(
+    pods: &[&Value],
+    resource: &str,
+    container: Option<&str>,
+) -> Result<BTreeMap<String, i64>, String> {
     let mut all = BTreeMap::new();
     for pod in pods {
         let name = Meta::of(pod).name();
@@ -190,7 +194,7 @@ pub fn requests(pods: &[&Value], resource: &str, container: Option<&str>) -> Res
 }
 
 /// Parses a quantity into milli-units.
-pub fn quantity(value: &Value) -> Option<i64> {
+pub(super) fn quantity(value: &Value) -> Option<i64> {
     match value {
         Value::Int(number) => number.checked_mul(1000),
         other => other.as_str()?.parse::<Quantity>().ok().map(Quantity::milli_value),

@@ -13,7 +13,7 @@ use crate::pod;
 
 /// The counts after this reconciliation.
 #[derive(Debug, PartialEq, Eq)]
-pub struct PodCounts {
+pub(super) struct PodCounts {
     /// Counted pods, whose finalizers are removed.
     pub succeeded: i64,
     pub failed: i64,
@@ -28,7 +28,7 @@ pub struct PodCounts {
 
 impl PodCounts {
     /// Adds the terminated pods to the counts of the stored status.
-    pub fn of(job: &Value, owned: &[&Value]) -> Self {
+    pub(super) fn of(job: &Value, owned: &[&Value]) -> Self {
         let number = |field| job.at(&["status", field]).and_then(Value::as_int).unwrap_or(0);
         let status_field = |field| job.str_at(&["status", field]).unwrap_or_default();
         let mut counts = Self {
@@ -53,22 +53,22 @@ impl PodCounts {
     }
 
     /// Returns the succeeded pods, including uncounted ones.
-    pub fn succeeded_total(&self) -> i64 {
+    pub(super) fn succeeded_total(&self) -> i64 {
         self.succeeded + i64::try_from(self.uncounted_succeeded.len()).unwrap_or(i64::MAX)
     }
 
     /// Returns the failed pods that count, including uncounted ones.
-    pub fn failed_total(&self) -> i64 {
+    pub(super) fn failed_total(&self) -> i64 {
         self.failed + i64::try_from(self.uncounted_failed.len()).unwrap_or(i64::MAX)
     }
 
     /// Whether all terminated pods are counted.
-    pub fn is_all_counted(&self) -> bool {
+    pub(super) fn is_all_counted(&self) -> bool {
         self.uncounted_succeeded.is_empty() && self.uncounted_failed.is_empty()
     }
 
     /// Removes the finalizers of terminated pods that are in the stored status or need not be counted.
-    pub fn uncounted_no_more(&self, job: &Value, owned: &[&Value], is_over: bool) -> Vec<Action> {
+    pub(super) fn uncounted_no_more(&self, job: &Value, owned: &[&Value], is_over: bool) -> Vec<Action> {
         let (succeeded, failed) = (written_down(job, "succeeded"), written_down(job, "failed"));
         let done = Indexes::parse(job.str_at(&["status", "completedIndexes"]).unwrap_or_default(), completions(job));
         let is_known = |pod: &Value| {

@@ -13,7 +13,7 @@ const SUCCESS_POLICY_DELAY: Duration = Duration::from_seconds(2);
 
 /// The outcome of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finish {
+pub(super) struct Finish {
     pub success: bool,
     pub reason: String,
     pub message: String,
@@ -21,13 +21,13 @@ pub struct Finish {
 
 impl Finish {
     /// Returns the outcome already in the conditions, or the one to be written now.
-    pub fn of(job: &Value, owned: &[&Value], counts: &PodCounts, now: Time) -> Option<Self> {
+    pub(super) fn of(job: &Value, owned: &[&Value], counts: &PodCounts, now: Time) -> Option<Self> {
         recorded_finish(job).or_else(|| fails(job, owned, counts, now)).or_else(|| succeeded(job, owned, counts))
     }
 
     /// Returns the time until which a met success policy waits for running pods to terminate and be counted. Upstream
     /// syncs a Job at most once per second, so it counts such pods too.
-    pub fn settles_at(&self, job: &Value, owned: &[&Value]) -> Option<Time> {
+    pub(super) fn settles_at(&self, job: &Value, owned: &[&Value]) -> Option<Time> {
         let is_new = self.reason == "SuccessPolicy" && condition::find(job, self.interim()).is_none();
         let runs = owned.iter().any(|pod| pod::is_active(pod));
         let last = owned.iter().filter(|pod| pod::is_terminal(pod)).filter_map(|pod| pod::finish_time(pod)).max();
@@ -35,12 +35,12 @@ impl Finish {
     }
 
     /// Returns the interim condition.
-    pub const fn interim(&self) -> &'static str {
+    pub(super) const fn interim(&self) -> &'static str {
         if self.success { "SuccessCriteriaMet" } else { "FailureTarget" }
     }
 
     /// Returns the terminal condition.
-    pub const fn terminal(&self) -> &'static str {
+    pub(super) const fn terminal(&self) -> &'static str {
         if self.success { "Complete" } else { "Failed" }
     }
 
@@ -50,7 +50,7 @@ impl Finish {
 }
 
 /// Returns the time at which activeDeadlineSeconds is exceeded.
-pub fn deadline(job: &Value) -> Option<Time> {
+pub(super) fn deadline(job: &Value) -> Option<Time> {
     let seconds = spec_number(job, "activeDeadlineSeconds").filter(|_| !is_suspended(job))?;
     let start = Time::parse(job.str_at(&["status", "startTime"])?).ok()?;
     Some(start.plus(Duration::from_seconds(seconds)))

@@ -5,12 +5,12 @@ use std::fmt;
 /// A set of indexes: inclusive ranges in ascending order that neither overlap nor touch. Its size depends on the length
 /// of the text and not on the number of completions, which may be two billion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Indexes(Vec<(u32, u32)>);
+pub(super) struct Indexes(Vec<(u32, u32)>);
 
 impl Indexes {
     /// Parses a set and keeps only indexes below `end`. Parsing stops at the first part that is neither a number nor a
     /// range.
-    pub fn parse(text: &str, end: u32) -> Self {
+    pub(super) fn parse(text: &str, end: u32) -> Self {
         let mut ranges = Vec::new();
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -22,12 +22,12 @@ impl Indexes {
         Self(merge(ranges))
     }
 
-    pub fn has(&self, index: u32) -> bool {
+    pub(super) fn has(&self, index: u32) -> bool {
         let after = self.0.partition_point(|(first, _)| *first <= index);
         after > 0 && self.0[after - 1].1 >= index
     }
 
-    pub fn insert(&mut self, index: u32) {
+    pub(super) fn insert(&mut self, index: u32) {
         if !self.has(index) {
             let mut ranges = std::mem::take(&mut self.0);
             ranges.push((index, index));
@@ -35,16 +35,16 @@ impl Indexes {
         }
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.0.iter().map(|(first, last)| (last - first) as usize + 1).sum()
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns the size of the intersection.
-    pub fn in_common(&self, other: &Self) -> usize {
+    pub(super) fn in_common(&self, other: &Self) -> usize {
         let (mut left, mut right) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut count = 0;
         while let (Some(one), Some(two)) = (left.peek(), right.peek()) {

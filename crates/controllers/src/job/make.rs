@@ -16,7 +16,7 @@ use super::{
 use crate::{adoption, names, pod};
 
 /// Annotation and label with the pod's completion index.
-pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// Annotations with the number of earlier failures, and of earlier ignored failures, of the index.
 const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 const INDEX_IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
@@ -29,7 +29,7 @@ const BACKOFF_MAX: Duration = Duration::from_seconds(600);
 const PREFIX_MAX: usize = 63 - NAME_SUFFIX_LENGTH;
 
 /// Creates or deletes pods until the desired number runs.
-pub fn manage(job: &Value, owned: &[&Value], counts: &PodCounts, now: Time) -> Plan {
+pub(super) fn manage(job: &Value, owned: &[&Value], counts: &PodCounts, now: Time) -> Plan {
     let mut active: Vec<&Value> = owned.iter().copied().filter(|pod| pod::is_active(pod)).collect();
     active.sort_by_cached_key(|pod| pod::deletion_key(pod, 0, now));
     // A surplus pod loses its finalizer first, so that it is not counted, and is deleted afterwards.
@@ -55,12 +55,12 @@ pub fn manage(job: &Value, owned: &[&Value], counts: &PodCounts, now: Time) -> P
 }
 
 /// Deletes the running pods of a finished Job.
-pub fn stop(job: &Value, owned: &[&Value]) -> Vec<Action> {
+pub(super) fn stop(job: &Value, owned: &[&Value]) -> Vec<Action> {
     owned.iter().filter(|pod| pod::is_active(pod)).map(|pod| delete(job, pod)).collect()
 }
 
 /// Returns the number of failures of the index before this pod.
-pub fn failures_before(pod: &Value) -> i64 {
+pub(super) fn failures_before(pod: &Value) -> i64 {
     Meta::of(pod).annotation(INDEX_FAILURES).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 

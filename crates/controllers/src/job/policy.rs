@@ -8,7 +8,7 @@ use crate::condition;
 
 /// The consequence of a failed pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PodFailureAction {
+pub(super) enum PodFailureAction {
     /// The failure counts towards the back-off limit.
     Count,
     /// The failure is not counted and the pod is replaced.
@@ -20,7 +20,7 @@ pub enum PodFailureAction {
 }
 
 /// Applies the podFailurePolicy to a failed pod.
-pub fn evaluate_failure(job: &Value, pod: &Value) -> PodFailureAction {
+pub(super) fn evaluate_failure(job: &Value, pod: &Value) -> PodFailureAction {
     let rules = job.at(&["spec", "podFailurePolicy", "rules"]).and_then(Value::as_array).unwrap_or_default();
     for (at, rule) in rules.iter().enumerate() {
         let Some(message) = matched(rule, pod) else { continue };
@@ -35,7 +35,7 @@ pub fn evaluate_failure(job: &Value, pod: &Value) -> PodFailureAction {
 }
 
 /// Returns the message of the first success policy rule that is met.
-pub fn succeeds(job: &Value, succeeded: &Indexes, completions: u32) -> Option<String> {
+pub(super) fn succeeds(job: &Value, succeeded: &Indexes, completions: u32) -> Option<String> {
     let rules = job.at(&["spec", "successPolicy", "rules"]).and_then(Value::as_array).unwrap_or_default();
     let met = |rule: &&Value| {
         let count = rule.get("succeededCount").and_then(Value::as_int).and_then(|count| usize::try_from(count).ok());

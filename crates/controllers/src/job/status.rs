@@ -12,7 +12,7 @@ use super::{is_indexed, is_suspended, limit_per_index};
 use crate::{condition, pod};
 
 /// Returns the status update and its events.
-pub fn of(job: &Value, owned: &[&Value], counts: &PodCounts, finish: Option<Finish>, now: Time) -> Vec<Action> {
+pub(super) fn of(job: &Value, owned: &[&Value], counts: &PodCounts, finish: Option<Finish>, now: Time) -> Vec<Action> {
     let mut events = Vec::new();
     let mut status = numbers(job, owned, counts);
     let mut conditions = job.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();

@@ -21,7 +21,7 @@ const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// Whether an unhealthy node gets the NoExecute taint in addition to NoSchedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoExecutePolicy {
+pub(super) enum NoExecutePolicy {
     /// The NoExecute taint may be added.
     Add,
     /// The NoExecute taint is not added now, because of the eviction rate or because the node is ready. An existing one
@@ -32,7 +32,7 @@ pub enum NoExecutePolicy {
 }
 
 /// Returns the time of the NoExecute taint for an unhealthy node; the outer `None` if there is no such taint.
-pub fn emptied_at(node: &Value) -> Option<Option<Time>> {
+pub(super) fn emptied_at(node: &Value) -> Option<Option<Time>> {
     let taint = list(node, &["spec", "taints"]).iter().find(|taint| {
         matches!(text(taint, &["key"]), NOT_READY | UNREACHABLE) && text(taint, &["effect"]) == "NoExecute"
     })?;
@@ -40,7 +40,7 @@ pub fn emptied_at(node: &Value) -> Option<Option<Time>> {
 }
 
 /// Updates the taints that this controller manages.
-pub fn update(node: &Value, ready: &str, may_empty: NoExecutePolicy, now: Time) -> Option<Action> {
+pub(super) fn update(node: &Value, ready: &str, may_empty: NoExecutePolicy, now: Time) -> Option<Action> {
     let have = list(node, &["spec", "taints"]);
     let cause = match ready {
         "True" => None,

@@ -24,7 +24,7 @@ pub struct Rates {
 }
 
 /// The eviction decision for one node.
-pub struct Judgement {
+pub(super) struct Judgement {
     pub may_empty: NoExecutePolicy,
     /// The time at which the rate allows the next node.
     pub wake_at: Option<Time>,
@@ -44,7 +44,7 @@ impl Default for Rates {
 }
 
 /// Decides on a node from the state of its zone and of all other zones.
-pub fn evaluate(node: &Value, all: &[&Value], rates: &Rates, now: Time) -> Judgement {
+pub(super) fn evaluate(node: &Value, all: &[&Value], rates: &Rates, now: Time) -> Judgement {
     if ready(node) == "True" {
         return Judgement { may_empty: NoExecutePolicy::Keep, wake_at: None };
     }

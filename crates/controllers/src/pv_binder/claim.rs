@@ -10,7 +10,7 @@ use super::{
 use crate::read::text;
 
 /// Plans for a claim that was completely bound before: rebinds it or marks it Lost.
-pub fn plan_bound(claim: &Value, named: Option<&Value>) -> Plan {
+pub(super) fn plan_bound(claim: &Value, named: Option<&Value>) -> Plan {
     let lost = |reason, message: &str| {
         let mut plan = Plan { actions: phase(claim, "Lost", None).into_iter().collect(), ..Plan::default() };
         if !plan.actions.is_empty() {
@@ -31,7 +31,7 @@ pub fn plan_bound(claim: &Value, named: Option<&Value>) -> Plan {
 }
 
 /// Plans for a claim that is not completely bound.
-pub fn plan_unbound(
+pub(super) fn plan_unbound(
     claim: &Value,
     named: Option<&Value>,
     volumes: &[&Value],

@@ -9,12 +9,12 @@ use super::CLASS_BETA;
 use crate::read::{list, text};
 
 /// Returns the class of a claim or volume, empty for none.
-pub fn class_of(object: &Value) -> &str {
+pub(super) fn class_of(object: &Value) -> &str {
     Meta::of(object).annotation(CLASS_BETA).unwrap_or_else(|| text(object, &["spec", "storageClassName"]))
 }
 
 /// Returns the volume to bind: one reserved for the claim, or the smallest of those with the fewest access modes.
-pub fn best<'a>(claim: &Value, volumes: &[&'a Value], reserved_only: bool) -> Option<&'a Value> {
+pub(super) fn best<'a>(claim: &Value, volumes: &[&'a Value], reserved_only: bool) -> Option<&'a Value> {
     let fits = |volume: &&&Value| mismatch(volume, claim).is_none() && !Meta::of(volume).is_deleting();
     if let Some(reserved) = volumes.iter().filter(|volume| is_for(volume, claim)).find(fits) {
         return Some(reserved);
@@ -32,7 +32,7 @@ pub fn best<'a>(claim: &Value, volumes: &[&'a Value], reserved_only: bool) -> Op
 }
 
 /// Whether the volume's claimRef refers to the claim.
-pub fn is_for(volume: &Value, claim: &Value) -> bool {
+pub(super) fn is_for(volume: &Value, claim: &Value) -> bool {
     let meta = Meta::of(claim);
     let named = |field| text(volume, &["spec", "claimRef", field]);
     let uid = named("uid");
@@ -40,7 +40,7 @@ pub fn is_for(volume: &Value, claim: &Value) -> bool {
 }
 
 /// Returns the reason why a volume does not match a claim.
-pub fn mismatch(volume: &Value, claim: &Value) -> Option<&'static str> {
+pub(super) fn mismatch(volume: &Value, claim: &Value) -> Option<&'static str> {
     let mode = |object: &Value| object.str_at(&["spec", "volumeMode"]).unwrap_or("Filesystem").to_owned();
     let offered = list(volume, &["spec", "accessModes"]);
     if capacity(volume) < requested(claim) {

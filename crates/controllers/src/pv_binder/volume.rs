@@ -8,7 +8,7 @@ use super::BOUND_BY_CONTROLLER;
 use crate::read::text;
 
 /// Returns the key of the claim in `spec.claimRef`.
-pub fn claim_key(volume: &Value) -> Option<Key> {
+pub(super) fn claim_key(volume: &Value) -> Option<Key> {
     let reference = volume.at(&["spec", "claimRef"])?;
     Some(Key::new(text(reference, &["namespace"]), text(reference, &["name"])))
 }
@@ -16,7 +16,7 @@ pub fn claim_key(volume: &Value) -> Option<Key> {
 /// Updates the phase of a volume. `claim` is the claim in its claimRef, if the UID matches.
 // DEVIATION: volumes are not recycled, and volumes of in-tree plugins are not deleted. Dynamically provisioned volumes
 // are deleted by their provisioner.
-pub fn plan(volume: &Value, claim: Option<&Value>) -> Plan {
+pub(super) fn plan(volume: &Value, claim: Option<&Value>) -> Plan {
     let name = Meta::of(volume).name();
     let phase = match claim {
         // The volume is free, or pre-bound to a claim that does not exist yet.

@@ -9,12 +9,12 @@ use super::{Kind, replicas};
 use crate::{condition, pod};
 
 /// The status update, and the next time at which a pod becomes available.
-pub struct Status {
+pub(super) struct Status {
     pub update: Option<Action>,
     pub wake_at: Option<Time>,
 }
 
-pub fn of<K: Kind>(set: &Value, owned: &[&Value], rejection: Option<&Rejection>, now: Time) -> Status {
+pub(super) fn of<K: Kind>(set: &Value, owned: &[&Value], rejection: Option<&Rejection>, now: Time) -> Status {
     let counts = Counts::of(set, owned, now);
     let counted = [
         ("fullyLabeledReplicas", counts.labeled),

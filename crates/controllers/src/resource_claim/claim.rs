@@ -10,7 +10,7 @@ use crate::read::list;
 /// Returns the next step for a claim.
 // DEVIATION: a deallocated claim keeps its finalizer until it is deleted, so that a concurrent allocation by the
 // scheduler stays protected.
-pub fn plan(claim: &Value, users: Option<&[&Value]>, owner: Option<&Value>) -> Plan {
+pub(super) fn plan(claim: &Value, users: Option<&[&Value]>, owner: Option<&Value>) -> Plan {
     let Some(users) = users else { return Plan::waiting("the state of its pods is unknown") };
     let meta = Meta::of(claim);
     let has_finalizer = meta.finalizers().any(|finalizer| finalizer == FINALIZER);

@@ -13,7 +13,7 @@ use crate::{adoption, names};
 const USERS_MAX: usize = 256;
 
 /// Returns the next step for a pod.
-pub fn plan(pod: &Value, claim_requests: &[ClaimRequest<'_>], _: Time) -> Plan {
+pub(super) fn plan(pod: &Value, claim_requests: &[ClaimRequest<'_>], _: Time) -> Plan {
     if Meta::of(pod).is_deleting() || is_done(pod) {
         return Plan::default();
     }

@@ -6,29 +6,29 @@ use controller::{Action, Cache, EventOnResult, Preconditions, Regarding, kinds};
 
 use super::Slots;
 
-pub fn templates(set: &Value) -> &[Value] {
+pub(super) fn templates(set: &Value) -> &[Value] {
     set.at(&["spec", "volumeClaimTemplates"]).and_then(Value::as_array).unwrap_or_default()
 }
 
 /// Returns the name of the claim for a template and ordinal.
-pub fn name(set: &Value, template: &Value, ordinal: i64) -> String {
+pub(super) fn name(set: &Value, template: &Value, ordinal: i64) -> String {
     format!("{}-{}-{ordinal}", Meta::of(template).name(), Meta::of(set).name())
 }
 
 /// Whether the claim's name belongs to an ordinal of the StatefulSet.
-pub fn is_of(set: &Value, claim: &Value) -> bool {
+pub(super) fn is_of(set: &Value, claim: &Value) -> bool {
     ordinal(set, claim).is_some()
 }
 
 /// Returns the StatefulSets that the claim may belong to.
-pub fn set_of(cache: &Cache, claim: &Value) -> Vec<Key> {
+pub(super) fn set_of(cache: &Cache, claim: &Value) -> Vec<Key> {
     let sets = cache.of("statefulsets.apps");
     let near = sets.in_namespace(Meta::of(claim).namespace());
     near.filter(|set| is_of(&set.value, claim)).map(|set| set.key.clone()).collect()
 }
 
 /// Creates the missing claims of an ordinal.
-pub fn missing(set: &Value, ordinal: i64, have: &[&Value]) -> Vec<Action> {
+pub(super) fn missing(set: &Value, ordinal: i64, have: &[&Value]) -> Vec<Action> {
     let missing = templates(set).iter().map(|template| (template, name(set, template, ordinal)));
     let missing = missing.filter(|(_, name)| !have.iter().any(|claim| Meta::of(claim).name() == name));
     missing.map(|(template, name)| create(set, template, &name, ordinal)).collect()
@@ -66,7 +66,7 @@ fn create(set: &Value, template: &Value, name: &str, ordinal: i64) -> Action {
 
 /// Sets the owner of claims by the retention policy: the StatefulSet or the pod if they are deleted with it, otherwise
 /// none.
-pub fn retention(set: &Value, slots: &Slots<'_>, claims: &[&Value]) -> Vec<Action> {
+pub(super) fn retention(set: &Value, slots: &Slots<'_>, claims: &[&Value]) -> Vec<Action> {
     let policy = |field| set.str_at(&["spec", "persistentVolumeClaimRetentionPolicy", field]) == Some("Delete");
     let (when_deleted, when_scaled) = (policy("whenDeleted"), policy("whenScaled"));
     let mut actions = Vec::new();

@@ -12,30 +12,30 @@ const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 
 /// An ordinal, and its pod.
 #[derive(Clone, Copy, Debug)]
-pub struct Slot<'a> {
+pub(super) struct Slot<'a> {
     pub ordinal: i64,
     pub pod: Option<&'a Value>,
 }
 
 /// Returns `spec.ordinals.start`.
-pub fn start(set: &Value) -> i64 {
+pub(super) fn start(set: &Value) -> i64 {
     set.at(&["spec", "ordinals", "start"]).and_then(Value::as_int).unwrap_or(0)
 }
 
 /// Returns the ordinal in the pod's name, if the name has the StatefulSet's form.
-pub fn ordinal(set: &Value, pod: &Value) -> Option<i64> {
+pub(super) fn ordinal(set: &Value, pod: &Value) -> Option<i64> {
     let rest = Meta::of(pod).name().strip_prefix(Meta::of(set).name())?.strip_prefix('-')?;
     // Only the canonical form: no sign, no leading zeros.
     rest.parse().ok().filter(|number: &i64| *number >= 0 && number.to_string() == rest)
 }
 
 impl Slot<'_> {
-    pub fn name(self, set: &Value) -> String {
+    pub(super) fn name(self, set: &Value) -> String {
         format!("{}-{}", Meta::of(set).name(), self.ordinal)
     }
 
     /// Returns the pod for this ordinal from the template of a revision.
-    pub fn make(self, set: &Value, from: &Value) -> Value {
+    pub(super) fn make(self, set: &Value, from: &Value) -> Value {
         let name = self.name(set);
         let prefix = format!("{}-", Meta::of(set).name());
         let template = revision::template(from);
@@ -58,7 +58,7 @@ impl Slot<'_> {
     }
 
     /// Restores the pod's name and index labels if they differ.
-    pub fn identity(self, set: &Value) -> Option<Action> {
+    pub(super) fn identity(self, set: &Value) -> Option<Action> {
         let pod = self.pod?;
         let wrong: Object = self
             .labels(Meta::of(pod).name())

@@ -8,7 +8,7 @@ use super::{ordinal, revision_of};
 use crate::{adoption, revision};
 
 /// The existing revisions of a StatefulSet.
-pub struct Revisions<'a> {
+pub(super) struct Revisions<'a> {
     all: Vec<&'a Value>,
     /// The revision of the pods before the update.
     pub current: &'a Value,
@@ -20,7 +20,7 @@ pub struct Revisions<'a> {
 
 impl<'a> Revisions<'a> {
     /// Returns the revisions, or the writes needed until they exist.
-    pub fn of(set: &'a Value, owned: &[&'a Value]) -> Result<Self, Vec<Action>> {
+    pub(super) fn of(set: &'a Value, owned: &[&'a Value]) -> Result<Self, Vec<Action>> {
         let all = revision::sorted(owned.iter().copied());
         let data = revision::data(set);
         let next = all.last().map_or(0, |newest| revision::number(newest)) + 1;
@@ -38,7 +38,7 @@ impl<'a> Revisions<'a> {
     }
 
     /// Returns the revision for a new pod: ordinals below the partition keep the current revision.
-    pub fn for_new(&self, set: &Value, ordinal: i64) -> &'a Value {
+    pub(super) fn for_new(&self, set: &Value, ordinal: i64) -> &'a Value {
         let partition = set.at(&["spec", "updateStrategy", "rollingUpdate", "partition"]).and_then(Value::as_int);
         let rolls = set.str_at(&["spec", "updateStrategy", "type"]) == Some("RollingUpdate");
         let keeps_current = rolls && partition.is_some_and(|partition| ordinal < ordinal::start(set) + partition);
@@ -46,7 +46,7 @@ impl<'a> Revisions<'a> {
     }
 
     /// Deletes unused revisions beyond revisionHistoryLimit.
-    pub fn beyond_history(&self, set: &Value, pods: &[&Value]) -> Vec<Action> {
+    pub(super) fn beyond_history(&self, set: &Value, pods: &[&Value]) -> Vec<Action> {
         let limit = set.at(&["spec", "revisionHistoryLimit"]).and_then(Value::as_int);
         revision::drop_old(&self.all, limit, |one| {
             let name = Meta::of(one).name();

@@ -10,12 +10,12 @@ use super::{is_healthy, min_ready_seconds, replicas, revision_of};
 use crate::pod;
 
 /// The status update, and the next time at which a pod becomes available.
-pub struct Status {
+pub(super) struct Status {
     pub update: Option<Action>,
     pub wake_at: Option<Time>,
 }
 
-pub fn of(set: &Value, pods: &[&Value], revisions: &Revisions<'_>, now: Time) -> Status {
+pub(super) fn of(set: &Value, pods: &[&Value], revisions: &Revisions<'_>, now: Time) -> Status {
     let count =
         |is: &dyn Fn(&Value) -> bool| i64::try_from(pods.iter().filter(|pod| is(pod)).count()).unwrap_or(i64::MAX);
     let (mut current, update) = (Meta::of(revisions.current).name(), Meta::of(revisions.update).name());

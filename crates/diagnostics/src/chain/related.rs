@@ -10,24 +10,24 @@ use apimachinery::time::Time;
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// The objects of a trace, causes first.
-pub struct RelatedObjects<'a> {
+pub(super) struct RelatedObjects<'a> {
     pub objects: Vec<One<'a>>,
     services: BTreeMap<(&'a str, &'a str), &'a Value>,
 }
 
 /// An object with its causes in the trace.
-pub struct One<'a> {
+pub(super) struct One<'a> {
     pub object: &'a Value,
     pub causes: Vec<Cause<'a>>,
 }
 
 /// The cause of an object.
 #[derive(Clone, Copy)]
-pub struct Cause<'a> {
+pub(super) struct Cause<'a> {
     pub uid: &'a str,
 }
 
-pub fn of<'a>(root: &'a Value, objects: &'a [Value]) -> RelatedObjects<'a> {
+pub(super) fn of<'a>(root: &'a Value, objects: &'a [Value]) -> RelatedObjects<'a> {
     let mut owned: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for object in objects {
         for owner in Meta::of(object).owner_references() {
@@ -58,13 +58,13 @@ pub fn of<'a>(root: &'a Value, objects: &'a [Value]) -> RelatedObjects<'a> {
 
 impl RelatedObjects<'_> {
     /// Returns the creation time of the first object that the object with this UID caused.
-    pub fn first_made(&self, uid: &str) -> Option<Time> {
+    pub(super) fn first_made(&self, uid: &str) -> Option<Time> {
         let made = self.objects.iter().filter(|one| one.causes.iter().any(|cause| cause.uid == uid));
         made.filter_map(|one| Meta::of(one.object).creation_timestamp()).min()
     }
 
     /// Returns the addresses whose rules an object changes: those of a service, or of an EndpointSlice's service.
-    pub fn addresses(&self, object: &Value) -> Option<Vec<String>> {
+    pub(super) fn addresses(&self, object: &Value) -> Option<Vec<String>> {
         let meta = Meta::of(object);
         let service = match kind(object) {
             "Service" => object,

@@ -14,7 +14,7 @@ const NOTE_MAX: usize = 160;
 
 /// Stage of an object. All stages except `Other` follow each other in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub(super) enum Stage {
     Written,
     Seen,
     Bound,
@@ -31,7 +31,7 @@ pub enum Stage {
 
 /// A step without a sort time.
 #[derive(Clone, Debug)]
-pub struct StageEvent {
+pub(super) struct StageEvent {
     pub stage: Stage,
     /// Distinguishes steps of one stage; empty if they are duplicates regardless of their source.
     pub which: String,
@@ -67,13 +67,13 @@ const REASONS: &[(&str, Stage)] = &[
 
 impl Stage {
     /// Whether steps of this stage follow those of all earlier stages.
-    pub fn is_ordered(self) -> bool {
+    pub(super) fn is_ordered(self) -> bool {
         self != Self::Other
     }
 }
 
 /// Returns the steps of an object itself. `first_made` is the creation time of the first object that it caused.
-pub fn of_object(object: &Value, first_made: Option<Time>) -> Vec<StageEvent> {
+pub(super) fn of_object(object: &Value, first_made: Option<Time>) -> Vec<StageEvent> {
     let kind = object.str_at(&["kind"]).unwrap_or_default();
     let mut found: Vec<StageEvent> = written(object).into_iter().collect();
     // The step that lists the endpoints reports a change of an EndpointSlice.
@@ -92,12 +92,12 @@ pub fn of_object(object: &Value, first_made: Option<Time>) -> Vec<StageEvent> {
 }
 
 /// Returns the steps from an object's events.
-pub fn of_events<'a>(events: impl Iterator<Item = &'a Value>) -> Vec<StageEvent> {
+pub(super) fn of_events<'a>(events: impl Iterator<Item = &'a Value>) -> Vec<StageEvent> {
     events.filter_map(event).collect()
 }
 
 /// Returns the times when a service's rules were applied on each node: the first after the write, and the last.
-pub fn of_records(nodes: &[NodeRecords], addresses: &[String], since: Option<Time>) -> Vec<StageEvent> {
+pub(super) fn of_records(nodes: &[NodeRecords], addresses: &[String], since: Option<Time>) -> Vec<StageEvent> {
     let is_affected = |record: &&Record| {
         let NodeStage::ServiceRules { cluster_ips } = &record.stage;
         cluster_ips.iter().any(|ip| addresses.contains(ip))
@@ -122,7 +122,7 @@ pub fn of_records(nodes: &[NodeRecords], addresses: &[String], since: Option<Tim
 }
 
 /// Removes duplicates and keeps the most precise.
-pub fn distinct(found: Vec<StageEvent>) -> Vec<StageEvent> {
+pub(super) fn distinct(found: Vec<StageEvent>) -> Vec<StageEvent> {
     let mut retained: Vec<StageEvent> = Vec::with_capacity(found.len());
     let mut places: BTreeMap<(Stage, String), usize> = BTreeMap::new();
     for one in found {

@@ -7,7 +7,7 @@ const DAYS_MIN: u64 = 30;
 /// Slower reads indicate an overloaded host or a slow disk.
 const READ_SLOW_MICROS: u64 = 100_000;
 
-pub fn evaluate(cluster: &Cluster) -> Vec<Row> {
+pub(super) fn evaluate(cluster: &Cluster) -> Vec<Row> {
     vec![api(cluster), store(cluster), nodes(cluster), dns(cluster), certificates(cluster)]
 }
 

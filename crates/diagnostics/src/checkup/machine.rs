@@ -51,7 +51,7 @@ const CONTROLLERS: &[(&str, CheckResult)] = &[
     ("hugetlb", CheckResult::Warn),
 ];
 
-pub fn evaluate(machine: &Machine) -> Vec<Row> {
+pub(super) fn evaluate(machine: &Machine) -> Vec<Row> {
     let mut rows = vec![kernel(&machine.kernel)];
     rows.extend(machine.features.iter().map(feature));
     rows.extend([cgroups(&machine.cgroups), capabilities(machine.capabilities)]);

@@ -22,7 +22,7 @@ pub enum Reload {
 }
 
 /// Returns all validation errors. `timeouts` are those of the KMS plugins, in order.
-pub fn configuration(object: &Value, timeouts: &[Duration], reload: Reload) -> Errors {
+pub(super) fn configuration(object: &Value, timeouts: &[Duration], reload: Reload) -> Errors {
     let root = Path::of("resources");
     let mut pass = Pass { findings: Vec::new(), names: BTreeSet::new(), timeouts: timeouts.iter(), reload };
     let rules = items(object, "resources");

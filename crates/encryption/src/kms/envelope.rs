@@ -8,7 +8,7 @@ use apimachinery::{Path, names};
 use super::{EncryptResponse, Error};
 
 /// Maximum length of a key ID.
-pub const KEY_ID_MAX: usize = 1024;
+pub(super) const KEY_ID_MAX: usize = 1024;
 const KEY_MAX: usize = 1024;
 const ANNOTATIONS_MAX: usize = 32 * 1024;
 

@@ -7,7 +7,7 @@ use crate::Moment;
 use crate::allocation::{self, Claim, Division};
 
 /// Interval of reallocation.
-pub const PERIOD: Duration = Duration::from_secs(10);
+pub(super) const PERIOD: Duration = Duration::from_secs(10);
 
 impl FlowControl {
     /// Reallocates the seats by the demand since the last call. Returns the requests that may now execute.

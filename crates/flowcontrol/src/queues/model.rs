@@ -7,7 +7,7 @@ use crate::level::Queuing;
 use crate::{Moment, Work};
 
 #[derive(Debug)]
-pub struct Model {
+pub(super) struct Model {
     queuing: Queuing,
     limit: u32,
     queues: Vec<Queue>,
@@ -27,18 +27,18 @@ struct Queue {
 }
 
 impl Model {
-    pub fn new(queuing: Queuing, limit: u32) -> Self {
+    pub(super) fn new(queuing: Queuing, limit: u32) -> Self {
         let queues = (0..queuing.queues).map(|_| Queue::default()).collect();
         let (running, lingering) = (BTreeMap::new(), BTreeMap::new());
         Self { queuing, limit, queues, progress: 0, at: Moment::default(), robin: 0, enqueues: 0, running, lingering }
     }
 
-    pub fn running(&self) -> Vec<u64> {
+    pub(super) fn running(&self) -> Vec<u64> {
         self.running.keys().copied().collect()
     }
 
     /// Handles an arrival. Returns whether the request was accepted.
-    pub fn arrive(&mut self, serial: u64, work: Work, hash: u64, now: Moment) -> bool {
+    pub(super) fn arrive(&mut self, serial: u64, work: Work, hash: u64, now: Moment) -> bool {
         self.sync(now);
         let hand = self.queuing.dealer.deal(hash);
         let cards = hand.cards();
@@ -67,7 +67,7 @@ impl Model {
         true
     }
 
-    pub fn finish(&mut self, serial: u64, now: Moment) {
+    pub(super) fn finish(&mut self, serial: u64, now: Moment) {
         self.sync(now);
         let (index, started, work) = self.running.remove(&serial).unwrap();
         let took = now.since(started).as_nanos() as SeatTime;
@@ -79,7 +79,7 @@ impl Model {
         self.dispatch_all(now);
     }
 
-    pub fn leave(&mut self, serial: u64, now: Moment) {
+    pub(super) fn leave(&mut self, serial: u64, now: Moment) {
         self.sync(now);
         for index in 0..self.queues.len() {
             self.queues[index].waiting.retain(|(have, ..)| *have != serial);
@@ -88,7 +88,7 @@ impl Model {
         self.dispatch_all(now);
     }
 
-    pub fn wake(&mut self, now: Moment) {
+    pub(super) fn wake(&mut self, now: Moment) {
         if self.lingering.values().any(|(_, until, _)| *until <= now) {
             self.sync(now);
             self.lingering.retain(|_, (_, until, _)| *until > now);
@@ -96,7 +96,7 @@ impl Model {
         }
     }
 
-    pub fn set_limit(&mut self, limit: u32, now: Moment) {
+    pub(super) fn set_limit(&mut self, limit: u32, now: Moment) {
         self.sync(now);
         self.limit = limit;
         self.dispatch_all(now);

@@ -7,7 +7,7 @@ use crate::Work;
 
 /// A queue with requests.
 #[derive(Debug, Default)]
-pub struct Queue {
+pub(super) struct Queue {
     /// The virtual start time of its next request.
     pub next_dispatch: SeatTime,
     /// The waiting requests, oldest first.
@@ -22,7 +22,7 @@ pub struct Queue {
 
 /// A waiting request.
 #[derive(Clone, Copy, Debug)]
-pub struct Waiting {
+pub(super) struct Waiting {
     pub slot: u32,
     /// The estimated work.
     pub work: SeatTime,
@@ -32,58 +32,58 @@ pub struct Waiting {
 
 impl Queue {
     /// Whether the queue takes part in virtual time.
-    pub fn is_active(&self) -> bool {
+    pub(super) fn is_active(&self) -> bool {
         self.executing > 0 || !self.waiting.is_empty()
     }
 
     /// Whether the queue has no waiting, running or lingering request.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         !self.is_active() && self.seats_in_use == 0
     }
 
     /// Returns the virtual finish time of its next request.
-    pub fn end(&self) -> Option<SeatTime> {
+    pub(super) fn end(&self) -> Option<SeatTime> {
         self.waiting.front().map(|head| self.next_dispatch + head.work)
     }
 
     /// Sets an inactive queue to the current virtual time.
-    pub fn activate(&mut self, progress: SeatTime) {
+    pub(super) fn activate(&mut self, progress: SeatTime) {
         if !self.is_active() {
             self.next_dispatch = progress;
         }
     }
 
     /// Advances next_dispatch to the arrival of the next request, so that an idle queue does not accumulate credit.
-    pub fn catch_up(&mut self) {
+    pub(super) fn catch_up(&mut self) {
         if let Some(head) = self.waiting.front() {
             self.catch_up_with(head.arrival);
         }
     }
 
     /// Like [`Queue::catch_up`], for a request that does not wait.
-    pub fn catch_up_with(&mut self, arrival: SeatTime) {
+    pub(super) fn catch_up_with(&mut self, arrival: SeatTime) {
         self.next_dispatch = self.next_dispatch.max(arrival);
     }
 
-    pub fn push(&mut self, waiting: Waiting) {
+    pub(super) fn push(&mut self, waiting: Waiting) {
         self.waiting_work += waiting.work;
         self.waiting.push_back(waiting);
     }
 
-    pub fn pop(&mut self) {
+    pub(super) fn pop(&mut self) {
         if let Some(head) = self.waiting.pop_front() {
             self.waiting_work -= head.work;
         }
     }
 
     /// Starts a request: its seats are taken, and the queue is charged the estimated work.
-    pub fn start(&mut self, work: Work) {
+    pub(super) fn start(&mut self, work: Work) {
         self.executing += 1;
         self.seats_in_use += work.width();
         self.next_dispatch += total_work(work);
     }
 
-    pub fn remove(&mut self, slot: u32) {
+    pub(super) fn remove(&mut self, slot: u32) {
         if let Some(at) = self.waiting.iter().position(|waiting| waiting.slot == slot) {
             let removed = self.waiting.remove(at).expect("the position was just found");
             self.waiting_work -= removed.work;

@@ -4,7 +4,7 @@ use crate::{Moment, Work};
 
 /// Requests in slots. A slot is reused after its request ends, and the serial distinguishes the requests.
 #[derive(Debug, Default)]
-pub struct Slots {
+pub(super) struct Slots {
     records: Vec<Option<Record>>,
     free: Vec<u32>,
 }
@@ -40,7 +40,7 @@ pub enum Phase {
 }
 
 impl Slots {
-    pub fn insert(&mut self, record: Record) -> u32 {
+    pub(super) fn insert(&mut self, record: Record) -> u32 {
         if let Some(slot) = self.free.pop() {
             self.records[slot as usize] = Some(record);
             return slot;
@@ -50,27 +50,27 @@ impl Slots {
         slot
     }
 
-    pub fn get(&self, slot: u32, serial: u64) -> Option<&Record> {
+    pub(super) fn get(&self, slot: u32, serial: u64) -> Option<&Record> {
         self.records.get(slot as usize)?.as_ref().filter(|record| record.tag.serial == serial)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Record> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
         self.records.iter().flatten()
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Record> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Record> {
         self.records.iter_mut().flatten()
     }
 
-    pub fn at(&self, slot: u32) -> &Record {
+    pub(super) fn at(&self, slot: u32) -> &Record {
         self.records[slot as usize].as_ref().expect("a slot that is named somewhere is in use")
     }
 
-    pub fn at_mut(&mut self, slot: u32) -> &mut Record {
+    pub(super) fn at_mut(&mut self, slot: u32) -> &mut Record {
         self.records[slot as usize].as_mut().expect("a slot that is named somewhere is in use")
     }
 
-    pub fn remove(&mut self, slot: u32) -> Record {
+    pub(super) fn remove(&mut self, slot: u32) -> Record {
         self.free.push(slot);
         self.records[slot as usize].take().expect("a slot that is named somewhere is in use")
     }

@@ -18,21 +18,21 @@ use crate::unpack::{WHITEOUT, is_portable, xattr_record};
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
 /// Adds files to an archive.
-pub struct Copier<'a, W: Write> {
+pub(super) struct Copier<'a, W: Write> {
     tar: &'a mut Builder<W>,
     /// Archive path of the first name of each file with several hard links, by device and inode.
     linked: BTreeMap<(u64, u64), PathBuf>,
 }
 
 impl<'a, W: Write> Copier<'a, W> {
-    pub fn new(tar: &'a mut Builder<W>) -> Self {
+    pub(super) fn new(tar: &'a mut Builder<W>) -> Self {
         Self { tar, linked: BTreeMap::new() }
     }
 
     /// Adds a file, or everything in a directory, sorted by name. Symlinks below `from` are not followed. Devices and
     /// sockets are omitted: a container gets its devices from its specification, and a socket of an image has no
     /// listener.
-    pub fn copy(&mut self, from: &Path, to: &Path) -> Result<(), BuildError> {
+    pub(super) fn copy(&mut self, from: &Path, to: &Path) -> Result<(), BuildError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| BuildError::Add { path, source }

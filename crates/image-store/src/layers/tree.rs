@@ -18,14 +18,14 @@ const MODE: u32 = 0o755;
 
 /// Disk usage of the added files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskUsage {
+pub(crate) struct DiskUsage {
     /// Hard links add none.
     pub bytes: u64,
     pub inodes: u64,
 }
 
 /// Places host files under `root`: by hard link if all users may read the file, otherwise as a copy with mode 0755.
-pub fn install_files(files: &[(PathBuf, PathBuf)], root: &Path) -> Result<DiskUsage, LayerError> {
+pub(crate) fn install_files(files: &[(PathBuf, PathBuf)], root: &Path) -> Result<DiskUsage, LayerError> {
     let at = |path: &Path| {
         let path = path.to_owned();
         move |source| LayerError::Io { path, source }
@@ -57,14 +57,14 @@ pub fn install_files(files: &[(PathBuf, PathBuf)], root: &Path) -> Result<DiskUs
 }
 
 /// Returns the digest and length of the archive of everything under `root`.
-pub fn digest(root: &Path) -> io::Result<(Digest, u64)> {
+pub(crate) fn digest(root: &Path) -> io::Result<(Digest, u64)> {
     let hashing = archive(root, Hashing::new(io::sink(), Hasher::sha256()))?;
     let (_, digest, length) = hashing.finish();
     Ok((digest, length))
 }
 
 /// Returns the archive of everything under `root`, in an unnamed file in `scratch`.
-pub fn archived(root: &Path, scratch: &Path) -> io::Result<File> {
+pub(crate) fn archived(root: &Path, scratch: &Path) -> io::Result<File> {
     let mut file = archive(root, tempfile::tempfile_in(scratch)?)?;
     file.rewind()?;
     Ok(file)

@@ -22,7 +22,7 @@ const METADATA_BYTES_MAX: u64 = 4 << 20;
 
 /// The limits of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ArchiveLimits {
+pub(crate) struct ArchiveLimits {
     /// Maximum total size of all files.
     pub bytes: u64,
     /// Description of the bound on bytes, for the error message.
@@ -33,7 +33,7 @@ pub struct ArchiveLimits {
 
 impl ArchiveLimits {
     /// Returns the limits of an archive of `packed` bytes on the filesystem of a directory.
-    pub fn of(packed: u64, dir: &Path) -> io::Result<ArchiveLimits> {
+    pub(crate) fn of(packed: u64, dir: &Path) -> io::Result<ArchiveLimits> {
         Ok(ArchiveLimits::on(packed, &rustix::fs::statvfs(dir)?))
     }
 
@@ -54,14 +54,14 @@ impl ArchiveLimits {
 }
 
 /// A reader that limits the bytes between two entries to those of a name and attributes.
-pub struct MeteredReader<R> {
+pub(super) struct MeteredReader<R> {
     inner: R,
     allowance: Allowance,
 }
 
 /// The bytes that may be read before the next entry, and those that were.
 #[derive(Clone, Default)]
-pub struct Allowance(Rc<RefCell<Header>>);
+pub(super) struct Allowance(Rc<RefCell<Header>>);
 
 #[derive(Default)]
 struct Header {
@@ -75,26 +75,26 @@ struct Header {
 }
 
 impl Allowance {
-    pub fn start(&self) {
+    pub(super) fn start(&self) {
         let mut header = self.0.borrow_mut();
         header.left = Some(METADATA_BYTES_MAX);
         header.read.clear();
         header.offset = header.position;
     }
 
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         self.0.borrow_mut().left = None;
     }
 
     /// Returns the bytes read between `start` and `end`, and their offset in the archive.
-    pub fn header(&self) -> (Vec<u8>, u64) {
+    pub(super) fn header(&self) -> (Vec<u8>, u64) {
         let mut header = self.0.borrow_mut();
         (std::mem::take(&mut header.read), header.offset)
     }
 }
 
 impl<R> MeteredReader<R> {
-    pub fn new(inner: R, allowance: &Allowance) -> MeteredReader<R> {
+    pub(super) fn new(inner: R, allowance: &Allowance) -> MeteredReader<R> {
         MeteredReader { inner, allowance: allowance.clone() }
     }
 }

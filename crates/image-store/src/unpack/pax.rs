@@ -10,7 +10,7 @@ const BLOCK: usize = 512;
 
 /// Returns the PAX records of an entry as keys and values. `read` contains the bytes of the archive from `offset` up to
 /// the entry's content.
-pub fn records(read: &[u8], offset: u64) -> io::Result<Vec<(&str, &[u8])>> {
+pub(super) fn records(read: &[u8], offset: u64) -> io::Result<Vec<(&str, &[u8])>> {
     // The previous entry is padded to a full block.
     let padding = usize::try_from(offset.next_multiple_of(BLOCK as u64) - offset).expect("less than a block");
     let mut rest = read.get(padding..).unwrap_or_default();

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 /// Metadata of an entry.
 #[derive(Clone)]
-pub struct Attributes {
+pub(super) struct Attributes {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
@@ -25,7 +25,7 @@ pub struct Attributes {
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-pub struct Tree {
+pub(super) struct Tree {
     root: OwnedFd,
     /// Path of the root, to compute paths relative to it.
     root_path: PathBuf,
@@ -51,27 +51,27 @@ impl Directory {
 }
 
 impl Tree {
-    pub fn open(root: &Path) -> io::Result<Tree> {
+    pub(super) fn open(root: &Path) -> io::Result<Tree> {
         let root = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
         let root_path = std::fs::read_link(proc_path(&root))?;
         Ok(Tree { root, root_path, recent: None, assumed: BTreeSet::new(), times: BTreeMap::new() })
     }
 
     /// Sets the times of directories and returns the assumed directories.
-    pub fn finish(self) -> io::Result<Vec<PathBuf>> {
+    pub(super) fn finish(self) -> io::Result<Vec<PathBuf>> {
         for (path, time) in &self.times {
             futimens(open_real(&self.root, path)?, &stamps(*time))?;
         }
         Ok(self.assumed.into_iter().collect())
     }
 
-    pub fn root_attributes(&mut self, attributes: &Attributes) -> io::Result<()> {
+    pub(super) fn root_attributes(&mut self, attributes: &Attributes) -> io::Result<()> {
         dress(&self.root, attributes)?;
         self.times.insert(PathBuf::new(), attributes.modified);
         Ok(())
     }
 
-    pub fn directory(&mut self, path: &Path, attributes: &Attributes) -> io::Result<()> {
+    pub(super) fn directory(&mut self, path: &Path, attributes: &Attributes) -> io::Result<()> {
         let (parent, name) = self.open_parent(path)?;
         let replaced = match statat(&parent.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => None,
@@ -94,7 +94,7 @@ impl Tree {
         Ok(())
     }
 
-    pub fn file(&mut self, path: &Path, content: &mut impl Read, attributes: &Attributes) -> io::Result<()> {
+    pub(super) fn file(&mut self, path: &Path, content: &mut impl Read, attributes: &Attributes) -> io::Result<()> {
         let (parent, name) = self.open_parent(path)?;
         self.clear(&parent, name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -104,14 +104,14 @@ impl Tree {
         Ok(futimens(&file, &stamps(attributes.modified))?)
     }
 
-    pub fn symlink(&mut self, path: &Path, target: &Path, attributes: &Attributes) -> io::Result<()> {
+    pub(super) fn symlink(&mut self, path: &Path, target: &Path, attributes: &Attributes) -> io::Result<()> {
         let (parent, name) = self.open_parent(path)?;
         self.clear(&parent, name)?;
         symlinkat(target, &parent.fd, name)?;
         dress_name(&parent.fd, name, attributes)
     }
 
-    pub fn hard_link(&mut self, path: &Path, target: &Path) -> io::Result<()> {
+    pub(super) fn hard_link(&mut self, path: &Path, target: &Path) -> io::Result<()> {
         let (parent, name) = self.open_parent(path)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let existing = openat2(&self.root, target, flags, Mode::empty(), within())?;
@@ -119,7 +119,7 @@ impl Tree {
         Ok(linkat(&existing, "", &parent.fd, name, AtFlags::EMPTY_PATH)?)
     }
 
-    pub fn fifo(&mut self, path: &Path, attributes: &Attributes) -> io::Result<()> {
+    pub(super) fn fifo(&mut self, path: &Path, attributes: &Attributes) -> io::Result<()> {
         let (parent, name) = self.open_parent(path)?;
         self.clear(&parent, name)?;
         mknodat(&parent.fd, name, FileType::Fifo, Mode::from_raw_mode(0o600), 0)?;
@@ -132,7 +132,7 @@ impl Tree {
     }
 
     /// Hides a name of the layers below; an entry of this layer with that name stays.
-    pub fn whiteout(&mut self, path: &Path) -> io::Result<()> {
+    pub(super) fn whiteout(&mut self, path: &Path) -> io::Result<()> {
         let (parent, name) = self.open_parent(path)?;
         match mknodat(&parent.fd, name, FileType::CharacterDevice, Mode::empty(), 0) {
             Err(Errno::EXIST) => Ok(()),
@@ -141,7 +141,7 @@ impl Tree {
     }
 
     /// Hides the content of a directory in the layers below.
-    pub fn opaque(&mut self, dir: &Path) -> io::Result<()> {
+    pub(super) fn opaque(&mut self, dir: &Path) -> io::Result<()> {
         if dir.as_os_str().is_empty() {
             return mark_opaque(&self.root);
         }
@@ -219,7 +219,7 @@ impl Tree {
 }
 
 /// Opens a directory below `root` by a path that must not contain symlinks or cross into another filesystem.
-pub fn open_real(root: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn open_real(root: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let resolve =
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 /// The behavior of the registry.
 #[derive(Clone, Default)]
-pub struct Manners {
+pub(crate) struct Manners {
     /// Requires this password from all clients.
     pub password: Option<&'static str>,
     /// Whether the tag refers to an index.
@@ -29,7 +29,7 @@ pub struct Manners {
     pub stall: bool,
 }
 
-pub struct Server {
+pub(crate) struct Server {
     pub address: String,
     content: Arc<Content>,
     task: JoinHandle<()>,
@@ -44,7 +44,7 @@ struct Content {
 }
 
 impl Server {
-    pub async fn start(store: &Path, manifest: String, manners: Manners) -> Server {
+    pub(crate) async fn start(store: &Path, manifest: String, manners: Manners) -> Server {
         let content = Content {
             root: store.join("blobs/sha256"),
             manifest,
@@ -61,7 +61,7 @@ impl Server {
     }
 
     /// Returns the number of range requests.
-    pub fn ranges(&self) -> usize {
+    pub(crate) fn ranges(&self) -> usize {
         self.content.ranges.load(Ordering::SeqCst)
     }
 }

@@ -12,10 +12,10 @@ use super::{BY_SERVICE, Objects};
 use crate::routing::{Backend, BackendProtocol, BackendTarget, BackendTls};
 
 /// Refusal of a backend, as the reason and the message of an Event.
-pub type Refusal = (&'static str, String);
+pub(super) type Refusal = (&'static str, String);
 
 /// Returns the target of a backend, and why it cannot be used if that is the case.
-pub fn resolve(
+pub(super) fn resolve(
     objects: &Objects,
     namespace: &str,
     backend: &BackendRef,

@@ -39,18 +39,18 @@ struct HostPath {
 }
 
 /// The routes of all hosts.
-pub struct Hosts<'a> {
+pub(super) struct Hosts<'a> {
     objects: &'a Objects,
     hosts: BTreeMap<HostPattern, BTreeMap<PathKey, HostPath>>,
 }
 
 impl<'a> Hosts<'a> {
-    pub const fn new(objects: &'a Objects) -> Self {
+    pub(super) const fn new(objects: &'a Objects) -> Self {
         Self { objects, hosts: BTreeMap::new() }
     }
 
     /// Adds the paths of rules. The first Ingress with a path of a host keeps it.
-    pub fn add_rules(&mut self, claimed: &[Claimed<'_>], plan: &mut Plan) {
+    pub(super) fn add_rules(&mut self, claimed: &[Claimed<'_>], plan: &mut Plan) {
         for ingress in claimed.iter().filter(|ingress| ingress.annotations.canary.is_none()) {
             for rule in &ingress.entry.value.rules {
                 for (path, backend) in &rule.paths {
@@ -65,7 +65,7 @@ impl<'a> Hosts<'a> {
     }
 
     /// Adds the backends of canaries to the paths of the Ingresses that they are canaries of.
-    pub fn add_canaries(&mut self, claimed: &[Claimed<'_>], plan: &mut Plan) {
+    pub(super) fn add_canaries(&mut self, claimed: &[Claimed<'_>], plan: &mut Plan) {
         for ingress in claimed {
             let Some(canary) = &ingress.annotations.canary else { continue };
             for rule in &ingress.entry.value.rules {
@@ -89,7 +89,7 @@ impl<'a> Hosts<'a> {
     }
 
     /// Adds default backends: for the other paths of the Ingress's own hosts, and for hosts without rules.
-    pub fn add_default_backends(&mut self, claimed: &[Claimed<'_>], plan: &mut Plan) {
+    pub(super) fn add_default_backends(&mut self, claimed: &[Claimed<'_>], plan: &mut Plan) {
         let root = PathMatch::default();
         for ingress in claimed.iter().filter(|ingress| ingress.annotations.canary.is_none()) {
             let Some(backend) = &ingress.entry.value.default_backend else { continue };
@@ -107,7 +107,7 @@ impl<'a> Hosts<'a> {
 
     /// Returns the routes in order of precedence. `redirect_port` is set for the HTTP listener: the port of HTTPS in
     /// redirects, if it is not the well-known one.
-    pub fn virtual_hosts(&self, redirect_port: Option<Option<u16>>) -> BTreeMap<HostPattern, VirtualHost> {
+    pub(super) fn virtual_hosts(&self, redirect_port: Option<Option<u16>>) -> BTreeMap<HostPattern, VirtualHost> {
         let host = |(host, paths): (&HostPattern, &BTreeMap<PathKey, HostPath>)| {
             let routes = paths.iter().flat_map(|(path, served)| match redirect_port {
                 Some(port) if served.https_redirect => vec![redirect(path, served, port)],

@@ -14,7 +14,7 @@ use super::upstream::Load;
 use crate::routing::Route;
 
 /// A request and its response, counted when the response has ended or its client has disconnected.
-pub struct Exchange {
+pub(super) struct Exchange {
     connection: Arc<ClientConnection>,
     _active: ActiveRequest,
     started: Instant,
@@ -30,7 +30,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    pub fn begin<B>(connection: &Arc<ClientConnection>, request: &Request<B>) -> Exchange {
+    pub(super) fn begin<B>(connection: &Arc<ClientConnection>, request: &Request<B>) -> Exchange {
         let is_logged = connection.shared.settings.access_log;
         Exchange {
             connection: Arc::clone(connection),
@@ -48,7 +48,7 @@ impl Exchange {
         }
     }
 
-    pub fn select(&mut self, selected: &Selected) {
+    pub(super) fn select(&mut self, selected: &Selected) {
         self.route = Some(Arc::clone(&selected.route));
         if self.target.is_some() {
             self.host.clone_from(&selected.host);
@@ -56,14 +56,14 @@ impl Exchange {
     }
 
     /// Counts a response that the proxy made itself. HEAD requests receive no body.
-    pub fn finish(mut self, response: Response<Body>) -> Response<Body> {
+    pub(super) fn finish(mut self, response: Response<Body>) -> Response<Body> {
         self.status = response.status();
         self.bytes = response.body().size_hint().exact().unwrap_or_default();
         component_base::without_head_body(&self.method, response, super::body::empty)
     }
 
     /// Records the status of a response whose body follows.
-    pub fn stream(&mut self, status: StatusCode) {
+    pub(super) fn stream(&mut self, status: StatusCode) {
         self.status = status;
     }
 

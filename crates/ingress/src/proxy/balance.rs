@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// Shares of requests are therefore exact after few requests, which random numbers are not.
 #[derive(Debug, Default)]
-pub struct Spread(AtomicU64);
+pub(super) struct Spread(AtomicU64);
 
 impl Spread {
     /// Returns the next number below `end`, 0 if `end` is 0.
-    pub fn below(&self, end: u64) -> u64 {
+    pub(super) fn below(&self, end: u64) -> u64 {
         // Multiples of the golden ratio, as a fraction of 2^64.
         let count = self.0.fetch_add(1, Ordering::Relaxed);
         let point = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -19,7 +19,7 @@ impl Spread {
 }
 
 /// Returns the index of the weight that contains `point`, or `None` if `point` is not below the sum.
-pub fn choose_weighted(weights: impl Iterator<Item = u32>, point: u64) -> Option<usize> {
+pub(super) fn choose_weighted(weights: impl Iterator<Item = u32>, point: u64) -> Option<usize> {
     let mut end = 0;
     for (index, weight) in weights.enumerate() {
         end += u64::from(weight);
@@ -31,7 +31,12 @@ pub fn choose_weighted(weights: impl Iterator<Item = u32>, point: u64) -> Option
 }
 
 /// Returns an endpoint that was not tried yet: the next one in turn, or the one after it if that has fewer requests.
-pub fn choose_endpoint(count: usize, load: impl Fn(usize) -> usize, turn: usize, tried: &[usize]) -> Option<usize> {
+pub(super) fn choose_endpoint(
+    count: usize,
+    load: impl Fn(usize) -> usize,
+    turn: usize,
+    tried: &[usize],
+) -> Option<usize> {
     let mut untried = (0..count).map(|step| turn.wrapping_add(step) % count).filter(|index| !tried.contains(index));
     let first = untried.next()?;
     match untried.next() {

@@ -15,10 +15,10 @@ use tokio::time::{Instant, Sleep};
 use super::mirror::Tee;
 
 /// The body of any request or response.
-pub type Body = UnsyncBoxBody<Bytes, BodyError>;
+pub(super) type Body = UnsyncBoxBody<Bytes, BodyError>;
 
 #[derive(Debug, thiserror::Error)]
-pub enum BodyError {
+pub(super) enum BodyError {
     #[error("failed to read the body")]
     Read(#[source] hyper::Error),
     #[error("the body is larger than the route allows")]
@@ -33,7 +33,7 @@ pub enum BodyError {
 
 /// The cause of a request body that ended early. It decides the response, because the backend only sees a closed connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BodyFailure {
+pub(super) enum BodyFailure {
     TooLarge,
     Stalled,
     /// The client disconnected or sent malformed chunks.
@@ -41,10 +41,10 @@ pub enum BodyFailure {
 }
 
 /// Set once when the body of a request fails.
-pub type FailureCell = Arc<OnceLock<BodyFailure>>;
+pub(super) type FailureCell = Arc<OnceLock<BodyFailure>>;
 
 /// The body of a request on its way to the backend.
-pub struct RequestBody {
+pub(super) struct RequestBody {
     inner: Incoming,
     bytes_left: Option<u64>,
     stall_limit: Duration,
@@ -54,27 +54,32 @@ pub struct RequestBody {
 }
 
 /// The body of a response on its way to the client, with what lives as long as the response.
-pub struct ResponseBody<G> {
+pub(super) struct ResponseBody<G> {
     inner: Incoming,
     deadline: Option<Pin<Box<Sleep>>>,
     guard: G,
 }
 
 /// Counts the bytes of a response.
-pub trait CountBytes {
+pub(super) trait CountBytes {
     fn count(&mut self, bytes: usize);
 }
 
-pub fn empty() -> Body {
+pub(super) fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-pub fn text(text: impl Into<Bytes>) -> Body {
+pub(super) fn text(text: impl Into<Bytes>) -> Body {
     Full::new(text.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
 impl RequestBody {
-    pub fn new(inner: Incoming, bytes_max: Option<u64>, stall_limit: Duration, tees: Vec<Tee>) -> (Self, FailureCell) {
+    pub(super) fn new(
+        inner: Incoming,
+        bytes_max: Option<u64>,
+        stall_limit: Duration,
+        tees: Vec<Tee>,
+    ) -> (Self, FailureCell) {
         let failure = FailureCell::default();
         let body =
             Self { inner, bytes_left: bytes_max, stall_limit, stalled: None, tees, failure: Arc::clone(&failure) };
@@ -139,7 +144,7 @@ impl http_body::Body for RequestBody {
 }
 
 impl<G> ResponseBody<G> {
-    pub fn new(inner: Incoming, deadline: Option<Instant>, guard: G) -> Self {
+    pub(super) fn new(inner: Incoming, deadline: Option<Instant>, guard: G) -> Self {
         Self { inner, deadline: deadline.map(|deadline| Box::pin(tokio::time::sleep_until(deadline))), guard }
     }
 }

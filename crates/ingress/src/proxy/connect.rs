@@ -27,19 +27,19 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The HTTP version spoken to an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
+pub(super) enum Wire {
     Http1,
     Http2,
 }
 
 /// An open connection to an endpoint.
-pub enum Connection {
+pub(super) enum Connection {
     Http1(http1::SendRequest<Body>),
     Http2(http2::SendRequest<Body>),
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
+pub(super) enum ConnectError {
     #[error("failed to connect to {0}")]
     Tcp(SocketAddr, #[source] io::Error),
     #[error("{0} did not accept the connection in time")]
@@ -53,7 +53,7 @@ pub enum ConnectError {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum ClientTlsError {
+pub(super) enum ClientTlsError {
     #[error("the server name is no DNS name")]
     ServerName(#[from] InvalidDnsNameError),
     #[error("the CA certificates are no valid PEM")]
@@ -68,7 +68,7 @@ pub enum ClientTlsError {
 
 /// TLS towards the endpoints of a backend.
 #[derive(Debug)]
-pub struct ClientTls {
+pub(super) struct ClientTls {
     name: ServerName<'static>,
     http1: Arc<ClientConfig>,
     http2: Arc<ClientConfig>,
@@ -79,7 +79,7 @@ pub struct ClientTls {
 struct TrustAll(Arc<CryptoProvider>);
 
 impl ClientTls {
-    pub fn build(settings: &BackendTls) -> Result<ClientTls, ClientTlsError> {
+    pub(super) fn build(settings: &BackendTls) -> Result<ClientTls, ClientTlsError> {
         let name = ServerName::try_from(settings.server_name.clone())?;
         let provider = TlsSettings::default().provider()?;
         let verifier: Arc<dyn ServerCertVerifier> = match &settings.ca_pem {
@@ -102,7 +102,11 @@ impl ClientTls {
 }
 
 /// Connects to an endpoint. Nothing of a request is sent.
-pub async fn connect(address: SocketAddr, tls: Option<&ClientTls>, wire: Wire) -> Result<Connection, ConnectError> {
+pub(super) async fn connect(
+    address: SocketAddr,
+    tls: Option<&ClientTls>,
+    wire: Wire,
+) -> Result<Connection, ConnectError> {
     let stream = TcpStream::connect(address).await.map_err(|error| ConnectError::Tcp(address, error))?;
     let _ = stream.set_nodelay(true);
     let Some(tls) = tls else { return handshake(address, stream, wire).await };

@@ -28,7 +28,7 @@ const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Attributes of a connection that all its requests share.
-pub struct ClientConnection {
+pub(super) struct ClientConnection {
     pub shared: Arc<Shared>,
     pub port: Arc<Port>,
     pub client: SocketAddr,
@@ -44,17 +44,17 @@ pub struct ClientConnection {
 
 /// Requests of a connection, to detect that it is idle.
 #[derive(Debug, Default)]
-pub struct Activity {
+pub(super) struct Activity {
     active: AtomicUsize,
     started: AtomicUsize,
 }
 
 /// A request in flight.
-pub struct ActiveRequest(Arc<ClientConnection>);
+pub(super) struct ActiveRequest(Arc<ClientConnection>);
 
 impl ClientConnection {
     /// Marks the connection as in use until the result is dropped.
-    pub fn begin(self: &Arc<Self>) -> ActiveRequest {
+    pub(super) fn begin(self: &Arc<Self>) -> ActiveRequest {
         self.activity.active.fetch_add(1, Ordering::Relaxed);
         self.activity.started.fetch_add(1, Ordering::Relaxed);
         ActiveRequest(Arc::clone(self))
@@ -80,7 +80,7 @@ impl Drop for ActiveRequest {
 }
 
 /// Serves a connection until it closes.
-pub async fn serve(mut stream: TcpStream, from: SocketAddr, slot: Slot, shared: Arc<Shared>, port: Arc<Port>) {
+pub(super) async fn serve(mut stream: TcpStream, from: SocketAddr, slot: Slot, shared: Arc<Shared>, port: Arc<Port>) {
     let metrics = Arc::clone(&shared);
     let _open = metrics.metrics.count_connection();
     let _ = stream.set_nodelay(true);

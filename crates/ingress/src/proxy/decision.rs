@@ -10,20 +10,20 @@ use crate::routing::Route;
 
 /// The route of a request, and its normalized host.
 #[derive(Debug)]
-pub struct Selected {
+pub(super) struct Selected {
     pub route: Arc<Route>,
     pub host: String,
 }
 
 /// A request that no route serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rejection {
+pub(super) struct Rejection {
     pub status: StatusCode,
     pub reason: &'static str,
 }
 
 /// The head of a request with its connection's attributes.
-pub struct RequestHead<'a> {
+pub(super) struct RequestHead<'a> {
     pub parts: &'a http::request::Parts,
     pub is_tls: bool,
     pub sni: Option<&'a str>,
@@ -35,7 +35,7 @@ const fn reject(status: StatusCode, reason: &'static str) -> Rejection {
 }
 
 /// Selects the route of a request.
-pub fn select(served: &Served, head: &RequestHead<'_>) -> Result<Selected, Rejection> {
+pub(super) fn select(served: &Served, head: &RequestHead<'_>) -> Result<Selected, Rejection> {
     let parts = head.parts;
     if parts.method == Method::CONNECT {
         return Err(reject(StatusCode::METHOD_NOT_ALLOWED, "CONNECT is not supported"));

@@ -18,14 +18,14 @@ use crate::routing::BackendProtocol;
 const ATTEMPTS_MAX: usize = 4;
 
 /// The response of an endpoint. The load counts until it is dropped.
-pub struct Reply {
+pub(super) struct Reply {
     pub response: Response<Incoming>,
     pub load: Load,
     pub endpoint: std::net::SocketAddr,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum DispatchError {
+pub(super) enum DispatchError {
     #[error("the backend has no endpoints")]
     NoEndpoints,
     #[error("no endpoint accepted a connection")]
@@ -45,7 +45,7 @@ enum Failed {
 }
 
 impl DispatchError {
-    pub fn status(&self) -> StatusCode {
+    pub(super) fn status(&self) -> StatusCode {
         match self {
             DispatchError::NoEndpoints => StatusCode::SERVICE_UNAVAILABLE,
             DispatchError::Connect(ConnectError::Timeout(_)) | DispatchError::Timeout => StatusCode::GATEWAY_TIMEOUT,
@@ -56,7 +56,7 @@ impl DispatchError {
 
 /// Sends a request until an endpoint answers. Only requests of which no byte was sent are sent again, and safe requests
 /// whose pooled connection the endpoint closed meanwhile.
-pub async fn send(
+pub(super) async fn send(
     shared: &Arc<Shared>,
     upstream: &Upstream,
     request: Request<Body>,

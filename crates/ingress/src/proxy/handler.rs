@@ -37,7 +37,7 @@ struct Forward<'a> {
 }
 
 /// Answers a request.
-pub async fn serve(connection: Arc<ClientConnection>, request: Request<Incoming>) -> Response<Body> {
+pub(super) async fn serve(connection: Arc<ClientConnection>, request: Request<Incoming>) -> Response<Body> {
     let mut exchange = Exchange::begin(&connection, &request);
     let served = connection.port.served();
     let (mut parts, incoming) = request.into_parts();

@@ -11,12 +11,12 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::routing::HeaderChange;
 
-pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-pub const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
-pub const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-pub const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+pub(super) const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+pub(super) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+pub(super) const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Headers that the proxy writes.
 const FORWARDING: [HeaderName; 6] =
@@ -28,7 +28,7 @@ const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// The client of a request, for the forwarding headers.
 #[derive(Debug, Clone, Copy)]
-pub struct ClientView<'a> {
+pub(super) struct ClientView<'a> {
     pub address: IpAddr,
     pub scheme: &'static str,
     /// The host that the client requested, with its port if given.
@@ -47,7 +47,7 @@ pub enum ForwardingTrust {
 }
 
 /// Removes headers that concern one connection only.
-pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let listed: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
@@ -77,7 +77,7 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// Returns the protocol of an upgrade that `Connection` and `Upgrade` request together.
-pub fn requested_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+pub(super) fn requested_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let connection = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let is_listed =
         connection.flat_map(|value| value.split(',')).any(|name| name.trim().eq_ignore_ascii_case("upgrade"));
@@ -91,7 +91,7 @@ pub fn requested_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// Prepares the headers of a request for a backend.
-pub fn set_forwarding(headers: &mut HeaderMap, client: ClientView<'_>, trust: ForwardingTrust) {
+pub(super) fn set_forwarding(headers: &mut HeaderMap, client: ClientView<'_>, trust: ForwardingTrust) {
     // Backends with a CGI-like interface read `X_Forwarded_For` as `X-Forwarded-For`.
     let aliases: Vec<HeaderName> = headers.keys().filter(|name| is_alias(name)).cloned().collect();
     for name in aliases {
@@ -120,7 +120,7 @@ pub fn set_forwarding(headers: &mut HeaderMap, client: ClientView<'_>, trust: Fo
 }
 
 /// Keeps a well-formed `X-Request-Id` of the client, else sets a new one. Returns it.
-pub fn set_request_id(headers: &mut HeaderMap, new: impl FnOnce() -> HeaderValue) -> HeaderValue {
+pub(super) fn set_request_id(headers: &mut HeaderMap, new: impl FnOnce() -> HeaderValue) -> HeaderValue {
     let is_valid = |value: &&HeaderValue| {
         (1..=REQUEST_ID_BYTES_MAX).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
     };
@@ -130,7 +130,7 @@ pub fn set_request_id(headers: &mut HeaderMap, new: impl FnOnce() -> HeaderValue
 }
 
 /// Applies a filter. Headers that frame a message cannot be changed.
-pub fn change(headers: &mut HeaderMap, change: &HeaderChange) {
+pub(super) fn change(headers: &mut HeaderMap, change: &HeaderChange) {
     let is_allowed = |name: &HeaderName| ![CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE].contains(name);
     for (name, value) in change.set.iter().filter(|(name, _)| is_allowed(name)) {
         headers.insert(name, value.clone());

@@ -12,7 +12,7 @@ const NAME_BYTES_MAX: usize = 253;
 
 /// A request names no host, several hosts, or a malformed one.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum HostError {
+pub(super) enum HostError {
     #[error("the request has several Host headers")]
     Several,
     #[error("the Host header differs from the request target")]
@@ -24,7 +24,7 @@ pub enum HostError {
 /// Returns the normalized host of a request, empty if it names none (HTTP/1.0).
 ///
 /// A request target and a Host header that disagree are rejected, because the backend could believe the other one.
-pub fn request_host(uri: &Uri, headers: &HeaderMap) -> Result<String, HostError> {
+pub(super) fn request_host(uri: &Uri, headers: &HeaderMap) -> Result<String, HostError> {
     let mut given = headers.get_all(HOST).iter();
     let header = given.next();
     if given.next().is_some() {
@@ -44,7 +44,7 @@ pub fn request_host(uri: &Uri, headers: &HeaderMap) -> Result<String, HostError>
 }
 
 /// Returns a host in lower case without port and trailing dot, or `None` if it is malformed.
-pub fn normalize(host: &str) -> Option<String> {
+pub(super) fn normalize(host: &str) -> Option<String> {
     let (name, port) = match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
         None => host.split_at(host.find(':').unwrap_or(host.len())),
@@ -62,7 +62,7 @@ pub fn normalize(host: &str) -> Option<String> {
 }
 
 /// Returns the most specific pattern that matches a normalized host: the exact name, the longest wildcard, then `Any`.
-pub fn find<'a, V>(patterns: &'a BTreeMap<HostPattern, V>, host: &str) -> Option<(&'a HostPattern, &'a V)> {
+pub(super) fn find<'a, V>(patterns: &'a BTreeMap<HostPattern, V>, host: &str) -> Option<(&'a HostPattern, &'a V)> {
     if let Some(found) = patterns.get_key_value(&HostPattern::Exact(host.to_owned())) {
         return Some(found);
     }

@@ -7,7 +7,7 @@ use http::{HeaderMap, Method, Uri};
 use crate::routing::{PathMatch, RequestMatch, Route, ValueMatch};
 
 /// Returns the first route that matches.
-pub fn select_route<'a>(
+pub(super) fn select_route<'a>(
     routes: &'a [Arc<Route>],
     method: &Method,
     uri: &Uri,
@@ -17,7 +17,7 @@ pub fn select_route<'a>(
 }
 
 /// Whether all conditions hold.
-pub fn matches(conditions: &RequestMatch, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+pub(super) fn matches(conditions: &RequestMatch, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     matches_path(&conditions.path, uri.path())
         && conditions.method.as_ref().is_none_or(|expected| expected == method)
         && conditions.headers.iter().all(|(name, value)| matches_header(headers, name, value))
@@ -25,7 +25,7 @@ pub fn matches(conditions: &RequestMatch, method: &Method, uri: &Uri, headers: &
 }
 
 /// Whether a path matches. A prefix matches whole segments, and its trailing slash is ignored.
-pub fn matches_path(expected: &PathMatch, path: &str) -> bool {
+pub(super) fn matches_path(expected: &PathMatch, path: &str) -> bool {
     match expected {
         PathMatch::Exact(expected) => expected == path,
         PathMatch::Prefix(prefix) => {
@@ -58,7 +58,7 @@ fn matches_query(query: &str, name: &str, expected: &ValueMatch) -> bool {
 
 /// Whether a path has a `.` or `..` segment, also percent-encoded. Clients resolve them before they send a request.
 /// Backends that resolve them themselves would serve a path that the route does not match.
-pub fn has_dot_segment(path: &str) -> bool {
+pub(super) fn has_dot_segment(path: &str) -> bool {
     path.split(['/', '\\']).any(|segment| {
         // `;` starts the parameters of a segment, which some backends cut off.
         let name = segment.split(';').next().unwrap_or_default();

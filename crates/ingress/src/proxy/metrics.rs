@@ -18,7 +18,7 @@ const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "
 
 /// Counters of all ports.
 #[derive(Debug, Default)]
-pub struct Metrics {
+pub(super) struct Metrics {
     routes: RwLock<BTreeMap<String, Arc<RouteSeries>>>,
     connections_accepted: AtomicU64,
     connections_closed: AtomicU64,
@@ -36,11 +36,11 @@ struct RouteSeries {
 }
 
 /// Counts an open connection until it is dropped.
-pub struct OpenConnection<'a>(&'a Metrics);
+pub(super) struct OpenConnection<'a>(&'a Metrics);
 
 impl Metrics {
     /// Counts a finished request. `source` is the route's `Kind/namespace/name`, empty if none matched.
-    pub fn count_request(&self, source: &str, method: &Method, status: StatusCode, took: Duration, bytes: u64) {
+    pub(super) fn count_request(&self, source: &str, method: &Method, status: StatusCode, took: Duration, bytes: u64) {
         let series = self.series(source);
         let key = (METHODS.iter().position(|name| *name == method.as_str()).unwrap_or(METHODS.len()), status.as_u16());
         let requests = series.requests.read().unwrap_or_else(PoisonError::into_inner);
@@ -59,21 +59,21 @@ impl Metrics {
         add(&series.bytes_sent, bytes);
     }
 
-    pub fn count_connection(&self) -> OpenConnection<'_> {
+    pub(super) fn count_connection(&self) -> OpenConnection<'_> {
         add(&self.connections_accepted, 1);
         OpenConnection(self)
     }
 
-    pub fn count_handshake_error(&self) {
+    pub(super) fn count_handshake_error(&self) {
         add(&self.handshake_errors, 1);
     }
 
-    pub fn count_retry(&self) {
+    pub(super) fn count_retry(&self) {
         add(&self.retries, 1);
     }
 
     /// Formats all metrics in the Prometheus text format.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let mut out = String::new();
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
         let name = "nginx_ingress_controller_requests";

@@ -25,18 +25,18 @@ enum Piece {
 }
 
 /// The source of a mirrored body: it receives copies of the request's frames.
-pub struct Tee(mpsc::Sender<Piece>);
+pub(super) struct Tee(mpsc::Sender<Piece>);
 
 struct MirrorBody(mpsc::Receiver<Piece>);
 
 impl Tee {
     /// Copies a frame. Returns false if the mirror is too slow or ended.
-    pub fn copy(&mut self, data: &Bytes) -> bool {
+    pub(super) fn copy(&mut self, data: &Bytes) -> bool {
         self.0.try_send(Piece::Data(data.clone())).is_ok()
     }
 
     /// Ends the mirrored body. A body that is not ended is cut off.
-    pub fn finish(self) {
+    pub(super) fn finish(self) {
         let _ = self.0.try_send(Piece::End);
     }
 }
@@ -59,7 +59,7 @@ impl http_body::Body for MirrorBody {
 
 /// Sends a copy of a request in the background. Returns the tee if the request has a body. Requests are not mirrored
 /// while too many copies are in flight.
-pub fn send(shared: &Arc<Shared>, upstream: &Arc<Upstream>, parts: &Parts, has_body: bool) -> Option<Tee> {
+pub(super) fn send(shared: &Arc<Shared>, upstream: &Arc<Upstream>, parts: &Parts, has_body: bool) -> Option<Tee> {
     let permit = Arc::clone(&shared.mirrors).try_acquire_owned().ok()?;
     let mut copy = http::Request::new(());
     *copy.method_mut() = parts.method.clone();

@@ -13,7 +13,7 @@ const V1_BYTES_MAX: usize = 107;
 const V2_BYTES_MAX: usize = 4 << 10;
 
 #[derive(Debug, thiserror::Error)]
-pub enum ProxyProtocolError {
+pub(super) enum ProxyProtocolError {
     #[error("failed to read the PROXY protocol header")]
     Read(#[from] io::Error),
     #[error("the connection does not start with a valid PROXY protocol header")]
@@ -22,7 +22,9 @@ pub enum ProxyProtocolError {
 
 /// Reads the header and nothing after it. Returns the client's address, or `None` for a connection of the load balancer
 /// itself, such as a health check.
-pub async fn read_header<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Option<SocketAddr>, ProxyProtocolError> {
+pub(super) async fn read_header<S: AsyncRead + Unpin>(
+    stream: &mut S,
+) -> Result<Option<SocketAddr>, ProxyProtocolError> {
     let mut header = vec![0; SHORTEST];
     stream.read_exact(&mut header).await?;
     if header.starts_with(SIGNATURE_V2) {

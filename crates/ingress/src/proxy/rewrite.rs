@@ -7,7 +7,7 @@ use crate::routing::{PathMatch, PathRewrite, Redirect};
 
 /// The URL of a request as its client sees it.
 #[derive(Debug, Clone, Copy)]
-pub struct RequestUrl<'a> {
+pub(super) struct RequestUrl<'a> {
     pub scheme: &'static str,
     /// Normalized, without port.
     pub host: &'a str,
@@ -17,7 +17,7 @@ pub struct RequestUrl<'a> {
 }
 
 /// Returns the rewritten path and query, or `None` if the result is no valid path.
-pub fn rewrite_path(uri: &Uri, matched: &PathMatch, rewrite: &PathRewrite) -> Option<PathAndQuery> {
+pub(super) fn rewrite_path(uri: &Uri, matched: &PathMatch, rewrite: &PathRewrite) -> Option<PathAndQuery> {
     let path = match rewrite {
         PathRewrite::Full(path) => path.clone(),
         PathRewrite::Prefix(replacement) => replace_prefix(uri.path(), matched, replacement),
@@ -42,7 +42,7 @@ fn replace_prefix(path: &str, matched: &PathMatch, replacement: &str) -> String 
 }
 
 /// Returns the `Location` of a redirect, or `None` if the redirect gives no valid URL.
-pub fn location(redirect: &Redirect, url: RequestUrl<'_>, matched: &PathMatch) -> Option<String> {
+pub(super) fn location(redirect: &Redirect, url: RequestUrl<'_>, matched: &PathMatch) -> Option<String> {
     let scheme = redirect.scheme.as_deref().unwrap_or(url.scheme);
     let host = redirect.hostname.as_deref().unwrap_or(url.host);
     if host.is_empty() {

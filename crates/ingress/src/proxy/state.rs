@@ -14,7 +14,7 @@ use super::upstream::Upstreams;
 use crate::routing::Listener;
 
 /// Shared by all connections.
-pub struct Shared {
+pub(super) struct Shared {
     pub settings: Settings,
     pub metrics: Metrics,
     pub spread: Spread,
@@ -23,7 +23,7 @@ pub struct Shared {
 }
 
 /// The listener that a port serves now. A request keeps the value that it started with.
-pub struct Served {
+pub(super) struct Served {
     pub listener: Listener,
     pub tls: Option<ServerTls>,
     pub upstreams: Arc<Upstreams>,
@@ -31,13 +31,13 @@ pub struct Served {
 
 /// Protocols below HTTP. Open connections are drained when it changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mode {
+pub(super) struct Mode {
     pub tls: bool,
     pub proxy_protocol: bool,
 }
 
 /// One open port.
-pub struct Port {
+pub(super) struct Port {
     /// The key of the listener in the table.
     pub number: u16,
     served: RwLock<Arc<Served>>,
@@ -51,20 +51,20 @@ pub struct Port {
 }
 
 impl Shared {
-    pub fn new(settings: Settings) -> Shared {
+    pub(super) fn new(settings: Settings) -> Shared {
         let mirrors = Arc::new(Semaphore::new(settings.mirrors_max));
         Shared { settings, metrics: Metrics::default(), spread: Spread::default(), mirrors }
     }
 }
 
 impl Served {
-    pub fn mode(&self) -> Mode {
+    pub(super) fn mode(&self) -> Mode {
         Mode { tls: self.listener.tls.is_some(), proxy_protocol: self.listener.proxy_protocol }
     }
 }
 
 impl Port {
-    pub fn new(number: u16, served: Served) -> Port {
+    pub(super) fn new(number: u16, served: Served) -> Port {
         let drain = CancellationToken::new();
         Port {
             number,
@@ -77,18 +77,18 @@ impl Port {
     }
 
     /// Returns what is served now.
-    pub fn served(&self) -> Arc<Served> {
+    pub(super) fn served(&self) -> Arc<Served> {
         Arc::clone(&self.served.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns what a new connection is served, and the token that drains it.
-    pub fn admit(&self) -> (Arc<Served>, CancellationToken) {
+    pub(super) fn admit(&self) -> (Arc<Served>, CancellationToken) {
         let mode = self.mode.lock().unwrap_or_else(PoisonError::into_inner);
         (self.served(), mode.1.clone())
     }
 
     /// Replaces what is served.
-    pub fn replace(&self, served: Served) {
+    pub(super) fn replace(&self, served: Served) {
         let mut mode = self.mode.lock().unwrap_or_else(PoisonError::into_inner);
         if mode.0 != served.mode() {
             mode.1.cancel();

@@ -16,7 +16,7 @@ use crate::routing::{Certificate, HostPattern, TlsTermination};
 
 /// The TLS configuration of a listener for new handshakes.
 #[derive(Debug, Clone)]
-pub struct ServerTls {
+pub(super) struct ServerTls {
     pub config: Arc<ServerConfig>,
     certificates: Arc<Certificates>,
     /// The part of the table that this was built from.
@@ -42,7 +42,10 @@ struct Certificates {
 impl ServerTls {
     /// Builds the configuration, or keeps the current one with its sessions if nothing changed. A certificate that
     /// cannot be used is left out.
-    pub fn build(source: &TlsTermination, current: Option<&ServerTls>) -> Result<ServerTls, component_base::TlsError> {
+    pub(super) fn build(
+        source: &TlsTermination,
+        current: Option<&ServerTls>,
+    ) -> Result<ServerTls, component_base::TlsError> {
         if let Some(current) = current.filter(|current| current.source == *source) {
             return Ok(current.clone());
         }
@@ -64,7 +67,7 @@ impl ServerTls {
     }
 
     /// Whether a connection that was opened for `sni` may send requests for `host`: both names have the same certificate.
-    pub fn allows(&self, sni: Option<&str>, host: &str) -> bool {
+    pub(super) fn allows(&self, sni: Option<&str>, host: &str) -> bool {
         if sni.is_some_and(|sni| sni.eq_ignore_ascii_case(host)) {
             return true;
         }

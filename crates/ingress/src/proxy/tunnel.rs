@@ -11,7 +11,7 @@ use super::upstream::Load;
 
 /// Copies bytes between a client and an endpoint after both have switched protocols. The port closes the tunnel when its
 /// drain time is over.
-pub fn open(connection: &Arc<ClientConnection>, client: OnUpgrade, endpoint: OnUpgrade, load: Load) {
+pub(super) fn open(connection: &Arc<ClientConnection>, client: OnUpgrade, endpoint: OnUpgrade, load: Load) {
     let connection = Arc::clone(connection);
     let port = Arc::clone(&connection.port);
     let copying = async move {

@@ -16,7 +16,7 @@ use crate::routing::{Action, Backend, BackendProtocol, BackendTarget, Filter, Ro
 
 /// Limits of the connection pool of each endpoint.
 #[derive(Debug, Clone, Copy)]
-pub struct PoolLimits {
+pub(super) struct PoolLimits {
     pub idle_connections_max: usize,
     pub idle_timeout: Duration,
     pub connect_timeout: Duration,
@@ -24,7 +24,7 @@ pub struct PoolLimits {
 
 /// All upstreams of a table.
 #[derive(Default)]
-pub struct Upstreams {
+pub(super) struct Upstreams {
     /// By the memory address of the backend in the table. It stays unique because each upstream holds its backend.
     by_backend: HashMap<usize, Arc<Upstream>>,
     endpoints: Registry,
@@ -34,14 +34,14 @@ pub struct Upstreams {
 type Registry = BTreeMap<(String, SocketAddr), Vec<Arc<Endpoint>>>;
 
 /// One backend.
-pub struct Upstream {
+pub(super) struct Upstream {
     backend: Arc<Backend>,
     endpoints: Vec<Arc<Endpoint>>,
     turn: AtomicUsize,
 }
 
 /// One endpoint of a backend.
-pub struct Endpoint {
+pub(super) struct Endpoint {
     address: SocketAddr,
     protocol: BackendProtocol,
     /// `None` for plain HTTP; an error for settings that cannot be used.
@@ -59,11 +59,11 @@ struct IdleConnection {
 }
 
 /// A request in flight, counted as load of its endpoint.
-pub struct Load(Arc<Endpoint>);
+pub(super) struct Load(Arc<Endpoint>);
 
 impl Upstreams {
     /// Creates the upstreams of a table. Endpoints of the current upstreams keep their connections.
-    pub fn build(table: &RoutingTable, current: &Upstreams) -> Upstreams {
+    pub(super) fn build(table: &RoutingTable, current: &Upstreams) -> Upstreams {
         let mut made = Upstreams::default();
         for backend in backends(table) {
             let key = Arc::as_ptr(backend).addr();
@@ -75,12 +75,12 @@ impl Upstreams {
         made
     }
 
-    pub fn find(&self, backend: &Arc<Backend>) -> Option<&Arc<Upstream>> {
+    pub(super) fn find(&self, backend: &Arc<Backend>) -> Option<&Arc<Upstream>> {
         self.by_backend.get(&Arc::as_ptr(backend).addr())
     }
 
     /// Retires the endpoints that `next` no longer has.
-    pub fn retire_missing(&self, next: &Upstreams) {
+    pub(super) fn retire_missing(&self, next: &Upstreams) {
         for (key, endpoints) in &self.endpoints {
             let kept = next.endpoints.get(key).map(Vec::as_slice).unwrap_or_default();
             for endpoint in endpoints.iter().filter(|one| !kept.iter().any(|other| Arc::ptr_eq(one, other))) {
@@ -90,7 +90,7 @@ impl Upstreams {
     }
 
     /// Closes connections that were idle for too long.
-    pub fn close_idle(&self, limit: Duration) {
+    pub(super) fn close_idle(&self, limit: Duration) {
         for endpoint in self.endpoints.values().flatten() {
             lock(&endpoint.idle).retain(|idle| idle.is_usable(limit));
         }
@@ -121,16 +121,16 @@ impl Upstreams {
 }
 
 impl Upstream {
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.backend.name
     }
 
-    pub fn protocol(&self) -> &BackendProtocol {
+    pub(super) fn protocol(&self) -> &BackendProtocol {
         &self.backend.protocol
     }
 
     /// Chooses an endpoint that was not tried yet.
-    pub fn choose(&self, tried: &[usize]) -> Option<(usize, &Arc<Endpoint>)> {
+    pub(super) fn choose(&self, tried: &[usize]) -> Option<(usize, &Arc<Endpoint>)> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let load = |index: usize| self.endpoints[index].active.load(Ordering::Relaxed);
         let index = balance::choose_endpoint(self.endpoints.len(), load, turn, tried)?;
@@ -152,18 +152,18 @@ impl Endpoint {
         }
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Counts a request until the result is dropped.
-    pub fn begin(self: &Arc<Self>) -> Load {
+    pub(super) fn begin(self: &Arc<Self>) -> Load {
         self.active.fetch_add(1, Ordering::Relaxed);
         Load(Arc::clone(self))
     }
 
     /// Returns an idle connection of the pool, if there is one.
-    pub fn pooled(&self, wire: Wire, limits: &PoolLimits) -> Option<Connection> {
+    pub(super) fn pooled(&self, wire: Wire, limits: &PoolLimits) -> Option<Connection> {
         match wire {
             Wire::Http1 => {
                 let mut idle = lock(&self.idle);
@@ -184,7 +184,7 @@ impl Endpoint {
     }
 
     /// Opens a connection.
-    pub async fn connect(&self, wire: Wire, limits: &PoolLimits) -> Result<Connection, ConnectError> {
+    pub(super) async fn connect(&self, wire: Wire, limits: &PoolLimits) -> Result<Connection, ConnectError> {
         let tls = match &self.tls {
             None => None,
             Some(Ok(tls)) => Some(&**tls),
@@ -209,7 +209,7 @@ impl Endpoint {
     }
 
     /// Returns an HTTP/1 connection to the pool when its response has ended.
-    pub fn recycle(self: &Arc<Self>, mut sender: http1::SendRequest<Body>, limits: PoolLimits) {
+    pub(super) fn recycle(self: &Arc<Self>, mut sender: http1::SendRequest<Body>, limits: PoolLimits) {
         if sender.is_ready() {
             return self.put(sender, &limits);
         }

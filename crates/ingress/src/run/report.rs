@@ -16,7 +16,7 @@ use super::INGRESSES;
 use crate::plan::{Finding, StatusWrite};
 
 /// Maximum Events that are remembered, so that they are recorded once.
-pub const RECORDED_MAX: usize = 1000;
+pub(super) const RECORDED_MAX: usize = 1000;
 /// Interval between attempts after a status could not be written.
 const RETRY: Duration = Duration::from_secs(2);
 /// Name of the controller in Events.
@@ -24,7 +24,7 @@ const NAME: &str = "knarr-ingress";
 
 /// Statuses and Events of the last plan.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(super) struct Report {
     pub statuses: Vec<StatusWrite>,
     pub events: Vec<Finding>,
 }
@@ -39,7 +39,7 @@ struct Reported {
 }
 
 /// Sends reports as long as this instance leads. Without an election it always leads.
-pub async fn send(client: Client, election: Option<election::Settings>, reports: watch::Receiver<Arc<Report>>) {
+pub(super) async fn send(client: Client, election: Option<election::Settings>, reports: watch::Receiver<Arc<Report>>) {
     let (recorder, sending) = Recorder::new(client.clone(), NAME);
     let reporting = async {
         match election {

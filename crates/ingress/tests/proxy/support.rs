@@ -23,16 +23,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// A deadline for everything that a test waits for.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-pub type TestBody = BoxBody<Bytes, Infallible>;
+pub(crate) type TestBody = BoxBody<Bytes, Infallible>;
 
-pub fn full(text: impl Into<Bytes>) -> TestBody {
+pub(crate) fn full(text: impl Into<Bytes>) -> TestBody {
     Full::new(text.into()).boxed()
 }
 
 /// Starts a backend that answers by `respond`.
-pub async fn backend<F, R>(respond: F) -> SocketAddr
+pub(crate) async fn backend<F, R>(respond: F) -> SocketAddr
 where
     F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
     R: Future<Output = Response<TestBody>> + Send + 'static,
@@ -56,7 +56,7 @@ where
 }
 
 /// Starts a backend that answers with its name, the request line, the headers and the body.
-pub async fn echo(name: &'static str) -> SocketAddr {
+pub(crate) async fn echo(name: &'static str) -> SocketAddr {
     backend(move |request: Request<Incoming>| async move {
         let (parts, body) = request.into_parts();
         let mut text = format!("{name}\n{} {}\n", parts.method, parts.uri);
@@ -70,17 +70,17 @@ pub async fn echo(name: &'static str) -> SocketAddr {
     .await
 }
 
-pub fn endpoints(name: &str, endpoints: &[SocketAddr]) -> WeightedBackend {
+pub(crate) fn endpoints(name: &str, endpoints: &[SocketAddr]) -> WeightedBackend {
     speaking(name, endpoints, BackendProtocol::Http1)
 }
 
-pub fn speaking(name: &str, endpoints: &[SocketAddr], protocol: BackendProtocol) -> WeightedBackend {
+pub(crate) fn speaking(name: &str, endpoints: &[SocketAddr], protocol: BackendProtocol) -> WeightedBackend {
     let backend = Backend { name: name.to_owned(), protocol, endpoints: endpoints.to_vec() };
     WeightedBackend { weight: 1, target: BackendTarget::Endpoints(Arc::new(backend)), filters: Vec::new() }
 }
 
 /// A route for a path prefix.
-pub fn route(prefix: &str, action: Action) -> Route {
+pub(crate) fn route(prefix: &str, action: Action) -> Route {
     Route {
         source: "Ingress/default/test".to_owned(),
         matches: RequestMatch { path: PathMatch::Prefix(prefix.to_owned()), ..RequestMatch::default() },
@@ -90,31 +90,31 @@ pub fn route(prefix: &str, action: Action) -> Route {
     }
 }
 
-pub fn forward(prefix: &str, backend: WeightedBackend) -> Route {
+pub(crate) fn forward(prefix: &str, backend: WeightedBackend) -> Route {
     route(prefix, Action::Forward(vec![backend]))
 }
 
-pub fn exact(host: &str) -> HostPattern {
+pub(crate) fn exact(host: &str) -> HostPattern {
     HostPattern::Exact(host.to_owned())
 }
 
-pub fn listener(hosts: Vec<(HostPattern, Vec<Route>)>) -> Listener {
+pub(crate) fn listener(hosts: Vec<(HostPattern, Vec<Route>)>) -> Listener {
     let host = |(pattern, routes): (HostPattern, Vec<Route>)| {
         (pattern, VirtualHost { routes: routes.into_iter().map(Arc::new).collect() })
     };
     Listener { hosts: hosts.into_iter().map(host).collect(), ..Listener::default() }
 }
 
-pub fn table(listener: Listener) -> RoutingTable {
+pub(crate) fn table(listener: Listener) -> RoutingTable {
     RoutingTable { listeners: BTreeMap::from([(0, listener)]) }
 }
 
-pub fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings { bind: vec![Ipv4Addr::LOCALHOST.into()], ..Settings::default() }
 }
 
 /// Starts a proxy and returns its address.
-pub async fn start(settings: Settings, table: RoutingTable) -> (Arc<Proxy>, SocketAddr) {
+pub(crate) async fn start(settings: Settings, table: RoutingTable) -> (Arc<Proxy>, SocketAddr) {
     let proxy = Arc::new(Proxy::new(settings));
     assert!(proxy.replace(table).await.is_empty());
     let address = proxy.addresses()[0].1;
@@ -122,18 +122,18 @@ pub async fn start(settings: Settings, table: RoutingTable) -> (Arc<Proxy>, Sock
 }
 
 /// Starts a proxy that sends everything to the routes.
-pub async fn serve(routes: Vec<Route>) -> (Arc<Proxy>, SocketAddr) {
+pub(crate) async fn serve(routes: Vec<Route>) -> (Arc<Proxy>, SocketAddr) {
     start(settings(), table(listener(vec![(HostPattern::Any, routes)]))).await
 }
 
 /// Sends bytes and returns everything until the proxy closes the connection.
-pub async fn exchange(address: SocketAddr, bytes: impl AsRef<[u8]>) -> String {
+pub(crate) async fn exchange(address: SocketAddr, bytes: impl AsRef<[u8]>) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let _ = stream.write_all(bytes.as_ref()).await;
     read_all(&mut stream).await
 }
 
-pub async fn read_all(stream: &mut TcpStream) -> String {
+pub(crate) async fn read_all(stream: &mut TcpStream) -> String {
     let mut all = Vec::new();
     // A reset after the response is a close, too.
     let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut all)).await.expect("the connection stays open");
@@ -141,7 +141,7 @@ pub async fn read_all(stream: &mut TcpStream) -> String {
 }
 
 /// Reads until the text contains `end`.
-pub async fn read_until(stream: &mut TcpStream, end: &str) -> String {
+pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut text = String::new();
     while !text.contains(end) {
         let mut buffer = [0; 4096];
@@ -153,11 +153,11 @@ pub async fn read_until(stream: &mut TcpStream, end: &str) -> String {
 }
 
 /// Sends a GET request on a connection of its own.
-pub async fn get(address: SocketAddr, host: &str, path: &str) -> String {
+pub(crate) async fn get(address: SocketAddr, host: &str, path: &str) -> String {
     exchange(address, format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")).await
 }
 
 /// Returns the status code of a response.
-pub fn status(response: &str) -> &str {
+pub(crate) fn status(response: &str) -> &str {
     response.split(' ').nth(1).unwrap_or_default()
 }

@@ -20,20 +20,20 @@ const COLLECTION: &str = "/api/v1/namespaces/default/pods";
 
 /// A type of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub(crate) enum Load {
     Create,
     Get,
     Patch,
 }
 
-pub struct Measurement {
+pub(crate) struct Measurement {
     pub per_second: f64,
     pub p50: Duration,
     pub p99: Duration,
 }
 
 impl Load {
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Create => "pod creates",
             Self::Get => "gets",
@@ -60,7 +60,7 @@ impl Load {
 }
 
 /// Runs clients with one connection each, which send requests sequentially.
-pub async fn run(server: &Server, load: Load, connections: usize, time: Duration) -> Result<Measurement> {
+pub(crate) async fn run(server: &Server, load: Load, connections: usize, time: Duration) -> Result<Measurement> {
     static FIRST: AtomicUsize = AtomicUsize::new(1);
     // Each run uses new object names. Object 0 of every client always exists.
     let first = FIRST.fetch_add(1_000_000, Ordering::Relaxed);
@@ -88,7 +88,7 @@ pub async fn run(server: &Server, load: Load, connections: usize, time: Duration
 }
 
 /// Creates pods until `pods` exist.
-pub async fn fill(server: &Server, pods: usize) -> Result<()> {
+pub(crate) async fn fill(server: &Server, pods: usize) -> Result<()> {
     let client = server.connect()?;
     let delete = Request::builder().method(Method::DELETE).uri(format!("{COLLECTION}?gracePeriodSeconds=0"));
     send(&client, delete.body(Bytes::new())?).await?;
@@ -110,7 +110,7 @@ pub async fn fill(server: &Server, pods: usize) -> Result<()> {
 }
 
 /// Lists all pods five times. Returns the best time.
-pub async fn list(server: &Server) -> Result<(usize, Duration)> {
+pub(crate) async fn list(server: &Server) -> Result<(usize, Duration)> {
     let client = server.connect()?;
     let mut best = (0, Duration::MAX);
     for _ in 0..5 {
@@ -123,7 +123,7 @@ pub async fn list(server: &Server) -> Result<(usize, Duration)> {
 }
 
 /// Updates one object repeatedly. Each update waits until all watchers have received the previous one.
-pub async fn fan_out(server: &Server, watchers: usize, time: Duration) -> Result<Measurement> {
+pub(crate) async fn fan_out(server: &Server, watchers: usize, time: Duration) -> Result<Measurement> {
     let (sender, mut heard) = mpsc::channel(watchers);
     let mut tasks = JoinSet::new();
     let path = "/api/v1/namespaces/default/configmaps?watch=1";

@@ -10,16 +10,16 @@ use client::config::{Config, Credential, Pem, Tls};
 use client::transport::Secret;
 use client::{Client, Settings};
 
-pub const TOKEN: &str = "a-token-for-measuring";
+pub(super) const TOKEN: &str = "a-token-for-measuring";
 
-pub struct Server {
+pub(super) struct Server {
     process: Child,
     pub config: Config,
 }
 
 impl Server {
     /// Starts a server with an empty data directory.
-    pub fn start(program: &Path, dir: &Path) -> Result<Self> {
+    pub(super) fn start(program: &Path, dir: &Path) -> Result<Self> {
         std::fs::write(dir.join("tokens.csv"), format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
         let mut process = Command::new(program)
             .args(["kube-apiserver", "--bind-address", "127.0.0.1", "--secure-port", "0"])
@@ -50,12 +50,12 @@ impl Server {
     }
 
     /// Returns a client with a separate connection.
-    pub fn connect(&self) -> Result<Client> {
+    pub(super) fn connect(&self) -> Result<Client> {
         Ok(Client::connect(&self.config, Settings { attempts_max: 1, ..Settings::default() })?)
     }
 
     /// Waits until the server is ready.
-    pub async fn ready(&self) -> Result<()> {
+    pub(super) async fn ready(&self) -> Result<()> {
         let client = self.connect()?;
         loop {
             let response = client.raw(http::Request::get("/readyz").body(Bytes::new())?).await;
@@ -67,7 +67,7 @@ impl Server {
     }
 
     /// Returns the resident memory of the server.
-    pub fn rss_mib(&self) -> Result<f64> {
+    pub(super) fn rss_mib(&self) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process has exited")?;
         let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
@@ -75,13 +75,13 @@ impl Server {
     }
 
     /// Returns the CPU time that the server has used.
-    pub fn cpu_seconds(&self) -> Result<f64> {
+    pub(super) fn cpu_seconds(&self) -> Result<f64> {
         cpu_seconds(self.process.id())
     }
 }
 
 /// Returns the CPU time that a process has used.
-pub fn cpu_seconds(process: u32) -> Result<f64> {
+pub(super) fn cpu_seconds(process: u32) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let fields: Vec<&str> = stat.rsplit_once(')').context("a stat")?.1.split_whitespace().collect();
     let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;

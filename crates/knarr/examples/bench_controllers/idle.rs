@@ -23,7 +23,7 @@ const WINDOW: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 32;
 
 /// Creates the objects, waits until the controller manager has reconciled them, and measures.
-pub async fn measure() -> Result<()> {
+pub(crate) async fn measure() -> Result<()> {
     let this = std::env::current_exe().context("failed to find the path of this executable")?;
     let examples = this.parent().context("this executable is not in a directory")?;
     let program = examples.parent().context("this executable is not in a target directory")?.join("knarr");

@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of one connection attempt. A connection on the same host is much faster.
 const TRY: Duration = Duration::from_millis(2);
 
-pub fn measure() -> Result<()> {
+pub(crate) fn measure() -> Result<()> {
     let space = Space::new("cluster")?;
     for line in [
         "ip link add uplink type veth peer name wire",

@@ -17,7 +17,7 @@ const SERVICES: u32 = 5_000;
 const SPAN: Duration = Duration::from_secs(3);
 const CLIENTS: &[u32] = &[1, 4, 16, 64];
 
-pub fn measure() -> Result<()> {
+pub(crate) fn measure() -> Result<()> {
     let executor = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let server = executor.block_on(async {
         let listeners = Listeners::bind(&["127.0.0.1:0".parse()?]).await?;

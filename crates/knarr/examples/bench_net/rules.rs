@@ -17,7 +17,7 @@ const ENDPOINTS: u32 = 4;
 const ROUNDS: usize = 3;
 const CHANGES: u32 = 20;
 
-pub fn measure() -> Result<()> {
+pub(crate) fn measure() -> Result<()> {
     println!(
         "| {SERVICES} services with {ENDPOINTS} endpoints each | decide | all rules, best and worst of {ROUNDS} | again over them | one endpoint less, p50 and worst of {CHANGES} |"
     );
@@ -114,6 +114,6 @@ fn key(number: u32) -> Key {
     Key::new("x", format!("s{number}").as_str())
 }
 
-pub fn ms(duration: Duration) -> String {
+pub(crate) fn ms(duration: Duration) -> String {
     format!("{:.1} ms", duration.as_secs_f64() * 1e3)
 }

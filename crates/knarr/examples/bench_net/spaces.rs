@@ -6,30 +6,30 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 /// A network namespace that is deleted on drop.
-pub struct Space {
+pub(crate) struct Space {
     name: String,
 }
 
 impl Space {
     /// Creates a namespace with its loopback interface up.
-    pub fn new(name: &str) -> Result<Self> {
+    pub(crate) fn new(name: &str) -> Result<Self> {
         let space = Self { name: format!("knarr-{}-{name}", std::process::id()) };
         run(&format!("ip netns add {}", space.name))?;
         space.run("ip link set lo up")?;
         Ok(space)
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from("/run/netns").join(&self.name)
     }
 
     /// Runs a command in the namespace.
-    pub fn run(&self, line: &str) -> Result<String> {
+    pub(crate) fn run(&self, line: &str) -> Result<String> {
         run(&format!("ip netns exec {} {line}", self.name))
     }
 
     /// Calls a function in the namespace.
-    pub fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R> {
+    pub(crate) fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R> {
         netlink::namespace::within(&self.path(), work).context("failed to enter a network namespace")
     }
 }

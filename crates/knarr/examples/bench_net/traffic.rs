@@ -21,7 +21,7 @@ const SPAN: Duration = Duration::from_secs(3);
 const CLIENTS: usize = 4;
 const SERVICE: &str = "10.96.0.1:80";
 
-pub fn measure() -> Result<()> {
+pub(crate) fn measure() -> Result<()> {
     println!(
         "\n| from pod to pod on one node, {} s each | connections/s, {CLIENTS} clients | throughput, one connection |",
         SPAN.as_secs()

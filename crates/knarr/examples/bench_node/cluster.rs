@@ -21,7 +21,7 @@ const BRIDGE: &str = r#"{"cniVersion": "1.0.0", "name": "bench", "plugins": [{"t
 
 /// Container runtime of the node.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Engine {
+pub(crate) enum Engine {
     /// The built-in runtime.
     BuiltIn,
     /// Debian's containerd and runc.
@@ -29,7 +29,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::BuiltIn => "built-in",
             Self::Containerd => "containerd and runc",
@@ -37,7 +37,7 @@ impl Engine {
     }
 
     /// Returns a part of the command line of the runtime's shim.
-    pub const fn shim(self) -> &'static str {
+    pub(crate) const fn shim(self) -> &'static str {
         match self {
             Self::BuiltIn => "shim\0",
             Self::Containerd => "containerd-shim-runc-v2\0",
@@ -46,18 +46,18 @@ impl Engine {
 }
 
 /// A cluster of one node that is stopped on drop.
-pub struct Cluster {
+pub(crate) struct Cluster {
     dir: tempfile::TempDir,
     program: PathBuf,
     daemon: Option<Child>,
 }
 
-pub fn is_in_namespace() -> bool {
+pub(crate) fn is_in_namespace() -> bool {
     std::env::var_os(IN_NAMESPACE).is_some()
 }
 
 /// Runs this binary again in a new network namespace, so that the cluster's rules and links do not affect the host.
-pub fn run_in_namespace() -> Result<()> {
+pub(crate) fn run_in_namespace() -> Result<()> {
     let name = format!("knarr-bench-{}", std::process::id());
     let run = |line: &str| {
         let status = Command::new("ip").args(line.split(' ')).status().context("failed to start ip")?;
@@ -86,7 +86,7 @@ pub fn run_in_namespace() -> Result<()> {
 
 impl Cluster {
     /// Starts the cluster. Returns `None` if the runtime is not installed.
-    pub fn start(engine: Engine) -> Result<Option<Self>> {
+    pub(crate) fn start(engine: Engine) -> Result<Option<Self>> {
         let this = std::env::current_exe()?;
         let program = this.ancestors().nth(2).context("this executable is not in a target directory")?.join("knarr");
         let dir = tempfile::tempdir()?;
@@ -116,13 +116,13 @@ impl Cluster {
         Ok(Some(cluster))
     }
 
-    pub fn client(&self) -> Result<Client> {
+    pub(crate) fn client(&self) -> Result<Client> {
         let config = Kubeconfig::load(&[self.data().join("admin.kubeconfig")])?.config(None)?;
         Ok(Client::connect(&config, Settings::default())?)
     }
 
     /// Returns substrings, one of which is in the command line of every process of the cluster.
-    pub fn parts(&self) -> Vec<String> {
+    pub(crate) fn parts(&self) -> Vec<String> {
         vec![self.dir.path().display().to_string()]
     }
 

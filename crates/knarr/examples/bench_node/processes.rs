@@ -8,11 +8,11 @@ use anyhow::{Result, ensure};
 
 /// CPU time that a set of processes has used.
 #[derive(Clone, Copy)]
-pub struct Sample(Duration);
+pub(crate) struct Sample(Duration);
 
 impl Sample {
     /// Sums the processes whose command line contains one of `parts`.
-    pub fn of(parts: &[String]) -> Self {
+    pub(crate) fn of(parts: &[String]) -> Self {
         let ticks: u64 = matching(|line| parts.iter().any(|part| line.contains(part.as_str())))
             .iter()
             .filter_map(|dir| {
@@ -25,13 +25,13 @@ impl Sample {
         Self(Duration::from_millis(ticks * 10))
     }
 
-    pub fn since(self, earlier: Self) -> Duration {
+    pub(crate) fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 }
 
 /// Returns the average private memory of the processes whose command line contains `part`.
-pub fn private_kib(part: &str) -> Result<u64> {
+pub(crate) fn private_kib(part: &str) -> Result<u64> {
     let found: Vec<u64> = matching(|line| line.contains(part))
         .iter()
         .filter_map(|dir| {

@@ -22,7 +22,7 @@ const START: Duration = Duration::from_secs(30);
 
 /// The operation that a client repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub(crate) enum Load {
     /// Overwrites one of the keys.
     Put,
     /// Overwrites its own key if the revision is unchanged, as the API server writes.
@@ -33,7 +33,7 @@ pub enum Load {
     Range,
 }
 
-pub struct Measurement {
+pub(crate) struct Measurement {
     /// Responses per second.
     pub per_second: f64,
     /// Median latency.
@@ -52,7 +52,7 @@ struct Client {
 
 impl Load {
     /// Returns the name for the table.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Load::Put => "put",
             Load::TxnPut => "txn: compare mod revision, put",
@@ -63,13 +63,13 @@ impl Load {
 }
 
 /// Runs a load with `clients` clients.
-pub async fn run(url: &str, load: Load, clients: usize, time: Duration) -> Result<Measurement> {
+pub(crate) async fn run(url: &str, load: Load, clients: usize, time: Duration) -> Result<Measurement> {
     let clients = connect(url, clients).await?;
     measure(clients.into_iter().map(|client| (client, load)).collect(), time).await.map(|[measured, _]| measured)
 }
 
 /// Runs 16 readers and 64 writers. Returns the results of the reads and of the writes.
-pub async fn reads_under_writes(url: &str, time: Duration) -> Result<(Measurement, Measurement)> {
+pub(crate) async fn reads_under_writes(url: &str, time: Duration) -> Result<(Measurement, Measurement)> {
     let readers = connect(url, 16).await?.into_iter().map(|client| (client, Load::Get));
     let writers = connect(url, 64).await?.into_iter().map(|client| (client, Load::Put));
     let [reads, writes] = measure(readers.chain(writers).collect(), time).await?;
@@ -77,7 +77,7 @@ pub async fn reads_under_writes(url: &str, time: Duration) -> Result<(Measuremen
 }
 
 /// Puts repeatedly. Each put waits until every watcher has received the previous one.
-pub async fn fan_out(url: &str, watchers: usize, time: Duration) -> Result<Measurement> {
+pub(crate) async fn fan_out(url: &str, watchers: usize, time: Duration) -> Result<Measurement> {
     let (heard, mut hearing) = mpsc::channel(watchers);
     let mut tasks = JoinSet::new();
     for channel in channels(url, CONNECTIONS).await? {
@@ -102,7 +102,7 @@ pub async fn fan_out(url: &str, watchers: usize, time: Duration) -> Result<Measu
 }
 
 /// Writes the keys. Returns the duration.
-pub async fn fill(url: &str, keys: usize) -> Result<Duration> {
+pub(crate) async fn fill(url: &str, keys: usize) -> Result<Duration> {
     wait_until_ready(url).await?;
     let clients = connect(url, 64).await?;
     let step = clients.len();
@@ -123,7 +123,7 @@ pub async fn fill(url: &str, keys: usize) -> Result<Duration> {
 }
 
 /// Waits until a linearizable read succeeds.
-pub async fn wait_until_ready(url: &str) -> Result<()> {
+pub(crate) async fn wait_until_ready(url: &str) -> Result<()> {
     let began = Instant::now();
     while let Err(error) = try_read(url).await {
         if began.elapsed() > START {

@@ -11,7 +11,7 @@ use crate::load;
 const MIB: f64 = (1 << 20) as f64;
 
 /// A new single-member cluster.
-pub struct Server {
+pub(crate) struct Server {
     url: String,
     command: Vec<String>,
     data: PathBuf,
@@ -20,7 +20,7 @@ pub struct Server {
 
 impl Server {
     /// Starts `command` with etcd's flags and its own directory.
-    pub fn start(name: &str, command: &[&str], dir: &Path) -> Result<Self> {
+    pub(crate) fn start(name: &str, command: &[&str], dir: &Path) -> Result<Self> {
         let listeners = [std::net::TcpListener::bind("127.0.0.2:0")?, std::net::TcpListener::bind("127.0.0.2:0")?];
         let urls = [&listeners[0], &listeners[1]]
             .map(|listeners| listeners.local_addr().map(|address| format!("http://{address}")));
@@ -45,12 +45,12 @@ impl Server {
         Ok(Self { url, command, data, process })
     }
 
-    pub fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
     /// Kills the server and starts it again. Returns the time until it answers a linearizable read.
-    pub async fn reopen(&mut self) -> Result<Duration> {
+    pub(crate) async fn reopen(&mut self) -> Result<Duration> {
         self.process.kill()?;
         self.process.wait()?;
         let began = Instant::now();
@@ -60,7 +60,7 @@ impl Server {
     }
 
     /// Returns the resident memory.
-    pub fn rss_mib(&self) -> Result<f64> {
+    pub(crate) fn rss_mib(&self) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process has exited")?;
         let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
@@ -68,7 +68,7 @@ impl Server {
     }
 
     /// Returns the total length of its files.
-    pub fn disk_mib(&self) -> Result<f64> {
+    pub(crate) fn disk_mib(&self) -> Result<f64> {
         let bytes = crate::disk_bytes(&self.data)?;
         ensure!(bytes > 0, "nothing was written to {}", self.data.display());
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]

@@ -4,25 +4,25 @@ use std::fmt;
 
 use crate::load::Measurement;
 
-pub struct Table {
+pub(crate) struct Table {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// Creates a table without rows.
-    pub fn new(what: &str, columns: &[&str]) -> Self {
+    pub(crate) fn new(what: &str, columns: &[&str]) -> Self {
         let header = std::iter::once(what).chain(columns.iter().copied()).map(str::to_owned).collect();
         Self { header, rows: Vec::new() }
     }
 
     /// Adds two values and their ratio.
-    pub fn pair(&mut self, what: &str, knarr: f64, etcd: f64) {
+    pub(crate) fn pair(&mut self, what: &str, knarr: f64, etcd: f64) {
         self.push(vec![what.to_owned(), format!("{knarr:.2}"), format!("{etcd:.2}"), ratio(knarr, etcd)]);
     }
 
     /// Adds throughput and latency of both servers.
-    pub fn row(&mut self, what: &str, clients: usize, knarr: &Measurement, etcd: &Measurement) {
+    pub(crate) fn row(&mut self, what: &str, clients: usize, knarr: &Measurement, etcd: &Measurement) {
         self.push(vec![
             what.to_owned(),
             clients.to_string(),

@@ -19,14 +19,14 @@ const PREFIX: usize = 5;
 
 /// A connection to a server; clones share it.
 #[derive(Clone)]
-pub struct Wire {
+pub(crate) struct Wire {
     sender: SendRequest<Bytes>,
     methods: Methods,
 }
 
 /// Request paths of the measured methods, parsed once.
 #[derive(Clone)]
-pub struct Methods {
+pub(crate) struct Methods {
     pub put: Uri,
     pub range: Uri,
     pub txn: Uri,
@@ -34,7 +34,7 @@ pub struct Methods {
 
 impl Wire {
     /// Connects to an address such as `http://127.0.0.1:2379`.
-    pub async fn connect(url: &str) -> Result<Self> {
+    pub(crate) async fn connect(url: &str) -> Result<Self> {
         let server: Uri = url.parse()?;
         let address = server.authority().context("a URL has an address")?.as_str();
         let tcp = TcpStream::connect(address).await?;
@@ -49,7 +49,7 @@ impl Wire {
     }
 
     /// Calls a unary method and reads its response.
-    pub async fn call<Answer: Message + Default>(
+    pub(crate) async fn call<Answer: Message + Default>(
         &mut self,
         method: impl Fn(&Methods) -> &Uri,
         message: &impl Message,

@@ -23,12 +23,12 @@ const DNS_TIMEOUT: Duration = Duration::from_millis(50);
 const QUESTION: &[u8] =
     b"\x4b\x4e\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x0akubernetes\x07default\x03svc\x07cluster\x05local\x00\x00\x01\x00\x01";
 
-pub fn is_in_namespace() -> bool {
+pub(crate) fn is_in_namespace() -> bool {
     std::env::var_os(IN_NAMESPACE).is_some()
 }
 
 /// Runs this binary again in a new network namespace, so that the cluster's rules and links do not affect the host.
-pub fn run_in_namespace() -> Result<()> {
+pub(crate) fn run_in_namespace() -> Result<()> {
     let name = format!("knarr-bench-{}", std::process::id());
     let run = |line: &str| {
         let status = Command::new("ip").args(line.split(' ')).status().context("failed to start ip")?;
@@ -56,7 +56,7 @@ pub fn run_in_namespace() -> Result<()> {
 }
 
 /// A cluster of one node and the time of its start command. It is stopped on drop.
-pub struct Cluster {
+pub(crate) struct Cluster {
     dir: tempfile::TempDir,
     program: PathBuf,
     child: Child,
@@ -65,7 +65,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts the command without waiting.
-    pub fn start() -> Result<Self> {
+    pub(crate) fn start() -> Result<Self> {
         let this = std::env::current_exe()?;
         let program = this.ancestors().nth(2).context("this executable is not in a target directory")?.join("knarr");
         let dir = tempfile::tempdir()?;
@@ -78,26 +78,26 @@ impl Cluster {
         Ok(Self { dir, program, child, started_at })
     }
 
-    pub const fn started_at(&self) -> Instant {
+    pub(crate) const fn started_at(&self) -> Instant {
         self.started_at
     }
 
-    pub fn program(&self) -> &Path {
+    pub(crate) fn program(&self) -> &Path {
         &self.program
     }
 
-    pub fn process(&self) -> Process {
+    pub(crate) fn process(&self) -> Process {
         Process(self.child.id())
     }
 
     /// Returns a client. Fails until the kubeconfig exists.
-    pub fn client(&self) -> Result<Client> {
+    pub(crate) fn client(&self) -> Result<Client> {
         let config = Kubeconfig::load(&[self.dir.path().join("data/admin.kubeconfig")])?.config(None)?;
         Ok(Client::connect(&config, Settings { attempts_max: 1, ..Settings::default() })?)
     }
 
     /// Whether the DNS server resolves the API server's Service.
-    pub async fn is_dns_ready(&self) -> bool {
+    pub(crate) async fn is_dns_ready(&self) -> bool {
         tokio::time::timeout(DNS_TIMEOUT, query_dns()).await.is_ok_and(|resolved| resolved.unwrap_or(false))
     }
 }

@@ -6,11 +6,11 @@ use anyhow::{Context, Result};
 
 /// A process by its PID.
 #[derive(Clone, Copy)]
-pub struct Process(pub u32);
+pub(crate) struct Process(pub u32);
 
 impl Process {
     /// Returns the CPU time that the process has used.
-    pub fn processor_time(self) -> Result<Duration> {
+    pub(crate) fn processor_time(self) -> Result<Duration> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0))?;
         let fields: Vec<&str> = stat.rsplit_once(')').context("a process has a name")?.1.split_whitespace().collect();
         let ticks = |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok());
@@ -20,7 +20,7 @@ impl Process {
     }
 
     /// Returns the resident memory, and the part of it that is not file-backed.
-    pub fn memory_kib(self) -> Result<(u64, u64)> {
+    pub(crate) fn memory_kib(self) -> Result<(u64, u64)> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0))?;
         let of = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).context("a process has memory")?;

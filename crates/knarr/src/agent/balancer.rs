@@ -22,7 +22,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// The known servers as `host:port`. The list is stored in a file, so that a restart does not depend on one particular
 /// server.
-pub struct Servers {
+pub(super) struct Servers {
     file: PathBuf,
     /// The server of `--server`, tried last: its name may resolve to another address by now.
     given: String,
@@ -33,7 +33,7 @@ pub struct Servers {
 
 impl Servers {
     /// Reads the servers from the file. Without a file the list contains only `first`.
-    pub fn open(file: &Path, first: &str) -> Self {
+    pub(super) fn open(file: &Path, first: &str) -> Self {
         let mut known: Vec<String> =
             std::fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect();
         if !known.iter().any(|server| server == first) {
@@ -48,7 +48,7 @@ impl Servers {
     }
 
     /// Replaces the list of servers. An empty list is ignored and the previous one is kept.
-    pub fn set(&self, servers: Vec<String>) {
+    pub(super) fn set(&self, servers: Vec<String>) {
         if servers.is_empty() || *self.known.borrow() == servers {
             return;
         }
@@ -60,7 +60,7 @@ impl Servers {
     }
 
     /// Forwards connections. At [`CONNECTIONS_MAX`] connections, accepting pauses until one is closed.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener) -> Result<()> {
+    pub(super) async fn serve(self: Arc<Self>, listener: TcpListener) -> Result<()> {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let permit = Arc::clone(&places).acquire_owned().await?;

@@ -12,11 +12,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
 /// A running process that started this one.
-pub struct Parent(OwnedFd);
+pub(super) struct Parent(OwnedFd);
 
 impl Parent {
     /// Fails if `id` is not the ID of the process that started this one, or if that process has exited.
-    pub fn open(id: i32) -> Result<Self> {
+    pub(super) fn open(id: i32) -> Result<Self> {
         let id = Pid::from_raw(id).context("the parent process has no ID")?;
         let process = pidfd_open(id, PidfdFlags::empty()).context("the parent process has exited")?;
         // Another process may have the ID by now.
@@ -25,7 +25,7 @@ impl Parent {
     }
 
     /// Calls `then` when the process has exited.
-    pub fn on_exit(self, then: impl FnOnce() + Send + 'static) -> Result<()> {
+    pub(super) fn on_exit(self, then: impl FnOnce() + Send + 'static) -> Result<()> {
         let wait = move || {
             wait(&self.0);
             then();

@@ -18,7 +18,7 @@ use super::flags::duration;
 /// Audit policy, log file and webhook.
 #[derive(Args, Debug, Clone)]
 #[group(id = "Audit")]
-pub struct Flags {
+pub(super) struct Flags {
     /// Path to the file that defines the audit policy.
     #[arg(long)]
     audit_policy_file: Option<PathBuf>,
@@ -97,7 +97,7 @@ pub struct Flags {
 
 impl Flags {
     /// Returns the audit configuration. Fails on unsupported versions, modes and formats.
-    pub fn config(&self) -> Result<Config> {
+    pub(super) fn config(&self) -> Result<Config> {
         for version in [&self.audit_log_version, &self.audit_webhook_version] {
             ensure!(version == "audit.k8s.io/v1", "invalid audit version {version}, allowed is audit.k8s.io/v1");
         }

@@ -24,7 +24,7 @@ struct Unusable {
 }
 
 /// Returns all configured authenticators.
-pub fn authenticators(flags: &Flags) -> Result<Authenticators> {
+pub(super) fn authenticators(flags: &Flags) -> Result<Authenticators> {
     let service_accounts = service_accounts(flags)?;
     let mut authenticators = Authenticators {
         anonymous: flags.anonymous_auth,

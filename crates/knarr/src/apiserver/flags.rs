@@ -10,7 +10,7 @@ use super::webhooks::Webhooks;
 
 /// Run the API server alone, with upstream's flags.
 #[derive(Args, Debug, Clone)]
-pub struct Flags {
+pub(super) struct Flags {
     /// Port on which to serve HTTPS; 0 picks a free port.
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
@@ -163,7 +163,7 @@ pub struct Flags {
 
 /// Connections to kubelets and aggregated API servers.
 #[derive(Args, Debug, Clone)]
-pub struct Behind {
+pub(super) struct Behind {
     /// Node address types to use for kubelet connections, in order of preference.
     #[arg(long, value_delimiter = ',', default_value = "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP")]
     pub kubelet_preferred_address_types: Vec<String>,
@@ -186,7 +186,7 @@ pub struct Behind {
 
 /// One OpenID Connect issuer.
 #[derive(Args, Debug, Clone)]
-pub struct Oidc {
+pub(super) struct Oidc {
     /// URL of the OpenID issuer.
     #[arg(long, default_value = "")]
     pub oidc_issuer_url: String,
@@ -215,7 +215,7 @@ pub struct Oidc {
 
 /// Authenticating front proxies.
 #[derive(Args, Debug, Clone)]
-pub struct RequestHeader {
+pub(super) struct RequestHeader {
     /// CA file used to verify client certificates of front proxies.
     #[arg(long)]
     pub requestheader_client_ca_file: Option<PathBuf>,
@@ -238,7 +238,7 @@ pub struct RequestHeader {
 
 /// Service account tokens and bootstrap tokens.
 #[derive(Args, Debug, Clone)]
-pub struct ServiceAccounts {
+pub(super) struct ServiceAccounts {
     /// Issuers of service account tokens; the first one issues new tokens.
     #[arg(long)]
     pub service_account_issuer: Vec<String>,
@@ -269,7 +269,7 @@ pub struct ServiceAccounts {
 }
 
 /// Adds the arguments. Boolean flags accept `--name` and `--name=false`, as in Go.
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(super) fn arguments(command: clap::Command) -> clap::Command {
     Flags::augment_args(command).mut_args(|arg| {
         if arg.get_value_parser().type_id() == std::any::TypeId::of::<bool>() {
             arg.num_args(0..=1).require_equals(true).default_missing_value("true")
@@ -280,7 +280,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 }
 
 /// Parses a Go duration. Rejects negative values.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let parsed: apimachinery::time::Duration = text.parse().map_err(|error| format!("{error}"))?;
     u64::try_from(parsed.nanos()).map(Duration::from_nanos).map_err(|_| "must not be negative".to_owned())
 }

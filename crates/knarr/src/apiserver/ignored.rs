@@ -77,7 +77,7 @@ const IGNORED: &[(&str, ArgumentKind, &str)] = &[
 ];
 
 /// Adds the flags as hidden arguments.
-pub fn arguments(command: clap::Command) -> clap::Command {
+pub(super) fn arguments(command: clap::Command) -> clap::Command {
     IGNORED.iter().fold(command, |command, (name, takes, _)| {
         let arg = Arg::new(*name).long(*name).hide(true).action(ArgAction::Append).allow_hyphen_values(true);
         command.arg(match takes {
@@ -88,7 +88,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 }
 
 /// Logs a warning for every flag given that has no effect.
-pub fn warn_ignored_flags(matches: &ArgMatches) {
+pub(super) fn warn_ignored_flags(matches: &ArgMatches) {
     for (name, _, reason) in IGNORED {
         if matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine) {
             tracing::warn!("--{name} has no effect: {reason}");

@@ -15,7 +15,7 @@ use clap::Args;
 
 /// Authentication and authorization webhooks, and admission configuration.
 #[derive(Args, Debug, Clone)]
-pub struct Webhooks {
+pub(super) struct Webhooks {
     /// Kubeconfig file of the webhook for token authentication.
     #[arg(long)]
     authentication_token_webhook_config_file: Option<PathBuf>,
@@ -44,7 +44,7 @@ pub struct Webhooks {
 
 impl Webhooks {
     /// Returns the token webhook, if one is configured.
-    pub fn tokens(&self) -> Result<Option<authentication::Webhook>> {
+    pub(super) fn tokens(&self) -> Result<Option<authentication::Webhook>> {
         let Some(file) = &self.authentication_token_webhook_config_file else { return Ok(None) };
         let version = self.authentication_token_webhook_version.as_str();
         let webhook =
@@ -56,7 +56,7 @@ impl Webhooks {
     }
 
     /// Returns the authorization webhook of the flags.
-    pub fn authorizer(&self) -> Result<Mode> {
+    pub(super) fn authorizer(&self) -> Result<Mode> {
         let file = self.authorization_webhook_config_file.as_ref();
         let file = file.context("the authorization mode Webhook needs --authorization-webhook-config-file")?;
         let version = match self.authorization_webhook_version.as_str() {
@@ -72,14 +72,14 @@ impl Webhooks {
     }
 
     /// Returns the configurations of admission plugins by plugin name.
-    pub fn admission(&self) -> Result<BTreeMap<String, Value>> {
+    pub(super) fn admission(&self) -> Result<BTreeMap<String, Value>> {
         let Some(file) = &self.admission_control_config_file else { return Ok(BTreeMap::new()) };
         admission_config::read(file).context("invalid file of --admission-control-config-file")
     }
 }
 
 /// Returns the authorization webhook of an AuthorizationConfiguration.
-pub fn authorizer(rules: Webhook) -> Result<Mode> {
+pub(super) fn authorizer(rules: Webhook) -> Result<Mode> {
     let remote = match &rules.connection {
         Connection::KubeConfigFile(file) => Remote::of_file(Path::new(file.as_str()))?,
         Connection::InCluster => {

@@ -22,7 +22,7 @@ use super::flags::Flags;
 use super::signing_cas::Authorities;
 
 /// Returns the configurations of all controllers that have one.
-pub fn of(flags: &Flags, config: &Config) -> Result<Configs> {
+pub(super) fn of(flags: &Flags, config: &Config) -> Result<Configs> {
     let configs = Configs::default()
         .with(endpointslice::Config { slice_max: usize::try_from(flags.max_endpoints_per_slice)? })
         .with(autoscaler(flags))

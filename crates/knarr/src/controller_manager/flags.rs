@@ -16,7 +16,7 @@ use crate::health;
 
 /// Run the controllers alone, with upstream's flags.
 #[derive(Args, Debug, Clone)]
-pub struct Flags {
+pub(super) struct Flags {
     /// Path to the kubeconfig file with credentials for the API server.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
@@ -295,7 +295,7 @@ const WORKERS: &[&str] = &[
 ];
 
 /// Adds the flags without effect and the worker flags.
-pub fn without_meaning(mut command: clap::Command) -> clap::Command {
+pub(super) fn without_meaning(mut command: clap::Command) -> clap::Command {
     for name in WORKERS {
         let workers = Arg::new(*name).long(*name).value_parser(clap::value_parser!(u32).range(1..));
         command = command.arg(workers.help("Number of objects that are synced concurrently"));
@@ -312,7 +312,7 @@ pub fn without_meaning(mut command: clap::Command) -> clap::Command {
 }
 
 /// Logs one warning that lists the given flags without effect.
-pub fn warn_ignored_flags(matches: &ArgMatches) {
+pub(super) fn warn_ignored_flags(matches: &ArgMatches) {
     let given = |name: &&&str| matches.value_source(name) == Some(ValueSource::CommandLine);
     let used: Vec<&str> = WITHOUT_MEANING.iter().chain(SWITCHES_WITHOUT_MEANING).filter(given).copied().collect();
     let unused: Vec<&str> = WORKERS
@@ -328,14 +328,14 @@ pub fn warn_ignored_flags(matches: &ArgMatches) {
 }
 
 /// Returns the number of workers of a controller.
-pub fn workers(matches: &ArgMatches, row: &Row) -> usize {
+pub(super) fn workers(matches: &ArgMatches, row: &Row) -> usize {
     let given = WORKERS.contains(&row.workers_flag).then(|| matches.get_one::<u32>(row.workers_flag)).flatten();
     given.map_or(row.workers, |workers| usize::try_from(*workers).unwrap_or(row.workers))
 }
 
 impl Flags {
     /// Returns the leader election settings. Fails on durations that upstream rejects.
-    pub fn election(&self) -> Result<Settings> {
+    pub(super) fn election(&self) -> Result<Settings> {
         ensure!(
             self.leader_elect_resource_lock == "leases",
             "--leader-elect-resource-lock: only \"leases\" is supported"
@@ -353,7 +353,7 @@ impl Flags {
         Ok(Settings { lease_duration: lease, renew_deadline: renew, retry_period: retry, ..settings })
     }
 
-    pub fn health(&self) -> health::Options {
+    pub(super) fn health(&self) -> health::Options {
         health::Options {
             name: "kube-controller-manager",
             certificate: self.tls_cert_file.clone(),
@@ -364,7 +364,7 @@ impl Flags {
         }
     }
 
-    pub const fn level(&self) -> tracing::Level {
+    pub(super) const fn level(&self) -> tracing::Level {
         component::level(self.verbosity)
     }
 }

@@ -23,7 +23,7 @@ const NAMESPACE: &str = "kube-system";
 const TOKEN_LIFE: Duration = Duration::from_secs(3600);
 
 /// Creates the clients of all controllers.
-pub struct Clients {
+pub(super) struct Clients {
     /// Client with the identity of the kubeconfig.
     pub root: Client,
     reach: ApiEndpoint,
@@ -31,13 +31,13 @@ pub struct Clients {
 }
 
 impl Clients {
-    pub fn new(reach: &ApiEndpoint, flags: &Flags) -> Result<Self> {
+    pub(super) fn new(reach: &ApiEndpoint, flags: &Flags) -> Result<Self> {
         let root = reach.client(settings(flags, ""))?;
         Ok(Self { root, reach: reach.clone(), flags: flags.clone() })
     }
 
     /// Returns the client of a controller, with its own rate limit.
-    pub fn of(&self, account: &'static str, name: &str) -> Result<Client> {
+    pub(super) fn of(&self, account: &'static str, name: &str) -> Result<Client> {
         let settings = settings(&self.flags, name);
         if !self.flags.use_service_account_credentials {
             return self.reach.client(settings);

@@ -11,12 +11,12 @@ use pki::Pair;
 use pki::sign::{SigningRequest, sign};
 
 /// The CA of each signer. Its files are read for every signature, so that they can be replaced.
-pub struct Authorities(BTreeMap<&'static str, Pair>);
+pub(super) struct Authorities(BTreeMap<&'static str, Pair>);
 
 impl Authorities {
     /// Fails if a file is missing, so that an error is reported at start and not when a kubelet waits for a
     /// certificate.
-    pub fn new(pairs: Vec<(&'static str, Pair)>) -> Result<Self> {
+    pub(super) fn new(pairs: Vec<(&'static str, Pair)>) -> Result<Self> {
         for (signer, pair) in &pairs {
             for file in [&pair.certificate, &pair.key] {
                 let read = std::fs::read(file);

@@ -26,7 +26,7 @@ const HEADER: usize = 12;
 const KINDS: [(u8, usize); 2] = [(1, 4), (28, 16)];
 
 /// Queries all parts of the cluster. A part that does not respond is reported as such.
-pub async fn observe(data_dir: &Path, process: u32) -> Cluster {
+pub(super) async fn observe(data_dir: &Path, process: u32) -> Cluster {
     let now = SystemTime::now();
     let certificates = Pki::at(&data_dir.join("pki")).list().unwrap_or_default();
     let mut cluster = Cluster {

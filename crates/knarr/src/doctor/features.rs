@@ -11,7 +11,7 @@ use rustix::mount::{MountFlags, mount};
 const NAMESPACES: &[&str] = &["cgroup", "ipc", "mnt", "net", "pid", "uts"];
 
 /// Tries all features; `dir` is the directory of image layers.
-pub fn observe(dir: &Path) -> Vec<Feature> {
+pub(super) fn observe(dir: &Path) -> Vec<Feature> {
     let feature = |name, purpose, need, tried| Feature { name, purpose, need, tried };
     let root = rustix::process::geteuid().is_root();
     let apart = |try_it: &(dyn Fn() -> Result<(), String> + Sync)| {

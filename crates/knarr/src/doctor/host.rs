@@ -194,7 +194,7 @@ fn clock() -> Clock {
 }
 
 /// Returns the effective capabilities of this process as a bit mask.
-pub fn capabilities() -> u64 {
+pub(crate) fn capabilities() -> u64 {
     let status = read("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or_default();
     u64::from_str_radix(line.trim(), 16).unwrap_or_default()

@@ -12,13 +12,13 @@ use cgroups::systemd;
 use crate::output::outln;
 
 /// Returns the UIDs of the pods of these nodes, from the kubelet's pod directories.
-pub fn pod_uids(data_dirs: &[PathBuf]) -> BTreeSet<String> {
+pub(super) fn pod_uids(data_dirs: &[PathBuf]) -> BTreeSet<String> {
     let pods = data_dirs.iter().flat_map(|dir| std::fs::read_dir(dir.join("kubelet/pods"))).flatten().flatten();
     pods.filter_map(|pod| pod.file_name().into_string().ok()).collect()
 }
 
 /// Removes the logs of pods, and the log directories if they are empty then.
-pub fn remove_logs(uids: &BTreeSet<String>) {
+pub(super) fn remove_logs(uids: &BTreeSet<String>) {
     let pods = ::kubelet::Config::new("").pod_logs_dir;
     let logs = Logs::new(&pods);
     logs.remove_strangers(uids);
@@ -29,7 +29,7 @@ pub fn remove_logs(uids: &BTreeSet<String>) {
 }
 
 /// Unmounts everything below a directory. The directory itself may be a mount of the operator and stays.
-pub fn unmount_below(dir: &Path) -> Result<()> {
+pub(super) fn unmount_below(dir: &Path) -> Result<()> {
     for mount_point in sys::mounts_below(dir)?.iter().rev().filter(|mount_point| *mount_point != dir) {
         rustix::mount::unmount(
             mount_point,
@@ -41,7 +41,7 @@ pub fn unmount_below(dir: &Path) -> Result<()> {
 }
 
 /// Deletes the data directory. Remaining mounts below it are not entered and make the removal fail.
-pub fn remove_data(data_dir: &Path) -> std::io::Result<()> {
+pub(super) fn remove_data(data_dir: &Path) -> std::io::Result<()> {
     sys::remove_contents(data_dir)?;
     match std::fs::remove_dir(data_dir) {
         // A data directory that is a mount point stays, empty.
@@ -51,7 +51,7 @@ pub fn remove_data(data_dir: &Path) -> std::io::Result<()> {
 }
 
 /// Removes the cgroups of a node whose kubelet has a separate cgroup root. A cgroup with a process in it stays.
-pub fn remove_cgroup_root(name: &str) {
+pub(super) fn remove_cgroup_root(name: &str) {
     for hierarchy in hierarchies() {
         remove_cgroups(&hierarchy.join(name.trim_start_matches('/')));
     }
@@ -59,7 +59,7 @@ pub fn remove_cgroup_root(name: &str) {
 
 /// Removes the cgroups of pods below the default cgroup root, and those of all pods and of QoS classes if they are
 /// empty then. Another kubelet may use them.
-pub fn remove_pod_cgroups(uids: &BTreeSet<String>) {
+pub(super) fn remove_pod_cgroups(uids: &BTreeSet<String>) {
     let classes = ["", resources::BURSTABLE, resources::BEST_EFFORT];
     for hierarchy in hierarchies() {
         let groups = classes.map(|class| hierarchy.join(resources::class_group("", class).trim_start_matches('/')));
@@ -72,7 +72,7 @@ pub fn remove_pod_cgroups(uids: &BTreeSet<String>) {
 
 /// Removes the pods' slices of the `systemd` cgroup driver, and those of all pods and of QoS classes if no other
 /// kubelet has pods in them.
-pub fn remove_pod_slices(uids: &BTreeSet<String>) {
+pub(super) fn remove_pod_slices(uids: &BTreeSet<String>) {
     let slice = |path: &str| systemd::path_of(&systemd::slice_of(path)).map(|path| Cgroup::at(&path));
     let pods = uids.iter().flat_map(|uid| resources::cgroups_of("/", uid)).filter_map(|path| slice(&path));
     let classes = [resources::BURSTABLE, resources::BEST_EFFORT, ""];

@@ -19,7 +19,7 @@ const SANDBOX_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Termination mode of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TerminationMode {
+pub(super) enum TerminationMode {
     /// PreStop hooks and SIGTERM, then SIGKILL after the grace period.
     Graceful,
     /// Immediate SIGKILL.
@@ -28,7 +28,7 @@ pub enum TerminationMode {
 
 /// Stops every pod of a node and returns their count. Their records stay, so that a restarted kubelet knows restart
 /// counts and log paths.
-pub async fn stop(data_dir: &Path, manner: TerminationMode, prefix: &str) -> Result<usize> {
+pub(super) async fn stop(data_dir: &Path, manner: TerminationMode, prefix: &str) -> Result<usize> {
     let command = cri::arguments(clap::Command::new("cri").no_binary_name(true));
     let matches =
         command.try_get_matches_from([format!("--data-dir={}", data_dir.display()), "--network=auto".into()])?;

@@ -17,7 +17,7 @@ POST /exit?code=1       exit with this code
 ";
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Behaviour {
+pub(super) struct Behaviour {
     /// Whether the readiness probe passes.
     pub ready: bool,
     /// Whether the liveness probe passes.
@@ -26,7 +26,7 @@ pub struct Behaviour {
     pub slow: Duration,
 }
 
-pub struct HelloRequest<'a> {
+pub(super) struct HelloRequest<'a> {
     pub method: &'a str,
     pub path: &'a str,
     pub query: &'a str,
@@ -34,7 +34,7 @@ pub struct HelloRequest<'a> {
 }
 
 /// The pod information that `GET /` returns.
-pub struct PodInfo {
+pub(super) struct PodInfo {
     pub pod: String,
     pub namespace: Option<String>,
     pub node: Option<String>,
@@ -43,7 +43,7 @@ pub struct PodInfo {
 
 /// A response, its delay, and the exit code if the process exits after it.
 #[derive(Debug, PartialEq)]
-pub struct HelloResponse {
+pub(super) struct HelloResponse {
     pub status: u16,
     pub body: String,
     pub after: Duration,
@@ -52,7 +52,7 @@ pub struct HelloResponse {
 
 impl Behaviour {
     /// Responds to a request. A POST changes the behaviour of later requests.
-    pub fn respond(&mut self, request: &HelloRequest<'_>, pod_info: &PodInfo) -> HelloResponse {
+    pub(super) fn respond(&mut self, request: &HelloRequest<'_>, pod_info: &PodInfo) -> HelloResponse {
         let after = self.slow;
         let reply = |status: u16, body: String| HelloResponse { status, body, after, exit: None };
         let probe = |ok: bool| if ok { reply(200, "ok\n".to_owned()) } else { reply(503, "set to fail\n".to_owned()) };
@@ -95,7 +95,7 @@ impl HelloRequest<'_> {
 }
 
 /// Converts seconds to a duration between 0 and [`SLOW_MAX`]. NaN is 0.
-pub fn duration(seconds: f64) -> Duration {
+pub(super) fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.clamp(0.0, SLOW_MAX)).unwrap_or_default()
 }
 

@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const RESPONSE_BYTES_MAX: u64 = 1 << 20;
 
 /// Returns the body of a GET. Fails unless the status is 200.
-pub async fn get(url: &str) -> Result<String> {
+pub(super) async fn get(url: &str) -> Result<String> {
     let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a URL"))?;
     ensure!(uri.scheme_str().unwrap_or("http") == "http", "only http:// URLs are supported");
     let host = uri.host().with_context(|| format!("{url:?} has no host"))?.to_owned();

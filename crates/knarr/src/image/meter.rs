@@ -12,7 +12,7 @@ use image_store::{Digest, PullProgress};
 const LINE_EVERY: Duration = Duration::from_millis(100);
 
 /// Reports progress on standard error: an updated line on a terminal, otherwise one line per completed blob.
-pub struct Meter {
+pub(super) struct Meter {
     name: String,
     live: bool,
     state: Mutex<State>,
@@ -26,11 +26,11 @@ struct State {
 }
 
 impl Meter {
-    pub fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         Self { name: name.to_owned(), live: std::io::stderr().is_terminal(), state: Mutex::default() }
     }
 
-    pub fn update(&self, step: &PullProgress) {
+    pub(super) fn update(&self, step: &PullProgress) {
         let mut state = self.state.lock().expect("no holder panics");
         let before = state.parts.insert(step.digest.clone(), (step.arrived, step.size));
         if !self.live {
@@ -48,7 +48,7 @@ impl Meter {
     }
 
     /// Clears the progress line.
-    pub fn finish(&self) {
+    pub(super) fn finish(&self) {
         if self.live && self.state.lock().expect("no holder panics").last_rendered.is_some() {
             write_stderr("\r\x1b[K");
         }

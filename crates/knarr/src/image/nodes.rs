@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::up::nodes::Nodes;
 use crate::up::preflight;
 
-pub struct Node {
+pub(super) struct Node {
     pub name: String,
     /// Directory of the node's container runtime.
     pub root: PathBuf,
@@ -19,7 +19,7 @@ pub struct Node {
 }
 
 /// Opens the image stores of all nodes of a data directory, or only of the node `only`. Returns at least one.
-pub fn open(data_dir: &Path, only: Option<&str>) -> Result<Vec<Node>> {
+pub(super) fn open(data_dir: &Path, only: Option<&str>) -> Result<Vec<Node>> {
     let further = Nodes::open(data_dir);
     let mut all = vec![(machine(data_dir), data_dir.to_owned())];
     all.extend(further.names()?.into_iter().map(|name| (name.clone(), further.node_dir(&name))));
@@ -50,7 +50,7 @@ fn machine(data_dir: &Path) -> String {
 
 /// Copies an image from the first node to all others and pins it on each, because an imported image cannot be pulled
 /// again.
-pub async fn spread(nodes: &[Node], image: &Image) -> Result<()> {
+pub(super) async fn spread(nodes: &[Node], image: &Image) -> Result<()> {
     let (first, others) = nodes.split_first().context("there is a node")?;
     first.store.pin(image)?;
     let image = Arc::new(Image { pinned: true, ..image.clone() });
@@ -69,7 +69,7 @@ pub async fn spread(nodes: &[Node], image: &Image) -> Result<()> {
 }
 
 /// Returns the names of nodes for messages.
-pub fn names(nodes: &[Node]) -> String {
+pub(super) fn names(nodes: &[Node]) -> String {
     let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     format!("{} {}", if names.len() == 1 { "node" } else { "nodes" }, names.join(", "))
 }

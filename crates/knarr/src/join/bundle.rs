@@ -15,14 +15,14 @@ use super::hex;
 const NONCE_LEN: usize = 12;
 
 /// Generates a key, in hexadecimal.
-pub fn new_key() -> Result<String> {
+pub(crate) fn new_key() -> Result<String> {
     let mut bytes = [0; 32];
     aws_lc_rs::rand::fill(&mut bytes).ok().context("failed to read random bytes")?;
     Ok(hex(&bytes))
 }
 
 /// Encrypts the files that servers share. The result is base64 text.
-pub fn lock(pki: &Pki, key: &str) -> Result<String> {
+pub(crate) fn lock(pki: &Pki, key: &str) -> Result<String> {
     let mut files = Object::new();
     for path in pki.shared() {
         let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
@@ -36,7 +36,7 @@ pub fn lock(pki: &Pki, key: &str) -> Result<String> {
 }
 
 /// Decrypts the files into a directory. Fails if a file exists: it belongs to another cluster.
-pub fn unlock(locked: &str, key: &str, dir: &Path) -> Result<()> {
+pub(crate) fn unlock(locked: &str, key: &str, dir: &Path) -> Result<()> {
     let bytes = BASE64.decode(locked).context("the key bundle is damaged")?;
     ensure!(bytes.len() > NONCE_LEN, "the key bundle is damaged");
     let (nonce, sealed) = bytes.split_at(NONCE_LEN);

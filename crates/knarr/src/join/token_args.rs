@@ -22,7 +22,7 @@ const WAITING: &str = "join-token";
 
 /// Source of the join token.
 #[derive(Args, Debug, Clone, Default)]
-pub struct TokenArgs {
+pub(crate) struct TokenArgs {
     /// Join token from `knarr token create`; needed only to join. Prefer --token-file: arguments are visible to all
     /// users.
     #[arg(long, env = "KNARR_TOKEN", hide_env_values = true, conflicts_with = "token_file")]
@@ -34,7 +34,7 @@ pub struct TokenArgs {
 
 impl TokenArgs {
     /// Returns the token, or `None` if none was given.
-    pub fn read(&self) -> Result<Option<JoinToken>> {
+    pub(crate) fn read(&self) -> Result<Option<JoinToken>> {
         let text = match (&self.token, &self.token_file) {
             (Some(token), _) => Some(token.clone()),
             (None, Some(file)) => {
@@ -59,12 +59,12 @@ fn read_secret(path: &Path) -> Result<String> {
 }
 
 /// Returns the path of the file with a token for the first start.
-pub fn waiting(data_dir: &Path) -> PathBuf {
+pub(crate) fn waiting(data_dir: &Path) -> PathBuf {
     data_dir.join(WAITING)
 }
 
 /// Writes a token for the first start. Only root may read the file.
-pub fn leave(data_dir: &Path, token: &str) -> Result<PathBuf> {
+pub(crate) fn leave(data_dir: &Path, token: &str) -> Result<PathBuf> {
     let file = waiting(data_dir);
     std::fs::create_dir_all(data_dir).with_context(|| format!("failed to create {}", data_dir.display()))?;
     pki::write(&file, token.trim(), 0o600)?;
@@ -72,7 +72,7 @@ pub fn leave(data_dir: &Path, token: &str) -> Result<PathBuf> {
 }
 
 /// Deletes the token for the first start after the node has joined.
-pub fn delete_token(data_dir: &Path) -> Result<()> {
+pub(crate) fn delete_token(data_dir: &Path) -> Result<()> {
     match std::fs::remove_file(waiting(data_dir)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).context("failed to remove the join token")
@@ -82,7 +82,7 @@ pub fn delete_token(data_dir: &Path) -> Result<()> {
 }
 
 /// Returns the arguments without `--token`, and the token.
-pub fn split(arguments: impl Iterator<Item = OsString>) -> (Vec<OsString>, Option<String>) {
+pub(crate) fn split(arguments: impl Iterator<Item = OsString>) -> (Vec<OsString>, Option<String>) {
     let (mut rest, mut token, mut is_next) = (Vec::new(), None, false);
     for argument in arguments {
         let text = argument.to_str().unwrap_or_default();
@@ -104,7 +104,7 @@ pub fn split(arguments: impl Iterator<Item = OsString>) -> (Vec<OsString>, Optio
 /// was given otherwise.
 ///
 /// The token is passed through a pipe that is read once. It is neither in the arguments nor in the environment.
-pub fn conceal() -> Result<()> {
+pub(crate) fn conceal() -> Result<()> {
     let (mut arguments, Some(token)) = split(std::env::args_os().skip(1)) else { return Ok(()) };
     let pipe = filled_pipe(&token)?;
     arguments.push(format!("--token-file=/proc/self/fd/{}", pipe.as_raw_fd()).into());

@@ -16,7 +16,7 @@ use crate::health;
 
 /// Run the scheduler alone, with upstream's flags.
 #[derive(Args, Debug, Clone)]
-pub struct Flags {
+pub(super) struct Flags {
     /// Path to a KubeSchedulerConfiguration; it overrides the flags for its fields, except those for leader election.
     #[arg(long)]
     pub config: Option<PathBuf>,
@@ -130,7 +130,7 @@ const SWITCHES_WITHOUT_MEANING: &[&str] = &[
 ];
 
 /// Adds the flags without effect as hidden arguments.
-pub fn without_meaning(mut command: clap::Command) -> clap::Command {
+pub(super) fn without_meaning(mut command: clap::Command) -> clap::Command {
     for name in WITHOUT_MEANING {
         let ignored = Arg::new(*name).long(*name).action(ArgAction::Append).allow_hyphen_values(true);
         command = command.arg(ignored.hide(true));
@@ -143,7 +143,7 @@ pub fn without_meaning(mut command: clap::Command) -> clap::Command {
 }
 
 /// Logs one warning that lists the given flags without effect.
-pub fn warn_ignored_flags(matches: &ArgMatches) {
+pub(super) fn warn_ignored_flags(matches: &ArgMatches) {
     let given = |name: &&&str| matches.value_source(name) == Some(ValueSource::CommandLine);
     let flags: Vec<&str> = WITHOUT_MEANING.iter().chain(SWITCHES_WITHOUT_MEANING).filter(given).copied().collect();
     if !flags.is_empty() {
@@ -154,7 +154,7 @@ pub fn warn_ignored_flags(matches: &ArgMatches) {
 impl Flags {
     /// Returns the configuration of the file, or of the flags if no file is given. Leader election flags override the
     /// file.
-    pub fn configuration(&self, matches: &ArgMatches) -> Result<Configuration> {
+    pub(super) fn configuration(&self, matches: &ArgMatches) -> Result<Configuration> {
         ensure!(
             self.leader_elect_resource_lock == "leases",
             "--leader-elect-resource-lock: only \"leases\" is supported"
@@ -206,7 +206,7 @@ impl Flags {
         made
     }
 
-    pub fn health(&self) -> health::Options {
+    pub(super) fn health(&self) -> health::Options {
         health::Options {
             name: "kube-scheduler",
             certificate: self.tls_cert_file.clone(),
@@ -217,12 +217,12 @@ impl Flags {
         }
     }
 
-    pub const fn level(&self) -> tracing::Level {
+    pub(super) const fn level(&self) -> tracing::Level {
         component::level(self.verbosity)
     }
 }
 
-pub fn election(election: &LeaderElection) -> Settings {
+pub(super) fn election(election: &LeaderElection) -> Settings {
     let lease = Key::new(election.namespace.as_str(), election.name.as_str());
     Settings {
         lease_duration: election.lease_duration,

@@ -19,7 +19,7 @@ use crate::join::{self, CONFIG_MAPS, GROUP, Network, SERVERS, SETTINGS, SHARED};
 const MANAGER: &str = "knarr";
 
 /// Applies all objects. Server-side apply restores our fields and keeps other managers' fields.
-pub async fn apply(options: &Options, layout: &Layout) -> Result<()> {
+pub(crate) async fn apply(options: &Options, layout: &Layout) -> Result<()> {
     let client = admin(layout)?;
     metrics::delete_if_disabled(&client, options).await?;
     ingress::delete_if_disabled(&client, options).await?;
@@ -95,7 +95,7 @@ fn dns_service(layout: &Layout) -> Value {
 
 /// Publishes the EndpointSlices of a node's DNS server. The Node owns them, and its pods prefer their own node's
 /// server.
-pub async fn publish_dns(client: &Client, layout: &Layout) -> Result<()> {
+pub(crate) async fn publish_dns(client: &Client, layout: &Layout) -> Result<()> {
     let nodes = Resource::cluster("", "v1", "nodes", "Node");
     let node = client.get(&Target::named(&nodes, "", &layout.node_name)).await.context("the node is not registered")?;
     let slices = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");

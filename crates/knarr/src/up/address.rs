@@ -18,7 +18,7 @@ use super::preflight::addresses_or;
 const SETTLES: Duration = Duration::from_secs(1);
 
 /// Waits until the host has addresses other than `now`. Never returns if `--node-ip` is given.
-pub async fn changed(options: &Options, now: &[IpAddr]) -> Result<()> {
+pub(crate) async fn changed(options: &Options, now: &[IpAddr]) -> Result<()> {
     if !options.node_ip.is_empty() {
         return std::future::pending().await;
     }
@@ -45,7 +45,7 @@ pub async fn changed(options: &Options, now: &[IpAddr]) -> Result<()> {
 }
 
 /// Re-executes this process with the same arguments. Returns only on an error.
-pub fn re_execute() -> Result<()> {
+pub(crate) fn re_execute() -> Result<()> {
     let program = std::env::current_exe().context("failed to find the path of this executable")?;
     let failed = Command::new(program).args(std::env::args_os().skip(1)).exec();
     Err(failed).context("failed to re-execute this process")

@@ -18,7 +18,7 @@ use crate::output::out;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Starts this binary again, detached from the terminal, and waits until its cluster is ready.
-pub fn start(data_dir: &Path) -> Result<()> {
+pub(crate) fn start(data_dir: &Path) -> Result<()> {
     if let Some(holder) = Instance::holder(data_dir)? {
         bail!("a cluster already runs as process {holder}; stop it with `knarr down`");
     }
@@ -46,7 +46,7 @@ pub fn start(data_dir: &Path) -> Result<()> {
 
 /// Prints a systemd unit for this command line. Units are world-readable, so a token in the arguments is moved to a
 /// file that only root may read. The file is deleted when the node has joined.
-pub fn print_unit(data_dir: &Path) -> Result<()> {
+pub(crate) fn print_unit(data_dir: &Path) -> Result<()> {
     let (arguments, token) = token_args::split(std::env::args_os().skip(1));
     let file = match token {
         Some(token) => {

@@ -6,26 +6,26 @@ use diagnostics::checkup::{DiskPressure, disk_pressure};
 
 /// The file system of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Disk {
+pub(crate) struct Disk {
     free_bytes: u64,
     total_bytes: u64,
 }
 
 impl Disk {
     /// Returns `None` if statvfs fails.
-    pub fn of(dir: &Path) -> Option<Self> {
+    pub(crate) fn of(dir: &Path) -> Option<Self> {
         let disk = rustix::fs::statvfs(dir).ok()?;
         Some(Self { free_bytes: disk.f_bavail * disk.f_frsize, total_bytes: disk.f_blocks * disk.f_frsize })
     }
 
     /// Returns the free space in bytes and percent.
-    pub fn describe(self) -> String {
+    pub(crate) fn describe(self) -> String {
         let percent = self.free_bytes.saturating_mul(100) / self.total_bytes.max(1);
         format!("{} GiB free, {percent} % of the disk", self.free_bytes >> 30)
     }
 
     /// Returns advice if the disk is nearly full.
-    pub fn warning(self) -> Option<&'static str> {
+    pub(crate) fn warning(self) -> Option<&'static str> {
         disk_pressure(self.free_bytes, self.total_bytes).map(DiskPressure::advice)
     }
 }

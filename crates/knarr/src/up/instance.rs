@@ -20,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Mode of a data directory. Other users may traverse but not list it. The root user of a pod with a user namespace is
 /// another user on the node, and must reach the pod's root file system. Private files below have their own modes.
-pub const DATA_DIR_MODE: u32 = 0o711;
+pub(super) const DATA_DIR_MODE: u32 = 0o711;
 /// The sticky bit of shared directories such as /tmp.
 const STICKY: u32 = 0o1000;
 
@@ -29,14 +29,14 @@ const LOG_ROTATION: Rotation = Rotation { megabytes_max: 64, days_max: 0, backup
 
 /// The lock of this process on a data directory.
 #[derive(Debug)]
-pub struct Instance {
+pub(crate) struct Instance {
     dir: PathBuf,
     lock: File,
 }
 
 impl Instance {
     /// Locks a directory. Creates it if it does not exist, and removes list permission for other users.
-    pub fn claim(dir: &Path) -> Result<Self> {
+    pub(crate) fn claim(dir: &Path) -> Result<Self> {
         prepare(dir)?;
         // The kernel lists mounts by their resolved paths, so all paths are made from the resolved directory.
         let dir = &dir.canonicalize().with_context(|| format!("failed to resolve {}", dir.display()))?;
@@ -53,7 +53,7 @@ impl Instance {
 
     /// Returns the PID of the process that holds the lock. Waits up to [`DYING`] for a killed process to release it,
     /// and for a new process to write its PID.
-    pub fn holder(dir: &Path) -> Result<Option<u32>> {
+    pub(crate) fn holder(dir: &Path) -> Result<Option<u32>> {
         if !dir.join("knarr.lock").is_file() {
             return Ok(None);
         }
@@ -80,39 +80,39 @@ impl Instance {
     }
 
     /// Waits until the lock is released.
-    pub fn wait_for_end(dir: &Path) -> Result<()> {
+    pub(crate) fn wait_for_end(dir: &Path) -> Result<()> {
         Ok(flock(open(dir)?, FlockOperation::LockShared)?)
     }
 
     /// Whether the cluster of a data directory is ready.
-    pub fn is_ready(dir: &Path) -> bool {
+    pub(crate) fn is_ready(dir: &Path) -> bool {
         std::fs::read_to_string(dir.join("knarr.lock")).is_ok_and(|text| text.lines().nth(1) == Some("ready"))
     }
 
     /// Records that the cluster is ready, and its components.
-    pub fn ready(&self, components: &[&str]) -> Result<()> {
+    pub(crate) fn ready(&self, components: &[&str]) -> Result<()> {
         self.write_lock(&format!("{}\nready\n{}\n", std::process::id(), components.join(" ")))
     }
 
     /// Returns the components in the process of a cluster. They start and exit together.
-    pub fn components(dir: &Path) -> Vec<String> {
+    pub(crate) fn components(dir: &Path) -> Vec<String> {
         let text = std::fs::read_to_string(dir.join("knarr.lock")).unwrap_or_default();
         text.lines().nth(2).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
     }
 
     /// Returns the data directory without symbolic links in its path.
-    pub fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// Opens the trace file, which the components of the node share.
-    pub fn trace(&self) -> Result<Arc<TraceFile>> {
+    pub(crate) fn trace(&self) -> Result<Arc<TraceFile>> {
         let file = TraceFile::open(&self.dir);
         Ok(Arc::new(file.with_context(|| format!("failed to open the trace file in {}", self.dir.display()))?))
     }
 
     /// Opens the components' log file, which is rotated by size.
-    pub fn log(&self) -> Result<Mutex<LogFile>> {
+    pub(crate) fn log(&self) -> Result<Mutex<LogFile>> {
         let path = self.dir.join("knarr.log");
         let mut log = LogFile::new(&path, LOG_ROTATION);
         log.open().with_context(|| format!("failed to write {}", path.display()))?;
@@ -134,7 +134,7 @@ fn is_alive(process: u32) -> bool {
 
 /// Creates a data directory that only its owner can list, or changes the mode of an existing one. A directory with
 /// other files keeps its mode.
-pub fn prepare(dir: &Path) -> Result<()> {
+pub(super) fn prepare(dir: &Path) -> Result<()> {
     let failed = || {
         format!(
             "failed to create {}; run this command as root, or choose another directory with --data-dir",

@@ -51,7 +51,7 @@ const TOKEN_LIFE: Duration = Duration::from_secs(600);
 
 /// The network-namespace nodes of this host, which do not include the host's own node.
 #[derive(Clone)]
-pub struct Nodes {
+pub(crate) struct Nodes {
     dir: PathBuf,
     network: RoutedNetwork,
     cidrs: Vec<Cidr>,
@@ -59,14 +59,14 @@ pub struct Nodes {
 
 impl Nodes {
     /// Opens the nodes of a data directory with the CIDRs of the last start.
-    pub fn open(data_dir: &Path) -> Self {
+    pub(crate) fn open(data_dir: &Path) -> Self {
         let dir = data_dir.join("nodes");
         let cidrs = stored_cidrs(&dir).unwrap_or_else(|| vec![CIDR.parse().expect("a constant")]);
         Self::new(dir, cidrs)
     }
 
     /// Opens the nodes of a starting cluster. Existing nodes keep their CIDRs: fails if `--node-cidr` differs.
-    pub fn open_for_start(options: &Options) -> Result<Self> {
+    pub(crate) fn open_for_start(options: &Options) -> Result<Self> {
         let dir = options.data_dir.join("nodes");
         let (given, service_cidr) = (&options.node_cidr, &options.service_cidr);
         let stored = if names(&dir)?.is_empty() { None } else { stored_cidrs(&dir) };
@@ -103,7 +103,7 @@ impl Nodes {
 
     /// Returns the addresses of the host. If network-namespace nodes exist, a loopback address is replaced by one that
     /// they reach.
-    pub fn addresses(&self, found: Vec<IpAddr>, options: &Options) -> Result<Vec<IpAddr>> {
+    pub(crate) fn addresses(&self, found: Vec<IpAddr>, options: &Options) -> Result<Vec<IpAddr>> {
         if options.nodes == 1 && self.names()?.is_empty() {
             return Ok(found);
         }
@@ -115,18 +115,18 @@ impl Nodes {
         Ok(found.into_iter().map(reached).collect())
     }
 
-    pub fn names(&self) -> Result<Vec<String>> {
+    pub(crate) fn names(&self) -> Result<Vec<String>> {
         names(&self.dir)
     }
 
     /// Returns the data directory of a node.
-    pub fn node_dir(&self, name: &str) -> PathBuf {
+    pub(crate) fn node_dir(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
     /// Makes sure that at least `count` nodes exist, including the host's own, and that each has a network. Returns the
     /// names of network-namespace nodes.
-    pub fn ensure(&self, machine: &str, count: u16) -> Result<Vec<String>> {
+    pub(crate) fn ensure(&self, machine: &str, count: u16) -> Result<Vec<String>> {
         sys::create_dirs(&self.dir, DATA_DIR_MODE)?;
         // Nodes that are added later get addresses of the same CIDRs.
         sys::replace_file(&self.dir.join("cidr"), list(&self.cidrs).as_bytes(), 0o600)?;
@@ -146,7 +146,7 @@ impl Nodes {
     }
 
     /// Adds a node to the list, with its own allocatable resources.
-    pub fn add_with(&self, name: &str, offer: &Offer) -> Result<()> {
+    pub(crate) fn add_with(&self, name: &str, offer: &Offer) -> Result<()> {
         ensure_name(name)?;
         offer.check()?;
         if *offer != Offer::default() {
@@ -158,7 +158,7 @@ impl Nodes {
     }
 
     /// Adds a node to the list.
-    pub fn add(&self, name: &str) -> Result<()> {
+    pub(crate) fn add(&self, name: &str) -> Result<()> {
         ensure_name(name)?;
         let mut names = self.names()?;
         ensure!(!names.iter().any(|known| known == name), "node {name} already exists");
@@ -167,7 +167,7 @@ impl Nodes {
     }
 
     /// Removes a node from the list.
-    pub fn remove(&self, name: &str) -> Result<()> {
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
         let mut names = self.names()?;
         let before = names.len();
         names.retain(|known| known != name);
@@ -176,13 +176,13 @@ impl Nodes {
     }
 
     /// Removes a node's network, and releases its addresses.
-    pub fn disconnect(&self, name: &str) -> Result<()> {
+    pub(crate) fn disconnect(&self, name: &str) -> Result<()> {
         self.network.remove(name, INTERFACE)?;
         Ok(namespace::unpin(&self.node_dir(name).join("netns"))?)
     }
 
     /// Removes the networks of all nodes, and the links between them. The nodes keep their addresses.
-    pub fn clean_up(&self) -> Result<()> {
+    pub(crate) fn clean_up(&self) -> Result<()> {
         for name in self.names()? {
             namespace::unpin(&self.node_dir(&name).join("netns"))?;
         }
@@ -190,7 +190,7 @@ impl Nodes {
     }
 
     /// Runs the agents of all nodes in the list until the process exits.
-    pub async fn keep(self, options: Options, layout: Layout) -> (&'static str, Result<()>) {
+    pub(crate) async fn keep(self, options: Options, layout: Layout) -> (&'static str, Result<()>) {
         ("nodes", self.follow(&options, &layout).await)
     }
 
@@ -348,7 +348,7 @@ fn list(items: &[impl ToString]) -> String {
 }
 
 /// Returns the cgroup root of a node's pods, unique per data directory.
-pub fn group(dir: &Path) -> String {
+pub(crate) fn group(dir: &Path) -> String {
     let name: String = dir.display().to_string().trim_start_matches('/').replace('/', "-");
     format!("/knarr-{name}")
 }

@@ -12,7 +12,7 @@ const FILE: &str = "offer";
 
 /// Allocatable resources of a node.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Offer {
+pub(crate) struct Offer {
     /// CPU that a node offers to pods, such as 2 or 500m [default: all CPUs of the host]. Nodes on one host share its
     /// CPUs: divide them, or they are offered several times.
     #[arg(long, value_name = "QUANTITY")]
@@ -24,7 +24,7 @@ pub struct Offer {
 
 impl Offer {
     /// Rejects more than the host has, and zero.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let machine = Machine::read(Path::new("/"));
         let cpus = Quantity::new(machine.cpus, Format::DecimalSI);
         let memory = Quantity::new(machine.memory_bytes, Format::BinarySI);
@@ -39,7 +39,7 @@ impl Offer {
 
     /// Returns the kubelet's reservation that results in these allocatable resources, or `None` if everything is
     /// offered. `eviction_bytes` is the eviction threshold, which the kubelet subtracts too.
-    pub fn reserved(&self, machine: &Machine, eviction_bytes: i64) -> Option<String> {
+    pub(crate) fn reserved(&self, machine: &Machine, eviction_bytes: i64) -> Option<String> {
         let cpu = self.node_cpu.map(|offered| {
             let reserved = machine.cpus.saturating_mul(1000).saturating_sub(offered.milli_value()).max(0);
             format!("cpu={reserved}m")
@@ -53,20 +53,20 @@ impl Offer {
     }
 
     /// Returns the equivalent flags of `knarr agent`.
-    pub fn flags(&self) -> Vec<String> {
+    pub(crate) fn flags(&self) -> Vec<String> {
         let cpu = self.node_cpu.map(|cpu| format!("--node-cpu={cpu}"));
         cpu.into_iter().chain(self.node_memory.map(|memory| format!("--node-memory={memory}"))).collect()
     }
 
     /// Stores the resources in a node's data directory.
-    pub fn keep(&self, data_dir: &Path) -> Result<()> {
+    pub(crate) fn keep(&self, data_dir: &Path) -> Result<()> {
         let file = data_dir.join(FILE);
         let text = self.flags().join("\n");
         sys::replace_file(&file, text.as_bytes(), 0o600).with_context(|| format!("failed to write {}", file.display()))
     }
 
     /// Reads the stored resources of a node, if any.
-    pub fn load(data_dir: &Path) -> Option<Self> {
+    pub(crate) fn load(data_dir: &Path) -> Option<Self> {
         let text = std::fs::read_to_string(data_dir.join(FILE)).ok()?;
         let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
         Some(Self { node_cpu: value("--node-cpu="), node_memory: value("--node-memory=") })

@@ -22,24 +22,24 @@ use crate::{
 };
 
 /// Client port of a store member.
-pub const STORE_PORT: u16 = 2379;
+pub(crate) const STORE_PORT: u16 = 2379;
 /// Peer port of a store member.
-pub const STORE_PEER_PORT: u16 = 2380;
+pub(crate) const STORE_PEER_PORT: u16 = 2380;
 /// Port that is never given to LoadBalancer Services, so that hosts stay reachable.
 const SSH_PORT: u16 = 22;
 /// User of the API server's client certificate for kubelets.
-pub const KUBELET_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
+pub(crate) const KUBELET_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
 /// Name of the metrics server for `--disable`. Its objects are deleted if it is disabled.
-pub const METRICS: &str = "metrics";
+pub(crate) const METRICS: &str = "metrics";
 /// Name of the ingress controller for `--disable`. Its IngressClass is deleted if it is disabled.
-pub const INGRESS: &str = "ingress";
+pub(crate) const INGRESS: &str = "ingress";
 
 /// The future of a running component. It completes only when the component stops.
-pub type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+pub(crate) type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 /// The store of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Store {
+pub(crate) enum Store {
     /// Embedded in the API server's process.
     #[default]
     Embedded,
@@ -56,7 +56,7 @@ pub enum Store {
 
 /// Hosts on which a component runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
+pub(crate) enum Placement {
     /// Servers with a store member.
     Store,
     /// All servers.
@@ -65,7 +65,7 @@ pub enum Placement {
     Node,
 }
 
-pub struct Row {
+pub(crate) struct Row {
     /// Name for `--disable`. Empty if the component is required.
     pub part: &'static str,
     /// Name of the command that runs the component alone.
@@ -82,7 +82,7 @@ pub struct Row {
 }
 
 /// All components in start order.
-pub const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Row {
         part: "",
         name: "etcd",
@@ -202,12 +202,12 @@ pub const ROWS: &[Row] = &[
 ];
 
 /// Returns the names that `--disable` accepts.
-pub fn parts() -> impl Iterator<Item = &'static str> {
+pub(crate) fn parts() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.part).filter(|part| !part.is_empty())
 }
 
 /// Returns the placements of the components that run on a server.
-pub const fn places(store: &Store) -> &'static [Placement] {
+pub(crate) const fn places(store: &Store) -> &'static [Placement] {
     match store {
         Store::Member { .. } => &[Placement::Store, Placement::Server, Placement::Node],
         Store::Embedded | Store::External(_) => &[Placement::Server, Placement::Node],
@@ -215,7 +215,12 @@ pub const fn places(store: &Store) -> &'static [Placement] {
 }
 
 /// Returns the enabled components with one of these placements, and their flags, in start order.
-pub fn of(places: &[Placement], options: &Options, layout: &Layout, pki: &Pki) -> Vec<(&'static Row, Vec<String>)> {
+pub(crate) fn of(
+    places: &[Placement],
+    options: &Options,
+    layout: &Layout,
+    pki: &Pki,
+) -> Vec<(&'static Row, Vec<String>)> {
     let is_enabled =
         |row: &&Row| places.contains(&row.role) && !options.disable.iter().any(|disabled| disabled == row.part);
     let planned = |row: &'static Row| {
@@ -227,7 +232,7 @@ pub fn of(places: &[Placement], options: &Options, layout: &Layout, pki: &Pki) -
 
 /// Paths, names, addresses and ports of a host.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub(crate) struct Layout {
     pub data_dir: PathBuf,
     pub node_name: String,
     /// Primary address of the host.
@@ -253,7 +258,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    pub fn of(options: &Options, addresses: Vec<IpAddr>) -> Result<Self> {
+    pub(crate) fn of(options: &Options, addresses: Vec<IpAddr>) -> Result<Self> {
         let node_name = options.node_name.clone().unwrap_or_else(preflight::host_name);
         let nth = |number| nth(&options.service_cidr, number);
         let bound = options.bind_address;
@@ -274,22 +279,22 @@ impl Layout {
     }
 
     /// Returns the directory of keys and certificates.
-    pub fn pki(&self) -> PathBuf {
+    pub(crate) fn pki(&self) -> PathBuf {
         self.data_dir.join("pki")
     }
 
     /// Returns the path of a component's kubeconfig.
-    pub fn kubeconfig(&self, name: &str) -> PathBuf {
+    pub(crate) fn kubeconfig(&self, name: &str) -> PathBuf {
         self.data_dir.join(format!("{name}.kubeconfig"))
     }
 
     /// Returns the URL of the API server for components on this host.
-    pub fn server(&self) -> String {
+    pub(crate) fn server(&self) -> String {
         format!("https://{}", SocketAddr::new(self.own_server, self.port))
     }
 
     /// Returns the addresses of the DNS server on this host.
-    pub fn dns_servers(&self) -> impl Iterator<Item = SocketAddr> {
+    pub(crate) fn dns_servers(&self) -> impl Iterator<Item = SocketAddr> {
         self.addresses.iter().map(|address| SocketAddr::new(*address, self.dns_port))
     }
 
@@ -304,7 +309,7 @@ impl Layout {
     }
 
     /// Returns the certificates that do not belong to a kubeconfig.
-    pub fn certificates(&self) -> Vec<Subject> {
+    pub(crate) fn certificates(&self) -> Vec<Subject> {
         // A role allows this user to call kubelets. The certificate needs no group.
         let kubelet_client = Subject::client("apiserver-kubelet-client", KUBELET_CLIENT_USER, "");
         let front = Subject {
@@ -356,7 +361,7 @@ impl Layout {
     }
 
     /// Returns the API server's client certificate for the store.
-    pub fn store_client() -> Subject {
+    pub(crate) fn store_client() -> Subject {
         Subject {
             by: CertificateAuthority::Store,
             ..Subject::client("apiserver-etcd-client", "kube-apiserver-etcd-client", "")
@@ -364,7 +369,7 @@ impl Layout {
     }
 
     /// Returns the client connection to the store member on a host.
-    pub fn store_at(&self, host: &str) -> RemoteConfig {
+    pub(crate) fn store_at(&self, host: &str) -> RemoteConfig {
         let file = |name: &str| self.pki().join(name);
         RemoteConfig {
             servers: vec![format!("https://{host}:{STORE_PORT}")],
@@ -374,25 +379,25 @@ impl Layout {
     }
 
     /// Returns the peer URL of this host's store member.
-    pub fn peer_url(&self) -> String {
+    pub(crate) fn peer_url(&self) -> String {
         format!("https://{}", SocketAddr::new(self.address, STORE_PEER_PORT))
     }
 
     /// Returns user and group of a kubeconfig.
-    pub fn subject(&self, kubeconfig: &str) -> Option<(String, String)> {
+    pub(crate) fn subject(&self, kubeconfig: &str) -> Option<(String, String)> {
         let file = self.kubeconfig(kubeconfig);
         let (_, user, group) = self.kubeconfigs().into_iter().find(|(found, _, _)| *found == file)?;
         Some((user, group))
     }
 
     /// Returns the authenticated user of a kubeconfig.
-    pub fn user(&self, kubeconfig: &str) -> Option<User> {
+    pub(crate) fn user(&self, kubeconfig: &str) -> Option<User> {
         let (user, group) = self.subject(kubeconfig)?;
         Some(User::authenticated(user, (!group.is_empty()).then(|| group.into())))
     }
 
     /// Returns all kubeconfigs: file, user, group.
-    pub fn kubeconfigs(&self) -> Vec<(PathBuf, String, String)> {
+    pub(crate) fn kubeconfigs(&self) -> Vec<(PathBuf, String, String)> {
         let row = |name: &str, user: &str, group: &str| (self.kubeconfig(name), user.to_owned(), group.to_owned());
         let component = |name: &str, group: &str| row(name, &component::user_name(group, &self.node_name), group);
         vec![
@@ -602,12 +607,12 @@ fn list<'a>(addresses: impl IntoIterator<Item = &'a IpAddr>) -> String {
 }
 
 /// Formats flags from names and values.
-pub fn flags(pairs: &[(&str, String)]) -> Vec<String> {
+pub(crate) fn flags(pairs: &[(&str, String)]) -> Vec<String> {
     pairs.iter().map(|(name, value)| format!("--{name}={value}")).collect()
 }
 
 /// Replaces flags by those of `own` with the same name. A name that `own` has several times is kept several times.
-pub fn overridden<'a>(mut flags: Vec<String>, own: impl Iterator<Item = &'a String>) -> Vec<String> {
+pub(crate) fn overridden<'a>(mut flags: Vec<String>, own: impl Iterator<Item = &'a String>) -> Vec<String> {
     let own: Vec<String> = own.map(|flag| format!("--{}", flag.trim_start_matches('-'))).collect();
     let name = |flag: &str| flag.split('=').next().map(str::to_owned);
     flags.retain(|flag| !own.iter().any(|own| name(own) == name(flag)));
@@ -616,7 +621,7 @@ pub fn overridden<'a>(mut flags: Vec<String>, own: impl Iterator<Item = &'a Stri
 }
 
 /// Formats a path as a flag's value.
-pub fn path(path: PathBuf) -> String {
+pub(crate) fn path(path: PathBuf) -> String {
     path.into_os_string().into_string().unwrap_or_else(|path| path.to_string_lossy().into_owned())
 }
 

@@ -16,7 +16,7 @@ use crate::doctor::host;
 const FREE_BYTES_MIN: u64 = 256 << 20;
 
 /// Runs all checks except that of the disk, which runs before the first file is written.
-pub fn check(options: &Options) -> Result<()> {
+pub(crate) fn check(options: &Options) -> Result<()> {
     options.offer.check()?;
     let is_on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
     if is_on("kubelet") {
@@ -40,7 +40,7 @@ pub fn check(options: &Options) -> Result<()> {
 }
 
 /// Runs the checks for a node without a server.
-pub fn node(options: &Options) -> Result<()> {
+pub(crate) fn node(options: &Options) -> Result<()> {
     options.offer.check()?;
     let is_on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
     may_run_pods("")?;
@@ -52,12 +52,12 @@ pub fn node(options: &Options) -> Result<()> {
 }
 
 /// Runs the checks for a store member.
-pub fn member(ports: [u16; 2]) -> Result<()> {
+pub(crate) fn member(ports: [u16; 2]) -> Result<()> {
     ports.into_iter().try_for_each(|port| free(SocketAddr::from(([0, 0, 0, 0], port)), "the store's member", None))
 }
 
 /// Fails if the disk has less than [`FREE_BYTES_MIN`] free. The directory need not exist yet.
-pub fn check_free_space(dir: &Path) -> Result<()> {
+pub(crate) fn check_free_space(dir: &Path) -> Result<()> {
     let there = dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
     let disk = rustix::fs::statvfs(there).context("failed to read the free disk space")?;
     let free_bytes = disk.f_bavail * disk.f_frsize;
@@ -115,7 +115,7 @@ fn bound<T>(tried: io::Result<T>, address: SocketAddr, who: &str, flag: Option<&
 }
 
 /// Returns `given`, or the addresses at which other hosts reach this one: one per IP family of the service CIDRs.
-pub fn addresses_or(given: &[IpAddr], service_cidr: &str) -> Result<Vec<IpAddr>> {
+pub(crate) fn addresses_or(given: &[IpAddr], service_cidr: &str) -> Result<Vec<IpAddr>> {
     if !given.is_empty() {
         return Ok(given.to_vec());
     }
@@ -137,7 +137,7 @@ fn own_address(six: bool) -> Option<IpAddr> {
 }
 
 /// Returns the host name as a valid node name.
-pub fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     let name = rustix::system::uname();
     let name = name.nodename().to_string_lossy().to_lowercase();
     let letters =
@@ -146,7 +146,7 @@ pub fn host_name() -> String {
 }
 
 /// Whether `name` is a valid node name.
-pub fn is_node_name(name: &str) -> bool {
+pub(crate) fn is_node_name(name: &str) -> bool {
     let is_inner = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || b".-".contains(&letter);
     let is_outer = |letter: Option<u8>| letter.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
     name.len() <= 63 && name.bytes().all(is_inner) && is_outer(name.bytes().next()) && is_outer(name.bytes().last())

@@ -33,13 +33,13 @@ const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 type Wait = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 /// Returns an admin client.
-pub fn admin(layout: &Layout) -> Result<Client> {
+pub(crate) fn admin(layout: &Layout) -> Result<Client> {
     let config = Kubeconfig::load(&[layout.kubeconfig("admin")])?.config(None)?;
     Ok(Client::connect(&config, Settings { attempts_max: 1, ..Settings::default() })?)
 }
 
 /// Waits until the API server responds and the bootstrap objects exist.
-pub async fn server(layout: &Layout) -> Result<()> {
+pub(crate) async fn server(layout: &Layout) -> Result<()> {
     let client = admin(layout)?;
     let ready = async {
         loop {
@@ -55,7 +55,7 @@ pub async fn server(layout: &Layout) -> Result<()> {
 
 /// Waits until this host's store member is active: it serves linearizable reads, is a voter, and has its current peer
 /// URL.
-pub async fn member(options: &Options, layout: &Layout) -> Result<()> {
+pub(crate) async fn member(options: &Options, layout: &Layout) -> Result<()> {
     let Store::Member { via, .. } = &options.store else { return Ok(()) };
     let here = layout.store_at("127.0.0.1");
     let own = ::store::client::Client::Remote(Box::new(Remote::new(&here)?));
@@ -124,7 +124,7 @@ fn own_member(list: &[Member], name: &str, url: &String) -> MemberState {
 }
 
 /// Returns the remaining waits in order, with their names.
-pub fn rest(options: &Options, layout: &Layout, nodes: &[String]) -> Vec<(&'static str, Wait)> {
+pub(crate) fn rest(options: &Options, layout: &Layout, nodes: &[String]) -> Vec<(&'static str, Wait)> {
     let on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
     let mut waits: Vec<(&'static str, Wait)> = Vec::new();
     if on("controller-manager") {
@@ -177,7 +177,7 @@ async fn account(layout: &Layout) -> Result<()> {
 }
 
 /// Waits until the node is ready.
-pub async fn node_as(client: Client, node: String) -> Result<()> {
+pub(crate) async fn node_as(client: Client, node: String) -> Result<()> {
     let is_ready = |object: &Value| {
         let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
         let ready = |condition: &Value| {
@@ -192,14 +192,14 @@ pub async fn node_as(client: Client, node: String) -> Result<()> {
 }
 
 /// Whether the kubelet requests its serving certificate from the cluster, which it does unless one is configured.
-pub fn expects_signed(options: &Options) -> bool {
+pub(crate) fn expects_signed(options: &Options) -> bool {
     let mut own = options.own_flags.get("kubelet").into_iter().flatten();
     !own.any(|flag| flag.contains("tls-cert-file") || flag.contains("rotate-server-certificates"))
 }
 
 /// Waits until the kubelet's serving certificate is signed. Without it the API server rejects the kubelet: no logs, no
 /// exec.
-pub async fn serving_certificate(layout: &Layout) {
+pub(crate) async fn serving_certificate(layout: &Layout) {
     let directory = layout.data_dir.join("kubelet").join("pki");
     let file = Purpose::Serving(Vec::new()).file(&directory);
     let signed = async {
@@ -215,7 +215,7 @@ pub async fn serving_certificate(layout: &Layout) {
 }
 
 /// Waits until this host's DNS server resolves the name of the API server.
-pub async fn dns(layout: &Layout) -> Result<()> {
+pub(crate) async fn dns(layout: &Layout) -> Result<()> {
     let is_four = layout.first_services.first().is_none_or(IpAddr::is_ipv4);
     let resolved = async {
         for server in layout.dns_servers() {

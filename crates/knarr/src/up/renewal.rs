@@ -16,14 +16,14 @@ const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(24 * 3600);
 const CHECK_INTERVAL_MIN: Duration = Duration::from_secs(60);
 
 /// Installs the SIGHUP handler, so that the signal no longer terminates the process.
-pub fn install_hangup_handler() -> Result<Signal> {
+pub(super) fn install_hangup_handler() -> Result<Signal> {
     Ok(signal(SignalKind::hangup())?)
 }
 
 /// Renews certificates that are about to expire, while the future is polled. SIGHUP triggers a check.
 ///
 /// Only files change. The API server reloads its files, and so does every client whose kubeconfig names them.
-pub async fn keep(pki: &Pki, layout: &Layout, mut hangup: Signal) -> Result<()> {
+pub(super) async fn keep(pki: &Pki, layout: &Layout, mut hangup: Signal) -> Result<()> {
     loop {
         let wait = until_next(pki.next_renewal()?, SystemTime::now());
         tokio::select! {

@@ -58,17 +58,17 @@ const PODDED: &[PodSettings] = &[
 ];
 
 /// Whether a component runs in a static pod.
-pub fn has(name: &str) -> bool {
+pub(super) fn has(name: &str) -> bool {
     PODDED.iter().any(|podded| podded.name == name)
 }
 
 /// Returns the directory of the manifests.
-pub fn manifests_dir(data_dir: &Path) -> PathBuf {
+pub(super) fn manifests_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("manifests")
 }
 
 /// Fails if `--static-pods` differs from the first start: the objects are in one store, embedded or separate.
-pub fn check(options: &Options) -> Result<()> {
+pub(super) fn check(options: &Options) -> Result<()> {
     let dir = options.data_dir.display();
     let embedded = options.data_dir.join("store").is_dir();
     let apart = manifests_dir(&options.data_dir).join("etcd.yaml").is_file();
@@ -85,7 +85,7 @@ pub fn check(options: &Options) -> Result<()> {
 }
 
 /// Writes the manifests. An unchanged manifest is not rewritten, so that its pod keeps running.
-pub fn write(options: &Options, layout: &Layout, pki: &Pki) -> Result<()> {
+pub(super) fn write(options: &Options, layout: &Layout, pki: &Pki) -> Result<()> {
     ensure!(options.store == plan::Store::Embedded, "--static-pods works only with `knarr up` and its own store");
     let dir = manifests_dir(&layout.data_dir);
     sys::create_dirs(&dir, 0o700).with_context(|| format!("failed to create {}", dir.display()))?;

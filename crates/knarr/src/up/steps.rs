@@ -8,28 +8,28 @@ use super::plan::Layout;
 use crate::output::outln;
 
 /// Prints steps with their durations. Without a terminal, lines are plain.
-pub struct Steps {
+pub(crate) struct Steps {
     started_at: Instant,
     last: Instant,
     mark: &'static str,
 }
 
 impl Steps {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let now = Instant::now();
         let mark = if std::io::stdout().is_terminal() { "\u{1b}[32m✓\u{1b}[0m" } else { "ok" };
         Self { started_at: now, last: now, mark }
     }
 
     /// Prints a completed step.
-    pub fn done(&mut self, what: &str) {
+    pub(crate) fn done(&mut self, what: &str) {
         let now = Instant::now();
         self.print_line(&format!("{} {what:<24} {:>6.2} s", self.mark, (now - self.last).as_secs_f64()));
         self.last = now;
     }
 
     /// Prints the time of the start and how to use the cluster.
-    pub fn finish(&self, layout: &Layout) {
+    pub(crate) fn finish(&self, layout: &Layout) {
         let seconds = self.started_at.elapsed().as_secs_f64();
         let kubeconfig = layout.kubeconfig("admin");
         let kubeconfig = kubeconfig.display();
@@ -49,7 +49,7 @@ impl Steps {
     }
 
     /// Prints that the node has joined.
-    pub fn joined(&self, layout: &Layout) {
+    pub(crate) fn joined(&self, layout: &Layout) {
         self.print_line(&format!("joined as {} in {:.2} s", layout.node_name, self.started_at.elapsed().as_secs_f64()));
     }
 

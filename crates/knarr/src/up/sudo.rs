@@ -15,7 +15,7 @@ const PRESERVED_ENV: &str = "--preserve-env=KNARR_LOG";
 
 /// Replaces this process by `sudo` with the same command line. Returns if it already runs as root, or if there is no
 /// terminal or no sudo; the preflight checks then report that root is missing.
-pub fn run_as_root() -> Result<()> {
+pub(super) fn run_as_root() -> Result<()> {
     if rustix::process::geteuid().is_root() || !std::io::stdin().is_terminal() {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use cgroups::Cgroup;
 
 /// Returns the mount points below a directory.
-pub fn mounts(dir: &Path) -> Vec<String> {
+pub(crate) fn mounts(dir: &Path) -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let own = dir.display().to_string();
     let places = table.lines().filter_map(|line| line.split(' ').nth(4));
@@ -14,7 +14,7 @@ pub fn mounts(dir: &Path) -> Vec<String> {
 }
 
 /// Kills the processes and removes the mounts and cgroups of a failed test.
-pub fn sweep(dir: &Path, group: &str) {
+pub(crate) fn sweep(dir: &Path, group: &str) {
     let cgroup = Cgroup::at(group);
     cgroup.kill();
     let own = dir.display().to_string();

@@ -12,14 +12,14 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const PROMPT: &str = "[code $?] ";
 
 /// A terminal with its own tmux server, which is terminated on drop.
-pub struct Terminal {
+pub(crate) struct Terminal {
     socket: PathBuf,
 }
 
 impl Terminal {
     /// Opens a terminal of 100 columns and 30 lines. `shell` is the command that runs bash in the environment of the
     /// test, and `dir` an existing directory for the socket.
-    pub fn open(dir: &Path, mut shell: impl FnMut(&str) -> Command) -> Self {
+    pub(crate) fn open(dir: &Path, mut shell: impl FnMut(&str) -> Command) -> Self {
         let terminal = Self { socket: dir.join("tmux") };
         let mut command = shell("tmux -f /dev/null -S");
         command.arg(&terminal.socket).args(["new-session", "-d", "-x", "100", "-y", "30"]);
@@ -32,13 +32,13 @@ impl Terminal {
     }
 
     /// Types a line, ended with Enter.
-    pub fn enter(&self, line: &str) {
+    pub(crate) fn enter(&self, line: &str) {
         self.write(line);
         self.key("Enter");
     }
 
     /// Types a text.
-    pub fn write(&self, text: &str) {
+    pub(crate) fn write(&self, text: &str) {
         // An empty argument is an error.
         if !text.is_empty() {
             self.tmux(&["send-keys", "-l", "--", text]);
@@ -46,17 +46,17 @@ impl Terminal {
     }
 
     /// Presses a key such as `C-c`.
-    pub fn key(&self, key: &str) {
+    pub(crate) fn key(&self, key: &str) {
         self.tmux(&["send-keys", key]);
     }
 
-    pub fn resize(&self, columns: u16, lines: u16) {
+    pub(crate) fn resize(&self, columns: u16, lines: u16) {
         self.tmux(&["resize-window", "-x", &columns.to_string(), "-y", &lines.to_string()]);
     }
 
     /// Waits until a line of the screen matches, and returns the screen. Wrapped lines are one line, trailing spaces
     /// are removed.
-    pub fn wait(&self, pattern: &str) -> String {
+    pub(crate) fn wait(&self, pattern: &str) -> String {
         let regex = Regex::new(&format!("(?m){pattern}")).unwrap();
         let start = Instant::now();
         loop {
@@ -69,13 +69,13 @@ impl Terminal {
     }
 
     /// Clears the screen, at the prompt of the shell.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.enter("clear");
         self.wait(r"\A\[code 0\]\n?\z");
     }
 
     /// Returns the PID of the shell.
-    pub fn shell(&self) -> u32 {
+    pub(crate) fn shell(&self) -> u32 {
         self.tmux(&["display-message", "-p", "#{pane_pid}"]).trim().parse().unwrap()
     }
 

@@ -18,10 +18,10 @@ use tonic::transport::Channel;
 use crate::leftovers;
 
 /// Time limit of every wait.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
-pub const IMAGE: &str = "test.local/busybox:1";
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const IMAGE: &str = "test.local/busybox:1";
 
-pub struct Machine {
+pub(crate) struct Machine {
     dir: tempfile::TempDir,
     process: Child,
     pub cgroup: String,
@@ -31,11 +31,11 @@ pub struct Machine {
 }
 
 /// Returns a test environment, or `None` if the test cannot run here.
-pub async fn machine() -> Option<Machine> {
+pub(crate) async fn machine() -> Option<Machine> {
     machine_with(&[]).await
 }
 
-pub async fn machine_with(args: &[&str]) -> Option<Machine> {
+pub(crate) async fn machine_with(args: &[&str]) -> Option<Machine> {
     if !rustix::process::geteuid().is_root() || !Path::new("/bin/busybox").exists() {
         eprintln!("skipped: containers need root and /bin/busybox (package busybox-static)");
         return None;
@@ -78,7 +78,7 @@ fn clients(channel: &Channel) -> (RuntimeServiceClient<Channel>, ImageServiceCli
 }
 
 /// Returns an image of busybox with all its applets, and a user.
-pub fn busybox() -> Recipe {
+pub(crate) fn busybox() -> Recipe {
     let names = Command::new("/bin/busybox").arg("--list").output().unwrap().stdout;
     let names = String::from_utf8(names).unwrap();
     let links = names.lines().filter(|name| *name != "busybox");
@@ -99,11 +99,11 @@ pub fn busybox() -> Recipe {
 }
 
 impl Machine {
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub fn sandbox_config(&self, name: &str) -> v1::PodSandboxConfig {
+    pub(crate) fn sandbox_config(&self, name: &str) -> v1::PodSandboxConfig {
         v1::PodSandboxConfig {
             metadata: Some(v1::PodSandboxMetadata {
                 name: name.into(),
@@ -119,43 +119,47 @@ impl Machine {
         }
     }
 
-    pub async fn sandbox(&mut self, name: &str) -> String {
+    pub(crate) async fn sandbox(&mut self, name: &str) -> String {
         let config = self.sandbox_config(name);
         self.sandbox_of(config).await
     }
 
-    pub async fn sandbox_of(&mut self, config: v1::PodSandboxConfig) -> String {
+    pub(crate) async fn sandbox_of(&mut self, config: v1::PodSandboxConfig) -> String {
         let request = v1::RunPodSandboxRequest { config: Some(config), runtime_handler: String::new() };
         self.runtime.run_pod_sandbox(request).await.unwrap().into_inner().pod_sandbox_id
     }
 
-    pub async fn create(&mut self, sandbox: &str, config: v1::ContainerConfig) -> String {
+    pub(crate) async fn create(&mut self, sandbox: &str, config: v1::ContainerConfig) -> String {
         self.try_create(sandbox, config).await.unwrap()
     }
 
-    pub async fn try_create(&mut self, sandbox: &str, config: v1::ContainerConfig) -> Result<String, tonic::Status> {
+    pub(crate) async fn try_create(
+        &mut self,
+        sandbox: &str,
+        config: v1::ContainerConfig,
+    ) -> Result<String, tonic::Status> {
         let request =
             v1::CreateContainerRequest { pod_sandbox_id: sandbox.into(), config: Some(config), sandbox_config: None };
         Ok(self.runtime.create_container(request).await?.into_inner().container_id)
     }
 
-    pub async fn start(&mut self, id: &str) {
+    pub(crate) async fn start(&mut self, id: &str) {
         self.runtime.start_container(v1::StartContainerRequest { container_id: id.into() }).await.unwrap();
     }
 
-    pub async fn run(&mut self, sandbox: &str, config: v1::ContainerConfig) -> String {
+    pub(crate) async fn run(&mut self, sandbox: &str, config: v1::ContainerConfig) -> String {
         let id = self.create(sandbox, config).await;
         self.start(&id).await;
         id
     }
 
-    pub async fn status(&mut self, id: &str) -> v1::ContainerStatus {
+    pub(crate) async fn status(&mut self, id: &str) -> v1::ContainerStatus {
         let request = v1::ContainerStatusRequest { container_id: id.into(), verbose: false };
         self.runtime.container_status(request).await.unwrap().into_inner().status.unwrap()
     }
 
     /// Waits until a container has exited, using the event stream.
-    pub async fn wait_for_exit(&mut self, id: &str) -> v1::ContainerStatus {
+    pub(crate) async fn wait_for_exit(&mut self, id: &str) -> v1::ContainerStatus {
         let mut events = self.runtime.get_container_events(v1::GetEventsRequest {}).await.unwrap().into_inner();
         let wait = async {
             loop {
@@ -170,7 +174,7 @@ impl Machine {
     }
 
     /// Runs a container until it exits. Returns its status and log.
-    pub async fn output(&mut self, sandbox: &str, config: v1::ContainerConfig) -> (v1::ContainerStatus, String) {
+    pub(crate) async fn output(&mut self, sandbox: &str, config: v1::ContainerConfig) -> (v1::ContainerStatus, String) {
         let id = self.run(sandbox, config).await;
         let status = self.wait_for_exit(&id).await;
         let log = text_of(&fs::read_to_string(&status.log_path).unwrap());
@@ -178,7 +182,7 @@ impl Machine {
     }
 
     /// Waits until a container's log contains `text`.
-    pub async fn logged(&mut self, id: &str, text: &str) -> String {
+    pub(crate) async fn logged(&mut self, id: &str, text: &str) -> String {
         let path = self.status(id).await.log_path;
         let deadline = std::time::Instant::now() + TIMEOUT;
         loop {
@@ -191,34 +195,34 @@ impl Machine {
         }
     }
 
-    pub async fn exec(&mut self, id: &str, command: &[&str]) -> v1::ExecSyncResponse {
+    pub(crate) async fn exec(&mut self, id: &str, command: &[&str]) -> v1::ExecSyncResponse {
         let cmd = command.iter().map(|word| (*word).to_owned()).collect();
         let request = v1::ExecSyncRequest { container_id: id.into(), cmd, timeout: 20 };
         self.runtime.exec_sync(request).await.unwrap().into_inner()
     }
 
     /// Runs a shell command in a container and returns its output.
-    pub async fn shell(&mut self, id: &str, script: &str) -> String {
+    pub(crate) async fn shell(&mut self, id: &str, script: &str) -> String {
         let done = self.exec(id, &["sh", "-c", script]).await;
         assert_eq!(done.exit_code, 0, "{script}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8(done.stdout).unwrap().trim_end().to_owned()
     }
 
     /// Kills the runtime with SIGKILL and starts it again.
-    pub async fn restart(&mut self) {
+    pub(crate) async fn restart(&mut self) {
         self.kill();
         let (process, channel) = start(self.dir.path(), &self.cgroup, &self.args).await;
         self.process = process;
         (self.runtime, self.images) = clients(&channel);
     }
 
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
     /// Removes everything and checks that nothing is left.
-    pub async fn finish(mut self) {
+    pub(crate) async fn finish(mut self) {
         let list = self.runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await.unwrap().into_inner();
         for sandbox in list.items {
             let request = v1::RemovePodSandboxRequest { pod_sandbox_id: sandbox.id };
@@ -233,7 +237,7 @@ impl Machine {
         }
     }
 
-    pub fn mounts(&self) -> Vec<String> {
+    pub(crate) fn mounts(&self) -> Vec<String> {
         leftovers::mounts(self.dir.path())
     }
 }
@@ -247,12 +251,12 @@ impl Drop for Machine {
     }
 }
 
-pub fn strings(values: &[&str]) -> Vec<String> {
+pub(crate) fn strings(values: &[&str]) -> Vec<String> {
     values.iter().map(|word| (*word).to_owned()).collect()
 }
 
 /// Returns the configuration of a container that runs a shell script.
-pub fn script(name: &str, script: &str) -> v1::ContainerConfig {
+pub(crate) fn script(name: &str, script: &str) -> v1::ContainerConfig {
     v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata { name: name.into(), attempt: 0 }),
         image: Some(v1::ImageSpec { image: IMAGE.into(), ..Default::default() }),
@@ -273,7 +277,7 @@ pub fn script(name: &str, script: &str) -> v1::ContainerConfig {
 }
 
 /// Returns the configuration of a script with a security context.
-pub fn secured(
+pub(crate) fn secured(
     name: &str,
     text: &str,
     change: impl FnOnce(&mut v1::LinuxContainerSecurityContext),
@@ -284,7 +288,7 @@ pub fn secured(
 }
 
 /// Returns the lines of a CRI log without timestamps, each with the initials of its stream and its tag.
-pub fn text_of(log: &str) -> String {
+pub(crate) fn text_of(log: &str) -> String {
     let strip = |line: &str| {
         let mut parts = line.splitn(4, ' ');
         let (time, stream, tag) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());

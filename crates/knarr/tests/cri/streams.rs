@@ -14,9 +14,9 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use crate::machine::{Machine, TIMEOUT, machine, script, strings};
 
-pub type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-pub async fn websocket(url: &str, protocol: &str) -> Socket {
+pub(crate) async fn websocket(url: &str, protocol: &str) -> Socket {
     let mut request = url.replace("http://", "ws://").into_client_request().unwrap();
     request.headers_mut().insert("Sec-WebSocket-Protocol", protocol.parse().unwrap());
     let (socket, response) = tokio_tungstenite::connect_async(request).await.unwrap();
@@ -25,7 +25,7 @@ pub async fn websocket(url: &str, protocol: &str) -> Socket {
 }
 
 /// Reads until the connection closes. Returns the data of each channel.
-pub async fn read_all(mut socket: Socket) -> BTreeMap<u8, String> {
+pub(crate) async fn read_all(mut socket: Socket) -> BTreeMap<u8, String> {
     let mut channels: BTreeMap<u8, String> = BTreeMap::new();
     let read = async {
         while let Some(Ok(message)) = socket.next().await {
@@ -38,7 +38,7 @@ pub async fn read_all(mut socket: Socket) -> BTreeMap<u8, String> {
     channels
 }
 
-pub async fn exec_url(m: &mut Machine, id: &str, command: &[&str], tty: bool, stdin: bool) -> String {
+pub(crate) async fn exec_url(m: &mut Machine, id: &str, command: &[&str], tty: bool, stdin: bool) -> String {
     let request =
         v1::ExecRequest { container_id: id.into(), cmd: strings(command), tty, stdin, stdout: true, stderr: !tty };
     m.runtime.exec(request).await.unwrap().into_inner().url

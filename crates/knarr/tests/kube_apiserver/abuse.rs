@@ -15,7 +15,7 @@ use crate::server::Server;
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// Opens a TLS connection on which a test writes raw HTTP/1.1.
-pub fn connect(server: &Server) -> Stream {
+pub(crate) fn connect(server: &Server) -> Stream {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody)).with_no_client_auth();

@@ -11,10 +11,10 @@ use crate::outside::Outside;
 use crate::server::Server;
 
 /// Time limit of every wait.
-pub const TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Repeats a request until the response is the expected one.
-pub fn until<T: std::fmt::Debug>(mut poll: impl FnMut() -> T, is_right: impl Fn(&T) -> bool) -> T {
+pub(crate) fn until<T: std::fmt::Debug>(mut poll: impl FnMut() -> T, is_right: impl Fn(&T) -> bool) -> T {
     let start = Instant::now();
     loop {
         let value = poll();

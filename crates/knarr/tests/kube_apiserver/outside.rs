@@ -10,10 +10,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// A test CA.
-pub struct TestCa(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct TestCa(CertifiedIssuer<'static, KeyPair>);
 
 impl TestCa {
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
@@ -21,7 +21,7 @@ impl TestCa {
     }
 
     /// Issues a certificate. Returns the certificate and its key as PEM.
-    pub fn certify(&self, name: &str, organization: &str, hosts: &[&str]) -> (String, String) {
+    pub(crate) fn certify(&self, name: &str, organization: &str, hosts: &[&str]) -> (String, String) {
         let mut params = CertificateParams::new(hosts.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         if !organization.is_empty() {
@@ -31,20 +31,20 @@ impl TestCa {
         (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
     }
 
-    pub fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
 }
 
 /// A server that handles one request per connection, for as long as the test runs.
-pub struct Outside {
+pub(crate) struct Outside {
     pub url: String,
     pub ca: TestCa,
 }
 
 impl Outside {
     /// Starts a server. `respond` returns the response body for the server's URL, the head and the body of a request.
-    pub fn start(respond: impl Fn(&str, &str, &str) -> String + Send + 'static) -> Self {
+    pub(crate) fn start(respond: impl Fn(&str, &str, &str) -> String + Send + 'static) -> Self {
         let ca = TestCa::new("outside");
         let (certificate, key) = ca.certify("outside", "", &["127.0.0.1"]);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

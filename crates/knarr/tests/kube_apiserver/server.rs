@@ -5,24 +5,24 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::rc::Rc;
 
 /// An API server with its own data directory and port, killed when the test ends.
-pub struct Server {
+pub(crate) struct Server {
     pub process: Child,
     pub address: String,
     pub dir: Rc<tempfile::TempDir>,
 }
 
 impl Server {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_with(&[])
     }
 
     /// Starts a server with additional flags.
-    pub fn start_with(flags: &[&str]) -> Self {
+    pub(crate) fn start_with(flags: &[&str]) -> Self {
         Self::start_in(Rc::new(tempfile::tempdir().unwrap()), flags)
     }
 
     /// Kills the server and starts another one with the same data directory.
-    pub fn again(self, flags: &[&str]) -> Self {
+    pub(crate) fn again(self, flags: &[&str]) -> Self {
         let dir = self.dir.clone();
         drop(self);
         Self::start_in(dir, flags)
@@ -72,12 +72,12 @@ impl Server {
         std::fs::write(self.dir.path().join("kubeconfig"), text).unwrap();
     }
 
-    pub fn wait_until_ready(&self) {
+    pub(crate) fn wait_until_ready(&self) {
         let output = self.curl(&["--retry", "100", "--retry-delay", "0", "--retry-all-errors", "--fail"], "/readyz");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    pub fn curl(&self, arguments: &[&str], path: &str) -> Output {
+    pub(crate) fn curl(&self, arguments: &[&str], path: &str) -> Output {
         let mut command = Command::new("curl");
         // Responses to curl's default user agent are indented.
         command.args(["-sk", "-A", "test", "--max-time", "20"]).args(arguments);
@@ -88,7 +88,7 @@ impl Server {
     }
 
     /// Returns the lines of a long-running response.
-    pub fn stream(&self, path: &str) -> impl Iterator<Item = String> + use<> {
+    pub(crate) fn stream(&self, path: &str) -> impl Iterator<Item = String> + use<> {
         let mut process = Command::new("curl")
             .args(["-skN", "--max-time", "30", "-H", "Authorization: Bearer a-token"])
             .arg(format!("https://{}{path}", self.address))
@@ -100,7 +100,7 @@ impl Server {
     }
 
     /// Returns the status code and the body of a response.
-    pub fn code(&self, arguments: &[&str], path: &str) -> (String, String) {
+    pub(crate) fn code(&self, arguments: &[&str], path: &str) -> (String, String) {
         let arguments: Vec<&str> = ["-w", "\n%{http_code}"].into_iter().chain(arguments.iter().copied()).collect();
         let text = String::from_utf8(self.curl(&arguments, path).stdout).unwrap();
         let (body, code) = text.rsplit_once('\n').unwrap();
@@ -108,7 +108,7 @@ impl Server {
     }
 
     /// Starts a long-running kubectl. Returns its output lines.
-    pub fn start_kubectl(&self, arguments: &str) -> impl Iterator<Item = String> + use<> {
+    pub(crate) fn start_kubectl(&self, arguments: &str) -> impl Iterator<Item = String> + use<> {
         let mut process = Command::new("kubectl")
             .env("KUBECONFIG", self.dir.path().join("kubeconfig"))
             .args(arguments.split(' '))
@@ -120,18 +120,18 @@ impl Server {
     }
 
     /// Sends SIGTERM, and waits until the server has exited.
-    pub fn terminate(&mut self) {
+    pub(crate) fn terminate(&mut self) {
         let id = self.process.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
         assert!(self.process.wait().unwrap().success(), "it stops without an error");
     }
 
-    pub fn kubectl(&self, arguments: &str) -> String {
+    pub(crate) fn kubectl(&self, arguments: &str) -> String {
         self.kubectl_with(arguments, "")
     }
 
     /// Runs kubectl. Returns its standard output and standard error.
-    pub fn kubectl_with(&self, arguments: &str, input: &str) -> String {
+    pub(crate) fn kubectl_with(&self, arguments: &str, input: &str) -> String {
         let mut process = Command::new("kubectl")
             .arg("--kubeconfig")
             .arg(self.dir.path().join("kubeconfig"))

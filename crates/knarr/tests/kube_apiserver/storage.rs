@@ -10,7 +10,7 @@ use crate::server::Server;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A real etcd, or `knarr etcd`, killed on drop.
-pub struct Etcd {
+pub(crate) struct Etcd {
     process: Child,
     pub endpoint: String,
     _dir: tempfile::TempDir,
@@ -18,7 +18,7 @@ pub struct Etcd {
 
 impl Etcd {
     /// Starts the members of one store.
-    pub fn cluster(members: usize, program: fn() -> Command) -> Vec<Self> {
+    pub(crate) fn cluster(members: usize, program: fn() -> Command) -> Vec<Self> {
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         // Port 0 cannot be used: the other members must know the port before a member starts.
         let addresses: Vec<_> = (0..members).map(|_| (free(), free())).collect();
@@ -63,7 +63,7 @@ impl Drop for Etcd {
     }
 }
 
-pub fn real_etcd() -> Command {
+pub(crate) fn real_etcd() -> Command {
     let mut command = Command::new("etcd");
     command.args(["--logger", "zap", "--log-level", "error"]);
     command
@@ -76,7 +76,7 @@ fn own_etcd() -> Command {
 }
 
 /// Polls until the output is as expected. Each attempt is a process or a request, so nothing can be waited for.
-pub fn eventually(mut read: impl FnMut() -> String, is_good: impl Fn(&str) -> bool) -> String {
+pub(crate) fn eventually(mut read: impl FnMut() -> String, is_good: impl Fn(&str) -> bool) -> String {
     let start = Instant::now();
     loop {
         let seen = read();

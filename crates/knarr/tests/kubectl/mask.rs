@@ -23,7 +23,7 @@ static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
 });
 
 /// Returns the text with masks. Paths below `dir` start with `DIR`.
-pub fn mask(text: &str, dir: &Path) -> String {
+pub(crate) fn mask(text: &str, dir: &Path) -> String {
     let mut text = text.replace(&dir.display().to_string(), "DIR");
     for (pattern, mask) in MASKS.iter() {
         text = pattern.replace_all(&text, *mask).into_owned();

@@ -7,14 +7,14 @@ use std::process::Command;
 const MINOR_MIN: u32 = 32;
 
 /// A kubectl and its minor version.
-pub struct Kubectl {
+pub(crate) struct Kubectl {
     pub path: PathBuf,
     pub minor: u32,
 }
 
 impl Kubectl {
     /// Finds the kubectl of the environment variable `KUBECTL`, or else on `PATH`.
-    pub fn find() -> Option<Self> {
+    pub(crate) fn find() -> Option<Self> {
         let named = std::env::var_os("KUBECTL").map(PathBuf::from);
         let paths = std::env::var_os("PATH").unwrap_or_default();
         let mut found = std::env::split_paths(&paths).map(|directory| directory.join("kubectl"));

@@ -20,7 +20,7 @@ use std::fmt;
 
 /// Commands with their output.
 #[derive(Debug)]
-pub struct Transcript {
+pub(crate) struct Transcript {
     /// The lines before the first command.
     pub preface: String,
     pub steps: Vec<Step>,
@@ -28,7 +28,7 @@ pub struct Transcript {
 
 /// A command with its output.
 #[derive(Clone, Debug, Default)]
-pub struct Step {
+pub(crate) struct Step {
     pub command: String,
     /// The minor version of the first kubectl that prints this.
     pub since: u32,
@@ -41,7 +41,7 @@ pub struct Step {
 const UNFINISHED: &str = "\\\n";
 
 impl Transcript {
-    pub fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut transcript = Self { preface: String::new(), steps: Vec::new() };
         for line in text.lines() {
             if let Some((since, command)) = command(line) {

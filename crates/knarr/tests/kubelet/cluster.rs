@@ -12,21 +12,21 @@ use client::config::Kubeconfig;
 use client::{Client, Event, Target, WatchOptions, WriteOptions};
 
 use crate::containerd::{Daemon, containerd};
-pub use crate::machine::{IMAGE, Machine, NODE, Process, busybox, component};
+pub(crate) use crate::machine::{IMAGE, Machine, NODE, Process, busybox, component};
 
 /// Time limit of every wait.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-pub static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
-pub static NODES: Resource = Resource::cluster("", "v1", "nodes", "Node");
-pub static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
-pub static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
-pub static SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service");
-pub static EVENTS: Resource = Resource::namespaced("", "v1", "events", "Event");
-pub static LEASES: Resource = Resource::namespaced("coordination.k8s.io", "v1", "leases", "Lease");
+pub(crate) static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
+pub(crate) static NODES: Resource = Resource::cluster("", "v1", "nodes", "Node");
+pub(crate) static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
+pub(crate) static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
+pub(crate) static SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service");
+pub(crate) static EVENTS: Resource = Resource::namespaced("", "v1", "events", "Event");
+pub(crate) static LEASES: Resource = Resource::namespaced("coordination.k8s.io", "v1", "leases", "Lease");
 
 /// The fields are dropped in order: processes before the environment that they run in.
-pub struct Cluster {
+pub(crate) struct Cluster {
     kubelet: Process,
     _server: Process,
     /// A runtime other than the built-in one.
@@ -38,25 +38,25 @@ pub struct Cluster {
 }
 
 /// Returns a cluster, or `None` if the test cannot run here.
-pub async fn cluster() -> Option<Cluster> {
+pub(crate) async fn cluster() -> Option<Cluster> {
     cluster_with(&[]).await
 }
 
-pub async fn cluster_with(extra: &[&str]) -> Option<Cluster> {
+pub(crate) async fn cluster_with(extra: &[&str]) -> Option<Cluster> {
     make(requested_runtime().await?, extra, "").await
 }
 
 /// Returns a cluster with additional fields in the kubelet's configuration.
-pub async fn cluster_with_config(config: &str) -> Option<Cluster> {
+pub(crate) async fn cluster_with_config(config: &str) -> Option<Cluster> {
     make(requested_runtime().await?, &[], config).await
 }
 
 /// Returns a cluster with the built-in runtime, for features that only it has.
-pub async fn cluster_with_built_in() -> Option<Cluster> {
+pub(crate) async fn cluster_with_built_in() -> Option<Cluster> {
     cluster_with_built_in_and(&[]).await
 }
 
-pub async fn cluster_with_built_in_and(extra: &[&str]) -> Option<Cluster> {
+pub(crate) async fn cluster_with_built_in_and(extra: &[&str]) -> Option<Cluster> {
     if is_on_containerd() {
         eprintln!("skipped: Debian's containerd does not do this");
         return None;
@@ -65,7 +65,7 @@ pub async fn cluster_with_built_in_and(extra: &[&str]) -> Option<Cluster> {
 }
 
 /// Returns a cluster with a runtime that was started for it.
-pub async fn cluster_on(engine: Option<Daemon>) -> Option<Cluster> {
+pub(crate) async fn cluster_on(engine: Option<Daemon>) -> Option<Cluster> {
     make(engine, &[], "").await
 }
 
@@ -84,7 +84,7 @@ async fn make(engine: Option<Daemon>, flags: &[&str], config: &str) -> Option<Cl
 }
 
 /// A cluster without a kubelet.
-pub struct Start {
+pub(crate) struct Start {
     server: Process,
     engine: Option<Daemon>,
     pub machine: Machine,
@@ -104,13 +104,13 @@ impl Start {
     }
 
     /// Starts a kubelet that authenticates with a token.
-    pub fn kubelet(self, flags: &[&str], config: &str) -> Cluster {
+    pub(crate) fn kubelet(self, flags: &[&str], config: &str) -> Cluster {
         fs::write(self.machine.path("node.kubeconfig"), kubeconfig(&self.address, "n-token")).unwrap();
         self.stranger(flags, config)
     }
 
     /// Starts a kubelet without credentials, which must bootstrap.
-    pub fn stranger(self, flags: &[&str], config: &str) -> Cluster {
+    pub(crate) fn stranger(self, flags: &[&str], config: &str) -> Cluster {
         let Self { server, engine, machine, client, .. } = self;
         let mut flags: Vec<String> = flags.iter().map(|text| (*text).to_owned()).collect();
         if let Some(engine) = &engine {
@@ -123,7 +123,7 @@ impl Start {
 }
 
 /// Returns a cluster whose kubelet is not started yet.
-pub async fn cluster_without_kubelet() -> Option<Start> {
+pub(crate) async fn cluster_without_kubelet() -> Option<Start> {
     Start::new(requested_runtime().await?).await
 }
 
@@ -189,7 +189,7 @@ fn write_certificates(machine: &Machine) {
     write("ca", &ca);
 }
 
-pub fn kubeconfig(address: &str, token: &str) -> String {
+pub(crate) fn kubeconfig(address: &str, token: &str) -> String {
     format!(
         r#"{{"apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{{"name": "c", "cluster": {{"server": "https://{address}", "insecure-skip-tls-verify": true}}}}],
@@ -225,61 +225,61 @@ async fn prepare(client: &Client) {
 }
 
 /// Returns a pod on the test's node with one container that runs a script.
-pub fn pod(name: &str, script: &str) -> Value {
+pub(crate) fn pod(name: &str, script: &str) -> Value {
     with(name, value!({"containers": [(container("c", script))], "terminationGracePeriodSeconds": 1}))
 }
 
 /// Returns a pod on the test's node with the given spec.
-pub fn with(name: &str, spec: Value) -> Value {
+pub(crate) fn with(name: &str, spec: Value) -> Value {
     let mut spec = spec;
     let fields = spec.as_object_mut().unwrap();
     fields.insert("nodeName", NODE);
     value!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec})
 }
 
-pub fn container(name: &str, script: &str) -> Value {
+pub(crate) fn container(name: &str, script: &str) -> Value {
     value!({"name": name, "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", script]})
 }
 
 /// Sets a field of a pod's spec.
-pub fn set(pod: &mut Value, field: &str, value: impl Into<Value>) {
+pub(crate) fn set(pod: &mut Value, field: &str, value: impl Into<Value>) {
     pod.get_mut("spec").unwrap().as_object_mut().unwrap().insert(field, value);
 }
 
 /// Sets a field of a pod's first container.
-pub fn set_container(pod: &mut Value, field: &str, value: impl Into<Value>) {
+pub(crate) fn set_container(pod: &mut Value, field: &str, value: impl Into<Value>) {
     let containers = pod.get_mut("spec").unwrap().get_mut("containers").unwrap();
     containers.as_array_mut().unwrap()[0].as_object_mut().unwrap().insert(field, value);
 }
 
-pub fn phase(pod: &Value) -> &str {
+pub(crate) fn phase(pod: &Value) -> &str {
     pod.str_at(&["status", "phase"]).unwrap_or_default()
 }
 
-pub fn is_ready(pod: &Value) -> bool {
+pub(crate) fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().unwrap_or_default();
     conditions.iter().any(|one| one.str_at(&["type"]) == Some("Ready") && one.str_at(&["status"]) == Some("True"))
 }
 
 impl Cluster {
     /// Returns the name that the runtime reports.
-    pub const fn runtime_name(&self) -> &'static str {
+    pub(crate) const fn runtime_name(&self) -> &'static str {
         if self.engine.is_some() { "containerd" } else { "knarr" }
     }
 
     /// Returns the parent of the cgroups of pods.
-    pub fn cgroup(&self) -> &str {
+    pub(crate) fn cgroup(&self) -> &str {
         &self.machine.cgroup
     }
 
     /// Returns the address of the kubelet's server.
-    pub fn kubelet_address(&self) -> String {
+    pub(crate) fn kubelet_address(&self) -> String {
         let (_, address) = self.ready.rsplit_once(' ').unwrap();
         address.replace("0.0.0.0", "127.0.0.1")
     }
 
     /// Waits until a container's log contains `text`.
-    pub async fn logged(&self, name: &str, container: &str, attempt: u32, text: &str) {
+    pub(crate) async fn logged(&self, name: &str, container: &str, attempt: u32, text: &str) {
         let pod = self.get(&PODS, name).await;
         let deadline = tokio::time::Instant::now() + TIMEOUT;
         while !self.printed(&pod, container, attempt).contains(text) {
@@ -291,17 +291,17 @@ impl Cluster {
         }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.machine.path(name)
     }
 
-    pub async fn create(&self, resource: &'static Resource, object: &Value) -> Value {
+    pub(crate) async fn create(&self, resource: &'static Resource, object: &Value) -> Value {
         let target = Target::within(resource, object.str_at(&["metadata", "namespace"]).unwrap_or_default());
         self.client.create(&target, object, &WriteOptions::default()).await.unwrap()
     }
 
     /// Waits until the object satisfies the condition.
-    pub async fn wait(
+    pub(crate) async fn wait(
         &self,
         resource: &'static Resource,
         name: &str,
@@ -312,7 +312,7 @@ impl Cluster {
         self.wait_in(resource, namespace, name, what, is).await
     }
 
-    pub async fn wait_in(
+    pub(crate) async fn wait_in(
         &self,
         resource: &'static Resource,
         namespace: &str,
@@ -355,13 +355,13 @@ impl Cluster {
     }
 
     /// Creates a pod and waits until it satisfies the condition.
-    pub async fn run(&self, pod: &Value, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn run(&self, pod: &Value, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         self.create(&PODS, pod).await;
         self.wait(&PODS, pod.str_at(&["metadata", "name"]).unwrap(), what, is).await
     }
 
     /// Runs a pod until it terminates and returns the output of its first container.
-    pub async fn output(&self, pod: &Value) -> String {
+    pub(crate) async fn output(&self, pod: &Value) -> String {
         let finished = self.run(pod, "over", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
         let text = self.printed(&finished, "c", 0);
         assert_eq!(phase(&finished), "Succeeded", "{text}\n{}", json::to_string_pretty(&finished["status"]));
@@ -369,7 +369,7 @@ impl Cluster {
     }
 
     /// Returns the output of a container.
-    pub fn printed(&self, pod: &Value, container: &str, attempt: u32) -> String {
+    pub(crate) fn printed(&self, pod: &Value, container: &str, attempt: u32) -> String {
         let text = |field: &str| pod.str_at(&["metadata", field]).unwrap_or_default();
         let dir = format!("{}_{}_{}", text("namespace"), text("name"), text("uid"));
         let path = self.path("logs").join(dir).join(container).join(format!("{attempt}.log"));
@@ -377,18 +377,18 @@ impl Cluster {
         log.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).map(|line| format!("{line}\n")).collect()
     }
 
-    pub async fn get(&self, resource: &'static Resource, name: &str) -> Value {
+    pub(crate) async fn get(&self, resource: &'static Resource, name: &str) -> Value {
         let namespace = if resource.kind == "Node" { "" } else { "default" };
         self.client.get(&Target::named(resource, namespace, name)).await.unwrap()
     }
 
     /// Returns an object of the default namespace, or `None`.
-    pub async fn find(&self, resource: &'static Resource, name: &str) -> Option<Value> {
+    pub(crate) async fn find(&self, resource: &'static Resource, name: &str) -> Option<Value> {
         self.client.get(&Target::named(resource, "default", name)).await.ok()
     }
 
     /// Deletes a pod and waits until it is deleted.
-    pub async fn delete(&self, name: &str) {
+    pub(crate) async fn delete(&self, name: &str) {
         let target = Target::named(&PODS, "default", name);
         self.client.delete(&target, &client::DeleteOptions::default()).await.unwrap();
         self.wait_until_deleted(name).await;
@@ -396,7 +396,7 @@ impl Cluster {
 
     /// Deletes a pod and waits until the node has removed all of it. A terminated pod is deleted from the API server
     /// earlier.
-    pub async fn delete_wholly(&self, name: &str) {
+    pub(crate) async fn delete_wholly(&self, name: &str) {
         let pod = self.get(&PODS, name).await;
         let uid = pod.str_at(&["metadata", "uid"]).unwrap();
         self.delete(name).await;
@@ -407,7 +407,7 @@ impl Cluster {
         }
     }
 
-    pub async fn wait_until_deleted(&self, name: &str) {
+    pub(crate) async fn wait_until_deleted(&self, name: &str) {
         let options = WatchOptions {
             field_selector: format!("metadata.name={name}"),
             send_initial_events: true,
@@ -431,7 +431,7 @@ impl Cluster {
     }
 
     /// Returns reasons and messages of all events.
-    pub async fn events(&self) -> Vec<String> {
+    pub(crate) async fn events(&self) -> Vec<String> {
         let list =
             self.client.list(&Target::within(&EVENTS, "default"), &client::ListOptions::default()).await.unwrap();
         let text = |event: &Value, field: &str| event.str_at(&[field]).unwrap_or_default().to_owned();
@@ -439,7 +439,7 @@ impl Cluster {
     }
 
     /// Waits for an event whose text starts with `beginning`.
-    pub async fn event(&self, beginning: &str) -> Value {
+    pub(crate) async fn event(&self, beginning: &str) -> Value {
         let waiting = async {
             let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
             let mut watch = self.client.watch(&Target::within(&EVENTS, "default"), &options).await.unwrap();
@@ -464,7 +464,7 @@ impl Cluster {
     }
 
     /// Returns the directories of a pod's sandboxes. Each sandbox is in a cgroup with the pod's UID.
-    pub fn sandboxes_of(&self, pod: &Value) -> Vec<String> {
+    pub(crate) fn sandboxes_of(&self, pod: &Value) -> Vec<String> {
         let group = format!("/pod{}/", pod.str_at(&["metadata", "uid"]).unwrap());
         let entries = fs::read_dir(self.path("runtime/sandboxes")).unwrap().flatten().map(|entry| entry.path());
         let own = |dir: &PathBuf| fs::read_to_string(dir.join("record.json")).is_ok_and(|text| text.contains(&group));
@@ -472,7 +472,7 @@ impl Cluster {
     }
 
     /// Kills all processes whose command line contains `part`.
-    pub fn kill_processes(&self, part: &str) {
+    pub(crate) fn kill_processes(&self, part: &str) {
         let mut killed = 0;
         for entry in fs::read_dir("/proc").unwrap().flatten() {
             let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -487,14 +487,14 @@ impl Cluster {
     }
 
     /// Sends SIGTERM to the kubelet and waits until it has exited.
-    pub fn terminate(&mut self) {
+    pub(crate) fn terminate(&mut self) {
         let pid = rustix::process::Pid::from_child(&self.kubelet.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         self.kubelet.0.wait().unwrap();
     }
 
     /// Kills the kubelet with SIGKILL and starts it again.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         // A terminated kubelet has exited already.
         let _ = self.kubelet.0.kill();
         self.kubelet.0.wait().unwrap();
@@ -502,7 +502,7 @@ impl Cluster {
     }
 
     /// Deletes every pod and checks that nothing of them is left.
-    pub async fn finish(self) {
+    pub(crate) async fn finish(self) {
         let list = self.client.list(&Target::within(&PODS, "default"), &client::ListOptions::default()).await.unwrap();
         for pod in list.items {
             self.delete(pod.str_at(&["metadata", "name"]).unwrap()).await;

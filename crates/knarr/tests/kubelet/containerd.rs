@@ -12,7 +12,7 @@ use crate::cluster::*;
 
 /// A containerd that is killed with the test. Its pods' network namespaces are mounted below its own directory, so that
 /// leftovers of a killed one are found.
-pub struct Daemon {
+pub(crate) struct Daemon {
     process: Child,
     dir: tempfile::TempDir,
 }
@@ -33,7 +33,7 @@ impl Drop for Daemon {
 }
 
 impl Daemon {
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path().join("containerd.sock")
     }
 }
@@ -65,7 +65,7 @@ fn write_network(dir: &Path) {
 }
 
 /// Starts a containerd for this test, or returns `None` if it is not installed.
-pub async fn containerd() -> Option<Daemon> {
+pub(crate) async fn containerd() -> Option<Daemon> {
     let programs = ["/usr/bin/containerd", "/usr/lib/cni/ptp"];
     if !rustix::process::geteuid().is_root() || !programs.iter().all(|program| Path::new(program).exists()) {
         eprintln!("skipped: containerd or its network plug-ins are not here, or not for this user");

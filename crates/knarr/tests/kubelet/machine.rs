@@ -11,10 +11,10 @@ use image_store::{Name, Recipe, Store};
 
 use crate::leftovers;
 
-pub const IMAGE: &str = "test.local/busybox:1";
-pub const NODE: &str = "node-1";
+pub(crate) const IMAGE: &str = "test.local/busybox:1";
+pub(crate) const NODE: &str = "node-1";
 
-pub struct Machine {
+pub(crate) struct Machine {
     dir: tempfile::TempDir,
     /// Parent of the cgroups of pods.
     pub cgroup: String,
@@ -24,7 +24,7 @@ pub struct Machine {
 
 impl Machine {
     /// Returns an environment with an image, or `None` if the test cannot run here.
-    pub async fn new() -> Option<Self> {
+    pub(crate) async fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() || !Path::new("/bin/busybox").exists() {
             eprintln!("skipped: containers need root and /bin/busybox (package busybox-static)");
             return None;
@@ -38,12 +38,12 @@ impl Machine {
         Some(Self { dir, cgroup, log: Arc::default() })
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// Writes the kubelet's configuration file.
-    pub fn configure(&self, more: &str) {
+    pub(crate) fn configure(&self, more: &str) {
         let text = format!(
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodLogsDir: {}\ncgroupRoot: {}\n\
              port: 0\nhealthzPort: 0\nclusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\nevictionHard: {{}}\n{more}",
@@ -54,7 +54,7 @@ impl Machine {
     }
 
     /// Returns the configured kubelet command, not started yet.
-    pub fn kubelet(&self) -> Command {
+    pub(crate) fn kubelet(&self) -> Command {
         let mut kubelet = Command::new(env!("CARGO_BIN_EXE_knarr"));
         kubelet
             .args(["kubelet", "--hostname-override", NODE, "--node-ip", "127.0.0.1", "--cgroup-parent", &self.cgroup])
@@ -70,7 +70,7 @@ impl Machine {
     }
 
     /// Starts a kubelet and waits until it is ready. Returns its ready line.
-    pub fn start(&self, mut kubelet: Command) -> (Process, String) {
+    pub(crate) fn start(&self, mut kubelet: Command) -> (Process, String) {
         let mut kubelet = Process(kubelet.spawn().unwrap());
         self.keep(BufReader::new(kubelet.0.stderr.take().unwrap()).lines(), "kubelet");
         let mut line = String::new();
@@ -80,7 +80,11 @@ impl Machine {
     }
 
     /// Records the output of a process.
-    pub fn keep(&self, lines: impl Iterator<Item = std::io::Result<String>> + Send + 'static, who: &'static str) {
+    pub(crate) fn keep(
+        &self,
+        lines: impl Iterator<Item = std::io::Result<String>> + Send + 'static,
+        who: &'static str,
+    ) {
         let log = Arc::clone(&self.log);
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
@@ -90,7 +94,7 @@ impl Machine {
     }
 
     /// Returns the mount points below the directory.
-    pub fn mounts(&self) -> Vec<String> {
+    pub(crate) fn mounts(&self) -> Vec<String> {
         leftovers::mounts(self.dir.path())
     }
 }
@@ -103,7 +107,7 @@ impl Drop for Machine {
 }
 
 /// A process that is killed on drop.
-pub struct Process(pub Child);
+pub(crate) struct Process(pub Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -113,7 +117,7 @@ impl Drop for Process {
 }
 
 /// Starts a component of the cluster with admin credentials.
-pub fn component(machine: &Machine, name: &str, flags: &[&str]) -> Process {
+pub(crate) fn component(machine: &Machine, name: &str, flags: &[&str]) -> Process {
     let process = Command::new(env!("CARGO_BIN_EXE_knarr"))
         .arg(name)
         .arg("--kubeconfig")
@@ -126,7 +130,7 @@ pub fn component(machine: &Machine, name: &str, flags: &[&str]) -> Process {
 }
 
 /// Returns an image of busybox with all its applets, and users.
-pub fn busybox() -> Recipe {
+pub(crate) fn busybox() -> Recipe {
     let names = Command::new("/bin/busybox").arg("--list").output().unwrap().stdout;
     let names = String::from_utf8(names).unwrap();
     let links = names.lines().filter(|name| *name != "busybox");

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use image_store::Digest;
 use serde_json::{Value, json};
 
-pub const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+pub(crate) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// Content and behaviour of a registry.
 #[derive(Clone, Default)]
-pub struct Registry {
+pub(crate) struct Registry {
     /// Blobs by digest.
     pub blobs: BTreeMap<String, Vec<u8>>,
     /// Digest and media type of the manifest of each repository.
@@ -28,7 +28,7 @@ pub struct Registry {
 
 impl Registry {
     /// Adds all blobs of an image store.
-    pub fn add_store(&mut self, dir: &Path) {
+    pub(crate) fn add_store(&mut self, dir: &Path) {
         for entry in fs::read_dir(dir.join("blobs/sha256")).unwrap().flatten() {
             let name = format!("sha256:{}", entry.file_name().to_string_lossy());
             self.blobs.insert(name, fs::read(entry.path()).unwrap());
@@ -36,19 +36,19 @@ impl Registry {
     }
 
     /// Tags a manifest.
-    pub fn tag(&mut self, repository: &str, digest: &str) {
+    pub(crate) fn tag(&mut self, repository: &str, digest: &str) {
         self.tags.insert(repository.to_owned(), (digest.to_owned(), MANIFEST.to_owned()));
     }
 
     /// Adds a blob. Returns its digest.
-    pub fn add(&mut self, bytes: Vec<u8>) -> String {
+    pub(crate) fn add(&mut self, bytes: Vec<u8>) -> String {
         let digest = Digest::of(&bytes).to_string();
         self.blobs.insert(digest.clone(), bytes);
         digest
     }
 
     /// Adds an image of one layer whose archive unpacks to `tar`. Returns the digest of the layer.
-    pub fn add_image(&mut self, repository: &str, kind: &str, layer: Vec<u8>, tar: &[u8]) -> String {
+    pub(crate) fn add_image(&mut self, repository: &str, kind: &str, layer: Vec<u8>, tar: &[u8]) -> String {
         let config = json!({"architecture": image_store::Platform::host().architecture, "os": "linux",
             "config": {"Cmd": ["true"]}, "rootfs": {"type": "layers", "diff_ids": [Digest::of(tar).to_string()]}});
         let docker = kind.contains("docker");
@@ -73,17 +73,17 @@ impl Registry {
     }
 
     /// Serves other bytes for a digest than it stands for.
-    pub fn forge(&mut self, digest: &str, bytes: Vec<u8>) {
+    pub(crate) fn forge(&mut self, digest: &str, bytes: Vec<u8>) {
         self.blobs.insert(digest.to_owned(), bytes);
     }
 
     /// Returns the manifest digest of a repository.
-    pub fn tagged(&self, repository: &str) -> &str {
+    pub(crate) fn tagged(&self, repository: &str) -> &str {
         &self.tags[repository].0
     }
 
     /// Serves until the test ends. Returns the address.
-    pub fn start(self) -> String {
+    pub(crate) fn start(self) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (registry, host) = (Arc::new(self), address.clone());

@@ -14,7 +14,7 @@ const HOST: &str = "127.0.0.2";
 const LOG_TAIL: usize = 4096;
 
 /// Members and their data directories.
-pub struct Cluster {
+pub(crate) struct Cluster {
     /// Members in the order of their names.
     pub members: Vec<Member>,
     /// Dropped after the members that write to it.
@@ -22,7 +22,7 @@ pub struct Cluster {
 }
 
 /// One `knarr etcd` process.
-pub struct Member {
+pub(crate) struct Member {
     /// Client URL of the member.
     pub url: String,
     name: String,
@@ -34,7 +34,7 @@ pub struct Member {
 
 impl Cluster {
     /// Starts `size` members.
-    pub fn start(size: usize) -> Self {
+    pub(crate) fn start(size: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let urls = free_urls(size * 2);
         let (peers, clients) = urls.split_at(size);
@@ -50,14 +50,14 @@ impl Cluster {
     }
 
     /// Returns a client of all members.
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         client(self.members.iter().map(|member| member.url.clone()).collect())
     }
 }
 
 impl Member {
     /// Returns a member that is not started. Its log is written beside the data directory.
-    pub fn new(name: &str, data: &Path, client: &str, peer: &str, cluster: &str) -> Self {
+    pub(crate) fn new(name: &str, data: &Path, client: &str, peer: &str, cluster: &str) -> Self {
         let flags = [
             ("name", name),
             ("data-dir", data.to_str().unwrap()),
@@ -72,16 +72,16 @@ impl Member {
     }
 
     /// Adds a flag for the next start.
-    pub fn add(&mut self, flag: &str) {
+    pub(crate) fn add(&mut self, flag: &str) {
         self.arguments.push(flag.to_owned());
     }
 
-    pub fn data_dir(&self) -> &Path {
+    pub(crate) fn data_dir(&self) -> &Path {
         &self.data
     }
 
     /// Starts the member with its existing data.
-    pub fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_knarr"));
         command.arg("etcd").args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -89,7 +89,7 @@ impl Member {
     }
 
     /// Kills the member with SIGKILL.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let mut process = self.process.take().expect("it runs");
         assert_eq!(process.try_wait().unwrap(), None, "{} ended by itself", self.name);
         process.kill().unwrap();
@@ -97,7 +97,7 @@ impl Member {
     }
 
     /// Returns a client of this member only.
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         client(vec![self.url.clone()])
     }
 }
@@ -117,12 +117,12 @@ impl Drop for Member {
 }
 
 /// Returns a client of these members.
-pub fn client(servers: Vec<String>) -> Client {
+pub(crate) fn client(servers: Vec<String>) -> Client {
     Client::Remote(Box::new(Remote::new(&RemoteConfig { servers, ..RemoteConfig::default() }).unwrap()))
 }
 
 /// Returns URLs with free ports.
-pub fn free_urls(count: usize) -> Vec<String> {
+pub(crate) fn free_urls(count: usize) -> Vec<String> {
     // All ports are held until the last one is known, so that none is returned twice.
     let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind((HOST, 0)).unwrap()).collect();
     listeners.iter().map(|listener| format!("http://{}", listener.local_addr().unwrap())).collect()

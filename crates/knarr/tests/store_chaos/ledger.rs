@@ -11,19 +11,19 @@ use super::PREFIX;
 use super::writer::{Ack, Report};
 
 /// All acknowledged writes.
-pub struct AcknowledgedWrites {
+pub(crate) struct AcknowledgedWrites {
     reports: mpsc::UnboundedReceiver<Report>,
     acks: Vec<Ack>,
     newest: BTreeMap<String, (Revision, u64)>,
 }
 
 impl AcknowledgedWrites {
-    pub fn new(reports: mpsc::UnboundedReceiver<Report>) -> Self {
+    pub(crate) fn new(reports: mpsc::UnboundedReceiver<Report>) -> Self {
         Self { reports, acks: Vec::new(), newest: BTreeMap::new() }
     }
 
     /// Returns the number of acknowledged writes.
-    pub fn len(&mut self) -> usize {
+    pub(crate) fn len(&mut self) -> usize {
         while let Ok(report) = self.reports.try_recv() {
             self.note(report);
         }
@@ -31,7 +31,7 @@ impl AcknowledgedWrites {
     }
 
     /// Waits until `by` more writes are acknowledged.
-    pub async fn grow(&mut self, by: usize) {
+    pub(crate) async fn grow(&mut self, by: usize) {
         let goal = self.len() + by;
         while self.acks.len() < goal {
             let report = self.reports.recv().await.expect("the writers run");
@@ -46,7 +46,7 @@ impl AcknowledgedWrites {
     }
 
     /// Checks that a member has every key with the acknowledged value or a later one.
-    pub async fn check(&mut self, member: &Client) {
+    pub(crate) async fn check(&mut self, member: &Client) {
         self.len();
         let reply = range(member).await;
         let found: BTreeMap<&[u8], _> = reply.records.iter().map(|record| (record.key(), record)).collect();
@@ -60,7 +60,7 @@ impl AcknowledgedWrites {
     }
 
     /// Checks that the member's history has every acknowledged write at its revision. Returns the history.
-    pub async fn check_history(&mut self, member: &Client) -> BTreeMap<Revision, (Vec<u8>, u64)> {
+    pub(crate) async fn check_history(&mut self, member: &Client) -> BTreeMap<Revision, (Vec<u8>, u64)> {
         self.len();
         let last = range(member).await.revision;
         let mut watch = member.watch(Span::prefix(PREFIX), 1).await.unwrap();
@@ -86,7 +86,7 @@ impl AcknowledgedWrites {
     }
 
     /// Checks real-time order: a write that started after another was acknowledged has a greater revision.
-    pub fn check_order(&self) {
+    pub(crate) fn check_order(&self) {
         let mut completed: Vec<_> = self.acks.iter().map(|ack| (ack.acked, ack.revision)).collect();
         let mut began: Vec<_> = self.acks.iter().map(|ack| (ack.began, ack.revision)).collect();
         completed.sort_unstable();
@@ -102,7 +102,7 @@ impl AcknowledgedWrites {
     }
 
     /// Returns the longest time between two acknowledgements.
-    pub fn longest_pause(&self) -> Duration {
+    pub(crate) fn longest_pause(&self) -> Duration {
         let mut times: Vec<_> = self.acks.iter().map(|ack| ack.acked).collect();
         times.sort_unstable();
         times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()

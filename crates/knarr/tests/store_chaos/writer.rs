@@ -13,7 +13,7 @@ const VALUE_BYTES: usize = 256;
 const ATTEMPT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
-pub struct Ack {
+pub(crate) struct Ack {
     pub key: String,
     /// Counts the writes of its writer.
     pub sequence: u64,
@@ -23,7 +23,7 @@ pub struct Ack {
 }
 
 /// An acknowledged write, or a violated guarantee.
-pub type Report = Result<Ack, String>;
+pub(crate) type Report = Result<Ack, String>;
 
 struct Slot {
     key: String,
@@ -34,7 +34,12 @@ struct Slot {
 }
 
 /// Writes sequentially until `stop` is set.
-pub async fn run(client: Client, writer: usize, reports: mpsc::UnboundedSender<Report>, stop: watch::Receiver<bool>) {
+pub(crate) async fn run(
+    client: Client,
+    writer: usize,
+    reports: mpsc::UnboundedSender<Report>,
+    stop: watch::Receiver<bool>,
+) {
     let mut slots: Vec<Slot> = (0..KEYS)
         .map(|slot| Slot { key: format!("{}{writer}/{slot}", super::PREFIX), revision: 0, undecided: false })
         .collect();
@@ -51,7 +56,7 @@ pub async fn run(client: Client, writer: usize, reports: mpsc::UnboundedSender<R
 }
 
 /// Returns a transaction that puts the value of `sequence` if the key has the revision `expect`.
-pub fn swap(key: &str, expect: Revision, sequence: u64) -> Txn {
+pub(crate) fn swap(key: &str, expect: Revision, sequence: u64) -> Txn {
     let span = Span::key(key.to_owned());
     let value = format!("{sequence:0VALUE_BYTES$}").into();
     Txn {

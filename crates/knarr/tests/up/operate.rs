@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::{DEADLINE, KNARR, Machine, text};
 
 /// Runs all checks, on a cluster with the Deployment and the Service `web`.
-pub fn run_checks(machine: &Machine) {
+pub(crate) fn run_checks(machine: &Machine) {
     the_doctor_finds_the_cluster_well(machine);
     the_status_names_every_component(machine);
     deployment_is_traced_from_creation_to_rules(machine);
@@ -140,7 +140,7 @@ fn certificates_are_made_anew_while_everything_runs(machine: &Machine) {
 }
 
 /// Checks the control plane in static pods: every component is a pod that can be killed, and the cluster recovers.
-pub fn live_in_pods(machine: &Machine) {
+pub(crate) fn live_in_pods(machine: &Machine) {
     // A separate cgroup root, so that no other test counts these cgroups.
     let up = format!(
         "up -d --static-pods --node-name only --kubelet-arg eviction-hard=nodefs.available<1Mi --kubelet-arg cgroup-root=/knarr-node-{}",

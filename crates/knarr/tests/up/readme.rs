@@ -11,14 +11,14 @@ const ANYTHING: char = '…';
 
 /// A command of the README and its expected output.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct ReadmeCommand {
+pub(crate) struct ReadmeCommand {
     pub command: String,
     pub prints: Vec<String>,
 }
 
 /// Returns the commands of the shell blocks under a heading. Lines that start with `#` are the output of the command
 /// before.
-pub fn steps(readme: &str, heading: &str) -> Vec<ReadmeCommand> {
+pub(crate) fn steps(readme: &str, heading: &str) -> Vec<ReadmeCommand> {
     let section = readme.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
     let blocks = section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let mut all: Vec<ReadmeCommand> = Vec::new();
@@ -32,7 +32,7 @@ pub fn steps(readme: &str, heading: &str) -> Vec<ReadmeCommand> {
 }
 
 /// Whether a line matches the README's line, which may contain wildcards.
-pub fn matches_line(line: &str, documented: &str) -> bool {
+pub(crate) fn matches_line(line: &str, documented: &str) -> bool {
     let mut parts = documented.split(ANYTHING);
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = line.strip_prefix(first) else { return false };

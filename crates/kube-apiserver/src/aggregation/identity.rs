@@ -13,7 +13,7 @@ const EXTRA_PREFIX: &str = "x-remote-extra-";
 ///
 /// # Errors
 /// A name contains characters that are invalid in a header. Omitting the name would change the identity of the request.
-pub fn show(headers: &mut HeaderMap, user: &User) -> Result<(), http::Error> {
+pub(super) fn show(headers: &mut HeaderMap, user: &User) -> Result<(), http::Error> {
     add(headers, &USER, &user.name)?;
     if !user.uid.is_empty() {
         add(headers, &UID, &user.uid)?;

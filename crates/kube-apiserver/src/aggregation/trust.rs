@@ -15,7 +15,7 @@ const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 
 /// Publishes the authentication settings that are configured. Returns false if a write failed.
-pub async fn publish(state: &State) -> bool {
+pub(super) async fn publish(state: &State) -> bool {
     let data = desired_data(state);
     if data.is_empty() {
         return true;

@@ -8,31 +8,31 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// The sending side of the queue.
-pub struct Queue(mpsc::Sender<Event>);
+pub(super) struct Queue(mpsc::Sender<Event>);
 
 /// The receiving side of the queue, which batches events.
-pub struct Waiting {
+pub(super) struct Waiting {
     events: mpsc::Receiver<Event>,
     config: Config,
     closing: watch::Receiver<bool>,
 }
 
 /// Creates a queue with the configured buffer size. The queue closes when `closing` becomes true.
-pub fn new(config: Config, closing: watch::Receiver<bool>) -> (Queue, Waiting) {
+pub(super) fn new(config: Config, closing: watch::Receiver<bool>) -> (Queue, Waiting) {
     let (sender, events) = mpsc::channel(config.buffer_size.max(1));
     (Queue(sender), Waiting { events, config, closing })
 }
 
 impl Queue {
     /// Adds an event. Returns false if the queue is full; the event is lost.
-    pub fn offer(&self, event: Event) -> bool {
+    pub(super) fn offer(&self, event: Event) -> bool {
         self.0.try_send(event).is_ok()
     }
 }
 
 impl Waiting {
     /// Sends batches sequentially until the queue is closed and empty.
-    pub async fn run<F: Future<Output = ()> + Send>(mut self, mut send: impl FnMut(Vec<Event>) -> F + Send) {
+    pub(super) async fn run<F: Future<Output = ()> + Send>(mut self, mut send: impl FnMut(Vec<Event>) -> F + Send) {
         let origin = Instant::now();
         let mut batcher = Batcher::new(self.config);
         let (mut is_open, mut is_closing) = (true, false);
@@ -62,6 +62,6 @@ impl Waiting {
 }
 
 /// Returns the delay before the next attempt: 1.5 times the last one.
-pub fn next_backoff(last: Duration) -> Duration {
+pub(super) fn next_backoff(last: Duration) -> Duration {
     last + last / 2
 }

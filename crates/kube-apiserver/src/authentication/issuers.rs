@@ -28,7 +28,7 @@ const DOCUMENT_MAX: usize = 1 << 20;
 /// The configured issuers, reloaded when their files change.
 pub struct Issuers(ReloadedValue<Vec<Issuer>>);
 
-pub struct Issuer {
+pub(super) struct Issuer {
     authenticator: Authenticator,
     keys: Mutex<Keys>,
 }

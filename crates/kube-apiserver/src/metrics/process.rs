@@ -7,7 +7,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const PAGE_BYTES: u64 = 4096;
 
 /// Appends the `process_*` series; those that cannot be read are omitted.
-pub fn print(out: &mut String) {
+pub(super) fn print(out: &mut String) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The executable name in parentheses may contain any character.
     let fields: Vec<&str> =

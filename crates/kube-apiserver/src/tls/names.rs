@@ -8,19 +8,19 @@ use x509_parser::extensions::GeneralName;
 
 /// The serving certificates.
 #[derive(Debug)]
-pub struct ServingCertificates {
+pub(super) struct ServingCertificates {
     otherwise: Arc<CertifiedKey>,
     by_name: Vec<(String, Arc<CertifiedKey>)>,
 }
 
 impl ServingCertificates {
     /// Creates a resolver with a default certificate.
-    pub fn new(otherwise: CertifiedKey) -> Self {
+    pub(super) fn new(otherwise: CertifiedKey) -> Self {
         Self { otherwise: Arc::new(otherwise), by_name: Vec::new() }
     }
 
     /// Adds a certificate for these names, or for the names in the certificate if `names` is empty.
-    pub fn add(&mut self, certificate: CertifiedKey, names: &[String]) {
+    pub(super) fn add(&mut self, certificate: CertifiedKey, names: &[String]) {
         let certificate = Arc::new(certificate);
         let names = if names.is_empty() { own_names(&certificate) } else { names.to_vec() };
         self.by_name.extend(names.into_iter().map(|name| (name.to_ascii_lowercase(), certificate.clone())));

@@ -15,18 +15,18 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureS
 use super::Error;
 
 /// A client CA.
-pub struct CertificateAuthority(Arc<dyn ClientCertVerifier>);
+pub(super) struct CertificateAuthority(Arc<dyn ClientCertVerifier>);
 
 /// The handshake verifier, which accepts any certificate.
 #[derive(Debug)]
-pub struct AnyCertificateVerifier {
+pub(super) struct AnyCertificateVerifier {
     hints: Vec<DistinguishedName>,
     provider: Arc<CryptoProvider>,
 }
 
 impl CertificateAuthority {
     /// Reads the CA certificates of a file.
-    pub fn read(file: &Path, provider: &Arc<CryptoProvider>) -> Result<Self, Error> {
+    pub(super) fn read(file: &Path, provider: &Arc<CryptoProvider>) -> Result<Self, Error> {
         let mut roots = RootCertStore::empty();
         for certificate in component_base::read_certificates(file)? {
             roots.add(certificate)?;
@@ -36,14 +36,14 @@ impl CertificateAuthority {
     }
 
     /// Whether the certificate chain is currently valid and signed by this CA.
-    pub fn vouches_for(&self, own: &CertificateDer<'_>, between: &[CertificateDer<'_>]) -> bool {
+    pub(super) fn vouches_for(&self, own: &CertificateDer<'_>, between: &[CertificateDer<'_>]) -> bool {
         self.0.verify_client_cert(own, between, UnixTime::now()).is_ok()
     }
 }
 
 impl AnyCertificateVerifier {
     /// Creates a verifier that sends the CAs' subjects as hints to clients with several certificates.
-    pub fn new(cas: [&Option<CertificateAuthority>; 2], provider: Arc<CryptoProvider>) -> Self {
+    pub(super) fn new(cas: [&Option<CertificateAuthority>; 2], provider: Arc<CryptoProvider>) -> Self {
         let hints = cas.into_iter().flatten().flat_map(|one| one.0.root_hint_subjects().to_vec()).collect();
         Self { hints, provider }
     }

@@ -18,7 +18,7 @@ use crate::storage;
 const TRIES_MAX: usize = 32;
 
 /// Serves `pods/binding`.
-pub async fn serve_binding(call: &Call<'_>) -> Result<HttpResponse, Status> {
+pub(super) async fn serve_binding(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = WriteOptions::of(&call.request.query, WriteKind::Create)?;
     let gvk = GroupVersionKind::of("", "v1", "Binding");
     let received = decode::plain(&call.body, media(call)?, &gvk, FieldValidation::Ignore)?;
@@ -26,7 +26,7 @@ pub async fn serve_binding(call: &Call<'_>) -> Result<HttpResponse, Status> {
 }
 
 /// Serves POST of a Binding to its namespace; the Binding's name is the pod's.
-pub async fn serve(call: &Call<'_>, options: &WriteOptions, binding: &Value) -> Result<HttpResponse, Status> {
+pub(super) async fn serve(call: &Call<'_>, options: &WriteOptions, binding: &Value) -> Result<HttpResponse, Status> {
     bind(call, options, Meta::of(binding).name(), binding).await
 }
 
@@ -58,7 +58,7 @@ fn media(call: &Call<'_>) -> Result<Media, Status> {
 }
 
 /// Returns 201 with a success Status.
-pub fn done(call: &Call<'_>) -> HttpResponse {
+pub(super) fn done(call: &Call<'_>) -> HttpResponse {
     let mut response = response::status(&Status { code: 201, ..Status::success() }, call.accepted);
     *response.status_mut() = http::StatusCode::CREATED;
     response

@@ -35,7 +35,7 @@ struct ProbeResult {
 }
 
 /// Serves one ComponentStatus or the list.
-pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
+pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     if !matches!(authorized_verb(call), Some(Verb::Get | Verb::List)) || call.request.query.has("watch") {
         return Err(method_not_allowed());
     }

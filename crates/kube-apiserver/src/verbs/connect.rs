@@ -22,7 +22,7 @@ use crate::response::{Body, HttpResponse};
 /// Maximum number of bytes read from a kubelet's error response.
 const ERROR_BYTES_MAX: usize = 50_000;
 
-pub async fn serve(call: &Call<'_>, connect: Connect) -> Result<HttpResponse, Status> {
+pub(super) async fn serve(call: &Call<'_>, connect: Connect) -> Result<HttpResponse, Status> {
     match connect {
         Connect::Log => log(call).await,
         Connect::Exec => process(call, "exec").await,

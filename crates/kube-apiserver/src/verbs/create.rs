@@ -21,10 +21,10 @@ use crate::{allocations, bootstrap, conversion, storage};
 const NAMES_MAX: usize = 8;
 /// Maximum number of attempts of a write with side effects such as quota charges: of concurrent writes only one
 /// succeeds per round.
-pub const CHARGES_MAX: usize = 256;
+pub(super) const CHARGES_MAX: usize = 256;
 
 /// Creates the object in the body.
-pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
+pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = WriteOptions::of(&call.request.query, WriteKind::Create)?;
     let received = decode::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
     call.warn(received.warnings);
@@ -33,7 +33,7 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
 }
 
 /// Creates an object that is in the request's version. Returns the stored object.
-pub async fn create(call: &Call<'_>, options: &WriteOptions, object: Value) -> Result<Value, Status> {
+pub(super) async fn create(call: &Call<'_>, options: &WriteOptions, object: Value) -> Result<Value, Status> {
     let made_up = Meta::of(&object).name().is_empty() && !Meta::of(&object).generate_name().is_empty();
     let mut tries = 0;
     loop {
@@ -55,7 +55,7 @@ async fn once(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Res
 
 /// Creates an object whose managedFields are final. All creations by clients pass through here, so this is where a PUT
 /// or apply that creates is authorized for `create`.
-pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Result<Value, Status> {
+pub(super) async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Result<Value, Status> {
     call.authorize("create")?;
     let kind = &*call.kind;
     let now = now();

@@ -29,7 +29,7 @@ enum Outcome {
 }
 
 /// Deletes the object in the URL.
-pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
+pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = options(call)?;
     warn(call, &options);
     match delete(call, &call.resource.name, &options).await? {
@@ -41,7 +41,7 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
 }
 
 /// Deletes the selected objects of a collection and returns them.
-pub async fn serve_collection(call: &Call<'_>) -> Result<HttpResponse, Status> {
+pub(super) async fn serve_collection(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = options(call)?;
     warn(call, &options);
     let listing = ListOptions::of_list(&call.request.query)?;

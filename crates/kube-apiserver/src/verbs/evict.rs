@@ -26,7 +26,7 @@ const MANAGER: &str = "kube-apiserver";
 /// Evicts the pod in the URL.
 ///
 /// The budget and the pod are written in one transaction, so that no disruption is counted without a deletion.
-pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
+pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let name = &call.resource.name;
     let options = WriteOptions::of(&call.request.query, WriteKind::Create)?;
     let gvk = GroupVersionKind::of("policy", "v1", "Eviction");

@@ -31,7 +31,7 @@ struct Page {
 }
 
 /// Serves the selected objects of a collection.
-pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
+pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = ListOptions::of_list(&call.request.query)?;
     let selection = Selection::of(&call.kind, call.version(), &options)?;
     let kind_cache = call.state.cache.kind_cache(&call.kind);
@@ -58,7 +58,7 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
 }
 
 /// Returns the selection of a request on the watch cache of its kind.
-pub fn selecting<'c>(call: &'c Call<'_>, kind_cache: &'c KindCache, selection: &'c Selection) -> Selecting<'c> {
+pub(super) fn selecting<'c>(call: &'c Call<'_>, kind_cache: &'c KindCache, selection: &'c Selection) -> Selecting<'c> {
     Selecting { state: &call.state, kind_cache, kind: &call.kind, version: call.version(), selection }
 }
 

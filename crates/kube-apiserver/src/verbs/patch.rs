@@ -17,13 +17,13 @@ use crate::response::HttpResponse;
 use crate::state::now;
 
 /// The parsed content type and query of a PATCH.
-pub struct PatchRequest {
+pub(super) struct PatchRequest {
     pub sort: PatchType,
     pub options: WriteOptions,
 }
 
 /// Patches the object in the URL.
-pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
+pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let patch_request = PatchRequest::of(call)?;
     if patch_request.sort == PatchType::Apply {
         return serve_apply(call, &patch_request.options).await;
@@ -53,7 +53,7 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
 
 impl PatchRequest {
     /// Parses content type and query.
-    pub fn of(call: &Call<'_>) -> Result<Self, Status> {
+    pub(super) fn of(call: &Call<'_>) -> Result<Self, Status> {
         let sort = PatchType::from_content_type(call.request.content_type()).map_err(|_| unsupported())?;
         if sort == PatchType::Strategic && !matches!(call.version().shape, Shape::BuiltIn(_)) {
             return Err(unsupported());
@@ -144,7 +144,7 @@ fn unsupported() -> Status {
 }
 
 /// Converts a patch error to a Status.
-pub fn patch_status(error: &patch::Error) -> Status {
+pub(super) fn patch_status(error: &patch::Error) -> Status {
     let message = match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
@@ -162,7 +162,7 @@ pub fn patch_status(error: &patch::Error) -> Status {
 }
 
 /// Converts an apply error to a Status.
-pub fn unapplied(error: &apply::Error) -> Status {
+pub(super) fn unapplied(error: &apply::Error) -> Status {
     match error {
         apply::Error::Conflict(conflicts) => {
             let cause = |cause: apply::Cause| Cause {

@@ -16,7 +16,7 @@ use crate::watch_cache::Entry;
 
 /// Serves the object in the URL. Without a resourceVersion it is read from the store; with one from the watch cache,
 /// once that is at least as new.
-pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
+pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let (bytes, revision) = match call.request.query.text("resourceVersion") {
         "" => fresh(call).await?,
         version => cached(call, version).await?,
@@ -72,7 +72,7 @@ async fn cached(call: &Call<'_>, version: &str) -> Result<(bytes::Bytes, Revisio
 }
 
 /// Waits until the cache has reached a resourceVersion that the client has seen.
-pub async fn wait(call: &Call<'_>, version: Revision) -> Result<(), Status> {
+pub(super) async fn wait(call: &Call<'_>, version: Revision) -> Result<(), Status> {
     let current = call.state.cache.reached();
     call.state.cache.wait(version, CACHE_TIMEOUT).await.map_err(|_| {
         let message = format!("Too large resource version: {version}, current: {current}");
@@ -89,7 +89,7 @@ pub async fn wait(call: &Call<'_>, version: Revision) -> Result<(), Status> {
 }
 
 /// Parses a resourceVersion parameter.
-pub fn parse_version(text: &str) -> Result<Revision, Status> {
+pub(super) fn parse_version(text: &str) -> Result<Revision, Status> {
     let number: Result<u64, _> = text.parse();
     number.ok().and_then(|number| Revision::try_from(number).ok()).ok_or_else(|| {
         let problem = if text.bytes().all(|byte| byte.is_ascii_digit()) { "value out of range" } else { "invalid syntax" };

@@ -13,7 +13,7 @@ use crate::response::{self, HttpResponse};
 use crate::state::now;
 
 /// Returns the response for an object in the storage version.
-pub fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<HttpResponse, Status> {
+pub(super) fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<HttpResponse, Status> {
     from_stored(&mut object, &call.kind, call.version());
     let ResponseFormat { encoding, form, .. } = call.accepted;
     if call.request.want_shared.is_some() && encoding == Encoding::Json && form == Form::Object {
@@ -23,7 +23,7 @@ pub fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<HttpResponse
 }
 
 /// Returns the response for an object in the request's version, with its table columns.
-pub fn formed(call: &Call<'_>, code: u16, object: &Value, columns: &[Column]) -> Result<HttpResponse, Status> {
+pub(super) fn formed(call: &Call<'_>, code: u16, object: &Value, columns: &[Column]) -> Result<HttpResponse, Status> {
     let accepted = call.accepted;
     let mut value = match accepted.form {
         Form::Object => return Ok(response::encoded(code, object, accepted, None)),
@@ -36,7 +36,7 @@ pub fn formed(call: &Call<'_>, code: u16, object: &Value, columns: &[Column]) ->
 }
 
 /// Returns the response for a list of objects in the request's version.
-pub fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<HttpResponse, Status> {
+pub(super) fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<HttpResponse, Status> {
     let (kind, version) = (&*call.kind, call.version());
     // Items in a list of a built-in kind have no apiVersion and kind.
     if call.accepted.form == Form::Object && matches!(version.shape, Shape::BuiltIn(_)) {
@@ -59,13 +59,13 @@ pub fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<
 }
 
 /// Parses the `includeObject` parameter.
-pub fn include(call: &Call<'_>) -> Result<IncludeObject, Status> {
+pub(super) fn include(call: &Call<'_>) -> Result<IncludeObject, Status> {
     let word = call.request.query.text("includeObject");
     include_object(word).ok_or_else(|| Status::bad_request(format!("unrecognized includeObject value: {word:?}")))
 }
 
 /// Removes annotations that represent fields from metadata-only objects, whether single, in a list, or in table rows.
-pub fn hide_field_annotations(kind: &Kind, rendered: &mut Value) {
+pub(super) fn hide_field_annotations(kind: &Kind, rendered: &mut Value) {
     if kind.field_annotations.is_empty() {
         return;
     }
@@ -87,7 +87,7 @@ pub fn hide_field_annotations(kind: &Kind, rendered: &mut Value) {
 }
 
 /// Returns a list object of a kind in a version.
-pub fn list_of(kind: &Kind, version: &Version, items: Vec<Value>, metadata: Object) -> Value {
+pub(super) fn list_of(kind: &Kind, version: &Version, items: Vec<Value>, metadata: Object) -> Value {
     let mut list = Object::new();
     list.insert("apiVersion", kind.gvk(&version.name).api_version());
     list.insert("kind", kind.list_kind.clone());

@@ -15,7 +15,7 @@ use crate::response::HttpResponse;
 use crate::state::now;
 
 /// Evaluates the review in the body.
-pub async fn serve(call: &Call<'_>, question: VirtualKind) -> Result<HttpResponse, Status> {
+pub(super) async fn serve(call: &Call<'_>, question: VirtualKind) -> Result<HttpResponse, Status> {
     if question == VirtualKind::ComponentStatus {
         return component_status::serve(call).await;
     }

@@ -20,7 +20,7 @@ use crate::response::HttpResponse;
 const API_VERSION: &str = "autoscaling/v1";
 
 /// Reads or writes the scale of the object in the URL.
-pub async fn serve(call: &Call<'_>, paths: &ReplicaPaths, verb: Verb) -> Result<HttpResponse, Status> {
+pub(super) async fn serve(call: &Call<'_>, paths: &ReplicaPaths, verb: Verb) -> Result<HttpResponse, Status> {
     let name = &call.resource.name;
     let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
     let object = match verb {

@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::watch_cache::{Entry, KindCache};
 
 /// An object of a collection.
-pub struct Item {
+pub(super) struct Item {
     /// The cache entry in the storage version.
     pub entry: Arc<Entry>,
     /// The object in the request's version, if it was converted.
@@ -21,7 +21,7 @@ pub struct Item {
 
 /// A selection and its source.
 #[derive(Clone, Copy)]
-pub struct Selecting<'a> {
+pub(super) struct Selecting<'a> {
     pub state: &'a State,
     pub kind_cache: &'a KindCache,
     pub kind: &'a Kind,
@@ -33,7 +33,7 @@ pub struct Selecting<'a> {
 impl Selecting<'_> {
     /// Whether an entry may be selected; [`Self::select`] makes the final decision. Must be fast, because it runs under
     /// the lock of the kind cache.
-    pub fn may_see(&self, entry: &Entry) -> bool {
+    pub(super) fn may_see(&self, entry: &Entry) -> bool {
         if self.is_by_version() {
             return self.selection.name().is_none_or(|name| name == entry.name());
         }
@@ -42,7 +42,7 @@ impl Selecting<'_> {
 
     /// Returns the selected entries. If versions can differ in the selected values, the objects are first converted to
     /// the request's version, all in one call.
-    pub async fn select(&self, entries: Vec<Arc<Entry>>) -> Result<Vec<Item>, Status> {
+    pub(super) async fn select(&self, entries: Vec<Arc<Entry>>) -> Result<Vec<Item>, Status> {
         let mut items: Vec<_> = entries.into_iter().map(|entry| Item { entry, object: None }).collect();
         if self.is_by_version() {
             self.convert(&mut items, |entry| self.differs(entry)).await?;
@@ -52,7 +52,7 @@ impl Selecting<'_> {
     }
 
     /// Converts the items that `predicate` accepts to the request's version, all in one call.
-    pub async fn convert(&self, items: &mut [Item], predicate: impl Fn(&Entry) -> bool) -> Result<(), Status> {
+    pub(super) async fn convert(&self, items: &mut [Item], predicate: impl Fn(&Entry) -> bool) -> Result<(), Status> {
         let without = |item: &&mut Item| item.object.is_none() && predicate(&item.entry);
         let items: Vec<&mut Item> = items.iter_mut().filter(without).collect();
         if items.is_empty() {
@@ -67,19 +67,19 @@ impl Selecting<'_> {
     }
 
     /// Whether an entry is selected. `object` is the object in the request's version, if it differs.
-    pub fn selects(&self, entry: &Entry, object: Option<&Value>) -> bool {
+    pub(super) fn selects(&self, entry: &Entry, object: Option<&Value>) -> bool {
         object.map_or_else(|| self.knows(entry), |object| self.selection.matches(self.kind, self.version, object))
     }
 
     /// Whether the selection depends on the version: a custom resource can have other fields in another version, and a
     /// webhook can change its labels.
-    pub fn is_by_version(&self) -> bool {
+    pub(super) fn is_by_version(&self) -> bool {
         let (kind, selection) = (self.kind, self.selection);
         kind.is_custom() && (selection.selects_content() || kind.converter.is_some() && selection.selects_labels())
     }
 
     /// Whether a custom resource in the request's version differs from the stored one.
-    pub fn differs(&self, entry: &Entry) -> bool {
+    pub(super) fn differs(&self, entry: &Entry) -> bool {
         self.kind.is_custom() && !conversion::is_servable(self.kind, self.version, entry)
     }
 

@@ -11,7 +11,7 @@ use super::Call;
 use crate::state::{generate_ids, now};
 
 /// Runs admission on `object`, a subresource of the object `name`: a created object, or the options of a stream.
-pub async fn admit(
+pub(super) async fn admit(
     call: &Call<'_>,
     kind: &Kind,
     name: &str,

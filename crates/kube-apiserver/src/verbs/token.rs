@@ -13,7 +13,7 @@ use crate::response::HttpResponse;
 use crate::state::{generate_ids, now};
 
 /// Issues a token of the service account in the URL.
-pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
+pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = WriteOptions::of(&call.request.query, WriteKind::Create)?;
     let gvk = GroupVersionKind::of("authentication.k8s.io", "v1", "TokenRequest");
     let received = decode::plain(&call.body, call.media()?, &gvk, FieldValidation::Ignore)?;

@@ -24,7 +24,7 @@ use crate::{allocations, conversion, storage};
 const TRIES_MAX: usize = 32;
 
 /// Replaces the object in the URL.
-pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
+pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = WriteOptions::of(&call.request.query, WriteKind::Update)?;
     let received = decode::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
     let manager = options.manager(call.request.user_agent());
@@ -51,7 +51,7 @@ pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
 /// specifies a resourceVersion gets the conflict.
 ///
 /// `make` receives the live object in the request's version and returns the new one in the same version.
-pub async fn retry(
+pub(super) async fn retry(
     call: &Call<'_>,
     options: &WriteOptions,
     mut current: Current,

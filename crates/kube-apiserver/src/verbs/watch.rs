@@ -72,7 +72,7 @@ type Side<'c> = (&'c Arc<Entry>, Option<Arc<Value>>);
 type VisibleChange<'c> = (WatchEventType, &'c Arc<Entry>, Option<Arc<Value>>);
 
 /// Starts a watch.
-pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
+pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = ListOptions::of_watch(&call.request.query)?;
     let selection = Selection::of(&call.kind, call.version(), &options)?;
     let initial = match (options.send_initial_events, options.resource_version.as_str()) {

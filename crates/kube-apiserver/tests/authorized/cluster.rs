@@ -19,15 +19,15 @@ use store::client::{Client, Freshness};
 use tempfile::TempDir;
 
 /// The namespace in which a tenant has all permissions, and another one.
-pub const TENANT: &str = "tenant";
-pub const OTHER: &str = "other";
+pub(crate) const TENANT: &str = "tenant";
+pub(crate) const OTHER: &str = "other";
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Timeout for the first event of a watch: a watch of an empty collection has none.
 const FIRST_EVENT: Duration = Duration::from_millis(50);
 
 /// A permission for all resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Role {
+pub(crate) struct Role {
     pub user: &'static str,
     /// One verb, or `*`.
     pub verb: &'static str,
@@ -39,10 +39,10 @@ const fn everywhere(verb: &'static str) -> Role {
     Role { user: verb, verb, namespace: None }
 }
 
-pub const WATCHER: Role = everywhere("watch");
-pub const TENANT_ADMIN: Role = Role { user: "tenant-admin", verb: "*", namespace: Some(TENANT) };
-pub const ADMIN: Role = Role { user: "admin", verb: "*", namespace: None };
-pub const ROLES: [Role; 12] = [
+pub(crate) const WATCHER: Role = everywhere("watch");
+pub(crate) const TENANT_ADMIN: Role = Role { user: "tenant-admin", verb: "*", namespace: Some(TENANT) };
+pub(crate) const ADMIN: Role = Role { user: "admin", verb: "*", namespace: None };
+pub(crate) const ROLES: [Role; 12] = [
     WATCHER,
     TENANT_ADMIN,
     ADMIN,
@@ -59,7 +59,7 @@ pub const ROLES: [Role; 12] = [
 
 impl Role {
     /// Whether one of the verbs is permitted in a scope: a namespace, or the cluster if empty.
-    pub fn permits(&self, verbs: &[&str], scope: &str) -> bool {
+    pub(crate) fn permits(&self, verbs: &[&str], scope: &str) -> bool {
         (self.verb == "*" || verbs.contains(&self.verb)) && self.namespace.is_none_or(|namespace| namespace == scope)
     }
 }
@@ -78,7 +78,7 @@ impl Authorizer for Roles {
     }
 }
 
-pub struct ApiResponse {
+pub(crate) struct ApiResponse {
     pub code: u16,
     pub body: Value,
     /// Whether the response is a watch stream.
@@ -87,15 +87,15 @@ pub struct ApiResponse {
 
 impl ApiResponse {
     /// Returns code and message.
-    pub fn code_and_message(&self) -> String {
+    pub(crate) fn code_and_message(&self) -> String {
         format!("{} {}", self.code, self.body.str_at(&["message"]).unwrap_or_default())
     }
 }
 
 /// The objects in the store, by key.
-pub type Objects = BTreeMap<String, (Bytes, Revision)>;
+pub(crate) type Objects = BTreeMap<String, (Bytes, Revision)>;
 
-pub struct Cluster {
+pub(crate) struct Cluster {
     pub server: Server,
     store: Client,
     _node: Node,
@@ -104,11 +104,11 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts a cluster that serves every version of every kind, authorized by [`ROLES`].
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::with(|_| {}).await
     }
 
-    pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (store, node) = store::single_member::open(directory.path().join("store")).await.unwrap();
         let mut config = Config::local(directory.path().join("certs"));
@@ -130,7 +130,7 @@ impl Cluster {
     }
 
     /// Sends a request as the user of a role.
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         role: Role,
         method: Method,
@@ -142,7 +142,7 @@ impl Cluster {
         self.send_with(role, method, url, headers, body).await
     }
 
-    pub async fn send_with(
+    pub(crate) async fn send_with(
         &self,
         role: Role,
         method: Method,
@@ -173,7 +173,7 @@ impl Cluster {
     }
 
     /// Sends requests as administrator until the response matches; waits for a cache change between attempts.
-    pub async fn until(&self, url: &str, right: impl Fn(&ApiResponse) -> bool) -> ApiResponse {
+    pub(crate) async fn until(&self, url: &str, right: impl Fn(&ApiResponse) -> bool) -> ApiResponse {
         let mut reached = self.server.state().cache.follow();
         let waiting = async {
             loop {
@@ -189,7 +189,7 @@ impl Cluster {
     }
 
     /// Returns the revision of the store.
-    pub fn revision(&self) -> Revision {
+    pub(crate) fn revision(&self) -> Revision {
         match &self.store {
             Client::Local(backend) => backend.view(mvcc::State::revision),
             Client::Remote(_) => unreachable!("the store is in this process"),
@@ -197,7 +197,7 @@ impl Cluster {
     }
 
     /// Returns all objects in the store.
-    pub async fn objects(&self) -> Objects {
+    pub(crate) async fn objects(&self) -> Objects {
         let all = self.server.state().layout.all();
         let reply = self.store.range(Range::of(all), Freshness::Linearizable).await.unwrap();
         let entry = |record: &Arc<mvcc::Record>| {
@@ -208,7 +208,7 @@ impl Cluster {
     }
 
     /// Restores the store's contents, bypassing the API.
-    pub async fn restore(&self, to: &Objects) {
+    pub(crate) async fn restore(&self, to: &Objects) {
         let now = self.objects().await;
         let removed = now
             .keys()

@@ -177,13 +177,13 @@ const JOB: &str = r#"{"spec": {"restartPolicy": "Never", "containers": [{"name":
 const MATCH: &str = r#"{"resourceRules": [{"apiGroups": ["none.example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nones"]}]}"#;
 
 /// A certificate request and a CA certificate, generated once.
-pub struct Samples {
+pub(crate) struct Samples {
     request: String,
     ca_pem: String,
 }
 
 impl Samples {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         use base64::Engine;
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
@@ -194,7 +194,7 @@ impl Samples {
     }
 
     /// Returns an object of a kind in the given version.
-    pub fn object(&self, kind: &Kind, version: &str, namespace: &str, name: &str) -> Value {
+    pub(crate) fn object(&self, kind: &Kind, version: &str, namespace: &str, name: &str) -> Value {
         let resource = kind.qualified_resource();
         let found = FIELDS.iter().find(|(of, _)| *of == resource);
         let fields = found.unwrap_or_else(|| panic!("there is no sample of {resource}: add one to FIELDS")).1;
@@ -217,7 +217,7 @@ impl Samples {
 }
 
 /// Returns the name of an existing object and of a missing one.
-pub fn names(kind: &Kind) -> [&'static str; 2] {
+pub(crate) fn names(kind: &Kind) -> [&'static str; 2] {
     match kind.qualified_resource().as_str() {
         // A tenant's role includes its own Namespace object, so the other one is used.
         "namespaces" => ["other", "fresh"],

@@ -22,22 +22,22 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 /// The token of an administrator.
-pub const TOKEN: &str = "a-token-for-tests";
+pub(crate) const TOKEN: &str = "a-token-for-tests";
 const DEADLINE: Duration = Duration::from_secs(60);
 
-pub struct Cluster {
+pub(crate) struct Cluster {
     server: Server,
     _node: Node,
     pub directory: TempDir,
 }
 
 impl Cluster {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::with(|_| Kubelets::default()).await
     }
 
     /// Starts a cluster with the kubelet settings that `kubelets` returns for the cluster's directory.
-    pub async fn with(kubelets: impl FnOnce(&TempDir) -> Kubelets) -> Self {
+    pub(crate) async fn with(kubelets: impl FnOnce(&TempDir) -> Kubelets) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (store, node) = store::single_member::open(directory.path().join("store")).await.unwrap();
         let admin = User::authenticated("admin", ["system:masters".into()]);
@@ -57,17 +57,17 @@ impl Cluster {
         cluster
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
     /// Sends an in-process request as administrator.
-    pub async fn call(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+    pub(crate) async fn call(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
         let (code, bytes) = self.raw(method, path, body).await;
         (code, json::parse(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into_owned().into()))
     }
 
-    pub async fn raw(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Bytes) {
+    pub(crate) async fn raw(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Bytes) {
         let body = body.map(|body| Bytes::from(json::to_vec(&body))).unwrap_or_default();
         let request = Request::builder().method(method).uri(path).header("host", "knarr.test");
         let request = request.header("content-type", "application/json").body(Full::new(body)).unwrap();
@@ -79,13 +79,13 @@ impl Cluster {
     }
 
     /// Creates an object and panics on a rejection.
-    pub async fn create(&self, path: &str, object: Value) -> Value {
+    pub(crate) async fn create(&self, path: &str, object: Value) -> Value {
         let (code, response) = self.call("POST", path, Some(object)).await;
         assert_eq!(code, 201, "{response}");
         response
     }
 
-    pub async fn set_status(&self, path: &str, status: Value) {
+    pub(crate) async fn set_status(&self, path: &str, status: Value) {
         let (code, mut object) = self.call("GET", path, None).await;
         assert_eq!(code, 200, "{object}");
         object.as_object_mut().unwrap().insert("status", status);
@@ -94,7 +94,7 @@ impl Cluster {
     }
 
     /// Waits until an object exists and matches.
-    pub async fn until(&self, path: &str, as_it_should: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn until(&self, path: &str, as_it_should: impl Fn(&Value) -> bool) -> Value {
         let mut reached = self.server.state().cache.follow();
         let mut last = Value::Null;
         let waited = async {
@@ -115,7 +115,7 @@ impl Cluster {
     }
 
     /// Opens a TLS connection to the server.
-    pub async fn connect(&self) -> Wire {
+    pub(crate) async fn connect(&self) -> Wire {
         let dial = self.address().to_string();
         let url = format!("https://{dial}/").parse().unwrap();
         let tls = Tls { insecure_skip_verify: true, ..Tls::default() };
@@ -123,7 +123,7 @@ impl Cluster {
     }
 
     /// Runs the real kubectl with stdin; returns `None` if it is not installed.
-    pub async fn kubectl(
+    pub(crate) async fn kubectl(
         &self,
         environment: (&'static str, &'static str),
         arguments: &[&str],
@@ -157,7 +157,7 @@ impl Cluster {
     }
 
     /// Adds a node whose kubelet listens in this process.
-    pub async fn add_node(&self, name: &str, port: u16, features: &[&str]) {
+    pub(crate) async fn add_node(&self, name: &str, port: u16, features: &[&str]) {
         let node = value!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
         self.create("/api/v1/nodes", node).await;
         let features: Vec<Value> = features.iter().map(|feature| Value::from(*feature)).collect();
@@ -170,7 +170,7 @@ impl Cluster {
     }
 
     /// Adds a pod with one container; an empty node leaves it unscheduled.
-    pub async fn add_pod(&self, name: &str, node: &str) {
+    pub(crate) async fn add_pod(&self, name: &str, node: &str) {
         let mut pod = value!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
             "spec": {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}]},

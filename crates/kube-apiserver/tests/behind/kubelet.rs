@@ -20,9 +20,9 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 use crate::server::{Backend, ReceivedRequest};
 
 /// The Status at the exit of every command.
-pub const SUCCESS: &str = r#"{"metadata":{},"status":"Success"}"#;
+pub(crate) const SUCCESS: &str = r#"{"metadata":{},"status":"Success"}"#;
 
-pub async fn start() -> Backend {
+pub(crate) async fn start() -> Backend {
     Backend::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &["127.0.0.1"], Arc::new(switch), plain).await
 }
 

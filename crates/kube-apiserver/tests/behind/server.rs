@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// A received request: head and body.
 #[derive(Clone, Debug)]
-pub struct ReceivedRequest {
+pub(crate) struct ReceivedRequest {
     pub method: String,
     pub path: String,
     pub headers: HeaderMap,
@@ -27,13 +27,13 @@ pub struct ReceivedRequest {
 }
 
 /// A handler of upgrade requests, whose extensions contain the connection.
-pub type UpgradeHandler = Arc<dyn Fn(Request<Incoming>) -> Option<Response<Full<Bytes>>> + Send + Sync>;
+pub(crate) type UpgradeHandler = Arc<dyn Fn(Request<Incoming>) -> Option<Response<Full<Bytes>>> + Send + Sync>;
 
 /// A handler of plain HTTP requests.
 type Plain = dyn Fn(&ReceivedRequest) -> Response<Full<Bytes>> + Send + Sync;
 
 /// A running server; it stops when dropped.
-pub struct Backend {
+pub(crate) struct Backend {
     pub address: SocketAddr,
     pub certificate: String,
     seen: Arc<Mutex<Vec<ReceivedRequest>>>,
@@ -43,7 +43,7 @@ pub struct Backend {
 impl Backend {
     /// Listens with a certificate for these names, or without TLS if there are none. `switch` handles upgrade requests,
     /// `plain` all others.
-    pub async fn start(
+    pub(crate) async fn start(
         ip: IpAddr,
         names: &[&str],
         switch: UpgradeHandler,
@@ -82,7 +82,7 @@ impl Backend {
     }
 
     /// Returns all requests so far.
-    pub fn seen(&self) -> Vec<ReceivedRequest> {
+    pub(crate) fn seen(&self) -> Vec<ReceivedRequest> {
         self.seen.lock().unwrap().clone()
     }
 }
@@ -123,6 +123,6 @@ impl Serving {
 }
 
 /// Returns a handler that never upgrades.
-pub fn never() -> UpgradeHandler {
+pub(crate) fn never() -> UpgradeHandler {
     Arc::new(|_| None)
 }

@@ -12,7 +12,7 @@ const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Returns an AdmissionReview with these response fields.
-pub fn review_response(review: &Value, response: Value) -> HookResponse {
+pub(crate) fn review_response(review: &Value, response: Value) -> HookResponse {
     let Value::Object(mut response) = response else { panic!("a response is an object") };
     response.insert("uid", review["request"]["uid"].clone());
     HookResponse::Json(
@@ -26,12 +26,12 @@ fn patch(operations: &Value) -> Value {
 }
 
 /// Returns a patch that adds a key to a ConfigMap's data.
-pub fn adds(key: &str, value: &str) -> Value {
+pub(crate) fn adds(key: &str, value: &str) -> Value {
     patch(&value!([{"op": "add", "path": (format!("/data/{key}")), "value": value}]))
 }
 
 /// Returns a webhook for ConfigMaps, with additional or replaced fields.
-pub fn entry(name: &str, client_config: Value, more: Value) -> Value {
+pub(crate) fn entry(name: &str, client_config: Value, more: Value) -> Value {
     let mut entry = value!({
         "name": name,
         "clientConfig": client_config,
@@ -48,11 +48,11 @@ pub fn entry(name: &str, client_config: Value, more: Value) -> Value {
     entry
 }
 
-pub fn url(hook: &Hook, path: &str) -> Value {
+pub(crate) fn url(hook: &Hook, path: &str) -> Value {
     value!({"url": (hook.url(path)), "caBundle": (hook.bundle())})
 }
 
-pub async fn configure(cluster: &Cluster, kind: &str, name: &str, webhooks: Vec<Value>) {
+pub(crate) async fn configure(cluster: &Cluster, kind: &str, name: &str, webhooks: Vec<Value>) {
     let plural = format!("{}s", kind.to_lowercase());
     let configuration = value!({
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -63,7 +63,7 @@ pub async fn configure(cluster: &Cluster, kind: &str, name: &str, webhooks: Vec<
     cluster.post(&format!("{CONFIGURATIONS}/{plural}"), &configuration).await.ok();
 }
 
-pub fn config_map(name: &str) -> Value {
+pub(crate) fn config_map(name: &str) -> Value {
     value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}})
 }
 

@@ -9,7 +9,7 @@ const V1: &str = "/apis/stable.example.com/v1/namespaces/default/routes";
 const V2: &str = "/apis/stable.example.com/v2/namespaces/default/routes";
 
 /// Starts a converter: in `v1` an address is one string, in `v2` a host and a port.
-pub async fn converter() -> Hook {
+pub(crate) async fn converter() -> Hook {
     Hook::start(&["127.0.0.1"], |path, review| {
         let request = &review["request"];
         let desired = request.str_at(&["desiredAPIVersion"]).unwrap();
@@ -73,7 +73,7 @@ async fn define(cluster: &Cluster, hook: &Hook, path: &str) {
     cluster.until(V2, |response| response.code == 200).await;
 }
 
-pub fn route(version: &str, name: &str, spec: Value) -> Value {
+pub(crate) fn route(version: &str, name: &str, spec: Value) -> Value {
     let api_version = format!("stable.example.com/{version}");
     value!({"apiVersion": api_version, "kind": "Route", "metadata": {"name": name}, "spec": spec})
 }

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 /// The response of a webhook: code and body, a redirect, or none at all.
-pub enum HookResponse {
+pub(crate) enum HookResponse {
     Json(u16, Value),
     /// A 307 to this location.
     Redirect(String),
@@ -29,7 +29,7 @@ pub enum HookResponse {
 }
 
 /// A running webhook; it stops when dropped.
-pub struct Hook {
+pub(crate) struct Hook {
     address: SocketAddr,
     certificate: String,
     requests: Arc<Mutex<Vec<(String, Value)>>>,
@@ -39,7 +39,10 @@ pub struct Hook {
 
 impl Hook {
     /// Listens with a certificate for these names. `respond` handles requests by path and body.
-    pub async fn start(names: &[&str], respond: impl Fn(&str, &Value) -> HookResponse + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(
+        names: &[&str],
+        respond: impl Fn(&str, &Value) -> HookResponse + Send + Sync + 'static,
+    ) -> Self {
         let made = rcgen::generate_simple_self_signed(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         let made = made.unwrap();
         let chain = vec![CertificateDer::from(made.cert.der().to_vec())];
@@ -60,16 +63,16 @@ impl Hook {
         Self { address, certificate: made.cert.pem(), requests, connections, _tasks: tasks }
     }
 
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.address.port()
     }
 
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
     }
 
     /// Writes a kubeconfig for a path of the webhook.
-    pub fn kubeconfig(&self, dir: &Path, path: &str) -> PathBuf {
+    pub(crate) fn kubeconfig(&self, dir: &Path, path: &str) -> PathBuf {
         let file = dir.join(format!("{}.yaml", path.trim_start_matches('/')));
         let (server, bundle) = (self.url(path), self.bundle());
         let text = format!(
@@ -81,17 +84,17 @@ impl Hook {
     }
 
     /// Returns the base64-encoded CA bundle.
-    pub fn bundle(&self) -> String {
+    pub(crate) fn bundle(&self) -> String {
         BASE64.encode(&self.certificate)
     }
 
     /// Returns all requests so far: path with query, and body.
-    pub fn requests(&self) -> Vec<(String, Value)> {
+    pub(crate) fn requests(&self) -> Vec<(String, Value)> {
         self.requests.lock().unwrap().clone()
     }
 
     /// Returns the number of connections accepted.
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         *self.connections.lock().unwrap()
     }
 }

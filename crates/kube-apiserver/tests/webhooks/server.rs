@@ -14,14 +14,14 @@ use kube_apiserver::{Config, Server, request};
 use store::Node;
 use tempfile::TempDir;
 
-pub struct ApiResponse {
+pub(crate) struct ApiResponse {
     pub code: u16,
     pub body: Value,
     pub headers: HeaderMap,
 }
 
 /// A running server; it stops when dropped.
-pub struct Cluster {
+pub(crate) struct Cluster {
     pub server: Server,
     _node: Node,
     _directory: TempDir,
@@ -29,42 +29,42 @@ pub struct Cluster {
 
 impl ApiResponse {
     /// Returns the body of a success; panics on a failure.
-    pub fn ok(self) -> Value {
+    pub(crate) fn ok(self) -> Value {
         assert!(self.code < 300, "{} {}", self.code, self.body);
         self.body
     }
 
     /// Returns code and message of a failure.
-    pub fn error_message(&self) -> String {
+    pub(crate) fn error_message(&self) -> String {
         format!("{} {}", self.code, self.body.str_at(&["message"]).unwrap_or_default())
     }
 
     /// Returns the texts of the warnings.
-    pub fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let all = self.headers.get_all(http::header::WARNING).iter();
         all.map(|value| value.to_str().unwrap().trim_start_matches("299 - ").trim_matches('"').to_owned()).collect()
     }
 }
 
 /// The events of a watch.
-pub struct Lines {
+pub(crate) struct Lines {
     body: Pin<Box<request::TracedBody>>,
     rest: Vec<u8>,
 }
 
 impl Lines {
     /// Waits for the end of the stream; panics if another event arrives.
-    pub async fn end(&mut self) {
+    pub(crate) async fn end(&mut self) {
         let frame = tokio::time::timeout(Duration::from_secs(60), self.body.frame()).await.expect("an end");
         assert!(frame.is_none() && self.rest.is_empty(), "{frame:?}");
     }
 
-    pub async fn next(&mut self) -> Value {
+    pub(crate) async fn next(&mut self) -> Value {
         json::parse(self.next_line().await.as_bytes()).unwrap()
     }
 
     /// Returns the bytes of the next event.
-    pub async fn next_line(&mut self) -> String {
+    pub(crate) async fn next_line(&mut self) -> String {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 return String::from_utf8(self.rest.drain(..=end).collect()).unwrap();
@@ -76,17 +76,17 @@ impl Lines {
 }
 
 impl Cluster {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::with(|_| {}).await
     }
 
     /// Starts with a configuration that `change` adjusts.
-    pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
         Self::on(&[], change).await
     }
 
     /// Starts on a store that contains these keys.
-    pub async fn on(stored: &[(&'static str, &'static str)], change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn on(stored: &[(&'static str, &'static str)], change: impl FnOnce(&mut Config)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (store, node) = store::single_member::open(directory.path().join("store")).await.unwrap();
         for (key, value) in stored {
@@ -106,14 +106,14 @@ impl Cluster {
     }
 
     /// Sends a request as administrator.
-    pub async fn send(&self, method: Method, path: &str, media: &str, body: impl Into<Bytes>) -> ApiResponse {
+    pub(crate) async fn send(&self, method: Method, path: &str, media: &str, body: impl Into<Bytes>) -> ApiResponse {
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let peer = Peer { user: Some(admin), ..Peer::default() };
         self.send_as(peer, method, path, media, body).await
     }
 
     /// Sends a request with the identity of `peer`.
-    pub async fn send_as(
+    pub(crate) async fn send_as(
         &self,
         peer: Peer,
         method: Method,
@@ -131,7 +131,7 @@ impl Cluster {
     }
 
     /// Starts a watch as administrator.
-    pub async fn watch(&self, path: &str) -> Lines {
+    pub(crate) async fn watch(&self, path: &str) -> Lines {
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let peer = Peer { user: Some(admin), ..Peer::default() };
         let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
@@ -141,12 +141,12 @@ impl Cluster {
     }
 
     /// Sends a GET with an Accept header.
-    pub async fn get_as(&self, path: &str, accept: &str) -> ApiResponse {
+    pub(crate) async fn get_as(&self, path: &str, accept: &str) -> ApiResponse {
         self.send_request(Request::get(path).header("accept", accept), Bytes::new()).await
     }
 
     /// Sends a POST with an Accept header.
-    pub async fn post_as(&self, path: &str, accept: &str, body: &Value) -> ApiResponse {
+    pub(crate) async fn post_as(&self, path: &str, accept: &str, body: &Value) -> ApiResponse {
         let request = Request::post(path).header("accept", accept).header("content-type", "application/json");
         self.send_request(request, json::to_vec(body)).await
     }
@@ -157,7 +157,7 @@ impl Cluster {
     }
 
     /// Sends a request as administrator and returns the body.
-    pub async fn bytes(&self, request: http::request::Builder, body: impl Into<Bytes>) -> String {
+    pub(crate) async fn bytes(&self, request: http::request::Builder, body: impl Into<Bytes>) -> String {
         let (_, _, body) = self.exchange(request, body).await;
         String::from_utf8(body.to_vec()).unwrap()
     }
@@ -170,24 +170,24 @@ impl Cluster {
         (head.status.as_u16(), head.headers, body.collect().await.unwrap().to_bytes())
     }
 
-    pub async fn get(&self, path: &str) -> ApiResponse {
+    pub(crate) async fn get(&self, path: &str) -> ApiResponse {
         self.send(Method::GET, path, "", Bytes::new()).await
     }
 
-    pub async fn post(&self, path: &str, body: &Value) -> ApiResponse {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> ApiResponse {
         self.send(Method::POST, path, "application/json", json::to_vec(body)).await
     }
 
-    pub async fn merge(&self, path: &str, body: &Value) -> ApiResponse {
+    pub(crate) async fn merge(&self, path: &str, body: &Value) -> ApiResponse {
         self.send(Method::PATCH, path, "application/merge-patch+json", json::to_vec(body)).await
     }
 
-    pub async fn delete(&self, path: &str) -> ApiResponse {
+    pub(crate) async fn delete(&self, path: &str) -> ApiResponse {
         self.send(Method::DELETE, path, "", Bytes::new()).await
     }
 
     /// Sends requests until the response matches; waits for a cache change between attempts.
-    pub async fn until(&self, path: &str, right: impl Fn(&ApiResponse) -> bool) -> ApiResponse {
+    pub(crate) async fn until(&self, path: &str, right: impl Fn(&ApiResponse) -> bool) -> ApiResponse {
         let mut reached = self.server.state().cache.follow();
         let waiting = async {
             loop {

@@ -90,7 +90,7 @@ const FIELDS: &[(&str, Type, FieldSupport)] = &[
 ];
 
 /// Checks every field. Returns a warning for each unknown field and for each unsupported field that is set.
-pub fn unheeded(object: &Value) -> Result<Vec<String>, ConfigError> {
+pub(super) fn unheeded(object: &Value) -> Result<Vec<String>, ConfigError> {
     let mut warnings = Vec::new();
     check_fields(object, "", &mut warnings)?;
     Ok(warnings)

@@ -14,23 +14,23 @@ use crate::endpoints::EndpointAddr;
 use crate::service_state::{Backend, Forwarding, Frontend, FrontendKind, Masquerade, Scope};
 
 /// Rules by chain name.
-pub type Chains = BTreeMap<String, Vec<String>>;
+pub(super) type Chains = BTreeMap<String, Vec<String>>;
 /// Frontends of one service port.
-pub type PortFrontends = BTreeMap<Frontend, Backend>;
+pub(super) type PortFrontends = BTreeMap<Frontend, Backend>;
 
 /// Chains of the table `nat` that exist independently of services.
-pub const NAT_BASE: &[&str] =
+pub(super) const NAT_BASE: &[&str] =
     &["KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ", "KUBE-MARK-FOREIGN"];
 /// Chains of the table `filter` that exist independently of services.
-pub const FILTER_BASE: &[&str] =
+pub(super) const FILTER_BASE: &[&str] =
     &["KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-FORWARD", "KUBE-NODEPORTS", "KUBE-PROXY-FIREWALL", FIREWALL];
 /// Chain of the table `filter` that protects the loopback interface; upstream's kubelet has the same.
-pub const FIREWALL: &str = "KUBE-FIREWALL";
+pub(super) const FIREWALL: &str = "KUBE-FIREWALL";
 /// Prefixes of service chains.
 const PREFIXES: &[&str] = &["KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"];
 
 /// A jump from a built-in chain into a kube-proxy chain.
-pub struct Jump {
+pub(super) struct Jump {
     pub table: &'static str,
     pub from: &'static str,
     /// Match options; ends with a space if not empty.
@@ -41,7 +41,7 @@ pub struct Jump {
 const NEW: &str = "-m conntrack --ctstate NEW ";
 
 /// All jumps. Each is inserted at the top, so the last of a chain ends up first.
-pub const JUMPS: &[Jump] = &[
+pub(super) const JUMPS: &[Jump] = &[
     Jump { table: "nat", from: "PREROUTING", matching: "", to: "KUBE-SERVICES" },
     Jump { table: "nat", from: "OUTPUT", matching: "", to: "KUBE-SERVICES" },
     Jump { table: "nat", from: "POSTROUTING", matching: "", to: "KUBE-POSTROUTING" },
@@ -59,12 +59,17 @@ pub const JUMPS: &[Jump] = &[
 ];
 
 /// Whether a chain belongs to kube-proxy.
-pub fn is_own_chain(name: &str) -> bool {
+pub(super) fn is_own_chain(name: &str) -> bool {
     NAT_BASE.contains(&name) || FILTER_BASE.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Returns the chains that belong only to this port.
-pub fn of_port(port: &(Arc<str>, Protocol), frontends: &PortFrontends, family: Family, settings: &Settings) -> Chains {
+pub(super) fn of_port(
+    port: &(Arc<str>, Protocol),
+    frontends: &PortFrontends,
+    family: Family,
+    settings: &Settings,
+) -> Chains {
     let names = Names::of(&port.0, port.1);
     let mut chains = Chains::new();
     for scope in [Scope::Cluster, Scope::Local] {
@@ -93,7 +98,7 @@ pub fn of_port(port: &(Arc<str>, Protocol), frontends: &PortFrontends, family: F
 }
 
 /// Formats the rules that mark packets for masquerading, and those that masquerade marked packets.
-pub fn nat_base(text: &mut String, family: Family, settings: &Settings) {
+pub(super) fn nat_base(text: &mut String, family: Family, settings: &Settings) {
     let mark = settings.mark;
     let _ = writeln!(text, "-A KUBE-POSTROUTING -m mark ! --mark {mark:#x}/{mark:#x} -j RETURN");
     // Clears the mark, because a packet that goes through a tunnel traverses this chain again.
@@ -108,7 +113,7 @@ pub fn nat_base(text: &mut String, family: Family, settings: &Settings) {
 }
 
 /// Formats the rules that jump to the chains of a port.
-pub fn nat_entrances(text: &mut String, name: &str, protocol: Protocol, frontends: &PortFrontends) {
+pub(super) fn nat_entrances(text: &mut String, name: &str, protocol: Protocol, frontends: &PortFrontends) {
     let names = Names::of(name, protocol);
     for (frontend, backend) in frontends {
         let to = match (backend.entrance, &backend.outside) {
@@ -125,7 +130,7 @@ pub fn nat_entrances(text: &mut String, name: &str, protocol: Protocol, frontend
 }
 
 /// Formats the last rules of KUBE-SERVICES: node ports.
-pub fn nat_node_ports(text: &mut String, family: Family, settings: &Settings) {
+pub(super) fn nat_node_ports(text: &mut String, family: Family, settings: &Settings) {
     let comment_match = comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain");
     let mut lead = |to: &str| {
         let _ = writeln!(text, "-A KUBE-SERVICES {comment_match} {to} -j KUBE-NODEPORTS");
@@ -146,7 +151,7 @@ pub fn nat_node_ports(text: &mut String, family: Family, settings: &Settings) {
 
 /// Formats the filter rules of a port. They accept its health checks, drop sources outside of its allowed ranges, and
 /// reject or drop traffic without endpoints.
-pub fn filter_entrances(text: &mut String, name: &str, protocol: Protocol, frontends: &PortFrontends) {
+pub(super) fn filter_entrances(text: &mut String, name: &str, protocol: Protocol, frontends: &PortFrontends) {
     debug_assert!(frontends.keys().all(|frontend| frontend.protocol == protocol));
     if let Some(port) = frontends.values().find_map(|backend| backend.health_check_port) {
         // Load balancers must reach the health check, even if other rules of the node reject traffic.
@@ -174,7 +179,7 @@ pub fn filter_entrances(text: &mut String, name: &str, protocol: Protocol, front
 }
 
 /// Formats the rules that accept forwarded service traffic and protect the loopback interface.
-pub fn filter_base(text: &mut String, family: Family, mark: u32) {
+pub(super) fn filter_base(text: &mut String, family: Family, mark: u32) {
     if family == Family::Ip {
         // With route_localnet, neighbours could reach services that listen only on loopback. An earlier run may have
         // enabled it.

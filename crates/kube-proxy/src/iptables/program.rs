@@ -33,17 +33,17 @@ pub enum Error {
 }
 
 /// Whether the host supports the address family.
-pub fn is_there(family: Family) -> bool {
+pub(super) fn is_there(family: Family) -> bool {
     family == Family::Ip || Path::new("/proc/thread-self/net/if_inet6").exists()
 }
 
 /// Returns the content of a table.
-pub fn save(family: Family, table: &str) -> Result<String, Error> {
+pub(super) fn save(family: Family, table: &str) -> Result<String, Error> {
     run(&name(family, "save"), &["-t", table], "")
 }
 
 /// Changes the declared chains atomically, and no others.
-pub fn restore(family: Family, text: &str) -> Result<(), Error> {
+pub(super) fn restore(family: Family, text: &str) -> Result<(), Error> {
     run(&name(family, "restore"), &["-w", "5", "--noflush"], text).map(drop)
 }
 

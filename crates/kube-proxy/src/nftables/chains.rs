@@ -9,7 +9,7 @@ use crate::service_state::{Frontend, Masquerade};
 
 /// Clients to which a chain applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ClientScope {
+pub(super) enum ClientScope {
     /// External clients, or all clients.
     External,
     /// This node and its pods, if they are treated differently.
@@ -18,7 +18,7 @@ pub enum ClientScope {
 
 /// Parameters of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Picking {
+pub(super) struct Picking {
     node_port: bool,
     view: ClientScope,
     count: u32,
@@ -28,7 +28,7 @@ pub struct Picking {
 
 impl ClientScope {
     /// Returns the number of the view's first endpoint in the map of endpoints, which both views of a frontend share.
-    pub const fn first(self) -> u32 {
+    pub(super) const fn first(self) -> u32 {
         match self {
             Self::External => 0,
             Self::Local => 1 << 16,
@@ -38,7 +38,7 @@ impl ClientScope {
 
 impl Picking {
     /// Creates the parameters for `count` endpoints of a frontend.
-    pub fn new(
+    pub(super) fn new(
         frontend: &Frontend,
         view: ClientScope,
         count: usize,
@@ -50,11 +50,11 @@ impl Picking {
     }
 
     /// Whether a name is that of a chain that selects an endpoint.
-    pub fn is_name(chain: &str) -> bool {
+    pub(super) fn is_name(chain: &str) -> bool {
         chain.starts_with("port-") || chain.starts_with("address-")
     }
 
-    pub fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         let at = if self.node_port { "port" } else { "address" };
         let suffix = if self.view == ClientScope::Local { "-inside" } else { "" };
         let masquerade = match self.masquerade {
@@ -69,7 +69,7 @@ impl Picking {
 }
 
 /// Marks a packet for masquerading, unless its source is in `unless_from`.
-pub fn mark_rule(family: Family, mark: u32, unless_from: &[Cidr]) -> Vec<Expression> {
+pub(super) fn mark_rule(family: Family, mark: u32, unless_from: &[Cidr]) -> Vec<Expression> {
     let mut rule = Vec::new();
     for block in unless_from {
         rule.extend(within(family, Side::Source, block, Compare::Different));
@@ -82,7 +82,7 @@ pub fn mark_rule(family: Family, mark: u32, unless_from: &[Cidr]) -> Vec<Express
 }
 
 /// Returns rules that select an endpoint and translate to it.
-pub fn picking_rules(family: Family, picking: Picking) -> Vec<Vec<Expression>> {
+pub(super) fn picking_rules(family: Family, picking: Picking) -> Vec<Vec<Expression>> {
     let (_, _, registers) = source(family);
     let after_key = Reg(2 + registers);
     let number = Expression::Random { below: picking.count, first: picking.view.first(), to: after_key };

@@ -13,7 +13,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 
 /// Round robin state and session affinity of one frontend.
 #[derive(Debug, Default)]
-pub struct Balance {
+pub(super) struct Balance {
     turn: usize,
     stuck: BTreeMap<IpAddr, (EndpointAddr, Instant)>,
     /// Time of the last removal of expired clients.
@@ -22,7 +22,7 @@ pub struct Balance {
 
 impl Balance {
     /// Selects an endpoint for a client; `None` if there are no endpoints.
-    pub fn pick(
+    pub(super) fn pick(
         &mut self,
         places: &[EndpointAddr],
         affinity_seconds: Option<u32>,
@@ -53,7 +53,7 @@ impl Balance {
     }
 
     /// Removes the affinity of a client whose endpoint did not respond.
-    pub fn remove_affinity(&mut self, client: IpAddr) {
+    pub(super) fn remove_affinity(&mut self, client: IpAddr) {
         self.stuck.remove(&client);
     }
 }

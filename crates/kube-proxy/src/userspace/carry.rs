@@ -31,7 +31,7 @@ const DATAGRAM_BYTES_MAX: usize = 65_535;
 
 /// A frontend with its backend.
 #[derive(Debug)]
-pub struct Front {
+pub(super) struct Front {
     frontend: Frontend,
     backend: RwLock<Backend>,
     balance: Mutex<Balance>,
@@ -39,24 +39,24 @@ pub struct Front {
 }
 
 impl Front {
-    pub fn new(frontend: Frontend, backend: Backend, settings: Arc<Settings>) -> Self {
+    pub(super) fn new(frontend: Frontend, backend: Backend, settings: Arc<Settings>) -> Self {
         Self { frontend, backend: RwLock::new(backend), balance: Mutex::default(), settings: RwLock::new(settings) }
     }
 
-    pub fn set(&self, backend: Backend) {
+    pub(super) fn set(&self, backend: Backend) {
         *self.backend.write().unwrap_or_else(PoisonError::into_inner) = backend;
     }
 
-    pub fn name(&self) -> Arc<str> {
+    pub(super) fn name(&self) -> Arc<str> {
         Arc::clone(&self.backend.read().unwrap_or_else(PoisonError::into_inner).name)
     }
 
-    pub fn entrance(&self) -> FrontendKind {
+    pub(super) fn entrance(&self) -> FrontendKind {
         self.backend.read().unwrap_or_else(PoisonError::into_inner).entrance
     }
 
     /// Whether some client can reach an endpoint.
-    pub fn leads_somewhere(&self) -> bool {
+    pub(super) fn leads_somewhere(&self) -> bool {
         let backend = self.backend.read().unwrap_or_else(PoisonError::into_inner);
         !backend.places().is_empty()
     }
@@ -92,7 +92,7 @@ impl Front {
 }
 
 /// Forwards the connections of a listening socket.
-pub async fn streams(listener: TcpListener, front: Arc<Front>) {
+pub(super) async fn streams(listener: TcpListener, front: Arc<Front>) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
         match listener.accept().await {
@@ -147,7 +147,7 @@ struct Client {
 type Clients = Arc<Mutex<BTreeMap<SocketAddr, Client>>>;
 
 /// Forwards the datagrams of a socket.
-pub async fn packets(socket: Arc<UdpSocket>, front: Arc<Front>) {
+pub(super) async fn packets(socket: Arc<UdpSocket>, front: Arc<Front>) {
     let clients = Clients::default();
     let mut replies = JoinSet::new();
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];

@@ -14,14 +14,14 @@ use tokio::net::{TcpListener, UdpSocket};
 const BACKLOG: i32 = 1024;
 
 /// Listens for TCP connections.
-pub fn streams_at(at: SocketAddr) -> io::Result<TcpListener> {
+pub(super) fn streams_at(at: SocketAddr) -> io::Result<TcpListener> {
     let socket = open(at, SocketType::STREAM)?;
     listen(&socket, BACKLOG)?;
     TcpListener::from_std(socket.into())
 }
 
 /// Binds a UDP socket.
-pub fn datagrams_at(at: SocketAddr) -> io::Result<UdpSocket> {
+pub(super) fn datagrams_at(at: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(open(at, SocketType::DGRAM)?.into())
 }
 

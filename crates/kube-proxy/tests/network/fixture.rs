@@ -20,7 +20,7 @@ const CALLER: u16 = 8080;
 const ITSELF: u16 = 8090;
 
 /// A node with three serving pods and a proxy.
-pub struct Fixture {
+pub(crate) struct Fixture {
     pub topology: Topology,
     pub pods: Vec<Namespace>,
     pub rules: Rules,
@@ -38,7 +38,7 @@ enum Work {
 }
 
 impl Fixture {
-    pub fn new(mode: Mode) -> Self {
+    pub(crate) fn new(mode: Mode) -> Self {
         let topology = Topology::new();
         let state = tempfile::tempdir().unwrap();
         let network =
@@ -63,24 +63,24 @@ impl Fixture {
     }
 
     /// Replaces the proxy by a new one that finds the rules of the first.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.proxy = Proxy::start(&self.topology.node, self.mode);
         self.rules.changes();
         self.everything(settings());
     }
 
-    pub fn everything(&self, settings: Settings) {
+    pub(crate) fn everything(&self, settings: Settings) {
         let everything = self.rules.everything();
         self.proxy.run(Work::Everything(settings, everything.clone()));
         self.delete_stale_flows(&everything);
     }
 
-    pub fn service(&mut self, name: &str, spec: Value) {
+    pub(crate) fn service(&mut self, name: &str, spec: Value) {
         self.balanced(name, &[], spec);
     }
 
     /// Creates a service with load balancer addresses.
-    pub fn balanced(&mut self, name: &str, balancer: &[&str], spec: Value) {
+    pub(crate) fn balanced(&mut self, name: &str, balancer: &[&str], spec: Value) {
         let ingress: Vec<Value> = balancer.iter().map(|ip| value!({"ip": (*ip)})).collect();
         let mut object = value!({"status": {"loadBalancer": {"ingress": ingress}}});
         object.as_object_mut().unwrap().insert("spec", spec);
@@ -88,7 +88,7 @@ impl Fixture {
     }
 
     /// Sets endpoints by the last part of their addresses; those from 100 are on other nodes.
-    pub fn endpoints(&mut self, service: &str, last: &[u8]) {
+    pub(crate) fn endpoints(&mut self, service: &str, last: &[u8]) {
         for (family, prefix) in [("four", "10.244.1."), ("six", "fd00:1::")] {
             let one = |last: &u8| {
                 let node = if *last < 100 { "a" } else { "b" };
@@ -99,7 +99,7 @@ impl Fixture {
     }
 
     /// Sets the IPv4 endpoints of a service.
-    pub fn slice(&mut self, service: &str, endpoints: Vec<Value>) {
+    pub(crate) fn slice(&mut self, service: &str, endpoints: Vec<Value>) {
         self.set_slice(service, "four", endpoints);
     }
 
@@ -111,7 +111,7 @@ impl Fixture {
         self.rules.set_slice(&Key::new("x", format!("{service}-{family}").as_str()), Some(&slice));
     }
 
-    pub fn sync(&mut self) {
+    pub(crate) fn sync(&mut self) {
         let changes = self.rules.changes();
         self.proxy.run(Work::Change(changes.clone()));
         self.delete_stale_flows(&changes);
@@ -124,7 +124,7 @@ impl Fixture {
     }
 
     /// Returns the client address that a pod sees: in userspace mode the node's instead of the client's.
-    pub fn seen<'a>(&self, expect: &'a str) -> &'a str {
+    pub(crate) fn seen<'a>(&self, expect: &'a str) -> &'a str {
         match (self.mode, expect.contains(':')) {
             (Mode::Userspace, false) => "10.244.1.1",
             (Mode::Userspace, true) => "fd00:1::1",
@@ -161,7 +161,7 @@ impl Proxy {
     }
 }
 
-pub fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         pods: Cidr::parse_list(PODS).unwrap(),
         node_addresses: vec![ip("192.0.2.1"), ip("2001:db8::1")],
@@ -170,12 +170,12 @@ pub fn settings() -> Settings {
     }
 }
 
-pub fn ip(text: &str) -> IpAddr {
+pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
 /// Returns a service with both test ports.
-pub fn plain(cluster_ip: &str) -> Value {
+pub(crate) fn plain(cluster_ip: &str) -> Value {
     value!({"clusterIP": cluster_ip,
         "ports": [{"name": "p", "port": 80, "nodePort": 30080}, {"name": "i", "port": 90}]})
 }

@@ -34,7 +34,7 @@ fn cluster(policies: &[Value]) -> Cluster {
     cluster
 }
 
-pub fn enforce(node: &Namespace, enforcer: &mut Enforcer, policies: &[Value]) {
+pub(crate) fn enforce(node: &Namespace, enforcer: &mut Enforcer, policies: &[Value]) {
     let decision = decide(&cluster(policies), "a");
     node.enter(|| {
         let executor = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -79,9 +79,9 @@ const OTHER_SIX: &str = "[fd00:1::4]:8080";
 const OUTSIDE: &str = "192.0.2.2:8080";
 
 /// Description, policies, and calls with expected success.
-pub type Row = (&'static str, Vec<Value>, Vec<(&'static str, &'static str, bool)>);
+pub(crate) type Row = (&'static str, Vec<Value>, Vec<(&'static str, &'static str, bool)>);
 
-pub fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<Row> {
     [ingress_rows(), egress_rows()].concat()
 }
 

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
-pub struct Cluster {
+pub(crate) struct Cluster {
     server: Server,
     pods: Reader<Value>,
     watches: JoinSet<()>,
@@ -27,13 +27,13 @@ pub struct Cluster {
 }
 
 /// A scheduler that runs until it is dropped.
-pub struct Running {
+pub(crate) struct Running {
     pub metrics: Arc<Metrics>,
     _tasks: JoinSet<()>,
 }
 
 impl Cluster {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (store, node) = store::single_member::open(directory.path().join("store")).await.unwrap();
         let mut config = kube_apiserver::Config::local(directory.path().join("certs"));
@@ -55,18 +55,18 @@ impl Cluster {
     }
 
     /// Returns an in-process client with all permissions.
-    pub fn admin(&self) -> Client {
+    pub(crate) fn admin(&self) -> Client {
         admin(&self.server)
     }
 
-    pub async fn create(&self, resource: &Resource, object: Value) -> Value {
+    pub(crate) async fn create(&self, resource: &Resource, object: Value) -> Value {
         let namespace = object.str_at(&["metadata", "namespace"]).unwrap_or_default().to_owned();
         let target = Target::within(resource, namespace);
         self.admin().create(&target, &object, &WriteOptions::default()).await.unwrap()
     }
 
     /// Creates a node with this CPU capacity.
-    pub async fn node(&self, name: &str, zone: &str, cpu: &str) {
+    pub(crate) async fn node(&self, name: &str, zone: &str, cpu: &str) {
         let labels = value!({"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone});
         let node = value!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
         self.create(&kinds::NODES, node).await;
@@ -81,7 +81,7 @@ impl Cluster {
     }
 
     /// Creates a pod with this CPU request.
-    pub async fn pod(&self, name: &str, cpu: &str, mut spec: Value) -> Value {
+    pub(crate) async fn pod(&self, name: &str, cpu: &str, mut spec: Value) -> Value {
         let fields = spec.as_object_mut().unwrap();
         fields.get_or_insert_with("terminationGracePeriodSeconds", || 0.into());
         let container = value!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}});
@@ -91,17 +91,22 @@ impl Cluster {
     }
 
     /// Starts a scheduler with `rest` appended to an empty configuration.
-    pub fn schedule(&self, rest: &str) -> Running {
+    pub(crate) fn schedule(&self, rest: &str) -> Running {
         schedule(&self.admin(), rest)
     }
 
     /// Waits for a condition on all pods.
-    pub async fn until(&self, what: &str, condition: impl Fn(&Objects) -> bool) -> Objects {
+    pub(crate) async fn until(&self, what: &str, condition: impl Fn(&Objects) -> bool) -> Objects {
         wait(self.pods.clone(), what, condition).await
     }
 
     /// Waits for a condition on a resource type that is not watched permanently.
-    pub async fn until_of(&mut self, resource: &Resource, what: &str, condition: impl Fn(&Objects) -> bool) -> Objects {
+    pub(crate) async fn until_of(
+        &mut self,
+        resource: &Resource,
+        what: &str,
+        condition: impl Fn(&Objects) -> bool,
+    ) -> Objects {
         let source = Source::all(self.admin(), resource.clone());
         let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| object);
         self.watches.spawn(reflector.run());
@@ -110,7 +115,7 @@ impl Cluster {
 }
 
 /// Starts a scheduler with `rest` appended to an empty configuration.
-pub fn schedule(client: &Client, rest: &str) -> Running {
+pub(crate) fn schedule(client: &Client, rest: &str) -> Running {
     let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
     let configuration = Configuration::read(&format!("{head}{rest}")).unwrap();
     let caches = Caches::start(client, &cache::Settings::default(), Runner::reads()).unwrap();
@@ -130,13 +135,13 @@ pub fn schedule(client: &Client, rest: &str) -> Running {
 }
 
 /// Returns the node of a pod; empty if it has none.
-pub fn node_of(pods: &Objects, name: &str) -> String {
+pub(crate) fn node_of(pods: &Objects, name: &str) -> String {
     let pod = pods.get(&Key::new("default", name));
     pod.and_then(|pod| pod.str_at(&["spec", "nodeName"])).unwrap_or_default().to_owned()
 }
 
 /// Returns the number of assigned pods.
-pub fn placed(pods: &Objects) -> usize {
+pub(crate) fn placed(pods: &Objects) -> usize {
     pods.iter().filter(|entry| !node_of(pods, &entry.key.name).is_empty()).count()
 }
 

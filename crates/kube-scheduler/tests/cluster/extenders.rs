@@ -11,14 +11,14 @@ use tokio::task::JoinSet;
 use crate::cluster::{Cluster, node_of, placed};
 
 /// An extender server with its recorded requests.
-pub struct Extender {
+pub(crate) struct Extender {
     pub address: String,
     pub requests: Arc<Mutex<Vec<(String, Value)>>>,
     _serving: JoinSet<()>,
 }
 
 impl Extender {
-    pub async fn start(handler: impl Fn(&str, &Value) -> (u16, Value) + Clone + Send + 'static) -> Self {
+    pub(crate) async fn start(handler: impl Fn(&str, &Value) -> (u16, Value) + Clone + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let requests = Arc::new(Mutex::new(Vec::new()));

@@ -8,7 +8,7 @@ use crate::command::{Command, Flag, Group};
 use crate::resources::Info;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "annotate",
     group: Group::Settings,
     summary: "Add, change, or remove annotations",

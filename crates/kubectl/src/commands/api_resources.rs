@@ -10,7 +10,7 @@ use crate::print::tabwriter::TabWriter;
 use crate::print::{Format, Formats};
 use crate::{Context, Failure, Invocation, Mapping};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "api-resources",
     summary: "List the types of the server's API",
     description: "List the types that the API server offers, with their short names, API versions, scopes, and \

@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::command::Command;
 use crate::{Context, Failure, Invocation};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "api-versions",
     summary: "List the versions of the server's API",
     description: "List the API versions that the server offers, as \"group/version\", or \"version\" for the core \

@@ -18,8 +18,8 @@ use std::io::Write;
 use apimachinery::{Object, Value, value};
 use client::{Client, DeleteOptions, FieldValidation, Propagation, WriteOptions};
 
-pub use patcher::{Patcher, describe};
-pub use prune::Kinds;
+pub(super) use patcher::{Patcher, describe};
+pub(super) use prune::Kinds;
 
 use crate::apply::three_way;
 use crate::changes::{self, DryRun, Form, Results};
@@ -30,11 +30,11 @@ use crate::resources::{Builder, Info};
 use crate::{Context, Failure, Invocation, flags};
 
 /// The default field manager of client-side apply.
-pub const CLIENT_SIDE: &str = "kubectl-client-side-apply";
+pub(super) const CLIENT_SIDE: &str = "kubectl-client-side-apply";
 /// The default field manager of server-side apply.
-pub const SERVER_SIDE: &str = "kubectl";
+pub(super) const SERVER_SIDE: &str = "kubectl";
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "apply",
     group: Group::Advanced,
     summary: "Create or update objects to match files",
@@ -111,7 +111,7 @@ pub static COMMAND: Command = Command {
 };
 
 /// The flags of server-side apply.
-pub const SERVER_SIDE_FLAGS: &[Flag] = &[
+pub(super) const SERVER_SIDE_FLAGS: &[Flag] = &[
     Flag::bool("server-side", "Merge the files on the API server instead of the client."),
     Flag::bool("force-conflicts", "With --server-side, take over fields that other managers own."),
 ];
@@ -158,7 +158,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
 }
 
 /// Returns the field manager: the flag, or the default of the kind of apply.
-pub fn field_manager(invocation: &Invocation, server_side: bool) -> String {
+pub(super) fn field_manager(invocation: &Invocation, server_side: bool) -> String {
     match (invocation.is_set("field-manager"), server_side) {
         (false, true) => SERVER_SIDE.to_owned(),
         _ => invocation.text("field-manager").to_owned(),
@@ -166,7 +166,7 @@ pub fn field_manager(invocation: &Invocation, server_side: bool) -> String {
 }
 
 /// Fails without `--filename` and `--kustomize`.
-pub fn require_files(invocation: &Invocation) -> Result<(), Failure> {
+pub(super) fn require_files(invocation: &Invocation) -> Result<(), Failure> {
     if invocation.list("filename").is_empty() && invocation.text("kustomize").is_empty() {
         return Err(Failure::new("must specify one of -f and -k"));
     }
@@ -174,7 +174,7 @@ pub fn require_files(invocation: &Invocation) -> Result<(), Failure> {
 }
 
 /// Warns about changes of an object that is being deleted.
-pub fn warn_if_deleting(context: &Context, object: &Value) {
+pub(super) fn warn_if_deleting(context: &Context, object: &Value) {
     if object.at(&["metadata", "deletionTimestamp"]).is_some_and(|time| !time.is_null()) {
         let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
         say(context, &format!("Warning: Detected changes to resource {name} which is currently being deleted.\n"));
@@ -182,7 +182,7 @@ pub fn warn_if_deleting(context: &Context, object: &Value) {
 }
 
 /// Writes to standard error.
-pub fn say(context: &Context, text: &str) {
+pub(super) fn say(context: &Context, text: &str) {
     let _ = context.err().write_all(text.as_bytes());
 }
 

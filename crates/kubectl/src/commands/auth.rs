@@ -6,7 +6,7 @@ mod whoami;
 
 use crate::command::{Command, Group};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "auth",
     group: Group::Troubleshooting,
     summary: "Check permissions and identity",

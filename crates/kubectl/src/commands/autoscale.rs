@@ -12,7 +12,7 @@ use crate::generate::last_applied;
 use crate::resources::{Builder, Info};
 use crate::{Context, Failure, Invocation, Namespace, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "autoscale",
     group: Group::Deploy,
     summary: "Create an autoscaler for a workload",

@@ -12,7 +12,7 @@ use crate::print::{Format, Formats, Printer};
 use crate::resources::{Builder, Info};
 use crate::{Context, Failure, Invocation, commands, flags, help};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "certificate",
     group: Group::ClusterManagement,
     summary: "Decide on certificate signing requests",

@@ -11,7 +11,7 @@ use client::{ListOptions, Target};
 use crate::command::{Command, Group};
 use crate::{Context, Failure, Invocation};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "cluster-info",
     group: Group::ClusterManagement,
     summary: "Show the addresses of the cluster",

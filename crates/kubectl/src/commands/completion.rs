@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::command::{Command, Group};
 use crate::{Context, Failure, Invocation};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "completion",
     group: Group::Settings,
     summary: "Print a completion script for a shell",

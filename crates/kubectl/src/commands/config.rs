@@ -12,7 +12,7 @@ use std::io::Write;
 use crate::command::Command;
 use crate::{Context, Failure, Invocation, commands, help};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "config",
     summary: "Show and edit kubeconfig files",
     description: "Show and edit kubeconfig files, which hold clusters, users, and contexts.\n\n\

@@ -10,7 +10,7 @@ use crate::command::{Command, Group};
 use crate::resources::{Builder, Info};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static CORDON: Command = Command {
+pub(super) static CORDON: Command = Command {
     name: "cordon",
     group: Group::ClusterManagement,
     summary: "Keep new pods off a node",
@@ -27,7 +27,7 @@ pub static CORDON: Command = Command {
     ..Command::EMPTY
 };
 
-pub static UNCORDON: Command = Command {
+pub(super) static UNCORDON: Command = Command {
     name: "uncordon",
     group: Group::ClusterManagement,
     summary: "Allow new pods on a node again",
@@ -45,7 +45,7 @@ pub static UNCORDON: Command = Command {
 
 /// Whether a node is to be cordoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cordon {
+pub(super) enum Cordon {
     Cordoned,
     Uncordoned,
 }
@@ -57,7 +57,7 @@ async fn run(context: &Context, invocation: &Invocation, wanted: Cordon) -> Resu
 }
 
 /// Checks the arguments that select nodes.
-pub fn check(context: &Context, invocation: &Invocation) -> Result<DryRun, Failure> {
+pub(super) fn check(context: &Context, invocation: &Invocation) -> Result<DryRun, Failure> {
     if invocation.args.is_empty() && !invocation.is_set("selector") {
         let problem = format!("USAGE: {} NODE [flags]", invocation.command.name);
         return Err(Failure::usage(&invocation.name(), problem));
@@ -70,7 +70,7 @@ pub fn check(context: &Context, invocation: &Invocation) -> Result<DryRun, Failu
 }
 
 /// Returns the nodes of the command line.
-pub async fn nodes(context: &Context, invocation: &Invocation, chunk_size: i64) -> Result<Vec<Info>, Failure> {
+pub(super) async fn nodes(context: &Context, invocation: &Invocation, chunk_size: i64) -> Result<Vec<Info>, Failure> {
     let builder = Builder::new(context).namespace(&context.namespace()?).chunk_size(chunk_size).single_type();
     let builder = match invocation.text("selector") {
         "" => builder.names("nodes", &invocation.args),
@@ -91,13 +91,13 @@ pub async fn nodes(context: &Context, invocation: &Invocation, chunk_size: i64) 
 }
 
 /// Returns the group and version of a type as Go formats them: `apps/v1`, `/v1`.
-pub fn gvr_prefix(info: &Info) -> String {
+pub(super) fn gvr_prefix(info: &Info) -> String {
     let resource = &info.mapping.resource;
     format!("{}/{}", resource.group, resource.version)
 }
 
 /// Cordons or uncordons nodes. A node that cannot be changed does not keep the others from being changed.
-pub async fn set(context: &Context, nodes: &[Info], wanted: Cordon, dry_run: DryRun) -> Result<(), Failure> {
+pub(super) async fn set(context: &Context, nodes: &[Info], wanted: Cordon, dry_run: DryRun) -> Result<(), Failure> {
     let (verb, done, unschedulable) = match wanted {
         Cordon::Cordoned => ("cordon", "cordoned", true),
         Cordon::Uncordoned => ("uncordon", "uncordoned", false),
@@ -124,7 +124,7 @@ pub async fn set(context: &Context, nodes: &[Info], wanted: Cordon, dry_run: Dry
 }
 
 /// Prints what was done to an object: `node/a cordoned`.
-pub fn print(context: &Context, info: &Info, message: &str) -> Result<(), Failure> {
+pub(super) fn print(context: &Context, info: &Info, message: &str) -> Result<(), Failure> {
     writeln!(context.out(), "{} {message}", info.display())?;
     Ok(())
 }

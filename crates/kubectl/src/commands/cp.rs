@@ -23,7 +23,7 @@ use crate::{Context, Failure, Invocation};
 use archive::{Unpacking, pack, unpack};
 use paths::{FileSpec, archive_prefix, base, clean, dir, join, parse_spec};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "cp",
     group: Group::Troubleshooting,
     summary: "Copy files between this machine and a container",

@@ -37,7 +37,7 @@ use crate::generate::{last_applied, sources};
 use crate::resources::{Builder, Found, Info};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "create",
     group: Group::BasicBeginner,
     summary: "Create objects from files or standard input",
@@ -147,7 +147,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
 }
 
 /// Creates an object. A resource version in it has no meaning.
-pub async fn create(context: &Context, info: &Info, options: &WriteOptions) -> Result<Value, Failure> {
+pub(super) async fn create(context: &Context, info: &Info, options: &WriteOptions) -> Result<Value, Failure> {
     let mut object = info.object.clone();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("resourceVersion");
@@ -156,7 +156,7 @@ pub async fn create(context: &Context, info: &Info, options: &WriteOptions) -> R
 }
 
 /// Fails unless `-f` or `-k` is given.
-pub fn require_files(invocation: &Invocation) -> Result<(), Failure> {
+pub(super) fn require_files(invocation: &Invocation) -> Result<(), Failure> {
     let (files, kustomize) = (invocation.list("filename"), invocation.text("kustomize"));
     if files.is_empty() && kustomize.is_empty() {
         return Err(Failure::new("must specify one of -f and -k"));

@@ -21,7 +21,7 @@ use crate::{Context, Failure, Invocation, generate as generators};
 use generate::{DebugOptions, Generated, ephemeral_patch, non_root_warning};
 use profile::{Keep, Profile};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "debug",
     group: Group::Troubleshooting,
     summary: "Debug a pod or node with an extra container",

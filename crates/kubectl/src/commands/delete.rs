@@ -14,7 +14,7 @@ use crate::commands::raw;
 use crate::resources::{Builder, Info};
 use crate::{Context, Failure, Invocation, flags, wait};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "delete",
     group: Group::BasicIntermediate,
     summary: "Delete objects by name, label, or file",
@@ -85,7 +85,7 @@ pub static COMMAND: Command = Command {
 };
 
 /// Options for the deletion of objects and for the output.
-pub struct Deletion {
+pub(super) struct Deletion {
     /// `None` for the default of the kind.
     pub grace_seconds: Option<u32>,
     pub propagation: Propagation,
@@ -181,7 +181,7 @@ fn options(context: &Context, invocation: &Invocation) -> Result<Deletion, Failu
 }
 
 /// Reads `--cascade`.
-pub fn propagation(context: &Context, invocation: &Invocation) -> Result<Propagation, Failure> {
+pub(super) fn propagation(context: &Context, invocation: &Invocation) -> Result<Propagation, Failure> {
     let instead = |text: &str, instead: &str| {
         let notice =
             format!("--cascade={text} is deprecated (boolean value) and can be replaced with --cascade={instead}.");
@@ -215,7 +215,7 @@ fn check_raw(invocation: &Invocation) -> Result<(), Failure> {
 }
 
 /// Deletes objects. Each failure is reported after the other objects are deleted.
-pub async fn delete_all(
+pub(super) async fn delete_all(
     context: &Context,
     deletion: &Deletion,
     infos: &[Info],

@@ -7,7 +7,7 @@ use crate::describe::{self, Clock, Settings};
 use crate::resources::{Builder, Info};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "describe",
     group: Group::Troubleshooting,
     summary: "Show the details of objects and what relates to them",

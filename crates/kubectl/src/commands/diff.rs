@@ -19,7 +19,7 @@ use crate::print::omit_managed_fields;
 use crate::resources::{Builder, Info};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "diff",
     group: Group::Advanced,
     summary: "Show what apply would change",

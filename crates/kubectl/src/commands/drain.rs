@@ -17,7 +17,7 @@ use crate::resources::Info;
 use crate::{Context, Failure, Invocation, flags};
 use filter::{Decision, Options};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "drain",
     group: Group::ClusterManagement,
     summary: "Empty a node for maintenance",

@@ -13,7 +13,7 @@ use crate::generate::last_applied;
 use crate::resources::{Builder, Found, Info};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "edit",
     group: Group::BasicIntermediate,
     summary: "Edit objects in an editor",
@@ -66,7 +66,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
 }
 
 /// Edits objects of files before they are created: `kubectl create --edit`.
-pub async fn before_create(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+pub(super) async fn before_create(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
     let builder = Builder::new(context).namespace(&context.namespace()?).filenames(invocation);
     let Found { infos, mut failures, .. } = builder.found().await?;
     for info in infos {
@@ -79,7 +79,7 @@ pub async fn before_create(context: &Context, invocation: &Invocation) -> Result
 }
 
 /// Edits the last applied configurations of objects: `kubectl apply edit-last-applied`.
-pub async fn last_applied(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
+pub(super) async fn last_applied(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
     let session = Session::new(context, invocation, Mode::LastApplied)?;
     let builder = Builder::new(context)
         .types_or_names(true, &invocation.args)

@@ -15,7 +15,7 @@ use crate::print::tabwriter::TabWriter;
 use crate::print::{Format, Formats, Printer, escape_terminal};
 use crate::{Context, Failure, Invocation, Mapping, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "events",
     group: Group::Troubleshooting,
     summary: "List events, ordered by time",

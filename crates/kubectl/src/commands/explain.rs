@@ -10,7 +10,7 @@ use crate::command::{Command, Flag, Group};
 use crate::request::{self, Path};
 use crate::{Context, Failure, Invocation, Mapping, http_cache};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "explain",
     group: Group::BasicIntermediate,
     summary: "Show the documentation of a resource type",

@@ -15,7 +15,7 @@ static SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service"
 /// The maximum length of a service's name.
 const NAME_MAX: usize = 63;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "expose",
     group: Group::BasicBeginner,
     summary: "Create a service for the pods of an object",

@@ -17,7 +17,7 @@ use crate::resources::{Builder, Found};
 use crate::stream::terminal;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "get",
     group: Group::BasicIntermediate,
     summary: "List objects of one or more types",

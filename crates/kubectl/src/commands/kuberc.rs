@@ -12,7 +12,7 @@ use crate::failure::{chain, go_io_error};
 use crate::kuberc::{Location, locate};
 use crate::{Context, Failure, Invocation};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "kuberc",
     summary: "Show and edit user preferences",
     description: "Show and edit the kuberc file with your preferences: defaults of flags, aliases of commands, and \

@@ -7,7 +7,7 @@ use crate::command::{Command, Flag, Group};
 use crate::kustomize::{self, Restriction};
 use crate::{Context, Failure, Invocation};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "kustomize",
     group: Group::Advanced,
     summary: "Print the objects of a kustomization",

@@ -13,35 +13,35 @@ use crate::{Context, Failure, Invocation};
 
 /// Arguments of the command line: the resources and their changes.
 #[derive(Debug, Default)]
-pub struct Arguments {
+pub(super) struct Arguments {
     pub resources: Vec<String>,
     pub changes: Vec<String>,
 }
 
 /// New values and keys to remove.
 #[derive(Debug, Default)]
-pub struct Changes {
+pub(super) struct Changes {
     pub new: BTreeMap<String, String>,
     pub removed: Vec<String>,
 }
 
 /// The part of the metadata that a command changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     Labels,
     Annotations,
 }
 
 /// The effect of changes on an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Effect {
+pub(super) struct Effect {
     pub added: bool,
     pub removed: bool,
 }
 
 impl Kind {
     /// Returns the key in the metadata.
-    pub const fn key(self) -> &'static str {
+    pub(super) const fn key(self) -> &'static str {
         match self {
             Self::Labels => "labels",
             Self::Annotations => "annotations",
@@ -65,7 +65,7 @@ impl Kind {
 
 impl Arguments {
     /// Splits the arguments; changes come after all resources.
-    pub fn split(kind: Kind, args: &[String]) -> Result<Self, Failure> {
+    pub(super) fn split(kind: Kind, args: &[String]) -> Result<Self, Failure> {
         let mut arguments = Self::default();
         for arg in args {
             let is_pair = arg.contains('=') && !arg.starts_with('=');
@@ -84,7 +84,7 @@ impl Arguments {
 
 impl Changes {
     /// Applies the changes to a map.
-    pub fn apply(&self, object: &mut Value, kind: Kind) -> Effect {
+    pub(super) fn apply(&self, object: &mut Value, kind: Kind) -> Effect {
         let mut effect = Effect::default();
         let Some(object) = object.as_object_mut() else { return effect };
         let Some(metadata) = object.get_or_insert_with("metadata", Value::object).as_object_mut() else {
@@ -104,7 +104,7 @@ impl Changes {
     }
 
     /// Returns the keys that have another value, with that value.
-    pub fn overwritten<'a>(&'a self, object: &'a Value, kind: Kind) -> Vec<(&'a str, &'a str)> {
+    pub(super) fn overwritten<'a>(&'a self, object: &'a Value, kind: Kind) -> Vec<(&'a str, &'a str)> {
         let value = |key: &str| object.str_at(&["metadata", kind.key(), key]);
         let changed =
             |(key, new): (&'a String, &String)| value(key).filter(|old| old != new).map(|old| (key.as_str(), old));
@@ -113,7 +113,7 @@ impl Changes {
 }
 
 /// Checks the flags, and returns the objects to change.
-pub async fn find(
+pub(super) async fn find(
     context: &Context,
     invocation: &Invocation,
     kind: Kind,
@@ -166,7 +166,7 @@ pub async fn find(
 }
 
 /// Returns the merge patch from one object to the other, and takes `--resource-version` as its precondition.
-pub fn patch(invocation: &Invocation, old: &Value, new: &mut Value) -> Patch {
+pub(super) fn patch(invocation: &Invocation, old: &Value, new: &mut Value) -> Patch {
     let mut old = old.clone();
     let version = invocation.text("resource-version");
     if !version.is_empty() {
@@ -180,7 +180,7 @@ pub fn patch(invocation: &Invocation, old: &Value, new: &mut Value) -> Patch {
 }
 
 /// Sends the change of an object, and returns the server's answer.
-pub async fn send(
+pub(super) async fn send(
     context: &Context,
     invocation: &Invocation,
     info: &Info,
@@ -192,7 +192,7 @@ pub async fn send(
 }
 
 /// Prints the labels or annotations of an object.
-pub fn list(context: &Context, kind: Kind, info: &Info, object: &Value, single: bool) -> Result<(), Failure> {
+pub(super) fn list(context: &Context, kind: Kind, info: &Info, object: &Value, single: bool) -> Result<(), Failure> {
     let mut out = context.out();
     let indent = if single { "" } else { " " };
     if !single {
@@ -207,7 +207,11 @@ pub fn list(context: &Context, kind: Kind, info: &Info, object: &Value, single: 
 }
 
 /// Returns the printer of results.
-pub fn results<'a>(context: &'a Context, invocation: &Invocation, dry_run: DryRun) -> Result<Results<'a>, Failure> {
+pub(super) fn results<'a>(
+    context: &'a Context,
+    invocation: &Invocation,
+    dry_run: DryRun,
+) -> Result<Results<'a>, Failure> {
     if invocation.bool("list") && !invocation.text("output").is_empty() {
         return Err(Failure::new("--list and --output may not be specified together"));
     }
@@ -215,7 +219,7 @@ pub fn results<'a>(context: &'a Context, invocation: &Invocation, dry_run: DryRu
 }
 
 /// Annotates an object with the command, if `--record` is given.
-pub fn record_command(invocation: &Invocation, object: &mut Value) {
+pub(super) fn record_command(invocation: &Invocation, object: &mut Value) {
     record(invocation, object);
 }
 

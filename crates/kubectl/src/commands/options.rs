@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::command::{Command, Group};
 use crate::{Context, Failure, Invocation, help};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "options",
     group: Group::Hidden,
     summary: "List the options of all commands",

@@ -15,7 +15,7 @@ use crate::generate::sources;
 use crate::resources::{Builder, Found, Info};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "patch",
     group: Group::Advanced,
     summary: "Change fields of objects with a patch",

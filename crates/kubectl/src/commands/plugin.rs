@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::command::{Command, Flag};
 use crate::{Context, Failure, Invocation, commands, plugins};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "plugin",
     summary: "Work with plugins",
     description: "Work with plugins: programs on your PATH whose names start with \"kubectl-\" and that add commands \

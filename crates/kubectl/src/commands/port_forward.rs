@@ -18,7 +18,7 @@ use crate::stream::path::subresource_path;
 use crate::stream::ports;
 use crate::{Context, Failure, Invocation};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "port-forward",
     group: Group::Troubleshooting,
     summary: "Forward local ports to a pod",

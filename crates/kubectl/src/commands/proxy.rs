@@ -14,7 +14,7 @@ use crate::command::{Command, Flag, Group};
 use crate::failure::go_io_error;
 use crate::{Context, Failure, Invocation};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "proxy",
     group: Group::Troubleshooting,
     summary: "Serve the Kubernetes API on a local address",

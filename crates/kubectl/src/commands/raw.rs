@@ -11,7 +11,7 @@ use crate::request::{self, Path};
 use crate::{Context, Failure, Invocation};
 
 /// Checks the flags beside `--raw` of a command that sends a file, or may send one.
-pub fn check(invocation: &Invocation, requires_file: bool) -> Result<(), Failure> {
+pub(super) fn check(invocation: &Invocation, requires_file: bool) -> Result<(), Failure> {
     let files = invocation.list("filename");
     if files.len() > 1 || requires_file && files.is_empty() {
         return Err(Failure::new("--raw can only use a single local file or stdin"));
@@ -28,7 +28,7 @@ pub fn check(invocation: &Invocation, requires_file: bool) -> Result<(), Failure
     check_path(invocation.text("raw"))
 }
 
-pub fn check_path(path: &str) -> Result<(), Failure> {
+pub(super) fn check_path(path: &str) -> Result<(), Failure> {
     if path.starts_with('/') {
         return Ok(());
     }
@@ -36,7 +36,7 @@ pub fn check_path(path: &str) -> Result<(), Failure> {
 }
 
 /// Sends a request, with a file or standard input as its body, and prints the response as it arrives.
-pub async fn send(context: &Context, method: Method, path: &str, file: &str) -> Result<(), Failure> {
+pub(super) async fn send(context: &Context, method: Method, path: &str, file: &str) -> Result<(), Failure> {
     let body = match file {
         "" => Vec::new(),
         "-" => context.read_stdin()?,

@@ -15,7 +15,7 @@ use crate::generate::last_applied;
 use crate::resources::{Builder, Found, Info};
 use crate::{Context, Failure, Invocation, flags, wait};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "replace",
     group: Group::Advanced,
     summary: "Replace objects with those in files",

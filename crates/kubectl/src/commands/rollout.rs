@@ -12,7 +12,7 @@ use crate::command::{Command, Flag, Group};
 use crate::resources::{Builder, Found};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "rollout",
     group: Group::Deploy,
     summary: "Follow and control the rollouts of workloads",

@@ -14,7 +14,7 @@ use crate::{Context, Failure, Invocation, Namespace, flags};
 static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
 static SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service");
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "run",
     group: Group::BasicBeginner,
     summary: "Run an image in a new pod",

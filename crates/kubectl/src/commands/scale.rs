@@ -11,7 +11,7 @@ use crate::command::{Command, Flag, Group};
 use crate::resources::{Builder, Info};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "scale",
     group: Group::Deploy,
     summary: "Set the number of replicas of a workload",

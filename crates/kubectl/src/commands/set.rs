@@ -10,7 +10,7 @@ mod subject;
 
 use crate::command::{Command, Group};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "set",
     group: Group::BasicBeginner,
     summary: "Change specific fields of objects",

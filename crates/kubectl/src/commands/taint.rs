@@ -11,7 +11,7 @@ use crate::resources::Builder;
 use crate::{Context, Failure, Invocation, flags};
 use plan::Changes;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "taint",
     group: Group::ClusterManagement,
     summary: "Add or remove taints of nodes",

@@ -13,7 +13,7 @@ use crate::command::Group;
 use crate::mapper::ApiGroup;
 use crate::{Context, Failure};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "top",
     group: Group::ClusterManagement,
     summary: "Show the CPU and memory usage of nodes or pods",

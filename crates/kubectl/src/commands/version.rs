@@ -8,7 +8,7 @@ use crate::command::{Command, Flag};
 use crate::request::{self, Path};
 use crate::{Context, Failure, Invocation, VERSION};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "version",
     summary: "Print the versions of client and server",
     description: "Print the version of kubectl and that of the server of the current context. A warning follows if \

@@ -16,7 +16,7 @@ use crate::stream::terminal;
 use crate::wait::{FOREVER, deleted, timed_out, until};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "wait",
     group: Group::Advanced,
     summary: "Wait until objects meet a condition",

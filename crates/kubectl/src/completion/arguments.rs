@@ -4,7 +4,7 @@ use crate::kubeconfig::Section;
 
 /// The arguments of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arguments {
+pub(super) enum Arguments {
     Files,
     None,
     /// The name of an entry of the kubeconfig.
@@ -36,7 +36,7 @@ const TEMPLATES: &[&str] =
 /// Returns the arguments of the command with these names.
 // DEVIATION: kubectl completes no arguments of `certificate`, `config get-contexts`, `explain`, `wait`, and of `set` other
 // than `image`.
-pub fn of(names: &[&str]) -> Arguments {
+pub(super) fn of(names: &[&str]) -> Arguments {
     match names {
         ["config", "use-context" | "delete-context" | "rename-context" | "set-context" | "get-contexts"] => {
             Arguments::Entry(Section::Contexts)

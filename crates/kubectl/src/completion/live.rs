@@ -17,7 +17,7 @@ const WITH_PODS: [&str; 8] =
 
 /// Candidates to request from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Query {
+pub(super) enum Query {
     Types,
     /// The names of objects of a type.
     Names(String),
@@ -32,7 +32,7 @@ pub enum Query {
 }
 
 /// Requests the candidates for a word.
-pub async fn candidates(context: &Context, query: &Query, word: &str) -> Result<Vec<String>, Failure> {
+pub(super) async fn candidates(context: &Context, query: &Query, word: &str) -> Result<Vec<String>, Failure> {
     match query {
         Query::Types => types(context, word).await,
         Query::Names(resource) => names(context, resource, None).await,

@@ -7,7 +7,7 @@ use super::read::{Read, quantity_text};
 use super::writer::{Writer, line};
 use super::{Related, Rendered};
 
-pub fn autoscaler(w: &mut Writer<'_>, scaler: &Value, _: &Related) -> Rendered {
+pub(super) fn autoscaler(w: &mut Writer<'_>, scaler: &Value, _: &Related) -> Rendered {
     let spec = scaler.sub("spec");
     let is_old = scaler.text("apiVersion") == "autoscaling/v1";
     common::identity(w, scaler);

@@ -13,7 +13,7 @@ use super::{Related, Rendered};
 /// The length after which a list of completed indexes is cut.
 const INDEXES_LENGTH: usize = 50;
 
-pub fn job(w: &mut Writer<'_>, job: &Value, _: &Related) -> Rendered {
+pub(super) fn job(w: &mut Writer<'_>, job: &Value, _: &Related) -> Rendered {
     let spec = job.sub("spec");
     common::identity(w, job);
     write_selector(w, spec.sub("selector"));
@@ -94,7 +94,7 @@ fn int_or_unset(value: &Value, unit: &str) -> String {
     value.as_int().map_or_else(|| "<unset>".to_owned(), |int| format!("{int}{unit}"))
 }
 
-pub fn cron_job(w: &mut Writer<'_>, job: &Value, _: &Related) -> Rendered {
+pub(super) fn cron_job(w: &mut Writer<'_>, job: &Value, _: &Related) -> Rendered {
     let spec = job.sub("spec");
     common::identity(w, job);
     common::metadata(w, job);

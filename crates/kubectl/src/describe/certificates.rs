@@ -32,7 +32,7 @@ const SUBJECT: [(&str, &str); 7] = [
 const COMMON_NAME: &str = "2.5.4.3";
 const SERIAL_NUMBER: &str = "2.5.4.5";
 
-pub fn request(w: &mut Writer<'_>, request: &Value, _: &Related) -> Rendered {
+pub(super) fn request(w: &mut Writer<'_>, request: &Value, _: &Related) -> Rendered {
     let spec = request.sub("spec");
     let pem = STANDARD.decode(spec.text("request")).unwrap_or_default();
     let pem = Pem::iter_from_buffer(&pem).next().and_then(Result::ok).filter(|pem| pem.label == "CERTIFICATE REQUEST");

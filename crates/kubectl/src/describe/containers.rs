@@ -7,7 +7,7 @@ use super::read::{Read, go_list, int_or_string, join_host_port, name, namespace,
 use super::writer::{Writer, line};
 
 /// Writes containers. `title` is indented for a template. `pod` resolves environment variables that refer to fields.
-pub fn write(w: &mut Writer<'_>, title: &str, containers: &[Value], statuses: &[Value], pod: Option<&Value>) {
+pub(super) fn write(w: &mut Writer<'_>, title: &str, containers: &[Value], statuses: &[Value], pod: Option<&Value>) {
     line!(w, 0, "{title}:{}", if containers.is_empty() { " <none>" } else { "" });
     let indent = if title.starts_with(' ') { " " } else { "" };
     for container in containers {
@@ -52,7 +52,7 @@ fn write_image(w: &mut Writer<'_>, container: &Value, status: Option<&Value>) {
     write_seccomp(w, 2, 3, container.sub("securityContext.seccompProfile"));
 }
 
-pub fn write_seccomp(w: &mut Writer<'_>, level: usize, profile_level: usize, profile: &Value) {
+pub(super) fn write_seccomp(w: &mut Writer<'_>, level: usize, profile_level: usize, profile: &Value) {
     if profile.is_null() {
         return;
     }
@@ -120,7 +120,7 @@ fn write_state(w: &mut Writer<'_>, title: &str, state: &Value) {
     }
 }
 
-pub fn write_resources(w: &mut Writer<'_>, level: usize, resources: &Value) {
+pub(super) fn write_resources(w: &mut Writer<'_>, level: usize, resources: &Value) {
     for (title, field) in [("Limits", "limits"), ("Requests", "requests")] {
         let amounts = resources.map(field);
         if !amounts.is_empty() {

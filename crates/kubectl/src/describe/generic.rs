@@ -13,7 +13,7 @@ const HIDDEN: [&str; 5] =
 /// Words that are written in capitals.
 const ACRONYMS: [&str; 4] = ["API", "URL", "UID", "GUID"];
 
-pub fn render(w: &mut Writer<'_>, object: &Value) {
+pub(super) fn render(w: &mut Writer<'_>, object: &Value) {
     common::identity(w, object);
     common::metadata(w, object);
     if let Some(fields) = object.as_object() {

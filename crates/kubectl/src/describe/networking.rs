@@ -12,7 +12,7 @@ use super::writer::{Writer, line};
 use super::{Related, Rendered};
 
 /// Returns queries for the Services of all backends, and for their endpoints.
-pub fn ingress_queries(ingress: &Value) -> Result<Vec<Query>, String> {
+pub(super) fn ingress_queries(ingress: &Value) -> Result<Vec<Query>, String> {
     let paths = ingress.list("spec.rules").iter().flat_map(|rule| rule.list("http.paths"));
     let backends = std::iter::once(ingress.sub("spec.defaultBackend")).chain(paths.map(|path| path.sub("backend")));
     let services: BTreeSet<&str> =
@@ -26,7 +26,7 @@ fn backend_queries(namespace: &str, service: &str) -> [Query; 2] {
     [slices_of(namespace, service), get]
 }
 
-pub fn ingress(w: &mut Writer<'_>, ingress: &Value, related: &Related) -> Rendered {
+pub(super) fn ingress(w: &mut Writer<'_>, ingress: &Value, related: &Related) -> Rendered {
     let spec = ingress.sub("spec");
     let describe = |backend: &Value| backend_text(namespace(ingress), backend, related);
     line!(w, 0, "Name:\t{}", name(ingress));
@@ -106,7 +106,7 @@ fn backend_text(namespace: &str, backend: &Value, related: &Related) -> String {
     format!("APIGroup: {group}, Kind: {}, Name: {}", resource.text("kind"), resource.text("name"))
 }
 
-pub fn ingress_class(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rendered {
+pub(super) fn ingress_class(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rendered {
     line!(w, 0, "Name:\t{}", name(class));
     common::metadata(w, class);
     line!(w, 0, "Controller:\t{}", class.text("spec.controller"));
@@ -122,7 +122,7 @@ pub fn ingress_class(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rendered
     Ok(())
 }
 
-pub fn service_cidr(w: &mut Writer<'_>, cidr: &Value, _: &Related) -> Rendered {
+pub(super) fn service_cidr(w: &mut Writer<'_>, cidr: &Value, _: &Related) -> Rendered {
     line!(w, 0, "Name:\t{}", name(cidr));
     common::metadata(w, cidr);
     line!(w, 0, "CIDRs:\t{}", cidr.texts("spec.cidrs").join(", "));
@@ -134,7 +134,7 @@ pub fn service_cidr(w: &mut Writer<'_>, cidr: &Value, _: &Related) -> Rendered {
     Ok(())
 }
 
-pub fn ip_address(w: &mut Writer<'_>, address: &Value, _: &Related) -> Rendered {
+pub(super) fn ip_address(w: &mut Writer<'_>, address: &Value, _: &Related) -> Rendered {
     line!(w, 0, "Name:\t{}", name(address));
     common::metadata(w, address);
     let parent = address.sub("spec.parentRef");
@@ -164,7 +164,7 @@ const DIRECTIONS: [Direction; 2] = [
     Direction { policy: "Egress", name: "egress", rules: "egress", peers: "to", peer: "To", any: "destination" },
 ];
 
-pub fn network_policy(w: &mut Writer<'_>, policy: &Value, _: &Related) -> Rendered {
+pub(super) fn network_policy(w: &mut Writer<'_>, policy: &Value, _: &Related) -> Rendered {
     let spec = policy.sub("spec");
     common::identity(w, policy);
     let created = w.clock.long(policy.text("metadata.creationTimestamp"));

@@ -16,7 +16,7 @@ const ROLE_LABEL_PREFIX: &str = "node-role.kubernetes.io/";
 const ROLE_LABEL: &str = "kubernetes.io/role";
 const POOLS_SHOWN: usize = 10;
 
-pub fn queries(node: &Value) -> Result<Vec<Query>, String> {
+pub(super) fn queries(node: &Value) -> Result<Vec<Query>, String> {
     let node = name(node);
     let pods = format!("spec.nodeName={node},status.phase!=Failed,status.phase!=Succeeded");
     Ok(vec![
@@ -26,7 +26,7 @@ pub fn queries(node: &Value) -> Result<Vec<Query>, String> {
     ])
 }
 
-pub fn node(w: &mut Writer<'_>, node: &Value, related: &Related) -> Rendered {
+pub(super) fn node(w: &mut Writer<'_>, node: &Value, related: &Related) -> Rendered {
     let (spec, status) = (node.sub("spec"), node.sub("status"));
     line!(w, 0, "Name:\t{}", name(node));
     line!(w, 0, "Roles:\t{}", roles(node.map("metadata.labels")));

@@ -10,7 +10,7 @@ use super::volumes;
 use super::writer::{Writer, line};
 use super::{Related, Rendered};
 
-pub fn pod(w: &mut Writer<'_>, pod: &Value, _: &Related) -> Rendered {
+pub(super) fn pod(w: &mut Writer<'_>, pod: &Value, _: &Related) -> Rendered {
     let spec = pod.sub("spec");
     common::identity(w, pod);
     write_placement(w, pod);
@@ -143,7 +143,7 @@ fn qos_class(pod: &Value) -> &str {
 }
 
 /// Writes a pod template of a workload.
-pub fn write_template(w: &mut Writer<'_>, template: &Value) {
+pub(super) fn write_template(w: &mut Writer<'_>, template: &Value) {
     line!(w, 0, "Pod Template:");
     if template.is_null() {
         w.write(1, "<unset>");

@@ -35,12 +35,12 @@ const SCOPES: [(&str, &str); 4] = [
     ),
 ];
 
-pub fn namespace_queries(namespace: &Value) -> Result<Vec<Query>, String> {
+pub(super) fn namespace_queries(namespace: &Value) -> Result<Vec<Query>, String> {
     let within = |resource| Query::list(resource, name(namespace)).tolerating(Tolerate::NotFound);
     Ok(vec![within(&RESOURCE_QUOTAS), within(&LIMIT_RANGES)])
 }
 
-pub fn namespace(w: &mut Writer<'_>, namespace: &Value, related: &Related) -> Rendered {
+pub(super) fn namespace(w: &mut Writer<'_>, namespace: &Value, related: &Related) -> Rendered {
     line!(w, 0, "Name:\t{}", name(namespace));
     common::metadata(w, namespace);
     line!(w, 0, "Status:\t{}", namespace.text("status.phase"));
@@ -123,14 +123,14 @@ fn write_limits(w: &mut Writer<'_>, range: &Value, indent: &str) {
     }
 }
 
-pub fn limit_range(w: &mut Writer<'_>, range: &Value, _: &Related) -> Rendered {
+pub(super) fn limit_range(w: &mut Writer<'_>, range: &Value, _: &Related) -> Rendered {
     common::identity(w, range);
     write_limits_header(w, "");
     write_limits(w, range, "");
     Ok(())
 }
 
-pub fn quota(w: &mut Writer<'_>, quota: &Value, _: &Related) -> Rendered {
+pub(super) fn quota(w: &mut Writer<'_>, quota: &Value, _: &Related) -> Rendered {
     common::identity(w, quota);
     write_scopes(w, quota, 0, " * ");
     line!(w, 0, "Resource\tUsed\tHard");
@@ -151,7 +151,7 @@ fn used_like(hard: &Value, used: &Object, resource: &str) -> String {
     Quantity::new(amount.value(), format).to_string()
 }
 
-pub fn disruption_budget(w: &mut Writer<'_>, budget: &Value, _: &Related) -> Rendered {
+pub(super) fn disruption_budget(w: &mut Writer<'_>, budget: &Value, _: &Related) -> Rendered {
     common::identity(w, budget);
     if budget.has("spec.minAvailable") {
         line!(w, 0, "Min available:\t{}", int_or_string(budget.sub("spec.minAvailable")));
@@ -176,7 +176,7 @@ pub fn disruption_budget(w: &mut Writer<'_>, budget: &Value, _: &Related) -> Ren
     Ok(())
 }
 
-pub fn priority_class(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rendered {
+pub(super) fn priority_class(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rendered {
     line!(w, 0, "Name:\t{}", name(class));
     line!(w, 0, "Value:\t{}", class.int("value"));
     line!(w, 0, "GlobalDefault:\t{}", class.flag("globalDefault"));

@@ -18,7 +18,7 @@ struct Rule {
     verbs: Vec<String>,
 }
 
-pub fn role(w: &mut Writer<'_>, role: &Value, _: &Related) -> Rendered {
+pub(super) fn role(w: &mut Writer<'_>, role: &Value, _: &Related) -> Rendered {
     line!(w, 0, "Name:\t{}", name(role));
     common::metadata(w, role);
     line!(w, 0, "PolicyRule:");
@@ -31,7 +31,7 @@ pub fn role(w: &mut Writer<'_>, role: &Value, _: &Related) -> Rendered {
     Ok(())
 }
 
-pub fn binding(w: &mut Writer<'_>, binding: &Value, _: &Related) -> Rendered {
+pub(super) fn binding(w: &mut Writer<'_>, binding: &Value, _: &Related) -> Rendered {
     line!(w, 0, "Name:\t{}", name(binding));
     common::metadata(w, binding);
     line!(w, 0, "Role:");

@@ -13,16 +13,16 @@ use super::{Related, Rendered};
 const ENDPOINTS_SHOWN: usize = 3;
 
 /// Returns a query for the EndpointSlices of a Service.
-pub fn slices_of(namespace: &str, service: &str) -> Query {
+pub(super) fn slices_of(namespace: &str, service: &str) -> Query {
     let slices = Query::list(&ENDPOINT_SLICES, namespace).with_labels(format!("kubernetes.io/service-name={service}"));
     slices.tolerating(Tolerate::All)
 }
 
-pub fn queries(service: &Value) -> Result<Vec<Query>, String> {
+pub(super) fn queries(service: &Value) -> Result<Vec<Query>, String> {
     Ok(vec![slices_of(namespace(service), name(service))])
 }
 
-pub fn service(w: &mut Writer<'_>, service: &Value, related: &Related) -> Rendered {
+pub(super) fn service(w: &mut Writer<'_>, service: &Value, related: &Related) -> Rendered {
     let spec = service.sub("spec");
     common::identity(w, service);
     common::metadata(w, service);
@@ -94,7 +94,7 @@ fn ingress(ingress: &[Value]) -> String {
 }
 
 /// Formats the first ready endpoints of a port, and how many more there are.
-pub fn endpoints_of(slices: &[Value], port_name: &str) -> String {
+pub(super) fn endpoints_of(slices: &[Value], port_name: &str) -> String {
     if slices.is_empty() {
         return "<none>".to_owned();
     }
@@ -126,7 +126,7 @@ pub fn endpoints_of(slices: &[Value], port_name: &str) -> String {
     if more { format!("{list} + {} more...", count - ENDPOINTS_SHOWN) } else { list }
 }
 
-pub fn endpoints(w: &mut Writer<'_>, endpoints: &Value, _: &Related) -> Rendered {
+pub(super) fn endpoints(w: &mut Writer<'_>, endpoints: &Value, _: &Related) -> Rendered {
     common::identity(w, endpoints);
     common::metadata(w, endpoints);
     line!(w, 0, "Subsets:");
@@ -149,7 +149,7 @@ pub fn endpoints(w: &mut Writer<'_>, endpoints: &Value, _: &Related) -> Rendered
     Ok(())
 }
 
-pub fn endpoint_slice(w: &mut Writer<'_>, slice: &Value, _: &Related) -> Rendered {
+pub(super) fn endpoint_slice(w: &mut Writer<'_>, slice: &Value, _: &Related) -> Rendered {
     common::identity(w, slice);
     common::metadata(w, slice);
     line!(w, 0, "AddressType:\t{}", slice.text("addressType"));

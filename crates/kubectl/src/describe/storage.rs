@@ -18,7 +18,7 @@ const DEFAULT_CLASS_ANNOTATIONS: [&str; 2] =
 const ACCESS_MODES: [(&str, &str); 4] =
     [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
 
-pub fn volume(w: &mut Writer<'_>, volume: &Value, _: &Related) -> Rendered {
+pub(super) fn volume(w: &mut Writer<'_>, volume: &Value, _: &Related) -> Rendered {
     let spec = volume.sub("spec");
     line!(w, 0, "Name:\t{}", name(volume));
     common::metadata(w, volume);
@@ -76,11 +76,11 @@ fn write_term(w: &mut Writer<'_>, level: usize, index: usize, expressions: &[Val
     }
 }
 
-pub fn claim_queries(claim: &Value) -> Result<Vec<Query>, String> {
+pub(super) fn claim_queries(claim: &Value) -> Result<Vec<Query>, String> {
     Ok(vec![Query::list(&PODS, namespace(claim))])
 }
 
-pub fn claim(w: &mut Writer<'_>, claim: &Value, related: &Related) -> Rendered {
+pub(super) fn claim(w: &mut Writer<'_>, claim: &Value, related: &Related) -> Rendered {
     common::identity(w, claim);
     line!(w, 0, "StorageClass:\t{}", class(claim));
     common::phase(w, claim);
@@ -112,7 +112,7 @@ pub fn claim(w: &mut Writer<'_>, claim: &Value, related: &Related) -> Rendered {
 }
 
 /// Writes the template of a claim in a pod.
-pub fn write_claim_template(w: &mut Writer<'_>, template: &Value) {
+pub(super) fn write_claim_template(w: &mut Writer<'_>, template: &Value) {
     line!(w, 0, "StorageClass:\t{}", class(template));
     line!(w, 0, "Volume:\t{}", template.text("spec.volumeName"));
     common::metadata(w, template);
@@ -160,7 +160,7 @@ fn users<'a>(claim: &Value, pods: &'a [Value]) -> Vec<&'a str> {
 }
 
 /// Writes the claim templates of a StatefulSet.
-pub fn write_claim_templates(w: &mut Writer<'_>, templates: &[Value]) {
+pub(super) fn write_claim_templates(w: &mut Writer<'_>, templates: &[Value]) {
     line!(w, 0, "Volume Claims:{}", if templates.is_empty() { "\t<none>" } else { "" });
     for template in templates {
         line!(w, 1, "Name:\t{}", name(template));
@@ -176,7 +176,7 @@ pub fn write_claim_templates(w: &mut Writer<'_>, templates: &[Value]) {
     }
 }
 
-pub fn class_description(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rendered {
+pub(super) fn class_description(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rendered {
     line!(w, 0, "Name:\t{}", name(class));
     let annotations = class.map("metadata.annotations");
     let set = |annotation: &&str| annotations.get(annotation).and_then(Value::as_str) == Some("true");
@@ -205,7 +205,7 @@ pub fn class_description(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rend
     Ok(())
 }
 
-pub fn attributes_class(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rendered {
+pub(super) fn attributes_class(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rendered {
     line!(w, 0, "Name:\t{}", name(class));
     line!(w, 0, "Annotations:\t{}", format_labels(class.at(&["metadata", "annotations"])));
     line!(w, 0, "DriverName:\t{}", class.text("driverName"));
@@ -213,7 +213,7 @@ pub fn attributes_class(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rende
     Ok(())
 }
 
-pub fn csi_node(w: &mut Writer<'_>, node: &Value, _: &Related) -> Rendered {
+pub(super) fn csi_node(w: &mut Writer<'_>, node: &Value, _: &Related) -> Rendered {
     line!(w, 0, "Name:\t{}", name(node));
     common::metadata(w, node);
     common::time(w, "CreationTimestamp", node.text("metadata.creationTimestamp"));

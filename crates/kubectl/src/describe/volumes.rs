@@ -370,7 +370,7 @@ const PERSISTENT_SOURCES: [Source; 22] = [
 ];
 
 /// Writes the volumes of a pod or, indented, of a pod template.
-pub fn write(w: &mut Writer<'_>, volumes: &[Value], indent: &str) {
+pub(super) fn write(w: &mut Writer<'_>, volumes: &[Value], indent: &str) {
     line!(w, 0, "{indent}Volumes:{}", if volumes.is_empty() { "\t<none>" } else { "" });
     let indent = if indent.is_empty() { "" } else { " " };
     for volume in volumes {
@@ -380,7 +380,7 @@ pub fn write(w: &mut Writer<'_>, volumes: &[Value], indent: &str) {
 }
 
 /// Writes the source of a PersistentVolume.
-pub fn write_persistent(w: &mut Writer<'_>, spec: &Value) {
+pub(super) fn write_persistent(w: &mut Writer<'_>, spec: &Value) {
     write_source(w, &PERSISTENT_SOURCES, spec);
 }
 

@@ -171,7 +171,7 @@ impl Parser {
 }
 
 /// Sets a flag, or adds to the values of a repeatable one.
-pub fn set(all: &mut Vec<(&'static Flag, Vec<String>)>, flag: &'static Flag, value: &str) -> Result<(), String> {
+pub(super) fn set(all: &mut Vec<(&'static Flag, Vec<String>)>, flag: &'static Flag, value: &str) -> Result<(), String> {
     let mut values = read(flag, value).map_err(|problem| {
         let name = match flag.short {
             Some(short) => format!("-{short}, --{}", flag.name),
@@ -269,7 +269,7 @@ pub fn boolean(text: &str) -> Option<bool> {
 }
 
 /// Parses a decimal, hexadecimal, octal or binary integer.
-pub fn integer(text: &str) -> Option<i64> {
+pub(super) fn integer(text: &str) -> Option<i64> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => ("-", digits),
         None => ("", text.strip_prefix('+').unwrap_or(text)),

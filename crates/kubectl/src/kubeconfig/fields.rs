@@ -186,7 +186,7 @@ fn base64_error(error: &base64::DecodeError, text: &str) -> String {
 }
 
 /// Adds the fields that kubectl writes even if they are empty.
-pub fn complete(section: Section, fields: &Object) -> Object {
+pub(super) fn complete(section: Section, fields: &Object) -> Object {
     let mut out = fields.clone();
     let required: &[&str] = match section {
         Section::Clusters => &["server"],

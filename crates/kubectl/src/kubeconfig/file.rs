@@ -12,7 +12,7 @@ use crate::Failure;
 use crate::failure::{chain, go_io_error};
 
 /// Reads a file; [`None`] if it does not exist.
-pub fn load(file: &Path) -> Result<Option<Kubeconfig>, Failure> {
+pub(super) fn load(file: &Path) -> Result<Option<Kubeconfig>, Failure> {
     let shown = file.display();
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
@@ -47,7 +47,7 @@ fn of_tree(tree: &Value, file: &Path) -> Kubeconfig {
 }
 
 /// Replaces a file at once. A new file can be read by its owner only; a link stays one.
-pub fn store(file: &Path, config: &Kubeconfig) -> Result<(), Failure> {
+pub(super) fn store(file: &Path, config: &Kubeconfig) -> Result<(), Failure> {
     let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(directory)?;

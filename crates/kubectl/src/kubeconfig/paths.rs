@@ -11,7 +11,7 @@ use crate::Failure;
 use crate::failure::go_io_error;
 
 /// Makes paths below the directory of the file relative to it, and all others absolute.
-pub fn make_relative(section: Section, entry: &mut Entry) {
+pub(super) fn make_relative(section: Section, entry: &mut Entry) {
     let Some(base) = base(entry) else { return };
     each_path(section, entry, |path| {
         let path = clean(&base.join(path));
@@ -21,7 +21,7 @@ pub fn make_relative(section: Section, entry: &mut Entry) {
 }
 
 /// Replaces a path with the content of its file.
-pub fn embed(entry: &mut Entry, key: &str) -> Result<(), Failure> {
+pub(super) fn embed(entry: &mut Entry, key: &str) -> Result<(), Failure> {
     let path = entry.text(key).to_owned();
     if path.is_empty() {
         return Ok(());

@@ -8,7 +8,7 @@ const GROUP: &str = "kubectl.config.k8s.io";
 
 /// A preference with what a strict reader complains about.
 #[derive(Debug, Default)]
-pub struct Decoded {
+pub(super) struct Decoded {
     pub preference: Preference,
     /// `credentialPluginPolicy`.
     pub policy: String,
@@ -20,7 +20,7 @@ pub struct Decoded {
 
 /// The file has documents, but none is a preference of a known version.
 #[derive(Debug)]
-pub struct NoPreference;
+pub(super) struct NoPreference;
 
 /// The names of fields that differ between versions.
 struct Fields {
@@ -31,7 +31,7 @@ struct Fields {
 
 /// Decodes the first preference of a file; `None` if the file is empty. `skipped` receives the number of each other
 /// document, and the reason for which it was skipped.
-pub fn decode_file(text: &str, mut skipped: impl FnMut(usize, &str)) -> Result<Option<Decoded>, NoPreference> {
+pub(super) fn decode_file(text: &str, mut skipped: impl FnMut(usize, &str)) -> Result<Option<Decoded>, NoPreference> {
     let mut entry = 0;
     for document in split(text).filter(|document| !document.trim().is_empty()) {
         entry += 1;

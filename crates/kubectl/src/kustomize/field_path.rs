@@ -7,7 +7,7 @@ use super::resource::{Gvk, Resource};
 
 /// A field of the objects of some kinds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldSpec {
+pub(super) struct FieldSpec {
     /// Empty for any group.
     pub group: String,
     /// Empty for any version.
@@ -21,43 +21,43 @@ pub struct FieldSpec {
 
 /// The value to create for an absent field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Create {
+pub(super) enum Create {
     Never,
     Scalar,
     Map,
 }
 
 impl FieldSpec {
-    pub fn new(path: &str) -> Self {
+    pub(super) fn new(path: &str) -> Self {
         Self { path: path.to_owned(), ..Self::default() }
     }
 
     #[must_use]
-    pub fn created(self) -> Self {
+    pub(super) fn created(self) -> Self {
         Self { create: true, ..self }
     }
 
     #[must_use]
-    pub fn of_kind(self, kind: &str) -> Self {
+    pub(super) fn of_kind(self, kind: &str) -> Self {
         Self { kind: kind.to_owned(), ..self }
     }
 
     #[must_use]
-    pub fn of_group(self, group: &str) -> Self {
+    pub(super) fn of_group(self, group: &str) -> Self {
         Self { group: group.to_owned(), ..self }
     }
 
     #[must_use]
-    pub fn of_version(self, version: &str) -> Self {
+    pub(super) fn of_version(self, version: &str) -> Self {
         Self { version: version.to_owned(), ..self }
     }
 
-    pub fn selects(&self, gvk: &Gvk) -> bool {
+    pub(super) fn selects(&self, gvk: &Gvk) -> bool {
         gvk.is_selected(&self.group, &self.version, &self.kind)
     }
 
     /// Calls `set` with each field at the path, if the resource is of this kind. Lists on the path are entered.
-    pub fn visit(
+    pub(super) fn visit(
         &self,
         resource: &mut Resource,
         create: Create,
@@ -77,7 +77,7 @@ impl FieldSpec {
 }
 
 /// Splits a path; a backslash escapes the delimiter.
-pub fn split(path: &str, delimiter: char) -> Vec<String> {
+pub(super) fn split(path: &str, delimiter: char) -> Vec<String> {
     let path = path.strip_prefix(delimiter).unwrap_or(path);
     let mut parts: Vec<String> = Vec::new();
     for part in path.split(delimiter) {

@@ -13,7 +13,7 @@ use super::selector::Selector;
 
 /// The contents of a kustomization file.
 #[derive(Clone, Debug, Default)]
-pub struct Kustomization {
+pub(super) struct Kustomization {
     pub component: bool,
     pub resources: Vec<String>,
     pub components: Vec<String>,
@@ -36,7 +36,7 @@ pub struct Kustomization {
 
 /// Labels to add to objects.
 #[derive(Clone, Debug, Default)]
-pub struct Label {
+pub(super) struct Label {
     pub pairs: Object,
     pub include_selectors: bool,
     pub include_templates: bool,
@@ -45,13 +45,13 @@ pub struct Label {
 
 /// A replacement in the file itself, or the path of a file with replacements.
 #[derive(Clone, Debug)]
-pub enum ReplacementSource {
+pub(super) enum ReplacementSource {
     Inline(Box<Replacement>),
     Path(String),
 }
 
 /// The file names, of which a directory has exactly one.
-pub const FILE_NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
+pub(super) const FILE_NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
 const VERSION: &str = "kustomize.config.k8s.io/v1beta1";
 const COMPONENT_VERSION: &str = "kustomize.config.k8s.io/v1alpha1";
@@ -84,7 +84,7 @@ const DEPRECATED: &[(&str, &str)] = &[
 
 impl Kustomization {
     /// Parses a file in `root`; messages about deprecated fields are added to `warnings`.
-    pub fn parse(text: &str, root: &str, warnings: &mut Vec<String>) -> Result<Self, Error> {
+    pub(super) fn parse(text: &str, root: &str, warnings: &mut Vec<String>) -> Result<Self, Error> {
         let invalid = |error: Error| error.context("invalid Kustomization");
         let value = yaml::parse(text).map_err(|error| invalid(Error::new(error.to_string())))?;
         let fields = match value {
@@ -315,7 +315,7 @@ fn read_sort(reader: Reader<'_>) -> Result<SortOptions, Error> {
 
 /// Reads typed fields of an object of the kustomization file.
 #[derive(Clone, Copy)]
-pub struct Reader<'a> {
+pub(super) struct Reader<'a> {
     fields: &'a Object,
     /// The Go type for error messages.
     path: &'a str,
@@ -323,16 +323,16 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub const fn new(fields: &'a Object, path: &'a str) -> Self {
+    pub(super) const fn new(fields: &'a Object, path: &'a str) -> Self {
         Self { fields, path, tail: "" }
     }
 
-    pub fn has(&self, name: &str) -> bool {
+    pub(super) fn has(&self, name: &str) -> bool {
         self.field(name).is_some()
     }
 
     /// Fails if the object has a field that is not in `names`.
-    pub fn known(&self, names: &[&str]) -> Result<(), Error> {
+    pub(super) fn known(&self, names: &[&str]) -> Result<(), Error> {
         match self.fields.keys().find(|name| !names.iter().any(|known| known.eq_ignore_ascii_case(name))) {
             Some(unknown) => Err(Error::new(format!("json: unknown field {unknown:?}"))),
             None => Ok(()),
@@ -351,7 +351,7 @@ impl<'a> Reader<'a> {
         lookup(self.fields, name).filter(|value| !value.is_null())
     }
 
-    pub fn text(&self, name: &str) -> Result<String, Error> {
+    pub(super) fn text(&self, name: &str) -> Result<String, Error> {
         match self.field(name) {
             None => Ok(String::new()),
             Some(Value::String(text)) => Ok(text.to_string()),
@@ -359,7 +359,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub fn bool(&self, name: &str) -> Result<bool, Error> {
+    pub(super) fn bool(&self, name: &str) -> Result<bool, Error> {
         match self.field(name) {
             None => Ok(false),
             Some(Value::Bool(it)) => Ok(*it),
@@ -367,7 +367,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub fn int(&self, name: &str) -> Result<i64, Error> {
+    pub(super) fn int(&self, name: &str) -> Result<i64, Error> {
         match self.field(name) {
             None => Ok(0),
             Some(Value::Int(it)) => Ok(*it),
@@ -375,7 +375,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub fn strings(&self, name: &str) -> Result<Vec<String>, Error> {
+    pub(super) fn strings(&self, name: &str) -> Result<Vec<String>, Error> {
         let items = match self.field(name) {
             None => return Ok(Vec::new()),
             Some(Value::Array(items)) => items,
@@ -389,7 +389,7 @@ impl<'a> Reader<'a> {
         items.iter().map(text).collect()
     }
 
-    pub fn text_map(&self, name: &str) -> Result<Object, Error> {
+    pub(super) fn text_map(&self, name: &str) -> Result<Object, Error> {
         match self.field(name) {
             None => Ok(Object::new()),
             Some(Value::Object(map)) => match map.values().find(|value| value.as_str().is_none() && !value.is_null()) {
@@ -400,7 +400,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub fn object(&self, name: &'a str) -> Result<Option<Reader<'a>>, Error> {
+    pub(super) fn object(&self, name: &'a str) -> Result<Option<Reader<'a>>, Error> {
         match self.field(name) {
             None => Ok(None),
             Some(Value::Object(fields)) => Ok(Some(Reader { fields, path: self.path, tail: name })),
@@ -408,7 +408,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub fn objects<T>(
+    pub(super) fn objects<T>(
         &self,
         name: &'a str,
         ty: &str,

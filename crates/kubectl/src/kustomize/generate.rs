@@ -10,14 +10,14 @@ use super::resource::{Behavior, Resource};
 
 /// The kind to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     ConfigMap,
     Secret,
 }
 
 /// An entry of `configMapGenerator` or `secretGenerator`.
 #[derive(Clone, Debug, Default)]
-pub struct Arguments {
+pub(super) struct Arguments {
     pub name: String,
     pub namespace: String,
     pub behavior: String,
@@ -30,7 +30,7 @@ pub struct Arguments {
 
 /// Options of a generator.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub(super) struct Options {
     pub labels: Object,
     pub annotations: Object,
     pub disable_hash: bool,
@@ -39,7 +39,7 @@ pub struct Options {
 
 impl Options {
     /// Combines the options of a generator with those for all generators.
-    pub fn merged(local: Option<Self>, global: Option<&Self>) -> Self {
+    pub(super) fn merged(local: Option<Self>, global: Option<&Self>) -> Self {
         let mut options = local.unwrap_or_default();
         let Some(global) = global else { return options };
         for (own, all) in [(&mut options.labels, &global.labels), (&mut options.annotations, &global.annotations)] {
@@ -54,7 +54,7 @@ impl Options {
 }
 
 /// Generates an object; its name has no hash yet.
-pub fn generate(kind: Kind, arguments: &Arguments, loader: &Loader) -> Result<Resource, Error> {
+pub(super) fn generate(kind: Kind, arguments: &Arguments, loader: &Loader) -> Result<Resource, Error> {
     if arguments.name.is_empty() {
         return Err(Error::new("a configmap must have a name"));
     }

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use super::resource::Resource;
 
 /// Returns ten characters that depend on the kind and content of a resource.
-pub fn hash(resource: &Resource) -> String {
+pub(super) fn hash(resource: &Resource) -> String {
     let digest = Sha256::digest(encode(resource));
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     // Vowels and look-alikes are replaced, so that no words appear.

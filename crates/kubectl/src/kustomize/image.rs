@@ -9,7 +9,7 @@ use super::specs;
 
 /// An entry of `images`.
 #[derive(Clone, Debug, Default)]
-pub struct Image {
+pub(super) struct Image {
     /// A regular expression for the image name without tag.
     pub name: String,
     pub new_name: String,
@@ -22,7 +22,7 @@ const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 impl Image {
     /// Replaces matching images in the containers of a resource.
-    pub fn transform(&self, resource: &mut Resource) -> Result<(), Error> {
+    pub(super) fn transform(&self, resource: &mut Resource) -> Result<(), Error> {
         if resource.kind() == "CustomResourceDefinition" {
             return Ok(());
         }

@@ -17,7 +17,7 @@ pub enum Restriction {
 
 /// Reads the files of one kustomization.
 #[derive(Clone, Debug)]
-pub struct Loader {
+pub(super) struct Loader {
     root: PathBuf,
     /// The roots of the kustomizations that led here, which must not be loaded again.
     referrers: Vec<PathBuf>,
@@ -26,17 +26,17 @@ pub struct Loader {
 
 impl Loader {
     /// Returns the loader of the kustomization that the user named.
-    pub fn open(directory: &Path, restriction: Restriction) -> Result<Self, Error> {
+    pub(super) fn open(directory: &Path, restriction: Restriction) -> Result<Self, Error> {
         let root = confirm_directory(directory, &directory.display().to_string())?;
         Ok(Self { root, referrers: Vec::new(), restriction })
     }
 
-    pub fn root(&self) -> &Path {
+    pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
     /// Returns the loader of a base or component. A base at or above a directory that led here is a cycle.
-    pub fn enter(&self, path: &str) -> Result<Self, Error> {
+    pub(super) fn enter(&self, path: &str) -> Result<Self, Error> {
         if path.is_empty() {
             return Err(Error::new("new root cannot be empty"));
         }
@@ -62,7 +62,7 @@ impl Loader {
         Ok(Self { root, referrers, restriction: self.restriction })
     }
 
-    pub fn load(&self, path: &str) -> Result<Vec<u8>, Error> {
+    pub(super) fn load(&self, path: &str) -> Result<Vec<u8>, Error> {
         if path.starts_with("http://") || path.starts_with("https://") {
             return Err(remote(path));
         }
@@ -81,7 +81,7 @@ impl Loader {
     }
 
     /// Loads a file that must be text.
-    pub fn load_text(&self, path: &str) -> Result<String, Error> {
+    pub(super) fn load_text(&self, path: &str) -> Result<String, Error> {
         Ok(String::from_utf8_lossy(&self.load(path)?).into_owned())
     }
 }

@@ -11,7 +11,7 @@ use super::Error;
 const DIRECTIVE: &str = "$patch";
 
 /// Merges `patch` into an object. Returns [`None`] if the patch deletes the object.
-pub fn merge(object: Value, patch: Value) -> Result<Option<Value>, Error> {
+pub(super) fn merge(object: Value, patch: Value) -> Result<Option<Value>, Error> {
     let text = |path| object.str_at(&[path]).unwrap_or_default().to_owned();
     let schema = api::catalogue::find(&text("apiVersion"), &text("kind")).filter(|_| !text("apiVersion").is_empty());
     Ok(walk(Some(object), Some(patch), Spot { schema, keys: None })?.value)
@@ -313,7 +313,7 @@ fn append_existing(merged: &mut Vec<Value>, item: Value, keys: &[&str]) {
 }
 
 /// Returns the text of a scalar as in YAML; of other values the JSON.
-pub fn text_of(value: &Value) -> String {
+pub(super) fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.to_string(),
         Value::Null => String::new(),
@@ -322,7 +322,7 @@ pub fn text_of(value: &Value) -> String {
 }
 
 /// Returns the value of a plain YAML scalar.
-pub fn implicit(text: &str) -> Value {
+pub(super) fn implicit(text: &str) -> Value {
     let parsed = apimachinery::yaml::parse(text).ok().filter(|value| node_kind(value) == "ScalarNode");
     parsed.filter(|value| !value.is_null()).unwrap_or_else(|| text.into())
 }

@@ -26,7 +26,7 @@ struct Search<'a> {
 }
 
 /// Updates the names in all referring fields.
-pub fn update(set: &mut Set) -> Result<(), Error> {
+pub(super) fn update(set: &mut Set) -> Result<(), Error> {
     let candidates: Vec<Candidate> = set.resources.iter().map(Candidate::of).collect();
     let references = specs::name_references();
     for (at, resource) in set.resources.iter_mut().enumerate() {

@@ -5,7 +5,7 @@ use super::resource::{Gvk, Resource, Set};
 
 /// The field `sortOptions`.
 #[derive(Clone, Debug, Default)]
-pub struct SortOptions {
+pub(super) struct SortOptions {
     /// `legacy` or `fifo`.
     pub order: String,
     /// The kinds to put first and last.
@@ -39,7 +39,7 @@ const FIRST: &[&str] = &[
 const LAST: &[&str] = &["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
 
 /// Sorts by the kustomization's options; without options by kind, namespace and name.
-pub fn sort(set: &mut Set, options: Option<&SortOptions>) -> Result<(), Error> {
+pub(super) fn sort(set: &mut Set, options: Option<&SortOptions>) -> Result<(), Error> {
     let owned = |kinds: &[&str]| kinds.iter().map(|kind| (*kind).to_owned()).collect::<Vec<String>>();
     let defaults = || (owned(FIRST), owned(LAST));
     let (first, last) = match options {

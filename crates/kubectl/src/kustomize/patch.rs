@@ -12,7 +12,7 @@ use super::target::parse_resources;
 
 /// An entry of `patches` or `patchesJson6902`.
 #[derive(Clone, Debug, Default)]
-pub struct Patch {
+pub(super) struct Patch {
     pub path: String,
     pub patch: String,
     pub target: Option<Selector>,
@@ -27,7 +27,7 @@ enum Content {
 
 impl Patch {
     /// Applies an entry of `patches`.
-    pub fn apply(&self, set: &mut Set, loader: &Loader) -> Result<(), Error> {
+    pub(super) fn apply(&self, set: &mut Set, loader: &Loader) -> Result<(), Error> {
         let (content, source) =
             self.load(loader).map_err(|error| error.context(self.configuring("PatchTransformer")))?;
         match (content, &self.target) {
@@ -57,7 +57,7 @@ impl Patch {
     }
 
     /// Applies an entry of `patchesJson6902`.
-    pub fn apply_json6902(&self, set: &mut Set, loader: &Loader) -> Result<(), Error> {
+    pub(super) fn apply_json6902(&self, set: &mut Set, loader: &Loader) -> Result<(), Error> {
         let loaded = self.load_json(loader);
         let (patch, target) = loaded.map_err(|error| error.context(self.configuring("PatchJson6902Transformer")))?;
         for at in target.select(set)? {
@@ -153,7 +153,7 @@ impl Patch {
 }
 
 /// Applies an entry of `patchesStrategicMerge`: patches, or the path of a file with patches.
-pub fn apply_strategic(source: &str, set: &mut Set, loader: &Loader) -> Result<(), Error> {
+pub(super) fn apply_strategic(source: &str, set: &mut Set, loader: &Loader) -> Result<(), Error> {
     let patches = match parse_resources(source) {
         Ok(patches) if !patches.is_empty() => patches,
         _ => loader.load_text(source).and_then(|text| parse_resources(&text)).map_err(|error| {

@@ -11,7 +11,7 @@ use super::selector::Selector;
 
 /// An entry of `replacements`.
 #[derive(Clone, Debug, Default)]
-pub struct Replacement {
+pub(super) struct Replacement {
     source: Option<Source>,
     value: Option<String>,
     targets: Vec<Target>,
@@ -44,7 +44,7 @@ const DEFAULT_PATH: &str = "metadata.name";
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 impl Replacement {
-    pub fn read(reader: Reader<'_>) -> Result<Self, Error> {
+    pub(super) fn read(reader: Reader<'_>) -> Result<Self, Error> {
         reader.known(&["source", "sourceValue", "targets", "path"])?;
         let source = reader.object("source")?.map(|source| {
             source.known(&["group", "version", "kind", "name", "namespace", "fieldPath", "options"])?;
@@ -90,7 +90,7 @@ impl Replacement {
 }
 
 /// Applies replacements in order.
-pub fn apply_all(replacements: &[Replacement], set: &mut Set) -> Result<(), Error> {
+pub(super) fn apply_all(replacements: &[Replacement], set: &mut Set) -> Result<(), Error> {
     replacements.iter().try_for_each(|replacement| replacement.apply(set))
 }
 

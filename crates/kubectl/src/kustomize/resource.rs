@@ -8,7 +8,7 @@ use super::Error;
 
 /// The behavior of a generated object that already exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Behavior {
+pub(super) enum Behavior {
     #[default]
     Unspecified,
     Create,
@@ -18,7 +18,7 @@ pub enum Behavior {
 
 /// The group, version and kind of a resource; empty fields of a selector match anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gvk {
+pub(super) struct Gvk {
     pub group: String,
     pub version: String,
     pub kind: String,
@@ -26,7 +26,7 @@ pub struct Gvk {
 
 /// The identity of a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Id {
+pub(super) struct Id {
     pub gvk: Gvk,
     pub name: String,
     pub namespace: String,
@@ -36,7 +36,7 @@ pub struct Id {
 
 /// An object and what kustomize remembers about it.
 #[derive(Clone, Debug, Default)]
-pub struct Resource {
+pub(super) struct Resource {
     /// The object; `null` if a patch deleted it.
     pub object: Value,
     previous: Vec<(String, String, String)>,
@@ -49,7 +49,7 @@ pub struct Resource {
 
 /// Resources in the order in which they were loaded, with unique identities.
 #[derive(Clone, Debug, Default)]
-pub struct Set {
+pub(super) struct Set {
     pub resources: Vec<Resource>,
 }
 
@@ -97,23 +97,23 @@ const CLUSTER_SCOPED: &[(&str, &str)] = &[
 ];
 
 impl Gvk {
-    pub fn new(api_version: &str, kind: &str) -> Self {
+    pub(super) fn new(api_version: &str, kind: &str) -> Self {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         Self { group: group.into(), version: version.into(), kind: kind.into() }
     }
 
-    pub fn api_version(&self) -> String {
+    pub(super) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
     /// Whether the selector's non-empty fields equal this.
-    pub fn is_selected(&self, group: &str, version: &str, kind: &str) -> bool {
+    pub(super) fn is_selected(&self, group: &str, version: &str, kind: &str) -> bool {
         let same = |have: &str, want: &str| want.is_empty() || have == want;
         same(&self.group, group) && same(&self.version, version) && same(&self.kind, kind)
     }
 
     /// Whether kustomize knows the kind as cluster-scoped.
-    pub fn is_cluster_scoped(&self) -> bool {
+    pub(super) fn is_cluster_scoped(&self) -> bool {
         let api_version = self.api_version();
         CLUSTER_SCOPED.contains(&(api_version.as_str(), self.kind.as_str()))
     }
@@ -128,7 +128,7 @@ impl fmt::Display for Gvk {
 }
 
 impl Id {
-    pub fn effective_namespace(&self) -> &str {
+    pub(super) fn effective_namespace(&self) -> &str {
         match self.namespace.as_str() {
             _ if self.cluster_scoped => NOT_A_NAMESPACE,
             "" => DEFAULT_NAMESPACE,
@@ -137,12 +137,12 @@ impl Id {
     }
 
     /// Whether both identify the same object: kind, name and effective namespace are equal.
-    pub fn same(&self, other: &Self) -> bool {
+    pub(super) fn same(&self, other: &Self) -> bool {
         self.gvk == other.gvk && self.name == other.name && self.effective_namespace() == other.effective_namespace()
     }
 
     /// Shows the identity like Go's `%#v`.
-    pub fn go_syntax(&self) -> String {
+    pub(super) fn go_syntax(&self) -> String {
         let Gvk { group, version, kind } = &self.gvk;
         format!(
             "resid.ResId{{Gvk:resid.Gvk{{Group:{group:?}, Version:{version:?}, Kind:{kind:?}, isClusterScoped:{}}}, \
@@ -161,7 +161,7 @@ impl fmt::Display for Id {
 }
 
 impl Resource {
-    pub fn new(object: Value) -> Self {
+    pub(super) fn new(object: Value) -> Self {
         Self { object, ..Self::default() }
     }
 
@@ -169,44 +169,44 @@ impl Resource {
         self.object.str_at(path).unwrap_or_default()
     }
 
-    pub fn kind(&self) -> &str {
+    pub(super) fn kind(&self) -> &str {
         self.text(&["kind"])
     }
 
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.text(&["metadata", "name"])
     }
 
-    pub fn namespace(&self) -> &str {
+    pub(super) fn namespace(&self) -> &str {
         self.text(&["metadata", "namespace"])
     }
 
-    pub fn gvk(&self) -> Gvk {
+    pub(super) fn gvk(&self) -> Gvk {
         Gvk::new(self.text(&["apiVersion"]), self.kind())
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.object.as_object().is_none_or(Object::is_empty)
     }
 
-    pub fn set_kind(&mut self, kind: &str) {
+    pub(super) fn set_kind(&mut self, kind: &str) {
         if let Value::Object(object) = &mut self.object {
             object.insert("kind", kind);
         }
     }
 
-    pub fn set_api_version(&mut self, version: &str) {
+    pub(super) fn set_api_version(&mut self, version: &str) {
         if let Value::Object(object) = &mut self.object {
             object.insert("apiVersion", version);
         }
     }
 
-    pub fn set_name(&mut self, name: &str) {
+    pub(super) fn set_name(&mut self, name: &str) {
         self.metadata().insert("name", name);
     }
 
     /// Sets the namespace; an empty one removes the field.
-    pub fn set_namespace(&mut self, namespace: &str) {
+    pub(super) fn set_namespace(&mut self, namespace: &str) {
         if namespace.is_empty() {
             self.metadata().remove("namespace");
         } else {
@@ -226,14 +226,14 @@ impl Resource {
         metadata.as_object_mut().expect("just made an object")
     }
 
-    pub fn current_id(&self) -> Id {
+    pub(super) fn current_id(&self) -> Id {
         let gvk = self.gvk();
         let cluster_scoped = gvk.is_cluster_scoped();
         Id { gvk, name: self.name().into(), namespace: self.namespace().into(), cluster_scoped }
     }
 
     /// Returns the identities before transformations, oldest first.
-    pub fn previous_ids(&self) -> impl Iterator<Item = Id> {
+    pub(super) fn previous_ids(&self) -> impl Iterator<Item = Id> {
         let gvk = self.gvk();
         self.previous.iter().map(move |(namespace, name, kind)| Id {
             gvk: Gvk { kind: kind.clone(), ..gvk.clone() },
@@ -244,24 +244,24 @@ impl Resource {
     }
 
     /// Returns the identity as loaded.
-    pub fn original_id(&self) -> Id {
+    pub(super) fn original_id(&self) -> Id {
         self.previous_ids().next().unwrap_or_else(|| self.current_id())
     }
 
     /// Returns the earlier identities and the current one.
-    pub fn all_ids(&self) -> impl Iterator<Item = Id> {
+    pub(super) fn all_ids(&self) -> impl Iterator<Item = Id> {
         self.previous_ids().chain(std::iter::once(self.current_id()))
     }
 
     /// Remembers the current identity before a change of name, namespace or kind.
-    pub fn store_previous_id(&mut self) {
+    pub(super) fn store_previous_id(&mut self) {
         let id = self.current_id();
         self.previous.push((id.effective_namespace().to_owned(), id.name, id.gvk.kind));
     }
 
     /// Takes over the labels, annotations and identity of the object that this generated one replaces. Own labels and
     /// annotations have precedence.
-    pub fn inherit(&mut self, old: &Self) {
+    pub(super) fn inherit(&mut self, old: &Self) {
         for field in ["labels", "annotations"] {
             let mut merged = string_map(&old.object, &["metadata", field]);
             for (key, value) in string_map(&self.object, &["metadata", field]) {
@@ -283,7 +283,7 @@ impl Resource {
     }
 
     /// Adds the data of `old` that this lacks.
-    pub fn merge_data(&mut self, old: &Self) {
+    pub(super) fn merge_data(&mut self, old: &Self) {
         for field in ["data", "binaryData"] {
             let mut merged = string_map(&old.object, &[field]);
             for (key, value) in string_map(&self.object, &[field]) {
@@ -302,7 +302,7 @@ impl Resource {
 
 impl Set {
     /// Adds a resource; fails if its identity is taken.
-    pub fn append(&mut self, resource: Resource) -> Result<(), Error> {
+    pub(super) fn append(&mut self, resource: Resource) -> Result<(), Error> {
         let id = resource.current_id();
         if self.resources.iter().any(|have| have.current_id().same(&id)) {
             return Err(Error::new(format!("may not add resource with an already registered id: {id}")));
@@ -311,12 +311,12 @@ impl Set {
         Ok(())
     }
 
-    pub fn append_all(&mut self, other: Self) -> Result<(), Error> {
+    pub(super) fn append_all(&mut self, other: Self) -> Result<(), Error> {
         other.resources.into_iter().try_for_each(|resource| self.append(resource))
     }
 
     /// Adds a generated resource, or replaces or merges the one with its identity, as its behavior says.
-    pub fn absorb(&mut self, mut resource: Resource) -> Result<(), Error> {
+    pub(super) fn absorb(&mut self, mut resource: Resource) -> Result<(), Error> {
         let id = resource.current_id();
         let matches: Vec<usize> = self.positions(&id);
         let (behavior, shown) = (resource.behavior, id.go_syntax());
@@ -345,7 +345,7 @@ impl Set {
     }
 
     /// Returns the only resource that has or had an identity.
-    pub fn find(&self, id: &Id) -> Result<usize, Error> {
+    pub(super) fn find(&self, id: &Id) -> Result<usize, Error> {
         let outcome = match self.positions(id).as_slice() {
             [at] => return Ok(*at),
             [] => "no matches",
@@ -362,6 +362,6 @@ impl Set {
 }
 
 /// Returns the map at a path; anything else is an empty map.
-pub fn string_map(object: &Value, path: &[&str]) -> Object {
+pub(super) fn string_map(object: &Value, path: &[&str]) -> Object {
     object.at(path).and_then(Value::as_object).cloned().unwrap_or_default()
 }

@@ -9,7 +9,7 @@ use super::resource::{Id, Resource, Set, string_map};
 
 /// The fields of a selector; each but the last two is a regular expression. Empty fields select everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selector {
+pub(super) struct Selector {
     pub group: String,
     pub version: String,
     pub kind: String,
@@ -20,7 +20,7 @@ pub struct Selector {
 }
 
 /// A selector with compiled expressions.
-pub struct Matcher {
+pub(super) struct Matcher {
     group: Option<Regex>,
     version: Option<Regex>,
     kind: Option<Regex>,
@@ -33,7 +33,7 @@ pub struct Matcher {
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 impl Selector {
-    pub fn read(reader: Reader<'_>) -> Result<Self, Error> {
+    pub(super) fn read(reader: Reader<'_>) -> Result<Self, Error> {
         reader.known(&["group", "version", "kind", "name", "namespace", "labelSelector", "annotationSelector"])?;
         Ok(Self {
             group: reader.text("group")?,
@@ -47,11 +47,11 @@ impl Selector {
     }
 
     /// Whether no field that identifies a resource is set.
-    pub fn has_no_identity(&self) -> bool {
+    pub(super) fn has_no_identity(&self) -> bool {
         [&self.group, &self.version, &self.kind, &self.name, &self.namespace].into_iter().all(String::is_empty)
     }
 
-    pub fn compile(&self) -> Result<Matcher, Error> {
+    pub(super) fn compile(&self) -> Result<Matcher, Error> {
         Ok(Matcher {
             group: anchored(&self.group)?,
             version: anchored(&self.version)?,
@@ -64,7 +64,7 @@ impl Selector {
     }
 
     /// Returns the positions of the resources that match by their original or current name and namespace.
-    pub fn select(&self, set: &Set) -> Result<Vec<usize>, Error> {
+    pub(super) fn select(&self, set: &Set) -> Result<Vec<usize>, Error> {
         let matcher = self.compile()?;
         let selected = set.resources.iter().enumerate().filter(|(_, resource)| matcher.selects(resource));
         Ok(selected.map(|(at, _)| at).collect())
@@ -89,13 +89,13 @@ impl Matcher {
     }
 
     /// Whether one identity matches: its kind, name and namespace as written.
-    pub fn selects_id(&self, id: &Id) -> bool {
+    pub(super) fn selects_id(&self, id: &Id) -> bool {
         let is = |pattern: &Option<Regex>, text: &str| pattern.as_ref().is_none_or(|pattern| pattern.is_match(text));
         self.selects_kind(id) && is(&self.name, &id.name) && is(&self.namespace, &id.namespace)
     }
 
     /// Whether the labels and annotations match.
-    pub fn selects_metadata(&self, resource: &Resource) -> bool {
+    pub(super) fn selects_metadata(&self, resource: &Resource) -> bool {
         let matches = |selector: &Option<labels::Selector>, field: &str| {
             selector
                 .as_ref()

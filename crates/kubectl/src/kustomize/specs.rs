@@ -13,7 +13,7 @@ const AFFINITY_SELECTORS: &[&str] = &[
 ];
 
 /// A kind whose name other objects refer to, and the fields that do.
-pub struct NameReference {
+pub(super) struct NameReference {
     pub group: &'static str,
     pub version: &'static str,
     pub kind: &'static str,
@@ -21,7 +21,7 @@ pub struct NameReference {
 }
 
 /// Returns the labels of objects and of their templates.
-pub fn template_labels() -> Vec<FieldSpec> {
+pub(super) fn template_labels() -> Vec<FieldSpec> {
     let mut specs = vec![FieldSpec::new("metadata/labels").created()];
     specs.extend(templates("labels"));
     specs.push(of("apps", "StatefulSet", "spec/template/metadata/labels").created());
@@ -30,7 +30,7 @@ pub fn template_labels() -> Vec<FieldSpec> {
 }
 
 /// Returns the labels and label selectors of objects.
-pub fn common_labels() -> Vec<FieldSpec> {
+pub(super) fn common_labels() -> Vec<FieldSpec> {
     let mut specs = vec![
         of("", "Service", "spec/selector").of_version("v1").created(),
         of("", "ReplicationController", "spec/selector").of_version("v1").created(),
@@ -51,14 +51,14 @@ pub fn common_labels() -> Vec<FieldSpec> {
 }
 
 /// Returns the annotations of objects and of their templates.
-pub fn common_annotations() -> Vec<FieldSpec> {
+pub(super) fn common_annotations() -> Vec<FieldSpec> {
     let mut specs = vec![FieldSpec::new("metadata/annotations").created()];
     specs.extend(templates("annotations"));
     specs.push(of("", "StatefulSet", "spec/template/metadata/annotations").created());
     specs
 }
 
-pub fn namespaces() -> Vec<FieldSpec> {
+pub(super) fn namespaces() -> Vec<FieldSpec> {
     vec![
         of("apiregistration.k8s.io", "APIService", "spec/service/namespace").created(),
         of(
@@ -69,12 +69,12 @@ pub fn namespaces() -> Vec<FieldSpec> {
     ]
 }
 
-pub fn replicas() -> Vec<FieldSpec> {
+pub(super) fn replicas() -> Vec<FieldSpec> {
     let kinds = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"];
     kinds.iter().map(|kind| of("", kind, "spec/replicas").created()).collect()
 }
 
-pub fn images() -> Vec<FieldSpec> {
+pub(super) fn images() -> Vec<FieldSpec> {
     let paths = ["containers[]/image", "initContainers[]/image", "volumes[]/image/reference"];
     let prefixes = ["spec", "spec/template/spec"];
     prefixes
@@ -84,7 +84,7 @@ pub fn images() -> Vec<FieldSpec> {
 }
 
 /// Returns the references by name that are updated when a name changes.
-pub fn name_references() -> Vec<NameReference> {
+pub(super) fn name_references() -> Vec<NameReference> {
     let scaled = ["Deployment", "ReplicationController", "ReplicaSet", "StatefulSet"];
     let scale =
         scaled.map(|kind| reference("", "", kind, vec![of("", "HorizontalPodAutoscaler", "spec/scaleTargetRef/name")]));

@@ -20,7 +20,11 @@ use super::transform;
 const LOCAL_CONFIG: &str = "config.kubernetes.io/local-config";
 
 /// Builds the kustomization in a directory.
-pub fn build(directory: &Path, restriction: Restriction, warnings: &mut Vec<String>) -> Result<Vec<Value>, Error> {
+pub(super) fn build(
+    directory: &Path,
+    restriction: Restriction,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Value>, Error> {
     let loader = Loader::open(directory, restriction)?;
     let kustomization = read(&loader, warnings)?;
     let mut set = accumulate(&kustomization, &loader, Set::default(), warnings)?;
@@ -36,7 +40,7 @@ pub fn build(directory: &Path, restriction: Restriction, warnings: &mut Vec<Stri
 }
 
 /// Parses the objects in a text; lists are expanded. Each object needs a kind and a name.
-pub fn parse_resources(text: &str) -> Result<Vec<Resource>, Error> {
+pub(super) fn parse_resources(text: &str) -> Result<Vec<Resource>, Error> {
     let mut pending: std::collections::VecDeque<Value> =
         documents(text).map_err(|error| Error::new(error.to_string()))?.into();
     let mut resources = Vec::new();

@@ -9,7 +9,7 @@ use super::resource::{Gvk, Resource, Set};
 use super::specs;
 
 /// Applies the transformations between patches and JSON patches.
-pub fn rename_and_label(kustomization: &Kustomization, set: &mut Set) -> Result<(), Error> {
+pub(super) fn rename_and_label(kustomization: &Kustomization, set: &mut Set) -> Result<(), Error> {
     set_namespace(&kustomization.namespace, set)?;
     let (prefix, suffix) = (&kustomization.name_prefix, &kustomization.name_suffix);
     for resource in set.resources.iter_mut().filter(|resource| is_renamed(&resource.original_id().gvk)) {
@@ -34,7 +34,7 @@ pub fn rename_and_label(kustomization: &Kustomization, set: &mut Set) -> Result<
 }
 
 /// Sets the number of replicas of the resources that have or had a name.
-pub fn set_replicas(name: &str, count: i64, set: &mut Set) -> Result<(), Error> {
+pub(super) fn set_replicas(name: &str, count: i64, set: &mut Set) -> Result<(), Error> {
     let specs = specs::replicas();
     let mut found = false;
     for spec in &specs {

@@ -62,7 +62,7 @@ fn replace(file: &Path, value: &Value) -> std::io::Result<()> {
 }
 
 /// Reads the groups of an `APIGroupList` or of `APIVersions`.
-pub fn read_groups(answer: &Value) -> Vec<ApiGroup> {
+pub(super) fn read_groups(answer: &Value) -> Vec<ApiGroup> {
     if answer.str_at(&["kind"]) == Some("APIVersions") {
         let versions: Vec<Str> = strings(answer.get("versions"));
         let preferred = versions.first().cloned().unwrap_or_default();
@@ -80,7 +80,7 @@ pub fn read_groups(answer: &Value) -> Vec<ApiGroup> {
 }
 
 /// Reads an `APIResourceList`.
-pub fn read_list(answer: &Value, group: &Str, version: &Str) -> Vec<Mapping> {
+pub(super) fn read_list(answer: &Value, group: &Str, version: &Str) -> Vec<Mapping> {
     let mut mappings: Vec<Mapping> = Vec::new();
     let items = array(answer, "resources");
     for item in items.iter().filter(|item| !text(item, "name").contains('/')) {
@@ -119,7 +119,7 @@ pub fn read_list(answer: &Value, group: &Str, version: &Str) -> Vec<Mapping> {
 }
 
 /// Reads an `APIGroupDiscoveryList` into groups and `APIResourceList`s.
-pub fn read_aggregated(answer: &Value, groups: &mut Vec<ApiGroup>, lists: &mut BTreeMap<(Str, Str), Value>) {
+pub(super) fn read_aggregated(answer: &Value, groups: &mut Vec<ApiGroup>, lists: &mut BTreeMap<(Str, Str), Value>) {
     for item in array(answer, "items") {
         let name: Str = item.str_at(&["metadata", "name"]).unwrap_or_default().into();
         let mut group = ApiGroup { name: name.clone(), ..ApiGroup::default() };

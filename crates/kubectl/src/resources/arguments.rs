@@ -3,14 +3,14 @@
 use crate::Failure;
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Arguments {
+pub(super) enum Arguments {
     /// Types, and names of the single type.
     Types(Vec<String>, Vec<String>),
     /// Pairs of type and name.
     Tuples(Vec<(String, String)>),
 }
 
-pub fn parse(args: &[String]) -> Result<Arguments, Failure> {
+pub(super) fn parse(args: &[String]) -> Result<Arguments, Failure> {
     let args = normalize(args);
     let with_slash = args.iter().filter(|arg| arg.contains('/')).count();
     if with_slash > 0 {
@@ -42,7 +42,7 @@ pub fn has_names(args: &[String]) -> Result<bool, Failure> {
 }
 
 /// Parses `type/name`; `None` without a slash.
-pub fn tuple(arg: &str) -> Result<Option<(String, String)>, Failure> {
+pub(super) fn tuple(arg: &str) -> Result<Option<(String, String)>, Failure> {
     let Some((resource, name)) = arg.split_once('/') else { return Ok(None) };
     if name.contains('/') {
         return Err(Failure::new("arguments in resource/name form may not have more than one slash"));

@@ -25,7 +25,7 @@ const REDIRECTS_MAX: usize = 10;
 const ATTEMPTS_MAX: usize = 3;
 
 /// Reads all objects. Returns failures of single files, and whether exactly one object is implied.
-pub async fn load(
+pub(super) async fn load(
     context: &Context,
     files: &[String],
     kustomize: &str,

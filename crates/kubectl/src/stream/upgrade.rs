@@ -18,7 +18,7 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use super::StreamError;
 
-pub type WebSocket = WebSocketStream<Switched>;
+pub(super) type WebSocket = WebSocketStream<Switched>;
 
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 const SPDY: &str = "SPDY/3.1";
@@ -29,7 +29,7 @@ const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// Opens a WebSocket with a subprotocol; `None` if the server refuses, whatever its reason is. As kubectl does, the
 /// caller then tries SPDY, whose refusal is reported.
-pub async fn websocket(client: &Client, path: &str, protocol: &str) -> Result<Option<WebSocket>, StreamError> {
+pub(super) async fn websocket(client: &Client, path: &str, protocol: &str) -> Result<Option<WebSocket>, StreamError> {
     let key = generate_key();
     let request = request(Method::GET, path)?
         .header(CONNECTION, "Upgrade")
@@ -48,7 +48,7 @@ pub async fn websocket(client: &Client, path: &str, protocol: &str) -> Result<Op
 }
 
 /// Opens a SPDY session, and returns the selected protocol.
-pub async fn spdy(client: &Client, path: &str, protocols: &[&str]) -> Result<(Session, String), StreamError> {
+pub(super) async fn spdy(client: &Client, path: &str, protocols: &[&str]) -> Result<(Session, String), StreamError> {
     let mut request = request(Method::POST, path)?.header(CONNECTION, "Upgrade").header(UPGRADE, SPDY);
     for protocol in protocols {
         request = request.header(STREAM_PROTOCOL, *protocol);

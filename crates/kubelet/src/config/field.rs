@@ -10,44 +10,44 @@ use http::{HeaderName, HeaderValue};
 use super::ConfigError;
 
 /// The name and value of a field.
-pub struct Field<'a> {
+pub(super) struct Field<'a> {
     pub name: &'a str,
     pub value: &'a Value,
 }
 
 impl Field<'_> {
-    pub fn bad(&self, problem: &str) -> ConfigError {
+    pub(super) fn bad(&self, problem: &str) -> ConfigError {
         ConfigError::Field { field: self.name.to_owned(), problem: problem.to_owned() }
     }
 
-    pub fn text(&self) -> Result<&str, ConfigError> {
+    pub(super) fn text(&self) -> Result<&str, ConfigError> {
         self.value.as_str().ok_or_else(|| self.bad("must be a string"))
     }
 
-    pub fn bool(&self) -> Result<bool, ConfigError> {
+    pub(super) fn bool(&self) -> Result<bool, ConfigError> {
         self.value.as_bool().ok_or_else(|| self.bad("must be true or false"))
     }
 
-    pub fn number<N: TryFrom<i64>>(&self) -> Result<N, ConfigError> {
+    pub(super) fn number<N: TryFrom<i64>>(&self) -> Result<N, ConfigError> {
         let number = self.value.as_int().and_then(|number| N::try_from(number).ok());
         number.ok_or_else(|| self.bad("must be a number in the valid range"))
     }
 
-    pub fn parse<T: std::str::FromStr>(&self) -> Result<T, ConfigError> {
+    pub(super) fn parse<T: std::str::FromStr>(&self) -> Result<T, ConfigError> {
         self.text()?.parse().map_err(|_| self.bad("has an invalid value"))
     }
 
-    pub fn quantity(&self) -> Result<Quantity, ConfigError> {
+    pub(super) fn quantity(&self) -> Result<Quantity, ConfigError> {
         self.parse()
     }
 
-    pub fn duration(&self) -> Result<Duration, ConfigError> {
+    pub(super) fn duration(&self) -> Result<Duration, ConfigError> {
         let duration: apimachinery::time::Duration = self.parse()?;
         u64::try_from(duration.nanos()).map(Duration::from_nanos).map_err(|_| self.bad("must not be negative"))
     }
 
     /// Returns eviction thresholds, quantities or percentages, by signal.
-    pub fn thresholds(&self) -> Result<BTreeMap<String, String>, ConfigError> {
+    pub(super) fn thresholds(&self) -> Result<BTreeMap<String, String>, ConfigError> {
         let map = self.map()?;
         for (signal, limit) in &map {
             if !crate::eviction::SIGNALS.contains(&signal.as_str()) {
@@ -64,7 +64,7 @@ impl Field<'_> {
         Ok(map)
     }
 
-    pub fn durations(&self) -> Result<BTreeMap<String, Duration>, ConfigError> {
+    pub(super) fn durations(&self) -> Result<BTreeMap<String, Duration>, ConfigError> {
         let one = |(key, text): (String, String)| {
             let value = Value::from(text);
             Ok((key, Field { name: self.name, value: &value }.duration()?))
@@ -73,7 +73,7 @@ impl Field<'_> {
     }
 
     /// Reads `[{priority, shutdownGracePeriodSeconds}]`; the result is ordered by priority.
-    pub fn priorities(&self) -> Result<Vec<(i64, u64)>, ConfigError> {
+    pub(super) fn priorities(&self) -> Result<Vec<(i64, u64)>, ConfigError> {
         let list = self.value.as_array().ok_or_else(|| self.bad("must be a list"))?;
         let one = |item: &Value| {
             let seconds = item["shutdownGracePeriodSeconds"].as_int().and_then(|seconds| u64::try_from(seconds).ok());
@@ -86,7 +86,7 @@ impl Field<'_> {
     }
 
     /// Reads `[{numaNode, limits}]` by NUMA node.
-    pub fn amounts_by_node(&self) -> Result<BTreeMap<u32, BTreeMap<String, u64>>, ConfigError> {
+    pub(super) fn amounts_by_node(&self) -> Result<BTreeMap<u32, BTreeMap<String, u64>>, ConfigError> {
         let list = self.value.as_array().ok_or_else(|| self.bad("must be a list"))?;
         let shape = || self.bad("each item must have a unique numaNode and limits");
         let mut nodes = BTreeMap::new();
@@ -106,7 +106,7 @@ impl Field<'_> {
     }
 
     /// Reads HTTP headers: `{name: [value, …]}`.
-    pub fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, ConfigError> {
+    pub(super) fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, ConfigError> {
         let map = self.value.as_object().ok_or_else(|| self.bad("must be a map"))?;
         let mut headers = Vec::new();
         for (name, values) in map.iter() {
@@ -119,14 +119,14 @@ impl Field<'_> {
         Ok(headers)
     }
 
-    pub fn texts(&self) -> Result<Vec<String>, ConfigError> {
+    pub(super) fn texts(&self) -> Result<Vec<String>, ConfigError> {
         let list = self.value.as_array().ok_or_else(|| self.bad("must be a list"))?;
         list.iter()
             .map(|item| item.as_str().map(str::to_owned).ok_or_else(|| self.bad("must be a list of strings")))
             .collect()
     }
 
-    pub fn map(&self) -> Result<BTreeMap<String, String>, ConfigError> {
+    pub(super) fn map(&self) -> Result<BTreeMap<String, String>, ConfigError> {
         let map = self.value.as_object().ok_or_else(|| self.bad("must be a map"))?;
         let entry = |(key, value): (&str, &Value)| {
             let text = value.as_str().map(str::to_owned).or_else(|| value.as_int().map(|number| number.to_string()));

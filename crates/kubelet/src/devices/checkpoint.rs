@@ -15,7 +15,7 @@ use crate::checkpoint;
 const FILE: &str = "kubelet_internal_checkpoint";
 
 /// Reads the checkpoint; an unreadable checkpoint contains no allocations.
-pub fn read(dir: &Path) -> Vec<DeviceAllocation> {
+pub(super) fn read(dir: &Path) -> Vec<DeviceAllocation> {
     let Ok(text) = fs::read(dir.join(FILE)) else { return Vec::new() };
     match json::parse(&text) {
         Ok(list) => list.as_array().unwrap_or_default().iter().filter_map(entry).collect(),
@@ -27,7 +27,7 @@ pub fn read(dir: &Path) -> Vec<DeviceAllocation> {
 }
 
 /// Replaces the checkpoint atomically.
-pub fn write(dir: &Path, given: &[DeviceAllocation]) -> io::Result<()> {
+pub(super) fn write(dir: &Path, given: &[DeviceAllocation]) -> io::Result<()> {
     checkpoint::write(dir, FILE, &Value::Array(given.iter().map(to_value).collect()))
 }
 

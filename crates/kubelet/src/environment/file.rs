@@ -1,7 +1,7 @@
 //! Environment files for `fileKeyRef`: a sequence of `NAME='value'`; the value may contain anything except a quote.
 
 /// Returns the value of a name, or `None` if the file lacks it. Fails if the file is malformed.
-pub fn find(text: &str, name: &str) -> Result<Option<String>, String> {
+pub(super) fn find(text: &str, name: &str) -> Result<Option<String>, String> {
     let mut rest = text;
     let mut found = None;
     loop {

@@ -13,7 +13,7 @@ use crate::pod::Pod;
 use crate::runtime_status::labels;
 
 /// Removes the containers of terminated pods.
-pub async fn collect(context: &Context, pods: &[Arc<Value>]) {
+pub(super) async fn collect(context: &Context, pods: &[Arc<Value>]) {
     let state = Some(v1::ContainerStateValue { state: v1::ContainerState::ContainerExited.into() });
     let filter = Some(v1::ContainerFilter { state, ..Default::default() });
     let mut runtime = context.runtime.runtime.clone();

@@ -20,7 +20,7 @@ struct UnusedImage {
 }
 
 /// Removes the unused images that `plan` selects. `unused` stores the time since which each image is unused.
-pub async fn collect(context: &Context, unused: &mut BTreeMap<String, Instant>, pressing: bool) {
+pub(super) async fn collect(context: &Context, unused: &mut BTreeMap<String, Instant>, pressing: bool) {
     let mut client = context.runtime.images.clone();
     let images = client.list_images(v1::ListImagesRequest::default()).await;
     let containers = context.runtime.runtime.clone().list_containers(v1::ListContainersRequest::default()).await;

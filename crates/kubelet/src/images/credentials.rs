@@ -11,13 +11,13 @@ use crate::plugins::sha256_hex;
 
 /// A registry credential and its Secret.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Credential {
+pub(super) struct Credential {
     pub auth: v1::AuthConfig,
     pub secret: SecretUse,
 }
 
 /// Returns the credentials that match an image, the most specific first.
-pub fn of(secrets: &[Value], image: &str) -> Vec<Credential> {
+pub(super) fn of(secrets: &[Value], image: &str) -> Vec<Credential> {
     let (host, path) = parts(image);
     let mut found: Vec<(usize, Credential)> = Vec::new();
     for secret in secrets {

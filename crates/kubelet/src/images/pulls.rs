@@ -20,7 +20,7 @@ use crate::plugins::sha256_hex;
 const VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 
 /// The record files and the pulls in progress.
-pub struct Pulls {
+pub(super) struct Pulls {
     dir: PathBuf,
     rules: Verification,
     // Held during every access, so that no decision is based on a partly updated record.
@@ -32,12 +32,12 @@ type State = BTreeMap<String, usize>;
 
 impl Pulls {
     /// Opens the records below the kubelet's directory.
-    pub fn new(root_dir: &Path, rules: Verification) -> Self {
+    pub(super) fn new(root_dir: &Path, rules: Verification) -> Self {
         Self { dir: root_dir.join("image_manager"), rules, state: Mutex::default() }
     }
 
     /// Whether a pod with these secrets may use an image that is present; false if its record cannot be read.
-    pub async fn may_use(&self, image: &str, reference: &str, secrets: &[SecretUse]) -> bool {
+    pub(super) async fn may_use(&self, image: &str, reference: &str, secrets: &[SecretUse]) -> bool {
         let state = self.state.lock().await;
         let record = match blocking::in_place(|| self.record(reference)) {
             Ok(record) => record,
@@ -66,7 +66,7 @@ impl Pulls {
     }
 
     /// Records the start of a pull.
-    pub async fn record_start(&self, image: &str) -> io::Result<()> {
+    pub(super) async fn record_start(&self, image: &str) -> io::Result<()> {
         let mut state = self.state.lock().await;
         let intent = value!({"apiVersion": VERSION, "kind": "ImagePullIntent", "image": image});
         blocking::in_place(|| put(&self.intent(image), &intent))?;
@@ -76,7 +76,7 @@ impl Pulls {
 
     /// Records the end of a pull. `pulled` is the image reference and the secret that was used, if any; `None` if the
     /// pull failed.
-    pub async fn end(&self, image: &str, pulled: Option<(&str, Option<&SecretUse>)>) {
+    pub(super) async fn end(&self, image: &str, pulled: Option<(&str, Option<&SecretUse>)>) {
         let mut state = self.state.lock().await;
         if let Some((reference, by)) = pulled
             && let Err(error) = blocking::in_place(|| self.write(&state, image, reference, Some(by)))
@@ -99,7 +99,7 @@ impl Pulls {
     /// Reconciles the records with the images of the runtime. Pulls started by a previous kubelet are recorded without
     /// credentials, and records of removed images are deleted. `images` is awaited under the lock, so no record changes
     /// meanwhile.
-    pub async fn reconcile<E>(&self, images: impl Future<Output = Result<Vec<v1::Image>, E>>) -> Result<(), E> {
+    pub(super) async fn reconcile<E>(&self, images: impl Future<Output = Result<Vec<v1::Image>, E>>) -> Result<(), E> {
         let state = self.state.lock().await;
         let images = images.await?;
         blocking::in_place(|| self.reconcile_with(&state, &images));

@@ -83,7 +83,7 @@ pub struct Access {
 }
 
 /// Access to an image by repository.
-pub type Record = BTreeMap<String, Access>;
+pub(super) type Record = BTreeMap<String, Access>;
 
 /// Knowledge about the origin of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Verification {
 }
 
 /// Adds a pull, with or without a secret, to a record. Returns whether the record changed.
-pub fn add(record: &mut Record, image: &str, by: Option<&SecretUse>) -> bool {
+pub(super) fn add(record: &mut Record, image: &str, by: Option<&SecretUse>) -> bool {
     let access = record.entry(repository(image)).or_default();
     let before = access.clone();
     match by {
@@ -156,7 +156,7 @@ pub fn add(record: &mut Record, image: &str, by: Option<&SecretUse>) -> bool {
 }
 
 /// Returns the full repository name of an image, without tag and digest.
-pub fn repository(image: &str) -> String {
+pub(super) fn repository(image: &str) -> String {
     let name = image.split_once('@').map_or(image, |(name, _)| name);
     let tag = name.rfind(':').filter(|at| !name[*at..].contains('/'));
     let name = tag.map_or(name, |at| &name[..at]);

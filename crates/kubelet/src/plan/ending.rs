@@ -7,7 +7,7 @@ use crate::pod::Role;
 use crate::runtime_status::Container;
 
 /// Returns the next step of a terminating pod.
-pub fn plan(observed: &Observation<'_>, ending: &Ending) -> PodPlan {
+pub(super) fn plan(observed: &Observation<'_>, ending: &Ending) -> PodPlan {
     let Observation { pod, runtime, local, .. } = *observed;
     let mut plan = PodPlan::default();
     let is_sidecar = |container: &&Container| {

@@ -9,7 +9,7 @@ use node_api::csi::NodeGetInfoResponse;
 static CSI_NODES: Resource = Resource::cluster("storage.k8s.io", "v1", "csinodes", "CSINode");
 
 /// Adds a driver to the CSINode, and its topology labels to the Node.
-pub async fn add(client: &Client, node: &str, name: &str, about: &NodeGetInfoResponse) -> Result<(), Error> {
+pub(super) async fn add(client: &Client, node: &str, name: &str, about: &NodeGetInfoResponse) -> Result<(), Error> {
     let segments = about.accessible_topology.clone().unwrap_or_default().segments;
     if !segments.is_empty() {
         let labels: Object = segments.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
@@ -38,7 +38,7 @@ pub async fn add(client: &Client, node: &str, name: &str, about: &NodeGetInfoRes
 }
 
 /// Removes a driver from the CSINode.
-pub async fn remove(client: &Client, node: &str, name: &str) -> Result<(), Error> {
+pub(super) async fn remove(client: &Client, node: &str, name: &str) -> Result<(), Error> {
     let patch = Patch::Strategic(value!({"spec": {"drivers": [{"$patch": "delete", "name": name}]}}));
     match client.patch(&Target::named(&CSI_NODES, "", node), &patch, &WriteOptions::default()).await {
         Err(error) if error.is_not_found() => Ok(()),

@@ -18,7 +18,7 @@ const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), max: Durat
 
 /// A status to report.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub(super) struct Report {
     /// The pod as last observed.
     pub pod: Arc<Value>,
     pub status: Value,
@@ -28,14 +28,14 @@ pub struct Report {
 
 impl Report {
     /// Whether the other report differs from this one.
-    pub fn is_older_than(&self, other: &Self) -> bool {
+    pub(super) fn is_older_than(&self, other: &Self) -> bool {
         let version = |report: &Self| Meta::of(&report.pod).resource_version().to_owned();
         status::has_changed(&self.status, &other.status) || version(self) != version(other)
     }
 }
 
 /// Writes reports until the sender is dropped.
-pub async fn write_all(client: Client, mut reports: watch::Receiver<Option<Report>>) {
+pub(super) async fn write_all(client: Client, mut reports: watch::Receiver<Option<Report>>) {
     let mut waits = BACKOFF.waits();
     let mut written: Option<Value> = None;
     while reports.changed().await.is_ok() {

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 const SERVING: u8 = 1;
 
 /// Checks the health of a service. The error is the probe's message.
-pub async fn check(host: &str, port: u16, service: &str, timeout: Duration) -> Result<(), String> {
+pub(super) async fn check(host: &str, port: u16, service: &str, timeout: Duration) -> Result<(), String> {
     let result = tokio::time::timeout(timeout, health_check(host, port, service)).await;
     result.map_err(|_| format!("timeout: health rpc did not complete within {}s", timeout.as_secs()))?
 }

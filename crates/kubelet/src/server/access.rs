@@ -9,14 +9,14 @@ use http::{HeaderMap, Method, header};
 use crate::config::Config;
 
 /// The result of authentication.
-pub enum Authentication {
+pub(super) enum Authentication {
     User(User),
     /// The request is rejected.
     Rejected,
 }
 
 /// Authenticates and authorizes requests.
-pub struct Access {
+pub(super) struct Access {
     reviews: Reviews,
     node: String,
     anonymous: bool,
@@ -28,7 +28,7 @@ pub struct Access {
 /// use GET: permission to read from a node must not allow running commands on it.
 // DEVIATION: exec, attach and port-forward by GET need the verb `create` of nodes/proxy; upstream's kubelet accepts
 // `get` for them.
-pub fn verb(method: &Method, parts: &[String]) -> &'static str {
+pub(super) fn verb(method: &Method, parts: &[String]) -> &'static str {
     let first = parts.first().map_or("", String::as_str);
     if matches!(first, "exec" | "attach" | "run" | "portForward") {
         return "create";
@@ -43,7 +43,7 @@ pub fn verb(method: &Method, parts: &[String]) -> &'static str {
 }
 
 /// Returns the node subresources of a path; permission for one of them suffices.
-pub fn subresources(parts: &[String]) -> Vec<&'static str> {
+pub(super) fn subresources(parts: &[String]) -> Vec<&'static str> {
     let first = parts.first().map_or("", String::as_str);
     match first {
         "stats" => vec!["stats"],
@@ -59,7 +59,7 @@ pub fn subresources(parts: &[String]) -> Vec<&'static str> {
 
 impl Access {
     /// Creates the authenticator and authorizer of a configuration.
-    pub fn new(config: &Config, client: Client) -> Self {
+    pub(super) fn new(config: &Config, client: Client) -> Self {
         Self {
             reviews: Reviews::new(client),
             node: config.node_name.clone(),
@@ -70,7 +70,7 @@ impl Access {
     }
 
     /// Authenticates a request by certificate, by token, or as anonymous.
-    pub async fn authenticate(&self, headers: &HeaderMap, by_certificate: Option<User>) -> Authentication {
+    pub(super) async fn authenticate(&self, headers: &HeaderMap, by_certificate: Option<User>) -> Authentication {
         if let Some(user) = by_certificate {
             return Authentication::User(user);
         }
@@ -84,7 +84,12 @@ impl Access {
     }
 
     /// Fails unless the user may apply the verb to one of the node's subresources.
-    pub async fn authorize(&self, user: &User, verb: &str, subresources: Vec<&'static str>) -> Result<(), String> {
+    pub(super) async fn authorize(
+        &self,
+        user: &User,
+        verb: &str,
+        subresources: Vec<&'static str>,
+    ) -> Result<(), String> {
         if !self.authorize {
             return Ok(());
         }

@@ -140,7 +140,7 @@ const SERIES: &[(&str, &str, &str, ValueReader)] = &[
 ];
 
 /// Returns the metrics of the node and of its pods.
-pub async fn cadvisor(context: &Context, known: &PodTable) -> Response<Body> {
+pub(super) async fn cadvisor(context: &Context, known: &PodTable) -> Response<Body> {
     let collected = match RuntimeStats::of(&context.runtime).await {
         Ok(collected) => collected,
         Err(status) => return text(http::StatusCode::INTERNAL_SERVER_ERROR, status.message()),

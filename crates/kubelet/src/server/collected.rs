@@ -9,7 +9,7 @@ use crate::runtime::Runtime;
 
 /// Statistics and creation times of all sandboxes and containers.
 #[derive(Default)]
-pub struct RuntimeStats {
+pub(super) struct RuntimeStats {
     /// Statistics of sandboxes and their containers.
     pub stats: Vec<v1::PodSandboxStats>,
     /// Containers by ID.
@@ -20,7 +20,7 @@ pub struct RuntimeStats {
 
 impl RuntimeStats {
     /// Queries the runtime.
-    pub async fn of(runtime: &Runtime) -> Result<Self, Status> {
+    pub(super) async fn of(runtime: &Runtime) -> Result<Self, Status> {
         let mut runtime = runtime.runtime.clone();
         let stats = runtime.list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest::default()).await?.into_inner().stats;
         let containers = runtime.list_containers(v1::ListContainersRequest::default()).await?.into_inner().containers;
@@ -33,17 +33,17 @@ impl RuntimeStats {
     }
 
     /// Returns the creation time of a sandbox in Unix nanoseconds; zero if it was removed meanwhile.
-    pub fn sandbox_at(&self, id: &str) -> i64 {
+    pub(super) fn sandbox_at(&self, id: &str) -> i64 {
         self.sandboxes.get(id).copied().unwrap_or_default()
     }
 
     /// Returns the creation time of a container in Unix nanoseconds; zero if it was removed meanwhile.
-    pub fn container_at(&self, id: &str) -> i64 {
+    pub(super) fn container_at(&self, id: &str) -> i64 {
         self.containers.get(id).map_or(0, |container| container.created_at)
     }
 }
 
 /// Returns a value; zero if it is unknown.
-pub fn amount(value: Option<&v1::UInt64Value>) -> i64 {
+pub(super) fn amount(value: Option<&v1::UInt64Value>) -> i64 {
     value.map_or(0, |value| i64::try_from(value.value).unwrap_or(i64::MAX))
 }

@@ -15,7 +15,7 @@ use crate::runtime_status::labels;
 use crate::usage::NodeUsage;
 
 /// Serves `/metrics`: the kubelet's own metrics.
-pub async fn own(context: &Context, known: &PodTable) -> Response<Body> {
+pub(super) async fn own(context: &Context, known: &PodTable) -> Response<Body> {
     let mut out = String::new();
     family(&mut out, "kubelet_running_pods", "gauge", "Number of pods that have a running pod sandbox");
     let filter = v1::PodSandboxFilter {
@@ -46,7 +46,7 @@ pub async fn own(context: &Context, known: &PodTable) -> Response<Body> {
 }
 
 /// Serves `/metrics/resource`: CPU and memory of the node, its pods and their containers.
-pub async fn resource(context: &Context) -> Response<Body> {
+pub(super) async fn resource(context: &Context) -> Response<Body> {
     match RuntimeStats::of(&context.runtime).await {
         Ok(collected) => metrics_response(resources(&collected, &NodeUsage::read())),
         Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
@@ -130,7 +130,7 @@ fn resources(collected: &RuntimeStats, usage: &NodeUsage) -> String {
 }
 
 /// Serves `/metrics/probes`: probe result counters.
-pub fn probes(probes: &Probes) -> Response<Body> {
+pub(super) fn probes(probes: &Probes) -> Response<Body> {
     let mut out = String::new();
     family(
         &mut out,

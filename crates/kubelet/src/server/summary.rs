@@ -19,7 +19,7 @@ use crate::runtime_status::{labels, time};
 use crate::usage::{Disk, DiskUsage, NodeUsage, disk_taken};
 
 /// Returns the current usage of the node and its pods.
-pub async fn summary(context: &Arc<Context>, known: &PodTable) -> Response<Body> {
+pub(super) async fn summary(context: &Arc<Context>, known: &PodTable) -> Response<Body> {
     let collected = match RuntimeStats::of(&context.runtime).await {
         Ok(collected) => collected,
         Err(status) => return text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),

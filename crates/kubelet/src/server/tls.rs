@@ -31,7 +31,7 @@ pub enum TlsError {
 
 /// The current TLS configuration; files are read again when they change. Clones share it.
 #[derive(Clone)]
-pub struct Tls(Arc<Inner>);
+pub(super) struct Tls(Arc<Inner>);
 
 struct Inner {
     settings: TlsSettings,
@@ -41,7 +41,7 @@ struct Inner {
 
 impl Tls {
     /// Uses the configured certificate, the one signed earlier, or a self-signed one, in this order.
-    pub fn new(config: &Config, addresses: &[String]) -> Result<Self, TlsError> {
+    pub(super) fn new(config: &Config, addresses: &[String]) -> Result<Self, TlsError> {
         let signed = Purpose::Serving(Vec::new()).file(&config.cert_dir);
         let (certificate, key) = match &config.serving {
             Some(given) => given.clone(),
@@ -56,12 +56,12 @@ impl Tls {
     }
 
     /// Returns the configuration for a new connection.
-    pub fn current(&self) -> Arc<ServerConfig> {
+    pub(super) fn current(&self) -> Arc<ServerConfig> {
         self.0.offered.lock().unwrap_or_else(PoisonError::into_inner).current()
     }
 
     /// Uses the certificate and key in a file from now on.
-    pub fn replace(&self, file: &Path) -> Result<(), TlsError> {
+    pub(super) fn replace(&self, file: &Path) -> Result<(), TlsError> {
         let shared = &self.0;
         let fresh = followed(&shared.settings, shared.client_ca.clone(), file.to_owned(), file.to_owned())?;
         *shared.offered.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
@@ -110,7 +110,7 @@ fn offer(
 }
 
 /// Returns the user of a verified client certificate.
-pub fn user_of(certificate: &CertificateDer<'_>) -> Option<auth::User> {
+pub(super) fn user_of(certificate: &CertificateDer<'_>) -> Option<auth::User> {
     auth::x509::Subject::read(certificate, component_base::clock::now()).ok()?.user()
 }
 
@@ -170,7 +170,7 @@ mod tests {
         use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
         #[derive(Debug)]
-        pub struct Everybody(pub std::sync::Arc<CryptoProvider>);
+        pub(super) struct Everybody(pub std::sync::Arc<CryptoProvider>);
 
         impl ServerCertVerifier for Everybody {
             fn verify_server_cert(

@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The source of manifests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Manifests {
+pub(crate) struct Manifests {
     /// Serves one pod or a list of pods.
     pub url: Uri,
     /// Additional request headers.
@@ -27,7 +27,7 @@ pub struct Manifests {
 }
 
 /// Polls the URL. While requests fail, the last pods stay.
-pub fn follow(manifests: Manifests, node: String) -> (StaticPods, impl Future<Output = ()> + Send) {
+pub(crate) fn follow(manifests: Manifests, node: String) -> (StaticPods, impl Future<Output = ()> + Send) {
     let (sender, receiver) = watch::channel(Vec::new());
     let work = async move {
         loop {

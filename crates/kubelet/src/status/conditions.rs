@@ -20,7 +20,7 @@ struct Condition {
 }
 
 /// Returns the kubelet's conditions, then those of other writers.
-pub fn all(observed: &Observation<'_>, phase: &str, statuses: &Statuses) -> Vec<Value> {
+pub(super) fn all(observed: &Observation<'_>, phase: &str, statuses: &Statuses) -> Vec<Value> {
     let pod = observed.pod;
     let known = pod.0["status"]["conditions"].as_array().unwrap_or_default();
     let has_sandbox = observed

@@ -9,7 +9,7 @@ use crate::runtime_status::{self, Exit, State, UNKNOWN_EXIT};
 
 /// The container statuses of a pod.
 #[derive(Clone, Debug, Default)]
-pub struct Statuses {
+pub(super) struct Statuses {
     /// In the order of the spec.
     pub init: Vec<Value>,
     /// Sorted by name, as upstream.
@@ -20,12 +20,12 @@ pub struct Statuses {
 
 impl Statuses {
     /// Returns the status of an app container.
-    pub fn app_of(&self, name: &str) -> &Value {
+    pub(super) fn app_of(&self, name: &str) -> &Value {
         find(&self.app, name)
     }
 
     /// Returns the status of an init container or sidecar.
-    pub fn init_of(&self, name: &str) -> &Value {
+    pub(super) fn init_of(&self, name: &str) -> &Value {
         find(&self.init, name)
     }
 }
@@ -35,7 +35,7 @@ fn find<'a>(list: &'a [Value], name: &str) -> &'a Value {
 }
 
 /// Returns the statuses of all containers.
-pub fn all(observed: &Observation<'_>, facts: &Facts) -> Statuses {
+pub(super) fn all(observed: &Observation<'_>, facts: &Facts) -> Statuses {
     let one = |container| status(observed, facts, container);
     let mut statuses = Statuses {
         init: observed.pod.init_containers().map(one).collect(),

@@ -10,24 +10,24 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 
 /// The claims of a host.
-pub struct Claims {
+pub(super) struct Claims {
     dir: PathBuf,
 }
 
 /// The claims while locked against other nodes.
-pub struct LockedClaims<'a> {
+pub(super) struct LockedClaims<'a> {
     dir: &'a Path,
     _lock: File,
 }
 
 impl Claims {
     /// Uses claims in a directory, which is created with the first claim.
-    pub fn new(dir: &Path) -> Self {
+    pub(super) fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned() }
     }
 
     /// Locks the claims; blocks while another node holds the lock.
-    pub fn lock(&self) -> io::Result<LockedClaims<'_>> {
+    pub(super) fn lock(&self) -> io::Result<LockedClaims<'_>> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let file =
             fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(self.dir.join("lock"))?;
@@ -38,7 +38,7 @@ impl Claims {
 
 impl LockedClaims<'_> {
     /// Claims a range for the pod in `pod_dir`. Returns false if another pod has it.
-    pub fn claim(&self, first: u32, pod_dir: &Path) -> io::Result<bool> {
+    pub(super) fn claim(&self, first: u32, pod_dir: &Path) -> io::Result<bool> {
         match self.owner(first) {
             Some(owner) if owner == pod_dir => Ok(true),
             Some(_) => Ok(false),
@@ -51,7 +51,7 @@ impl LockedClaims<'_> {
     }
 
     /// Returns the ranges of other pods.
-    pub fn taken(&self, pod_dir: &Path) -> io::Result<Vec<u32>> {
+    pub(super) fn taken(&self, pod_dir: &Path) -> io::Result<Vec<u32>> {
         let names = fs::read_dir(self.dir)?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         Ok(names.filter(|first| self.owner(*first).is_some_and(|owner| owner != pod_dir)).collect())
     }

@@ -19,7 +19,7 @@ const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 
 /// Replaces the files of a volume; readers never see a mix of old and new files. Returns whether anything changed.
-pub fn write(dir: &Path, files: &Files, group: Option<i64>) -> io::Result<bool> {
+pub(super) fn write(dir: &Path, files: &Files, group: Option<i64>) -> io::Result<bool> {
     let old = fs::read_link(dir.join(DATA)).ok();
     if old.as_ref().is_some_and(|old| is_current(&dir.join(old), files)) {
         return Ok(false);

@@ -9,7 +9,7 @@ use apimachinery::Value;
 use super::VolumeError;
 
 /// Checks a path against its type, creates it if the type requires that, and returns it.
-pub fn check(source: &Value) -> Result<PathBuf, VolumeError> {
+pub(super) fn check(source: &Value) -> Result<PathBuf, VolumeError> {
     let path = PathBuf::from(source.str_at(&["path"]).unwrap_or_default());
     let kind = source.str_at(&["type"]).unwrap_or_default();
     match kind {

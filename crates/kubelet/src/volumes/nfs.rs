@@ -12,7 +12,7 @@ const PORT: u16 = 2049;
 
 /// An NFS export and its mount options.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Export {
+pub(super) struct Export {
     server: String,
     path: String,
     read_only: bool,
@@ -21,7 +21,7 @@ pub struct Export {
 
 impl Export {
     /// Reads an `nfs` source and the mount options of its PersistentVolume, if any.
-    pub fn read(source: &Value, persistent: Option<&Value>) -> Self {
+    pub(super) fn read(source: &Value, persistent: Option<&Value>) -> Self {
         let text = |field: &str| source.str_at(&[field]).unwrap_or_default().to_owned();
         let options = persistent.and_then(|spec| spec["mountOptions"].as_array()).unwrap_or_default();
         Self {
@@ -35,7 +35,7 @@ impl Export {
     /// Mounts the export; blocks until the server responds or the kernel times out.
     // DEVIATION: NFS volumes use version 4 unless their mount options specify another; there is no retry with version
     // 3.
-    pub fn mount(&self, target: &Path) -> io::Result<()> {
+    pub(super) fn mount(&self, target: &Path) -> io::Result<()> {
         let mut addresses = (self.server.as_str(), PORT).to_socket_addrs()?;
         let address = addresses.next().ok_or_else(|| io::Error::other("the server has no address"))?;
         let data = CString::new(self.data(&address.ip().to_string()))?;

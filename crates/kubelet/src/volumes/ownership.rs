@@ -9,7 +9,7 @@ use rustix::fs::FileType;
 
 /// `fsGroupChangePolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub(super) enum Policy {
     Always,
     /// Only if the root directory does not have the group yet.
     OnRootMismatch,
@@ -23,7 +23,7 @@ const FILE: u32 = 0o660;
 const DEPTH_MAX: usize = 256;
 
 /// Applies a group to everything below a path.
-pub fn apply_group(path: &Path, group: i64, policy: Policy) -> io::Result<()> {
+pub(super) fn apply_group(path: &Path, group: i64, policy: Policy) -> io::Result<()> {
     let group = u32::try_from(group).map_err(|_| io::Error::other("fsGroup is out of range"))?;
     let root = fs::symlink_metadata(path)?;
     if policy == Policy::OnRootMismatch && root.gid() == group && root.mode() & DIRECTORY == DIRECTORY {

@@ -7,7 +7,7 @@ use apimachinery::{Value, labels};
 use super::payload::PayloadError;
 
 /// Returns the content of a projected `clusterTrustBundle`. `bundles` are by name, `None` for absent ones.
-pub fn anchors(source: &Value, bundles: &BTreeMap<String, Option<Value>>) -> Result<Vec<u8>, PayloadError> {
+pub(super) fn anchors(source: &Value, bundles: &BTreeMap<String, Option<Value>>) -> Result<Vec<u8>, PayloadError> {
     let text = |field: &str| source.str_at(&[field]).filter(|text| !text.is_empty());
     let optional = source["optional"].as_bool() == Some(true);
     let chosen: Vec<&Value> = match (text("name"), text("signerName")) {

@@ -5,7 +5,7 @@ use apimachinery::GroupVersionKind;
 use apimachinery::schema::{Schema, Shape, Struct};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parameter {
+pub(crate) struct Parameter {
     pub name: String,
     pub location: ParameterLocation,
     /// `string`, `integer` or `boolean`.
@@ -15,7 +15,7 @@ pub struct Parameter {
 
 /// The location of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ParameterLocation {
+pub(crate) enum ParameterLocation {
     /// In the path; required.
     Path,
     /// In the query; optional.
@@ -62,7 +62,7 @@ const QUERY: &[(&str, &str, &str)] = &[
 ];
 
 /// Query parameters of a list.
-pub const LIST: &[&str] = &[
+pub(super) const LIST: &[&str] = &[
     "allowWatchBookmarks",
     "continue",
     "fieldSelector",
@@ -76,13 +76,13 @@ pub const LIST: &[&str] = &[
     "watch",
 ];
 /// Query parameters of a get.
-pub const READ: &[&str] = &["pretty"];
+pub(super) const READ: &[&str] = &["pretty"];
 /// Query parameters of a create or replace.
-pub const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "pretty"];
+pub(super) const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "pretty"];
 /// Query parameters of a patch.
-pub const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force", "pretty"];
+pub(super) const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force", "pretty"];
 /// Query parameters of a delete.
-pub const DELETE: &[&str] = &[
+pub(super) const DELETE: &[&str] = &[
     "dryRun",
     "gracePeriodSeconds",
     "ignoreStoreReadErrorWithClusterBreakingPotential",
@@ -91,7 +91,7 @@ pub const DELETE: &[&str] = &[
     "propagationPolicy",
 ];
 /// Query parameters of a deletecollection.
-pub const DELETE_COLLECTION: &[&str] = &[
+pub(super) const DELETE_COLLECTION: &[&str] = &[
     "continue",
     "dryRun",
     "fieldSelector",
@@ -109,7 +109,7 @@ pub const DELETE_COLLECTION: &[&str] = &[
 ];
 
 /// Returns the query parameters with these names.
-pub fn query(names: &[&str]) -> Vec<Parameter> {
+pub(super) fn query(names: &[&str]) -> Vec<Parameter> {
     let one = |name: &&str| {
         let at = QUERY.binary_search_by(|(have, ..)| have.cmp(name)).expect("every parameter is in the table");
         let (name, json_type, description) = QUERY[at];
@@ -124,12 +124,12 @@ pub fn query(names: &[&str]) -> Vec<Parameter> {
 }
 
 /// Returns a path parameter.
-pub fn path(name: &str, description: String) -> Parameter {
+pub(super) fn path(name: &str, description: String) -> Parameter {
     Parameter { name: name.to_owned(), location: ParameterLocation::Path, json_type: "string", description }
 }
 
 /// Returns the fields of an options kind as query parameters.
-pub fn options(kind: &GroupVersionKind) -> Vec<Parameter> {
+pub(super) fn options(kind: &GroupVersionKind) -> Vec<Parameter> {
     let Some(schema) = catalogue::schema(kind) else { return Vec::new() };
     let Shape::Struct(Struct { fields, .. }) = schema.shape() else { return Vec::new() };
     let named = fields.iter().filter(|field| !matches!(field.name.as_str(), "apiVersion" | "kind"));

@@ -35,7 +35,7 @@ const CUSTOM_PATCHES: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
 /// Generates the paths of one group version.
-pub struct Routes<'a> {
+pub(crate) struct Routes<'a> {
     group: &'a str,
     version: &'a str,
     base: String,
@@ -43,7 +43,7 @@ pub struct Routes<'a> {
 }
 
 /// Returns the tag of a group version: `core_v1`, `rbacAuthorization_v1`.
-pub fn tag(group: &str, version: &str) -> String {
+pub(crate) fn tag(group: &str, version: &str) -> String {
     let pascal = pascal_group(group);
     let mut chars = pascal.chars();
     let camel: String = chars.next().map(|first| first.to_ascii_lowercase()).into_iter().chain(chars).collect();
@@ -52,7 +52,7 @@ pub fn tag(group: &str, version: &str) -> String {
 
 impl<'a> Routes<'a> {
     /// Returns the paths of these kinds, which must be all kinds of the group version.
-    pub fn of(group: &'a str, version: &'a str, kinds: &[(&Kind, &Version)]) -> Vec<Route> {
+    pub(crate) fn of(group: &'a str, version: &'a str, kinds: &[(&Kind, &Version)]) -> Vec<Route> {
         let base = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
         let mut routes = Self { group, version, base, routes: Vec::new() };
         routes.add_discovery();
@@ -64,7 +64,7 @@ impl<'a> Routes<'a> {
     }
 
     /// Returns a path that serves a discovery document. `{group}` in `id` is replaced by the group's name.
-    pub fn discovery(path: &str, group: &str, kind: &'static str, id: &str, description: &str) -> Route {
+    pub(crate) fn discovery(path: &str, group: &str, kind: &'static str, id: &str, description: &str) -> Route {
         Route {
             path: path.to_owned(),
             operations: vec![Operation {

@@ -18,7 +18,7 @@ const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 
 impl Definitions {
     /// Returns a reference to a custom kind.
-    pub fn custom(&mut self, kind: &Kind, version: &str) -> Value {
+    pub(crate) fn custom(&mut self, kind: &Kind, version: &str) -> Value {
         let name = custom_name(&kind.group, version, &kind.kind);
         if self.has(&name) {
             return self.to(&name);
@@ -40,7 +40,7 @@ impl Definitions {
     }
 
     /// Returns a reference to the list of a custom kind.
-    pub fn custom_list(&mut self, kind: &Kind, version: &str) -> Value {
+    pub(crate) fn custom_list(&mut self, kind: &Kind, version: &str) -> Value {
         let item = self.custom(kind, version);
         let list_kind = &kind.list_kind;
         let list_meta = self.list_meta();

@@ -9,7 +9,7 @@ use flate2::read::DeflateDecoder;
 static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.z"));
 
 /// The descriptions of all built-in types.
-pub struct Descriptions {
+pub(crate) struct Descriptions {
     text: String,
     /// Byte offset of each type's line.
     types: HashMap<String, usize>,
@@ -17,7 +17,7 @@ pub struct Descriptions {
 
 impl Descriptions {
     /// Decompresses the text.
-    pub fn open() -> Self {
+    pub(crate) fn open() -> Self {
         let length = env!("DESCRIPTIONS_LENGTH").parse().expect("the build script writes a number");
         let mut text = String::with_capacity(length);
         DeflateDecoder::new(PACKED).read_to_string(&mut text).expect("the build script packs text");
@@ -34,13 +34,13 @@ impl Descriptions {
     }
 
     /// Returns the description of a type, empty if there is none.
-    pub fn of_type(&self, name: &str) -> String {
+    pub(crate) fn of_type(&self, name: &str) -> String {
         let line = self.types.get(name).and_then(|at| self.text[*at..].lines().next());
         line.and_then(|line| line.split_once(' ')).map(|(_, escaped)| unescape(escaped)).unwrap_or_default()
     }
 
     /// Returns the description of a field, empty if there is none.
-    pub fn of_field(&self, name: &str, field: &str) -> String {
+    pub(crate) fn of_field(&self, name: &str, field: &str) -> String {
         let Some(at) = self.types.get(name) else { return String::new() };
         let fields = self.text[*at..].lines().skip(1).map_while(|line| line.strip_prefix('\t'));
         let escaped = fields.filter_map(|line| line.split_once(' ')).find(|(have, _)| *have == field);

@@ -15,7 +15,7 @@ const UNIONS: &[(&str, Option<&str>, &[&str])] = &[
 ];
 
 /// Returns the x-kubernetes-unions extension of a type.
-pub fn of(name: &str) -> Option<Value> {
+pub(super) fn of(name: &str) -> Option<Value> {
     let (_, discriminator, members) = UNIONS.iter().find(|(have, ..)| *have == name)?;
     let members: Object = members.iter().map(|member| (*member, go_name(member))).collect();
     let mut union = Object::new();

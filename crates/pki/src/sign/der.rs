@@ -2,10 +2,10 @@
 
 use apimachinery::time::Time;
 
-pub const BOOLEAN: u8 = 0x01;
-pub const INTEGER: u8 = 0x02;
-pub const BIT_STRING: u8 = 0x03;
-pub const NULL: u8 = 0x05;
+pub(super) const BOOLEAN: u8 = 0x01;
+pub(super) const INTEGER: u8 = 0x02;
+pub(super) const BIT_STRING: u8 = 0x03;
+pub(super) const NULL: u8 = 0x05;
 const OCTET_STRING: u8 = 0x04;
 const OBJECT_ID: u8 = 0x06;
 const UTC_TIME: u8 = 0x17;
@@ -13,29 +13,29 @@ const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
 
 /// 2.5.29.15
-pub const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
+pub(super) const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
 /// 2.5.29.17
-pub const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
+pub(super) const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 /// 2.5.29.19
-pub const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+pub(super) const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 /// 2.5.29.35
-pub const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
+pub(super) const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
 /// 2.5.29.37
-pub const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
+pub(super) const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
 /// 1.2.840.10045.4.3.2
-pub const ECDSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
+pub(super) const ECDSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
 /// 1.2.840.10045.4.3.3
-pub const ECDSA_SHA384: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x03];
+pub(super) const ECDSA_SHA384: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x03];
 /// 1.2.840.10045.4.3.4
-pub const ECDSA_SHA512: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x04];
+pub(super) const ECDSA_SHA512: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x04];
 /// 1.2.840.113549.1.1.11
-pub const RSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b];
+pub(super) const RSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b];
 /// 1.2.840.113549.1.1.12
-pub const RSA_SHA384: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0c];
+pub(super) const RSA_SHA384: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0c];
 /// 1.2.840.113549.1.1.13
-pub const RSA_SHA512: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0d];
+pub(super) const RSA_SHA512: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0d];
 /// 1.3.101.112
-pub const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
+pub(super) const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
 
 /// Key usages, by bit index.
 const KEY_USAGES: &[(&str, u8)] = &[
@@ -69,7 +69,7 @@ const PURPOSES: &[(&str, &[u8])] = &[
 ];
 
 /// Encodes a value with tag and length.
-pub fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
+pub(super) fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     let len = content.len();
     if len < 0x80 {
@@ -85,25 +85,25 @@ pub fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
 }
 
 /// Encodes a SEQUENCE.
-pub fn sequence(items: &[&[u8]]) -> Vec<u8> {
+pub(super) fn sequence(items: &[&[u8]]) -> Vec<u8> {
     tlv(SEQUENCE, &items.concat())
 }
 
 /// Encodes a context-specific value.
-pub fn context(number: u8, content: &[u8]) -> Vec<u8> {
+pub(super) fn context(number: u8, content: &[u8]) -> Vec<u8> {
     tlv(0xa0 | number, content)
 }
 
-pub fn oid(id: &[u8]) -> Vec<u8> {
+pub(super) fn oid(id: &[u8]) -> Vec<u8> {
     tlv(OBJECT_ID, id)
 }
 
-pub fn octets(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn octets(bytes: &[u8]) -> Vec<u8> {
     tlv(OCTET_STRING, bytes)
 }
 
 /// Encodes a time: UTCTime for the years 1950 to 2049, otherwise GeneralizedTime.
-pub fn time(time: Time) -> Vec<u8> {
+pub(super) fn time(time: Time) -> Vec<u8> {
     let digits: String = time.to_string().chars().filter(char::is_ascii_digit).collect();
     match digits.as_str() {
         short if ("1950".."2050").contains(&&short[..4]) => tlv(UTC_TIME, format!("{}Z", &short[2..]).as_bytes()),
@@ -112,7 +112,7 @@ pub fn time(time: Time) -> Vec<u8> {
 }
 
 /// Encodes a BIT STRING whose first bit is the highest of `set`, without trailing zero bits.
-pub fn bits(set: u16) -> Vec<u8> {
+pub(super) fn bits(set: u16) -> Vec<u8> {
     let mut bytes = set.to_be_bytes().to_vec();
     while bytes.last() == Some(&0) {
         bytes.pop();
@@ -122,7 +122,7 @@ pub fn bits(set: u16) -> Vec<u8> {
 }
 
 /// Splits usages into key usage bits and extended key usages; fails with the first unknown usage.
-pub fn usages(names: &[String]) -> Result<(u16, Vec<&'static [u8]>), String> {
+pub(super) fn usages(names: &[String]) -> Result<(u16, Vec<&'static [u8]>), String> {
     let (mut key, mut purposes) = (0, Vec::new());
     for name in names {
         let bit = KEY_USAGES.iter().find(|(known, _)| known == name).map(|(_, bit)| bit);

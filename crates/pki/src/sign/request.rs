@@ -9,7 +9,7 @@ use x509_parser::prelude::X509CertificationRequest;
 use super::der;
 
 /// Whether the request is signed by the key it contains.
-pub fn is_proven(request: &X509CertificationRequest<'_>) -> bool {
+pub(super) fn is_proven(request: &X509CertificationRequest<'_>) -> bool {
     let info = &request.certification_request_info;
     let key = &*info.subject_pki.subject_public_key.data;
     let Some(algorithm) = algorithm(request.signature_algorithm.algorithm.as_bytes(), key.len()) else {
@@ -19,7 +19,7 @@ pub fn is_proven(request: &X509CertificationRequest<'_>) -> bool {
 }
 
 /// Returns the subject alternative names of a request, as GeneralNames in DER.
-pub fn names(request: &CertificateRequest) -> Vec<Vec<u8>> {
+pub(super) fn names(request: &CertificateRequest) -> Vec<Vec<u8>> {
     let texts = |tag: u8, names: &[String]| names.iter().map(|name| der::tlv(tag, name.as_bytes())).collect::<Vec<_>>();
     let addresses = request.addresses.iter().map(|address| match address {
         IpAddr::V4(four) => der::tlv(0x87, &four.octets()),

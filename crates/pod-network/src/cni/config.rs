@@ -13,7 +13,7 @@ const VERSIONS: [&str; 6] = ["1.1.0", "1.0.0", "0.4.0", "0.3.1", "0.3.0", "0.2.0
 
 /// A CNI network configuration list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NetworkList {
+pub(super) struct NetworkList {
     pub name: String,
     /// Negotiated version of the specification.
     pub version: String,
@@ -27,7 +27,7 @@ pub struct NetworkList {
 
 impl NetworkList {
     /// Loads the first configuration of a directory, by file name.
-    pub fn load(directory: &Path) -> Result<Self, NetworkError> {
+    pub(super) fn load(directory: &Path) -> Result<Self, NetworkError> {
         let none = || NetworkError::NotConfigured(directory.to_owned());
         let path = files(directory).into_iter().next().ok_or_else(none)?;
         let value = read(&path)?;
@@ -62,22 +62,22 @@ impl NetworkList {
     }
 
     /// Whether CHECK may be called.
-    pub fn can_check(&self) -> bool {
+    pub(super) fn can_check(&self) -> bool {
         !self.disable_check && self.is_at_least("0.4.0")
     }
 
     /// Whether the version has STATUS and GC.
-    pub fn has_status_and_gc(&self) -> bool {
+    pub(super) fn has_status_and_gc(&self) -> bool {
         self.is_at_least("1.1.0")
     }
 
     /// Whether GC may be called.
-    pub fn may_collect(&self) -> bool {
+    pub(super) fn may_collect(&self) -> bool {
         !self.disable_gc && self.has_status_and_gc()
     }
 
     /// Returns a plugin's input: its configuration, name and version of the list, previous result, and runtimeConfig.
-    pub fn input(&self, plugin: &Value, previous: Option<&Value>, sandbox: &Attachment) -> Value {
+    pub(super) fn input(&self, plugin: &Value, previous: Option<&Value>, sandbox: &Attachment) -> Value {
         let mut input = plugin.as_object().cloned().unwrap_or_default();
         let capabilities = input.remove("capabilities").unwrap_or_default();
         input.insert("name".to_owned(), json!(self.name));

@@ -13,14 +13,14 @@ use rustix::thread::gettid;
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A network namespace that exists as long as this value.
-pub struct Namespace {
+pub(crate) struct Namespace {
     pub path: PathBuf,
     /// Stops the thread that keeps the namespace when dropped.
     _keep: mpsc::Sender<()>,
 }
 
 impl Namespace {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (sender, receiver) = mpsc::channel();
         let (keep, until) = mpsc::channel::<()>();
         std::thread::spawn(move || {
@@ -33,12 +33,12 @@ impl Namespace {
         Self { path: receiver.recv().unwrap(), _keep: keep }
     }
 
-    pub fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+    pub(crate) fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         within(&self.path, work).unwrap()
     }
 
     /// Runs commands, one per line.
-    pub fn run(&self, commands: &str) -> String {
+    pub(crate) fn run(&self, commands: &str) -> String {
         self.enter(|| {
             let mut text = String::new();
             for line in commands.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -52,12 +52,12 @@ impl Namespace {
     }
 
     /// Listens and returns to each client its source address.
-    pub fn serve(&self, address: &str) {
+    pub(crate) fn serve(&self, address: &str) {
         self.serve_with(address, |stream| stream.peer_addr().unwrap().ip());
     }
 
     /// Listens and returns to each client the address that it reached.
-    pub fn serve_itself(&self, address: &str) {
+    pub(crate) fn serve_itself(&self, address: &str) {
         self.serve_with(address, |stream| stream.local_addr().unwrap().ip());
     }
 
@@ -75,12 +75,12 @@ impl Namespace {
     }
 
     /// Connects and returns the address that the server sent.
-    pub fn call(&self, address: &str) -> Result<IpAddr, String> {
+    pub(crate) fn call(&self, address: &str) -> Result<IpAddr, String> {
         Self::call_within(&self.path, address)
     }
 
     /// Connects from the namespace at a path.
-    pub fn call_within(path: &Path, address: &str) -> Result<IpAddr, String> {
+    pub(crate) fn call_within(path: &Path, address: &str) -> Result<IpAddr, String> {
         let address: SocketAddr = address.parse().unwrap();
         let call = || {
             let mut stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(|error| error.to_string())?;
@@ -94,13 +94,13 @@ impl Namespace {
 }
 
 /// A node and an external host without routes to pods.
-pub struct Topology {
+pub(crate) struct Topology {
     pub node: Namespace,
     pub outside: Namespace,
 }
 
 impl Topology {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (node, outside) = (Namespace::new(), Namespace::new());
         join(&node, "up0", &outside, "up1");
         node.run(
@@ -124,7 +124,7 @@ impl Topology {
 }
 
 /// Connects two namespaces by a veth pair; both ends are down.
-pub fn join(one: &Namespace, one_end: &str, other: &Namespace, other_end: &str) {
+pub(crate) fn join(one: &Namespace, one_end: &str, other: &Namespace, other_end: &str) {
     let to = thread_of(&other.path);
     one.run(&format!("ip link add {one_end} type veth peer name {other_end} netns {to}"));
 }
@@ -135,11 +135,11 @@ fn thread_of(path: &Path) -> String {
 }
 
 /// A neighbour that routes 127.0.0.1 like any other address and sends packets there.
-pub struct Stranger<'a>(&'a Namespace);
+pub(crate) struct Stranger<'a>(&'a Namespace);
 
 impl<'a> Stranger<'a> {
     /// Creates one that uses this route.
-    pub fn new(space: &'a Namespace, way: &str) -> Self {
+    pub(crate) fn new(space: &'a Namespace, way: &str) -> Self {
         space.run(&format!(
             "ip route del table local local 127.0.0.0/8 dev lo
              ip route del table local local 127.0.0.1 dev lo
@@ -149,7 +149,7 @@ impl<'a> Stranger<'a> {
     }
 
     /// Whether its packets arrive at the loopback interface of another namespace.
-    pub fn reaches(&self, other: &Namespace) -> bool {
+    pub(crate) fn reaches(&self, other: &Namespace) -> bool {
         let at: SocketAddr = ([127, 0, 0, 1], 9).into();
         let there = other.enter(|| UdpSocket::bind(at).unwrap());
         there.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -160,7 +160,7 @@ impl<'a> Stranger<'a> {
 }
 
 /// Whether the tests run as root; prints a message if not.
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
         println!("skipped: network namespaces need root");

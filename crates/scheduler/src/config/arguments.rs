@@ -25,7 +25,7 @@ const STRATEGIES: &[&str] = &["LeastAllocated", "MostAllocated", "RequestedToCap
 
 /// The decoded arguments of a profile's plugins.
 #[derive(Debug, Default)]
-pub struct Arguments {
+pub(super) struct Arguments {
     fit: Option<Value>,
     balance: Option<Value>,
     affinity: Option<Value>,
@@ -40,7 +40,7 @@ pub struct Arguments {
 
 impl Arguments {
     /// Decodes `pluginConfig` of a profile.
-    pub fn read(list: &At<'_>, findings: &mut Errors) -> Result<Self, Error> {
+    pub(super) fn read(list: &At<'_>, findings: &mut Errors) -> Result<Self, Error> {
         let mut this = Self::default();
         let mut seen = BTreeSet::new();
         for item in list.items() {
@@ -64,7 +64,7 @@ impl Arguments {
     }
 
     /// Constructs the plugin with its arguments; `None` for sorting, binding and preemption plugins.
-    pub fn enabled(&self, chosen: &SelectedPlugin) -> Option<EnabledPlugin> {
+    pub(super) fn enabled(&self, chosen: &SelectedPlugin) -> Option<EnabledPlugin> {
         let plugin: Box<dyn Plugin> = match chosen.name.as_str() {
             "SchedulingGates" => Box::new(SchedulingGates),
             "NodeUnschedulable" => Box::new(NodeUnschedulable),
@@ -89,7 +89,7 @@ impl Arguments {
         Some(EnabledPlugin { plugin, gates, pre_filters, filters, weight })
     }
 
-    pub fn preemption(&self) -> DefaultPreemption {
+    pub(super) fn preemption(&self) -> DefaultPreemption {
         let mut made = DefaultPreemption::default();
         let number = |field: &str| self.preemption.as_ref()?.get(field)?.as_int()?.try_into().ok();
         made.candidates_percentage = number("minCandidateNodesPercentage").unwrap_or(made.candidates_percentage);
@@ -98,7 +98,7 @@ impl Arguments {
     }
 
     /// Returns the timeouts of the steps before binding.
-    pub fn timeouts(&self) -> Patience {
+    pub(super) fn timeouts(&self) -> Patience {
         let absent = Patience::default();
         let seconds = self.volumes.as_ref().and_then(|args| args.get("bindTimeoutSeconds")?.as_int()?.try_into().ok());
         let timeout = self.devices.as_ref().and_then(|args| super::duration(args.str_at(&["bindingTimeout"])?));

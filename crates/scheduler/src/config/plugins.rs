@@ -6,7 +6,7 @@ use super::Error;
 
 /// An extension point of the scheduling framework, in upstream's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Point {
+pub(super) enum Point {
     PreEnqueue,
     QueueSort,
     PreFilter,
@@ -39,7 +39,7 @@ const POINTS: &[(Point, &str, &str)] = &[
 ];
 
 /// All plugins in default order, with default weight and extension points.
-pub const PLUGINS: &[(&str, i64, &[Point])] = &[
+pub(super) const PLUGINS: &[(&str, i64, &[Point])] = &[
     ("SchedulingGates", 0, &[PreEnqueue]),
     ("PrioritySort", 0, &[QueueSort]),
     ("NodeUnschedulable", 0, &[Filter]),
@@ -71,7 +71,7 @@ struct Set {
 
 /// A plugin of a profile and the extension points at which it is enabled. A list of them is in filter order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SelectedPlugin {
+pub(super) struct SelectedPlugin {
     pub name: Str,
     pub gates: bool,
     /// Whether PreFilter runs.
@@ -83,7 +83,7 @@ pub struct SelectedPlugin {
 }
 
 /// Returns the plugins that remain enabled after `plugins` of a profile is applied to the defaults.
-pub fn chosen(profile: &str, plugins: &At<'_>) -> Result<Vec<SelectedPlugin>, Error> {
+pub(super) fn chosen(profile: &str, plugins: &At<'_>) -> Result<Vec<SelectedPlugin>, Error> {
     let defaults = PLUGINS.iter().map(|(name, weight, _)| (Str::from(*name), *weight)).collect();
     let defaults = Set { enabled: defaults, disabled: Vec::new() };
     let multi = merge(defaults, read(&plugins.get("multiPoint")));

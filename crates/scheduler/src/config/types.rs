@@ -190,7 +190,7 @@ const STRUCTS: &[(&str, &[(&str, &str)])] = &[
 ];
 
 /// Converts `value` to the form of the named struct. Returns the paths of unknown fields.
-pub fn conform_to(value: &mut Value, name: &str) -> Result<Vec<String>, conform::Error> {
+pub(super) fn conform_to(value: &mut Value, name: &str) -> Result<Vec<String>, conform::Error> {
     let types = types();
     let at = STRUCTS.iter().position(|(have, _)| *have == name).expect("a struct of the table");
     conform::conform(value, schema(&types, at))

@@ -9,7 +9,12 @@ use super::slice::{Capacity, Counters, Device, Policy, Range};
 
 /// Returns the capacity that a request consumes from a device with `taken` already consumed; `None` if the device lacks
 /// the capacity or has too little left.
-pub fn consume(driver: &str, device: &Device, requests: &[(Str, Quantity)], taken: &[&Counters]) -> Option<Counters> {
+pub(super) fn consume(
+    driver: &str,
+    device: &Device,
+    requests: &[(Str, Quantity)],
+    taken: &[&Counters],
+) -> Option<Counters> {
     let mut requested = BTreeMap::new();
     for (name, amount) in requests {
         requested.insert(own_name(driver, device, name)?, *amount);

@@ -222,7 +222,7 @@ impl Policy {
 }
 
 /// Parses a map of quantities; invalid ones are omitted.
-pub fn quantities(object: Option<&Value>) -> Vec<(Str, Quantity)> {
+pub(super) fn quantities(object: Option<&Value>) -> Vec<(Str, Quantity)> {
     let entries = object.and_then(Value::as_object).into_iter().flat_map(Object::iter);
     entries.filter_map(|(name, value)| Some((name.into(), quantity(value)?))).collect()
 }

@@ -53,7 +53,7 @@ impl Hash for Term {
 }
 
 /// Parses the terms of a pod spec, required ones first.
-pub fn terms(spec: &Value, namespace: &str) -> Result<Box<[Arc<Term>]>, Error> {
+pub(super) fn terms(spec: &Value, namespace: &str) -> Result<Box<[Arc<Term>]>, Error> {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let affinity = &spec["affinity"];

@@ -55,7 +55,7 @@ impl Source {
 }
 
 /// Reads the ResourceClaims of a pod.
-pub fn claims(spec: &Value, status: &Value) -> Vec<DeviceClaim> {
+pub(super) fn claims(spec: &Value, status: &Value) -> Vec<DeviceClaim> {
     let claim = |it: &Value| {
         let name = it.str_at(&["name"]).unwrap_or_default();
         let source = if let Some(claim) = it.str_at(&["resourceClaimName"]) {
@@ -76,7 +76,7 @@ pub fn claims(spec: &Value, status: &Value) -> Vec<DeviceClaim> {
 }
 
 /// Reads the extended resource requests of all containers.
-pub fn extended(spec: &Value) -> Vec<ContainerResource> {
+pub(super) fn extended(spec: &Value) -> Vec<ContainerResource> {
     let mut all = Vec::new();
     let init = items(spec, "initContainers").iter().map(|it| (it, it.str_at(&["restartPolicy"]) != Some("Always")));
     let containers = init.chain(items(spec, "containers").iter().map(|it| (it, false)));

@@ -12,7 +12,7 @@ pub const MISSING_CPU_MILLI: i64 = 100;
 pub const MISSING_MEMORY: i64 = 200 * 1024 * 1024;
 
 /// Sums of a pod's requests.
-pub struct Amounts {
+pub(super) struct Amounts {
     /// Requests that the node must provide.
     pub requests: Resources,
     /// CPU and memory of the pod in a node's usage, for scoring.
@@ -22,7 +22,7 @@ pub struct Amounts {
 }
 
 /// Sums up the requests of a pod.
-pub fn requests(spec: &Value, status: &Value) -> Result<Amounts, Error> {
+pub(super) fn requests(spec: &Value, status: &Value) -> Result<Amounts, Error> {
     let own = pod_level(spec, status)?;
     let none = List::new();
     let requests = total(spec, status, &own, &none)?;

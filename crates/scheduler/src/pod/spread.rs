@@ -39,7 +39,7 @@ pub struct Spread {
 }
 
 /// Parses the constraints of a pod spec.
-pub fn constraints(spec: &Value, pod_labels: &[(Str, Str)]) -> Result<Vec<Spread>, Error> {
+pub(super) fn constraints(spec: &Value, pod_labels: &[(Str, Str)]) -> Result<Vec<Spread>, Error> {
     items(spec, "topologySpreadConstraints").iter().map(|value| constraint(value, pod_labels)).collect()
 }
 

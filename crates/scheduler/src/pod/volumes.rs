@@ -39,7 +39,7 @@ impl VolumeUse {
 }
 
 /// Returns the claims of a pod, in the order of its volumes.
-pub fn claims(spec: &Value, pod: &str) -> Vec<PodClaim> {
+pub(super) fn claims(spec: &Value, pod: &str) -> Vec<PodClaim> {
     let claim = |volume: &Value| {
         if let Some(claim) = volume.get("persistentVolumeClaim").filter(|it| !it.is_null()) {
             return Some(PodClaim { name: claim.str_at(&["claimName"])?.into(), ephemeral: false });
@@ -53,7 +53,7 @@ pub fn claims(spec: &Value, pod: &str) -> Vec<PodClaim> {
 }
 
 /// Returns the claims and disks that a pod uses.
-pub fn uses(spec: &Value, namespace: &str, claims: &[PodClaim]) -> Box<[VolumeUse]> {
+pub(super) fn uses(spec: &Value, namespace: &str, claims: &[PodClaim]) -> Box<[VolumeUse]> {
     let claims = claims.iter().map(|claim| VolumeUse::Claim(Key::new(namespace, claim.name.clone())));
     claims.chain(items(spec, "volumes").iter().filter_map(disk)).collect()
 }

@@ -279,7 +279,7 @@ impl Life {
     }
 }
 
-pub fn history(seed: u64) {
+pub(crate) fn history(seed: u64) {
     let mut life = Life::new(seed);
     for step in 0..40 {
         life.change(step);

@@ -6,28 +6,28 @@ use scheduler::{Configuration, Profile};
 use crate::reference::Strategy;
 
 /// Random number generator with a seed.
-pub struct TestRng(pub u64);
+pub(crate) struct TestRng(pub u64);
 
 impl TestRng {
-    pub fn roll(&mut self, sides: u64) -> u64 {
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
 
-    pub fn one_in(&mut self, sides: u64) -> bool {
+    pub(crate) fn one_in(&mut self, sides: u64) -> bool {
         self.roll(sides) == 0
     }
 
-    pub fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+    pub(crate) fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
         from[usize::try_from(self.roll(from.len() as u64)).unwrap()]
     }
 }
 
-pub fn namespaces() -> Vec<Value> {
+pub(crate) fn namespaces() -> Vec<Value> {
     [("n1", "a"), ("n2", "b")].map(|(name, team)| value!({"metadata": {"name": name, "labels": {"team": team}}})).into()
 }
 
-pub fn node(rng: &mut TestRng, name: &str) -> Value {
+pub(crate) fn node(rng: &mut TestRng, name: &str) -> Value {
     let cores = rng.pick(&["4", "8"]);
     let mut labels = value!({"kubernetes.io/hostname": name, "disk": (rng.pick(&["ssd", "hdd"])), "cores": cores});
     if !rng.one_in(6) {
@@ -210,7 +210,7 @@ fn toleration(rng: &mut TestRng) -> Value {
     toleration
 }
 
-pub fn pod(rng: &mut TestRng, name: &str, started_seconds: u64) -> Value {
+pub(crate) fn pod(rng: &mut TestRng, name: &str, started_seconds: u64) -> Value {
     let mut container = value!({"name": "c", "image": (rng.pick(&["one:1", "two:1", "other"]))});
     let requested = requests(rng);
     container.as_object_mut().unwrap().insert("resources", value!({"requests": requested}));
@@ -239,7 +239,7 @@ pub fn pod(rng: &mut TestRng, name: &str, started_seconds: u64) -> Value {
 }
 
 /// Returns a random scoring strategy as profile and for the reference.
-pub fn strategy(rng: &mut TestRng) -> (Profile, Strategy) {
+pub(crate) fn strategy(rng: &mut TestRng) -> (Profile, Strategy) {
     let line = match rng.roll(2) {
         0 => vec![(0, 0), (100, 10)],
         _ => vec![(0, 10), (50, 4), (90, 0)],
@@ -261,7 +261,7 @@ pub fn strategy(rng: &mut TestRng) -> (Profile, Strategy) {
     (Configuration::read(&configuration.to_string()).unwrap().profiles.remove(0), strategy)
 }
 
-pub fn budgets(rng: &mut TestRng) -> Vec<Value> {
+pub(crate) fn budgets(rng: &mut TestRng) -> Vec<Value> {
     let one = |rng: &mut TestRng, number: u64| {
         let mut spec = Value::object();
         set(&mut spec, "selector", label_selector(rng));

@@ -3,42 +3,42 @@
 use apimachinery::Value;
 
 /// Returns a text field; empty if absent.
-pub fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
+pub(crate) fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
     object.str_at(path).unwrap_or_default()
 }
 
 /// Returns the items of a list; empty if absent.
-pub fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
+pub(crate) fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
     object.at(path).and_then(Value::as_array).unwrap_or_default()
 }
 
-pub fn name(object: &Value) -> &str {
+pub(crate) fn name(object: &Value) -> &str {
     text(object, &["metadata", "name"])
 }
 
-pub fn namespace(object: &Value) -> &str {
+pub(crate) fn namespace(object: &Value) -> &str {
     text(object, &["metadata", "namespace"])
 }
 
-pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+pub(crate) fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.str_at(&["metadata", "labels", key])
 }
 
-pub fn priority(pod: &Value) -> i64 {
+pub(crate) fn priority(pod: &Value) -> i64 {
     pod.at(&["spec", "priority"]).and_then(Value::as_int).unwrap_or(0)
 }
 
 /// Returns the start time; RFC 3339 texts sort like the times.
-pub fn started(pod: &Value) -> &str {
+pub(crate) fn started(pod: &Value) -> &str {
     text(pod, &["status", "startTime"])
 }
 
-pub fn is_going(pod: &Value) -> bool {
+pub(crate) fn is_going(pod: &Value) -> bool {
     pod.at(&["metadata", "deletionTimestamp"]).is_some()
 }
 
 /// Whether a label selector matches an object: an absent one matches nothing, an empty one everything.
-pub fn selects(selector: Option<&Value>, object: &Value) -> bool {
+pub(crate) fn selects(selector: Option<&Value>, object: &Value) -> bool {
     let Some(selector) = selector else { return false };
     let equal = selector.get("matchLabels").and_then(Value::as_object);
     equal.is_none_or(|all| all.iter().all(|(key, value)| label(object, key) == value.as_str()))
@@ -46,13 +46,13 @@ pub fn selects(selector: Option<&Value>, object: &Value) -> bool {
 }
 
 /// Whether a label selector has no requirement.
-pub fn is_everything(selector: &Value) -> bool {
+pub(crate) fn is_everything(selector: &Value) -> bool {
     selector.get("matchLabels").and_then(Value::as_object).is_none_or(apimachinery::Object::is_empty)
         && list(selector, &["matchExpressions"]).is_empty()
 }
 
 /// Whether a node matches all requirements of a term; a term without requirements matches no node.
-pub fn meets(node: &Value, term: &Value) -> bool {
+pub(crate) fn meets(node: &Value, term: &Value) -> bool {
     let (labels, fields) = (list(term, &["matchExpressions"]), list(term, &["matchFields"]));
     labels.iter().all(|it| holds(it, label(node, text(it, &["key"]))))
         && fields.iter().all(|it| holds(it, Some(name(node))))
@@ -79,7 +79,7 @@ fn holds(expression: &Value, have: Option<&str>) -> bool {
 
 /// Whether a pod tolerates a taint: a toleration must match its effect or all, its key or all, and its value unless the
 /// operator is `Exists`.
-pub fn tolerates(pod: &Value, taint: &Value) -> bool {
+pub(crate) fn tolerates(pod: &Value, taint: &Value) -> bool {
     list(pod, &["spec", "tolerations"]).iter().any(|toleration| {
         let same = |field: &str| text(toleration, &[field]) == text(taint, &[field]);
         let open = |field: &str| text(toleration, &[field]).is_empty();
@@ -90,7 +90,7 @@ pub fn tolerates(pod: &Value, taint: &Value) -> bool {
 }
 
 /// Returns the host ports of a pod: port, protocol and address.
-pub fn ports(pod: &Value) -> Vec<(i64, &str, &str)> {
+pub(crate) fn ports(pod: &Value) -> Vec<(i64, &str, &str)> {
     let beside = list(pod, &["spec", "initContainers"]).iter().filter(|it| text(it, &["restartPolicy"]) == "Always");
     let containers = list(pod, &["spec", "containers"]).iter().chain(beside);
     containers
@@ -103,7 +103,7 @@ pub fn ports(pod: &Value) -> Vec<(i64, &str, &str)> {
 }
 
 /// Returns the images of a pod as nodes name them.
-pub fn images(pod: &Value) -> Vec<String> {
+pub(crate) fn images(pod: &Value) -> Vec<String> {
     let containers = list(pod, &["spec", "initContainers"]).iter().chain(list(pod, &["spec", "containers"]));
     let tagged = |image: &str| if image.contains(':') { image.to_owned() } else { format!("{image}:latest") };
     containers.map(|it| tagged(text(it, &["image"]))).collect()

@@ -1,9 +1,9 @@
 //! Reference implementation of the scheduling rules over plain API objects: no caches, no counts, no interning.
 
-pub mod matching;
-pub mod preemption;
-pub mod requests;
-pub mod score;
+pub(crate) mod matching;
+pub(crate) mod preemption;
+pub(crate) mod requests;
+pub(crate) mod score;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,14 +14,14 @@ use matching::{
     is_everything, is_going, label, list, meets, name, namespace, ports, priority, selects, text, tolerates,
 };
 
-pub use score::Strategy;
+pub(crate) use score::Strategy;
 
 /// A pod and its assigned or nominated node.
-pub type AssignedPod = (Rc<Value>, String);
+pub(crate) type AssignedPod = (Rc<Value>, String);
 
 /// A cluster as lists of objects.
 #[derive(Clone, Default)]
-pub struct ReferenceCluster {
+pub(crate) struct ReferenceCluster {
     pub nodes: BTreeMap<String, Rc<Value>>,
     pub pods: Vec<AssignedPod>,
     /// Nominated pods.
@@ -31,28 +31,28 @@ pub struct ReferenceCluster {
 }
 
 impl ReferenceCluster {
-    pub fn on<'a>(&'a self, node: &'a Value) -> impl Iterator<Item = &'a Value> {
+    pub(crate) fn on<'a>(&'a self, node: &'a Value) -> impl Iterator<Item = &'a Value> {
         self.pods.iter().filter(move |(_, at)| at == name(node)).map(|(pod, _)| &**pod)
     }
 
     /// Returns the same cluster with other pods.
-    pub fn with_pods(&self, pods: Vec<AssignedPod>) -> ReferenceCluster {
+    pub(crate) fn with_pods(&self, pods: Vec<AssignedPod>) -> ReferenceCluster {
         ReferenceCluster { pods, ..self.clone() }
     }
 
     /// Returns a node's allocatable of a resource.
-    pub fn has(node: &Value, resource: &str) -> i64 {
+    pub(crate) fn has(node: &Value, resource: &str) -> i64 {
         node.at(&["status", "allocatable", resource]).map_or(0, |amount| requests::units(amount, resource))
     }
 
     /// Returns the sum of requests on a node.
-    pub fn taken(&self, node: &Value, resource: &str) -> i64 {
+    pub(crate) fn taken(&self, node: &Value, resource: &str) -> i64 {
         self.on(node).map(|other| requests::amount(other, resource)).sum()
     }
 
     /// Returns why a node is infeasible, first with the pods nominated to it that have at least the same priority, then
     /// without them. Empty if it is feasible both times.
-    pub fn verdict(&self, pod: &Value, node: &Value, among_pods: bool) -> Vec<String> {
+    pub(crate) fn verdict(&self, pod: &Value, node: &Value, among_pods: bool) -> Vec<String> {
         let counts = |(other, at): &&AssignedPod| {
             at == name(node) && priority(other) >= priority(pod) && name(other) != name(pod)
         };
@@ -67,13 +67,13 @@ impl ReferenceCluster {
     }
 
     /// Returns why a node is infeasible without nominated pods; empty if it is feasible.
-    pub fn reasons(&self, pod: &Value, node: &Value) -> Vec<String> {
+    pub(crate) fn reasons(&self, pod: &Value, node: &Value) -> Vec<String> {
         self.reasons_by(pod, node, true)
     }
 
     /// Whether inter-pod affinity is evaluated: the pod has terms, or the anti-affinity of an existing pod matches it.
     /// If not, terms of nominated pods are not evaluated either, as upstream.
-    pub fn is_affinity_evaluated(&self, pod: &Value) -> bool {
+    pub(crate) fn is_affinity_evaluated(&self, pod: &Value) -> bool {
         let has = |kind: &str| !required(pod, kind).is_empty();
         let keeps_away = |(other, at): &AssignedPod| {
             let labelled = |term: &Value| self.nodes.get(at).is_some_and(|node| topology(node, term).is_some());

@@ -9,7 +9,7 @@ use super::matching::{is_everything, name, namespace, priority, selects, started
 use super::{AssignedPod, ReferenceCluster};
 
 /// Cost of a preemption: PDB violations, highest priority, sum of priorities, number of victims, and latest start.
-pub type Cost = (usize, i64, i64, usize, Reverse<String>);
+pub(crate) type Cost = (usize, i64, i64, usize, Reverse<String>);
 
 /// Reasons that preemption cannot resolve.
 const FINAL: &[&str] = &[
@@ -22,7 +22,7 @@ const FINAL: &[&str] = &[
 
 impl ReferenceCluster {
     /// Returns the cost and the victims on a node, highest priority first; `None` if preemption does not help.
-    pub fn eviction(&self, pod: &Value, node: &Value, budgets: &[Value]) -> Option<(Cost, Vec<String>)> {
+    pub(crate) fn eviction(&self, pod: &Value, node: &Value, budgets: &[Value]) -> Option<(Cost, Vec<String>)> {
         let among = self.is_affinity_evaluated(pod);
         if self.verdict(pod, node, among).iter().any(|reason| FINAL.contains(&reason.as_str())) {
             return None;

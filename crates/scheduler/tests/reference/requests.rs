@@ -3,18 +3,18 @@
 use apimachinery::Value;
 
 /// Returns the maximum that a pod needs of a resource at any time: millicores, bytes, or a count.
-pub fn amount(pod: &Value, resource: &str) -> i64 {
+pub(crate) fn amount(pod: &Value, resource: &str) -> i64 {
     total(pod, resource, 0)
 }
 
 /// Like [`amount`], for scoring: missing CPU and memory requests get default values.
-pub fn guessed(pod: &Value, resource: &str) -> i64 {
+pub(crate) fn guessed(pod: &Value, resource: &str) -> i64 {
     total(pod, resource, guess(resource))
 }
 
 /// Returns the amount that an existing pod counts in scoring: with pod-level requests, default values apply only to
 /// resources that no part of the pod requests.
-pub fn load(pod: &Value, resource: &str) -> i64 {
+pub(crate) fn load(pod: &Value, resource: &str) -> i64 {
     let spec = &pod["spec"];
     let requests_resource =
         |holder: &Value, path: &[&str]| holder.at(path).is_some_and(|list| list.get(resource).is_some());
@@ -60,7 +60,7 @@ fn total(pod: &Value, resource: &str, missing: i64) -> i64 {
 }
 
 /// Parses the quantity formats that the random generator uses.
-pub fn units(amount: &Value, resource: &str) -> i64 {
+pub(crate) fn units(amount: &Value, resource: &str) -> i64 {
     let text = amount.as_str().unwrap();
     let cut = |suffix: &str| text.strip_suffix(suffix).map(|number| number.parse::<i64>().unwrap());
     match (cut("m"), cut("Mi"), cut("Gi")) {

@@ -11,7 +11,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// Scoring strategy of NodeResourcesFit.
 #[derive(Clone, Debug, Default)]
-pub enum Strategy {
+pub(crate) enum Strategy {
     #[default]
     Least,
     Most,
@@ -21,7 +21,7 @@ pub enum Strategy {
 
 impl ReferenceCluster {
     /// Returns the weighted sum of scores of each node.
-    pub fn totals(&self, pod: &Value, nodes: &[&Value]) -> Vec<i64> {
+    pub(crate) fn totals(&self, pod: &Value, nodes: &[&Value]) -> Vec<i64> {
         let mut totals = vec![0; nodes.len()];
         let mut add = |weight: i64, scores: Vec<i64>| {
             totals.iter_mut().zip(scores).for_each(|(total, score)| *total += weight * score);

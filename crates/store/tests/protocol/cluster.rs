@@ -17,14 +17,14 @@ const HEARTBEAT: Duration = Duration::from_millis(100);
 const IDS: u64 = 0x8e9e_05c5_2164_6940;
 
 /// A cluster of real etcd members.
-pub struct EtcdCluster {
+pub(crate) struct EtcdCluster {
     members: Vec<Etcd>,
     /// Client URL and peer URL of the fourth member.
     fourth: (String, String),
 }
 
 impl EtcdCluster {
-    pub async fn start() -> Result<Self> {
+    pub(crate) async fn start() -> Result<Self> {
         let mut places = Vec::new();
         for name in ["m1", "m2", "m3"] {
             places.push((name, free_url()?, free_url()?));
@@ -41,7 +41,7 @@ impl EtcdCluster {
     }
 
     /// Returns the client URLs.
-    pub fn endpoints(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = &str> {
         self.members.iter().map(|member| member.endpoint.as_str())
     }
 }
@@ -66,7 +66,7 @@ impl Servers for EtcdCluster {
 }
 
 /// A cluster of this store.
-pub struct Cluster {
+pub(crate) struct Cluster {
     pub members: Vec<Member>,
     endpoints: Vec<String>,
     peers: Vec<String>,
@@ -74,7 +74,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub async fn start() -> Result<Self> {
+    pub(crate) async fn start() -> Result<Self> {
         let mut seats = Vec::new();
         for id in 1..=4 {
             seats.push(Seat::new(IDS + id, HEARTBEAT).await?);
@@ -93,7 +93,7 @@ impl Cluster {
         Ok(Self { members, endpoints, peers, fourth })
     }
 
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         for member in self.members {
             member.node.stop().await;
         }

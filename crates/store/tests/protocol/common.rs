@@ -19,7 +19,7 @@ const CLUSTER_ID: u64 = 0xcdf8_18b9_5c66_4d02;
 const ELECTION_TICKS: u32 = 10;
 
 /// A single-member cluster that runs while the value exists.
-pub struct Single {
+pub(crate) struct Single {
     pub endpoint: String,
     pub backend: NodeBackend,
     node: Node,
@@ -33,7 +33,7 @@ impl Servers for Single {
 }
 
 impl Single {
-    pub async fn start(config: etcd::Config) -> Result<Self> {
+    pub(crate) async fn start(config: etcd::Config) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let clients = Endpoint::open("127.0.0.1:0", None).await?;
         let endpoint = format!("http://{}", clients.local_addr()?);
@@ -51,13 +51,13 @@ impl Single {
     }
 
     /// Stops the member and deletes its directory.
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.node.stop().await;
     }
 }
 
 /// A member that can start: its peer and client listeners are open.
-pub struct Seat {
+pub(crate) struct Seat {
     pub peer: Peer,
     dir: tempfile::TempDir,
     listener: TcpListener,
@@ -66,7 +66,7 @@ pub struct Seat {
 }
 
 /// A running member with a client.
-pub struct Member {
+pub(crate) struct Member {
     pub node: Node,
     pub channel: Channel,
     /// The client services.
@@ -75,7 +75,7 @@ pub struct Member {
 }
 
 impl Seat {
-    pub async fn new(id: u64, heartbeat: Duration) -> Result<Self> {
+    pub(crate) async fn new(id: u64, heartbeat: Duration) -> Result<Self> {
         let (listener, clients) = (TcpListener::bind("127.0.0.1:0").await?, Endpoint::open("127.0.0.1:0", None).await?);
         let peer_urls = vec![format!("http://{}", listener.local_addr()?)];
         let client_urls = vec![format!("http://{}", clients.local_addr()?)];
@@ -83,7 +83,7 @@ impl Seat {
         Ok(Self { peer, dir: tempfile::tempdir()?, listener, clients, heartbeat })
     }
 
-    pub async fn start(self, start: Start) -> Result<Member> {
+    pub(crate) async fn start(self, start: Start) -> Result<Member> {
         let Self { peer, dir, listener, clients, heartbeat } = self;
         let (node, backend) = start_node(peer.id, &dir, heartbeat, start, vec![listener]).await?;
         let channel = Channel::from_shared(peer.client_urls[0].clone())?.connect_lazy();

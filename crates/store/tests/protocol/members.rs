@@ -19,7 +19,7 @@ const HEARTBEAT: Duration = Duration::from_millis(20);
 const DEADLINE: Duration = Duration::from_secs(20);
 
 impl Member {
-    pub fn kv(&self) -> pb::kv_client::KvClient<Channel> {
+    pub(crate) fn kv(&self) -> pb::kv_client::KvClient<Channel> {
         pb::kv_client::KvClient::new(self.channel.clone())
     }
 

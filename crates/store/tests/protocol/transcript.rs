@@ -17,7 +17,7 @@ use tokio::time::timeout;
 const DEADLINE: Duration = Duration::from_secs(180);
 
 /// The servers that a scenario runs against.
-pub trait Servers {
+pub(crate) trait Servers {
     /// Returns the initial endpoint of etcdctl.
     fn endpoint(&self) -> String;
 
@@ -33,7 +33,7 @@ pub trait Servers {
 }
 
 /// A real etcd with its own data directory and ports, which is killed when dropped.
-pub struct Etcd {
+pub(crate) struct Etcd {
     pub endpoint: String,
     _child: Child,
     _dir: tempfile::TempDir,
@@ -46,7 +46,7 @@ impl Servers for Etcd {
 }
 
 impl Etcd {
-    pub async fn start() -> Result<Self> {
+    pub(crate) async fn start() -> Result<Self> {
         let (endpoint, peer) = (free_url()?, free_url()?);
         let etcd = Self::spawn("default", &endpoint, &peer, &["--initial-cluster", &format!("default={peer}")])?;
         etcd.ready().await?;
@@ -54,7 +54,7 @@ impl Etcd {
     }
 
     /// Starts a process, which may need other members before it is ready.
-    pub fn spawn(name: &str, endpoint: &str, peer: &str, cluster: &[&str]) -> Result<Self> {
+    pub(crate) fn spawn(name: &str, endpoint: &str, peer: &str, cluster: &[&str]) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let child = Command::new("etcd")
             .args(["--data-dir", &dir.path().to_string_lossy(), "--name", name])
@@ -70,7 +70,7 @@ impl Etcd {
         Ok(Self { endpoint: endpoint.to_owned(), _child: child, _dir: dir })
     }
 
-    pub async fn ready(&self) -> Result<()> {
+    pub(crate) async fn ready(&self) -> Result<()> {
         let healthy = async {
             loop {
                 let health = etcdctl(&self.endpoint).args(["endpoint", "health"]).output().await;
@@ -84,7 +84,7 @@ impl Etcd {
 }
 
 /// Returns a URL with a port that was free just now. etcd does not report its port for port 0.
-pub fn free_url() -> Result<String> {
+pub(crate) fn free_url() -> Result<String> {
     Ok(format!("http://{}", TcpListener::bind("127.0.0.1:0")?.local_addr()?))
 }
 
@@ -96,7 +96,7 @@ fn etcdctl(endpoint: &str) -> Command {
 }
 
 /// A parsed scenario.
-pub struct Scenario {
+pub(crate) struct Scenario {
     blots: Vec<(Regex, String)>,
     steps: Vec<(usize, Step)>,
     /// Whether the order of output lines is ignored.
@@ -116,14 +116,14 @@ enum Step {
 
 /// The output of one step, with its line in the scenario.
 #[derive(Debug, PartialEq, Eq)]
-pub struct StepOutput {
+pub(crate) struct StepOutput {
     line: usize,
     command: String,
     output: String,
 }
 
 impl Scenario {
-    pub fn read(path: &Path) -> Result<Self> {
+    pub(crate) fn read(path: &Path) -> Result<Self> {
         let mut scenario = Self { blots: Vec::new(), steps: Vec::new(), sorted: false };
         for (line, text) in (1..).zip(std::fs::read_to_string(path)?.lines()) {
             scenario.read_line(line, text).with_context(|| format!("{}:{line}: {text}", path.display()))?;
@@ -168,7 +168,7 @@ impl Scenario {
     }
 
     /// Runs all commands and returns their output after `blot` replacements.
-    pub async fn run(&self, servers: &mut impl Servers) -> Result<Vec<StepOutput>> {
+    pub(crate) async fn run(&self, servers: &mut impl Servers) -> Result<Vec<StepOutput>> {
         let dir = tempfile::tempdir()?;
         let endpoint = servers.endpoint();
         let named = [("folder", dir.path().to_string_lossy().into_owned())].into_iter().chain(servers.names());
@@ -324,7 +324,7 @@ impl<S: Servers> Run<'_, S> {
 }
 
 /// Formats a run for reading.
-pub fn text(file: &Path, printed: &[StepOutput]) -> String {
+pub(crate) fn text(file: &Path, printed: &[StepOutput]) -> String {
     let blocks = printed
         .iter()
         .map(|step| format!("{}:{}: etcdctl {}\n{}\n", file.display(), step.line, step.command, step.output));
@@ -332,7 +332,7 @@ pub fn text(file: &Path, printed: &[StepOutput]) -> String {
 }
 
 /// Formats the differences between two runs of a scenario.
-pub fn differences(file: &Path, expected: &[StepOutput], found: &[StepOutput]) -> Vec<String> {
+pub(crate) fn differences(file: &Path, expected: &[StepOutput], found: &[StepOutput]) -> Vec<String> {
     let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let differ = expected.iter().zip(found).filter(|(expected, found)| expected != found);
     differ

@@ -8,7 +8,7 @@ use super::SpdyError;
 /// Maximum accepted frame size, which bounds the memory that a peer can make this process allocate.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 /// Maximum payload of a sent data frame.
-pub const DATA_BYTES_MAX: usize = 32 << 10;
+pub(super) const DATA_BYTES_MAX: usize = 32 << 10;
 
 const VERSION: u16 = 3;
 const CONTROL: u16 = 0x8000;
@@ -24,12 +24,12 @@ const HEADERS: u16 = 8;
 /// A status of RST_STREAM.
 #[derive(Clone, Copy)]
 #[repr(u32)]
-pub enum ResetStatus {
+pub(super) enum ResetStatus {
     RefusedStream = 3,
     Cancel = 5,
 }
 
-pub enum Frame {
+pub(super) enum Frame {
     SynStream {
         id: u32,
         fin: bool,
@@ -61,12 +61,12 @@ pub enum Frame {
     Other,
 }
 
-pub enum ReadError {
+pub(super) enum ReadError {
     Eof,
     Broken(SpdyError),
 }
 
-pub async fn read(from: &mut (impl AsyncRead + Unpin)) -> Result<Frame, ReadError> {
+pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> Result<Frame, ReadError> {
     let mut head = [0; 8];
     match from.read_exact(&mut head).await {
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Err(ReadError::Eof),
@@ -119,30 +119,30 @@ fn control(kind: u16, fin: bool, body: Vec<u8>) -> Result<Frame, SpdyError> {
     })
 }
 
-pub fn syn_stream(id: u32, block: &[u8]) -> Vec<u8> {
+pub(super) fn syn_stream(id: u32, block: &[u8]) -> Vec<u8> {
     let mut body = id.to_be_bytes().to_vec();
     body.extend([0; 6]);
     body.extend(block);
     control_frame(SYN_STREAM, &body)
 }
 
-pub fn syn_reply(id: u32, block: &[u8]) -> Vec<u8> {
+pub(super) fn syn_reply(id: u32, block: &[u8]) -> Vec<u8> {
     let mut body = id.to_be_bytes().to_vec();
     body.extend(block);
     control_frame(SYN_REPLY, &body)
 }
 
-pub fn reset(id: u32, status: ResetStatus) -> Vec<u8> {
+pub(super) fn reset(id: u32, status: ResetStatus) -> Vec<u8> {
     let mut body = id.to_be_bytes().to_vec();
     body.extend((status as u32).to_be_bytes());
     control_frame(RST_STREAM, &body)
 }
 
-pub fn ping(id: u32) -> Vec<u8> {
+pub(super) fn ping(id: u32) -> Vec<u8> {
     control_frame(PING, &id.to_be_bytes())
 }
 
-pub fn data(id: u32, data: &[u8], fin: bool) -> Vec<u8> {
+pub(super) fn data(id: u32, data: &[u8], fin: bool) -> Vec<u8> {
     let mut frame = id.to_be_bytes().to_vec();
     frame.push(u8::from(fin));
     frame.extend(length(data));

@@ -34,16 +34,16 @@ fn dictionary() -> Vec<u8> {
     bytes
 }
 
-pub struct Compressor(Compress);
+pub(super) struct Compressor(Compress);
 
 impl Compressor {
-    pub fn new() -> Compressor {
+    pub(super) fn new() -> Compressor {
         let mut compress = Compress::new(Compression::default(), true);
         compress.set_dictionary(&dictionary()).expect("a fresh compressor takes a dictionary");
         Compressor(compress)
     }
 
-    pub fn compress(&mut self, headers: &Headers) -> Vec<u8> {
+    pub(super) fn compress(&mut self, headers: &Headers) -> Vec<u8> {
         let number = |n: usize| u32::try_from(n).expect("headers are short").to_be_bytes();
         let mut plain = number(headers.len()).to_vec();
         for (name, value) in headers {
@@ -64,14 +64,14 @@ impl Compressor {
     }
 }
 
-pub struct Decompressor(Decompress);
+pub(super) struct Decompressor(Decompress);
 
 impl Decompressor {
-    pub fn new() -> Decompressor {
+    pub(super) fn new() -> Decompressor {
         Decompressor(Decompress::new(true))
     }
 
-    pub fn decompress(&mut self, block: &[u8]) -> Result<Headers, SpdyError> {
+    pub(super) fn decompress(&mut self, block: &[u8]) -> Result<Headers, SpdyError> {
         let bad = SpdyError::Protocol("a header block cannot be decompressed");
         let mut plain = Vec::with_capacity(4096);
         let start = self.0.total_in();

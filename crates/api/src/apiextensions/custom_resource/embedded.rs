@@ -6,7 +6,7 @@ use apimachinery::schema::Shape;
 use apimachinery::{Errors, Path, Schema, Value, names};
 
 /// Validates every resource embedded below the object. The object itself is validated elsewhere.
-pub fn validate(object: &Value, schema: Schema<'_>, errors: &mut Errors) {
+pub(super) fn validate(object: &Value, schema: Schema<'_>, errors: &mut Errors) {
     validate_children(object, schema, &Path::ROOT, errors);
 }
 

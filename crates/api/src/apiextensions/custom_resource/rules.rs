@@ -14,13 +14,13 @@ use crate::kind::{Context, ReplicaPaths, Rules};
 
 /// The rules of all versions of a custom resource kind.
 #[derive(Debug)]
-pub struct CustomResource {
+pub(super) struct CustomResource {
     versions: Vec<CustomVersion>,
 }
 
 /// The rules of one version.
 #[derive(Debug)]
-pub struct CustomVersion {
+pub(super) struct CustomVersion {
     name: Str,
     /// The schema as written in the CRD.
     schema: Value,
@@ -32,7 +32,7 @@ pub struct CustomVersion {
 }
 
 impl CustomResource {
-    pub const fn new(versions: Vec<CustomVersion>) -> Self {
+    pub(super) const fn new(versions: Vec<CustomVersion>) -> Self {
         Self { versions }
     }
 
@@ -42,7 +42,7 @@ impl CustomResource {
 }
 
 impl CustomVersion {
-    pub fn new(
+    pub(super) fn new(
         name: &str,
         schema: Value,
         types: Arc<Structural>,

@@ -17,13 +17,13 @@ const MESSAGE_MAX: usize = 5 * 1024;
 
 /// All compiled rules of a schema.
 #[derive(Debug)]
-pub struct Validator {
+pub(super) struct Validator {
     types: Arc<Structural>,
     root: Node,
 }
 
 #[derive(Debug, Default)]
-pub struct Findings {
+pub(super) struct Findings {
     pub errors: Errors,
     /// Violations in unchanged parts, which are tolerated (validation ratcheting).
     pub ratcheted: Errors,
@@ -41,14 +41,14 @@ struct Node {
 
 impl Validator {
     /// Compiles the rules of a schema. Returns `None` if the schema has no rules.
-    pub fn new(types: &Arc<Structural>) -> Option<Self> {
+    pub(super) fn new(types: &Arc<Structural>) -> Option<Self> {
         let scope = Scope::stored(Arc::clone(types));
         let root = Node::new(&scope, types.schema(), true, &[])?;
         Some(Self { types: Arc::clone(types), root })
     }
 
     /// Evaluates the rules against an object and, for transition rules, its old state.
-    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Findings {
+    pub(super) fn validate(&self, object: &Value, old: Option<&Value>) -> Findings {
         let mut run = Run { types: &self.types, budget: limits::PER_OBJECT, findings: Findings::default() };
         // A stopped run has already recorded its error.
         let _ = run.node(&self.root, object, old, false, &Path::ROOT);

@@ -10,7 +10,7 @@ use crate::admissionregistration::client_config;
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 
 /// Validates a conversion. `old`: the CRD that is being replaced, on update.
-pub fn validate(conversion: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
+pub(super) fn validate(conversion: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
     if conversion.is_absent() {
         return;
     }

@@ -41,7 +41,7 @@ const AT_ROOT: [(&str, &str); 22] = [
 
 /// Validates the `schema` of one version or the schema that all versions share. `status`: whether the status
 /// subresource is enabled.
-pub fn validate(at: &At<'_>, status: bool, errors: &mut Errors) {
+pub(super) fn validate(at: &At<'_>, status: bool, errors: &mut Errors) {
     let schema = at.get("openAPIV3Schema");
     if schema.is_absent() {
         return;
@@ -63,7 +63,7 @@ pub fn validate(at: &At<'_>, status: bool, errors: &mut Errors) {
 }
 
 /// Returns the unsupported formats in the schemas of a CRD, sorted.
-pub fn unknown_formats(crd: &Value) -> BTreeSet<String> {
+pub(super) fn unknown_formats(crd: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let versions = crd.at(&["spec", "versions"]).and_then(Value::as_array).unwrap_or_default();
     let mut open: Vec<&Value> =

@@ -10,10 +10,10 @@ use apimachinery::{At, Errors, Path, Value, go, names};
 use super::{conversion, invalid, schema, validate_names, versions};
 
 /// Annotation that links to the approval of a CRD in a protected Kubernetes group.
-pub const APPROVED: &str = "api-approved.kubernetes.io";
+pub(super) const APPROVED: &str = "api-approved.kubernetes.io";
 
 /// A CRD spec with the fields that are equal in all versions moved to the top level.
-pub struct HoistedSpec<'a> {
+pub(super) struct HoistedSpec<'a> {
     versions: &'a [Value],
     pub schema: Option<&'a Value>,
     pub subresources: Option<&'a Value>,
@@ -22,7 +22,7 @@ pub struct HoistedSpec<'a> {
 }
 
 impl<'a> HoistedSpec<'a> {
-    pub fn new(spec: &'a Value) -> Self {
+    pub(super) fn new(spec: &'a Value) -> Self {
         let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
         let common = |key: &str| {
             let first = present(versions.first()?, key);
@@ -76,7 +76,7 @@ impl<'a> HoistedSpec<'a> {
 }
 
 /// Validates a spec. `old`: the CRD that is being replaced, on update.
-pub fn validate(spec: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
+pub(super) fn validate(spec: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
     let hoisted = HoistedSpec::new(spec.value());
     validate_group_and_scope(spec, errors);
     validate_schemas_are_there(spec, &hoisted, errors);
@@ -116,7 +116,7 @@ pub fn validate(spec: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
 }
 
 /// Rejects changes of immutable fields.
-pub fn validate_immutable(spec: &At<'_>, old: &At<'_>, established: bool, errors: &mut Errors) {
+pub(super) fn validate_immutable(spec: &At<'_>, old: &At<'_>, established: bool, errors: &mut Errors) {
     let mut same = |at: &At<'_>, before: &At<'_>| {
         if at.str() != before.str() {
             errors.push(at.invalid("field is immutable"));
@@ -132,7 +132,7 @@ pub fn validate_immutable(spec: &At<'_>, old: &At<'_>, established: bool, errors
 }
 
 /// Requires an approval annotation for CRDs in protected Kubernetes groups.
-pub fn validate_approval(object: &Value, old: Option<&Value>, errors: &mut Errors) {
+pub(super) fn validate_approval(object: &Value, old: Option<&Value>, errors: &mut Errors) {
     let group = object.str_at(&["spec", "group"]).unwrap_or_default();
     if !is_protected(group) {
         return;
@@ -155,7 +155,7 @@ pub fn validate_approval(object: &Value, old: Option<&Value>, errors: &mut Error
 }
 
 /// Rejects setting `preserveUnknownFields` to true; the replacement is `x-kubernetes-preserve-unknown-fields`.
-pub fn validate_preserving(spec: &At<'_>, old: Option<&At<'_>>, errors: &mut Errors) {
+pub(super) fn validate_preserving(spec: &At<'_>, old: Option<&At<'_>>, errors: &mut Errors) {
     let preserving = spec.get("preserveUnknownFields");
     if preserving.bool() && !old.is_some_and(|old| old.get("preserveUnknownFields").bool()) {
         let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
@@ -166,7 +166,7 @@ pub fn validate_preserving(spec: &At<'_>, old: Option<&At<'_>>, errors: &mut Err
 
 /// API approval state of a CRD in a protected group, from the annotation [`APPROVED`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Approval {
+pub(super) enum Approval {
     /// There is no annotation.
     Missing,
     /// The value is neither a URL nor starts with `unapproved`.
@@ -178,13 +178,13 @@ pub enum Approval {
 }
 
 /// Whether a group is k8s.io, kubernetes.io or a subdomain of one of them.
-pub fn is_protected(group: &str) -> bool {
+pub(super) fn is_protected(group: &str) -> bool {
     ["k8s.io", "kubernetes.io"]
         .iter()
         .any(|own| group == *own || group.strip_suffix(own).is_some_and(|before| before.ends_with('.')))
 }
 
-pub fn approval(object: &Value) -> Approval {
+pub(super) fn approval(object: &Value) -> Approval {
     match Meta::of(object).annotation(APPROVED).unwrap_or_default() {
         "" => Approval::Missing,
         annotation if annotation.starts_with("unapproved") => Approval::Bypassed,
@@ -195,7 +195,7 @@ pub fn approval(object: &Value) -> Approval {
 
 impl Approval {
     /// Returns the condition or error message.
-    pub fn message(self, object: &Value) -> String {
+    pub(super) fn message(self, object: &Value) -> String {
         let annotation = Meta::of(object).annotation(APPROVED).unwrap_or_default();
         match self {
             Self::Missing => {

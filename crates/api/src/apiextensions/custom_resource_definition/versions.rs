@@ -14,11 +14,11 @@ const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string
 const COLUMN_FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 
 /// Whether the status subresource is enabled.
-pub fn has_status(subresources: Option<&Value>) -> bool {
+pub(super) fn has_status(subresources: Option<&Value>) -> bool {
     subresources.and_then(|all| all.get("status")).is_some_and(|status| !status.is_null())
 }
 
-pub fn validate_deprecation(version: &At<'_>, errors: &mut Errors) {
+pub(super) fn validate_deprecation(version: &At<'_>, errors: &mut Errors) {
     let warning = version.get("deprecationWarning");
     if warning.is_absent() {
         return;
@@ -39,7 +39,7 @@ pub fn validate_deprecation(version: &At<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn validate_subresources(all: &At<'_>, errors: &mut Errors) {
+pub(super) fn validate_subresources(all: &At<'_>, errors: &mut Errors) {
     let scale = all.get("scale");
     if scale.is_absent() {
         return;
@@ -73,7 +73,7 @@ fn validate_under(path: &At<'_>, parents: &[&str], errors: &mut Errors) {
     errors.push(path.invalid(detail));
 }
 
-pub fn validate_columns(all: &At<'_>, errors: &mut Errors) {
+pub(super) fn validate_columns(all: &At<'_>, errors: &mut Errors) {
     for column in all.items() {
         if column.get("name").is_empty() {
             errors.push(column.get("name").required(""));
@@ -99,7 +99,7 @@ pub fn validate_columns(all: &At<'_>, errors: &mut Errors) {
 }
 
 /// Validates selectable fields against the `schema` of the version.
-pub fn validate_selectable(all: &At<'_>, schema: &Value, errors: &mut Errors) {
+pub(super) fn validate_selectable(all: &At<'_>, schema: &Value, errors: &mut Errors) {
     static NOTHING: Value = Value::Null;
     let schema = schema.get("openAPIV3Schema").unwrap_or(&NOTHING);
     let mut seen: Vec<String> = Vec::new();

@@ -7,7 +7,7 @@ use apimachinery::{At, Errors, Value, value};
 use crate::core::persistent_volume_claim;
 use crate::field_rules::{default_empty_to, default_to};
 
-pub fn default(claim: &mut Value) {
+pub(super) fn default(claim: &mut Value) {
     let Some(fields) = claim.as_object_mut() else { return };
     fields.insert("apiVersion", "v1");
     fields.insert("kind", "PersistentVolumeClaim");
@@ -23,12 +23,12 @@ pub fn default(claim: &mut Value) {
     }
 }
 
-pub fn validate(claim: &At<'_>, errors: &mut Errors) {
+pub(super) fn validate(claim: &At<'_>, errors: &mut Errors) {
     persistent_volume_claim::validate_spec(&claim.get("spec"), errors);
 }
 
 /// Returns the pod template with a volume per claim template and without fields that are set for each pod.
-pub fn with_volumes(spec: &At<'_>) -> Value {
+pub(super) fn with_volumes(spec: &At<'_>) -> Value {
     let mut template = spec.get("template").value().clone();
     let claims = spec.get("volumeClaimTemplates");
     let name = |of: &Value, path: &[&str]| of.str_at(path).unwrap_or_default().to_owned();

@@ -22,7 +22,7 @@ const TYPES: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Res
 /// Maximum number of metrics in the table cell.
 const METRICS_MAX: usize = 2;
 
-pub fn validate(spec: &At<'_>, errors: &mut Errors) {
+pub(super) fn validate(spec: &At<'_>, errors: &mut Errors) {
     let metrics = spec.get("metrics");
     metrics.items().for_each(|metric| validate_metric(&metric, errors));
     let least = spec.get("minReplicas");
@@ -34,7 +34,7 @@ pub fn validate(spec: &At<'_>, errors: &mut Errors) {
 }
 
 /// Returns the table cell with current and target values.
-pub fn cell(object: &Value, _now: Time) -> Value {
+pub(super) fn cell(object: &Value, _now: Time) -> Value {
     let list = |path: &[&str]| object.at(path).and_then(Value::as_array).unwrap_or_default();
     let (specs, statuses) = (list(&["spec", "metrics"]), list(&["status", "currentMetrics"]));
     if specs.is_empty() {

@@ -16,7 +16,7 @@ const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
 /// Annotations that hold the v2 fields missing in v1.
-pub const ANNOTATIONS: [&str; 4] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR];
+pub(super) const ANNOTATIONS: [&str; 4] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR];
 
 /// A field of a v1 metric: its v1 name and its v2 path.
 type Rename = (&'static str, &'static [&'static str]);
@@ -71,7 +71,7 @@ const RESOURCE: &[Rename] = &[
 
 /// Defaults `targetCPUUtilizationPercentage` to the utilization of [`default_metric`] if there is no metrics
 /// annotation.
-pub fn default(object: &mut Value) {
+pub(super) fn default(object: &mut Value) {
     if Meta::of(object).annotation(METRICS).is_some() {
         return;
     }
@@ -82,14 +82,14 @@ pub fn default(object: &mut Value) {
 }
 
 /// Returns the table cell of the metrics of a v1 object.
-pub fn cell(object: &Value, now: Time) -> Value {
+pub(super) fn cell(object: &Value, now: Time) -> Value {
     let mut newer = object.clone();
     to_v2(&mut newer);
     super::metrics::cell(&newer, now)
 }
 
 /// Converts v1 to v2 in place.
-pub fn to_v2(object: &mut Value) {
+pub(super) fn to_v2(object: &mut Value) {
     let annotation = |name: &str| {
         let text = Meta::of(object).annotation(name)?;
         // An unparsable annotation is ignored: only the server writes these annotations.
@@ -137,7 +137,7 @@ pub fn to_v2(object: &mut Value) {
 }
 
 /// Converts v2 to v1 in place.
-pub fn from_v2(object: &mut Value) {
+pub(super) fn from_v2(object: &mut Value) {
     let list = |path: &[&str]| object.at(path).map(items).unwrap_or_default().to_vec();
     let (metrics, current) = (list(&["spec", "metrics"]), list(&["status", "currentMetrics"]));
     let conditions = list(&["status", "conditions"]);

@@ -4,7 +4,7 @@ use apimachinery::go;
 
 /// A text that is not a valid index set for the number of completions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub(super) enum Error {
     #[error("the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'", go::quote(.0))]
     Parts(String),
     #[error("cannot convert string to integer for index: {}", go::quote(.0))]
@@ -20,7 +20,7 @@ pub enum Error {
 }
 
 /// Parses inclusive intervals in increasing order.
-pub fn parse(text: &str, completions: i64) -> Result<Vec<(i64, i64)>, Error> {
+pub(super) fn parse(text: &str, completions: i64) -> Result<Vec<(i64, i64)>, Error> {
     let mut intervals: Vec<(i64, i64)> = Vec::new();
     if text.is_empty() {
         return Ok(intervals);
@@ -36,12 +36,12 @@ pub fn parse(text: &str, completions: i64) -> Result<Vec<(i64, i64)>, Error> {
 }
 
 /// Returns the number of indexes.
-pub fn total(intervals: &[(i64, i64)]) -> i64 {
+pub(super) fn total(intervals: &[(i64, i64)]) -> i64 {
     intervals.iter().map(|(low, high)| high - low + 1).sum()
 }
 
 /// Returns the first index that both texts contain. Invalid texts are ignored: other validation rejects them.
-pub fn first_common(a: &str, b: &str, completions: i64) -> Option<i64> {
+pub(super) fn first_common(a: &str, b: &str, completions: i64) -> Option<i64> {
     let read = |text: &str| -> Vec<(i64, i64)> {
         text.split(',').filter_map(|part| interval(part, completions).ok()).collect()
     };

@@ -18,7 +18,7 @@ const ACTIONS: &[&str] = &["Count", "FailIndex", "FailJob", "Ignore"];
 const OPERATORS: &[&str] = &["In", "NotIn"];
 const STATUSES: &[&str] = &["False", "True", "Unknown"];
 
-pub fn validate_failure(spec: &At<'_>, errors: &mut Errors) {
+pub(super) fn validate_failure(spec: &At<'_>, errors: &mut Errors) {
     let policy = spec.get("podFailurePolicy");
     if policy.is_absent() {
         return;
@@ -38,7 +38,7 @@ pub fn validate_failure(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn validate_success(spec: &At<'_>, errors: &mut Errors) {
+pub(super) fn validate_success(spec: &At<'_>, errors: &mut Errors) {
     let policy = spec.get("successPolicy");
     if policy.is_absent() {
         return;

@@ -13,7 +13,7 @@ use super::indexes;
 use crate::field_rules::same;
 
 /// Whether the condition of this type is `True`.
-pub fn is_true(status: &At<'_>, ty: &str) -> bool {
+pub(super) fn is_true(status: &At<'_>, ty: &str) -> bool {
     let conditions = status.get("conditions");
     conditions
         .list()
@@ -22,7 +22,7 @@ pub fn is_true(status: &At<'_>, ty: &str) -> bool {
 }
 
 /// Validates the status of `object`, which replaces that of `old`.
-pub fn validate(object: &Value, old: &Value, errors: &mut Errors) {
+pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
     let (root, before) = (At::root(object), At::root(old));
     let (status, before) = (root.get("status"), before.get("status"));
     let change = Change { spec: &root.get("spec"), status: &status, before: &before };

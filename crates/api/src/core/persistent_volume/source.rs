@@ -36,7 +36,7 @@ const SOURCES: [(&str, &[&str]); 22] = [
 const HOST_PATH_TYPES: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-pub fn default(spec: &mut Value) {
+pub(super) fn default(spec: &mut Value) {
     const DEFAULTS: [(&str, &str, &str); 10] = [
         ("hostPath", "type", ""),
         ("rbd", "pool", "rbd"),
@@ -59,7 +59,7 @@ pub fn default(spec: &mut Value) {
     }
 }
 
-pub fn validate(spec: &At<'_>, errors: &mut Errors) {
+pub(super) fn validate(spec: &At<'_>, errors: &mut Errors) {
     let mut found = 0;
     for (name, needs) in SOURCES.iter().filter(|(name, _)| spec.get(name).is_present()) {
         found += 1;
@@ -86,7 +86,7 @@ pub fn validate(spec: &At<'_>, errors: &mut Errors) {
 }
 
 /// Rejects a change of the volume source.
-pub fn validate_same(spec: &At<'_>, had: &At<'_>, context: &Context<'_>, errors: &mut Errors) {
+pub(super) fn validate_same(spec: &At<'_>, had: &At<'_>, context: &Context<'_>, errors: &mut Errors) {
     let mut before = had.value().clone();
     // The secret for expansion can be added later.
     let secret = ["csi", "controllerExpandSecretRef"];

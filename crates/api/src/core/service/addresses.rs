@@ -10,16 +10,16 @@ use super::{HEADLESS, is_headless, spec_mut, text, texts};
 use crate::formats::legacy_ip;
 
 /// IP families by their API names.
-pub const FAMILIES: &[&str] = &["IPv4", "IPv6"];
+pub(super) const FAMILIES: &[&str] = &["IPv4", "IPv6"];
 const POLICIES: &[&str] = &["PreferDualStack", "RequireDualStack", "SingleStack"];
 
 /// Returns the family of an address, or `None` if the text is not an address.
-pub fn family(ip: &str) -> Option<&'static str> {
+pub(super) fn family(ip: &str) -> Option<&'static str> {
     parse_ip(ip).map(|ip| if ip.is_ipv4() { FAMILIES[0] } else { FAMILIES[1] })
 }
 
 /// Synchronizes `clusterIPs` with `clusterIP` if an old client set only the latter.
-pub fn normalize(new: &mut Value, old: Option<&Value>) {
+pub(super) fn normalize(new: &mut Value, old: Option<&Value>) {
     let one = text(new, "clusterIP").to_owned();
     let all: Vec<String> = texts(new, "clusterIPs").into_iter().map(str::to_owned).collect();
     let cluster_ips = match old {
@@ -48,7 +48,7 @@ pub fn normalize(new: &mut Value, old: Option<&Value>) {
 }
 
 /// Validates addresses, families and policy, individually and for consistency.
-pub fn validate(service: &Value, old: Option<&Value>, errors: &mut Errors) {
+pub(super) fn validate(service: &Value, old: Option<&Value>, errors: &mut Errors) {
     if text(service, "type") == "ExternalName" {
         return;
     }
@@ -84,7 +84,7 @@ pub fn validate(service: &Value, old: Option<&Value>, errors: &mut Errors) {
 
 /// Validates a change of addresses or families: the primary ones are immutable, a secondary one can be added or
 /// removed.
-pub fn validate_change(new: &Value, old: &Value, errors: &mut Errors) {
+pub(super) fn validate_change(new: &Value, old: &Value, errors: &mut Errors) {
     if [new, old].iter().any(|service| text(service, "type") == "ExternalName") {
         return;
     }

@@ -9,7 +9,7 @@ use crate::field_rules::{column, wide_column};
 use crate::kind::{age_column, name_column};
 use crate::networking::balancer_cell;
 
-pub fn columns() -> Vec<Column> {
+pub(super) fn columns() -> Vec<Column> {
     vec![
         name_column(),
         column("Type", "string", "Type of the Service.", |service, _| text(service, "type").into()),

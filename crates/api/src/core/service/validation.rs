@@ -13,9 +13,9 @@ use crate::formats::{endpoint_ip, legacy_cidr, legacy_ip, port_or_name};
 use crate::networking::validate_balancer_host;
 
 /// Deprecated annotation for topology hints.
-pub const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+pub(super) const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 /// Annotation that enables topology hints.
-pub const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
+pub(super) const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
 /// One day.
@@ -23,7 +23,7 @@ const AFFINITY_SECONDS_MAX: i64 = 86_400;
 
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
-pub fn validate(service: &Value, old: Option<&Value>, errors: &mut Errors) {
+pub(super) fn validate(service: &Value, old: Option<&Value>, errors: &mut Errors) {
     let root = At::root(service);
     let spec = root.get("spec");
     validate_topology(service, errors);
@@ -49,7 +49,7 @@ pub fn validate(service: &Value, old: Option<&Value>, errors: &mut Errors) {
 }
 
 /// Validates an update, except for addresses and families.
-pub fn validate_change(new: &Value, old: &Value, errors: &mut Errors) {
+pub(super) fn validate_change(new: &Value, old: &Value, errors: &mut Errors) {
     let root = At::root(new);
     let spec = root.get("spec");
     let both_balance = [new, old].iter().all(|service| text(service, "type") == "LoadBalancer");
@@ -66,7 +66,7 @@ pub fn validate_change(new: &Value, old: &Value, errors: &mut Errors) {
 }
 
 /// Validates the load balancer status.
-pub fn validate_status(service: &Value, old: &Value, errors: &mut Errors) {
+pub(super) fn validate_status(service: &Value, old: &Value, errors: &mut Errors) {
     let root = At::root(service);
     let status = root.get("status");
     let balancer = status.get("loadBalancer");

@@ -9,7 +9,7 @@ const SUBJECTS: [(&str, &str); 3] = [("ServiceAccount", "serviceAccount"), ("Use
 
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
-pub fn validate(rule: &At<'_>, errors: &mut Errors) {
+pub(super) fn validate(rule: &At<'_>, errors: &mut Errors) {
     let subjects = rule.get("subjects");
     if subjects.is_empty() {
         errors.push(subjects.required("subjects must contain at least one value"));

@@ -20,7 +20,7 @@ use crate::Schema;
 use crate::schema::{Field, List, ListKind, Map, Omit, Patch, Shape, Struct, Type, TypeId, Types};
 
 /// Returns the type `v1.Thing`.
-pub fn thing() -> Schema<'static> {
+pub(super) fn thing() -> Schema<'static> {
     static THING: LazyLock<(Types, TypeId)> = LazyLock::new(|| {
         let mut build = Build(Types::new());
         let thing = build.thing();

@@ -11,21 +11,21 @@ use crate::time::Time;
 use crate::{Str, Value, json, quantity};
 
 /// Midnight of 1 January of the year 1, Go's zero time.
-pub const NO_TIME: i64 = -62_135_596_800;
+pub(crate) const NO_TIME: i64 = -62_135_596_800;
 
 /// Decodes text; as in Go's JSON encoder, each byte that is not UTF-8 is replaced.
 #[inline]
-pub fn text(bytes: &[u8]) -> Str {
+pub(super) fn text(bytes: &[u8]) -> Str {
     str::from_utf8(bytes).map_or_else(|_| lossy(bytes), Str::from)
 }
 
 /// Returns bytes as base64, their JSON form.
-pub fn base64(bytes: &[u8]) -> Value {
+pub(super) fn base64(bytes: &[u8]) -> Value {
     Value::String(STANDARD.encode(bytes).into())
 }
 
 /// Decodes a value that is a message in protobuf and a scalar in JSON.
-pub fn scalar(bytes: &[u8], shape: &Shape) -> Result<Value, Problem> {
+pub(super) fn scalar(bytes: &[u8], shape: &Shape) -> Result<Value, Problem> {
     match shape {
         Shape::Time => time(bytes),
         Shape::MicroTime => micro_time(bytes),
@@ -36,7 +36,7 @@ pub fn scalar(bytes: &[u8], shape: &Shape) -> Result<Value, Problem> {
 }
 
 /// Decodes an embedded document: JSON, or an object in an envelope.
-pub fn embedded(bytes: &[u8], kinds: &Kinds<'_>, at: At<'_>) -> Result<Value, Error> {
+pub(super) fn embedded(bytes: &[u8], kinds: &Kinds<'_>, at: At<'_>) -> Result<Value, Error> {
     let fail = |problem| Error::new(at.path, problem);
     let raw = single(bytes).map_err(fail)?.unwrap_or_default();
     if raw.is_empty() {

@@ -49,7 +49,7 @@ const RULE_KEYWORDS: [&str; 21] = [
 ];
 
 /// Returns the types that `schema` describes, and the ID of the root type.
-pub fn types(schema: &Value) -> Result<(Types, TypeId), Error> {
+pub(super) fn types(schema: &Value) -> Result<(Types, TypeId), Error> {
     let mut builder = Builder { types: Types::new() };
     let mut ty = builder.ty(schema, DEPTH_MAX)?;
     if let Shape::Struct(root) = &mut ty.shape {

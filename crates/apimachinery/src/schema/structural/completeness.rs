@@ -6,7 +6,7 @@ use crate::{Path, Value};
 
 /// Reports each part that only a junctor of the schema at `path` mentions. Like upstream, it checks the junctors of the
 /// root object only, not those of its parts.
-pub fn check(schema: &Value, path: &Path, errors: &mut Errors) {
+pub(super) fn check(schema: &Value, path: &Path, errors: &mut Errors) {
     junctors(schema, schema, path, path, errors);
 }
 

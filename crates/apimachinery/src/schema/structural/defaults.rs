@@ -6,7 +6,7 @@ use crate::field::{Error, Errors};
 use crate::{Path, Value, pruning, validate};
 
 /// Reports invalid defaults in the schema at `path`, from which `types` was built.
-pub fn check(schema: &Value, types: Schema<'_>, path: &Path, errors: &mut Errors) {
+pub(super) fn check(schema: &Value, types: Schema<'_>, path: &Path, errors: &mut Errors) {
     walk(schema, types, path, false, errors);
 }
 

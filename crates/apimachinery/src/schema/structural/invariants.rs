@@ -30,7 +30,7 @@ enum Level {
 }
 
 /// Reports violations of the structural rules in the schema at `path`.
-pub fn check(schema: &Value, path: &Path, errors: &mut Errors) {
+pub(super) fn check(schema: &Value, path: &Path, errors: &mut Errors) {
     invariants(schema, Level::Root, path, errors);
 }
 

@@ -21,7 +21,7 @@ struct Context<'a> {
 }
 
 /// Reports errors in the schema at `path`, structural or not.
-pub fn check(schema: &Value, path: &Path, errors: &mut Errors) {
+pub(super) fn check(schema: &Value, path: &Path, errors: &mut Errors) {
     walk(schema, Context { root: true, ..Context::default() }, path, errors);
 }
 

@@ -3,7 +3,7 @@
 use crate::{Object, Value};
 
 /// Returns the entries in the order of Go's library.
-pub fn natural(object: &Object) -> Vec<(&str, &Value)> {
+pub(super) fn natural(object: &Object) -> Vec<(&str, &Value)> {
     let entries: Vec<_> = object.iter().collect();
     // Keys sorted by bytes are mostly in this order already.
     if entries.is_sorted_by(|a, b| !is_less(b.0, a.0)) { entries } else { sorted(entries) }

@@ -4,7 +4,7 @@ use super::super::resolve::{Meaning, is_base60, resolve};
 
 /// A YAML scalar style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub(super) enum Style {
     Plain,
     /// In single quotes.
     Single,
@@ -16,14 +16,14 @@ pub enum Style {
 
 /// The role of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScalarRole {
+pub(super) enum ScalarRole {
     /// A key, which must be on one line.
     Key,
     Value,
 }
 
 /// Chooses the style like Go's library: plain if possible, quoted if the text would parse as something else.
-pub fn style(text: &str, position: ScalarRole) -> Style {
+pub(super) fn style(text: &str, position: ScalarRole) -> Style {
     let traits = Traits::of(text);
     if text.contains('\n') {
         return if traits.literal && position == ScalarRole::Value { Style::Literal } else { Style::Double };
@@ -41,7 +41,7 @@ pub fn style(text: &str, position: ScalarRole) -> Style {
 }
 
 /// Appends one character of a string.
-pub fn put(out: &mut String, column: &mut usize, it: char, style: Style) {
+pub(super) fn put(out: &mut String, column: &mut usize, it: char, style: Style) {
     let before = out.len();
     match (style, it) {
         (Style::Single, '\'') => out.push_str("''"),

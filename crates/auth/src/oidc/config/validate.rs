@@ -25,7 +25,7 @@ impl RawMapping {
 }
 
 /// Returns the configuration, or all validation errors.
-pub fn validate(raw: Vec<Raw>, anonymous: Option<Anonymous>, disallowed: &[Str]) -> Result<Config, Errors> {
+pub(super) fn validate(raw: Vec<Raw>, anonymous: Option<Anonymous>, disallowed: &[Str]) -> Result<Config, Errors> {
     let list = Path::of("jwt");
     let mut errors = Errors::new();
     if raw.len() > ISSUERS_MAX {

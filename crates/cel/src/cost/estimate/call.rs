@@ -263,7 +263,7 @@ impl Estimator<'_> {
 
 /// Estimates the parsing of a selector. Each of its requirements, at least two characters long, becomes a struct and a
 /// list.
-pub fn selector(length: SizeEstimate) -> Estimate {
+pub(crate) fn selector(length: SizeEstimate) -> Estimate {
     let requirements = length.scaled(0.5).scaled((LIST_BASE + STRUCT_BASE) as f64);
     Estimate::fixed(LIST_BASE).plus(length.scaled(STRING_FACTOR)).plus(requirements)
 }

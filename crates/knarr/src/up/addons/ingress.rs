@@ -12,7 +12,7 @@ use super::{MANAGER, granted};
 static CLASSES: Resource = Resource::cluster("networking.k8s.io", "v1", "ingressclasses", "IngressClass");
 
 /// Returns the objects that are applied at each start, or none if the ingress controller is disabled.
-pub fn objects(options: &Options) -> Vec<(Resource, Value)> {
+pub(super) fn objects(options: &Options) -> Vec<(Resource, Value)> {
     if is_disabled(options) {
         return Vec::new();
     }
@@ -23,7 +23,7 @@ pub fn objects(options: &Options) -> Vec<(Resource, Value)> {
 }
 
 /// Returns the default IngressClass.
-pub fn class() -> (Resource, Value) {
+pub(super) fn class() -> (Resource, Value) {
     let class = value!({
         "apiVersion": "networking.k8s.io/v1",
         "kind": "IngressClass",
@@ -38,7 +38,7 @@ pub fn class() -> (Resource, Value) {
 }
 
 /// Deletes the IngressClass of a disabled ingress controller. Otherwise admission would give it to new Ingresses.
-pub async fn delete_if_disabled(client: &Client, options: &Options) -> Result<()> {
+pub(super) async fn delete_if_disabled(client: &Client, options: &Options) -> Result<()> {
     if !is_disabled(options) {
         return Ok(());
     }

@@ -14,7 +14,7 @@ static API_SERVICES: Resource = Resource::cluster("apiregistration.k8s.io", "v1"
 const API_SERVICE: &str = "v1beta1.metrics.k8s.io";
 
 /// Returns all objects, or none if the metrics server is disabled.
-pub fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Value)>> {
+pub(super) fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Value)>> {
     if options.disable.iter().any(|part| part == METRICS) {
         return Ok(Vec::new());
     }
@@ -27,7 +27,7 @@ pub fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Valu
 }
 
 /// Deletes the APIService of a disabled metrics server. Otherwise discovery would list an unavailable group.
-pub async fn delete_if_disabled(client: &Client, options: &Options) -> Result<()> {
+pub(super) async fn delete_if_disabled(client: &Client, options: &Options) -> Result<()> {
     if !options.disable.iter().any(|part| part == METRICS) {
         return Ok(());
     }

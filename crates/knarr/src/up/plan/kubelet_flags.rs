@@ -14,7 +14,7 @@ const EVICTION_HARD: &str = "imagefs.available<5%,nodefs.available<5%,imagefs.in
 /// Eviction threshold of memory.available, equal to upstream's default.
 const MEMORY_EVICTION_BYTES: i64 = 100 << 20;
 
-pub fn of(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
+pub(super) fn of(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     let mut flags = flags(&[
         ("kubeconfig", path(layout.kubeconfig("kubelet"))),
         ("data-dir", path(layout.data_dir.clone())),

@@ -22,7 +22,7 @@ const PAGE_BYTES_MAX: usize = 4 << 20;
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
 /// Forwards a request to a port of a pod, a service or a node.
-pub async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
+pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let subresource =
         call.kind.subresource(&call.resource.version, "proxy").and_then(|subresource| subresource.kind.as_ref());
     let path = path_of(call);

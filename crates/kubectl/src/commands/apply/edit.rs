@@ -5,7 +5,7 @@ use crate::command::{Command, Flag};
 use crate::commands::edit;
 use crate::flags;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "edit-last-applied",
     summary: "Edit the last applied configuration in an editor",
     description: "Open the last applied configuration of objects in the editor of KUBE_EDITOR or EDITOR (default: \

@@ -17,14 +17,14 @@ const ANNOTATION_MANAGER: &str = "kubectl-last-applied";
 const RETRIES_MAX: usize = 5;
 
 /// Migrates one object after it was applied.
-pub struct Migration<'a> {
+pub(super) struct Migration<'a> {
     pub client: &'a Client,
     pub options: &'a WriteOptions,
 }
 
 impl Migration<'_> {
     /// Migrates the managers if necessary and applies again. Returns a warning if that failed.
-    pub async fn run(&self, info: &mut Info, patch: &Patch, options: &WriteOptions) -> Option<String> {
+    pub(super) async fn run(&self, info: &mut Info, patch: &Patch, options: &WriteOptions) -> Option<String> {
         const RETRY: &str = "This is non-fatal and will be retried next time you apply. Error:";
         if let Err(failure) = self.save_annotation(info).await {
             let what = "failed to migrate kubectl.kubernetes.io/last-applied-configuration for Server-Side Apply.";

@@ -14,7 +14,7 @@ use crate::resources::Info;
 use crate::{Context, Failure};
 
 /// Sends three-way patches.
-pub struct Patcher<'a> {
+pub(crate) struct Patcher<'a> {
     pub context: &'a Context,
     pub client: &'a Client,
     pub options: WriteOptions,
@@ -33,11 +33,11 @@ const RETRIES_MAX: usize = 5;
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
 
 /// The patch, and the patched object or the failure.
-pub type Patched = Result<(Value, Value), (Value, Failure)>;
+pub(super) type Patched = Result<(Value, Value), (Value, Failure)>;
 
 impl Patcher<'_> {
     /// Patches the live object in `info` to `modified`.
-    pub async fn patch(&self, info: &Info, modified: &Value) -> Patched {
+    pub(crate) async fn patch(&self, info: &Info, modified: &Value) -> Patched {
         let mut current = info.object.clone();
         let mut outcome = self.patch_once(info, modified, &current).await;
         for attempt in 1..=RETRIES_MAX {
@@ -64,7 +64,7 @@ impl Patcher<'_> {
     }
 
     /// Applies the patch to a copy of the live object.
-    pub fn patch_local(info: &Info, modified: &Value) -> Patched {
+    pub(crate) fn patch_local(info: &Info, modified: &Value) -> Patched {
         let schema = schema(info);
         let failed = |error: three_way::Error| (Value::Null, Failure::new(error.to_string()));
         let patch = three_way::create(modified, &info.object, schema, OnConflict::Overwrite).map_err(failed)?;
@@ -149,7 +149,7 @@ impl Patcher<'_> {
 }
 
 /// Returns the schema of a built-in kind, whose lists the server merges; [`None`] for custom resources.
-pub fn schema(info: &Info) -> Option<Schema<'static>> {
+pub(super) fn schema(info: &Info) -> Option<Schema<'static>> {
     let resource = &info.mapping.resource;
     let version = if resource.group.is_empty() {
         resource.version.to_string()
@@ -160,7 +160,7 @@ pub fn schema(info: &Info) -> Option<Schema<'static>> {
 }
 
 /// Describes an object in error messages.
-pub fn describe(info: &Info) -> String {
+pub(crate) fn describe(info: &Info) -> String {
     let resource = &info.mapping.resource;
     let (group, version) = (&resource.group, &resource.version);
     let version = if group.is_empty() { format!("/{version}") } else { format!("{group}/{version}") };

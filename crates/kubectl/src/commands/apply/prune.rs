@@ -12,18 +12,18 @@ use crate::{Context, Failure, Mapping};
 
 /// The namespaces and objects that were applied.
 #[derive(Default)]
-pub struct Visited {
+pub(super) struct Visited {
     pub namespaces: BTreeSet<String>,
     uids: BTreeSet<String>,
 }
 
 /// The kinds of objects that may be pruned.
-pub struct Kinds {
+pub(crate) struct Kinds {
     mappings: Vec<Mapping>,
 }
 
 /// Whether an object may be pruned.
-pub enum Allowed {
+pub(super) enum Allowed {
     Yes,
     No,
 }
@@ -53,12 +53,12 @@ const DEPRECATED: &str = "Deprecated: kubectl apply will no longer prune non-nam
     target explicitly in the --prune-allowlist flag.";
 
 impl Visited {
-    pub fn add(&mut self, object: &Value) {
+    pub(super) fn add(&mut self, object: &Value) {
         self.uids.insert(object.str_at(&["metadata", "uid"]).unwrap_or_default().to_owned());
     }
 
     /// Whether an object was applied before, but not now.
-    pub fn allows_pruning(&self, object: &Value) -> Allowed {
+    pub(super) fn allows_pruning(&self, object: &Value) -> Allowed {
         let applied = object.at(&["metadata", "annotations", LAST_APPLIED]).is_some();
         let uid = object.str_at(&["metadata", "uid"]).unwrap_or_default();
         if applied && !self.uids.contains(uid) { Allowed::Yes } else { Allowed::No }
@@ -67,7 +67,7 @@ impl Visited {
 
 impl Kinds {
     /// Finds the kinds of `--prune-allowlist`, each written as `group/version/kind`; the default kinds if it is empty.
-    pub async fn parse(context: &Context, allowlist: &[String]) -> Result<Self, Failure> {
+    pub(crate) async fn parse(context: &Context, allowlist: &[String]) -> Result<Self, Failure> {
         let mapper = context.mapper().await?;
         let mut mappings = Vec::new();
         if allowlist.is_empty() {
@@ -90,7 +90,10 @@ impl Kinds {
     }
 
     /// Returns each kind in each namespace, then the kinds without namespace.
-    pub fn targets<'a>(&'a self, namespaces: &'a BTreeSet<String>) -> impl Iterator<Item = (&'a Mapping, &'a str)> {
+    pub(crate) fn targets<'a>(
+        &'a self,
+        namespaces: &'a BTreeSet<String>,
+    ) -> impl Iterator<Item = (&'a Mapping, &'a str)> {
         let namespaced = || self.mappings.iter().filter(|mapping| mapping.namespaced());
         let in_namespaces =
             namespaces.iter().flat_map(move |namespace| namespaced().map(move |mapping| (mapping, namespace.as_str())));

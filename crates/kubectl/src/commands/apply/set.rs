@@ -9,7 +9,7 @@ use crate::generate::last_applied;
 use crate::resources::Builder;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "set-last-applied",
     summary: "Set the last applied configuration from a file",
     description: "Store the contents of files as the last applied configuration of the objects on the server. Only \

@@ -9,7 +9,7 @@ use crate::generate::last_applied;
 use crate::resources::Builder;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "view-last-applied",
     summary: "Show the last applied configuration of objects",
     description: "Print the configuration that the last kubectl apply stored in the annotation of each object.",

@@ -9,7 +9,7 @@ use crate::command::{Command, Flag};
 use crate::print::tabwriter::TabWriter;
 use crate::{Context, Failure, Invocation};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "can-i",
     summary: "Ask whether the current user may do something",
     description: "Ask the API server whether the current user may perform VERB on a type, on one object, or on a URL \

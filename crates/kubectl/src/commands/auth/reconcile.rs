@@ -14,7 +14,7 @@ use crate::{Context, Failure, Invocation, flags};
 
 use rules::{show_rule, show_subject, uncovered};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "reconcile",
     summary: "Bring RBAC roles and bindings in line with files",
     description: "Create or update roles, cluster roles, and their bindings so that they grant at least what the \

@@ -12,7 +12,7 @@ use crate::print::tabwriter::TabWriter;
 use crate::print::{Format, Formats};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "whoami",
     summary: "Show the current user and its attributes",
     description: "Show the user name, groups, and extra attributes under which the API server knows you. This helps \

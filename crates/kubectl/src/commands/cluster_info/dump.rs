@@ -16,7 +16,7 @@ use crate::print::{Format, Formats, Printer, omit_managed_fields};
 use crate::request;
 use crate::{Context, Failure, Invocation};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "dump",
     summary: "Collect objects and logs for a diagnosis",
     description: "Print the nodes, and the workloads, services, events, and pod logs of namespaces, for the \

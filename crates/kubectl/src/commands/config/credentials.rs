@@ -11,7 +11,7 @@ use crate::command::{Command, Flag};
 use crate::kubeconfig::{Entry, Files};
 use crate::{Context, Failure, Invocation};
 
-pub static SET_CREDENTIALS: Command = Command {
+pub(super) static SET_CREDENTIALS: Command = Command {
     name: "set-credentials",
     summary: "Add or change a user of the kubeconfig",
     description: "Add a user to the kubeconfig, or change the given fields of an existing one. A user authenticates \

@@ -7,7 +7,7 @@ use crate::command::Command;
 use crate::kubeconfig::{Files, Section};
 use crate::{Context, Failure, Invocation};
 
-pub static DELETE_CLUSTER: Command = Command {
+pub(super) static DELETE_CLUSTER: Command = Command {
     name: "delete-cluster",
     summary: "Remove a cluster from the kubeconfig",
     description: "Remove a cluster entry from the kubeconfig. Contexts that refer to it stay.",
@@ -20,7 +20,7 @@ pub static DELETE_CLUSTER: Command = Command {
     run: Some(|context, invocation| Box::pin(cluster(context, invocation))),
     ..Command::EMPTY
 };
-pub static DELETE_CONTEXT: Command = Command {
+pub(super) static DELETE_CONTEXT: Command = Command {
     name: "delete-context",
     summary: "Remove a context from the kubeconfig",
     description: "Remove a context entry from the kubeconfig. The cluster and the user of the context stay.",
@@ -33,7 +33,7 @@ pub static DELETE_CONTEXT: Command = Command {
     run: Some(|context, invocation| Box::pin(delete_context(context, invocation))),
     ..Command::EMPTY
 };
-pub static DELETE_USER: Command = Command {
+pub(super) static DELETE_USER: Command = Command {
     name: "delete-user",
     summary: "Remove a user from the kubeconfig",
     description: "Remove a user entry with its credentials from the kubeconfig. Contexts that refer to it stay.",

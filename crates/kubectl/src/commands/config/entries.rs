@@ -12,7 +12,7 @@ use crate::failure::go_io_error;
 use crate::kubeconfig::{Entry, Files, absolute_path};
 use crate::{Context, Failure, Invocation};
 
-pub static RENAME_CONTEXT: Command = Command {
+pub(super) static RENAME_CONTEXT: Command = Command {
     name: "rename-context",
     summary: "Rename a context of the kubeconfig",
     description: "Give a context of the kubeconfig another name. If it is the current context, it remains current \
@@ -26,7 +26,7 @@ pub static RENAME_CONTEXT: Command = Command {
     run: Some(|context, invocation| Box::pin(rename_context(context, invocation))),
     ..Command::EMPTY
 };
-pub static SET_CLUSTER: Command = Command {
+pub(super) static SET_CLUSTER: Command = Command {
     name: "set-cluster",
     summary: "Add or change a cluster of the kubeconfig",
     description: "Add a cluster to the kubeconfig, or change the given fields of an existing one. Other fields keep \
@@ -54,7 +54,7 @@ pub static SET_CLUSTER: Command = Command {
     run: Some(|context, invocation| Box::pin(set_cluster(context, invocation))),
     ..Command::EMPTY
 };
-pub static SET_CONTEXT: Command = Command {
+pub(super) static SET_CONTEXT: Command = Command {
     name: "set-context",
     summary: "Add or change a context of the kubeconfig",
     description: "Add a context to the kubeconfig, or change the given fields of an existing one. A context combines \
@@ -74,7 +74,7 @@ pub static SET_CONTEXT: Command = Command {
     run: Some(|context, invocation| Box::pin(set_context(context, invocation))),
     ..Command::EMPTY
 };
-pub static USE_CONTEXT: Command = Command {
+pub(super) static USE_CONTEXT: Command = Command {
     name: "use-context",
     aliases: &["use"],
     summary: "Choose the current context",

@@ -7,7 +7,7 @@ use crate::kubeconfig::{Files, Section};
 use crate::print::tabwriter::TabWriter;
 use crate::{Context, Failure, Invocation};
 
-pub static CURRENT_CONTEXT: Command = Command {
+pub(super) static CURRENT_CONTEXT: Command = Command {
     name: "current-context",
     summary: "Print the name of the current context",
     description: "Print the name of the context that commands use by default. It is an error if none is set.",
@@ -20,7 +20,7 @@ pub static CURRENT_CONTEXT: Command = Command {
     run: Some(|context, invocation| Box::pin(current_context(context, invocation))),
     ..Command::EMPTY
 };
-pub static GET_CLUSTERS: Command = Command {
+pub(super) static GET_CLUSTERS: Command = Command {
     name: "get-clusters",
     summary: "List the clusters of the kubeconfig",
     description: "List the names of all cluster entries of the kubeconfig.",
@@ -33,7 +33,7 @@ pub static GET_CLUSTERS: Command = Command {
     run: Some(|context, invocation| Box::pin(clusters(context, invocation))),
     ..Command::EMPTY
 };
-pub static GET_CONTEXTS: Command = Command {
+pub(super) static GET_CONTEXTS: Command = Command {
     name: "get-contexts",
     summary: "List the contexts of the kubeconfig",
     description: "List contexts of the kubeconfig with their clusters, users, and namespaces. An asterisk marks the \
@@ -54,7 +54,7 @@ pub static GET_CONTEXTS: Command = Command {
     run: Some(|context, invocation| Box::pin(contexts(context, invocation))),
     ..Command::EMPTY
 };
-pub static GET_USERS: Command = Command {
+pub(super) static GET_USERS: Command = Command {
     name: "get-users",
     summary: "List the users of the kubeconfig",
     description: "List the names of all user entries of the kubeconfig.",

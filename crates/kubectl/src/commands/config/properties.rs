@@ -9,7 +9,7 @@ use crate::command::{Command, Flag};
 use crate::kubeconfig::{Files, Property, set_property};
 use crate::{Context, Failure, Invocation};
 
-pub static SET: Command = Command {
+pub(super) static SET: Command = Command {
     name: "set",
     summary: "Set a single field of the kubeconfig",
     description: "Set the field PROPERTY_NAME of the kubeconfig to PROPERTY_VALUE. The name is a path of field names \
@@ -31,7 +31,7 @@ pub static SET: Command = Command {
     run: Some(|context, invocation| Box::pin(set(context, invocation))),
     ..Command::EMPTY
 };
-pub static UNSET: Command = Command {
+pub(super) static UNSET: Command = Command {
     name: "unset",
     summary: "Remove a single field of the kubeconfig",
     description: "Remove the field PROPERTY_NAME from the kubeconfig. The name is a path of field names and entry \

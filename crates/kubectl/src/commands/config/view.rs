@@ -8,7 +8,7 @@ use crate::print::format::PrinterKind;
 use crate::print::{Format, Formats, json};
 use crate::{Context, Failure, Invocation};
 
-pub static VIEW: Command = Command {
+pub(super) static VIEW: Command = Command {
     name: "view",
     summary: "Print the kubeconfig",
     description: "Print the kubeconfig that results from all its files. Credentials and certificate data are \

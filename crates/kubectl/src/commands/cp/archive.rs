@@ -16,7 +16,7 @@ use super::paths::{is_within, join, remote};
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 
 /// Writes a file or a directory to an archive under another name.
-pub fn pack(source: &Path, name: &str, to: impl Write) -> io::Result<()> {
+pub(super) fn pack(source: &Path, name: &str, to: impl Write) -> io::Result<()> {
     let mut archive = Builder::new(to);
     pack_entry(source, name, &mut archive)?;
     archive.into_inner()?.flush()
@@ -57,7 +57,7 @@ fn pack_entry(source: &Path, name: &str, archive: &mut Builder<impl Write>) -> i
 }
 
 /// Options for unpacking an archive.
-pub struct Unpacking<'a> {
+pub(super) struct Unpacking<'a> {
     /// The prefix of the names in the archive.
     pub prefix: &'a str,
     /// The local file or directory that replaces the prefix.
@@ -67,7 +67,7 @@ pub struct Unpacking<'a> {
 }
 
 /// Writes the files of an archive. Symbolic links and entries outside of the destination are skipped with a warning.
-pub fn unpack(from: impl Read, unpacking: &Unpacking<'_>, mut warn: impl FnMut(String)) -> Result<(), String> {
+pub(super) fn unpack(from: impl Read, unpacking: &Unpacking<'_>, mut warn: impl FnMut(String)) -> Result<(), String> {
     let allowance = Arc::new(AtomicU64::new(HEADER_BYTES_MAX));
     let mut archive = Archive::new(Metered { inner: from, allowance: Arc::clone(&allowance) });
     let mut entries = archive.entries().map_err(|error| message(&error))?;

@@ -2,7 +2,7 @@
 
 /// A local path, or a path in a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileSpec {
+pub(super) struct FileSpec {
     /// Empty for the namespace of the command.
     pub namespace: String,
     /// Empty for a local path.
@@ -11,7 +11,7 @@ pub struct FileSpec {
 }
 
 /// Parses `[[namespace/]pod:]file/path`.
-pub fn parse_spec(text: &str) -> Result<FileSpec, String> {
+pub(super) fn parse_spec(text: &str) -> Result<FileSpec, String> {
     let wrong = || "filespec must match the canonical format: [[namespace/]pod:]file/path".to_owned();
     let Some((pod, file)) = text.split_once(':') else {
         return Ok(FileSpec {
@@ -32,7 +32,7 @@ pub fn parse_spec(text: &str) -> Result<FileSpec, String> {
 }
 
 /// Returns a path of a container, which always has slashes.
-pub fn remote(file: &str) -> String {
+pub(super) fn remote(file: &str) -> String {
     strip_trailing_slash(file).replace('\\', "/")
 }
 
@@ -41,7 +41,7 @@ fn strip_trailing_slash(file: &str) -> &str {
 }
 
 /// Returns the shortest equal path, without `.`, and without `..` where possible.
-pub fn clean(path: &str) -> String {
+pub(super) fn clean(path: &str) -> String {
     let absolute = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -64,7 +64,7 @@ pub fn clean(path: &str) -> String {
     }
 }
 
-pub fn join(first: &str, second: &str) -> String {
+pub(super) fn join(first: &str, second: &str) -> String {
     match (first.is_empty(), second.is_empty()) {
         (true, true) => String::new(),
         (true, false) => clean(second),
@@ -73,11 +73,11 @@ pub fn join(first: &str, second: &str) -> String {
     }
 }
 
-pub fn dir(path: &str) -> String {
+pub(super) fn dir(path: &str) -> String {
     clean(path.rfind('/').map_or("", |end| &path[..=end]))
 }
 
-pub fn base(path: &str) -> String {
+pub(super) fn base(path: &str) -> String {
     match path.trim_end_matches('/') {
         "" if path.is_empty() => ".".to_owned(),
         "" => "/".to_owned(),
@@ -86,7 +86,7 @@ pub fn base(path: &str) -> String {
 }
 
 /// Returns the names that the archive of a path in a pod starts with: `tar` removes leading slashes.
-pub fn archive_prefix(path: &str) -> String {
+pub(super) fn archive_prefix(path: &str) -> String {
     strip_shortcuts(&clean(path.trim_start_matches(['/', '\\'])))
 }
 
@@ -103,7 +103,7 @@ fn strip_shortcuts(path: &str) -> String {
 }
 
 /// Whether a path is a directory or below it, judged by the names alone.
-pub fn is_within(directory: &str, path: &str) -> bool {
+pub(super) fn is_within(directory: &str, path: &str) -> bool {
     let (directory, path) = (clean(directory), clean(path));
     if directory.starts_with('/') != path.starts_with('/') {
         return false;

@@ -7,7 +7,7 @@ use crate::command::{Command, Flag, FlagKind};
 use crate::generate::rbac::{self, Rule};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "clusterrole",
     summary: "Create a cluster role with one rule",
     description: "Create a cluster role, which grants verbs on resources in all namespaces, on cluster-scoped \

@@ -6,7 +6,7 @@ use crate::command::{Command, Flag};
 use crate::generate::rbac::{self, Subjects};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "clusterrolebinding",
     summary: "Bind a cluster role in the whole cluster",
     description: "Create a cluster role binding, which grants the permissions of a cluster role to users, groups, and \

@@ -6,7 +6,7 @@ use crate::generate::data;
 use crate::generate::sources::Sources;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "configmap",
     aliases: &["cm"],
     summary: "Create a config map from files or literal values",

@@ -14,30 +14,30 @@ use crate::generate::sources::{self, Entry};
 use crate::generate::{self, Name, last_applied};
 use crate::{Context, Failure, Invocation, Namespace};
 
-pub static CLUSTER_ROLES: Resource =
+pub(super) static CLUSTER_ROLES: Resource =
     Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole");
-pub static CLUSTER_ROLE_BINDINGS: Resource =
+pub(super) static CLUSTER_ROLE_BINDINGS: Resource =
     Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding");
-pub static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
-pub static CRON_JOBS: Resource = Resource::namespaced("batch", "v1", "cronjobs", "CronJob");
-pub static DEPLOYMENTS: Resource = Resource::namespaced("apps", "v1", "deployments", "Deployment");
-pub static INGRESSES: Resource = Resource::namespaced("networking.k8s.io", "v1", "ingresses", "Ingress");
-pub static JOBS: Resource = Resource::namespaced("batch", "v1", "jobs", "Job");
-pub static NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces", "Namespace");
-pub static POD_DISRUPTION_BUDGETS: Resource =
+pub(super) static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
+pub(super) static CRON_JOBS: Resource = Resource::namespaced("batch", "v1", "cronjobs", "CronJob");
+pub(super) static DEPLOYMENTS: Resource = Resource::namespaced("apps", "v1", "deployments", "Deployment");
+pub(super) static INGRESSES: Resource = Resource::namespaced("networking.k8s.io", "v1", "ingresses", "Ingress");
+pub(super) static JOBS: Resource = Resource::namespaced("batch", "v1", "jobs", "Job");
+pub(super) static NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces", "Namespace");
+pub(super) static POD_DISRUPTION_BUDGETS: Resource =
     Resource::namespaced("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget");
-pub static PRIORITY_CLASSES: Resource =
+pub(super) static PRIORITY_CLASSES: Resource =
     Resource::cluster("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass");
-pub static RESOURCE_QUOTAS: Resource = Resource::namespaced("", "v1", "resourcequotas", "ResourceQuota");
-pub static ROLES: Resource = Resource::namespaced("rbac.authorization.k8s.io", "v1", "roles", "Role");
-pub static ROLE_BINDINGS: Resource =
+pub(super) static RESOURCE_QUOTAS: Resource = Resource::namespaced("", "v1", "resourcequotas", "ResourceQuota");
+pub(super) static ROLES: Resource = Resource::namespaced("rbac.authorization.k8s.io", "v1", "roles", "Role");
+pub(super) static ROLE_BINDINGS: Resource =
     Resource::namespaced("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding");
-pub static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
-pub static SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service");
-pub static SERVICE_ACCOUNTS: Resource = Resource::namespaced("", "v1", "serviceaccounts", "ServiceAccount");
+pub(super) static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
+pub(super) static SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service");
+pub(super) static SERVICE_ACCOUNTS: Resource = Resource::namespaced("", "v1", "serviceaccounts", "ServiceAccount");
 
 /// The creation of one object.
-pub struct Creation<'a> {
+pub(super) struct Creation<'a> {
     context: &'a Context,
     invocation: &'a Invocation,
     name: &'a str,
@@ -49,13 +49,13 @@ pub struct Creation<'a> {
 }
 
 /// The types that a rule of a role names.
-pub struct Types(Vec<(GroupResource, Result<GroupResource, Failure>)>);
+pub(super) struct Types(Vec<(GroupResource, Result<GroupResource, Failure>)>);
 
 /// A group and the name of a resource.
 type GroupResource = (String, String);
 
 impl<'a> Creation<'a> {
-    pub fn new(context: &'a Context, invocation: &'a Invocation) -> Result<Self, Failure> {
+    pub(super) fn new(context: &'a Context, invocation: &'a Invocation) -> Result<Self, Failure> {
         let name = name(invocation)?;
         let namespace = context.namespace()?;
         let dry_run = DryRun::of(context, invocation)?;
@@ -67,22 +67,22 @@ impl<'a> Creation<'a> {
 
     /// Ignores `--save-config`.
     #[must_use]
-    pub fn without_saving(self) -> Self {
+    pub(super) fn without_saving(self) -> Self {
         Self { save: false, ..self }
     }
 
     /// Returns the name, with the namespace if it was given on the command line.
-    pub fn name(&self) -> Name<'_> {
+    pub(super) fn name(&self) -> Name<'_> {
         Name { name: self.name, namespace: self.namespace.explicit.then_some(self.namespace.name.as_str()) }
     }
 
     /// Returns the arguments after the name.
-    pub fn command(&self) -> &'a [String] {
+    pub(super) fn command(&self) -> &'a [String] {
         self.invocation.args.get(1..).unwrap_or_default()
     }
 
     /// Prints warnings.
-    pub fn warn(&self, warnings: &[String]) -> Result<(), Failure> {
+    pub(super) fn warn(&self, warnings: &[String]) -> Result<(), Failure> {
         for warning in warnings {
             writeln!(self.context.err(), "{warning}")?;
         }
@@ -90,7 +90,7 @@ impl<'a> Creation<'a> {
     }
 
     /// Creates the object and prints it. `failed` precedes the message of the server.
-    pub async fn create(mut self, mut object: Value, resource: &Resource, failed: &str) -> Result<(), Failure> {
+    pub(super) async fn create(mut self, mut object: Value, resource: &Resource, failed: &str) -> Result<(), Failure> {
         if self.save {
             last_applied::save(&mut object);
         }
@@ -106,14 +106,14 @@ impl<'a> Creation<'a> {
 
 impl Types {
     /// Returns the group and the plural name of a type.
-    pub fn find(&self, group: &str, name: &str) -> Result<GroupResource, Failure> {
+    pub(super) fn find(&self, group: &str, name: &str) -> Result<GroupResource, Failure> {
         let found = self.0.iter().find(|((have_group, have), _)| have_group == group && have == name);
         found.map_or_else(|| Ok((group.to_owned(), name.to_owned())), |(_, found)| found.clone())
     }
 }
 
 /// Returns the only argument before `--`.
-pub fn name(invocation: &Invocation) -> Result<&str, Failure> {
+pub(super) fn name(invocation: &Invocation) -> Result<&str, Failure> {
     match invocation.dash.unwrap_or(invocation.args.len()) {
         1 => Ok(&invocation.args[0]),
         count => {
@@ -124,7 +124,7 @@ pub fn name(invocation: &Invocation) -> Result<&str, Failure> {
 }
 
 /// Asks the server for the types that a rule names.
-pub async fn find_types(context: &Context, rule: &Rule) -> Result<Types, Failure> {
+pub(super) async fn find_types(context: &Context, rule: &Rule) -> Result<Types, Failure> {
     let mut types = Vec::new();
     for resource in rule.resources.iter().filter(|resource| !matches!(resource.resource.as_str(), "" | "*")) {
         let (group, name) = (&resource.group, &resource.resource);
@@ -143,20 +143,20 @@ pub async fn find_types(context: &Context, rule: &Rule) -> Result<Types, Failure
 }
 
 /// Returns five random characters of generated names.
-pub fn random_suffix() -> String {
+pub(super) fn random_suffix() -> String {
     meta::name_suffix(RandomState::new().hash_one(std::process::id()))
 }
 
-pub fn from_literals(literals: &[String]) -> impl Iterator<Item = Result<Entry, generate::Error>> {
+pub(super) fn from_literals(literals: &[String]) -> impl Iterator<Item = Result<Entry, generate::Error>> {
     literals.iter().map(|literal| sources::literal(literal))
 }
 
-pub fn from_files(files: &[String]) -> impl Iterator<Item = Result<Entry, generate::Error>> {
+pub(super) fn from_files(files: &[String]) -> impl Iterator<Item = Result<Entry, generate::Error>> {
     files.iter().flat_map(|file| entries(sources::read_file(file)))
 }
 
 /// Reads environment files; `kind` names the target in messages.
-pub fn from_env_files(files: &[String], kind: &str) -> impl Iterator<Item = Result<Entry, generate::Error>> {
+pub(super) fn from_env_files(files: &[String], kind: &str) -> impl Iterator<Item = Result<Entry, generate::Error>> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     files.iter().flat_map(move |file| entries(sources::read_env_file(file, kind, variable)))
 }

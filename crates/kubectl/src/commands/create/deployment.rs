@@ -6,7 +6,7 @@ use crate::command::{Command, Flag};
 use crate::generate::workload::{self, Deployment};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "deployment",
     aliases: &["deploy"],
     summary: "Create a deployment",

@@ -5,7 +5,7 @@ use crate::command::{Command, Flag};
 use crate::generate::ingress::{self, Ingress};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "ingress",
     aliases: &["ing"],
     summary: "Create an ingress",

@@ -7,7 +7,7 @@ use crate::generate::workload::{self, Job};
 use crate::resources::Builder;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "job",
     summary: "Create a job",
     description: "Create a job that runs an image to completion, or start a cron job now. Arguments after -- replace \

@@ -5,7 +5,7 @@ use crate::command::{Command, Flag};
 use crate::generate::policy::{self, DisruptionBudget};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "poddisruptionbudget",
     aliases: &["pdb"],
     summary: "Create a pod disruption budget",

@@ -5,7 +5,7 @@ use crate::command::{Command, Flag};
 use crate::generate::policy;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "quota",
     aliases: &["resourcequota"],
     summary: "Create a resource quota",

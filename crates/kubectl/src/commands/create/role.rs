@@ -5,7 +5,7 @@ use crate::command::{Command, Flag};
 use crate::generate::rbac::{self, Rule};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "role",
     summary: "Create a role with one rule",
     description: "Create a role, which grants verbs on resources within one namespace. The role has a single rule; use \

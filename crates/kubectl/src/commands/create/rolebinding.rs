@@ -5,7 +5,7 @@ use crate::command::{Command, Flag};
 use crate::generate::rbac::{self, Subjects};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "rolebinding",
     summary: "Bind a role or cluster role within a namespace",
     description: "Create a role binding, which grants the permissions of a role or cluster role to users, groups, and \

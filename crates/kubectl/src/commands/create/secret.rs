@@ -6,7 +6,7 @@ mod tls;
 
 use crate::command::Command;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "secret",
     summary: "Create a secret",
     description: "Create a secret: credentials for an image registry (docker-registry), arbitrary data (generic), or a \

@@ -6,7 +6,7 @@ use crate::command::{Command, Flag};
 use crate::generate::service::{self, Service, ServiceType};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "service",
     aliases: &["svc"],
     summary: "Create a service",

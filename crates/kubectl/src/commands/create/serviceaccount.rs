@@ -5,7 +5,7 @@ use crate::command::Command;
 use crate::generate;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "serviceaccount",
     aliases: &["sa"],
     summary: "Create a service account",

@@ -8,7 +8,7 @@ use crate::command::{Command, Flag};
 use crate::generate::token::{self, Options};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "token",
     summary: "Request a token for a service account",
     description: "Request a token with which to authenticate as a service account, and print it. The token expires, \

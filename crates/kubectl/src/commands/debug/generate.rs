@@ -9,7 +9,7 @@ use crate::pods::find_container as has_container;
 
 /// The options that describe a debug container.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DebugOptions {
+pub(super) struct DebugOptions {
     pub args: Vec<String>,
     pub args_only: bool,
     /// Empty for a generated name.
@@ -33,14 +33,14 @@ pub struct DebugOptions {
 
 /// A pod with its debug container.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Generated {
+pub(super) struct Generated {
     pub pod: Value,
     /// The debug container; empty if only images are changed.
     pub container: String,
 }
 
 /// Returns the pod with an additional ephemeral container.
-pub fn ephemeral(pod: &Value, name: &str, options: &DebugOptions) -> Result<Generated, String> {
+pub(super) fn ephemeral(pod: &Value, name: &str, options: &DebugOptions) -> Result<Generated, String> {
     let mut container = container(name, options);
     if !options.target.is_empty() {
         container.insert("targetContainerName", options.target.as_str());
@@ -53,7 +53,7 @@ pub fn ephemeral(pod: &Value, name: &str, options: &DebugOptions) -> Result<Gene
 }
 
 /// Returns the patch that adds an ephemeral container to a pod.
-pub fn ephemeral_patch(generated: &Value, name: &str) -> Value {
+pub(super) fn ephemeral_patch(generated: &Value, name: &str) -> Value {
     let containers = generated.at(&["spec", "ephemeralContainers"]).and_then(Value::as_array).unwrap_or_default();
     let named = |container: &Value| container.str_at(&["name"]).map(|name| value!({"name": name}));
     let order: Vec<Value> = containers.iter().filter_map(named).collect();
@@ -63,7 +63,7 @@ pub fn ephemeral_patch(generated: &Value, name: &str) -> Value {
 }
 
 /// Returns a pod that runs on a node, with access to it.
-pub fn node_pod(node: &str, suffix: &str, options: &DebugOptions) -> Result<Generated, String> {
+pub(super) fn node_pod(node: &str, suffix: &str, options: &DebugOptions) -> Result<Generated, String> {
     let name = if options.container.is_empty() { "debugger" } else { options.container.as_str() };
     let pod_name = format!("node-debugger-{node}-{suffix}");
     let containers = vec![Value::from(container(name, options))];
@@ -84,7 +84,11 @@ pub fn node_pod(node: &str, suffix: &str, options: &DebugOptions) -> Result<Gene
 }
 
 /// Returns a copy of a pod with a changed or an additional container. `new_name` makes the name of an additional one.
-pub fn copy(pod: &Value, options: &DebugOptions, new_name: impl FnOnce(&Value) -> String) -> Result<Generated, String> {
+pub(super) fn copy(
+    pod: &Value,
+    options: &DebugOptions,
+    new_name: impl FnOnce(&Value) -> String,
+) -> Result<Generated, String> {
     let mut copied = start_copy(pod, options);
     let mut name = options.container.clone();
     if has_container(&copied, &name).is_none() {
@@ -225,7 +229,7 @@ fn customize(pod: &mut Value, field: &str, name: &str, options: &DebugOptions) -
 }
 
 /// Returns the warning if the pod's user cannot use the capabilities of the debug container.
-pub fn non_root_warning(pod: &Value, container: &str) -> Option<&'static str> {
+pub(super) fn non_root_warning(pod: &Value, container: &str) -> Option<&'static str> {
     let of_pod = pod.at(&["spec", "securityContext", "runAsUser"]).and_then(Value::as_int)?;
     let container = has_container(pod, container)?;
     let context = container.spec.get("securityContext")?;

@@ -4,7 +4,7 @@ use apimachinery::{Object, Value, value};
 
 /// A profile of `--profile`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Profile {
+pub(super) enum Profile {
     Legacy,
     General,
     Baseline,
@@ -15,7 +15,7 @@ pub enum Profile {
 
 /// The kind of debug container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub(super) enum Style {
     /// An ephemeral container in the pod.
     Ephemeral,
     /// A copy of the pod.
@@ -26,7 +26,7 @@ pub enum Style {
 
 /// The fields that a copy keeps of the pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Keep {
+pub(super) struct Keep {
     pub labels: bool,
     pub annotations: bool,
     pub liveness: bool,
@@ -36,7 +36,7 @@ pub struct Keep {
 }
 
 impl Profile {
-    pub fn parse(name: &str) -> Result<Self, String> {
+    pub(super) fn parse(name: &str) -> Result<Self, String> {
         Ok(match name {
             "legacy" => Self::Legacy,
             "general" => Self::General,
@@ -49,7 +49,7 @@ impl Profile {
     }
 
     /// Applies the profile to a pod and its debug container.
-    pub fn apply(self, pod: &mut Value, container: &str, style: Style, keep: Keep) {
+    pub(super) fn apply(self, pod: &mut Value, container: &str, style: Style, keep: Keep) {
         if matches!(self, Self::Baseline | Self::Restricted) || (self, style) == (Self::General, Style::Node) {
             clear_security_context(pod, container);
         }
@@ -172,7 +172,7 @@ fn spec(pod: &mut Value) -> Option<&mut Object> {
 }
 
 /// Returns a container of any kind.
-pub fn find_container<'p>(pod: &'p mut Value, name: &str) -> Option<&'p mut Object> {
+pub(super) fn find_container<'p>(pod: &'p mut Value, name: &str) -> Option<&'p mut Object> {
     let spec = pod.get_mut("spec")?.as_object_mut()?;
     let lists = ["initContainers", "containers", "ephemeralContainers"];
     spec.iter_mut()

@@ -7,7 +7,7 @@ const BEFORE: &str = "*** (before)";
 const AFTER: &str = "*** (after)";
 
 /// Replaces the data of two versions of a Secret.
-pub fn mask(before: &mut Value, after: &mut Value) {
+pub(super) fn mask(before: &mut Value, after: &mut Value) {
     let data = |object: &Value| object.get("data").and_then(Value::as_object).cloned().unwrap_or_default();
     let (old, new) = (data(before), data(after));
     mask_one(before, &new, BEFORE);

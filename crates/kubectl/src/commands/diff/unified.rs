@@ -10,7 +10,7 @@ use crate::Failure;
 const CONTEXT: usize = 3;
 
 /// Compares the files of two directories; absent files are empty.
-pub fn directories(old: &Path, new: &Path) -> Result<String, Failure> {
+pub(super) fn directories(old: &Path, new: &Path) -> Result<String, Failure> {
     let mut names = BTreeSet::new();
     for directory in [old, new] {
         for entry in fs::read_dir(directory)? {

@@ -5,7 +5,7 @@ use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub(super) struct Options {
     pub force: bool,
     pub ignore_daemon_sets: bool,
     pub delete_empty_dir_data: bool,
@@ -15,14 +15,14 @@ pub struct Options {
 
 /// The decision about a pod.
 #[derive(Clone, Debug)]
-pub struct Decision {
+pub(super) struct Decision {
     pub pod: Value,
     pub delete: bool,
     pub note: Note,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
+pub(super) enum Note {
     None,
     Warning(String),
     /// The node cannot be drained.
@@ -31,7 +31,7 @@ pub enum Note {
 
 /// The DaemonSet of a pod could not be read.
 #[derive(Clone, Debug)]
-pub struct Missing {
+pub(super) struct Missing {
     pub not_found: bool,
     pub message: String,
 }
@@ -39,7 +39,7 @@ pub struct Missing {
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
 /// Decides about a pod. `missing` is the reason that the DaemonSet of the pod could not be read, if it has one.
-pub fn decide(pod: Value, missing: Option<Missing>, options: Options, now: Time) -> Decision {
+pub(super) fn decide(pod: Value, missing: Option<Missing>, options: Options, now: Time) -> Decision {
     let keep = |note| (false, note);
     let fail = |message: &str| keep(Note::Error(message.to_owned()));
     let is_managed = Meta::of(&pod).controller().is_some();
@@ -70,32 +70,32 @@ pub fn decide(pod: Value, missing: Option<Missing>, options: Options, now: Time)
 }
 
 /// Returns the namespace and name of the DaemonSet that controls a pod.
-pub fn daemon_set(pod: &Value) -> Option<(String, String)> {
+pub(super) fn daemon_set(pod: &Value) -> Option<(String, String)> {
     let owner = Meta::of(pod).controller()?;
     let is_daemon_set = owner.kind() == "DaemonSet" && owner.api_version() == "apps/v1";
     is_daemon_set.then(|| (Meta::of(pod).namespace().to_owned(), owner.name().to_owned()))
 }
 
 /// Whether a pod was deleted more than `seconds` ago; never if `seconds` is zero.
-pub fn is_deleted_for_long(pod: &Value, seconds: i64, now: Time) -> bool {
+pub(super) fn is_deleted_for_long(pod: &Value, seconds: i64, now: Time) -> bool {
     let deleted = Meta::of(pod).deletion_timestamp();
     seconds > 0 && deleted.is_some_and(|deleted| now.since(deleted).whole_seconds() > seconds)
 }
 
 /// Returns the warnings in one line.
-pub fn warnings(decisions: &[Decision]) -> String {
+pub(super) fn warnings(decisions: &[Decision]) -> String {
     let warning = |note: &Note| if let Note::Warning(text) = note { Some(text.clone()) } else { None };
     grouped(decisions, warning).into_iter().map(|(text, pods)| format!("{text}: {pods}")).collect::<Vec<_>>().join("; ")
 }
 
 /// Returns an error for each reason that prevents the drain of the node.
-pub fn errors(decisions: &[Decision]) -> Vec<String> {
+pub(super) fn errors(decisions: &[Decision]) -> Vec<String> {
     let error = |note: &Note| if let Note::Error(text) = note { Some(text.clone()) } else { None };
     grouped(decisions, error).into_iter().map(|(text, pods)| format!("cannot delete {text}: {pods}")).collect()
 }
 
 /// Returns `namespace/name`.
-pub fn name(pod: &Value) -> String {
+pub(super) fn name(pod: &Value) -> String {
     format!("{}/{}", Meta::of(pod).namespace(), Meta::of(pod).name())
 }
 

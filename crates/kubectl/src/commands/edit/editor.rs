@@ -13,7 +13,7 @@ const DEFAULT_SHELL: &str = "/bin/bash";
 
 /// A command that edits the file in its last argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Editor {
+pub(super) struct Editor {
     args: Vec<String>,
     /// The last argument is a line of a shell, to which the file is appended.
     shell: bool,
@@ -21,7 +21,7 @@ pub struct Editor {
 
 impl Editor {
     /// Returns the editor of the environment.
-    pub fn from_env() -> Self {
+    pub(super) fn from_env() -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let editor = VARIABLES.iter().find_map(|name| variable(name));
         let shell = variable("SHELL");
@@ -40,7 +40,7 @@ impl Editor {
     }
 
     /// Edits a text in a temporary file. Returns the new text and the file, which the caller removes.
-    pub fn edit(&self, text: &[u8], extension: &str) -> Result<(Vec<u8>, PathBuf), Failure> {
+    pub(super) fn edit(&self, text: &[u8], extension: &str) -> Result<(Vec<u8>, PathBuf), Failure> {
         let file = tempfile::Builder::new().prefix("kubectl-edit-").suffix(extension).tempfile()?;
         let (mut file, path) = file.keep().map_err(|error| Failure::from(error.error))?;
         file.write_all(text)?;

@@ -20,7 +20,7 @@ use crate::{Context, Failure, Invocation, print};
 
 /// The use of an edited object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub(super) enum Mode {
     /// The object on the server is patched.
     Normal,
     /// The object is created.
@@ -29,7 +29,7 @@ pub enum Mode {
     LastApplied,
 }
 
-pub struct Session<'a> {
+pub(super) struct Session<'a> {
     context: &'a Context,
     invocation: &'a Invocation,
     mode: Mode,
@@ -55,7 +55,7 @@ struct Outcome {
 }
 
 impl<'a> Session<'a> {
-    pub fn new(context: &'a Context, invocation: &'a Invocation, mode: Mode) -> Result<Self, Failure> {
+    pub(super) fn new(context: &'a Context, invocation: &'a Invocation, mode: Mode) -> Result<Self, Failure> {
         if mode != Mode::Normal && invocation.has("output-patch") && invocation.bool("output-patch") {
             return Err(Failure::new("the edit mode doesn't support output the patch"));
         }
@@ -76,7 +76,7 @@ impl<'a> Session<'a> {
     }
 
     /// Edits objects together until their changes are stored.
-    pub async fn edit(mut self, mut infos: Vec<Info>) -> Result<(), Failure> {
+    pub(super) async fn edit(mut self, mut infos: Vec<Info>) -> Result<(), Failure> {
         let mut outcome = Outcome::default();
         let (mut original, mut edited) = (String::new(), String::new());
         let mut again = false;

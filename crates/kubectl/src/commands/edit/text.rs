@@ -6,7 +6,7 @@ use apimachinery::{json, yaml};
 
 /// The reason that the file must be edited again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reason {
+pub(super) struct Reason {
     pub head: String,
     pub details: Vec<String>,
 }
@@ -22,7 +22,7 @@ const LAST_APPLIED_HEADER: &str = "# Please edit the 'last-applied-configuration
 ";
 
 /// Returns the comment at the start of the file.
-pub fn header(reasons: &[Reason], last_applied: bool) -> String {
+pub(super) fn header(reasons: &[Reason], last_applied: bool) -> String {
     let mut text = if last_applied { LAST_APPLIED_HEADER } else { HEADER }.to_owned();
     for reason in reasons {
         let colon = if reason.details.is_empty() { "" } else { ":" };
@@ -49,7 +49,7 @@ fn commented(text: &str) -> String {
 }
 
 /// Removes the lines that are comments.
-pub fn without_comments(text: &str) -> String {
+pub(super) fn without_comments(text: &str) -> String {
     let is_comment = |line: &str| {
         let line = line.trim();
         line.starts_with('#') && !line.starts_with("#!")
@@ -58,7 +58,7 @@ pub fn without_comments(text: &str) -> String {
 }
 
 /// Returns the content of a file for comparison: comments and layout do not count.
-pub fn content(text: &str) -> String {
+pub(super) fn content(text: &str) -> String {
     if text.trim_start().starts_with('{') {
         return text.to_owned();
     }
@@ -69,7 +69,7 @@ pub fn content(text: &str) -> String {
 }
 
 /// Whether a line is neither empty nor a comment.
-pub fn has_content(text: &str) -> bool {
+pub(super) fn has_content(text: &str) -> bool {
     text.lines().any(|line| !line.trim().is_empty() && !line.trim().starts_with('#'))
 }
 

@@ -5,7 +5,7 @@ use apimachinery::{GroupVersion, Value};
 use crate::Failure;
 
 /// Renders a type, or one of its fields. The text before a failure is printed as well.
-pub fn render(
+pub(super) fn render(
     document: &Value,
     version: &GroupVersion,
     plural: &str,
@@ -266,7 +266,7 @@ fn indent(margin: usize, text: &str) -> String {
 }
 
 /// Breaks lines at spaces so that they have at most `limit` characters. Longer words stay whole.
-pub fn wrap(text: &str, limit: usize) -> String {
+pub(super) fn wrap(text: &str, limit: usize) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / limit);
     let (mut current, mut word, mut space) = (0, String::new(), String::new());
     let count = |text: &str| text.chars().count();

@@ -22,7 +22,7 @@ struct Page {
     table: Value,
 }
 
-pub async fn run(context: &Context, invocation: &Invocation, printer: &Printer) -> Result<(), Failure> {
+pub(super) async fn run(context: &Context, invocation: &Invocation, printer: &Printer) -> Result<(), Failure> {
     let ignores = invocation.bool("ignore-not-found");
     let (mut pages, mut failures) = pages(context, invocation).await?;
     if ignores {
@@ -127,12 +127,12 @@ fn decorated(invocation: &Invocation, path: Path) -> Path {
     if invocation.text("sort-by").is_empty() { path } else { path.with("includeObject", "Object") }
 }
 
-pub fn accept(invocation: &Invocation) -> &'static str {
+pub(super) fn accept(invocation: &Invocation) -> &'static str {
     if invocation.bool("server-print") { request::TABLE } else { request::JSON }
 }
 
 /// Returns the table of an answer. A server without tables answers with objects.
-pub fn table_of(answer: Value) -> Value {
+pub(super) fn table_of(answer: Value) -> Value {
     if answer.str_at(&["kind"]) == Some("Table") { answer } else { of_objects(&answer, now()) }
 }
 
@@ -162,7 +162,7 @@ fn print(invocation: &Invocation, printer: &Printer, pages: &[Page]) -> String {
     out
 }
 
-pub fn options(invocation: &Invocation, printer: &Printer, mapping: &Mapping, with_kind: bool) -> TableOptions {
+pub(super) fn options(invocation: &Invocation, printer: &Printer, mapping: &Mapping, with_kind: bool) -> TableOptions {
     let resource = &mapping.resource;
     let kind = if resource.group.is_empty() {
         resource.kind.to_lowercase().to_string()

@@ -22,7 +22,7 @@ struct Lines<'a> {
     with_events: bool,
 }
 
-pub async fn run(context: &Context, invocation: &Invocation, printer: Printer) -> Result<(), Failure> {
+pub(super) async fn run(context: &Context, invocation: &Invocation, printer: Printer) -> Result<(), Failure> {
     let builder = builder(context, invocation)?.single_type();
     let (items, failures, _) = builder.items().await?;
     Failure::all(failures)?;

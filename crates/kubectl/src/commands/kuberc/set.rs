@@ -7,7 +7,7 @@ use crate::changes::require;
 use crate::command::{Command, Flag};
 use crate::{Context, Failure, Invocation};
 
-pub static SET: Command = Command {
+pub(super) static SET: Command = Command {
     name: "set",
     summary: "Change the user preferences",
     description: "Add or replace an entry of the kuberc file.\n\n\

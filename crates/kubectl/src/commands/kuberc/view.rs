@@ -10,7 +10,7 @@ use crate::print::format::PrinterKind;
 use crate::print::{Format, Formats, json};
 use crate::{Context, Failure, Invocation};
 
-pub static VIEW: Command = Command {
+pub(super) static VIEW: Command = Command {
     name: "view",
     summary: "Print the user preferences",
     description: "Print the kuberc file in YAML or another format.",

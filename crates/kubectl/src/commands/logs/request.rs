@@ -106,7 +106,7 @@ impl LogRequest {
 }
 
 /// Prints the lines of a log as they arrive, each in one piece so that concurrent logs do not mix within a line.
-pub async fn print(
+pub(super) async fn print(
     client: &Client,
     request: &LogRequest,
     options: &LogOptions,

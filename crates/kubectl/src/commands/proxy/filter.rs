@@ -5,7 +5,7 @@ use regex::Regex;
 use crate::Failure;
 
 /// Rejects requests of web pages that were not loaded from the proxy, and dangerous paths.
-pub struct Filter {
+pub(super) struct Filter {
     accept_paths: Vec<Regex>,
     reject_paths: Vec<Regex>,
     accept_hosts: Vec<Regex>,
@@ -14,7 +14,7 @@ pub struct Filter {
 
 impl Filter {
     /// Parses comma-separated lists of regular expressions.
-    pub fn new(
+    pub(super) fn new(
         accept_paths: &str,
         reject_paths: &str,
         accept_hosts: &str,
@@ -29,7 +29,7 @@ impl Filter {
     }
 
     /// Whether a request passes. `host` is the header, with or without a port.
-    pub fn accepts(&self, method: &str, path: &str, host: &str) -> bool {
+    pub(super) fn accepts(&self, method: &str, path: &str, host: &str) -> bool {
         let any = |list: &[Regex], text: &str| list.iter().any(|regex| regex.is_match(text));
         !any(&self.reject_paths, path)
             && !any(&self.reject_methods, method)

@@ -26,7 +26,7 @@ const LINK: &percent_encoding::AsciiSet =
 
 const HOP_BY_HOP: [HeaderName; 4] = [CONNECTION, HOST, TRANSFER_ENCODING, HeaderName::from_static("keep-alive")];
 
-pub struct Server(Arc<Shared>);
+pub(super) struct Server(Arc<Shared>);
 
 struct Shared {
     transport: Https,
@@ -37,7 +37,7 @@ struct Shared {
 }
 
 impl Server {
-    pub fn new(
+    pub(super) fn new(
         config: client::Config,
         filter: Option<Filter>,
         api_prefix: &str,
@@ -54,14 +54,14 @@ impl Server {
         })))
     }
 
-    pub async fn serve_tcp(self, listener: TcpListener) -> Result<(), Failure> {
+    pub(super) async fn serve_tcp(self, listener: TcpListener) -> Result<(), Failure> {
         loop {
             let (stream, _) = listener.accept().await?;
             self.connection(stream);
         }
     }
 
-    pub async fn serve_unix(self, listener: UnixListener) -> Result<(), Failure> {
+    pub(super) async fn serve_unix(self, listener: UnixListener) -> Result<(), Failure> {
         loop {
             let (stream, _) = listener.accept().await?;
             self.connection(stream);

@@ -10,7 +10,7 @@ use crate::describe::Clock;
 use crate::resources::Info;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static PAUSE: Command = Command {
+pub(super) static PAUSE: Command = Command {
     name: "pause",
     summary: "Pause the rollout of a Deployment",
     description: "Pause a Deployment: its pods keep running, but changes of its pod template have no effect until \
@@ -26,7 +26,7 @@ pub static PAUSE: Command = Command {
     ..Command::EMPTY
 };
 
-pub static RESUME: Command = Command {
+pub(super) static RESUME: Command = Command {
     name: "resume",
     summary: "Continue the rollout of a paused Deployment",
     description: "Continue a paused Deployment, which rolls out all changes made in the meantime. Only Deployments \
@@ -42,7 +42,7 @@ pub static RESUME: Command = Command {
     ..Command::EMPTY
 };
 
-pub static RESTART: Command = Command {
+pub(super) static RESTART: Command = Command {
     name: "restart",
     summary: "Replace the pods of a workload",
     description: "Start a new rollout of a Deployment, DaemonSet, or StatefulSet with an unchanged configuration. \

@@ -9,7 +9,7 @@ use crate::print::tabwriter::TabWriter;
 use crate::resources::Info;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "history",
     summary: "List the revisions of a workload",
     description: "List the revisions of a Deployment, DaemonSet, or StatefulSet with their change causes, or show \

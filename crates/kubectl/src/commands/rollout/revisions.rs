@@ -10,43 +10,43 @@ use crate::describe::workloads::split_replica_sets;
 use crate::resources::Info;
 use crate::{Context, Failure};
 
-pub const DEPLOYMENTS: Resource = Resource::namespaced("apps", "v1", "deployments", "Deployment");
-pub const STATEFUL_SETS: Resource = Resource::namespaced("apps", "v1", "statefulsets", "StatefulSet");
-pub const DAEMON_SETS: Resource = Resource::namespaced("apps", "v1", "daemonsets", "DaemonSet");
+pub(super) const DEPLOYMENTS: Resource = Resource::namespaced("apps", "v1", "deployments", "Deployment");
+pub(super) const STATEFUL_SETS: Resource = Resource::namespaced("apps", "v1", "statefulsets", "StatefulSet");
+pub(super) const DAEMON_SETS: Resource = Resource::namespaced("apps", "v1", "daemonsets", "DaemonSet");
 static REPLICA_SETS: Resource = Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet");
 static CONTROLLER_REVISIONS: Resource = Resource::namespaced("apps", "v1", "controllerrevisions", "ControllerRevision");
 
 const REVISION_ANNOTATION: &str = "deployment.kubernetes.io/revision";
-pub const CHANGE_CAUSE_ANNOTATION: &str = "kubernetes.io/change-cause";
+pub(super) const CHANGE_CAUSE_ANNOTATION: &str = "kubernetes.io/change-cause";
 
 /// A workload and its revisions.
-pub struct History {
+pub(super) struct History {
     pub object: Value,
     pub revisions: Vec<Revision>,
 }
 
 /// A revision: its number and the ReplicaSet or ControllerRevision with its template.
 #[derive(Clone, Debug)]
-pub struct Revision {
+pub(super) struct Revision {
     pub number: i64,
     pub source: Value,
 }
 
 impl Revision {
-    pub fn change_cause(&self) -> Option<&str> {
+    pub(super) fn change_cause(&self) -> Option<&str> {
         Meta::of(&self.source).annotation(CHANGE_CAUSE_ANNOTATION).filter(|cause| !cause.is_empty())
     }
 }
 
 /// Returns the resource of a workload that has revisions.
-pub fn workload(info: &Info) -> Option<&'static Resource> {
+pub(super) fn workload(info: &Info) -> Option<&'static Resource> {
     static KINDS: [Resource; 3] = [DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS];
     let resource = &info.mapping.resource;
     KINDS.iter().find(|kind| matches!(resource.group.as_str(), "apps" | "extensions") && kind.kind == resource.kind)
 }
 
 /// Returns the failure of an object without revisions. `verb` and `noun` are those of the command.
-pub fn unsupported(info: &Info, verb: &str, noun: &str) -> Failure {
+pub(super) fn unsupported(info: &Info, verb: &str, noun: &str) -> Failure {
     /// Kinds that kubectl knows, but without revisions.
     const KNOWN: [&str; 5] = ["Job", "Pod", "ReplicaSet", "ReplicationController", "CronJob"];
     let resource = &info.mapping.resource;
@@ -59,7 +59,7 @@ pub fn unsupported(info: &Info, verb: &str, noun: &str) -> Failure {
 }
 
 /// Reads a workload and its revisions.
-pub async fn read(context: &Context, resource: &'static Resource, info: &Info) -> Result<History, Failure> {
+pub(super) async fn read(context: &Context, resource: &'static Resource, info: &Info) -> Result<History, Failure> {
     let client = context.client()?;
     let (namespace, name) = (info.namespace.as_str(), info.name.as_str());
     let kind = match resource.kind.as_str() {
@@ -105,13 +105,13 @@ fn of_controller_revision(revision: Value) -> Revision {
 }
 
 impl History {
-    pub fn find(&self, number: i64) -> Option<&Revision> {
+    pub(super) fn find(&self, number: i64) -> Option<&Revision> {
         // The last of several revisions with the same number counts.
         self.revisions.iter().rfind(|revision| revision.number == number)
     }
 
     /// Returns the workload as it was in a revision. For a Deployment this is the ReplicaSet.
-    pub fn at(&self, revision: &Revision) -> Result<Value, Failure> {
+    pub(super) fn at(&self, revision: &Revision) -> Result<Value, Failure> {
         if revision.source.get("spec").is_some() {
             return Ok(revision.source.clone());
         }
@@ -126,12 +126,12 @@ impl History {
     }
 
     /// Returns the pod template of a revision.
-    pub fn template(&self, revision: &Revision) -> Result<Value, Failure> {
+    pub(super) fn template(&self, revision: &Revision) -> Result<Value, Failure> {
         Ok(self.at(revision)?.at(&["spec", "template"]).cloned().unwrap_or_default())
     }
 
     /// Returns the pod template of a revision, for a Deployment with the cause of the revision as an annotation.
-    pub fn annotated_template(&self, revision: &Revision) -> Result<Value, Failure> {
+    pub(super) fn annotated_template(&self, revision: &Revision) -> Result<Value, Failure> {
         let mut template = self.template(revision)?;
         if let (Some(cause), true) = (revision.change_cause(), revision.source.get("spec").is_some()) {
             set_annotation(&mut template, cause);

@@ -15,7 +15,7 @@ use crate::resources::Info;
 use crate::stream::terminal;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "status",
     summary: "Wait for a rollout and show its progress",
     description: "Show the progress of the latest rollout until it is complete. A rollout that starts meanwhile is \
@@ -128,7 +128,7 @@ async fn follow(context: &Context, invocation: &Invocation, info: &Info, revisio
 }
 
 /// Returns a kind as Go prints it: `Deployment.apps`.
-pub fn kind_name(kind: &str, group: &str) -> String {
+pub(super) fn kind_name(kind: &str, group: &str) -> String {
     if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
 }
 

@@ -16,7 +16,7 @@ use crate::generate::last_applied::ANNOTATION as LAST_APPLIED;
 use crate::resources::Info;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "undo",
     summary: "Return to an earlier revision",
     description: "Set the pod template of a Deployment, DaemonSet, or StatefulSet to that of an earlier revision, \

@@ -31,7 +31,7 @@ enum Condition {
 }
 
 /// Attaches to the container of a new pod, and waits for its end if it is not restarted.
-pub async fn attach(context: &Context, invocation: &Invocation, pod: &Value) -> Result<(), Failure> {
+pub(super) async fn attach(context: &Context, invocation: &Invocation, pod: &Value) -> Result<(), Failure> {
     let started = wait(context, invocation, pod, Condition::Started).await?;
     if matches!(pods::phase(&started), "Succeeded" | "Failed") {
         print_log(context, &started).await?;
@@ -57,7 +57,7 @@ pub async fn attach(context: &Context, invocation: &Invocation, pod: &Value) -> 
 }
 
 /// Deletes the objects that the command created, without waiting.
-pub async fn remove(context: &Context, invocation: &Invocation, objects: &[Value]) -> Result<(), Failure> {
+pub(super) async fn remove(context: &Context, invocation: &Invocation, objects: &[Value]) -> Result<(), Failure> {
     for object in objects {
         let meta = Meta::of(object);
         let resource = if object.str_at(&["kind"]) == Some("Service") { &SERVICES } else { &PODS };

@@ -8,14 +8,14 @@ use crate::changes::{self, DryRun, Form, Results};
 use crate::resources::{Builder, Info};
 use crate::{Context, Failure, Invocation, generate};
 
-pub const LOCAL_SERVER: &str = "cannot specify --local and --dry-run=server - did you mean --dry-run=client?";
+pub(super) const LOCAL_SERVER: &str = "cannot specify --local and --dry-run=server - did you mean --dry-run=client?";
 const LOCAL: &str = "error: you must specify resources by --filename when --local is set.
 Example resource specifications include:
    '-f rsrc.yaml'
    '--filename=rsrc.json'";
 
 /// A change of objects.
-pub struct Change<'a> {
+pub(super) struct Change<'a> {
     context: &'a Context,
     invocation: &'a Invocation,
     pub dry_run: DryRun,
@@ -26,7 +26,7 @@ pub struct Change<'a> {
 
 /// The result of an edit of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EditResult {
+pub(super) enum EditResult {
     /// The object is patched and printed, even if nothing changed.
     Always,
     /// The object is patched and printed if it changed.
@@ -38,7 +38,7 @@ pub enum EditResult {
 }
 
 impl<'a> Change<'a> {
-    pub fn new(context: &'a Context, invocation: &'a Invocation) -> Result<Self, Failure> {
+    pub(super) fn new(context: &'a Context, invocation: &'a Invocation) -> Result<Self, Failure> {
         let dry_run = DryRun::of(context, invocation)?;
         let results = Results::new(context, invocation, dry_run, Form::Typed)?;
         let options = changes::write_options(invocation, dry_run)?;
@@ -46,7 +46,7 @@ impl<'a> Change<'a> {
     }
 
     /// Returns the objects with the form of their Go types. Arguments are not allowed with `--local`.
-    pub async fn infos(&self, resources: &[String]) -> Result<Vec<Info>, Failure> {
+    pub(super) async fn infos(&self, resources: &[String]) -> Result<Vec<Info>, Failure> {
         let invocation = self.invocation;
         let local = invocation.bool("local");
         if local && !resources.is_empty() && invocation.path.last() != Some(&"serviceaccount") {
@@ -68,7 +68,7 @@ impl<'a> Change<'a> {
     }
 
     /// Checks flags that most subcommands have.
-    pub fn validate(&self) -> Result<(), Failure> {
+    pub(super) fn validate(&self) -> Result<(), Failure> {
         if self.invocation.bool("local") && self.dry_run == DryRun::Server {
             return Err(Failure::new(LOCAL_SERVER));
         }
@@ -79,7 +79,7 @@ impl<'a> Change<'a> {
     }
 
     /// Edits an object, patches it on the server and prints it. `failed` precedes the message of the server.
-    pub async fn apply(
+    pub(super) async fn apply(
         &mut self,
         mut info: Info,
         edit: impl FnOnce(&mut Value) -> Result<EditResult, generate::Error>,
@@ -117,11 +117,11 @@ impl<'a> Change<'a> {
     }
 
     /// Records a failure; the other objects are changed nevertheless.
-    pub fn keep(&mut self, result: Result<(), Failure>) {
+    pub(super) fn keep(&mut self, result: Result<(), Failure>) {
         self.failures.extend(result.err());
     }
 
-    pub fn done(self) -> Result<(), Failure> {
+    pub(super) fn done(self) -> Result<(), Failure> {
         Failure::all(self.failures)
     }
 

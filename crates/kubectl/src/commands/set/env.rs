@@ -18,7 +18,7 @@ use crate::{Context, Failure, Invocation, flags, generate};
 static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
 static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "env",
     summary: "Change or list environment variables of containers",
     description: "Set, remove, or list environment variables of the containers in pods and pod templates. NAME=VALUE \

@@ -9,7 +9,7 @@ use crate::generate::pairs::{self, Arguments};
 use crate::generate::set;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "image",
     summary: "Change the images of containers",
     description: "Change the images of containers in pods and pod templates, by container name. The name * stands for \

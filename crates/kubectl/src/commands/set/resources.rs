@@ -8,7 +8,7 @@ use crate::command::{Command, Flag};
 use crate::generate::set;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "resources",
     summary: "Change resource requests and limits of containers",
     description: "Change the CPU, memory, and other resources that containers in pod templates request and are limited \

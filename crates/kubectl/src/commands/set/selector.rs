@@ -8,7 +8,7 @@ use crate::command::{Command, Flag};
 use crate::generate::{labels, set};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "selector",
     summary: "Replace the selector of a service",
     description: "Replace the selector of services; objects of other types have no selector that can be changed. A \

@@ -8,7 +8,7 @@ use crate::command::{Command, Flag};
 use crate::generate::set;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "serviceaccount",
     aliases: &["sa"],
     summary: "Change the service account of pod templates",

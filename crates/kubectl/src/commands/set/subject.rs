@@ -8,7 +8,7 @@ use crate::generate::rbac::Subjects;
 use crate::generate::set;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "subject",
     summary: "Add subjects to role bindings and cluster role bindings",
     description: "Add users, groups, and service accounts to a role binding or cluster role binding. Subjects that it \

@@ -4,7 +4,7 @@ use apimachinery::{Object, Value, go, names};
 
 /// A taint of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Taint {
+pub(super) struct Taint {
     key: String,
     value: String,
     /// Empty for any effect.
@@ -13,7 +13,7 @@ pub struct Taint {
 
 /// The taints to add and to remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
+pub(super) struct Changes {
     add: Vec<Taint>,
     remove: Vec<Taint>,
 }
@@ -22,7 +22,7 @@ const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 impl Changes {
     /// Parses `key=value:effect`, `key:effect` to add, `key:effect-` and `key-` to remove.
-    pub fn parse(args: &[String]) -> Result<Self, String> {
+    pub(super) fn parse(args: &[String]) -> Result<Self, String> {
         let mut changes = Self::default();
         for arg in args {
             if let Some(arg) = arg.strip_suffix('-') {
@@ -45,7 +45,7 @@ impl Changes {
     }
 
     /// Returns the taints that are to be added and removed at once.
-    pub fn conflicts(&self) -> Vec<String> {
+    pub(super) fn conflicts(&self) -> Vec<String> {
         let removed = |add: &Taint| {
             let add = add.clone();
             self.remove.iter().filter(move |remove| {
@@ -56,7 +56,12 @@ impl Changes {
     }
 
     /// Returns what the changes do to the taints of a node and its new taints, or why they cannot be made.
-    pub fn apply(&self, node: &str, old: &[Value], overwrite: bool) -> Result<(&'static str, Vec<Value>), Vec<String>> {
+    pub(super) fn apply(
+        &self,
+        node: &str,
+        old: &[Value],
+        overwrite: bool,
+    ) -> Result<(&'static str, Vec<Value>), Vec<String>> {
         let same = |taint: &Taint, value: &Value| taint.matches(&Taint::of(value));
         let existing: Vec<&str> = self
             .add

@@ -12,7 +12,7 @@ use crate::command::{Command, Flag};
 use crate::print::tabwriter::TabWriter;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "node",
     aliases: &["nodes", "no"],
     summary: "Show the CPU and memory usage of nodes",

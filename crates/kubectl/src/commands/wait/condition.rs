@@ -7,7 +7,7 @@ use crate::Failure;
 use crate::print::jsonpath::relaxed;
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Condition {
+pub(super) enum Condition {
     Create,
     Delete,
     /// A condition in the status with this type and status.
@@ -25,7 +25,7 @@ pub enum Condition {
 const FORMAT: &str = "jsonpath wait format must be --for=jsonpath='{.status.readyReplicas}'=3 or \
     --for=jsonpath='{.status.readyReplicas}'";
 
-pub fn parse(texts: &[String]) -> Result<Vec<Condition>, Failure> {
+pub(super) fn parse(texts: &[String]) -> Result<Vec<Condition>, Failure> {
     if texts.is_empty() {
         return Err(Failure::new("unrecognized condition: []"));
     }
@@ -81,7 +81,7 @@ fn split(input: &str) -> Vec<String> {
 
 impl Condition {
     /// Whether an object fulfils the condition.
-    pub fn is_met(&self, object: &Value) -> Result<bool, Failure> {
+    pub(super) fn is_met(&self, object: &Value) -> Result<bool, Failure> {
         match self {
             Self::Create => Ok(true),
             Self::Delete => Ok(false),

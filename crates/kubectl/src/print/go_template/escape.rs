@@ -2,7 +2,7 @@
 
 use apimachinery::go;
 
-pub fn html(text: &str) -> String {
+pub(super) fn html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -18,7 +18,7 @@ pub fn html(text: &str) -> String {
     out
 }
 
-pub fn js(text: &str) -> String {
+pub(super) fn js(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -31,7 +31,7 @@ pub fn js(text: &str) -> String {
     out
 }
 
-pub fn url_query(text: &str) -> String {
+pub(super) fn url_query(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

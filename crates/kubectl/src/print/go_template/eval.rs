@@ -16,7 +16,7 @@ use super::value::{Datum, Kind};
 const DEPTH_MAX: usize = 500;
 
 /// Executes the template `output` on an object.
-pub fn execute(
+pub(super) fn execute(
     text: &str,
     templates: &BTreeMap<String, Vec<Node>>,
     missing: MissingKeys,

@@ -9,7 +9,7 @@ use super::value::{Datum, Kind};
 use super::{escape, printf};
 
 /// A function and the types of its parameters.
-pub struct Function {
+pub(super) struct Function {
     pub name: &'static str,
     pub parameters: &'static [Parameter],
     /// The type of any number of further arguments.
@@ -21,7 +21,7 @@ type Run = for<'a> fn(&[Datum<'a>]) -> Result<Datum<'a>, String>;
 
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parameter {
+pub(super) enum Parameter {
     /// `reflect.Value`: the value as it is.
     Value,
     /// `interface{}`
@@ -36,7 +36,7 @@ impl Function {
     }
 
     /// Returns the type of an argument by its position.
-    pub fn parameter(&self, at: usize) -> Parameter {
+    pub(super) fn parameter(&self, at: usize) -> Parameter {
         self.parameters.get(at).copied().or(self.variadic).unwrap_or(Parameter::Value)
     }
 }
@@ -80,7 +80,7 @@ static FUNCTIONS: &[Function] = &[
 ];
 
 /// Returns a function by its name.
-pub fn find(name: &str) -> Option<&'static Function> {
+pub(super) fn find(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().find(|function| function.name == name)
 }
 

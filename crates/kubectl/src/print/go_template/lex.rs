@@ -5,7 +5,7 @@ use std::fmt;
 use apimachinery::go;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// The message of an invalid token; nothing follows.
     Error,
     Bool,
@@ -35,7 +35,7 @@ pub enum Kind {
 }
 
 #[derive(Clone, Debug)]
-pub struct Token {
+pub(super) struct Token {
     pub kind: Kind,
     /// The offset in the text.
     pub at: usize,
@@ -47,7 +47,7 @@ const KEYWORDS: [&str; 11] =
     ["block", "break", "continue", "define", "else", "end", "if", "nil", "range", "template", "with"];
 
 impl Token {
-    pub fn is_keyword(&self, word: &str) -> bool {
+    pub(super) fn is_keyword(&self, word: &str) -> bool {
         self.kind == Kind::Keyword && self.text == word
     }
 }
@@ -68,7 +68,7 @@ impl fmt::Display for Token {
 }
 
 /// Returns the tokens of a text. The last one is of kind `End` or `Error`.
-pub fn tokens(text: &str) -> Vec<Token> {
+pub(super) fn tokens(text: &str) -> Vec<Token> {
     let mut lexer = Lexer { text, start: 0, at: 0, parens: 0, tokens: Vec::new() };
     let (kind, last) = match lexer.run() {
         Ok(()) => (Kind::End, "EOF".to_owned()),

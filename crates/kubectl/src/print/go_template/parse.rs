@@ -12,7 +12,7 @@ use super::{NAME, ParseError, functions};
 const DEPTH_MAX: usize = 200;
 
 /// Parses a text; returns the template itself, by the name `output`, and those that it defines.
-pub fn parse(text: &str) -> Result<BTreeMap<String, Vec<Node>>> {
+pub(super) fn parse(text: &str) -> Result<BTreeMap<String, Vec<Node>>> {
     let mut parser = Parser {
         tokens: tokens(text),
         at: 0,

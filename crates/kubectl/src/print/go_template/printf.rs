@@ -5,22 +5,22 @@ use apimachinery::{Value, go};
 use super::value::{Datum, Kind};
 
 /// Formats the result of an action.
-pub fn action(value: &Datum<'_>) -> String {
+pub(super) fn action(value: &Datum<'_>) -> String {
     if value.is_absent() { "<no value>".to_owned() } else { sprint(value) }
 }
 
 /// Formats a value like `%v`.
-pub fn sprint(value: &Datum<'_>) -> String {
+pub(super) fn sprint(value: &Datum<'_>) -> String {
     Spec::new('v').format(value)
 }
 
 /// Formats a value like `%s`.
-pub fn verb_s(value: &Datum<'_>) -> String {
+pub(super) fn verb_s(value: &Datum<'_>) -> String {
     Spec::new('s').format(value)
 }
 
 /// Formats values; there is a space between two that are not texts.
-pub fn print(values: &[Datum<'_>]) -> String {
+pub(super) fn print(values: &[Datum<'_>]) -> String {
     let is_text = |value: &Datum<'_>| matches!(value.kind, Kind::Text(_));
     let mut out = String::new();
     for (at, value) in values.iter().enumerate() {
@@ -32,12 +32,12 @@ pub fn print(values: &[Datum<'_>]) -> String {
     out
 }
 
-pub fn println(values: &[Datum<'_>]) -> String {
+pub(super) fn println(values: &[Datum<'_>]) -> String {
     format!("{}\n", values.iter().map(sprint).collect::<Vec<_>>().join(" "))
 }
 
 /// Formats the arguments of `html`, `js` and `urlquery`.
-pub fn escaped_text(values: &[Datum<'_>]) -> String {
+pub(super) fn escaped_text(values: &[Datum<'_>]) -> String {
     let shown: Vec<_> =
         values.iter().map(|value| if value.is_nil() { Datum::text("<no value>") } else { value.clone() }).collect();
     print(&shown)
@@ -45,7 +45,7 @@ pub fn escaped_text(values: &[Datum<'_>]) -> String {
 
 /// Formats values with a format string.
 // DEVIATION: explicit argument indexes, `%[1]d`, are not supported.
-pub fn printf(format: &str, values: &[Datum<'_>]) -> String {
+pub(super) fn printf(format: &str, values: &[Datum<'_>]) -> String {
     let mut out = String::with_capacity(format.len());
     let mut values = values.iter();
     let mut rest = format.chars().peekable();

@@ -5,7 +5,7 @@ use std::fmt;
 use apimachinery::go;
 
 #[derive(Clone, Debug)]
-pub enum Node {
+pub(super) enum Node {
     Text { at: usize, text: String },
     Action { at: usize, pipe: Pipe },
     Branch(Branch),
@@ -15,7 +15,7 @@ pub enum Node {
 }
 
 #[derive(Clone, Debug)]
-pub struct Branch {
+pub(super) struct Branch {
     pub at: usize,
     pub kind: BranchKind,
     pub pipe: Pipe,
@@ -24,7 +24,7 @@ pub struct Branch {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BranchKind {
+pub(super) enum BranchKind {
     If,
     Range,
     With,
@@ -32,7 +32,7 @@ pub enum BranchKind {
 
 /// Commands whose results are the last arguments of their successors.
 #[derive(Clone, Debug)]
-pub struct Pipe {
+pub(super) struct Pipe {
     pub at: usize,
     /// The variables get a new value instead of being declared.
     pub assigns: bool,
@@ -41,20 +41,20 @@ pub struct Pipe {
 }
 
 #[derive(Clone, Debug)]
-pub struct Command {
+pub(super) struct Command {
     pub at: usize,
     /// Never empty.
     pub operands: Vec<Operand>,
 }
 
 #[derive(Clone, Debug)]
-pub struct Operand {
+pub(super) struct Operand {
     pub at: usize,
     pub term: Term,
 }
 
 #[derive(Clone, Debug)]
-pub enum Term {
+pub(super) enum Term {
     Dot,
     Nil,
     Bool(bool),
@@ -75,7 +75,7 @@ pub enum Term {
 
 /// A number in the types that can represent it.
 #[derive(Clone, Debug, Default)]
-pub struct Number {
+pub(super) struct Number {
     pub text: String,
     pub int: Option<i64>,
     pub uint: Option<u64>,
@@ -83,13 +83,13 @@ pub struct Number {
 }
 
 /// A part of the tree that messages refer to.
-pub trait Place: fmt::Display {
+pub(super) trait Place: fmt::Display {
     /// The offset in the template's text.
     fn at(&self) -> usize;
 }
 
 impl BranchKind {
-    pub const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::If => "if",
             Self::Range => "range",

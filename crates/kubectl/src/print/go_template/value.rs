@@ -6,13 +6,13 @@ use apimachinery::{Object, Value};
 
 /// A value, and whether Go holds it in an interface: an entry of a map or list is, the result of a pipe is not.
 #[derive(Clone, Debug)]
-pub struct Datum<'a> {
+pub(super) struct Datum<'a> {
     pub kind: Kind<'a>,
     pub boxed: bool,
 }
 
 #[derive(Clone, Debug)]
-pub enum Kind<'a> {
+pub(super) enum Kind<'a> {
     /// No value at all, such as a missing key.
     Absent,
     /// An interface without a value: `null`.
@@ -30,19 +30,19 @@ pub enum Kind<'a> {
 }
 
 impl<'a> Datum<'a> {
-    pub const ABSENT: Self = Self { kind: Kind::Absent, boxed: false };
-    pub const NIL: Self = Self { kind: Kind::Nil, boxed: true };
+    pub(super) const ABSENT: Self = Self { kind: Kind::Absent, boxed: false };
+    pub(super) const NIL: Self = Self { kind: Kind::Nil, boxed: true };
 
-    pub const fn new(kind: Kind<'a>) -> Self {
+    pub(super) const fn new(kind: Kind<'a>) -> Self {
         Self { kind, boxed: false }
     }
 
-    pub fn text(text: impl Into<Cow<'a, str>>) -> Self {
+    pub(super) fn text(text: impl Into<Cow<'a, str>>) -> Self {
         Self::new(Kind::Text(text.into()))
     }
 
     /// Returns an entry of a map or list.
-    pub fn of(value: &'a Value) -> Self {
+    pub(super) fn of(value: &'a Value) -> Self {
         let kind = match value {
             Value::Null => Kind::Nil,
             Value::Bool(bool) => Kind::Bool(*bool),
@@ -57,24 +57,24 @@ impl<'a> Datum<'a> {
 
     /// Takes the value out of its interface.
     #[must_use]
-    pub fn unboxed(self) -> Self {
+    pub(super) fn unboxed(self) -> Self {
         match self.kind {
             Kind::Nil => Self::ABSENT,
             kind => Self::new(kind),
         }
     }
 
-    pub const fn is_absent(&self) -> bool {
+    pub(super) const fn is_absent(&self) -> bool {
         matches!(self.kind, Kind::Absent)
     }
 
     /// Whether there is no value, in an interface or without.
-    pub const fn is_nil(&self) -> bool {
+    pub(super) const fn is_nil(&self) -> bool {
         matches!(self.kind, Kind::Absent | Kind::Nil)
     }
 
     /// Whether the value is not the zero of its type.
-    pub fn is_true(&self) -> bool {
+    pub(super) fn is_true(&self) -> bool {
         match &self.kind {
             Kind::Absent | Kind::Nil => false,
             Kind::Bool(bool) => *bool,
@@ -88,7 +88,7 @@ impl<'a> Datum<'a> {
     }
 
     /// Returns the integer of an integer type.
-    pub const fn as_int(&self) -> Option<i64> {
+    pub(super) const fn as_int(&self) -> Option<i64> {
         match self.kind {
             Kind::Int(int) | Kind::Int64(int) => Some(int),
             Kind::Byte(byte) => Some(byte as i64),
@@ -97,12 +97,12 @@ impl<'a> Datum<'a> {
     }
 
     /// Returns the name of the type as Go sees it, which may be the interface.
-    pub const fn static_type(&self) -> &'static str {
+    pub(super) const fn static_type(&self) -> &'static str {
         if self.boxed { "interface {}" } else { self.type_name() }
     }
 
     /// Returns the name of the value's own type.
-    pub const fn type_name(&self) -> &'static str {
+    pub(super) const fn type_name(&self) -> &'static str {
         match self.kind {
             Kind::Absent | Kind::Nil => "<nil>",
             Kind::Bool(_) => "bool",

@@ -11,7 +11,7 @@ use crate::devices::claim::{Constraint, Rule};
 use crate::devices::slice::{Attribute, Counters};
 
 /// Returns the devices of each claim, or `None` if the search finds no solution.
-pub fn run<'c>(scene: &Scene<'c>, steps: &Cell<u32>) -> Result<Option<Vec<Vec<AllocatedDevice<'c>>>>, Fault> {
+pub(super) fn run<'c>(scene: &Scene<'c>, steps: &Cell<u32>) -> Result<Option<Vec<Vec<AllocatedDevice<'c>>>>, Fault> {
     let constraint_states = |pending_claim: &super::PendingClaim<'c>| {
         pending_claim.claim.constraints.iter().map(ConstraintState::new).collect()
     };

@@ -9,7 +9,7 @@ use crate::pod::{Policy, Spread};
 use crate::snapshot::{NOWHERE, NodeId, Snapshot};
 
 /// Determines which nodes are eligible.
-pub struct Eligible<'a> {
+pub(super) struct Eligible<'a> {
     /// Topology keys of the constraints.
     pub keys: Vec<u32>,
     matcher: NodeMatcher<'a>,
@@ -19,7 +19,7 @@ pub struct Eligible<'a> {
 }
 
 /// Pod counts per domain, with an incrementally maintained minimum.
-pub struct Levels {
+pub(super) struct Levels {
     /// By domain; `None` if the domain has no eligible node.
     counts: Vec<Option<u32>>,
     /// Number of domains, indexed by their pod count.
@@ -30,7 +30,7 @@ pub struct Levels {
 
 impl<'a> Eligible<'a> {
     /// Evaluates the pod's node affinity and tolerations for constraints over these labels.
-    pub fn new<'k>(cycle: Cycle<'a>, labels: impl Iterator<Item = &'k Str>, needs_all_labels: bool) -> Self {
+    pub(super) fn new<'k>(cycle: Cycle<'a>, labels: impl Iterator<Item = &'k Str>, needs_all_labels: bool) -> Self {
         let Cycle { snapshot, pod } = cycle;
         let key = |label: &Str| snapshot.topology().find(label).expect("a snapshot is prepared for its pod");
         let mut repelled = vec![false; snapshot.taints().end()];
@@ -41,19 +41,19 @@ impl<'a> Eligible<'a> {
     }
 
     /// Whether a node has the labels of all constraints, or `needs_all_labels` is false.
-    pub fn has_labels(&self, snapshot: &Snapshot, node: NodeId) -> bool {
+    pub(super) fn has_labels(&self, snapshot: &Snapshot, node: NodeId) -> bool {
         let has = |key: &u32| snapshot.topology().key(*key).domain(node) != NOWHERE;
         !self.needs_all_labels || self.keys.iter().all(has)
     }
 
     /// Whether `nodeAffinityPolicy` and `nodeTaintsPolicy` of a constraint include a node.
-    pub fn counts_node(&self, snapshot: &Snapshot, spread: &Spread, node: NodeId) -> bool {
+    pub(super) fn counts_node(&self, snapshot: &Snapshot, spread: &Spread, node: NodeId) -> bool {
         (spread.node_affinity == Policy::Ignore || self.matcher.matches(node))
             && (spread.node_taints == Policy::Ignore || !self.repelled[snapshot.offer(node).taints as usize])
     }
 
     /// Returns the number of matching pods per domain over the eligible nodes.
-    pub fn counts(&self, cycle: Cycle<'_>, spread: &Spread, key: u32) -> Vec<Option<u32>> {
+    pub(super) fn counts(&self, cycle: Cycle<'_>, spread: &Spread, key: u32) -> Vec<Option<u32>> {
         let Cycle { snapshot, pod } = cycle;
         let domains = snapshot.topology().key(key);
         let mut counts = vec![None; domains.end()];
@@ -105,7 +105,7 @@ impl<'a> Eligible<'a> {
 }
 
 impl Levels {
-    pub fn new(counts: Vec<Option<u32>>) -> Self {
+    pub(super) fn new(counts: Vec<Option<u32>>) -> Self {
         let most = counts.iter().flatten().max().copied().unwrap_or_default();
         let mut domains_at = vec![0; most as usize + 1];
         for count in counts.iter().flatten() {
@@ -117,23 +117,23 @@ impl Levels {
     }
 
     /// Returns the number of domains with eligible nodes.
-    pub const fn domains(&self) -> i64 {
+    pub(super) const fn domains(&self) -> i64 {
         self.domains
     }
 
     /// Returns the minimum pod count over all domains. Without domains it is `i32::MAX`, as upstream: then no node
     /// violates the constraint.
-    pub fn least(&self) -> i64 {
+    pub(super) fn least(&self) -> i64 {
         if self.domains == 0 { i64::from(i32::MAX) } else { i64::from(self.least) }
     }
 
     /// Returns the pod count of a domain; 0 if the domain has no eligible node.
-    pub fn at(&self, domain: u32) -> i64 {
+    pub(super) fn at(&self, domain: u32) -> i64 {
         self.counts[domain as usize].map_or(0, i64::from)
     }
 
     /// Adds a pod to a domain; no effect if the domain has no eligible node.
-    pub fn increase(&mut self, domain: u32) {
+    pub(super) fn increase(&mut self, domain: u32) {
         let Some(count) = &mut self.counts[domain as usize] else { return };
         self.domains_at[*count as usize] -= 1;
         *count += 1;
@@ -147,7 +147,7 @@ impl Levels {
     }
 
     /// Removes a pod from a domain; no effect if the domain has no eligible node.
-    pub fn decrease(&mut self, domain: u32) {
+    pub(super) fn decrease(&mut self, domain: u32) {
         let Some(count) = &mut self.counts[domain as usize] else { return };
         self.domains_at[*count as usize] -= 1;
         *count -= 1;

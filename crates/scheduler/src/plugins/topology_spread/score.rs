@@ -9,7 +9,7 @@ use crate::pod::Spread;
 use crate::snapshot::{NOWHERE, NodeId, Snapshot};
 
 /// Scorer with the counts of all `ScheduleAnyway` constraints of a pod.
-pub struct Evenness<'a> {
+pub(super) struct Evenness<'a> {
     snapshot: &'a Snapshot,
     eligible: Eligible<'a>,
     rules: Vec<Rule>,
@@ -30,7 +30,7 @@ enum Places {
 
 impl<'a> Evenness<'a> {
     /// Prepares the scores of `nodes`.
-    pub fn new(cycle: Cycle<'a>, spreads: &[Cow<'_, Spread>], nodes: &[NodeId], needs_all_labels: bool) -> Self {
+    pub(super) fn new(cycle: Cycle<'a>, spreads: &[Cow<'_, Spread>], nodes: &[NodeId], needs_all_labels: bool) -> Self {
         let snapshot = cycle.snapshot;
         let eligible = Eligible::new(cycle, spreads.iter().map(|it| &it.topology_key), needs_all_labels);
         let ranked: Vec<_> = nodes.iter().copied().filter(|node| eligible.has_labels(snapshot, *node)).collect();

@@ -8,10 +8,10 @@ use crate::core::service::addresses::FAMILIES;
 use crate::formats::{contains, network};
 
 /// Pseudorandom numbers from a seed.
-pub struct GeneratedIds(u64);
+pub(super) struct GeneratedIds(u64);
 
 impl GeneratedIds {
-    pub const fn new(seed: u64) -> Self {
+    pub(super) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -30,7 +30,12 @@ impl GeneratedIds {
 }
 
 /// Returns a free address of a family, if there is one.
-pub fn pick_ip(config: &Config, family: &str, taken: &dyn AllocationLookup, rng: &mut GeneratedIds) -> Option<IpAddr> {
+pub(super) fn pick_ip(
+    config: &Config,
+    family: &str,
+    taken: &dyn AllocationLookup,
+    rng: &mut GeneratedIds,
+) -> Option<IpAddr> {
     let is_v4 = family == FAMILIES[0];
     config.ranges.iter().filter(|(ip, _)| ip.is_ipv4() == is_v4).find_map(|range| {
         let (first, last) = usable(*range)?;
@@ -41,7 +46,7 @@ pub fn pick_ip(config: &Config, family: &str, taken: &dyn AllocationLookup, rng:
 }
 
 /// Fails if an address cannot be allocated, regardless of its current owner.
-pub fn check_ip(config: &Config, ip: IpAddr) -> Result<(), String> {
+pub(super) fn check_ip(config: &Config, ip: IpAddr) -> Result<(), String> {
     let range = config.ranges.iter().find(|range| contains(**range, ip));
     let range = *range.ok_or("the provided network does not match the current range")?;
     match usable(range) {
@@ -54,7 +59,11 @@ pub fn check_ip(config: &Config, ip: IpAddr) -> Result<(), String> {
 }
 
 /// Returns a free port of a range, if there is one.
-pub fn pick_port(range: &RangeInclusive<u16>, is_free: impl Fn(u16) -> bool, rng: &mut GeneratedIds) -> Option<u16> {
+pub(super) fn pick_port(
+    range: &RangeInclusive<u16>,
+    is_free: impl Fn(u16) -> bool,
+    rng: &mut GeneratedIds,
+) -> Option<u16> {
     let (first, last) = (u128::from(*range.start()), u128::from(*range.end()));
     let offset = offset(last.checked_sub(first)? + 1, 128, 32);
     let is_free = |port: u128| u16::try_from(port).is_ok_and(&is_free);

@@ -12,7 +12,7 @@ const PREFER: &str = "PreferDualStack";
 const REQUIRE: &str = "RequireDualStack";
 
 /// Sets `ipFamilyPolicy` and `ipFamilies`, or fails if the request cannot be satisfied.
-pub fn set_families(service: &mut Value, old: Option<&Value>, config: &Config) -> Result<(), AllocationError> {
+pub(super) fn set_families(service: &mut Value, old: Option<&Value>, config: &Config) -> Result<(), AllocationError> {
     if text(service, "type") == "ExternalName" || old.is_some_and(|old| keeps_families(service, old)) {
         return Ok(());
     }
@@ -51,7 +51,7 @@ pub fn set_families(service: &mut Value, old: Option<&Value>, config: &Config) -
 
 /// Whether the families of a PreferDualStack service are kept. A change of the cluster's ranges alone must not add or
 /// remove an address.
-pub fn keeps_families(service: &Value, old: &Value) -> bool {
+pub(super) fn keeps_families(service: &Value, old: &Value) -> bool {
     let policy = text(old, "ipFamilyPolicy");
     text(service, "type") == text(old, "type")
         && text(service, "type") != "ExternalName"

@@ -3,7 +3,7 @@
 use apimachinery::{Object, Value, go};
 
 /// Returns the parts of `rules` that `owner` does not grant, each with one verb, one resource and at most one name.
-pub fn uncovered(owner: &[Value], rules: &[Value]) -> Vec<Value> {
+pub(super) fn uncovered(owner: &[Value], rules: &[Value]) -> Vec<Value> {
     let parts = rules.iter().flat_map(break_down);
     parts.filter(|part| !owner.iter().any(|rule| covers(rule, part))).collect()
 }
@@ -64,7 +64,7 @@ fn covers(rule: &Value, part: &Value) -> bool {
 }
 
 /// Formats a rule like Go's `%+v`.
-pub fn show_rule(rule: &Value) -> String {
+pub(super) fn show_rule(rule: &Value) -> String {
     let list = |key: &str| format!("[{}]", texts(rule, key).join(" "));
     format!(
         "{{Verbs:{} APIGroups:{} Resources:{} ResourceNames:{} NonResourceURLs:{}}}",
@@ -77,7 +77,7 @@ pub fn show_rule(rule: &Value) -> String {
 }
 
 /// Formats a subject like Go's `%+v`.
-pub fn show_subject(subject: &Value) -> String {
+pub(super) fn show_subject(subject: &Value) -> String {
     let text = |key: &str| subject.get(key).map(go::display).unwrap_or_default();
     let [kind, group, name, namespace] = ["kind", "apiGroup", "name", "namespace"].map(text);
     format!("{{Kind:{kind} APIGroup:{group} Name:{name} Namespace:{namespace}}}")

@@ -5,7 +5,7 @@ use crate::commands::create::creation::{self, Creation};
 use crate::generate::data::{self, Registry};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "docker-registry",
     summary: "Create a secret with credentials for an image registry",
     description: "Create a secret of type kubernetes.io/dockerconfigjson, with which nodes pull images from a private \

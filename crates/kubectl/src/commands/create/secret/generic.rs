@@ -6,7 +6,7 @@ use crate::generate::data;
 use crate::generate::sources::Sources;
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "generic",
     summary: "Create a secret from files or literal values",
     description: "Create a secret from files, directories, env files, or literal values. The key of a file is its name \

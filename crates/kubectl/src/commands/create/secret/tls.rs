@@ -8,7 +8,7 @@ use crate::generate::sources::{self, Entry};
 use crate::generate::{data, key_pair};
 use crate::{Context, Failure, Invocation, flags};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "tls",
     summary: "Create a secret with a TLS certificate and key",
     description: "Create a secret of type kubernetes.io/tls from existing PEM files. The private key must belong to \
