@@ -112,7 +112,7 @@ impl<'a> Results<'a> {
     pub fn print(&mut self, object: &Value, operation: &str) -> Result<(), Failure> {
         let text = match self.printer.kind() {
             PrinterKind::Human | PrinterKind::Wide => name::print_operation(object, &self.dry_run.message(operation)),
-            PrinterKind::Json if self.form == Form::Typed => typed_json(&self.shown(object)),
+            PrinterKind::Json if self.form == Form::Typed => typed_json(&self.rendered(object)),
             _ => match self.printer.print(object) {
                 Ok(text) => text,
                 Err(error) => {
@@ -126,7 +126,7 @@ impl<'a> Results<'a> {
     }
 
     /// Returns the object without managed fields, unless they are requested.
-    fn shown(&self, object: &Value) -> Value {
+    fn rendered(&self, object: &Value) -> Value {
         let mut object = object.clone();
         if !self.show_managed_fields {
             omit_managed_fields(&mut object);

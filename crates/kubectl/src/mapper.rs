@@ -92,17 +92,17 @@ impl Mapper {
 
     /// Finds a type by plural, singular or short name or kind, optionally with version and group.
     pub async fn resource(&self, name: &str) -> Result<Mapping, Failure> {
-        let wanted = TypeName::parse(name);
-        if let Some(found) = self.find(&wanted).await? {
+        let requested = TypeName::parse(name);
+        if let Some(found) = self.find(&requested).await? {
             return Ok(found);
         }
         if !self.fresh.get() {
             self.refresh().await?;
-            if let Some(found) = self.find(&wanted).await? {
+            if let Some(found) = self.find(&requested).await? {
                 return Ok(found);
             }
         }
-        Err(Failure::new(format!("the server doesn't have a resource type {:?}", wanted.resource())))
+        Err(Failure::new(format!("the server doesn't have a resource type {:?}", requested.resource())))
     }
 
     /// Finds all types with a plural, singular or short name, in the order of preference.
@@ -232,8 +232,8 @@ impl Mapper {
         Ok(self.lists.borrow().get(&key).cloned().unwrap_or_default())
     }
 
-    async fn find(&self, wanted: &TypeName) -> Result<Option<Mapping>, Failure> {
-        for pattern in wanted.patterns() {
+    async fn find(&self, requested: &TypeName) -> Result<Option<Mapping>, Failure> {
+        for pattern in requested.patterns() {
             for group in self.groups().await?.iter().filter(|group| pattern.allows_group(&group.name)) {
                 for version in group.by_preference().filter(|version| pattern.allows_version(version)) {
                     let list = self.list(&group.name, version).await?;
@@ -282,14 +282,14 @@ impl Mapper {
         Ok(())
     }
 
-    async fn find_kind(&self, wanted: &GroupVersionKind) -> Result<Option<Mapping>, Failure> {
-        for group in self.groups().await?.iter().filter(|group| group.name == wanted.group) {
+    async fn find_kind(&self, requested: &GroupVersionKind) -> Result<Option<Mapping>, Failure> {
+        for group in self.groups().await?.iter().filter(|group| group.name == requested.group) {
             for version in group.by_preference() {
-                if !wanted.version.is_empty() && *version != wanted.version {
+                if !requested.version.is_empty() && *version != requested.version {
                     continue;
                 }
                 let list = self.list(&group.name, version).await?;
-                if let Some(found) = list.iter().find(|mapping| mapping.resource.kind == wanted.kind) {
+                if let Some(found) = list.iter().find(|mapping| mapping.resource.kind == requested.kind) {
                     return Ok(Some(found.clone()));
                 }
             }

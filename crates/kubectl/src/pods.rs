@@ -119,14 +119,14 @@ pub fn selector_of(object: &Value) -> Result<Selector, String> {
                 .map_err(|error| format!("invalid label selector: {error}"))
         }
         "ReplicationController" | "Service" => {
-            let wanted = object.at(&["spec", "selector"]).and_then(Value::as_object);
-            if kind == "Service" && wanted.is_none_or(apimachinery::Object::is_empty) {
+            let match_labels = object.at(&["spec", "selector"]).and_then(Value::as_object);
+            if kind == "Service" && match_labels.is_none_or(apimachinery::Object::is_empty) {
                 let name = Meta::of(object).name();
                 return Err(format!("invalid service '{name}': Service is defined without a selector"));
             }
             let mut equal = apimachinery::Object::new();
-            if let Some(wanted) = wanted {
-                equal.insert("matchLabels", wanted.clone());
+            if let Some(match_labels) = match_labels {
+                equal.insert("matchLabels", match_labels.clone());
             }
             labels::from_object(Some(&Value::Object(equal))).map_err(|error| error.to_string())
         }

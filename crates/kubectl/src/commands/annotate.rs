@@ -94,14 +94,14 @@ async fn change(
 ) -> Result<Value, Failure> {
     if !invocation.bool("overwrite") {
         let overwritten = changes.overwritten(&info.object, Kind::Annotations);
-        let shown: Vec<_> = overwritten
+        let conflicts: Vec<_> = overwritten
             .into_iter()
             .filter(|(key, _)| *key != CHANGE_CAUSE)
             .map(|(key, old)| format!("'{key}' already has a value ({old})"))
             .collect();
-        if !shown.is_empty() {
+        if !conflicts.is_empty() {
             let problem = "--overwrite is false but found the following declared annotation(s)";
-            return Err(Failure::new(format!("{problem}: {}", shown.join("; "))));
+            return Err(Failure::new(format!("{problem}: {}", conflicts.join("; "))));
         }
     }
     let mut object = info.object.clone();

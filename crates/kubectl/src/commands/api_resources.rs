@@ -88,7 +88,7 @@ fn check_output(output: &str) -> Result<(), Failure> {
 }
 
 fn matches(invocation: &Invocation, mapping: &Mapping) -> bool {
-    let all = |wanted: Vec<String>, have: &[Str]| wanted.iter().all(|one| have.iter().any(|it| it == one));
+    let all = |requested: Vec<String>, have: &[Str]| requested.iter().all(|one| have.iter().any(|it| it == one));
     !mapping.verbs.is_empty()
         && (!invocation.is_set("api-group") || mapping.resource.group == invocation.text("api-group"))
         && (!invocation.is_set("namespaced") || mapping.namespaced() == invocation.bool("namespaced"))

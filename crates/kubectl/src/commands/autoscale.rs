@@ -153,9 +153,9 @@ async fn autoscale(
         return Ok(());
     }
     // As in kubectl, any failure leads to the older version, and the message is not that of the server.
-    let incompatible = |why: &str| {
+    let incompatible = |reason: &str| {
         let problem = "failed to create autoscaling/v2 HPA and the configuration is incompatible with autoscaling/v1";
-        Err(Failure::new(format!("{problem}: {why}")))
+        Err(Failure::new(format!("{problem}: {reason}")))
     };
     if invocation.text("cpu").is_empty() {
         return incompatible("empty input");

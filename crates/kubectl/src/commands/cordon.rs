@@ -50,10 +50,10 @@ pub(super) enum Cordon {
     Uncordoned,
 }
 
-async fn run(context: &Context, invocation: &Invocation, wanted: Cordon) -> Result<(), Failure> {
+async fn run(context: &Context, invocation: &Invocation, desired: Cordon) -> Result<(), Failure> {
     let dry_run = check(context, invocation)?;
     let nodes = nodes(context, invocation, 500).await?;
-    set(context, &nodes, wanted, dry_run).await
+    set(context, &nodes, desired, dry_run).await
 }
 
 /// Checks the arguments that select nodes.
@@ -97,8 +97,8 @@ pub(super) fn gvr_prefix(info: &Info) -> String {
 }
 
 /// Cordons or uncordons nodes. A node that cannot be changed does not keep the others from being changed.
-pub(super) async fn set(context: &Context, nodes: &[Info], wanted: Cordon, dry_run: DryRun) -> Result<(), Failure> {
-    let (verb, done, unschedulable) = match wanted {
+pub(super) async fn set(context: &Context, nodes: &[Info], desired: Cordon, dry_run: DryRun) -> Result<(), Failure> {
+    let (verb, done, unschedulable) = match desired {
         Cordon::Cordoned => ("cordon", "cordoned", true),
         Cordon::Uncordoned => ("uncordon", "uncordoned", false),
     };

@@ -115,10 +115,10 @@ impl Drain<'_> {
                 continue;
             };
             let name = &node.name;
-            let why = failed.joined();
+            let reasons = failed.joined();
             writeln!(
                 self.context.err(),
-                "error: unable to drain node {name:?} due to error: {why}, continuing command..."
+                "error: unable to drain node {name:?} due to error: {reasons}, continuing command..."
             )?;
             pending.push(name);
             failures.push(failed);
@@ -172,8 +172,8 @@ impl Drain<'_> {
                 let errors = filter::errors(&decisions);
                 let pods: Vec<_> = decisions.iter().filter(|decision| decision.delete).collect();
                 if !pods.is_empty() {
-                    let why = failed.joined();
-                    writeln!(err, "There are pending pods in node {node:?} when an error occurred: {why}")?;
+                    let reasons = failed.joined();
+                    writeln!(err, "There are pending pods in node {node:?} when an error occurred: {reasons}")?;
                 }
                 for decision in pods {
                     writeln!(err, "pod/{}", decision.pod.str_at(&["metadata", "name"]).unwrap_or_default())?;
@@ -182,8 +182,8 @@ impl Drain<'_> {
             }
         };
         if !errors.is_empty() {
-            let why = joined(&errors);
-            write!(err, "Following errors occurred while getting the list of pods to delete:\n{why}")?;
+            let reasons = joined(&errors);
+            write!(err, "Following errors occurred while getting the list of pods to delete:\n{reasons}")?;
         }
         Ok(())
     }

@@ -69,7 +69,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         headers: !invocation.bool("no-headers"),
         all,
     };
-    let wanted = |event: &Value| {
+    let is_selected = |event: &Value| {
         let have = event.str_at(&["type"]).unwrap_or_default();
         types.is_empty() || types.iter().any(|kind| kind.eq_ignore_ascii_case(have))
     };
@@ -82,7 +82,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         let deadline = Instant::now() + context.request_timeout()?.unwrap_or(far);
         while let Ok(Some(event)) = tokio::time::timeout_at(deadline, watch.next()).await {
             if let Event::Added(event) | Event::Modified(event) = event?
-                && wanted(&event)
+                && is_selected(&event)
             {
                 context.out().write_all(lines.print(&event, now())?.as_bytes())?;
                 context.out().flush()?;
@@ -93,7 +93,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     let limit = invocation.int("chunk-size").try_into().unwrap_or(0);
     let options = ListOptions { field_selector, limit, ..ListOptions::default() };
     let mut events = client.list_all(&target, &options).await?.items;
-    events.retain(wanted);
+    events.retain(is_selected);
     if events.is_empty() {
         if all {
             writeln!(context.err(), "No events found.")?;

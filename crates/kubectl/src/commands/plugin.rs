@@ -77,13 +77,13 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
 
 fn verify(file: &Path, name: &str, before: &[PathBuf]) -> Vec<String> {
     let mut warnings = Vec::new();
-    let shown = file.display();
+    let path = file.display();
     if !plugins::is_executable(file) {
-        warnings.push(format!("warning: {shown} identified as a kubectl plugin, but it is not executable"));
+        warnings.push(format!("warning: {path} identified as a kubectl plugin, but it is not executable"));
     }
     if let Some(first) = before.iter().find(|other| other.file_name() == file.file_name()) {
         let first = first.display();
-        warnings.push(format!("warning: {shown} is overshadowed by a similarly named plugin: {first}"));
+        warnings.push(format!("warning: {path} is overshadowed by a similarly named plugin: {first}"));
     }
     let words: Vec<&str> = name.split('-').collect();
     let path = commands::path(&words);

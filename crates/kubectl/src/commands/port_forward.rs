@@ -124,8 +124,8 @@ fn report(context: &Context, notice: &Notice) {
             let _ = writeln!(out, "Handling connection for {local}");
             let _ = out.flush();
         }
-        Notice::Failed(why) => {
-            let _ = writeln!(context.err(), "{}", log_line(now(), why));
+        Notice::Failed(reason) => {
+            let _ = writeln!(context.err(), "{}", log_line(now(), reason));
         }
     }
 }
@@ -136,11 +136,14 @@ fn now() -> Time {
 }
 
 /// Returns an error in the form of kubectl's log.
-fn log_line(now: Time, why: &str) -> String {
+fn log_line(now: Time, reason: &str) -> String {
     // 2026-11-18T09:00:00.000000Z
     let text = now.micro().to_string();
     let date: String = text.get(5..10).unwrap_or_default().replace('-', "");
     let time = text.get(11..26).unwrap_or_default();
     let process = std::process::id();
-    format!("E{date} {time} {process:>7} portforward.go:522] \"Unhandled Error\" err={}", apimachinery::go::quote(why))
+    format!(
+        "E{date} {time} {process:>7} portforward.go:522] \"Unhandled Error\" err={}",
+        apimachinery::go::quote(reason)
+    )
 }

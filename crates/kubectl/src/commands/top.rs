@@ -35,7 +35,7 @@ enum Measure {
 
 impl Measure {
     /// Returns the columns of a table.
-    const fn shown(with_swap: bool) -> &'static [Self] {
+    const fn columns(with_swap: bool) -> &'static [Self] {
         if with_swap { &[Self::Cpu, Self::Memory, Self::Swap] } else { &[Self::Cpu, Self::Memory] }
     }
 

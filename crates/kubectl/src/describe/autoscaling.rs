@@ -75,18 +75,18 @@ fn write_metric(w: &mut Writer<'_>, metric: &Value, current: &Value) {
     let target = metric.sub("target");
     let quoted = go::quote(metric.text("metric.name"));
     let amount = |path: &str| amount(current, path);
-    let wanted = |field: &str| quantity_or_nil(target.sub(field));
+    let target_value = |field: &str| quantity_or_nil(target.sub(field));
     match kind {
         "External" if target.has("averageValue") => {
             let current = match current.has("current.averageValue") {
                 true => amount("current.averageValue"),
                 false => "<unknown>".to_owned(),
             };
-            line!(w, 1, "{quoted} (target average value):\t{current} / {}", wanted("averageValue"));
+            line!(w, 1, "{quoted} (target average value):\t{current} / {}", target_value("averageValue"));
         }
-        "External" => line!(w, 1, "{quoted} (target value):\t{} / {}", amount("current.value"), wanted("value")),
+        "External" => line!(w, 1, "{quoted} (target value):\t{} / {}", amount("current.value"), target_value("value")),
         "Pods" => {
-            line!(w, 1, "{quoted} on pods:\t{} / {}", amount("current.averageValue"), wanted("averageValue"));
+            line!(w, 1, "{quoted} on pods:\t{} / {}", amount("current.averageValue"), target_value("averageValue"));
         }
         "Object" => {
             let object = metric.sub("describedObject");
@@ -95,7 +95,7 @@ fn write_metric(w: &mut Writer<'_>, metric: &Value, current: &Value) {
                 _ => ("value", "value"),
             };
             let on = format!("\"{}\" on {}/{}", metric.text("metric.name"), object.text("kind"), object.text("name"));
-            line!(w, 1, "{on} (target {title}):\t{} / {}", amount(&format!("current.{field}")), wanted(field));
+            line!(w, 1, "{on} (target {title}):\t{} / {}", amount(&format!("current.{field}")), target_value(field));
         }
         _ => write_resource_metric(w, metric, current),
     }
@@ -116,10 +116,10 @@ fn write_resource_metric(w: &mut Writer<'_>, metric: &Value, current: &Value) {
     }
     let average = || quantity_or_nil(current.sub("current.averageValue"));
     let used = current.sub("current.averageUtilization").as_int().map(|used| format!("{used}% ({})", average()));
-    let wanted = target.sub("averageUtilization").as_int().map(|wanted| format!("{wanted}%"));
-    let [used, wanted] =
-        [(used, "<unknown>"), (wanted, "<auto>")].map(|(text, or)| text.unwrap_or_else(|| or.to_owned()));
-    line!(w, 1, "(as a percentage of request):\t{used} / {wanted}");
+    let target_value = target.sub("averageUtilization").as_int().map(|target_value| format!("{target_value}%"));
+    let [used, target_value] =
+        [(used, "<unknown>"), (target_value, "<auto>")].map(|(text, or)| text.unwrap_or_else(|| or.to_owned()));
+    line!(w, 1, "(as a percentage of request):\t{used} / {target_value}");
 }
 
 /// Formats the current amount of a metric; `<unknown>` if the metric has not been read.

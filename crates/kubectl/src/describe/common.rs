@@ -51,11 +51,11 @@ pub fn multiline(w: &mut Writer<'_>, indent: &str, lines: &[String]) {
 
 pub fn annotations(w: &mut Writer<'_>, title: &str, annotations: &Object) {
     w.write(0, format_args!("{title}:\t"));
-    let shown = || annotations.iter().filter(|(key, _)| *key != LAST_APPLIED);
-    if shown().next().is_none() {
+    let visible = || annotations.iter().filter(|(key, _)| *key != LAST_APPLIED);
+    if visible().next().is_none() {
         w.write(0, "<none>\n");
     }
-    for (index, (key, value)) in shown().enumerate() {
+    for (index, (key, value)) in visible().enumerate() {
         if index > 0 {
             w.write(0, "\t");
         }

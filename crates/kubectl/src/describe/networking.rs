@@ -82,7 +82,7 @@ fn backend_text(namespace: &str, backend: &Value, related: &Related) -> String {
     if !service.is_null() {
         let (number, port_name) = (service.int("port.number"), service.text("port.name"));
         let port = if number == 0 { port_name.to_owned() } else { number.to_string() };
-        let shown = format!("{}:{port}", service.text("name"));
+        let name_and_port = format!("{}:{port}", service.text("name"));
         let [slices, get] = backend_queries(namespace, service.text("name"));
         let found = related.answer(&slices).and_then(|slices| Ok((slices, related.answer(&get)?)));
         return match found {
@@ -93,9 +93,9 @@ fn backend_text(namespace: &str, backend: &Value, related: &Related) -> String {
                         || (!port_name.is_empty() && port.text("name") == port_name)
                 };
                 let port_name = ports.iter().rfind(is_port).map(|port| port.text("name")).unwrap_or_default();
-                format!("{shown} ({})", endpoints_of(slices, port_name))
+                format!("{name_and_port} ({})", endpoints_of(slices, port_name))
             }
-            Err(error) => format!("{shown} (<error: {error}>)"),
+            Err(error) => format!("{name_and_port} (<error: {error}>)"),
         };
     }
     let resource = backend.sub("resource");

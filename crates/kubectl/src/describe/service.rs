@@ -72,14 +72,14 @@ fn write_present(w: &mut Writer<'_>, lines: &[(&str, &str)]) {
 
 fn write_port(w: &mut Writer<'_>, port: &Value, slices: &[Value]) {
     let (name, protocol) = (port.text("name"), port.text("protocol"));
-    let shown = if name.is_empty() { "<unset>" } else { name };
-    line!(w, 0, "Port:\t{shown}\t{}/{protocol}", port.int("port"));
+    let display = if name.is_empty() { "<unset>" } else { name };
+    line!(w, 0, "Port:\t{display}\t{}/{protocol}", port.int("port"));
     line!(w, 0, "TargetPort:\t{}/{protocol}", int_or_string(port.sub("targetPort")));
     if port.has("appProtocol") {
         line!(w, 0, "AppProtocol:\t{}", port.text("appProtocol"));
     }
     if port.int("nodePort") != 0 {
-        line!(w, 0, "NodePort:\t{shown}\t{}/{protocol}", port.int("nodePort"));
+        line!(w, 0, "NodePort:\t{display}\t{}/{protocol}", port.int("nodePort"));
     }
     line!(w, 0, "Endpoints:\t{}", endpoints_of(slices, name));
 }
@@ -98,7 +98,7 @@ pub(super) fn endpoints_of(slices: &[Value], port_name: &str) -> String {
     if slices.is_empty() {
         return "<none>".to_owned();
     }
-    let mut shown = Vec::new();
+    let mut listed = Vec::new();
     let (mut count, mut more) = (0, false);
     for slice in slices {
         // A headless Service may have no ports.
@@ -108,13 +108,13 @@ pub(super) fn endpoints_of(slices: &[Value], port_name: &str) -> String {
         };
         for (port, endpoint) in ports.iter().flat_map(|port| slice.list("endpoints").iter().map(move |e| (port, e))) {
             // An endpoint that is not ready still marks the list as longer than shown.
-            more |= shown.len() == ENDPOINTS_SHOWN;
+            more |= listed.len() == ENDPOINTS_SHOWN;
             if endpoint.sub("conditions.ready").as_bool() == Some(false) {
                 continue;
             }
             let address = endpoint.texts("addresses").first().copied().unwrap_or_default();
             if !more {
-                shown.push(match port {
+                listed.push(match port {
                     Some(port) => join_host_port(address, &port.int("port").to_string()),
                     None => address.to_owned(),
                 });
@@ -122,7 +122,7 @@ pub(super) fn endpoints_of(slices: &[Value], port_name: &str) -> String {
             count += 1;
         }
     }
-    let list = shown.join(",");
+    let list = listed.join(",");
     if more { format!("{list} + {} more...", count - ENDPOINTS_SHOWN) } else { list }
 }
 

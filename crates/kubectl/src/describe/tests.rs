@@ -50,9 +50,9 @@ fn describe(objects: &[Value], header: &str) -> String {
         let answer = if missing { Err(format!("{} {:?} not found", query.resource, query.name)) } else { Ok(found) };
         related.answers.push((query, answer));
     }
-    let shown = row.map_or(Events::Object, |row| row.events);
-    if events == "yes" && shown != Events::None {
-        related.events = Some(shown.queries(object).iter().flat_map(|query| answer(objects, query)).collect());
+    let event_source = row.map_or(Events::Object, |row| row.events);
+    if events == "yes" && event_source != Events::None {
+        related.events = Some(event_source.queries(object).iter().flat_map(|query| answer(objects, query)).collect());
     }
     let clock = Clock { now: Time::parse(now).unwrap(), zone: TimeZone::UTC };
     render(row, object, &related, &clock).unwrap()

@@ -187,13 +187,13 @@ fn binding(mut object: Value, kind: &str, referred: &str, subjects: Subjects<'_>
 }
 
 fn unique(items: &[String]) -> Vec<String> {
-    let mut kept: Vec<String> = Vec::new();
+    let mut retained: Vec<String> = Vec::new();
     for item in items {
-        if !kept.contains(item) {
-            kept.push(item.clone());
+        if !retained.contains(item) {
+            retained.push(item.clone());
         }
     }
-    kept
+    retained
 }
 
 fn verb_warnings(rule: &Rule) -> Vec<String> {
@@ -205,17 +205,17 @@ fn validate_resources<E: From<Error>>(
     rule: &Rule,
     find: &impl Fn(&str, &str) -> Result<(String, String), E>,
 ) -> Result<(), E> {
-    for wanted in &rule.resources {
-        if wanted.resource.is_empty() {
+    for requested in &rule.resources {
+        if requested.resource.is_empty() {
             return Err(Error::new("resource must be specified if apiGroup/subresource specified").into());
         }
-        if wanted.resource == "*" {
+        if requested.resource == "*" {
             return Ok(());
         }
-        let mut found = find(&wanted.group, &wanted.resource);
+        let mut found = find(&requested.group, &requested.resource);
         let (group, resource) = match &found {
             Ok((group, resource)) => (group.clone(), resource.clone()),
-            Err(_) => (wanted.group.clone(), wanted.resource.clone()),
+            Err(_) => (requested.group.clone(), requested.resource.clone()),
         };
         for verb in &rule.verbs {
             let Some((_, allowed)) = SPECIAL_VERBS.iter().find(|(special, _)| special == verb) else { continue };
@@ -251,11 +251,11 @@ fn validate_urls(rule: &Rule) -> Result<(), Error> {
 /// Returns one rule per API group, and one for the non-resource URLs.
 fn policy_rules<E>(rule: &Rule, find: &impl Fn(&str, &str) -> Result<(String, String), E>) -> Vec<Value> {
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for wanted in &rule.resources {
-        let (group, mut resource) =
-            find(&wanted.group, &wanted.resource).unwrap_or_else(|_| (wanted.group.clone(), wanted.resource.clone()));
-        if !wanted.subresource.is_empty() {
-            resource = format!("{resource}/{}", wanted.subresource);
+    for requested in &rule.resources {
+        let (group, mut resource) = find(&requested.group, &requested.resource)
+            .unwrap_or_else(|_| (requested.group.clone(), requested.resource.clone()));
+        if !requested.subresource.is_empty() {
+            resource = format!("{resource}/{}", requested.subresource);
         }
         let resources = groups.entry(group).or_default();
         if !resources.contains(&resource) {

@@ -47,13 +47,14 @@ pub fn containers_mut<'a>(spec: &'a mut Value, selector: &str) -> Vec<&'a mut Va
     let (mut containers, mut init) = (Vec::new(), Vec::new());
     let Value::Object(fields) = spec else { return containers };
     for (key, list) in fields.iter_mut() {
-        let kept = match key {
+        let retained = match key {
             "containers" => &mut containers,
             "initContainers" => &mut init,
             _ => continue,
         };
         let list = list.as_array_mut().into_iter().flatten();
-        kept.extend(list.filter(|container| name_matches(container.str_at(&["name"]).unwrap_or_default(), selector)));
+        retained
+            .extend(list.filter(|container| name_matches(container.str_at(&["name"]).unwrap_or_default(), selector)));
     }
     containers.append(&mut init);
     containers
@@ -114,8 +115,11 @@ pub fn selector(object: &mut Value, selector: &Value) -> Result<(), Error> {
     }
     let expressions = selector.get("matchExpressions").and_then(Value::as_array).unwrap_or_default();
     if !expressions.is_empty() {
-        let shown: Vec<String> = expressions.iter().map(expression_text).collect();
-        return Err(Error::new(format!("match expression [{}] not supported on this object", shown.join(" "))));
+        let expressions_text: Vec<String> = expressions.iter().map(expression_text).collect();
+        return Err(Error::new(format!(
+            "match expression [{}] not supported on this object",
+            expressions_text.join(" ")
+        )));
     }
     let labels = selector.get("matchLabels").cloned().unwrap_or_else(Value::object);
     put(object, &["spec", "selector"], labels);

@@ -271,9 +271,9 @@ fn generated_objects_are_those_of_kubectl() {
     let dir = files();
     for (command, expected) in cases(include_str!("tests/expected.txt")) {
         let objects = generate(&Line::parse(command), &dir).unwrap_or_else(|error| panic!("{command}: {error}"));
-        let shown: Vec<String> = objects.iter().map(yaml::to_string).collect();
+        let documents: Vec<String> = objects.iter().map(yaml::to_string).collect();
         // `run --expose` separates its two objects twice.
-        assert_eq!(shown.join("---\n---\n"), expected, "{command}");
+        assert_eq!(documents.join("---\n---\n"), expected, "{command}");
     }
 }
 

@@ -13,17 +13,17 @@ use crate::failure::{chain, go_io_error};
 
 /// Reads a file; [`None`] if it does not exist.
 pub(super) fn load(file: &Path) -> Result<Option<Kubeconfig>, Failure> {
-    let shown = file.display();
+    let path = file.display();
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
             let error = go_io_error(&error);
-            return Err(Failure::new(format!("error loading config file \"{shown}\": open {shown}: {error}")));
+            return Err(Failure::new(format!("error loading config file \"{path}\": open {path}: {error}")));
         }
     };
     let tree = yaml::parse(&text)
-        .map_err(|error| Failure::new(format!("error loading config file \"{shown}\": {}", chain(&error))))?;
+        .map_err(|error| Failure::new(format!("error loading config file \"{path}\": {}", chain(&error))))?;
     Ok(Some(of_tree(&tree, file)))
 }
 

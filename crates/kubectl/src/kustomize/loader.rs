@@ -95,22 +95,22 @@ fn remote(path: &str) -> Error {
     Error::new(format!("remote resource '{path}' is not supported: download it and refer to the local copy"))
 }
 
-fn confirm_directory(path: &Path, shown: &str) -> Result<PathBuf, Error> {
+fn confirm_directory(path: &Path, display: &str) -> Result<PathBuf, Error> {
     let real =
-        real_path(path, shown).map_err(|error| error.context("must build at directory: not a valid directory"))?;
+        real_path(path, display).map_err(|error| error.context("must build at directory: not a valid directory"))?;
     if real.is_dir() {
         return Ok(real);
     }
-    Err(Error::new(format!("must build at directory: '{shown}': file is not directory")))
+    Err(Error::new(format!("must build at directory: '{display}': file is not directory")))
 }
 
 /// Resolves symbolic links.
-fn real_path(path: &Path, shown: &str) -> Result<PathBuf, Error> {
+fn real_path(path: &Path, display: &str) -> Result<PathBuf, Error> {
     fs::canonicalize(path).map_err(|error| {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let missing =
             absolute.ancestors().filter(|ancestor| fs::symlink_metadata(ancestor).is_err()).last().unwrap_or(&absolute);
-        Error::new(format!("evalsymlink failure on '{shown}' : lstat {}: {}", missing.display(), reason(&error)))
+        Error::new(format!("evalsymlink failure on '{display}' : lstat {}: {}", missing.display(), reason(&error)))
     })
 }
 

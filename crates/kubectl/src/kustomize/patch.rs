@@ -85,7 +85,7 @@ impl Patch {
     fn load(&self, loader: &Loader) -> Result<(Content, String), Error> {
         let inline = self.patch.trim();
         let (text, source) = match (inline, self.path.as_str()) {
-            ("", "") => return Err(Error::new(format!("must specify one of patch and path in\n{}", self.shown()))),
+            ("", "") => return Err(Error::new(format!("must specify one of patch and path in\n{}", self.display()))),
             (patch, "") => (patch.to_owned(), format!("[patch: {}]", apimachinery::go::quote(patch))),
             ("", path) => {
                 let loaded = loader.load_text(path);
@@ -93,7 +93,7 @@ impl Patch {
                     loaded.map_err(|error| error.context(format!("failed to get the patch file from path({path})")))?;
                 (text, format!("[path: {path:?}]"))
             }
-            _ => return Err(Error::new(format!("patch and path can't be set at the same time\n{}", self.shown()))),
+            _ => return Err(Error::new(format!("patch and path can't be set at the same time\n{}", self.display()))),
         };
         if let Ok(resources) = parse_resources(&text) {
             return Ok((Content::Strategic(resources), source));
@@ -124,11 +124,11 @@ impl Patch {
 
     /// Returns kustomize's prefix for errors while it reads a patch.
     fn configuring(&self, transformer: &str) -> String {
-        format!("trouble configuring builtin {transformer} with config: `\n{}`", self.shown())
+        format!("trouble configuring builtin {transformer} with config: `\n{}`", self.display())
     }
 
     /// Returns the entry as YAML.
-    fn shown(&self) -> String {
+    fn display(&self) -> String {
         let mut entry = apimachinery::Object::new();
         for (name, text) in [("patch", &self.patch), ("path", &self.path)] {
             if !text.is_empty() {

@@ -74,12 +74,12 @@ fn check(object: &Value) -> Result<(), Error> {
     let text = |path: &[&str]| object.str_at(path).unwrap_or_default();
     let (version, kind) = (text(&["apiVersion"]), text(&["kind"]));
     let (name, namespace) = (text(&["metadata", "name"]), text(&["metadata", "namespace"]));
-    let shown = format!("{{{{{version} {kind}}} {{{{{name} {namespace}}} map[] map[]}}}}");
+    let description = format!("{{{{{version} {kind}}} {{{{{name} {namespace}}} map[] map[]}}}}");
     if object.as_object().is_none() || kind.is_empty() {
-        return Err(Error::new(format!("missing kind in object {shown}")));
+        return Err(Error::new(format!("missing kind in object {description}")));
     }
     if name.is_empty() && !kind.ends_with("List") {
-        return Err(Error::new(format!("missing metadata.name in object {shown}")));
+        return Err(Error::new(format!("missing metadata.name in object {description}")));
     }
     Ok(())
 }

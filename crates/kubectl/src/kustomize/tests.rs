@@ -13,8 +13,8 @@ fn run(files: &[(&str, &str)]) -> Result<String, String> {
         fs::write(path, text).unwrap();
     }
     let (_, outcome) = build(&root.path().join("top"), Restriction::RootOnly);
-    let shown = fs::canonicalize(root.path()).unwrap().display().to_string();
-    outcome.map(|objects| to_yaml(&objects)).map_err(|error| error.to_string().replace(&shown, ""))
+    let root_path = fs::canonicalize(root.path()).unwrap().display().to_string();
+    outcome.map(|objects| to_yaml(&objects)).map_err(|error| error.to_string().replace(&root_path, ""))
 }
 
 #[track_caller]

@@ -75,8 +75,8 @@ impl TablePrinter {
         let mut out: Vec<String> = Vec::new();
         out.extend(event.map(|_| "EVENT".to_owned()));
         out.extend(self.options.with_namespace.then(|| "NAMESPACE".to_owned()));
-        let shown = self.columns.iter().filter(|column| self.shows(column));
-        out.extend(shown.map(|column| column.name.to_uppercase()));
+        let visible = self.columns.iter().filter(|column| self.shows(column));
+        out.extend(visible.map(|column| column.name.to_uppercase()));
         let labels = self.options.label_columns.iter();
         out.extend(labels.map(|label| label.rsplit('/').next().unwrap_or(label).to_uppercase()));
         out.extend(self.options.show_labels.then(|| "LABELS".to_owned()));

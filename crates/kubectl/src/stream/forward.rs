@@ -47,8 +47,9 @@ pub async fn open(client: &Client, path: &str) -> Result<Session, StreamError> {
     }
     let (session, protocol) = upgrade::spdy(client, path, &[PROTOCOL]).await?;
     if protocol != PROTOCOL {
-        let why = format!("unable to negotiate protocol: client supports {PROTOCOL:?}, server returned {protocol:?}");
-        return Err(StreamError::Remote(why));
+        let reason =
+            format!("unable to negotiate protocol: client supports {PROTOCOL:?}, server returned {protocol:?}");
+        return Err(StreamError::Remote(reason));
     }
     Ok(session)
 }
@@ -102,8 +103,8 @@ pub async fn run(mut session: Session, listeners: Vec<Listener>, mut notify: imp
             }
             Some(outcome) = connections.next() => {
                 // As upstream, an error that the server reports ends the connection to the pod.
-                if let Err(why) = outcome {
-                    notify(Notice::Failed(why));
+                if let Err(reason) = outcome {
+                    notify(Notice::Failed(reason));
                     return lost();
                 }
             }
@@ -135,9 +136,9 @@ async fn carry(opener: Opener, mut connection: TcpStream, port: ForwardedPort, r
     let ForwardedPort { local, remote } = port;
     let failed =
         |what: &str, error: &SpdyError| format!("error creating {what} stream for port {local} -> {remote}: {error}");
-    let mut error = opener.open(headers("error", remote, request)).await.map_err(|why| failed("error", &why))?;
+    let mut error = opener.open(headers("error", remote, request)).await.map_err(|error| failed("error", &error))?;
     let _ = error.sender.finish().await;
-    let mut data = opener.open(headers("data", remote, request)).await.map_err(|why| failed("forwarding", &why))?;
+    let mut data = opener.open(headers("data", remote, request)).await.map_err(|error| failed("forwarding", &error))?;
     let (mut reader, mut writer) = connection.split();
     let outward = async {
         let mut buffer = vec![0; BLOCK_BYTES];
@@ -242,7 +243,7 @@ mod tests {
         let running = run(client, listeners, |notice| {
             notices.push(match notice {
                 Notice::Handling { local: port } => format!("handling {}", port == local),
-                Notice::Failed(why) => why,
+                Notice::Failed(reason) => reason,
             });
         });
         let (outcome, _server) = tokio::join!(running, script);

@@ -180,8 +180,8 @@ async fn receive<S: Connection>(
     decode_status(&status)
 }
 
-fn lost(why: &str) -> StreamError {
-    StreamError::Remote(format!("error reading from error stream: next reader: {why}"))
+fn lost(reason: &str) -> StreamError {
+    StreamError::Remote(format!("error reading from error stream: next reader: {reason}"))
 }
 
 fn closed(frame: Option<&CloseFrame>) -> String {

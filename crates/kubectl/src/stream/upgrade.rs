@@ -60,7 +60,7 @@ pub(super) async fn spdy(client: &Client, path: &str, protocols: &[&str]) -> Res
             Ok((Session::new(connection, Side::Client), chosen))
         }
         UpgradeResponse::Switched { .. } => Err(StreamError::Remote("unable to upgrade connection: ".to_owned())),
-        UpgradeResponse::NotSwitched(response) => Err(refusal(response).await),
+        UpgradeResponse::NotSwitched(response) => Err(rejection_error(response).await),
     }
 }
 
@@ -85,7 +85,7 @@ fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
 }
 
 /// Reads the reason of a refusal: a Status, or a text.
-async fn refusal(response: Response<client::Body>) -> StreamError {
+async fn rejection_error(response: Response<client::Body>) -> StreamError {
     let mut body = response.into_body();
     let mut bytes = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {

@@ -49,10 +49,10 @@ pub fn body(verbosity: i64, title: &str, url: &str, bytes: &[u8]) {
         9 => 10_240,
         _ => usize::MAX,
     };
-    let shown: String = text.chars().take(limit).collect();
+    let prefix: String = text.chars().take(limit).collect();
     let rest = text.chars().count().saturating_sub(limit);
     let cut = if rest > 0 { format!(" [truncated {rest} chars]") } else { String::new() };
-    line("helper.go:105", &format!("\"{title}\" body={}", apimachinery::go::quote(&format!("{shown}{cut}"))));
+    line("helper.go:105", &format!("\"{title}\" body={}", apimachinery::go::quote(&format!("{prefix}{cut}"))));
 }
 
 fn headers(headers: &HeaderMap) -> String {

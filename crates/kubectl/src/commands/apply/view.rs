@@ -62,7 +62,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     }
     for text in texts {
         let value = json::parse(text.as_bytes()).map_err(|error| Failure::new(error.to_string()))?;
-        let shown = match invocation.text("output") {
+        let rendered = match invocation.text("output") {
             "json" => json::to_string_pretty(&value).replace("    ", "  ") + "\n",
             "yaml" => yaml::to_string(&value),
             other => {
@@ -72,7 +72,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
                 ));
             }
         };
-        context.out().write_all(shown.as_bytes())?;
+        context.out().write_all(rendered.as_bytes())?;
     }
     Ok(())
 }

@@ -257,9 +257,9 @@ fn merge_metadata(object: &mut Value, expected: &Value) -> bool {
     let mut changed = false;
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return false };
     for key in ["annotations", "labels"] {
-        let Some(wanted) = expected.at(&["metadata", key]).and_then(Value::as_object) else { continue };
+        let Some(desired) = expected.at(&["metadata", key]).and_then(Value::as_object) else { continue };
         let Some(map) = metadata.get_or_insert_with(key, Value::object).as_object_mut() else { continue };
-        for (name, value) in wanted.iter() {
+        for (name, value) in desired.iter() {
             if !map.contains_key(name) {
                 map.insert(name, value.clone());
                 changed = true;
@@ -273,19 +273,19 @@ fn merge_aggregation(fields: &mut Object, expected: &Value, removes: bool) -> bo
     let selectors = |rule: Option<&Value>| -> Vec<Value> {
         rule.map(|rule| list(rule, "clusterRoleSelectors").to_vec()).unwrap_or_default()
     };
-    let (wanted, have) = (expected.get("aggregationRule"), fields.get("aggregationRule"));
-    let (ours, mut theirs) = (selectors(wanted), selectors(have));
+    let (desired, have) = (expected.get("aggregationRule"), fields.get("aggregationRule"));
+    let (ours, mut theirs) = (selectors(desired), selectors(have));
     let lacks: Vec<Value> = ours.iter().filter(|selector| !theirs.contains(selector)).cloned().collect();
     let has_extra = theirs.iter().any(|selector| !ours.contains(selector));
-    match wanted {
+    match desired {
         None => fields.remove("aggregationRule").is_some(),
         Some(_) if !removes && !lacks.is_empty() => {
             theirs.extend(lacks);
             fields.insert("aggregationRule", value!({"clusterRoleSelectors": (theirs)}));
             true
         }
-        Some(wanted) if removes && (!lacks.is_empty() || has_extra) => {
-            fields.insert("aggregationRule", wanted.clone());
+        Some(desired) if removes && (!lacks.is_empty() || has_extra) => {
+            fields.insert("aggregationRule", desired.clone());
             true
         }
         Some(_) => false,

@@ -112,14 +112,14 @@ async fn rename_context(context: &Context, invocation: &Invocation) -> Result<()
     }
     let files = Files::of(context);
     let old = files.load()?;
-    let (shown, file) = (go::quote(from), files.default_file().display());
+    let (display, file) = (go::quote(from), files.default_file().display());
     let mut new = old.clone();
     let Some(entry) = new.contexts.remove(from) else {
-        return Err(Failure::new(format!("cannot rename the context {shown}, it's not in {file}")));
+        return Err(Failure::new(format!("cannot rename the context {display}, it's not in {file}")));
     };
     let renamed = go::quote(to);
     if old.contexts.contains_key(to) {
-        let problem = format!("cannot rename the context {shown}, the context {renamed} already exists in {file}");
+        let problem = format!("cannot rename the context {display}, the context {renamed} already exists in {file}");
         return Err(Failure::new(problem));
     }
     new.contexts.insert(to.clone(), entry);
@@ -127,7 +127,7 @@ async fn rename_context(context: &Context, invocation: &Invocation) -> Result<()
         new.current_context.clone_from(to);
     }
     files.save(&old, &new, true)?;
-    Ok(writeln!(context.out(), "Context {shown} renamed to {renamed}.")?)
+    Ok(writeln!(context.out(), "Context {display} renamed to {renamed}.")?)
 }
 
 async fn set_context(context: &Context, invocation: &Invocation) -> Result<(), Failure> {

@@ -52,13 +52,13 @@ impl Editor {
 
     fn launch(&self, path: &Path) -> Result<(), Failure> {
         let args = self.arguments(&path.display().to_string());
-        let shown = apimachinery::go::quote(&self.args.join(" "));
+        let command = apimachinery::go::quote(&self.args.join(" "));
         match Command::new(&args[0]).args(&args[1..]).status() {
             Ok(status) if status.success() => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Err(Failure::new(format!("unable to launch the editor {shown}")))
+                Err(Failure::new(format!("unable to launch the editor {command}")))
             }
-            _ => Err(Failure::new(format!("there was a problem with the editor {shown}"))),
+            _ => Err(Failure::new(format!("there was a problem with the editor {command}"))),
         }
     }
 

@@ -81,19 +81,19 @@ impl<'a> Session<'a> {
         let (mut original, mut edited) = (String::new(), String::new());
         let mut again = false;
         loop {
-            let mut shown = if self.as_json {
+            let mut rendered = if self.as_json {
                 String::new()
             } else {
                 text::header(&outcome.reasons, self.mode == Mode::LastApplied)
             };
             if again {
-                shown.push_str(&text::without_comments(&edited));
+                rendered.push_str(&text::without_comments(&edited));
             } else {
                 self.hide_managed_fields(&mut infos);
-                shown.push_str(&self.show(&infos)?);
-                original.clone_from(&shown);
+                rendered.push_str(&self.show(&infos)?);
+                original.clone_from(&rendered);
             }
-            let (bytes, file) = match self.launch(&shown) {
+            let (bytes, file) = match self.launch(&rendered) {
                 Ok(launched) => launched,
                 Err(failure) => return Err(self.preserve(failure, outcome.file.as_deref())),
             };
@@ -145,14 +145,14 @@ impl<'a> Session<'a> {
 
     /// Returns the result of the session; `None` to open the editor again.
     fn conclude(&self, outcome: &Outcome, file: &Path) -> Result<Option<Result<(), Failure>>, Failure> {
-        let shown = file.display();
+        let path = file.display();
         if outcome.retryable > 0 {
-            writeln!(self.context.err(), "You can run `kubectl replace -f {shown}` to try this update again.")?;
+            writeln!(self.context.err(), "You can run `kubectl replace -f {path}` to try this update again.")?;
             return Ok(Some(Err(Failure::silent(1))));
         }
         if outcome.not_found > 0 {
-            let shown = go::quote(&shown.to_string());
-            writeln!(self.context.err(), "The edits you made on deleted resources have been saved to {shown}")?;
+            let path = go::quote(&path.to_string());
+            writeln!(self.context.err(), "The edits you made on deleted resources have been saved to {path}")?;
             return Ok(Some(Err(Failure::silent(1))));
         }
         if outcome.invalid == 0 {
@@ -162,20 +162,20 @@ impl<'a> Session<'a> {
         Ok(None)
     }
 
-    fn launch(&self, shown: &str) -> Result<(String, PathBuf), Failure> {
+    fn launch(&self, rendered: &str) -> Result<(String, PathBuf), Failure> {
         self.context.out().flush()?;
         let windows = self.invocation.bool("windows-line-endings");
-        let shown = if windows { shown.replace('\n', "\r\n") } else { shown.to_owned() };
+        let rendered = if windows { rendered.replace('\n', "\r\n") } else { rendered.to_owned() };
         let extension = if self.as_json { ".json" } else { ".yaml" };
-        let (bytes, file) = self.editor.edit(shown.as_bytes(), extension)?;
+        let (bytes, file) = self.editor.edit(rendered.as_bytes(), extension)?;
         Ok((String::from_utf8_lossy(&bytes).into_owned(), file))
     }
 
     /// Prints the path of the file with the changes of a failed session, and returns the failure.
     fn preserve(&self, failure: Failure, file: Option<&Path>) -> Failure {
         if let Some(file) = file.filter(|file| file.exists()) {
-            let shown = go::quote(&file.display().to_string());
-            let _ = writeln!(self.context.err(), "A copy of your changes has been stored to {shown}");
+            let path = go::quote(&file.display().to_string());
+            let _ = writeln!(self.context.err(), "A copy of your changes has been stored to {path}");
         }
         failure
     }

@@ -256,8 +256,8 @@ fn short_enum(schema: &Value, margin: usize) -> String {
         return String::new();
     }
     let more = if values.len() > SHOWN { ", ...." } else { "" };
-    let shown = values[..values.len().min(SHOWN)].join(", ");
-    format!("\n{}enum: {shown}{more}", " ".repeat(margin))
+    let listed = values[..values.len().min(SHOWN)].join(", ");
+    format!("\n{}enum: {listed}{more}", " ".repeat(margin))
 }
 
 fn indent(margin: usize, text: &str) -> String {

@@ -145,8 +145,8 @@ pub(super) async fn print(
 }
 
 fn rejection(code: u16, bytes: &[u8], request: &LogRequest) -> Failure {
-    let said = json::parse(bytes).ok().and_then(|value| Status::from_value(&value));
-    Failure::from_status(said.unwrap_or_else(|| {
+    let status = json::parse(bytes).ok().and_then(|value| Status::from_value(&value));
+    Failure::from_status(status.unwrap_or_else(|| {
         let pods = GroupName { group: "", name: "pods" };
         Status::generic(code, "GET", pods, &request.pod, String::from_utf8_lossy(bytes).trim())
     }))

@@ -225,8 +225,8 @@ fn listing(directory: &Path) -> Response<client::Body> {
     let mut page = String::from("<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n");
     for name in names {
         let link = percent_encoding::utf8_percent_encode(&name, LINK);
-        let shown = name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&#34;");
-        page.push_str(&format!("<a href=\"{link}\">{shown}</a>\n"));
+        let escaped = name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&#34;");
+        page.push_str(&format!("<a href=\"{link}\">{escaped}</a>\n"));
     }
     page.push_str("</pre>\n");
     let mut response = text(StatusCode::OK, &page);

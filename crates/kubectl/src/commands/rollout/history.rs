@@ -61,11 +61,11 @@ async fn show(
         revisions::workload(info).ok_or_else(|| revisions::unsupported(info, "history", "history viewer"))?;
     let history = revisions::read(context, workload, info).await?;
     if invocation.is_set("output") {
-        let shown: Vec<&Revision> = match revision {
+        let selected: Vec<&Revision> = match revision {
             0 => sorted(&history),
             number => vec![history.find(number).ok_or_else(unknown_revision)?],
         };
-        return shown.into_iter().try_for_each(|revision| results.print(&history.at(revision)?, ""));
+        return selected.into_iter().try_for_each(|revision| results.print(&history.at(revision)?, ""));
     }
     let text = match revision {
         _ if history.revisions.is_empty() => "No rollout history found.".to_owned(),

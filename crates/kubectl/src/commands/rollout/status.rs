@@ -166,9 +166,9 @@ fn deployment(object: &Value, revision: i64) -> Result<(String, bool), String> {
     }
     let [updated, replicas, available] =
         ["updatedReplicas", "replicas", "availableReplicas"].map(|field| status.int(field));
-    let wanted = object.int("spec.replicas");
-    let waiting = if updated < wanted {
-        format!("{updated} out of {wanted} new replicas have been updated")
+    let desired = object.int("spec.replicas");
+    let waiting = if updated < desired {
+        format!("{updated} out of {desired} new replicas have been updated")
     } else if replicas > updated {
         format!("{} old replicas are pending termination", replicas - updated)
     } else if available < updated {
@@ -219,9 +219,9 @@ fn stateful_set(object: &Value, _: i64) -> Result<(String, bool), String> {
     }
     let rolling = spec.sub("updateStrategy.rollingUpdate");
     if !rolling.is_null() {
-        let wanted = replicas - rolling.int("partition");
-        if rolling.has("partition") && updated < wanted {
-            let waiting = format!("{updated} out of {wanted} new pods have been updated");
+        let desired = replicas - rolling.int("partition");
+        if rolling.has("partition") && updated < desired {
+            let waiting = format!("{updated} out of {desired} new pods have been updated");
             return Ok((format!("Waiting for partitioned roll out to finish: {waiting}...\n"), false));
         }
         return Ok((format!("partitioned roll out complete: {updated} new pods have been updated...\n"), true));

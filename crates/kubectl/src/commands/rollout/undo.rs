@@ -139,9 +139,9 @@ fn deployment_patch(deployment: &Value, set: &Value, mut template: Value) -> Pat
     }
     let of = |object: &Value| Meta::of(object).annotations().cloned().unwrap_or_default();
     let is_kept = |key: &str| KEPT_ANNOTATIONS.contains(&key);
-    let kept = of(deployment).into_iter().filter(|(key, _)| is_kept(key));
+    let retained = of(deployment).into_iter().filter(|(key, _)| is_kept(key));
     let restored = of(set).into_iter().filter(|(key, _)| !is_kept(key));
-    let annotations: Object = kept.chain(restored).collect();
+    let annotations: Object = retained.chain(restored).collect();
     Patch::Json(value!([
         {"op": "replace", "path": "/spec/template", "value": template},
         {"op": "replace", "path": "/metadata/annotations", "value": annotations},

@@ -87,7 +87,7 @@ async fn read(context: &Context, resource: &Resource, name: &str, selector: &str
 }
 
 fn table(invocation: &Invocation, metrics: &[Value], nodes: &[Value]) -> String {
-    let measures = Measure::shown(invocation.bool("show-swap"));
+    let measures = Measure::columns(invocation.bool("show-swap"));
     let field = if invocation.bool("show-capacity") { "capacity" } else { "allocatable" };
     let mut text = String::new();
     if !invocation.bool("no-headers") {

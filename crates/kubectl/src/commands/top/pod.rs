@@ -126,7 +126,7 @@ fn usage(pod: &Value, measure: Measure) -> Quantity {
 
 fn table(invocation: &Invocation, pods: &[Value]) -> String {
     let (all, by_container) = (invocation.bool("all-namespaces"), invocation.bool("containers"));
-    let measures = Measure::shown(invocation.bool("show-swap"));
+    let measures = Measure::columns(invocation.bool("show-swap"));
     let mut text = String::new();
     let mut width = measures.len() + 1;
     if !invocation.bool("no-headers") {

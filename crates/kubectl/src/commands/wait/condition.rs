@@ -93,7 +93,8 @@ impl Condition {
 
 fn has_status(object: &Value, name: &str, value: &str) -> bool {
     let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
-    let same = |have: Option<&str>, wanted: &str| have.is_some_and(|have| have.to_lowercase() == wanted.to_lowercase());
+    let same =
+        |have: Option<&str>, expected: &str| have.is_some_and(|have| have.to_lowercase() == expected.to_lowercase());
     let Some(condition) = conditions
         .iter()
         .find(|condition| same(condition.str_at(&["type"]), name) && condition.str_at(&["status"]).is_some())
@@ -110,18 +111,18 @@ fn has_status(object: &Value, name: &str, value: &str) -> bool {
     same(condition.str_at(&["status"]), value)
 }
 
-fn has_value(object: &Value, path: &str, wanted: Option<&str>) -> Result<bool, Failure> {
+fn has_value(object: &Value, path: &str, expected: Option<&str>) -> Result<bool, Failure> {
     let template = Template::parse(path, MissingKeys::Allow).map_err(|error| Failure::new(error.to_string()))?;
     let found = template.find(object).map_err(|error| Failure::new(error.to_string()))?;
     match found.as_slice() {
         [] => Ok(false),
-        [first] => match (first.as_slice(), wanted) {
+        [first] => match (first.as_slice(), expected) {
             ([], _) => Ok(false),
             ([_], None) => Ok(true),
             ([Value::Object(_) | Value::Array(_)], Some(_)) => {
                 Err(Failure::new("jsonpath leads to a nested object or list which is not supported"))
             }
-            ([value], Some(wanted)) => Ok(apimachinery::jsonpath::print(value).trim() == wanted.trim()),
+            ([value], Some(expected)) => Ok(apimachinery::jsonpath::print(value).trim() == expected.trim()),
             _ => Err(Failure::new("given jsonpath expression matches more than one value")),
         },
         _ => Err(Failure::new("given jsonpath expression matches more than one list")),

@@ -66,7 +66,7 @@ pub fn from_object(object: &Value, keys: &[String]) -> Result<(Vec<Value>, Vec<S
     let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
     let (mut variables, mut warnings) = (Vec::new(), Vec::new());
     for key in object.get("data").and_then(Value::as_object).into_iter().flat_map(Object::keys) {
-        if !keys.is_empty() && !keys.iter().any(|wanted| wanted == key) {
+        if !keys.is_empty() && !keys.iter().any(|selected| selected == key) {
             continue;
         }
         let env = env_name(key);

@@ -137,13 +137,13 @@ fn subjects_are_added_once() {
 
 #[test]
 fn selectors_are_set_on_services_only() {
-    let wanted = crate::generate::labels::selector("a=b").unwrap();
+    let expected = crate::generate::labels::selector("a=b").unwrap();
     let mut service = yaml::parse("{apiVersion: v1, kind: Service, spec: {selector: {x: y}}}").unwrap();
-    selector(&mut service, &wanted).unwrap();
+    selector(&mut service, &expected).unwrap();
     assert_eq!(service["spec"]["selector"], yaml::parse("{a: b}").unwrap());
     let fault = selector(&mut service, &crate::generate::labels::selector("a in (b,c)").unwrap()).unwrap_err();
     assert_eq!(fault.to_string(), "match expression [{a In [b c]}] not supported on this object");
-    let fault = selector(&mut deployment(), &wanted).unwrap_err();
+    let fault = selector(&mut deployment(), &expected).unwrap_err();
     assert_eq!(fault.to_string(), "setting a selector is only supported for Services");
 }
 

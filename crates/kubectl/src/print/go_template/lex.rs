@@ -59,8 +59,8 @@ impl fmt::Display for Token {
             Kind::Error => out.write_str(&self.text),
             Kind::Keyword | Kind::Dot => write!(out, "<{}>", self.text),
             _ if self.text.len() > 10 => {
-                let shown: String = self.text.chars().take(10).collect();
-                write!(out, "{}...", go::quote(&shown))
+                let prefix: String = self.text.chars().take(10).collect();
+                write!(out, "{}...", go::quote(&prefix))
             }
             _ => out.write_str(&go::quote(&self.text)),
         }
@@ -94,12 +94,12 @@ impl<'t> Lexer<'t> {
             let inside = &self.rest()[open + 2..];
             let trims = starts_trim(inside);
             let before = &self.rest()[..open];
-            let kept = if trims { before.trim_end_matches(is_space).len() } else { open };
-            self.at += kept;
-            if kept > 0 {
+            let end = if trims { before.trim_end_matches(is_space).len() } else { open };
+            self.at += end;
+            if end > 0 {
                 self.push(Kind::Text);
             }
-            self.at += open - kept;
+            self.at += open - end;
             self.start = self.at;
             self.at += 2;
             let marker = if trims { 2 } else { 0 };

@@ -228,10 +228,10 @@ impl Parser {
     }
 
     fn jump(&mut self, token: &Token) -> Result<Node> {
-        let shown = format!("{{{{{}}}}}", token.text);
-        self.expect(Kind::RightDelim, &shown)?;
+        let action = format!("{{{{{}}}}}", token.text);
+        self.expect(Kind::RightDelim, &action)?;
         if self.ranges == 0 {
-            return self.error(format!("{shown} outside {{{{range}}}}"));
+            return self.error(format!("{action} outside {{{{range}}}}"));
         }
         Ok(if token.text == "break" { Node::Break { at: token.at } } else { Node::Continue { at: token.at } })
     }

@@ -38,9 +38,9 @@ pub(super) fn println(values: &[Datum<'_>]) -> String {
 
 /// Formats the arguments of `html`, `js` and `urlquery`.
 pub(super) fn escaped_text(values: &[Datum<'_>]) -> String {
-    let shown: Vec<_> =
+    let formatted: Vec<_> =
         values.iter().map(|value| if value.is_nil() { Datum::text("<no value>") } else { value.clone() }).collect();
-    print(&shown)
+    print(&formatted)
 }
 
 /// Formats values with a format string.
@@ -113,11 +113,11 @@ fn push_extra(values: &[Datum<'_>], out: &mut String) {
     if values.is_empty() {
         return;
     }
-    let shown = values.iter().map(|value| match value.kind {
+    let formatted = values.iter().map(|value| match value.kind {
         Kind::Absent | Kind::Nil => "<nil>".to_owned(),
         _ => format!("{}={}", value.type_name(), sprint(value)),
     });
-    out.push_str(&format!("%!(EXTRA {})", shown.collect::<Vec<_>>().join(", ")));
+    out.push_str(&format!("%!(EXTRA {})", formatted.collect::<Vec<_>>().join(", ")));
 }
 
 /// A verb with its flags.

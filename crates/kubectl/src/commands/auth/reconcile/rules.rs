@@ -46,18 +46,19 @@ fn covers(rule: &Value, part: &Value) -> bool {
         set.contains(&all) || texts(part, key).iter().all(|item| set.contains(item))
     };
     let resources = texts(rule, "resources");
-    let resource = texts(part, "resources").iter().all(|wanted| {
-        let subresource = wanted.split_once('/').map(|(_, subresource)| format!("*/{subresource}"));
+    let resource = texts(part, "resources").iter().all(|requested| {
+        let subresource = requested.split_once('/').map(|(_, subresource)| format!("*/{subresource}"));
         resources.contains(&"*")
-            || resources.contains(wanted)
+            || resources.contains(requested)
             || subresource.is_some_and(|subresource| resources.contains(&subresource.as_str()))
     });
     let names = texts(rule, "resourceNames");
-    let wanted = texts(part, "resourceNames");
-    let name = names.is_empty() || !wanted.is_empty() && wanted.iter().all(|name| names.contains(name));
+    let requested = texts(part, "resourceNames");
+    let name = names.is_empty() || !requested.is_empty() && requested.iter().all(|name| names.contains(name));
     let urls = texts(rule, "nonResourceURLs");
-    let url = texts(part, "nonResourceURLs").iter().all(|wanted| {
-        let matches = |url: &&str| url == wanted || url.ends_with('*') && wanted.starts_with(url.trim_end_matches('*'));
+    let url = texts(part, "nonResourceURLs").iter().all(|requested| {
+        let matches =
+            |url: &&str| url == requested || url.ends_with('*') && requested.starts_with(url.trim_end_matches('*'));
         urls.iter().any(matches)
     });
     has("verbs", "*") && has("apiGroups", "*") && resource && name && url
