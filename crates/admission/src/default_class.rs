@@ -76,7 +76,10 @@ mod tests {
             let text = format!(
                 r#"{{"metadata":{{"name":"{name}","creationTimestamp":"{made}","annotations":{{"d":"{default}"}}}}}}"#
             );
-            CachedObject::from(Arc::new(Entry::of(json::parse(text.as_bytes()).unwrap())))
+            CachedObject::from(Arc::new(Entry::of(
+                json::parse(text.as_bytes()).unwrap(),
+                apimachinery::time::Time::from_unix(0, 0),
+            )))
         };
         let classes = vec![
             class("old", "2020-01-01T00:00:00Z", "true"),

@@ -41,7 +41,10 @@ impl View for Cluster {
     }
 
     fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<CachedObject> {
-        self.stored(group, plural, namespace, "").into_iter().map(|object| Arc::new(Entry::of(object)).into()).collect()
+        self.stored(group, plural, namespace, "")
+            .into_iter()
+            .map(|object| Arc::new(Entry::of(object, Time::from_unix(0, 0))).into())
+            .collect()
     }
 
     fn stored(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Vec<Value> {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use sorted::{SortedItem, SortedList};
 
 use crate::meta::Meta;
+use crate::time::Time;
 use crate::{Str, Value};
 
 /// The namespace and name of an object. Sorted by namespace first, so that a namespace is a range.
@@ -29,6 +30,8 @@ pub struct Entry<T> {
     pub key: Key,
     /// The `resourceVersion` of the object that the value was made from.
     pub revision: u64,
+    /// The time on this host's clock at which this revision was first observed.
+    pub observed_at: Time,
     /// The object, or a part of it.
     pub value: T,
 }
@@ -56,9 +59,9 @@ struct Pointer<T> {
 
 impl Entry<Value> {
     /// Builds the entry of an object; an invalid `resourceVersion` counts as 0.
-    pub fn of(object: Value) -> Self {
+    pub fn of(object: Value, observed_at: Time) -> Self {
         let revision = Meta::of(&object).resource_version().parse().unwrap_or(0);
-        Self { key: Key::of(&object), revision, value: object }
+        Self { key: Key::of(&object), revision, observed_at, value: object }
     }
 }
 
@@ -251,7 +254,7 @@ mod tests {
     }
 
     fn entry(key: Key, revision: u64, value: Color) -> Entry<Color> {
-        Entry { key, revision, value }
+        Entry { key, revision, observed_at: Time::from_unix(0, 0), value }
     }
 
     fn names<'a>(found: impl Iterator<Item = &'a Arc<Entry<Color>>>) -> Vec<String> {

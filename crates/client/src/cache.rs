@@ -139,8 +139,8 @@ pub fn new<T: Send + Sync + 'static>(
     keep: impl Fn(Value) -> T + Send + Sync + 'static,
 ) -> (Reflector<T>, Reader<T>) {
     let keep = move |entry| {
-        let Entry { key, revision, value } = Arc::unwrap_or_clone(entry);
-        Arc::new(Entry { key, revision, value: keep(value) })
+        let Entry { key, revision, observed_at, value } = Arc::unwrap_or_clone(entry);
+        Arc::new(Entry { key, revision, observed_at, value: keep(value) })
     };
     halves(source, settings, index_by, Keep { want_shared: None, make: Box::new(keep) })
 }
@@ -164,8 +164,8 @@ pub fn digest<T: Send + Sync + 'static>(
     digest: impl Fn(&Value) -> T + Send + Sync + 'static,
 ) -> (Reflector<T>, Reader<T>) {
     let make = move |entry: SharedObject| {
-        let Entry { key, revision, value } = &*entry;
-        Arc::new(Entry { key: key.clone(), revision: *revision, value: digest(value) })
+        let Entry { key, revision, observed_at, value } = &*entry;
+        Arc::new(Entry { key: key.clone(), revision: *revision, observed_at: *observed_at, value: digest(value) })
     };
     halves(source, settings, index_by, Keep { want_shared: Some(WantShared), make: Box::new(make) })
 }

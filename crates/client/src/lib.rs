@@ -12,6 +12,7 @@
 pub mod backoff;
 pub mod cache;
 mod client;
+pub mod clock;
 pub mod config;
 pub mod discovery;
 mod error;

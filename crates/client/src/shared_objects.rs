@@ -8,10 +8,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use apimachinery::collection::Entry;
-use apimachinery::meta::MetaMut;
+use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Value};
 use tokio::sync::mpsc;
 
+use crate::clock::now;
 use crate::watch::Event;
 
 /// Channel capacity, enough to keep both sides busy.
@@ -56,7 +57,7 @@ pub fn new_shared_object(mut object: Value) -> SharedObject {
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.remove("managedFields");
     }
-    Arc::new(Entry::of(object))
+    Arc::new(Entry::of(object, now()))
 }
 
 impl Objects {
@@ -78,8 +79,8 @@ impl SharedEvent {
         match event {
             Event::Added(object) | Event::Modified(object) => Self::Applied(make(object)),
             Event::Deleted(object) => {
-                let Entry { key, revision, .. } = Entry::of(object);
-                Self::Deleted { key, revision }
+                let revision = Meta::of(&object).resource_version().parse().unwrap_or(0);
+                Self::Deleted { key: Key::of(&object), revision }
             }
             Event::Bookmark { resource_version, initial_events_end } => {
                 Self::Bookmark { resource_version, initial_events_end }

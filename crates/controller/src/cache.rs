@@ -259,6 +259,7 @@ pub fn orphans_of(namespace: &str) -> Str {
 #[cfg(test)]
 mod tests {
     use apimachinery::collection::Entry;
+    use apimachinery::time::Time;
     use apimachinery::value;
 
     use super::*;
@@ -269,7 +270,7 @@ mod tests {
         for (name, owners, node) in [("x", owner, "n1"), ("y", value!([]), "n1"), ("z", value!([{"uid": "v"}]), "")] {
             let value = value!({"metadata": {"namespace": "a", "name": name, "ownerReferences": owners},
                 "spec": {"nodeName": node}});
-            pods.insert(Entry { key: Key::of(&value), revision: 1, value });
+            pods.insert(Entry::of(value, Time::from_unix(0, 0)));
         }
         KindSnapshot { objects: pods, revision: 10 }
     }

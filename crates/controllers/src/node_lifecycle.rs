@@ -3,6 +3,7 @@
 mod taints;
 mod zones;
 
+use apimachinery::collection::Entry;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Value, value};
@@ -38,9 +39,10 @@ pub struct NodeLifecycle;
 
 /// A node, its Lease, the pods on it, and all nodes.
 pub struct Observation<'a> {
-    node: &'a Value,
-    lease: Option<&'a Value>,
+    node: &'a Entry<Value>,
+    lease: Option<&'a Entry<Value>>,
     pods: Vec<&'a Value>,
+    /// Empty if the node is ready: only the taints of other nodes depend on their zones.
     all: Vec<&'a Value>,
     config: Config,
 }
@@ -66,11 +68,16 @@ impl Controller for NodeLifecycle {
     }
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+        let node = cache.of("nodes").entry(key)?;
+        let is_ready = ready(&node.value) == "True";
         Some(Observation {
-            node: cache.get("nodes", key)?,
-            lease: cache.get("leases.coordination.k8s.io", &Key::new(LEASES, key.name.clone())),
+            node,
+            lease: cache
+                .of("leases.coordination.k8s.io")
+                .entry(&Key::new(LEASES, key.name.clone()))
+                .map(|lease| &**lease),
             pods: cache.on_node("pods", &key.name).collect(),
-            all: cache.of("nodes").iter().map(|entry| &entry.value).collect(),
+            all: cache.of("nodes").iter().filter(|_| !is_ready).map(|entry| &entry.value).collect(),
             config: cache.config().copied().unwrap_or_default(),
         })
     }
@@ -78,7 +85,7 @@ impl Controller for NodeLifecycle {
     // DEVIATION: no RegisteredNode event is recorded, because controllers do not remember the nodes they have seen; upstream
     // records one per node in each process.
     fn plan(observed: &Observation<'_>, now: Time) -> Plan {
-        let node = observed.node;
+        let node = &observed.node.value;
         let mut plan = Plan::default();
         if Meta::of(node).is_deleting() {
             return plan;
@@ -116,18 +123,25 @@ fn ready(node: &Value) -> &str {
 }
 
 /// Returns the time at which the node becomes Unknown without a further heartbeat.
-// DEVIATION: the grace period starts at the timestamp in the heartbeat; upstream uses its own clock at the time it
-// observed the heartbeat.
+///
+/// A heartbeat counts from the time at which this process observed it, because the clock of the node may differ.
+// DEVIATION: the heartbeat of a node without a Lease counts from the time in it, if that is earlier; upstream uses its
+// own clock for it too.
 fn silent_at(observed: &Observation<'_>) -> Time {
-    let time = |object: Option<&Value>, path: &[&str]| Time::parse(object?.str_at(path)?).ok();
-    let ready_condition = condition::find(observed.node, "Ready");
-    let renewed = observed.lease.and_then(|lease| Time::parse_micro(lease.str_at(&["spec", "renewTime"])?).ok());
-    let last = time(ready_condition, &["lastHeartbeatTime"]).max(renewed);
+    let node = &observed.node.value;
+    let ready_condition = condition::find(node, "Ready");
+    let is_renewed = |lease: &&Entry<Value>| lease.value.str_at(&["spec", "renewTime"]).is_some();
+    let last = match observed.lease.filter(is_renewed) {
+        Some(lease) => Some(lease.observed_at),
+        None => ready_condition
+            .and_then(|it| Time::parse(it.str_at(&["lastHeartbeatTime"])?).ok())
+            .map(|heartbeat| heartbeat.min(observed.node.observed_at)),
+    };
     let config = &observed.config;
     match last {
         Some(last) if ready_condition.is_some() => last.plus(config.grace),
         _ => {
-            let created = Meta::of(observed.node).creation_timestamp().unwrap_or(Time::from_unix(0, 0));
+            let created = Meta::of(node).creation_timestamp().unwrap_or(Time::from_unix(0, 0));
             created.max(last.unwrap_or(created)).plus(config.startup_grace)
         }
     }

@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, RwLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use api::core::service::allocation::Config;
 use api::kind::Kind;
 use api_registry::strategy::GeneratedIds;
 use apimachinery::status::Status;
-use apimachinery::time::Time;
+pub use client::clock::now;
 use mvcc::{Reply, Revision, Txn};
 use store::client::ClientError;
 use tokio::sync::watch;
@@ -164,12 +164,6 @@ pub fn unavailable(error: &encrypted_store::Error) -> Status {
         }
         encrypted_store::Error::Encryptor { source, .. } => Status::internal_error(format!("{error}: {source}")),
     }
-}
-
-/// Returns the current time with nanoseconds.
-pub fn now() -> Time {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time::from_unix(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
 /// Returns random values for a new object: its UID and its name suffix.

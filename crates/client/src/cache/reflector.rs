@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::{Change, Inner, Keep, Progress, Settings, Snapshot, Source};
 use crate::backoff::random;
+use crate::clock::now;
 use crate::error::Error;
 use crate::object_ref::Target;
 use crate::options::{ListOptions, WatchOptions};
@@ -206,7 +207,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
 
     /// Returns the conversion from a parsed object to an entry.
     fn make(&self) -> fn(Value) -> SharedObject {
-        if self.keep.want_shared.is_some() { new_shared_object } else { |object| Arc::new(Entry::of(object)) }
+        if self.keep.want_shared.is_some() { new_shared_object } else { |object| Arc::new(Entry::of(object, now())) }
     }
 
     /// Applies a change that readers see immediately, and advances the progress.

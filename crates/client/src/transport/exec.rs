@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use apimachinery::time::Time;
 use apimachinery::{Object, Value, json};
@@ -13,6 +13,7 @@ use tokio::process::Command;
 use tokio::sync::Mutex;
 
 use super::Secret;
+use crate::clock::now;
 use crate::config::{Config, Exec, Interactive, Pem, PluginDenied};
 
 /// Timeout of a plugin, long enough for an interactive login.
@@ -201,11 +202,6 @@ fn read(object: &Value, api_version: &str) -> Result<ExecCredential, String> {
         Some(text) => Some(Time::parse(text).map_err(|error| format!("status.expirationTimestamp {text:?}: {error}"))?),
     };
     Ok(ExecCredential { token, certificate, expires })
-}
-
-fn now() -> Time {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time::from_unix(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
 fn hint(install_hint: &str) -> String {

@@ -90,7 +90,8 @@ fn observe(cluster: &FakeCluster) -> ObjectGraph {
         let mut items = Items::new(item_index_by());
         for entry in cluster.of(&resource.to_string()).iter() {
             let value = Item::of(&resource, &entry.value);
-            items.insert(Entry { key: entry.key.clone(), revision: entry.revision, value });
+            let Entry { key, revision, observed_at, .. } = &**entry;
+            items.insert(Entry { key: key.clone(), revision: *revision, observed_at: *observed_at, value });
         }
         all.push((Arc::clone(&resource), items));
         discovery.served.push((*resource).clone());

@@ -368,7 +368,7 @@ impl FakeCluster {
             meta.set_resource_version(self.revision);
         }
         let objects = self.objects.entry(resource.to_string()).or_insert_with(|| Objects::new(index_by()));
-        objects.insert(Entry { key: Key::of(&object), revision: self.revision, value: object });
+        objects.insert(Entry { key: Key::of(&object), revision: self.revision, observed_at: self.now, value: object });
     }
 }
 

@@ -85,6 +85,22 @@ fn an_unresponsive_node_becomes_unknown_and_its_pods_not_ready() {
 }
 
 #[test]
+fn node_with_another_clock_becomes_unknown_after_the_grace_period() {
+    for skew in [-3600, 3600] {
+        let mut cluster = new_cluster(&[0, 0]);
+        cluster.now = start().plus(Duration::from_seconds(10));
+        let renewed = cluster.now.plus(Duration::from_seconds(skew)).micro().to_string();
+        let lease =
+            value!({"metadata": {"namespace": LEASES, "name": "n0"}, "spec": {"renewTime": (renewed.as_str())}});
+        cluster.add(&kinds::LEASES, lease);
+        assert_eq!(plan(&cluster, "n0").actions, [], "{skew}");
+        assert_eq!(plan(&cluster, "n0").wake_at, Some(start().plus(Duration::from_seconds(60))), "{skew}");
+        cluster.now = start().plus(Duration::from_seconds(60));
+        assert!(!plan(&cluster, "n0").actions.is_empty(), "{skew}");
+    }
+}
+
+#[test]
 fn a_recovered_node_loses_only_the_controllers_taints() {
     let mut cluster = new_cluster(&[0, 0]);
     cluster.change(&kinds::NODES, &Key::cluster("n0"), |node| {

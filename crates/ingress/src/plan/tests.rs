@@ -49,17 +49,25 @@ fn observe(documents: &str) -> Objects {
     let all = format!("{class}---\n{WEB}---\n{documents}");
     for (number, text) in all.split("---\n").filter(|text| !text.trim().is_empty()).enumerate() {
         let object = yaml::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        let (key, revision) = (Key::of(&object), number as u64);
+        let (key, revision, observed_at) = (Key::of(&object), number as u64, apimachinery::time::Time::from_unix(0, 0));
         match object.str_at(&["kind"]).unwrap() {
             "Ingress" => {
                 let created = apimachinery::time::Time::parse(&format!("2026-01-01T00:00:{number:02}Z")).unwrap();
                 let value = Ingress { created: Some(created), ..Ingress::read(&object) };
-                drop(objects.ingresses.insert(Entry { key, revision, value }));
+                drop(objects.ingresses.insert(Entry { key, revision, observed_at, value }));
             }
-            "IngressClass" => drop(objects.classes.insert(Entry { key, revision, value: IngressClass::read(&object) })),
-            "Service" => drop(objects.services.insert(Entry { key, revision, value: Service::read(&object) })),
-            "EndpointSlice" => drop(objects.slices.insert(Entry { key, revision, value: Slice::read(&object) })),
-            "Secret" => drop(objects.secrets.insert(Entry { key, revision, value: TlsSecret::read(&object) })),
+            "IngressClass" => {
+                drop(objects.classes.insert(Entry { key, revision, observed_at, value: IngressClass::read(&object) }));
+            }
+            "Service" => {
+                drop(objects.services.insert(Entry { key, revision, observed_at, value: Service::read(&object) }));
+            }
+            "EndpointSlice" => {
+                drop(objects.slices.insert(Entry { key, revision, observed_at, value: Slice::read(&object) }));
+            }
+            "Secret" => {
+                drop(objects.secrets.insert(Entry { key, revision, observed_at, value: TlsSecret::read(&object) }));
+            }
             kind => panic!("{kind} is not observed"),
         }
     }
