@@ -3,9 +3,9 @@
 use clap::ArgMatches;
 
 use crate::{
-    agent, apiserver, certs, cni, controller_manager, convert, cri, dns, doctor, down, etcd, hello, hollow, image,
-    ingress, kubelet, licenses, local_path, members, metrics_server, network, node, pause, proxy, scheduler, server,
-    shim, status, store, token, trace, up,
+    agent, apiserver, certs, cni, config, controller_manager, convert, cri, dns, doctor, down, etcd, hello, hollow,
+    image, ingress, kubelet, licenses, local_path, members, metrics_server, network, node, pause, proxy, scheduler,
+    server, shim, status, store, token, trace, up,
 };
 
 /// A group of commands, in the order of `knarr --help`.
@@ -66,6 +66,13 @@ pub(crate) const COMMANDS: &[Command] = &[
         about: "Run the built-in pod network as a CNI plugin",
         arguments: cni::arguments,
         run: cni::run,
+    },
+    Command {
+        name: "config",
+        group: Group::Cluster,
+        about: "Check and show the settings of configuration files and the environment",
+        arguments: config::arguments,
+        run: config::run,
     },
     Command {
         name: "convert",

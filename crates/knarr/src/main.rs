@@ -47,6 +47,7 @@ mod certs;
 mod cni;
 mod commands;
 mod component;
+mod config;
 mod controller_manager;
 mod convert;
 mod cri;
@@ -74,6 +75,7 @@ mod pause;
 mod proxy;
 mod scheduler;
 mod server;
+mod settings;
 mod shim;
 mod status;
 mod store;
@@ -98,7 +100,18 @@ fn main() -> ExitCode {
         // kubectl has its own grammar of flags and starts in milliseconds: clap is not involved.
         return kubectl::main(args.split_off(2));
     }
-    let matches = cli().get_matches_from(args);
+    let cli = cli();
+    let completed = match settings::complete(&cli, args) {
+        Ok(completed) => completed,
+        Err(error) => {
+            output::error_line(format_args!("knarr: {error:#}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let matches = match cli.try_get_matches_from(completed.args) {
+        Ok(matches) => matches,
+        Err(error) => return rejected(&error, &completed.settings),
+    };
     let Some((name, matches)) = matches.subcommand() else { unreachable!("clap requires a command") };
     let command = COMMANDS.iter().find(|command| command.name == name).expect("clap knows only the table's names");
     let done = log::choose(matches)
@@ -113,8 +126,22 @@ fn main() -> ExitCode {
     }
 }
 
+/// Prints the error of a command line, and the source of each flag in it that the user did not type. Returns the exit
+/// code.
+fn rejected(error: &clap::Error, settings: &settings::Settings) -> ExitCode {
+    // A closed pipe is no reason to fail: the reader of `--help` has seen enough.
+    let _ = error.print();
+    let text = error.to_string();
+    for (flag, setting) in settings {
+        if error.use_stderr() && text.contains(&format!("--{flag} ")) {
+            output::error_line(format_args!("note: --{flag} is set by {}", setting.source));
+        }
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
 /// Builds the command line from the table.
-fn cli() -> clap::Command {
+pub(crate) fn cli() -> clap::Command {
     let cli = clap::Command::new("knarr")
         .about("Kubernetes in one small binary")
         .version(env!("CARGO_PKG_VERSION"))
@@ -123,7 +150,7 @@ fn cli() -> clap::Command {
         .arg_required_else_help(true);
     COMMANDS.iter().fold(log::argument(cli), |cli, command| {
         // A derived `Args` overwrites `about` with the doc comment of its struct, so the table's text is set last.
-        let subcommand = (command.arguments)(clap::Command::new(command.name));
+        let subcommand = settings::argument((command.arguments)(clap::Command::new(command.name)));
         cli.subcommand(subcommand.about(command.about).long_about(None))
     })
 }

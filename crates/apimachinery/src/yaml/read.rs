@@ -27,6 +27,8 @@ pub struct Documents<'i> {
     left: usize,
     /// The duplicate keys of the current document.
     repeated: Vec<String>,
+    /// The keys of the outermost mapping of the current document, and their lines.
+    lines: Vec<(Str, usize)>,
     finished: bool,
     /// Whether `yes`, `on` and similar are strings instead of booleans.
     bool_words_as_text: bool,
@@ -62,6 +64,7 @@ impl<'i> Documents<'i> {
             anchors: BTreeMap::new(),
             left: ALIASED_MAX,
             repeated: Vec::new(),
+            lines: Vec::new(),
             finished: false,
             bool_words_as_text: false,
         }
@@ -79,6 +82,11 @@ impl<'i> Documents<'i> {
         &self.repeated
     }
 
+    /// Returns the keys of the outermost mapping of the last document, each with its line, for error messages.
+    pub fn lines(&self) -> &[(Str, usize)] {
+        &self.lines
+    }
+
     fn document(&mut self) -> Result<Option<Value>, Error> {
         loop {
             let Some((event, _)) = self.parser.next_event().transpose()? else { return Ok(None) };
@@ -87,6 +95,7 @@ impl<'i> Documents<'i> {
                     self.anchors.clear();
                     self.left = ALIASED_MAX;
                     self.repeated.clear();
+                    self.lines.clear();
                     let value = self.node(0)?;
                     // The document is complete only after its end event.
                     self.event()?;
@@ -177,6 +186,9 @@ impl<'i> Documents<'i> {
                 continue;
             }
             let key = self.key(event, line)?;
+            if depth == 1 {
+                self.lines.push((key.clone(), line));
+            }
             // Go's parser reports the line on which the second value begins.
             let (event, line) = self.event()?;
             let value = self.value(event, line, depth)?;

@@ -35,7 +35,7 @@ use super::instance::DATA_DIR_MODE;
 use super::plan::Layout;
 use super::preflight::is_node_name;
 use super::{Offer, Options};
-use crate::{join, token};
+use crate::{join, settings, token};
 
 /// Default CIDRs of node addresses, one per IP family.
 const CIDR: &str = "172.30.0.0/24";
@@ -273,6 +273,8 @@ impl Keeper {
         let addresses = tokio::task::spawn_blocking(move || nodes.connect(&name)).await??;
         let dir = self.nodes.node_dir(&self.name);
         let mut command = Command::new(std::env::current_exe().context("failed to find the path of this executable")?);
+        // The settings of this process are for its own node.
+        settings::clear(command.as_std_mut());
         command.arg("agent").arg("--data-dir").arg(&dir).arg("--netns").arg(dir.join("netns"));
         command.args(["--node-name", &self.name, "--node-ip", &list(&addresses)]);
         command.args([

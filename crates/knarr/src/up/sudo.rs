@@ -8,10 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::output;
-
-/// Environment variables that sudo keeps.
-const PRESERVED_ENV: &str = "--preserve-env=KNARR_LOG";
+use crate::{output, settings};
 
 /// Replaces this process by `sudo` with the same command line. Returns if it already runs as root, or if there is no
 /// terminal or no sudo; the preflight checks then report that root is missing.
@@ -22,13 +19,15 @@ pub(super) fn run_as_root() -> Result<()> {
     let Some(sudo) = find("sudo", std::env::var_os("PATH").as_deref()) else { return Ok(()) };
     let this = std::env::current_exe().context("failed to find the path of this executable")?;
     output::error_line(format_args!("pods need root: running `sudo {}`", this.display()));
-    let error = Command::new(sudo).args(arguments(&this, std::env::args_os().skip(1))).exec();
+    let arguments = arguments(&this, &settings::variables(), std::env::args_os().skip(1));
+    let error = Command::new(sudo).args(arguments).exec();
     Err(error).context("failed to run sudo; run this command as root")
 }
 
 /// Returns the arguments of sudo. The executable is named by its path, because sudo uses a different search path.
-fn arguments(this: &Path, own: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    [PRESERVED_ENV.into(), "--".into(), this.as_os_str().to_owned()].into_iter().chain(own).collect()
+fn arguments(this: &Path, variables: &[String], own: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let kept = (!variables.is_empty()).then(|| format!("--preserve-env={}", variables.join(",")).into());
+    kept.into_iter().chain(["--".into(), this.as_os_str().to_owned()]).chain(own).collect()
 }
 
 /// Returns the first file of that name in a search path.
@@ -42,9 +41,14 @@ mod tests {
 
     #[test]
     fn sudo_runs_the_same_command_line() {
-        let own = ["up", "--nodes", "3"].map(OsString::from);
-        let expect = ["--preserve-env=KNARR_LOG", "--", "/opt/knarr", "up", "--nodes", "3"];
-        assert_eq!(arguments(Path::new("/opt/knarr"), own.into_iter()), expect);
+        let check = |variables: &[&str], expect: &[&str]| {
+            let variables: Vec<String> = variables.iter().map(ToString::to_string).collect();
+            let own = ["up", "--nodes", "3"].map(OsString::from);
+            assert_eq!(arguments(Path::new("/opt/knarr"), &variables, own.into_iter()), expect);
+        };
+        check(&[], &["--", "/opt/knarr", "up", "--nodes", "3"]);
+        let kept = "--preserve-env=KNARR_CONFIG,KNARR_LOG";
+        check(&["KNARR_CONFIG", "KNARR_LOG"], &[kept, "--", "/opt/knarr", "up", "--nodes", "3"]);
     }
 
     #[test]
