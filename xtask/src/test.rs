@@ -53,7 +53,7 @@ const AREAS: &[Area] = &[
     Area {
         name: "network",
         about: "pod network, Service proxy, network policies and DNS (needs root)",
-        filter: "package(netlink) + package(pod-network) + package(kube-proxy) + package(dns)",
+        filter: "package(netlink) + package(pod-network) + package(kube-proxy) + package(dns) + package(ingress)",
     },
     Area {
         name: "objects",

@@ -73,14 +73,14 @@ fn services_forward_to_their_endpoints() {
             "10.96.0.1:80 10.1.0.1:8080,10.1.0.2:8080 ExternalClients",
         ],
     );
-    check(&service(value!({})), &[], &["0.0.0.0:30080 Refuse", "10.96.0.1:80 Refuse"]);
+    check(&service(value!({})), &[], &["0.0.0.0:30080 Reject", "10.96.0.1:80 Reject"]);
     check(
         &service(value!({"sessionAffinity": "ClientIP", "externalIPs": ["192.0.2.9"],
             "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}})),
         &[("10.1.0.1", "a")],
         &[
             "0.0.0.0:30080 10.1.0.1:8080 Always 60s",
-            "10.96.0.1:80 10.1.0.1:8080 Foreign 60s",
+            "10.96.0.1:80 10.1.0.1:8080 ExternalClients 60s",
             "192.0.2.9:80 10.1.0.1:8080 Always 60s",
         ],
     );
@@ -156,7 +156,7 @@ fn changes_contain_only_differences() {
     // Two services claim one node port: the first by name gets it, and the other after its deletion.
     let rival = value!({"spec": {"clusterIP": "10.96.0.3", "ports": [{"port": 81, "nodePort": 30080}]}});
     rules.set_service(&other, Some(&rival));
-    assert_eq!(format_changes(&rules.changes()), ["0.0.0.0:30080 Refuse", "10.96.0.3:81 Refuse"]);
+    assert_eq!(format_changes(&rules.changes()), ["0.0.0.0:30080 Reject", "10.96.0.3:81 Reject"]);
     rules.set_service(&other, None);
     assert_eq!(format_changes(&rules.changes()), ["0.0.0.0:30080 10.1.0.1:8080 Always", "10.96.0.3:81 gone"]);
 }
