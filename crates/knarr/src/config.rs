@@ -79,9 +79,9 @@ fn first_line(error: &clap::Error) -> String {
 fn show(cli: &clap::Command, name: &str, file: &Path) -> Result<()> {
     let command = cli.find_subcommand(name).context("clap knows the command")?;
     let mut settings = settings::configured(cli, file)?;
-    settings.extend(settings::from_environment(command, |name| std::env::var_os(name))?);
+    settings.extend(settings::from_environment(settings::flags(&[command]), |name| std::env::var_os(name))?);
     outln!("{:<28} {:<36} SOURCE", "FLAG", "VALUE");
-    for arg in settings::accepted(command) {
+    for arg in settings::flags(&[command]) {
         let Some(flag) = arg.get_long() else { continue };
         let (value, source) = match settings.get(flag) {
             Some(setting) => (setting.value.to_string(), setting.source.to_string()),

@@ -111,17 +111,16 @@ pub(crate) fn clear(command: &mut std::process::Command) {
 
 /// Inserts the settings that apply to the command of `args`.
 pub(crate) fn complete(cli: &clap::Command, args: Vec<OsString>) -> Result<Completed> {
-    let (command, at) = subcommand(cli, &args);
-    let name = args.get(1..at).into_iter().flatten().find(|arg| cli.find_subcommand(arg).is_some());
-    let runs = name.is_some_and(|name| RUN.iter().any(|run| name == run));
-    let shared = accepted(command).find(|arg| arg.get_long() == Some(SHARED));
-    if !runs && shared.is_none_or(|arg| is_given(arg, &args[at..])) {
+    let (path, at) = subcommand(cli, &args);
+    let runs = path.get(1).is_some_and(|command| RUN.contains(&command.get_name()));
+    let shared = flags(&path).find(|arg| arg.get_long() == Some(SHARED));
+    if !runs && shared.is_none_or(|arg| is_given(arg, &args)) {
         return Ok(Completed { args, settings: Settings::new() });
     }
     let mut settings = configured(cli, &file_path(&args[at..]))?;
-    settings.extend(from_environment(command, |name| std::env::var_os(name))?);
+    settings.extend(from_environment(flags(&path), |name| std::env::var_os(name))?);
     let settings = if runs { settings } else { shared_by_all(settings) };
-    Ok(insert(command, args, at, settings))
+    Ok(insert(&path, args, at, settings))
 }
 
 /// Returns the settings of commands that do not run a cluster or a node. Their flags have other meanings: `hollow
@@ -134,7 +133,7 @@ fn shared_by_all(mut settings: Settings) -> Settings {
 /// Returns the command line `knarr NAME` with settings.
 pub(crate) fn with(cli: &clap::Command, name: &str, settings: Settings) -> Result<Vec<OsString>> {
     let command = cli.find_subcommand(name).with_context(|| format!("unknown command {name:?}"))?;
-    Ok(insert(command, vec!["knarr".into(), name.into()], 2, settings).args)
+    Ok(insert(&[command], vec!["knarr".into(), name.into()], 2, settings).args)
 }
 
 /// Returns the settings of the configuration files, checked against the flags of the commands in [`RUN`].
@@ -203,23 +202,26 @@ fn file_path(args: &[OsString]) -> PathBuf {
     given.map(PathBuf::from).or(variable.map(PathBuf::from)).unwrap_or_else(|| PathBuf::from(FILE))
 }
 
-/// Returns the innermost subcommand of a command line, and the index after its name.
-fn subcommand<'a>(cli: &'a clap::Command, args: &[OsString]) -> (&'a clap::Command, usize) {
-    let (mut command, mut at) = (cli, 1);
+/// Returns the commands from `cli` to the innermost subcommand of a command line, and the index after its name.
+fn subcommand<'a>(cli: &'a clap::Command, args: &[OsString]) -> (Vec<&'a clap::Command>, usize) {
+    let (mut path, mut at) = (vec![cli], 1);
     for (index, arg) in args.iter().enumerate().skip(1).take_while(|(_, arg)| *arg != "--") {
-        if let Some(inner) = command.find_subcommand(arg) {
-            (command, at) = (inner, index + 1);
+        if let Some(inner) = path.last().and_then(|command| command.find_subcommand(arg)) {
+            path.push(inner);
+            at = index + 1;
         }
     }
-    (command, at.min(args.len()))
+    (path, at.min(args.len()))
 }
 
-/// Returns the flags of a command that may be set.
-pub(crate) fn accepted(command: &clap::Command) -> impl Iterator<Item = &Arg> {
+/// Returns the flags of the last command of a path that may be set.
+pub(crate) fn flags<'a>(path: &[&'a clap::Command]) -> impl Iterator<Item = &'a Arg> + use<'a> {
+    let (own, outer) = path.split_last().map_or((None, path), |(own, outer)| (Some(*own), outer));
+    let global = outer.iter().flat_map(|command| command.get_arguments()).filter(|arg| arg.is_global_set());
     let is_accepted = |arg: &&Arg| {
         arg.get_long().is_some_and(|long| !PER_CALL.contains(&long)) && !arg.is_hide_set() && !arg.is_positional()
     };
-    command.get_arguments().filter(is_accepted)
+    own.into_iter().flat_map(clap::Command::get_arguments).chain(global.collect::<Vec<_>>()).filter(is_accepted)
 }
 
 /// Returns the flag with this name of one of the commands in [`RUN`].
@@ -228,7 +230,7 @@ fn flag<'a>(cli: &'a clap::Command, name: &str) -> Option<&'a Arg> {
 }
 
 fn run_flags(cli: &clap::Command) -> impl Iterator<Item = &Arg> {
-    RUN.iter().filter_map(|name| cli.find_subcommand(name)).flat_map(accepted)
+    RUN.iter().filter_map(|name| cli.find_subcommand(name)).flat_map(|command| flags(&[command]))
 }
 
 /// Returns the message for an unknown key, with the flag that clap suggests.
@@ -243,14 +245,14 @@ fn unknown(cli: &clap::Command, key: &str) -> String {
     }
 }
 
-/// Returns the settings of a command's flags in the environment. An empty variable counts as absent.
-pub(crate) fn from_environment(
-    command: &clap::Command,
+/// Returns the settings of these flags in the environment. An empty variable counts as absent.
+pub(crate) fn from_environment<'a>(
+    flags: impl Iterator<Item = &'a Arg>,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Settings> {
     let mut settings = Settings::new();
     // clap itself reads the variables of flags that name one.
-    for arg in accepted(command).filter(|arg| arg.get_env().is_none()) {
+    for arg in flags.filter(|arg| arg.get_env().is_none()) {
         let Some(long) = arg.get_long() else { continue };
         let name = variable_name(long);
         let Some(text) = variable(&name).filter(|text| !text.is_empty()) else { continue };
@@ -279,12 +281,17 @@ fn is_switch(arg: &Arg) -> bool {
 }
 
 /// Inserts the settings of flags that are not in the command line, and that do not conflict with one that is.
-fn insert(command: &clap::Command, mut args: Vec<OsString>, at: usize, mut settings: Settings) -> Completed {
-    let typed = &args[at..];
-    let is_overridden = |arg: &Arg| {
-        is_given(arg, typed) || command.get_arg_conflicts_with(arg).into_iter().any(|other| is_given(other, typed))
+fn insert(path: &[&clap::Command], mut args: Vec<OsString>, at: usize, mut settings: Settings) -> Completed {
+    let typed: Vec<&Arg> = flags(path).filter(|arg| is_given(arg, &args)).collect();
+    let conflicts = |one: &Arg, other: &Arg| {
+        path.last().is_some_and(|command| {
+            command.get_arg_conflicts_with(one).iter().any(|conflict| conflict.get_id() == other.get_id())
+        })
     };
-    settings.retain(|flag, _| accepted(command).any(|arg| arg.get_long() == Some(flag) && !is_overridden(arg)));
+    let is_overridden = |arg: &Arg| {
+        typed.iter().any(|typed| typed.get_id() == arg.get_id() || conflicts(typed, arg) || conflicts(arg, typed))
+    };
+    settings.retain(|flag, _| flags(path).any(|arg| arg.get_long() == Some(flag) && !is_overridden(arg)));
     let mut inserted: Vec<OsString> = Vec::new();
     for (flag, setting) in &settings {
         match &setting.value {

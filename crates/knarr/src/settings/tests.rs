@@ -22,8 +22,8 @@ fn read(files: &[(&str, &str)]) -> Result<Settings> {
 fn merged(name: &str, settings: &Settings, typed: &[&str]) -> Vec<String> {
     let cli = crate::cli();
     let args: Vec<OsString> = ["knarr", name].iter().chain(typed).map(OsString::from).collect();
-    let (command, at) = subcommand(&cli, &args);
-    let args = insert(command, args, at, settings.clone()).args;
+    let (path, at) = subcommand(&cli, &args);
+    let args = insert(&path, args, at, settings.clone()).args;
     args[2..].iter().map(|arg| arg.to_str().unwrap().to_owned()).collect()
 }
 
@@ -78,9 +78,9 @@ fn environment_overrides_files() {
         _ => None,
     };
     let mut settings = read(&[("config.yaml", "nodes: 2\nnode-name: a\n")]).unwrap();
-    settings.extend(from_environment(up, variable).unwrap());
+    settings.extend(from_environment(flags(&[up]), variable).unwrap());
     assert_eq!(merged("up", &settings, &[]), ["--node-name=a", "--nodes=4", "--static-pods"]);
-    let error = from_environment(up, |name| (name == "KNARR_STATIC_PODS").then(|| "on".into())).unwrap_err();
+    let error = from_environment(flags(&[up]), |name| (name == "KNARR_STATIC_PODS").then(|| "on".into())).unwrap_err();
     assert_eq!(error.to_string(), "KNARR_STATIC_PODS=\"on\" is invalid: use true or false");
 }
 
@@ -137,8 +137,8 @@ fn other_commands_use_only_the_data_directory() {
     let cli = crate::cli();
     let args = |typed: &[&str]| typed.iter().map(OsString::from).collect::<Vec<_>>();
     let settings = configured(&cli, &file).unwrap();
-    let (command, at) = subcommand(&cli, &args(&["knarr", "token", "create"]));
-    let completed = insert(command, args(&["knarr", "token", "create"]), at, shared_by_all(settings));
+    let (path, at) = subcommand(&cli, &args(&["knarr", "token", "create"]));
+    let completed = insert(&path, args(&["knarr", "token", "create"]), at, shared_by_all(settings));
     assert_eq!(completed.args, args(&["knarr", "token", "create", "--data-dir=/srv/knarr"]));
 }
 
