@@ -59,13 +59,17 @@ const PRIORITY_TRANSLATED: i32 = PRIORITY_DNAT + 10;
 const PRIORITY_FILTER: i32 = -110;
 const PRIORITY_SNAT: i32 = 100;
 
+/// Maximum number of chains that stay for later use. A service that is scaled uses them again, without a new chain in
+/// its transaction, which a packet that is under way may find empty. Users choose the numbers of endpoints and the
+/// affinity timeouts, and each combination is a chain.
+const UNUSED_MAX: usize = 64;
+
 /// Writes rules and tracks the written state.
 #[derive(Debug, Default)]
 pub struct Writer {
     settings: Settings,
-    /// Existing chains. They stay until all rules are replaced: there are only as many as distinct numbers of
-    /// endpoints.
-    chains: BTreeSet<(Family, Picking)>,
+    /// Number of map elements that lead to each chain, at most [`UNUSED_MAX`] of them without any.
+    chains: BTreeMap<(Family, Picking), usize>,
     /// Number of frontends per address in shared sets.
     shared: Counts<usize>,
 }
@@ -103,7 +107,7 @@ impl Writer {
         }
         self.write(&mut batch, changes);
         if let ExistingTable::Reusable(chains) = ground {
-            let used: BTreeSet<(Family, String)> = self.chains.iter().map(|(of, it)| (*of, it.name())).collect();
+            let used: BTreeSet<(Family, String)> = self.chains.keys().map(|(of, it)| (*of, it.name())).collect();
             for (family, stale) in chains.difference(&used).filter(|(_, name)| Picking::is_name(name)) {
                 batch.table(*family, TABLE).delete_chain(stale);
             }
@@ -122,23 +126,25 @@ impl Writer {
         for family in [Family::Ip, Family::Ip6] {
             let (mut before, mut now) = (Elements::new(), Elements::new());
             let mut counts = Counts::<isize>::new();
+            let mut pickings = BTreeMap::<Picking, isize>::new();
             let of_family = changes.frontends.iter().filter(|(frontend, _)| Family::of(frontend.address) == family);
             let mut table = batch.table(family, TABLE);
             for (frontend, (old, new)) in of_family {
                 if let Some(old) = old {
-                    add_elements(&mut before, frontend, old);
+                    for picking in add_elements(&mut before, frontend, old) {
+                        *pickings.entry(picking).or_default() -= 1;
+                    }
                     shared(frontend, old).for_each(|address| *counts.entry(address).or_default() -= 1);
                 }
                 if let Some(new) = new {
                     for picking in add_elements(&mut now, frontend, new) {
-                        if self.chains.insert((family, picking)) {
-                            add_chain(&mut table, family, &self.settings, picking);
-                        }
+                        *pickings.entry(picking).or_default() += 1;
                     }
                     shared(frontend, new).for_each(|address| *counts.entry(address).or_default() += 1);
                 }
             }
             self.count_shared(&counts, &mut before, &mut now);
+            let unused = self.add_chains(&mut table, family, &pickings);
             for (set, old) in &before {
                 let none = BTreeSet::new();
                 table.delete_elements(set, old.difference(now.get(set).unwrap_or(&none)));
@@ -147,7 +153,32 @@ impl Writer {
                 let none = BTreeSet::new();
                 table.add_elements(set, new.difference(before.get(set).unwrap_or(&none)));
             }
+            for picking in unused {
+                table.delete_chain(&picking.name());
+            }
         }
+    }
+
+    /// Adds chains that are needed from now on. Returns the chains to delete once the elements have changed.
+    fn add_chains(
+        &mut self,
+        table: &mut Table<'_>,
+        family: Family,
+        changes: &BTreeMap<Picking, isize>,
+    ) -> Vec<Picking> {
+        for (picking, by) in changes {
+            let count = self.chains.entry((family, *picking)).or_insert_with(|| {
+                add_chain(table, family, &self.settings, *picking);
+                0
+            });
+            *count = count.saturating_add_signed(*by);
+        }
+        let is_unused = |(of, _): &(Family, Picking), count: &usize| *of == family && *count == 0;
+        if self.chains.iter().filter(|(chain, count)| is_unused(chain, count)).count() <= UNUSED_MAX {
+            return Vec::new();
+        }
+        let unused = self.chains.extract_if(.., |chain, count| is_unused(chain, count));
+        unused.map(|((_, picking), _)| picking).collect()
     }
 
     fn count_shared(&mut self, counts: &Counts<isize>, before: &mut Elements, now: &mut Elements) {

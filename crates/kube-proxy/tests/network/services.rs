@@ -309,7 +309,7 @@ fn unknown_service_port_is_rejected() {
 }
 
 #[test]
-fn chains_of_earlier_runs_do_not_accumulate() {
+fn unused_chains_are_bounded_and_do_not_outlive_a_restart() {
     if !is_root() {
         return;
     }
@@ -326,8 +326,20 @@ fn chains_of_earlier_runs_do_not_accumulate() {
         fixture.sync();
     }
     assert_eq!(picking(&fixture).len(), 6, "one for each number of endpoints so far");
+    // Users choose the timeout, so that every value could leave a chain behind.
+    let mut most = 0;
+    for seconds in 1..200 {
+        let affinity = value!({"sessionAffinity": "ClientIP",
+            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": seconds}}});
+        fixture.service("web", with(plain("10.96.0.1"), affinity));
+        fixture.sync();
+        most = most.max(picking(&fixture).len());
+    }
+    assert!((60..70).contains(&most), "{most}");
+    assert!(fixture.topology.node.call("10.96.0.1:80").is_ok());
     fixture.restart();
-    assert_eq!(picking(&fixture), ["address-3-foreign", "port-3-always"]);
+    assert_eq!(picking(&fixture), ["address-3-foreign-199s", "port-3-always-199s"]);
+    assert!(fixture.topology.node.call("10.96.0.1:80").is_ok());
 }
 
 /// Returns every endpoint that answered some calls, by the last part of its address.
