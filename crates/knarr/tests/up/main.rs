@@ -9,6 +9,7 @@ mod operate;
 mod readme;
 #[path = "../kubectl/real.rs"]
 mod real;
+mod residue;
 mod safety;
 mod servers;
 mod six;
