@@ -12,12 +12,28 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use apimachinery::Value;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
+use apimachinery::{Resource, Value, value};
 
 pub use record::{NodeStage, Record};
-use steps::{Stage, StageEvent};
+pub use steps::Stage;
+use steps::StageEvent;
+
+/// Kinds that may be owned by other objects, and the Services of EndpointSlices: the `objects` of [`chain`].
+pub static RELATED: &[Resource] = &[
+    Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet"),
+    Resource::namespaced("apps", "v1", "controllerrevisions", "ControllerRevision"),
+    Resource::namespaced("batch", "v1", "jobs", "Job"),
+    Resource::namespaced("", "v1", "pods", "Pod"),
+    Resource::namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
+    Resource::namespaced("", "v1", "services", "Service"),
+    Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+];
+/// The kind of the `events` of [`chain`].
+pub static EVENTS: Resource = Resource::namespaced("events.k8s.io", "v1", "events", "Event");
+/// The namespace of the events of cluster-scoped objects.
+pub const CLUSTER_EVENTS_NAMESPACE: &str = "default";
 
 /// The longest offset within the second of a coarse timestamp.
 const WITHIN_SECOND: Duration = Duration::from_nanos(999_999_999);
@@ -34,6 +50,21 @@ pub struct TraceEvent {
     pub what: String,
     /// The component; empty if unknown.
     pub by: String,
+    pub stage: Stage,
+}
+
+impl TraceEvent {
+    /// Returns the event as JSON.
+    pub fn to_value(&self) -> Value {
+        value!({
+            "at": (self.at.micro().to_string()),
+            "precise": (self.precise),
+            "object": (self.object.as_str()),
+            "what": (self.what.as_str()),
+            "by": (self.by.as_str()),
+            "stage": (self.stage.name()),
+        })
+    }
 }
 
 /// The records of one node.
@@ -135,7 +166,7 @@ fn assign_times(
             Stage::Ready => floors.ready = Some(sorted_by),
             _ => {}
         }
-        placed.push((sorted_by, TraceEvent { at, precise, object: name.to_owned(), what, by }));
+        placed.push((sorted_by, TraceEvent { at, precise, object: name.to_owned(), what, by, stage }));
     }
     floors
 }

@@ -36,18 +36,6 @@ const SHORT: &[(&str, &str)] = &[
     ("svc", "services"),
 ];
 
-/// Kinds that may be owned by other objects, and the Services of EndpointSlices.
-static FOLLOWERS: &[Resource] = &[
-    Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet"),
-    Resource::namespaced("apps", "v1", "controllerrevisions", "ControllerRevision"),
-    Resource::namespaced("batch", "v1", "jobs", "Job"),
-    Resource::namespaced("", "v1", "pods", "Pod"),
-    Resource::namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
-    Resource::namespaced("", "v1", "services", "Service"),
-    Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
-];
-static EVENTS: Resource = Resource::namespaced("events.k8s.io", "v1", "events", "Event");
-
 /// Show the chain of actions that an object caused.
 #[derive(Args, Debug)]
 struct Trace {
@@ -93,19 +81,19 @@ async fn follow(client: &Client, trace: &Trace, records: &[chain::NodeRecords]) 
     let (kind, name) =
         trace.object.split_once('/').context("the object must be given as KIND/NAME, such as deployment/web")?;
     let resource = resource(client, kind).await?;
-    // Events of cluster-scoped objects are in the namespace `default`.
-    let namespace = if resource.scope == Scope::Cluster { "default" } else { &trace.namespace };
-    let own = if resource.scope == Scope::Cluster { "" } else { namespace };
+    let is_cluster = resource.scope == Scope::Cluster;
+    let namespace = if is_cluster { chain::CLUSTER_EVENTS_NAMESPACE } else { &trace.namespace };
+    let own = if is_cluster { "" } else { namespace };
     let root = client.get(&Target::named(&resource, own, name)).await?;
     let root = with_kind(root, &resource);
     let mut objects = Vec::new();
     if resource.scope == Scope::Namespaced {
-        for resource in FOLLOWERS {
+        for resource in chain::RELATED {
             let listed = client.list_all(&Target::within(resource, namespace), &ListOptions::default()).await?;
             objects.extend(listed.items.into_iter().map(|object| with_kind(object, resource)));
         }
     }
-    let events = client.list_all(&Target::within(&EVENTS, namespace), &ListOptions::default()).await?.items;
+    let events = client.list_all(&Target::within(&chain::EVENTS, namespace), &ListOptions::default()).await?.items;
     Ok(chain::chain(&root, &objects, &events, records))
 }
 
@@ -133,7 +121,7 @@ fn with_kind(mut object: Value, resource: &Resource) -> Value {
 }
 
 /// Returns the records of this host and of its network-namespace nodes. Each has its own proxy.
-fn records(data_dir: &Path) -> Result<Vec<chain::NodeRecords>> {
+pub(crate) fn records(data_dir: &Path) -> Result<Vec<chain::NodeRecords>> {
     let of_node = |dir: &Path, by: String| -> Result<chain::NodeRecords> {
         let records =
             TraceFile::read(dir).with_context(|| format!("failed to read the records in {}", dir.display()))?;

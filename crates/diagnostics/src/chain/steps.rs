@@ -14,7 +14,7 @@ const NOTE_MAX: usize = 160;
 
 /// Stage of an object. All stages except `Other` follow each other in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub enum Stage {
     Written,
     Seen,
     Bound,
@@ -69,6 +69,24 @@ impl Stage {
     /// Whether steps of this stage follow those of all earlier stages.
     pub(super) fn is_ordered(self) -> bool {
         self != Self::Other
+    }
+
+    /// Returns the name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Written => "Written",
+            Self::Seen => "Seen",
+            Self::Bound => "Bound",
+            Self::Sandbox => "Sandbox",
+            Self::Image => "Image",
+            Self::Created => "Created",
+            Self::Started => "Started",
+            Self::Initialized => "Initialized",
+            Self::Ready => "Ready",
+            Self::Published => "Published",
+            Self::Rules => "Rules",
+            Self::Other => "Other",
+        }
     }
 }
 
