@@ -74,6 +74,7 @@ pub mod health;
 pub mod in_process;
 pub mod kind_table;
 pub mod metrics;
+pub mod mount;
 pub mod post_write;
 pub mod proxy;
 pub mod remote;

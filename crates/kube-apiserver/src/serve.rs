@@ -4,9 +4,13 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use apimachinery::time::Time;
+use bytes::Bytes;
+use client::transport::BoxError;
+use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -15,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::authentication::Peer;
-use crate::request;
+use crate::request::{self, TracedBody};
 use crate::state::{State, now};
 use crate::tls::Tls;
 use crate::write_timeout::Patient;
@@ -70,7 +74,14 @@ async fn connection(stream: TcpStream, from: SocketAddr, tls: Arc<Tls>, state: A
     let headers_in = HEADER_TIME.min(state.request_timeout);
     let service = service_fn(move |request: http::Request<Incoming>| {
         let (state, peer) = (state.clone(), peer.clone());
-        async move { Ok::<_, Infallible>(request::serve(state, peer, request).await) }
+        async move {
+            let mounted = state.mount.get().filter(|mount| mount.is_served(request.uri().path()));
+            let response = match mounted {
+                Some(mount) => mount.serve(request).await.map(ListenerBody::Mounted),
+                None => request::serve(state, peer, request).await.map(ListenerBody::Api),
+            };
+            Ok::<_, Infallible>(response)
+        }
     });
     // ALPN has selected the protocol, so there is no need to detect it from the first bytes.
     let served = if is_http2 {
@@ -114,6 +125,39 @@ async fn until<C: Future>(connection: C, ending: impl Future<Output = ()>, finis
         () = ending => {
             finish(connection.as_mut());
             connection.await
+        }
+    }
+}
+
+/// The body of a response of the listener.
+#[expect(clippy::large_enum_variant, reason = "nearly all responses are those of the API, which should not be boxed")]
+enum ListenerBody {
+    Api(TracedBody),
+    Mounted(client::Body),
+}
+
+impl http_body::Body for ListenerBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.get_mut() {
+            Self::Api(body) => Pin::new(body).poll_frame(task).map_err(BoxError::from),
+            Self::Mounted(body) => Pin::new(body).poll_frame(task),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Api(body) => body.is_end_stream(),
+            Self::Mounted(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Api(body) => body.size_hint(),
+            Self::Mounted(body) => body.size_hint(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
 use api::kind::Kind;
@@ -227,6 +227,7 @@ impl Server {
             metrics,
             startup: Startup::default(),
             health: Health::default(),
+            mount: OnceLock::new(),
             span: tracing::Span::current(),
         });
         let starting = state.clone();

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
 use api::core::service::allocation::Config;
@@ -27,6 +27,7 @@ use crate::flow_control::Fairness;
 use crate::health::Health;
 use crate::kind_table::Table;
 use crate::metrics::Metrics;
+use crate::mount::Mount;
 use crate::post_write::FollowerProgress;
 use crate::proxy::Kubelets;
 use crate::startup::Startup;
@@ -85,6 +86,8 @@ pub struct State {
     pub startup: Startup,
     /// The state of the health checks.
     pub health: Health,
+    /// A handler of the embedding binary for other paths.
+    pub mount: OnceLock<Mount>,
     /// The span of this server, the parent of the spans of its requests.
     pub span: tracing::Span,
 }
