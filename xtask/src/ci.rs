@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 
 use crate::process::{Package, cargo, exec, install_missing, succeeds};
-use crate::{book, licenses, tidy};
+use crate::{book, dashboard, licenses, tidy};
 
 type Step = fn() -> anyhow::Result<()>;
 
@@ -17,6 +17,7 @@ const PACKAGES: &[Package] = &[
     ("/usr/lib/cni/bridge", "containernetworking-plugins"),
     ("busybox", "busybox-static"),
     ("cc", "gcc"),
+    ("chromium", "chromium"),
     ("containerd", "containerd"),
     ("curl", "curl"),
     ("dig", "dnsutils"),
@@ -29,6 +30,8 @@ const PACKAGES: &[Package] = &[
     ("kubectl", "kubernetes-client"),
     ("musl-gcc", "musl-tools"),
     ("nft", "nftables"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
     ("openssl", "openssl"),
     ("python3", "python3"),
     ("runc", "runc"),
@@ -48,6 +51,7 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
         ("tidy", || tidy::run(&[])),
         ("book", || book::run(&[])),
         ("licenses", || licenses::run(&["--check".to_owned()])),
+        ("dashboard", || dashboard::run(&["--check".to_owned()])),
         ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])),
         ("docs", || {
             cargo(

@@ -13,6 +13,7 @@ mod book;
 mod bootstrap;
 mod catalogue;
 mod ci;
+mod dashboard;
 mod fuzz;
 mod licenses;
 mod process;
@@ -58,6 +59,11 @@ const TASKS: &[Task] = &[
         name: "ci",
         about: "format, lint, tidy, test and document: the checks that every change must pass",
         run: ci::run,
+    },
+    Task {
+        name: "dashboard",
+        about: "build the dashboard's user interface into crates/dashboard/assets; --check compares it, --test runs its unit tests",
+        run: dashboard::run,
     },
     Task { name: "fuzz", about: "run the fuzz targets, each for a minute: [--seconds N] [target…]", run: fuzz::run },
     Task {

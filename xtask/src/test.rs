@@ -37,6 +37,11 @@ const AREAS: &[Area] = &[
         filter: "package(controllers) + package(controller) + package(controller-runtime) + package(client) + package(hollow-node) \
                  + package(testkit)",
     },
+    Area {
+        name: "dashboard",
+        about: "the dashboard's handler, and its pages in a browser (needs root, node and chromium)",
+        filter: "package(dashboard) + (package(knarr) & binary(up) & test(dashboard))",
+    },
     Area { name: "images", about: "image store, pulls and layers", filter: "package(image-store)" },
     Area {
         name: "kubectl",

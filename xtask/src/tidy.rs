@@ -46,6 +46,7 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     deviations::check(&tree, &mut findings);
     documents::check(&tree, &mut findings);
     language::check(&tree, &mut findings);
+    crate::dashboard::check(&tree.files, &mut findings);
     for finding in &findings {
         eprintln!("{finding}");
     }

@@ -3,9 +3,9 @@
 use clap::ArgMatches;
 
 use crate::{
-    agent, apiserver, certs, cni, config, controller_manager, convert, cri, dns, doctor, down, etcd, hello, hollow,
-    image, ingress, kubelet, licenses, local_path, members, metrics_server, network, node, pause, proxy, scheduler,
-    server, shim, status, store, token, trace, up,
+    agent, apiserver, certs, cni, config, controller_manager, convert, cri, dashboard, dns, doctor, down, etcd, hello,
+    hollow, image, ingress, kubelet, licenses, local_path, members, metrics_server, network, node, pause, proxy,
+    scheduler, server, shim, status, store, token, trace, up,
 };
 
 /// A group of commands, in the order of `knarr --help`.
@@ -87,6 +87,13 @@ pub(crate) const COMMANDS: &[Command] = &[
         about: "Run the container runtime with a CRI socket",
         arguments: cri::arguments,
         run: cri::run,
+    },
+    Command {
+        name: "dashboard",
+        group: Group::Cluster,
+        about: "Serve the dashboard of a cluster on this host's loopback address",
+        arguments: dashboard::arguments,
+        run: dashboard::run,
     },
     Command {
         name: "dns",

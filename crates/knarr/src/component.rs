@@ -41,6 +41,8 @@ pub(crate) struct ProcessContext {
     pub gate: Arc<kube_proxy::policy::gate::Gate>,
     /// The trace file of the data directory, if the process has one.
     pub trace: Option<Arc<TraceFile>>,
+    /// The stage records of the nodes on this host.
+    pub node_records: Option<::dashboard::NodeRecordsSource>,
 }
 
 /// Makes pods wait for network policies if the component that enforces them is one of `components`.
@@ -72,6 +74,12 @@ impl InProcessServer {
     pub(crate) fn started(&self, server: &Arc<State>) {
         // A process has at most one API server, so the value is never set twice.
         let _ = self.server.set(Arc::clone(server));
+    }
+
+    /// Serves further paths in the listener of the started server.
+    pub(crate) fn mount(&self, mount: kube_apiserver::mount::Mount) -> Result<()> {
+        let server = self.server.get().context("the API server of this process has not started")?;
+        server.mount.set(mount).map_err(|_| anyhow::anyhow!("the API server has a mounted handler already"))
     }
 
     fn transport(&self, user: Option<User>) -> Result<Arc<dyn Transport>> {

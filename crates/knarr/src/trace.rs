@@ -1,6 +1,6 @@
 //! `knarr trace`: the chain of actions that an object caused, from objects, events and the records of nodes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use apimachinery::meta::Scope;
@@ -12,8 +12,7 @@ use diagnostics::chain;
 
 use crate::admin_client;
 use crate::output::out;
-use crate::trace_file::TraceFile;
-use crate::up::nodes::Nodes;
+use crate::up::nodes::trace_records;
 
 /// Short names of resources. Every resource is also found by its plural and its kind.
 const SHORT: &[(&str, &str)] = &[
@@ -66,7 +65,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     };
     let records = match &trace.kubeconfig {
         Some(_) => Vec::new(),
-        None => records(&trace.data_dir)?,
+        None => trace_records(&trace.data_dir)?,
     };
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let steps = executor.block_on(async {
@@ -118,19 +117,4 @@ fn with_kind(mut object: Value, resource: &Resource) -> Value {
         fields.insert("kind", resource.kind.clone());
     }
     object
-}
-
-/// Returns the records of this host and of its network-namespace nodes. Each has its own proxy.
-pub(crate) fn records(data_dir: &Path) -> Result<Vec<chain::NodeRecords>> {
-    let of_node = |dir: &Path, by: String| -> Result<chain::NodeRecords> {
-        let records =
-            TraceFile::read(dir).with_context(|| format!("failed to read the records in {}", dir.display()))?;
-        Ok(chain::NodeRecords { by, records })
-    };
-    let nodes = Nodes::open(data_dir);
-    let mut records = vec![of_node(data_dir, "kube-proxy".to_owned())?];
-    for name in nodes.names()? {
-        records.push(of_node(&nodes.node_dir(&name), format!("kube-proxy on {name}"))?);
-    }
-    Ok(records)
 }

@@ -195,7 +195,12 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
         start(
             row,
             flags,
-            ProcessContext { in_process, gate: Arc::clone(&gate), trace: Some(Arc::clone(&trace)) },
+            ProcessContext {
+                in_process,
+                gate: Arc::clone(&gate),
+                trace: Some(Arc::clone(&trace)),
+                node_records: Some(nodes::records_source(&options.data_dir)),
+            },
             &mut running,
         )?;
         if row.role == Placement::Store {

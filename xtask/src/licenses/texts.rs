@@ -13,6 +13,9 @@ use super::policy::Policy;
 /// The licence whose text is included once, from the project's own file. It requires only NOTICE files per package.
 const APACHE: &str = "Apache-2.0";
 
+/// The licences of the npm packages in the dashboard, which `cargo xtask dashboard` writes.
+const DASHBOARD: &str = "crates/dashboard/ui/THIRD_PARTY_LICENSES";
+
 /// Maximum directory depth for licences of bundled libraries in other languages.
 const DEPTH_MAX: usize = 3;
 
@@ -57,6 +60,8 @@ pub(super) fn collect(root: &Path, packages: &[&Package], policy: &Policy) -> an
         let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         write!(file, "\n{RULE}\n{names}\n{RULE}\n\n{text}")?;
     }
+    let dashboard = fs::read_to_string(root.join(DASHBOARD)).with_context(|| format!("cannot read {DASHBOARD}"))?;
+    write!(file, "\n{RULE}\nnpm packages in the dashboard\n{RULE}\n\n{}", normalized(&dashboard))?;
     let apache = fs::read_to_string(root.join("LICENSE")).context("cannot read LICENSE")?;
     write!(file, "\n{RULE}\nEverything under {APACHE}\n{RULE}\n\n{}", normalized(&apache))?;
     Ok(file)

@@ -53,6 +53,7 @@ const LAYERS: &[Layer] = &[
             "dns",
             "metrics-server",
             "ingress",
+            "dashboard",
         ],
     },
     Layer { name: "test tools", crates: &["testkit", "sim", "fuzzing"] },

@@ -16,10 +16,12 @@ use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use client::backoff::Backoff;
+use diagnostics::chain;
 use kubelet::inotify::Changes;
 use netlink::Cidr;
 use netlink::namespace;
@@ -35,6 +37,7 @@ use super::instance::DATA_DIR_MODE;
 use super::plan::Layout;
 use super::preflight::is_node_name;
 use super::{Offer, Options};
+use crate::trace_file::TraceFile;
 use crate::{join, settings, token};
 
 /// Default CIDRs of node addresses, one per IP family.
@@ -322,6 +325,32 @@ impl Keeper {
             )
             .collect()
     }
+}
+
+/// Returns the records of this host and of its network-namespace nodes. Each has its own proxy.
+pub(crate) fn trace_records(data_dir: &Path) -> Result<Vec<chain::NodeRecords>> {
+    let of_node = |dir: &Path, by: String| -> Result<chain::NodeRecords> {
+        let records =
+            TraceFile::read(dir).with_context(|| format!("failed to read the records in {}", dir.display()))?;
+        Ok(chain::NodeRecords { by, records })
+    };
+    let nodes = Nodes::open(data_dir);
+    let mut records = vec![of_node(data_dir, "kube-proxy".to_owned())?];
+    for name in nodes.names()? {
+        records.push(of_node(&nodes.node_dir(&name), format!("kube-proxy on {name}"))?);
+    }
+    Ok(records)
+}
+
+/// Returns a function that reads the records. Without readable records, chains lack the steps of nodes.
+pub(crate) fn records_source(data_dir: &Path) -> ::dashboard::NodeRecordsSource {
+    let data_dir = data_dir.to_owned();
+    Arc::new(move || {
+        trace_records(&data_dir).unwrap_or_else(|error| {
+            tracing::debug!("no trace records: {error:#}");
+            Vec::new()
+        })
+    })
 }
 
 fn ensure_name(name: &str) -> Result<()> {

@@ -18,7 +18,8 @@ use pki::{CertificateAuthority, Pki, Subject, Usage};
 use super::{Options, preflight};
 use crate::component::ProcessContext;
 use crate::{
-    apiserver, controller_manager, dns, etcd, ingress, kubelet, local_path, metrics_server, network, proxy, scheduler,
+    apiserver, controller_manager, dns, etcd, ingress, kubelet, local_path, metrics_server, mounted_dashboard, network,
+    proxy, scheduler,
 };
 
 /// Client port of a store member.
@@ -198,6 +199,17 @@ pub(crate) const ROWS: &[Row] = &[
         flags: ingress_flags,
         arguments: ingress::arguments,
         run: |matches, shared| Box::pin(async move { ingress::start(&matches, shared.in_process.as_ref()).await }),
+    },
+    Row {
+        part: "dashboard",
+        name: "dashboard",
+        role: Placement::Server,
+        own_flags: "dashboard-arg",
+        // Only the address and the CA of the server are used. Requests have the credentials of their users.
+        kubeconfig: "admin",
+        flags: dashboard_flags,
+        arguments: mounted_dashboard::arguments,
+        run: |matches, shared| Box::pin(async move { mounted_dashboard::start(&matches, &shared).await }),
     },
 ];
 
@@ -593,6 +605,10 @@ fn ingress_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
         ("https-port", options.ingress_https_port.to_string()),
         ("leader-elect", elects(options)),
     ])
+}
+
+fn dashboard_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+    flags(&[("kubeconfig", path(layout.kubeconfig("admin")))])
 }
 
 fn dns_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
