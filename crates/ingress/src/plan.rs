@@ -8,6 +8,7 @@
 
 pub mod annotations;
 mod backends;
+pub mod gateway;
 mod hosts;
 pub mod objects;
 
@@ -16,9 +17,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use apimachinery::collection::{Collection, Entry, IndexBy};
+use apimachinery::time::Time;
 use apimachinery::{Key, Str, Value, value};
 
-use crate::routing::{Certificate, HostPattern, Listener, RoutingTable, TlsTermination};
+use crate::kinds::Kind;
+use crate::routing::{Certificate, HostPattern, ListenAddress, Listener, RoutingTable, TlsTermination};
 use annotations::Annotations;
 use hosts::Hosts;
 use objects::{ClassName, Ingress, IngressClass, Service, Slice, TlsSecret};
@@ -39,8 +42,10 @@ const EVENTS_MAX: usize = 1000;
 pub struct Settings {
     pub http_port: u16,
     pub https_port: u16,
-    /// The addresses for the status of Ingresses. The status is not written if there are none.
+    /// The addresses for the status of Ingresses and Gateways. The status of Ingresses is not written if there are none.
     pub addresses: Vec<IpAddr>,
+    /// Further addresses of this host, for Gateways that would conflict with older ones.
+    pub gateway_addresses: Vec<IpAddr>,
     /// The certificate for hosts without one.
     pub default_certificate: Option<Arc<Certificate>>,
 }
@@ -54,6 +59,9 @@ pub struct Objects {
     /// With the index of [`slices_by_service`].
     pub slices: Collection<Slice>,
     pub secrets: Collection<TlsSecret>,
+    pub gateway: gateway::Objects,
+    /// Listeners that could not be opened, with the reason.
+    pub unavailable: BTreeMap<ListenAddress, String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,11 +76,14 @@ pub struct Plan {
     pub services: BTreeSet<Key>,
     /// The Secrets that the table depends on.
     pub secrets: BTreeSet<Key>,
+    /// The ConfigMaps that the table depends on.
+    pub config_maps: BTreeSet<Key>,
 }
 
-/// An observed Ingress.
+/// An observed object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subject {
+    pub kind: Kind,
     pub key: Key,
     pub uid: Str,
     pub revision: u64,
@@ -81,11 +92,11 @@ pub struct Subject {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatusWrite {
     pub subject: Subject,
-    /// `status.loadBalancer.ingress`.
-    pub ingress: Value,
+    /// The fields of `status` to replace.
+    pub status: Value,
 }
 
-/// A Warning Event about an Ingress.
+/// A Warning Event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     pub subject: Subject,
@@ -115,25 +126,33 @@ pub fn is_claimed(ingress: &Ingress, classes: &Collection<IngressClass>) -> bool
     }
 }
 
-/// Computes the routing table and everything to report.
-pub fn plan(settings: &Settings, objects: &Objects) -> Plan {
+/// Computes the routing table and everything to report. `now` is the time of conditions that change.
+pub fn plan(settings: &Settings, objects: &Objects, now: Time) -> Plan {
     let mut plan = Plan::default();
-    let claimed = claimed(objects, &mut plan);
+    plan_ingresses(settings, objects, &mut plan);
+    gateway::plan(settings, objects, now, &mut plan);
+    plan
+}
+
+fn plan_ingresses(settings: &Settings, objects: &Objects, plan: &mut Plan) {
+    let claimed = claimed(objects, plan);
     if claimed.is_empty() {
-        return plan;
+        return;
     }
     let mut hosts = Hosts::new(objects);
-    hosts.add_rules(&claimed, &mut plan);
-    hosts.add_canaries(&claimed, &mut plan);
-    hosts.add_default_backends(&claimed, &mut plan);
-    let tls = certificates(settings, objects, &claimed, &mut plan);
+    hosts.add_rules(&claimed, plan);
+    hosts.add_canaries(&claimed, plan);
+    hosts.add_default_backends(&claimed, plan);
+    let tls = certificates(settings, objects, &claimed, plan);
     let redirect_port = (settings.https_port != 443).then_some(settings.https_port);
     let http = Listener { hosts: hosts.virtual_hosts(Some(redirect_port)), ..Listener::default() };
     let https = Listener { tls: Some(tls), hosts: hosts.virtual_hosts(None), ..Listener::default() };
-    plan.table = RoutingTable { listeners: BTreeMap::from([(settings.http_port, http), (settings.https_port, https)]) };
+    plan.table = RoutingTable {
+        listeners: BTreeMap::from([(settings.http_port.into(), http), (settings.https_port.into(), https)]),
+    };
     plan.statuses = statuses(settings, &claimed);
-    report_taken_ports(settings, objects, &claimed, &mut plan);
-    plan
+    report_taken_ports(settings, objects, &claimed, plan);
+    report_unavailable(objects, plan);
 }
 
 /// Returns the Ingresses of this controller, oldest first.
@@ -195,8 +214,23 @@ fn statuses(settings: &Settings, claimed: &[Claimed<'_>]) -> Vec<StatusWrite> {
     let desired: Vec<Value> = settings.addresses.iter().map(|address| value!({"ip": (address.to_string())})).collect();
     let different = claimed.iter().filter(|ingress| ingress.entry.value.published != desired);
     different
-        .map(|ingress| StatusWrite { subject: ingress.subject(), ingress: Value::Array(desired.clone()) })
+        .map(|ingress| StatusWrite {
+            subject: ingress.subject(),
+            status: value!({"loadBalancer": {"ingress": (Value::Array(desired.clone()))}}),
+        })
         .collect()
+}
+
+/// Reports the ports of Ingresses that the proxy cannot listen on.
+fn report_unavailable(objects: &Objects, plan: &mut Plan) {
+    let failed = objects.unavailable.iter().filter(|(address, _)| plan.table.listeners.contains_key(address));
+    let messages = failed
+        .map(|(address, error)| format!("the ingress controller cannot listen on port {}: {error}", address.port));
+    for message in messages.collect::<Vec<_>>() {
+        for subject in plan.claimed.iter().take(EVENTS_MAX) {
+            plan.events.push(Finding { subject: subject.clone(), reason: "ListenFailed", message: message.clone() });
+        }
+    }
 }
 
 /// Reports LoadBalancer Services that receive the connections to a port of this controller: the rules of kube-proxy
@@ -231,9 +265,15 @@ impl Plan {
     }
 }
 
+impl Subject {
+    fn new<T>(kind: Kind, entry: &Entry<T>, uid: &Str) -> Self {
+        Self { kind, key: entry.key.clone(), uid: uid.clone(), revision: entry.revision }
+    }
+}
+
 impl Claimed<'_> {
     fn subject(&self) -> Subject {
-        Subject { key: self.entry.key.clone(), uid: self.entry.value.uid.clone(), revision: self.entry.revision }
+        Subject::new(Kind::Ingress, self.entry, &self.entry.value.uid)
     }
 
     /// `Ingress/namespace/name`.

@@ -9,8 +9,10 @@
 mod access;
 mod balance;
 mod body;
+mod certificate_names;
 mod connect;
 mod connection;
+mod cors;
 mod decision;
 mod dispatch;
 mod handler;
@@ -41,7 +43,7 @@ pub use self::headers::ForwardingTrust;
 use self::state::{Port, Served, Shared};
 use self::tls::ServerTls;
 use self::upstream::{PoolLimits, Upstreams};
-use crate::routing::{Listener, RoutingTable};
+use crate::routing::{ListenAddress, Listener, RoutingTable};
 
 /// Attempts to bind an address that a removed listener may still hold.
 const BIND_ATTEMPTS: usize = 5;
@@ -50,7 +52,7 @@ const BIND_RETRY: Duration = Duration::from_millis(20);
 /// Settings of the proxy, fixed when it starts.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Addresses on which each listener port is opened.
+    /// Addresses on which listeners without an address of their own are opened.
     pub bind: Vec<IpAddr>,
     /// Logs each request as JSON with the target `ingress::access`.
     pub access_log: bool,
@@ -83,11 +85,11 @@ pub struct Settings {
     pub drain_timeout: Duration,
 }
 
-/// A port of the table that could not be opened. The other ports are served.
+/// A listener of the table that could not be opened. The others are served.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to listen on port {port}")]
+#[error("failed to listen on port {}", address.port)]
 pub struct BindError {
-    pub port: u16,
+    pub address: ListenAddress,
     #[source]
     pub error: io::Error,
 }
@@ -102,7 +104,7 @@ pub struct Proxy {
 
 #[derive(Default)]
 struct State {
-    ports: BTreeMap<u16, OpenPort>,
+    ports: BTreeMap<ListenAddress, OpenPort>,
     upstreams: Arc<Upstreams>,
     /// Closes idle connections to endpoints. Started with the first listener.
     sweeper: Option<JoinHandle<()>>,
@@ -173,8 +175,8 @@ impl Proxy {
         let upstreams = Arc::new(Upstreams::build(&table, &previous));
         self.close_removed(&table);
         let mut errors = Vec::new();
-        for (number, listener) in table.listeners {
-            let port = self.serve(number, listener, &upstreams);
+        for (address, listener) in table.listeners {
+            let port = self.serve(address, listener, &upstreams);
             errors.extend(self.open_missing(&port).await);
         }
         previous.retire_missing(&upstreams);
@@ -190,8 +192,8 @@ impl Proxy {
     /// Returns the bound addresses with the port of their listener in the table. Port 0 stands for any free port.
     pub fn addresses(&self) -> Vec<(u16, SocketAddr)> {
         let state = self.lock();
-        let of_port = |(number, open): (&u16, &OpenPort)| {
-            open.listeners.iter().map(|listener| (*number, listener.bound)).collect::<Vec<_>>()
+        let of_port = |(address, open): (&ListenAddress, &OpenPort)| {
+            open.listeners.iter().map(|listener| (address.port, listener.bound)).collect::<Vec<_>>()
         };
         state.ports.iter().flat_map(of_port).collect()
     }
@@ -229,9 +231,9 @@ impl Proxy {
 
     fn close_removed(&self, table: &RoutingTable) {
         let mut state = self.lock();
-        let removed: Vec<u16> =
-            state.ports.keys().filter(|port| !table.listeners.contains_key(port)).copied().collect();
-        for open in removed.iter().filter_map(|number| state.ports.remove(number)) {
+        let removed: Vec<ListenAddress> =
+            state.ports.keys().filter(|address| !table.listeners.contains_key(address)).copied().collect();
+        for open in removed.iter().filter_map(|address| state.ports.remove(address)) {
             open.port.drain.cancel();
             let end = Instant::now() + self.shared.settings.drain_timeout;
             tokio::spawn(open.close(end).in_current_span());
@@ -239,42 +241,43 @@ impl Proxy {
     }
 
     /// Makes a port serve a listener.
-    fn serve(&self, number: u16, listener: Listener, upstreams: &Arc<Upstreams>) -> Arc<Port> {
+    fn serve(&self, address: ListenAddress, listener: Listener, upstreams: &Arc<Upstreams>) -> Arc<Port> {
         let mut state = self.lock();
-        let current = state.ports.get(&number).map(|open| open.port.served());
+        let current = state.ports.get(&address).map(|open| open.port.served());
         let current = current.as_ref().and_then(|served| served.tls.as_ref());
         let tls = listener.tls.as_ref().and_then(|tls| {
             let built = ServerTls::build(tls, current);
-            built.inspect_err(|error| tracing::error!(port = number, %error, "TLS cannot be configured")).ok()
+            built.inspect_err(|error| tracing::error!(port = address.port, %error, "TLS cannot be configured")).ok()
         });
         let served = Served { listener, tls, upstreams: Arc::clone(upstreams) };
-        if let Some(open) = state.ports.get(&number) {
+        if let Some(open) = state.ports.get(&address) {
             open.port.replace(served);
             return Arc::clone(&open.port);
         }
-        let port = Arc::new(Port::new(number, served));
-        state.ports.insert(number, OpenPort { port: Arc::clone(&port), listeners: Vec::new() });
+        let port = Arc::new(Port::new(address, served));
+        state.ports.insert(address, OpenPort { port: Arc::clone(&port), listeners: Vec::new() });
         port
     }
 
     /// Opens the addresses of a port that are not open yet.
     async fn open_missing(&self, port: &Arc<Port>) -> Vec<BindError> {
         let mut errors = Vec::new();
-        for address in &self.shared.settings.bind {
+        let own = port.address.ip.as_ref().map(std::slice::from_ref);
+        for address in own.unwrap_or(&self.shared.settings.bind) {
             let is_open = |open: &OpenPort| open.listeners.iter().any(|listener| listener.requested == *address);
-            if self.lock().ports.get(&port.number).is_some_and(is_open) {
+            if self.lock().ports.get(&port.address).is_some_and(is_open) {
                 continue;
             }
-            match bind(SocketAddr::new(*address, port.number)).await {
+            match bind(SocketAddr::new(*address, port.address.port)).await {
                 Ok((listener, bound)) => {
                     let accepting = tokio::spawn(self.accept(listener, port).in_current_span());
                     let opened = OpenListener { requested: *address, bound, accepting };
-                    if let Some(open) = self.lock().ports.get_mut(&port.number) {
+                    if let Some(open) = self.lock().ports.get_mut(&port.address) {
                         open.listeners.push(opened);
                     }
                     tracing::info!(address = %bound, "the ingress proxy listens");
                 }
-                Err(error) => errors.push(BindError { port: port.number, error }),
+                Err(error) => errors.push(BindError { address: port.address, error }),
             }
         }
         errors

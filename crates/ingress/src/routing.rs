@@ -3,8 +3,8 @@
 //! The planner resolves every reference, so the table names addresses and certificates instead of API objects. Routes are
 //! in order of precedence: the first match wins, and the proxy never compares routes.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +13,15 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 /// Everything the proxy serves. A new table replaces the old one as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RoutingTable {
-    /// Listeners by port.
-    pub listeners: BTreeMap<u16, Listener>,
+    pub listeners: BTreeMap<ListenAddress, Listener>,
+}
+
+/// The address of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ListenAddress {
+    pub port: u16,
+    /// `None`: the addresses that the proxy is configured with.
+    pub ip: Option<IpAddr>,
 }
 
 /// One port.
@@ -34,6 +41,9 @@ pub struct TlsTermination {
     pub certificates: BTreeMap<HostPattern, Arc<Certificate>>,
     /// Used if no pattern matches. Without it, the handshake of an unknown name fails.
     pub default: Option<Arc<Certificate>>,
+    /// Host names of Gateway listeners. A connection whose SNI name selects one of them is not served the hosts of
+    /// another.
+    pub isolated: BTreeSet<HostPattern>,
 }
 
 /// A certificate chain and its key as PEM, validated by the planner.
@@ -87,6 +97,8 @@ pub enum PathMatch {
     Exact(String),
     /// Matches whole path segments: `/foo` matches `/foo` and `/foo/bar`, not `/foobar`.
     Prefix(String),
+    /// Matches `/SERVICE/METHOD` with this method of any gRPC service.
+    GrpcMethod(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,10 +153,20 @@ pub enum BackendProtocol {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendTls {
-    /// SNI name, and the name that the certificate must carry.
+    /// SNI name, and the name that the certificate must carry unless `alternative_names` are given.
     pub server_name: String,
     /// PEM of the trusted CAs; `None` does not verify the certificate.
     pub ca_pem: Option<Arc<Vec<u8>>>,
+    /// If not empty, the certificate must carry one of these names instead of `server_name`.
+    pub alternative_names: Vec<AlternativeName>,
+}
+
+/// A subject alternative name of a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AlternativeName {
+    /// A host name, which may start with `*.`.
+    Dns(String),
+    Uri(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,6 +222,95 @@ pub struct RouteOptions {
     pub backend_timeout: Option<Duration>,
     /// A larger request body is answered with 413.
     pub body_bytes_max: Option<u64>,
+    /// Answers preflight requests and shares responses with other origins.
+    pub cors: Option<Arc<CorsPolicy>>,
+}
+
+/// Cross-origin resource sharing (CORS).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CorsPolicy {
+    pub origins: CorsOrigins,
+    pub credentials: bool,
+    pub methods: CorsNames,
+    pub request_headers: CorsNames,
+    /// Headers of responses that scripts may read.
+    pub exposed_headers: Vec<String>,
+    pub max_age_seconds: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CorsOrigins {
+    Any,
+    Some(Vec<OriginPattern>),
+}
+
+/// `SCHEME://HOST:PORT`, where the host may be a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OriginPattern {
+    pub scheme: String,
+    pub host: HostPattern,
+    pub port: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CorsNames {
+    Any,
+    Some(Vec<String>),
+}
+
+impl Default for CorsOrigins {
+    fn default() -> CorsOrigins {
+        CorsOrigins::Some(Vec::new())
+    }
+}
+
+impl Default for CorsNames {
+    fn default() -> CorsNames {
+        CorsNames::Some(Vec::new())
+    }
+}
+
+impl OriginPattern {
+    /// Parses an origin, whose port is optional. A host that starts with `*.` stands for one or more labels.
+    pub fn parse(origin: &str) -> Option<OriginPattern> {
+        let (scheme, rest) = origin.split_once("://")?;
+        let known = match scheme {
+            "http" => 80,
+            "https" => 443,
+            _ => return None,
+        };
+        let (host, port) = match rest.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
+            _ => (rest, known),
+        };
+        let host = host.to_ascii_lowercase();
+        let host = match host.strip_prefix("*.") {
+            Some(suffix) => HostPattern::Wildcard { suffix: suffix.to_owned(), many_labels: true },
+            None if host == "*" => HostPattern::Any,
+            None => HostPattern::Exact(host),
+        };
+        Some(OriginPattern { scheme: scheme.to_owned(), host, port })
+    }
+
+    /// Whether an origin without wildcards matches the pattern.
+    pub fn includes(&self, origin: &OriginPattern) -> bool {
+        let HostPattern::Exact(name) = &origin.host else { return false };
+        let host = match &self.host {
+            HostPattern::Any => true,
+            HostPattern::Exact(own) => own == name,
+            HostPattern::Wildcard { suffix, .. } => {
+                name.strip_suffix(suffix).is_some_and(|labels| labels.len() > 1 && labels.ends_with('.'))
+            }
+        };
+        host && self.scheme == origin.scheme && self.port == origin.port
+    }
+}
+
+impl From<u16> for ListenAddress {
+    /// Returns a port of the addresses that the proxy is configured with.
+    fn from(port: u16) -> ListenAddress {
+        ListenAddress { port, ip: None }
+    }
 }
 
 impl Default for PathMatch {

@@ -34,9 +34,12 @@ struct Flags {
     /// Port on which to serve HTTPS.
     #[arg(long, default_value_t = 443)]
     https_port: u16,
-    /// Addresses to write to the status of Ingresses [default: --bind-address, or none if that is unspecified].
+    /// Addresses to write to the status of Ingresses and Gateways [default: --bind-address, or none if that is unspecified].
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     publish_address: Vec<IpAddr>,
+    /// Further addresses of this host, for Gateways that would conflict with older ones. Needs --bind-address.
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    gateway_address: Vec<IpAddr>,
     /// Maximum number of concurrent connections.
     #[arg(long, value_name = "NUMBER")]
     connections_max: Option<usize>,
@@ -68,6 +71,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 pub(crate) async fn start(matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     ensure!(flags.http_port != flags.https_port, "--http-port and --https-port must differ");
+    ensure!(
+        flags.gateway_address.is_empty() || !flags.bind_address.iter().any(IpAddr::is_unspecified),
+        "--gateway-address needs --bind-address with the other addresses: an unspecified address includes all of them"
+    );
     let reach = ApiEndpoint::new(flags.kubeconfig.as_deref(), None, in_process)?;
     let settings = client::Settings { user_agent: "knarr-ingress".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
@@ -108,6 +115,7 @@ fn config(flags: &Flags) -> Config {
         http_port: flags.http_port,
         https_port: flags.https_port,
         addresses,
+        gateway_addresses: flags.gateway_address.clone(),
         default_certificate: None,
     };
     Config { plan, election }

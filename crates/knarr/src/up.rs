@@ -187,6 +187,7 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     let parts: Vec<&str> = rows.iter().map(|(row, _)| row.name).collect();
     component::expect_policies(&gate, &parts);
     let trace = instance.trace()?;
+    let mut gateway_api = None;
     // The component that starts the API server comes first: all others need the API server.
     let bringer = if options.static_pods { "kubelet" } else { "kube-apiserver" };
     for (row, flags) in rows {
@@ -211,12 +212,17 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
             until(&mut running, ready::server(&layout)).await?;
             steps.done(if options.store == plan::Store::Embedded { "API server and store" } else { "API server" });
             addons::apply(options, &layout).await?;
+            let applying = addons::apply_gateway_api(options.clone(), layout.clone());
+            gateway_api = Some(tokio::spawn(applying.in_current_span()));
         }
     }
     running.spawn(nodes.keep(options.clone(), layout.clone()).in_current_span());
     for (what, wait) in ready::rest(options, &layout, &names) {
         until(&mut running, wait).await?;
         steps.done(what);
+    }
+    if let Some(applied) = gateway_api {
+        until(&mut running, async { applied.await.context("the installation of the Gateway API panicked")? }).await?;
     }
     let hangup = renewal::install_hangup_handler()?;
     steps.finish(&layout);

@@ -68,6 +68,7 @@ fn backend_protocol(annotated: Option<Protocol>, port: &ServicePort, service: &K
         Some(Protocol::Https) => BackendProtocol::Https(BackendTls {
             server_name: format!("{}.{}.svc", service.name, service.namespace),
             ca_pem: None,
+            alternative_names: Vec::new(),
         }),
         None if port.app_protocol == "kubernetes.io/h2c" => BackendProtocol::Http2,
         Some(Protocol::Http) | None => BackendProtocol::Http1,
@@ -76,7 +77,7 @@ fn backend_protocol(annotated: Option<Protocol>, port: &ServicePort, service: &K
 
 /// Returns the ready endpoints of the Service's preferred IP family; without any, those that serve while they
 /// terminate.
-fn endpoints(objects: &Objects, key: &Key, service: &Service, port: &ServicePort) -> Vec<SocketAddr> {
+pub(super) fn endpoints(objects: &Objects, key: &Key, service: &Service, port: &ServicePort) -> Vec<SocketAddr> {
     let mut all: Vec<(&Endpoint, u16)> = Vec::new();
     for slice in objects.slices.by(BY_SERVICE, &key.to_string()) {
         for (_, number) in slice.value.ports.iter().filter(|(name, _)| *name == port.name) {

@@ -21,6 +21,7 @@ use crate::routing::{
 enum PathKey {
     Exact(String),
     Prefix(Reverse<usize>, String),
+    GrpcMethod(String),
 }
 
 /// Destination of a path.
@@ -149,7 +150,7 @@ impl<'a> Hosts<'a> {
             plan.report(ingress, reason, message);
         }
         let rewrite = annotations.rewrite_prefix.clone().map(|to| match path {
-            PathMatch::Exact(_) => PathRewrite::Full(to),
+            PathMatch::Exact(_) | PathMatch::GrpcMethod(_) => PathRewrite::Full(to),
             PathMatch::Prefix(_) => PathRewrite::Prefix(to),
         });
         Destination {
@@ -167,6 +168,7 @@ impl PathKey {
         match path {
             PathMatch::Exact(path) => Self::Exact(path.clone()),
             PathMatch::Prefix(path) => Self::Prefix(Reverse(path.len()), path.clone()),
+            PathMatch::GrpcMethod(method) => Self::GrpcMethod(method.clone()),
         }
     }
 
@@ -174,6 +176,7 @@ impl PathKey {
         match self {
             Self::Exact(path) => PathMatch::Exact(path.clone()),
             Self::Prefix(_, path) => PathMatch::Prefix(path.clone()),
+            Self::GrpcMethod(method) => PathMatch::GrpcMethod(method.clone()),
         }
     }
 }
@@ -193,7 +196,10 @@ fn report_conflict(ingress: &Claimed<'_>, host: &HostPattern, path: &PathMatch, 
 
 /// Formats a host and a path for a message.
 fn place(host: &HostPattern, path: &PathMatch) -> String {
-    let (PathMatch::Exact(path) | PathMatch::Prefix(path)) = path;
+    let path = match path {
+        PathMatch::Exact(path) | PathMatch::Prefix(path) => path.clone(),
+        PathMatch::GrpcMethod(method) => format!("/*/{method}"),
+    };
     match host {
         HostPattern::Exact(name) => format!("{name}{path}"),
         HostPattern::Wildcard { suffix, .. } => format!("*.{suffix}{path}"),

@@ -305,7 +305,7 @@ fn host_pattern(host: &str) -> HostPattern {
 }
 
 /// Removes the trailing slash, which does not change what a prefix matches.
-fn normalized_prefix(path: &str) -> String {
+pub(super) fn normalized_prefix(path: &str) -> String {
     match path.trim_end_matches('/') {
         "" => "/".to_owned(),
         path => path.to_owned(),
@@ -316,10 +316,10 @@ fn is_tcp(port: &Value) -> bool {
     matches!(port.str_at(&["protocol"]), None | Some("" | "TCP"))
 }
 
-fn list(value: Option<&Value>) -> &[Value] {
+pub(super) fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).unwrap_or_default()
 }
 
-fn port(value: Option<&Value>) -> Option<u16> {
+pub(super) fn port(value: Option<&Value>) -> Option<u16> {
     value.and_then(Value::as_int).and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
 }

@@ -27,11 +27,14 @@ endpoints: [{addresses: [10.0.0.9]}]
 ports: [{port: 80}]
 ";
 
+const NOW: Time = Time::from_unix(1_800_000_000, 0);
+
 fn settings() -> Settings {
     Settings {
         http_port: 80,
         https_port: 443,
         addresses: vec![IpAddr::from([192, 0, 2, 1])],
+        gateway_addresses: Vec::new(),
         default_certificate: None,
     }
 }
@@ -44,6 +47,8 @@ fn observe(documents: &str) -> Objects {
         services: Collection::new(Vec::new()),
         slices: Collection::new(slices_by_service()),
         secrets: Collection::new(Vec::new()),
+        gateway: gateway::Objects::default(),
+        unavailable: BTreeMap::new(),
     };
     let class = "kind: IngressClass\nmetadata: {name: knarr}\nspec: {controller: knarr.io/ingress-controller}\n";
     let all = format!("{class}---\n{WEB}---\n{documents}");
@@ -52,7 +57,7 @@ fn observe(documents: &str) -> Objects {
         let (key, revision, observed_at) = (Key::of(&object), number as u64, apimachinery::time::Time::from_unix(0, 0));
         match object.str_at(&["kind"]).unwrap() {
             "Ingress" => {
-                let created = apimachinery::time::Time::parse(&format!("2026-01-01T00:00:{number:02}Z")).unwrap();
+                let created = Time::parse(&format!("2026-01-01T00:00:{number:02}Z")).unwrap();
                 let value = Ingress { created: Some(created), ..Ingress::read(&object) };
                 drop(objects.ingresses.insert(Entry { key, revision, observed_at, value }));
             }
@@ -125,6 +130,7 @@ fn line(port: u16, pattern: &HostPattern, route: &Route) -> String {
     match &route.matches.path {
         PathMatch::Exact(path) => write!(line, " ={path}"),
         PathMatch::Prefix(path) => write!(line, " {path}"),
+        PathMatch::GrpcMethod(method) => write!(line, " */{method}"),
     }
     .unwrap();
     for (name, ValueMatch::Exact(value)) in &route.matches.headers {
@@ -144,7 +150,7 @@ fn line(port: u16, pattern: &HostPattern, route: &Route) -> String {
 
 /// Returns the routes of one port, or of both if they differ.
 fn routes(plan: &Plan, port: u16) -> Vec<String> {
-    let Some(listener) = plan.table.listeners.get(&port) else { return Vec::new() };
+    let Some(listener) = plan.table.listeners.get(&port.into()) else { return Vec::new() };
     let all = listener
         .hosts
         .iter()
@@ -158,7 +164,7 @@ fn events(plan: &Plan) -> Vec<String> {
 
 /// Plans the Ingresses and compares the routes of port 80 and the Events.
 fn check(ingresses: &[String], expect_routes: &[&str], expect_events: &[&str]) -> Plan {
-    let plan = plan(&settings(), &observe(&ingresses.concat()));
+    let plan = plan(&settings(), &observe(&ingresses.concat()), NOW);
     assert_eq!(routes(&plan, 80), expect_routes);
     assert_eq!(events(&plan), expect_events);
     plan
@@ -170,7 +176,7 @@ const BOTH: &str = "10.0.0.1:8080,10.0.0.2:8080";
 fn nothing_listens_without_an_ingress_of_this_class() {
     let other = "---\nkind: Ingress\nmetadata: {name: a, namespace: default}\nspec: {ingressClassName: nginx}\n";
     let absent = "---\nkind: Ingress\nmetadata: {name: b, namespace: default}\nspec: {}\n";
-    assert_eq!(plan(&settings(), &observe(&format!("{other}{absent}"))), Plan::default());
+    assert_eq!(plan(&settings(), &observe(&format!("{other}{absent}")), NOW), Plan::default());
 }
 
 #[test]
@@ -324,8 +330,9 @@ fn certificates_of_valid_secrets_are_served_by_host() {
             secret("mixed", &made.cert.pem(), &other.signing_key.serialize_pem()),
             ingress("a", &[], tls)
         )),
+        NOW,
     );
-    let served = plan.table.listeners[&443].tls.as_ref().unwrap();
+    let served = plan.table.listeners[&443.into()].tls.as_ref().unwrap();
     assert_eq!(served.certificates.keys().map(host).collect::<Vec<_>>(), ["a.test"]);
     assert_eq!(
         events(&plan),
@@ -340,10 +347,10 @@ fn certificates_of_valid_secrets_are_served_by_host() {
 #[test]
 fn the_status_is_written_only_if_different() {
     let published = ingress("b", &["b.test/=web:80"], "") + "status: {loadBalancer: {ingress: [{ip: 192.0.2.1}]}}\n";
-    let plan = plan(&settings(), &observe(&(ingress("a", &["a.test/=web:80"], "") + &published)));
+    let plan = plan(&settings(), &observe(&(ingress("a", &["a.test/=web:80"], "") + &published)), NOW);
     let writes: Vec<String> =
-        plan.statuses.iter().map(|write| format!("{} {}", write.subject.key, write.ingress)).collect();
-    assert_eq!(writes, [r#"default/a [{"ip":"192.0.2.1"}]"#]);
+        plan.statuses.iter().map(|write| format!("{} {}", write.subject.key, write.status)).collect();
+    assert_eq!(writes, [r#"default/a {"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}"#]);
 }
 
 #[test]

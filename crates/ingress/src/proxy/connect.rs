@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 use tracing::Instrument;
 
 use super::body::Body;
+use super::certificate_names::AlternativeNameVerifier;
 use crate::routing::BackendTls;
 
 /// Interval of HTTP/2 pings to endpoints.
@@ -88,7 +89,14 @@ impl ClientTls {
                 for certificate in CertificateDer::pem_slice_iter(pem) {
                     roots.add(certificate?)?;
                 }
-                WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()?
+                let roots = Arc::new(roots);
+                let builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
+                match settings.alternative_names.as_slice() {
+                    [] => builder.build()?,
+                    names => {
+                        Arc::new(AlternativeNameVerifier { inner: builder.build()?, roots, names: names.to_vec() })
+                    }
+                }
             }
             None => Arc::new(TrustAll(Arc::clone(&provider))),
         };

@@ -85,7 +85,7 @@ pub(super) async fn serve(mut stream: TcpStream, from: SocketAddr, slot: Slot, s
     let _open = metrics.metrics.count_connection();
     let _ = stream.set_nodelay(true);
     let (served, drain) = port.admit();
-    let local_port = stream.local_addr().map_or(port.number, |address| address.port());
+    let local_port = stream.local_addr().map_or(port.address.port, |address| address.port());
     let mut client = from;
     if served.listener.proxy_protocol {
         let header = proxy_protocol::read_header(&mut stream);

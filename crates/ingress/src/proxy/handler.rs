@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, LOCATION, UPGRADE};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::access::Exchange;
 use super::body::{self, Body, BodyFailure, FailureCell, RequestBody, ResponseBody};
 use super::connection::ClientConnection;
+use super::cors;
 use super::decision::{self, RequestHead, Selected};
 use super::dispatch::{self, DispatchError};
 use super::headers::{self, ClientView};
@@ -34,6 +35,8 @@ struct Forward<'a> {
     served: &'a Served,
     selected: &'a Selected,
     backend: &'a WeightedBackend,
+    /// Headers that share the response with another origin, if the route has a policy.
+    shared: Option<&'a HeaderMap>,
 }
 
 /// Answers a request.
@@ -52,10 +55,16 @@ pub(super) async fn serve(connection: Arc<ClientConnection>, request: Request<In
         Err(rejection) => return exchange.finish(status_response(rejection.status, rejection.reason)),
     };
     exchange.select(&selected);
+    let cors = selected.route.options.cors.as_deref();
+    if let Some(headers) = cors.and_then(|cors| cors::preflight(cors, &parts.method, &parts.headers)) {
+        return exchange.finish(preflight_response(headers));
+    }
+    let shared = cors.map(|cors| cors::response_headers(cors, &parts.headers));
     let response = match &selected.route.action {
         Action::Respond(status) => status_response(*status, reason(*status)),
         Action::Redirect(redirect) => {
-            let port = if connection.port.number == 0 { connection.local_port } else { connection.port.number };
+            let port =
+                if connection.port.address.port == 0 { connection.local_port } else { connection.port.address.port };
             let scheme = scheme(&connection);
             let url = RequestUrl { scheme, host: &selected.host, port, uri: &parts.uri };
             redirect_response(redirect.status, rewrite::location(redirect, url, &selected.route.matches.path))
@@ -64,13 +73,17 @@ pub(super) async fn serve(connection: Arc<ClientConnection>, request: Request<In
             None => status_response(StatusCode::INTERNAL_SERVER_ERROR, "the route has no backend"),
             Some(backend) => {
                 exchange.request_id = Some(headers::set_request_id(&mut parts.headers, new_request_id));
-                let forward = Forward { connection: &connection, served: &served, selected: &selected, backend };
+                let (served, selected) = (&*served, &selected);
+                let forward = Forward { connection: &connection, served, selected, backend, shared: shared.as_ref() };
                 return forward.run(parts, incoming, exchange).await;
             }
         },
     };
     let mut response = response;
     change_response(&mut response, &selected.route.filters);
+    if let Some(shared) = &shared {
+        cors::share(response.headers_mut(), shared);
+    }
     exchange.finish(response)
 }
 
@@ -111,6 +124,9 @@ impl Forward<'_> {
         }
         headers::remove_hop_by_hop(response.headers_mut());
         change_response(&mut response, self.filters());
+        if let Some(shared) = self.shared {
+            cors::share(response.headers_mut(), shared);
+        }
         exchange.stream(response.status());
         response.map(|incoming| ResponseBody::new(incoming, deadline, (exchange, reply.load)).boxed_unsync())
     }
@@ -135,7 +151,7 @@ impl Forward<'_> {
         }
         headers::remove_hop_by_hop(&mut parts.headers);
         let (host, connection) = (parts.headers.get(HOST).cloned(), self.connection);
-        let port = if connection.port.number == 0 { connection.local_port } else { connection.port.number };
+        let port = if connection.port.address.port == 0 { connection.local_port } else { connection.port.address.port };
         let client =
             ClientView { address: connection.client.ip(), scheme: scheme(connection), host: host.as_ref(), port };
         headers::set_forwarding(&mut parts.headers, client, connection.shared.settings.forwarding);
@@ -241,6 +257,13 @@ fn status_response(status: StatusCode, reason: &str) -> Response<Body> {
     let mut response = Response::new(body::text(format!("{} {reason}\n", status.as_u16())));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+fn preflight_response(headers: HeaderMap) -> Response<Body> {
+    let mut response = Response::new(body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    *response.headers_mut() = headers;
     response
 }
 

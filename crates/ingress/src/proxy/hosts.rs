@@ -1,6 +1,6 @@
 //! Host names: the host of a request, and the pattern that serves it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use http::header::HOST;
 use http::{HeaderMap, Uri};
@@ -63,21 +63,26 @@ pub(super) fn normalize(host: &str) -> Option<String> {
 
 /// Returns the most specific pattern that matches a normalized host: the exact name, the longest wildcard, then `Any`.
 pub(super) fn find<'a, V>(patterns: &'a BTreeMap<HostPattern, V>, host: &str) -> Option<(&'a HostPattern, &'a V)> {
-    if let Some(found) = patterns.get_key_value(&HostPattern::Exact(host.to_owned())) {
-        return Some(found);
+    candidates(host).find_map(|pattern| patterns.get_key_value(&pattern))
+}
+
+/// Like [`find`], for a set.
+pub(super) fn find_pattern<'a>(patterns: &'a BTreeSet<HostPattern>, host: &str) -> Option<&'a HostPattern> {
+    if patterns.is_empty() {
+        return None;
     }
-    let mut rest = host;
-    let mut is_first = true;
-    while let Some((label, suffix)) = rest.split_once('.') {
-        let wildcard = |many_labels| HostPattern::Wildcard { suffix: suffix.to_owned(), many_labels };
-        let one = if is_first && !label.is_empty() { patterns.get_key_value(&wildcard(false)) } else { None };
-        let found = one.or_else(|| patterns.get_key_value(&wildcard(true)).filter(|_| !host.starts_with('.')));
-        if found.is_some() {
-            return found;
-        }
-        (rest, is_first) = (suffix, false);
-    }
-    patterns.get_key_value(&HostPattern::Any)
+    candidates(host).find_map(|pattern| patterns.get(&pattern))
+}
+
+/// Returns all patterns that match a normalized host, the most specific first.
+fn candidates(host: &str) -> impl Iterator<Item = HostPattern> {
+    let exact = std::iter::once(HostPattern::Exact(host.to_owned()));
+    let dots = host.match_indices('.').map(|(at, _)| at).filter(|at| *at > 0 && !host.starts_with('.'));
+    let wildcards = dots.enumerate().flat_map(move |(index, at)| {
+        let wildcard = move |many_labels| HostPattern::Wildcard { suffix: host[at + 1..].to_owned(), many_labels };
+        (index == 0).then(|| wildcard(false)).into_iter().chain([wildcard(true)])
+    });
+    exact.chain(wildcards).chain([HostPattern::Any])
 }
 
 #[cfg(test)]

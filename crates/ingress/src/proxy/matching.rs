@@ -32,6 +32,10 @@ pub(super) fn matches_path(expected: &PathMatch, path: &str) -> bool {
             let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
             path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         }
+        PathMatch::GrpcMethod(method) => {
+            let names = path.strip_prefix('/').and_then(|path| path.split_once('/'));
+            names.is_some_and(|(service, name)| !service.is_empty() && name == method)
+        }
     }
 }
 
@@ -99,6 +103,18 @@ mod tests {
         check("/foo", true);
         check("/foo/", false);
         check("/foo/bar", false);
+    }
+
+    #[test]
+    fn a_grpc_method_matches_in_any_service() {
+        let check = |path: &str, expect: bool| {
+            assert_eq!(matches_path(&PathMatch::GrpcMethod("Get".to_owned()), path), expect, "{path}");
+        };
+        check("/pkg.Service/Get", true);
+        check("/pkg.Service/get", false);
+        check("/pkg.Service/Get/x", false);
+        check("//Get", false);
+        check("/Get", false);
     }
 
     #[test]

@@ -31,7 +31,10 @@ pub(super) fn rewrite_path(uri: &Uri, matched: &PathMatch, rewrite: &PathRewrite
 
 /// Replaces the prefix that a route matched. An exact match is replaced as a whole.
 fn replace_prefix(path: &str, matched: &PathMatch, replacement: &str) -> String {
-    let (PathMatch::Exact(prefix) | PathMatch::Prefix(prefix)) = matched;
+    let prefix = match matched {
+        PathMatch::Exact(prefix) | PathMatch::Prefix(prefix) => prefix.as_str(),
+        PathMatch::GrpcMethod(_) => path,
+    };
     let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
     let rest = path.strip_prefix(prefix).unwrap_or_default();
     let replacement = match rest {

@@ -11,7 +11,7 @@ use super::balance::Spread;
 use super::metrics::Metrics;
 use super::tls::ServerTls;
 use super::upstream::Upstreams;
-use crate::routing::Listener;
+use crate::routing::{ListenAddress, Listener};
 
 /// Shared by all connections.
 pub(super) struct Shared {
@@ -39,7 +39,7 @@ pub(super) struct Mode {
 /// One open port.
 pub(super) struct Port {
     /// The key of the listener in the table.
-    pub number: u16,
+    pub address: ListenAddress,
     served: RwLock<Arc<Served>>,
     mode: Mutex<(Mode, CancellationToken)>,
     /// Ends the accept loops and drains connections.
@@ -64,10 +64,10 @@ impl Served {
 }
 
 impl Port {
-    pub(super) fn new(number: u16, served: Served) -> Port {
+    pub(super) fn new(address: ListenAddress, served: Served) -> Port {
         let drain = CancellationToken::new();
         Port {
-            number,
+            address,
             mode: Mutex::new((served.mode(), drain.child_token())),
             served: RwLock::new(Arc::new(served)),
             drain,

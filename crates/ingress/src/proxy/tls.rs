@@ -66,8 +66,13 @@ impl ServerTls {
         Ok(ServerTls { config: Arc::new(config), certificates, source: source.clone() })
     }
 
-    /// Whether a connection that was opened for `sni` may send requests for `host`: both names have the same certificate.
+    /// Whether a connection that was opened for `sni` may send requests for `host`: both names belong to the same
+    /// listener and have the same certificate.
     pub(super) fn allows(&self, sni: Option<&str>, host: &str) -> bool {
+        let listener = |name: &str| hosts::find_pattern(&self.source.isolated, name);
+        if listener(sni.unwrap_or_default()) != listener(host) {
+            return false;
+        }
         if sni.is_some_and(|sni| sni.eq_ignore_ascii_case(host)) {
             return true;
         }

@@ -129,10 +129,10 @@ async fn a_port_in_use_is_reported_and_the_others_are_served() {
     let occupied = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = occupied.local_addr().unwrap().port();
     let proxy = ingress::proxy::Proxy::new(settings());
-    let one = to("web", &[a]).listeners.remove(&0).unwrap();
-    let both = RoutingTable { listeners: BTreeMap::from([(0, one.clone()), (port, one)]) };
+    let one = to("web", &[a]).listeners.remove(&0.into()).unwrap();
+    let both = RoutingTable { listeners: BTreeMap::from([(0.into(), one.clone()), (port.into(), one)]) };
     let errors = proxy.replace(both.clone()).await;
-    assert_eq!(errors.iter().map(|error| error.port).collect::<Vec<_>>(), [port]);
+    assert_eq!(errors.iter().map(|error| error.address.port).collect::<Vec<_>>(), [port]);
     let served = proxy.addresses();
     assert_eq!(served.len(), 1);
     assert_eq!(status(&get(served[0].1, "a.test", "/").await), "200");

@@ -106,7 +106,7 @@ pub(crate) fn listener(hosts: Vec<(HostPattern, Vec<Route>)>) -> Listener {
 }
 
 pub(crate) fn table(listener: Listener) -> RoutingTable {
-    RoutingTable { listeners: BTreeMap::from([(0, listener)]) }
+    RoutingTable { listeners: BTreeMap::from([(0.into(), listener)]) }
 }
 
 pub(crate) fn settings() -> Settings {

@@ -25,7 +25,7 @@ async fn secured(certificates: &[(&str, &Arc<Certificate>)], backend: SocketAddr
     let host = |name: &str| (exact(name), vec![forward("/", endpoints("a", &[backend]))]);
     let mut listener = listener(certificates.iter().map(|(name, _)| host(name)).collect());
     let certificates = certificates.iter().map(|(name, one)| (exact(name), Arc::clone(one))).collect();
-    listener.tls = Some(TlsTermination { certificates, default: None });
+    listener.tls = Some(TlsTermination { certificates, ..TlsTermination::default() });
     table(listener)
 }
 
@@ -55,6 +55,38 @@ async fn the_sni_name_selects_the_certificate_and_limits_the_hosts() {
     assert_eq!(status(&get_tls(address, "b.test", "b.test", &b).await.unwrap()), "200");
     assert_eq!(status(&get_tls(address, "a.test", "b.test", &a).await.unwrap()), "421");
     assert!(get_tls(address, "c.test", "c.test", &a).await.is_err());
+}
+
+#[tokio::test]
+async fn isolated_listeners_with_one_certificate_do_not_serve_each_others_hosts() {
+    let names = ["a.test".to_owned(), "b.a.test".to_owned(), "c.a.test".to_owned(), "other.test".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let (chain_pem, key_pem) = (made.cert.pem().into_bytes(), made.signing_key.serialize_pem().into_bytes());
+    let shared = Arc::new(Certificate { chain_pem, key_pem });
+    let wildcard = HostPattern::Wildcard { suffix: "a.test".to_owned(), many_labels: true };
+    let patterns = [exact("a.test"), exact("b.a.test"), wildcard, HostPattern::Any];
+    let backend = echo("a").await;
+    let hosts = patterns.clone().map(|pattern| (pattern, vec![forward("/", endpoints("a", &[backend]))]));
+    let mut listener = listener(hosts.into());
+    listener.tls = Some(TlsTermination {
+        default: Some(Arc::clone(&shared)),
+        isolated: patterns.into(),
+        ..TlsTermination::default()
+    });
+    let (_proxy, address) = start(settings(), table(listener)).await;
+    for (sni, host, expect) in [
+        ("a.test", "a.test", "200"),
+        ("a.test", "b.a.test", "421"),
+        ("a.test", "other.test", "421"),
+        ("c.a.test", "d.a.test", "200"),
+        ("c.a.test", "b.a.test", "421"),
+        ("b.a.test", "c.a.test", "421"),
+        ("other.test", "another.test", "200"),
+        ("other.test", "a.test", "421"),
+    ] {
+        let response = get_tls(address, sni, host, &shared).await.unwrap();
+        assert_eq!(status(&response), expect, "{sni} {host}");
+    }
 }
 
 #[tokio::test]
@@ -108,7 +140,8 @@ async fn certificates_of_backends_are_verified_if_a_ca_is_given() {
         (None, "wrong.test", "200"),
     ] {
         let ca_pem = ca.map(|ca| Arc::new(ca.chain_pem.clone()));
-        let protocol = BackendProtocol::Https(BackendTls { server_name: name.to_owned(), ca_pem });
+        let protocol =
+            BackendProtocol::Https(BackendTls { server_name: name.to_owned(), ca_pem, alternative_names: Vec::new() });
         let routes = vec![forward("/", speaking("tls", &[backend], protocol))];
         let (_proxy, address) = start(settings(), table(listener(vec![(HostPattern::Any, routes)]))).await;
         assert_eq!(status(&get(address, "a.test", "/").await), expect, "{name}");

@@ -1,5 +1,6 @@
 //! Addon objects that every Knarr cluster has in addition to upstream's bootstrap objects.
 
+mod gateway;
 mod ingress;
 mod metrics;
 
@@ -23,6 +24,7 @@ pub(crate) async fn apply(options: &Options, layout: &Layout) -> Result<()> {
     let client = admin(layout)?;
     metrics::delete_if_disabled(&client, options).await?;
     ingress::delete_if_disabled(&client, options).await?;
+    gateway::delete_if_disabled(&client, options).await?;
     let objects = objects(options, layout)?.into_iter().chain(metrics::objects(options, layout)?);
     for (resource, object) in objects.chain(ingress::objects(options)) {
         put(&client, &resource, object).await?;
@@ -37,6 +39,15 @@ pub(crate) async fn apply(options: &Options, layout: &Layout) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Installs the Gateway API unless the ingress controller is disabled. This takes longer than [`apply`], so it runs while
+/// the other components start.
+pub(crate) async fn apply_gateway_api(options: Options, layout: Layout) -> Result<()> {
+    match ingress::is_disabled(&options) {
+        true => Ok(()),
+        false => gateway::install(&admin(&layout)?).await,
+    }
 }
 
 /// Returns objects that are created once. Users may change or delete them.

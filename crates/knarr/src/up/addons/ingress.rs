@@ -1,4 +1,4 @@
-//! Objects of the ingress controller: RBAC and the default IngressClass.
+//! Objects of the ingress controller: RBAC and the default IngressClass. Those of the Gateway API are in `gateway`.
 
 use anyhow::{Context, Result};
 use apimachinery::{Resource, Value, value};
@@ -56,7 +56,7 @@ pub(super) async fn delete_if_disabled(client: &Client, options: &Options) -> Re
     }
 }
 
-fn is_disabled(options: &Options) -> bool {
+pub(super) fn is_disabled(options: &Options) -> bool {
     options.disable.iter().any(|part| part == INGRESS)
 }
 
@@ -69,7 +69,31 @@ fn rules() -> Value {
             "verbs": ["get", "list", "watch"],
         },
         {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses/status"], "verbs": ["patch"]},
-        {"apiGroups": [""], "resources": ["services", "secrets"], "verbs": ["list", "watch"]},
+        {
+            "apiGroups": ["gateway.networking.k8s.io"],
+            "resources": [
+                "gatewayclasses", "gateways", "httproutes", "grpcroutes", "referencegrants", "backendtlspolicies",
+            ],
+            "verbs": ["get", "list", "watch"],
+        },
+        {
+            "apiGroups": ["gateway.networking.k8s.io"],
+            "resources": [
+                "gatewayclasses/status", "gateways/status", "httproutes/status", "grpcroutes/status",
+                "backendtlspolicies/status",
+            ],
+            "verbs": ["patch"],
+        },
+        {
+            "apiGroups": ["apiextensions.k8s.io"],
+            "resources": ["customresourcedefinitions"],
+            "verbs": ["list", "watch"],
+        },
+        {
+            "apiGroups": [""],
+            "resources": ["services", "secrets", "configmaps", "namespaces"],
+            "verbs": ["list", "watch"],
+        },
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
         {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
     ])
