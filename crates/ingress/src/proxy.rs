@@ -34,7 +34,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -45,6 +45,8 @@ use self::tls::ServerTls;
 use self::upstream::{PoolLimits, Upstreams};
 use crate::routing::{ListenAddress, Listener, RoutingTable};
 
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
 /// Attempts to bind an address that a removed listener may still hold.
 const BIND_ATTEMPTS: usize = 5;
 const BIND_RETRY: Duration = Duration::from_millis(20);
@@ -54,6 +56,9 @@ const BIND_RETRY: Duration = Duration::from_millis(20);
 pub struct Settings {
     /// Addresses on which listeners without an address of their own are opened.
     pub bind: Vec<IpAddr>,
+    /// Lets other processes of this user listen on the same ports, so that a new instance can start before the old one
+    /// stops.
+    pub reuse_port: bool,
     /// Logs each request as JSON with the target `ingress::access`.
     pub access_log: bool,
     /// Open connections per bound address; further clients wait.
@@ -125,6 +130,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             bind: vec![Ipv4Addr::UNSPECIFIED.into()],
+            reuse_port: false,
             access_log: false,
             connections_max: 16_384,
             forwarding: ForwardingTrust::Replace,
@@ -268,7 +274,7 @@ impl Proxy {
             if self.lock().ports.get(&port.address).is_some_and(is_open) {
                 continue;
             }
-            match bind(SocketAddr::new(*address, port.address.port)).await {
+            match bind(SocketAddr::new(*address, port.address.port), self.shared.settings.reuse_port).await {
                 Ok((listener, bound)) => {
                     let accepting = tokio::spawn(self.accept(listener, port).in_current_span());
                     let opened = OpenListener { requested: *address, bound, accepting };
@@ -328,10 +334,10 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+async fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<(TcpListener, SocketAddr)> {
     let mut attempt = 1;
     loop {
-        match TcpListener::bind(address).await {
+        match listen(address, reuse_port) {
             Ok(listener) => {
                 let bound = listener.local_addr()?;
                 return Ok((listener, bound));
@@ -341,6 +347,14 @@ async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
         }
         tokio::time::sleep(BIND_RETRY).await;
     }
+}
+
+fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(reuse_port)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Closes connections to endpoints that are idle for too long.

@@ -40,6 +40,9 @@ struct Flags {
     /// Further addresses of this host, for Gateways that would conflict with older ones. Needs --bind-address.
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     gateway_address: Vec<IpAddr>,
+    /// Share the ports with other processes of this user, so that a new instance can start before the old one stops.
+    #[arg(long)]
+    reuse_port: bool,
     /// Maximum number of concurrent connections.
     #[arg(long, value_name = "NUMBER")]
     connections_max: Option<usize>,
@@ -100,6 +103,7 @@ fn proxy_settings(flags: &Flags) -> proxy::Settings {
     let mut settings = proxy::Settings::default();
     settings.bind.clone_from(&flags.bind_address);
     settings.access_log = flags.access_log;
+    settings.reuse_port = flags.reuse_port;
     settings.connections_max = flags.connections_max.unwrap_or(settings.connections_max);
     settings
 }

@@ -15,6 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +25,8 @@ use super::proxy_protocol;
 use super::state::{Port, Served, Shared};
 
 const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Time for the first request of a connection that was accepted before the listener was drained.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
 /// Interval of HTTP/2 pings to clients.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -47,6 +50,8 @@ pub(super) struct ClientConnection {
 pub(super) struct Activity {
     active: AtomicUsize,
     started: AtomicUsize,
+    /// Notified of requests.
+    begun: Notify,
 }
 
 /// A request in flight.
@@ -57,12 +62,22 @@ impl ClientConnection {
     pub(super) fn begin(self: &Arc<Self>) -> ActiveRequest {
         self.activity.active.fetch_add(1, Ordering::Relaxed);
         self.activity.started.fetch_add(1, Ordering::Relaxed);
+        self.activity.begun.notify_one();
         ActiveRequest(Arc::clone(self))
+    }
+
+    /// Waits until the listener is drained. A client that has just connected may still send its first request, because it
+    /// could not know and would fail.
+    async fn drained(&self, drain: &CancellationToken) {
+        drain.cancelled().await;
+        if self.activity.started.load(Ordering::Relaxed) == 0 {
+            let _ = tokio::time::timeout(FIRST_REQUEST, self.activity.begun.notified()).await;
+        }
     }
 
     /// Waits until there was no request for at least `limit`.
     async fn idle(&self, limit: Duration) {
-        let Activity { active, started } = &self.activity;
+        let Activity { active, started, .. } = &self.activity;
         loop {
             let before = started.load(Ordering::Relaxed);
             tokio::time::sleep(limit).await;
@@ -125,7 +140,7 @@ async fn serve_plain(mut stream: TcpStream, connection: ClientConnection, drain:
     let sniffing = tokio::time::timeout(settings.header_timeout, sniff(&mut stream));
     let sniffed = tokio::select! {
         sniffed = sniffing => sniffed,
-        () = drain.cancelled() => return,
+        () = connection.drained(&drain) => return,
     };
     let Ok(Ok((wire, start))) = sniffed else { return };
     let (read, write) = stream.into_split();
@@ -154,7 +169,7 @@ where
     let settings = &connection.shared.settings;
     let ending = async {
         tokio::select! {
-            () = drain.cancelled() => {}
+            () = connection.drained(&drain) => {}
             () = connection.idle(settings.keep_alive_timeout) => {}
         }
     };

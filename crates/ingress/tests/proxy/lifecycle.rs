@@ -96,6 +96,28 @@ async fn shutdown_finishes_requests_in_flight_and_accepts_no_more() {
 }
 
 #[tokio::test]
+async fn a_client_that_has_just_connected_is_served_before_its_listener_closes() {
+    let (proxy, address) = start(settings(), to("web", &[echo("a").await])).await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let accepted = async {
+        while !proxy.metrics().contains("connections{state=\"active\"} 1") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, accepted).await.expect("the proxy accepts the connection");
+    let stopping = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move { proxy.shutdown(PATIENCE).await }
+    });
+    while TcpStream::connect(address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    assert_eq!(status(&read_all(&mut stream).await), "200");
+    tokio::time::timeout(PATIENCE, stopping).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn shutdown_closes_connections_after_the_deadline() {
     let (table, arrived, _answer) = waiting().await;
     let (proxy, address) = start(settings(), table).await;
