@@ -95,6 +95,58 @@ async fn headers_are_bounded_in_size_and_number() {
 }
 
 #[tokio::test]
+async fn header_floods_over_http2_are_rejected_and_the_connection_stays() {
+    let (_proxy, address, count) = counting(settings()).await;
+    let (mut client, connection) = h2::client::handshake(TcpStream::connect(address).await.unwrap()).await.unwrap();
+    tokio::spawn(connection);
+    let get = |headers: usize, bytes: usize| {
+        let request = Request::get("http://a.test/");
+        let values = (0..headers).map(|number| (format!("x-{number}"), "x".repeat(bytes)));
+        values.fold(request, |request, (name, value)| request.header(name, value)).body(()).unwrap()
+    };
+    for (headers, bytes) in [(200, 1), (1, 80 << 10)] {
+        client = client.ready().await.unwrap();
+        let (response, _) = client.send_request(get(headers, bytes), true).unwrap();
+        assert_eq!(response.await.unwrap().status(), 431, "{headers} headers of {bytes} bytes");
+    }
+    client = client.ready().await.unwrap();
+    let (response, _) = client.send_request(get(1, 1), true).unwrap();
+    assert_eq!(response.await.unwrap().status(), 200);
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn oversized_bodies_are_rejected_and_never_reach_the_backend_as_a_whole() {
+    let received = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&received);
+    let address = backend(move |request: Request<Incoming>| {
+        let received = Arc::clone(&counted);
+        async move {
+            let mut body = request.into_body();
+            while let Some(Ok(frame)) = http_body_util::BodyExt::frame(&mut body).await {
+                received.fetch_add(frame.data_ref().map_or(0, bytes::Bytes::len), Ordering::SeqCst);
+            }
+            Response::new(full("ok"))
+        }
+    })
+    .await;
+    let mut limited = forward("/", endpoints("a", &[address]));
+    limited.options.body_bytes_max = Some(1000);
+    let (_proxy, address) = serve(vec![limited]).await;
+    let body = "x".repeat(2000);
+    let length = format!("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2000\r\n\r\n{body}");
+    assert_eq!(status(&exchange(address, length).await), "413");
+    assert_eq!(received.load(Ordering::SeqCst), 0, "the length was known before the first byte");
+    let chunk = format!("1f4\r\n{}\r\n", "x".repeat(500));
+    let chunks = format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n",
+        chunk.repeat(4)
+    );
+    assert_eq!(status(&exchange(address, chunks).await), "413");
+    assert!(received.load(Ordering::SeqCst) <= 1000);
+}
+
+#[tokio::test]
 async fn slow_clients_are_disconnected() {
     let limit = Duration::from_millis(100);
     let (_proxy, address, count) = counting(Settings { header_timeout: limit, ..settings() }).await;
