@@ -3,6 +3,7 @@
 
 mod dashboard;
 mod examples;
+mod gateway;
 mod logs;
 mod network;
 mod nodes;
