@@ -8,9 +8,9 @@ use crate::process::{exec, on_path};
 use crate::root;
 
 /// The sources of the user interface.
-pub(crate) const UI: &str = "crates/dashboard/ui/";
+const UI: &str = "crates/dashboard/ui/";
 /// The record of the sources from which the assets were built, which `cargo xtask tidy` compares.
-pub(crate) const RECORD: &str = "crates/dashboard/assets/sources.txt";
+const RECORD: &str = "crates/dashboard/assets/sources.txt";
 /// Files that do not affect the assets.
 const UNUSED: &[&str] = &["tests/", "THIRD_PARTY_LICENSES", ".gitignore"];
 
@@ -48,7 +48,7 @@ fn build(pack: &[&str]) -> anyhow::Result<()> {
 }
 
 /// Installs the packages of `package-lock.json`. Their install scripts are not run.
-pub(crate) fn install() -> anyhow::Result<()> {
+fn install() -> anyhow::Result<()> {
     npm(&["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
 }
 
@@ -64,7 +64,7 @@ fn npm(args: &[&str]) -> anyhow::Result<()> {
 }
 
 /// Returns one line with path and hash for each source file.
-pub(crate) fn record<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+fn record<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let sources = files.filter_map(|(path, text)| Some((path.strip_prefix(UI)?, text)));
     let used = sources.filter(|(path, _)| !UNUSED.iter().any(|unused| path.starts_with(unused)));
     used.map(|(path, text)| format!("{:016x} {path}\n", fnv1a(text.as_bytes()))).collect()
@@ -95,14 +95,14 @@ mod tests {
         let source = ("crates/dashboard/ui/src/main.tsx", "a");
         let record = record([source, ("crates/dashboard/ui/tests/a.mjs", "b"), ("README.md", "c")].into_iter());
         assert_eq!(record, "af63dc4c8601ec8c src/main.tsx\n");
-        let check = |text: &str, expect: usize| {
+        let expect_findings = |text: &str, expect: usize| {
             let mut findings = Vec::new();
             let files = [(source.0, text), (RECORD, record.as_str())];
             let files: BTreeMap<String, String> = files.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
-            super::check(&files, &mut findings);
+            check(&files, &mut findings);
             assert_eq!(findings.len(), expect);
         };
-        check("a", 0);
-        check("changed", 1);
+        expect_findings("a", 0);
+        expect_findings("changed", 1);
     }
 }

@@ -17,7 +17,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::root;
 
-/// All text files tracked by git, by their path from the root.
+/// All text files tracked by git, by their path from the root. Pictures, which documents link to, have no text.
 pub(crate) struct Tree {
     root: PathBuf,
     pub files: BTreeMap<String, String>,
@@ -65,7 +65,10 @@ impl Tree {
         ensure!(listed.status.success(), "git ls-files failed: {}", String::from_utf8_lossy(&listed.stderr));
         let files = String::from_utf8(listed.stdout)?
             .split_terminator('\0')
-            .filter_map(|path| Some((path.to_owned(), std::fs::read_to_string(root.join(path)).ok()?)))
+            .filter_map(|path| match std::fs::read_to_string(root.join(path)) {
+                Ok(text) => Some((path.to_owned(), text)),
+                Err(_) => path.ends_with(".png").then(|| (path.to_owned(), String::new())),
+            })
             .collect();
         Ok(Self { root, files })
     }
