@@ -54,7 +54,7 @@ fn observe(documents: &str) -> Objects {
     let all = format!("{class}---\n{WEB}---\n{documents}");
     for (number, text) in all.split("---\n").filter(|text| !text.trim().is_empty()).enumerate() {
         let object = yaml::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        let (key, revision, observed_at) = (Key::of(&object), number as u64, apimachinery::time::Time::from_unix(0, 0));
+        let (key, revision, observed_at) = (Key::of(&object), number as u64, Time::from_unix(0, 0));
         match object.str_at(&["kind"]).unwrap() {
             "Ingress" => {
                 let created = Time::parse(&format!("2026-01-01T00:00:{number:02}Z")).unwrap();

@@ -8,6 +8,7 @@ mod routing;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use apimachinery::time::Time;
 use apimachinery::{Value, yaml};
 
 use super::super::objects::{Service, Slice, TlsSecret};
@@ -88,7 +89,7 @@ fn add(objects: &mut Objects, object: &Value, number: u32) {
     let created = Time::parse(&format!("2026-01-01T00:00:{number:02}Z")).unwrap();
     macro_rules! insert {
         ($collection:expr, $value:expr) => {
-            drop($collection.insert(Entry { key, revision, value: $value }))
+            drop($collection.insert(Entry { key, revision, observed_at: Time::from_unix(0, 0), value: $value }))
         };
     }
     let aged = |identity: objects::Identity| objects::Identity { created: Some(created), ..identity };

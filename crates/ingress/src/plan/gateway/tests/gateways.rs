@@ -254,18 +254,33 @@ fn an_observed_status_is_not_written_again() {
             Kind::GatewayClass => {
                 let entry = gateway.classes.entry(key).unwrap();
                 let value = GatewayClass { status: write.status.clone(), ..entry.value.clone() };
-                drop(gateway.classes.insert(Entry { key: key.clone(), revision: 9, value }));
+                drop(gateway.classes.insert(Entry {
+                    key: key.clone(),
+                    revision: 9,
+                    observed_at: Time::from_unix(0, 0),
+                    value,
+                }));
             }
             Kind::Gateway => {
                 let entry = gateway.gateways.entry(key).unwrap();
                 let value = Gateway { status: write.status.clone(), ..entry.value.clone() };
-                drop(gateway.gateways.insert(Entry { key: key.clone(), revision: 9, value }));
+                drop(gateway.gateways.insert(Entry {
+                    key: key.clone(),
+                    revision: 9,
+                    observed_at: Time::from_unix(0, 0),
+                    value,
+                }));
             }
             _ => {
                 let entry = gateway.http_routes.entry(key).unwrap();
                 let observed = write.status.get("parents").and_then(Value::as_array).unwrap().to_vec();
                 let value = Route { observed, ..entry.value.clone() };
-                drop(gateway.http_routes.insert(Entry { key: key.clone(), revision: 9, value }));
+                drop(gateway.http_routes.insert(Entry {
+                    key: key.clone(),
+                    revision: 9,
+                    observed_at: Time::from_unix(0, 0),
+                    value,
+                }));
             }
         }
     }
