@@ -124,19 +124,17 @@ fn ready(node: &Value) -> &str {
 
 /// Returns the time at which the node becomes Unknown without a further heartbeat.
 ///
-/// A heartbeat counts from the time at which this process observed it, because the clock of the node may differ.
-// DEVIATION: the heartbeat of a node without a Lease counts from the time in it, if that is earlier; upstream uses its
-// own clock for it too.
+/// A renewed Lease counts from the time at which this process observed it, because the clock of the node may differ.
+// DEVIATION: a heartbeat in the status of a node counts from the time in it, but not from a later time than that of the
+// node's last change; upstream counts it from the time at which it observed the heartbeat.
 fn silent_at(observed: &Observation<'_>) -> Time {
     let node = &observed.node.value;
     let ready_condition = condition::find(node, "Ready");
     let is_renewed = |lease: &&Entry<Value>| lease.value.str_at(&["spec", "renewTime"]).is_some();
-    let last = match observed.lease.filter(is_renewed) {
-        Some(lease) => Some(lease.observed_at),
-        None => ready_condition
-            .and_then(|it| Time::parse(it.str_at(&["lastHeartbeatTime"])?).ok())
-            .map(|heartbeat| heartbeat.min(observed.node.observed_at)),
-    };
+    let heartbeat = ready_condition
+        .and_then(|it| Time::parse(it.str_at(&["lastHeartbeatTime"])?).ok())
+        .map(|heartbeat| heartbeat.min(observed.node.observed_at));
+    let last = observed.lease.filter(is_renewed).map(|lease| lease.observed_at).max(heartbeat);
     let config = &observed.config;
     match last {
         Some(last) if ready_condition.is_some() => last.plus(config.grace),

@@ -101,6 +101,19 @@ fn node_with_another_clock_becomes_unknown_after_the_grace_period() {
 }
 
 #[test]
+fn either_a_renewed_lease_or_a_heartbeat_keeps_a_node_ready() {
+    let mut cluster = new_cluster(&[0, 0]);
+    renew(&mut cluster, &["n0"]);
+    cluster.now = start().plus(Duration::from_seconds(40));
+    let now = cluster.now.to_string();
+    cluster.change(&kinds::NODES, &Key::cluster("n0"), |node| {
+        let conditions = value!([{"type": "Ready", "status": "True", "lastHeartbeatTime": (now.as_str())}]);
+        node.get_mut("status").unwrap().as_object_mut().unwrap().insert("conditions", conditions);
+    });
+    assert_eq!(plan(&cluster, "n0").wake_at, Some(start().plus(Duration::from_seconds(90))));
+}
+
+#[test]
 fn a_recovered_node_loses_only_the_controllers_taints() {
     let mut cluster = new_cluster(&[0, 0]);
     cluster.change(&kinds::NODES, &Key::cluster("n0"), |node| {
