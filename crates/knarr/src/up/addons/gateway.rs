@@ -17,6 +17,8 @@ use super::{MANAGER, put};
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Time until the API server serves a new kind.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(60);
+/// Interval of attempts to create an object of a kind that is not served yet.
+const RETRY: Duration = Duration::from_millis(20);
 
 static CRDS: Resource =
     Resource::cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition");
@@ -37,10 +39,24 @@ pub(super) async fn install(client: &Client) -> Result<()> {
             Err(error) => return Err(error).with_context(|| format!("failed to read the definition {name}")),
         }
     }
-    established(client).await?;
-    match client.create(&Target::all(&CLASSES), &class(), &WriteOptions::default()).await {
-        Err(error) if !error.is_already_exists() => Err(error).context("failed to create the default GatewayClass"),
-        _ => Ok(()),
+    let created = async {
+        established(client).await?;
+        create_class(client).await
+    };
+    tokio::time::timeout(ESTABLISHED_WITHIN, created).await.context("the API server does not serve GatewayClasses")?
+}
+
+/// Creates the default GatewayClass.
+async fn create_class(client: &Client) -> Result<()> {
+    loop {
+        match client.create(&Target::all(&CLASSES), &class(), &WriteOptions::default()).await {
+            // The condition of the definition is visible a moment before the API server serves the kind.
+            Err(error) if error.is_not_found() => tokio::time::sleep(RETRY).await,
+            Err(error) if !error.is_already_exists() => {
+                return Err(error).context("failed to create the default GatewayClass");
+            }
+            _ => return Ok(()),
+        }
     }
 }
 
@@ -69,21 +85,18 @@ fn is_current(found: &Value) -> bool {
     meta.label(MANAGED_BY) != Some(MANAGER) || meta.annotation(crds::VERSION_ANNOTATION) == Some(crds::VERSION)
 }
 
-/// Waits until the API server serves GatewayClasses.
+/// Waits until the definition of GatewayClasses is established.
 async fn established(client: &Client) -> Result<()> {
     let name = format!("{}.{}", CLASSES.plural, CLASSES.group);
     let options = WatchOptions { field_selector: format!("metadata.name={name}"), ..WatchOptions::default() };
-    let serving = async {
-        let mut watch = client.watch(&Target::all(&CRDS), &options).await?;
-        while let Some(event) = watch.next().await {
-            match event? {
-                Event::Added(definition) | Event::Modified(definition) if is_established(&definition) => return Ok(()),
-                _ => {}
-            }
+    let mut watch = client.watch(&Target::all(&CRDS), &options).await?;
+    while let Some(event) = watch.next().await {
+        match event? {
+            Event::Added(definition) | Event::Modified(definition) if is_established(&definition) => return Ok(()),
+            _ => {}
         }
-        anyhow::bail!("the watch of {name} ended")
-    };
-    tokio::time::timeout(ESTABLISHED_WITHIN, serving).await.with_context(|| format!("{name} is not established"))?
+    }
+    anyhow::bail!("the watch of {name} ended")
 }
 
 fn is_established(definition: &Value) -> bool {
