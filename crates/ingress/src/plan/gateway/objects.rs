@@ -1,4 +1,4 @@
-//! Objects of the Gateway API, condensed to the fields that the planner reads. Routes are in [`super::rules`].
+//! Objects of the Gateway API, condensed to the fields that the planner reads. Routes are in [`super::routes`].
 
 use std::net::IpAddr;
 use std::sync::Arc;
