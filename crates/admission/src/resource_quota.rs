@@ -124,10 +124,10 @@ impl Plugin for ResourceQuota {
         if matching.is_empty() {
             return Ok(Vec::new());
         }
-        let delta = delta(attributes, object)?;
+        let usage = Usage::of(attributes, object)?;
         let mut effects = Vec::new();
         for (quota, hard) in matching {
-            effects.extend(charge(attributes, object, quota, &hard, &delta)?);
+            effects.extend(charge(attributes, object, quota, &hard, usage.added_to(attributes, quota))?);
         }
         Ok(effects)
     }
@@ -162,24 +162,48 @@ fn check(attributes: &Attributes<'_>, object: &Value, quota: &Value, counted: &[
     Ok(())
 }
 
-/// Returns the usage that the write adds; unchanged resources are omitted.
-fn delta(attributes: &Attributes<'_>, object: &Value) -> Result<Amounts, Status> {
-    let used_by = |object| usage::of(&attributes.kind.group, &attributes.kind.plural, object, attributes.now);
-    let mut delta = used_by(object);
-    let negative: Vec<&str> =
-        delta.iter().filter(|(_, amount)| amount.is_negative()).map(|(name, _)| name.as_str()).collect();
-    if !negative.is_empty() {
-        let message = format!("quota usage is negative for resource(s): {}", negative.join(","));
-        return Err(attributes.forbidden(object, message));
-    }
-    if let (Operation::Update, Some(old)) = (attributes.operation, attributes.old) {
-        for (name, before) in used_by(old) {
+/// The usage of an object that is written. Resources with an amount of zero are omitted.
+struct Usage {
+    /// All of it, which a quota is charged that did not count the object before.
+    whole: Amounts,
+    /// The difference from the old object.
+    delta: Amounts,
+}
+
+impl Usage {
+    fn of(attributes: &Attributes<'_>, object: &Value) -> Result<Self, Status> {
+        let used_by = |object| usage::of(&attributes.kind.group, &attributes.kind.plural, object, attributes.now);
+        let mut whole = used_by(object);
+        let negative: Vec<&str> =
+            whole.iter().filter(|(_, amount)| amount.is_negative()).map(|(name, _)| name.as_str()).collect();
+        if !negative.is_empty() {
+            let message = format!("quota usage is negative for resource(s): {}", negative.join(","));
+            return Err(attributes.forbidden(object, message));
+        }
+        let mut delta = whole.clone();
+        for (name, before) in replaced(attributes).map(used_by).unwrap_or_default() {
             let now = delta.get(&name).copied().unwrap_or_default();
             delta.insert(name, now.sub(before));
         }
+        for amounts in [&mut whole, &mut delta] {
+            amounts.retain(|_, amount| !amount.is_zero());
+        }
+        Ok(Self { whole, delta })
     }
-    delta.retain(|_, amount| !amount.is_zero());
-    Ok(delta)
+
+    /// Returns the usage that the write adds to a quota whose scopes match the written object.
+    fn added_to(&self, attributes: &Attributes<'_>, quota: &Value) -> &Amounts {
+        let (group, plural) = (&attributes.kind.group, &attributes.kind.plural);
+        match replaced(attributes) {
+            Some(old) if !scopes::match_all(quota, group, plural, old) => &self.whole,
+            _ => &self.delta,
+        }
+    }
+}
+
+/// Returns the object that an update replaces.
+fn replaced<'a>(attributes: &Attributes<'a>) -> Option<&'a Value> {
+    attributes.old.filter(|_| attributes.operation == Operation::Update)
 }
 
 /// Returns the updated quota, or `None` if the write adds nothing that the quota counts.

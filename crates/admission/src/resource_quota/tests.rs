@@ -53,6 +53,45 @@ fn a_quota_with_another_scope_is_not_charged() {
 }
 
 #[test]
+fn claim_that_changes_its_class_is_charged_to_the_quota_of_the_new_class() {
+    let quota = |name: &str, class: &str, used: &str| {
+        format!(
+            r#"{{"metadata": {{"name": "{name}", "namespace": "n", "resourceVersion": "7"}},
+            "spec": {{"scopeSelector": {{"matchExpressions": [
+                {{"scopeName": "VolumeAttributesClass", "operator": "In", "values": ["{class}"]}}]}}}},
+            "status": {{"hard": {{"persistentvolumeclaims": "1"}}, "used": {{"persistentvolumeclaims": "{used}"}}}}}}"#
+        )
+    };
+    let old = apimachinery::value!({"metadata": {"name": "x"}, "spec": {"volumeAttributesClassName": "gold"},
+        "status": {"currentVolumeAttributesClassName": "gold"}});
+    let new = apimachinery::value!({"metadata": {"name": "x"}, "spec": {"volumeAttributesClassName": "silver"},
+        "status": {"currentVolumeAttributesClassName": "gold"}});
+    let (kind, user) = (api::core::persistent_volume_claim::kind(), auth::User::default());
+    let charged = |silver_used: &str| {
+        let mut attributes = attributes(&kind, &user, Operation::Update);
+        attributes.old = Some(&old);
+        let cluster = Cluster::default().with("", "resourcequotas", &quota("gold", "gold", "1")).with(
+            "",
+            "resourcequotas",
+            &quota("silver", "silver", silver_used),
+        );
+        ResourceQuota::default().charge(&attributes, &new, &cluster)
+    };
+    let effects = charged("0").unwrap();
+    let used: Vec<_> = effects
+        .iter()
+        .map(|effect| {
+            (Meta::of(&effect.object).name(), effect.object.str_at(&["status", "used", "persistentvolumeclaims"]))
+        })
+        .collect();
+    assert_eq!(used, [("silver", Some("1"))], "the quota of the old class still counts the claim");
+    let message = charged("1").err().map(|status| status.message);
+    let expect = "persistentvolumeclaims \"x\" is forbidden: exceeded quota: silver, \
+        requested: persistentvolumeclaims=1, used: persistentvolumeclaims=1, limited: persistentvolumeclaims=1";
+    assert_eq!(message.as_deref(), Some(expect));
+}
+
+#[test]
 fn services_are_charged_by_node_ports() {
     let kind = api::core::service::kind();
     let of = |spec: &str| {

@@ -52,8 +52,11 @@ impl fmt::Display for Scope<'_> {
 
 fn matches(kind: (&str, &str), object: &Value, name: &str, operator: &str, values: &[Value]) -> bool {
     if kind == ("", "persistentvolumeclaims") && name == "VolumeAttributesClass" {
-        let class = text(spec(object), "volumeAttributesClassName");
-        return selects(class, operator, values);
+        let mut classes = volume_attributes_classes(object).peekable();
+        return match classes.peek() {
+            None => selects("", operator, values),
+            Some(_) => classes.any(|class| selects(class, operator, values)),
+        };
     }
     if kind != ("", "pods") {
         return false;
@@ -68,6 +71,17 @@ fn matches(kind: (&str, &str), object: &Value, name: &str, operator: &str, value
         "CrossNamespacePodAffinity" => crosses_namespaces(object),
         _ => false,
     }
+}
+
+/// Returns the classes of a claim: the desired one, the current one, and the one that the volume changes to. While a
+/// change is in progress, the claim counts for the quotas of all of them.
+fn volume_attributes_classes(claim: &Value) -> impl Iterator<Item = &str> {
+    const FIELDS: [&[&str]; 3] = [
+        &["spec", "volumeAttributesClassName"],
+        &["status", "currentVolumeAttributesClassName"],
+        &["status", "modifyVolumeStatus", "targetVolumeAttributesClassName"],
+    ];
+    FIELDS.into_iter().filter_map(|field| claim.at(field)?.as_str()).filter(|class| !class.is_empty())
 }
 
 fn selects(value: &str, operator: &str, values: &[Value]) -> bool {
@@ -101,4 +115,40 @@ fn crosses_namespaces(pod: &Value) -> bool {
         let mut terms = required.chain(preferred.map(|weighted| &weighted["podAffinityTerm"]));
         terms.any(|term| !items(term, "namespaces").is_empty() || term.get("namespaceSelector").is_some())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::value;
+
+    use super::*;
+
+    #[test]
+    fn claim_counts_for_its_desired_current_and_target_volume_attributes_class() {
+        let check = |claim: &Value, operator: &str, values: Value, expect: bool| {
+            let scope = value!({"scopeName": "VolumeAttributesClass", "operator": operator, "values": values});
+            let found = Scope::of(&scope).matches("", "persistentvolumeclaims", claim);
+            assert_eq!(found, expect, "{claim:?} {scope:?}");
+        };
+        let changing = value!({
+            "spec": {"volumeAttributesClassName": "silver"},
+            "status": {
+                "currentVolumeAttributesClassName": "gold",
+                "modifyVolumeStatus": {"targetVolumeAttributesClassName": "bronze"}
+            }
+        });
+        for class in ["silver", "gold", "bronze"] {
+            check(&changing, "In", value!([class]), true);
+            check(&changing, "NotIn", value!([class]), true);
+        }
+        check(&changing, "In", value!(["iron"]), false);
+        check(&changing, "NotIn", value!(["silver", "gold", "bronze"]), false);
+        check(&changing, "Exists", value!([]), true);
+        check(&changing, "DoesNotExist", value!([]), false);
+        let without = value!({"spec": {"volumeAttributesClassName": ""}});
+        check(&without, "In", value!(["gold"]), false);
+        check(&without, "NotIn", value!(["gold"]), true);
+        check(&without, "Exists", value!([]), false);
+        check(&without, "DoesNotExist", value!([]), true);
+    }
 }
