@@ -1,9 +1,12 @@
 //! `/healthz`, `/livez` and `/readyz` of the API server: upstream's checks, each mapped to the equivalent part of this
 //! server.
 //!
-//! Upstream's checks without an equivalent are absent: repair loops of service IPs and node ports (allocations are part
-//! of the Service's transaction), leases of server identities, legacy token tracking, and the reload of the proxy
-//! client certificate (files are read again when they are used).
+//! Addresses and node ports of Services need no repair loop, because their allocation is part of the Service's
+//! transaction. The check of upstream's repair controllers succeeds when the address range exists from which they are
+//! allocated.
+//!
+//! Upstream's checks without an equivalent are absent: leases of server identities, legacy token tracking, and the
+//! reload of the proxy client certificate (files are read again when they are used).
 
 use std::time::{Duration, Instant};
 
@@ -60,6 +63,7 @@ const CHECKS: &[Check] = &[
     check("etcd-readiness", CheckTarget::StoreForReadiness),
     check("informer-sync", CheckTarget::CacheForReadiness),
     check("poststarthook/start-apiserver-admission-initializer", CheckTarget::Cache),
+    check("poststarthook/storage-readiness", CheckTarget::Cache),
     check("poststarthook/generic-apiserver-start-informers", CheckTarget::Cache),
     check("poststarthook/priority-and-fairness-config-consumer", CheckTarget::Step(Step::FlowControl)),
     check("poststarthook/priority-and-fairness-filter", CheckTarget::Step(Step::FlowControl)),
@@ -74,6 +78,7 @@ const CHECKS: &[Check] = &[
     check("poststarthook/priority-and-fairness-config-producer", CheckTarget::Step(Step::FlowControlObjects)),
     check("poststarthook/bootstrap-controller", CheckTarget::Step(Step::OwnService)),
     check("poststarthook/start-kubernetes-service-cidr-controller", CheckTarget::Step(Step::ServiceCidr)),
+    check("poststarthook/start-service-ip-repair-controllers", CheckTarget::Step(Step::ServiceCidr)),
     check("poststarthook/start-kube-aggregator-informers", CheckTarget::Cache),
     check("poststarthook/apiservice-status-local-available-controller", CheckTarget::Step(Step::ApiServices)),
     check("poststarthook/apiservice-status-remote-available-controller", CheckTarget::Step(Step::ApiServices)),
