@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use apimachinery::{Value, yaml};
 
+use super::plugins;
 use super::pods::{items, text};
-use super::table;
 
 /// The configuration of one plugin, inline or by path.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,7 +92,7 @@ pub fn parse(file: &str) -> Result<Vec<Entry>, Error> {
         known(plugin, &object_path, &["name", "path", "configuration"])?;
         let name = text(plugin, "name");
         let wrong = |problem: String| Error::Field { field: format!("{object_path}.name"), problem };
-        if !table::is_known(name) {
+        if !plugins::is_known(name) {
             return Err(wrong(format!("there is no plugin {name:?}")));
         }
         if !seen.insert(name) {

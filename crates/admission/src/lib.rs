@@ -29,6 +29,7 @@ mod namespace_lifecycle;
 mod node_restriction;
 mod node_taints;
 mod owner_references;
+mod plugins;
 mod pod_node_selector;
 mod pod_security;
 mod pod_toleration_restriction;
@@ -45,7 +46,6 @@ mod resource_quota;
 mod runtime_class;
 mod service_account;
 mod storage_protection;
-mod table;
 #[cfg(test)]
 mod testing;
 mod toleration_seconds;
@@ -63,8 +63,8 @@ use apimachinery::status::Status;
 use apimachinery::time::Time;
 use auth::User;
 
+pub use plugins::{Flags, PluginFlagError, names};
 pub use policies::matching::VersionedKind;
-pub use table::{Flags, PluginFlagError, names};
 
 use api_registry::decode::resource_name;
 
@@ -234,12 +234,12 @@ impl Chain {
 
     /// Returns the plugins that the flags enable, in upstream's order.
     pub fn of(flags: &Flags) -> Result<Self, PluginFlagError> {
-        let rows = table::rows(flags)?;
+        let rows = plugins::rows(flags)?;
         let names = rows.iter().map(|row| row.name).collect();
         let none = Value::Null;
-        let config = |row: &table::Row| flags.config.get(row.name).unwrap_or(&none);
+        let config = |row: &plugins::Row| flags.config.get(row.name).unwrap_or(&none);
         let made = rows.iter().filter_map(|row| Some(Link { name: Some(row.name), plugin: row.make?(config(row)) }));
-        let always = table::always(flags).into_iter().map(|plugin| Link { name: None, plugin });
+        let always = plugins::always(flags).into_iter().map(|plugin| Link { name: None, plugin });
         Ok(Self { plugins: always.chain(made).collect(), names })
     }
 

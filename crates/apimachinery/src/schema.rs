@@ -4,15 +4,15 @@
 //! which is one type and its arena, and is as cheap to copy as a reference.
 
 mod pattern;
-mod rules;
 pub mod structural;
+mod validation;
 
 use std::fmt;
 
 use crate::{Str, Value};
 
 pub use pattern::{Error as PatternError, Pattern};
-pub use rules::{
+pub use validation::{
     Format, FormatKind, JsonType, Junctors, ListRules, NestedValidation, NumberRules, ObjectRules, Rules, StringRules,
     Validation,
 };

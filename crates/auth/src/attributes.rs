@@ -1,11 +1,11 @@
 //! Authorization attributes of a request.
 
-mod question;
+mod owned;
 
 use apimachinery::status::{GroupName, Status};
 use apimachinery::{fields, labels};
 
-pub use question::{OwnedAttributes, OwnedResource, OwnedTarget};
+pub use owned::{OwnedAttributes, OwnedResource, OwnedTarget};
 
 use crate::User;
 

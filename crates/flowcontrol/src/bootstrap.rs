@@ -9,8 +9,8 @@ use std::fmt;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Object, Value, value};
 
+use crate::flow_schema::FlowSchema;
 use crate::level::{CATCH_ALL, EXEMPT, LevelSpec};
-use crate::rules::FlowSchema;
 
 const TEXT: &str = include_str!("bootstrap.txt");
 const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";

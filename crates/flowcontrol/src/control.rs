@@ -13,10 +13,10 @@ pub use reconfigure::{Condition, InvalidLevel, ReconfigureResult};
 
 use crate::demand::Demand;
 use crate::dropped::DroppedRequests;
+use crate::flow_schema::FlowSchema;
 use crate::level::{CATCH_ALL, Discipline, LevelSpec, Limits};
 use crate::metrics::{LevelSeries, Reason, Series, Snapshot};
 use crate::queues::{ArrivalOutcome, Phase, Queues, Tag};
-use crate::rules::FlowSchema;
 use crate::{Digest, Estimate, Moment};
 
 /// Maximum wait of a request.

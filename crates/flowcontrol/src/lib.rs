@@ -1,6 +1,6 @@
 //! API priority and fairness: admission, queuing and rejection of requests.
 //!
-//! A request is classified by the first matching [`rules::FlowSchema`], which names a priority level. A level has a
+//! A request is classified by the first matching [`flow_schema::FlowSchema`], which names a priority level. A level has a
 //! number of seats, and a request takes some of them while it executes. A request without a seat waits in one of the
 //! queues dealt to its flow. The queues are served fairly ([`queues`]). Every ten seconds levels lend seats to each
 //! other by demand ([`allocation`]).
@@ -20,13 +20,13 @@ pub mod control;
 pub mod dealer;
 pub mod demand;
 pub mod dropped;
+pub mod flow_schema;
 pub mod inflight;
 pub mod level;
 pub mod metrics;
 pub mod moment;
 pub mod queues;
 pub mod request;
-pub mod rules;
 pub mod work;
 
 pub use control::{Arrival, Classification, DequeueResult, FlowControl, Outcome, Ticket};

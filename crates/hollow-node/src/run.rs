@@ -15,8 +15,8 @@ use controller::kinds;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::life::{PodWrite, step};
 use crate::node::{self, Size};
+use crate::pod_lifecycle::{PodWrite, step};
 
 /// Maximum number of concurrent requests.
 const REQUESTS_MAX: usize = 64;

@@ -126,7 +126,7 @@ fn clean_up(data_dir: &Path) -> Result<()> {
     network.clean_up().context("failed to remove the pod network")?;
     pod_network::mesh::apply(&[], &[], None).context("failed to remove the routes to other nodes")?;
     kube_proxy::run::clean_up().context("failed to remove the rules of Services")?;
-    kube_proxy::policy::follow::clean_up().context("failed to remove the rules of network policies")?;
+    kube_proxy::policy::sync::clean_up().context("failed to remove the rules of network policies")?;
     leftovers::unmount_below(&data_dir.join("kubelet"))?;
     leftovers::unmount_below(&data_dir.join("runtime"))?;
     leftovers::remove_cgroup_root(&nodes::group(data_dir));

@@ -79,7 +79,7 @@ pub(crate) async fn start(matches: &ArgMatches, shared: &ProcessContext) -> Resu
     let result = tokio::select! {
         result = serving => result.map_err(Into::into),
         result = kube_proxy::mesh::run(client.clone(), node, mtu) => result.map_err(Into::into),
-        result = kube_proxy::policy::follow::run(client.clone(), node, &dns, &shared.gate) => result.map_err(Into::into),
+        result = kube_proxy::policy::sync::run(client.clone(), node, &dns, &shared.gate) => result.map_err(Into::into),
         signal = crate::etcd::signal() => signal,
     };
     if let Some(config) = &answering {

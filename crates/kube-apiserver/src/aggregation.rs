@@ -6,7 +6,7 @@
 //! requests ──> remote(path) <── served ────────┘ ──> proxied with the user's identity in request headers
 //! ```
 
-mod follow;
+mod controller;
 mod identity;
 mod trust;
 
@@ -22,7 +22,7 @@ use client::config::{Pem, Tls};
 use http::header::{HeaderMap, LOCATION};
 use openapi::merged::Foreign;
 
-pub use follow::run;
+pub use controller::run;
 
 use crate::backend::{Backend, ResolveError};
 use crate::proxy::{ProxyError, Stream, Target, headers};

@@ -6,9 +6,9 @@ mod connect;
 mod create;
 mod delete;
 mod evict;
+mod get;
 mod list;
 mod patch;
-mod read;
 mod render;
 mod review;
 mod scale;
@@ -125,7 +125,7 @@ async fn object(call: &Call<'_>) -> Result<HttpResponse, Status> {
         return Err(method_not_allowed());
     }
     match verb {
-        Verb::Get => read::serve(call).await,
+        Verb::Get => get::serve(call).await,
         Verb::List => list::serve(call).await,
         Verb::Watch => watch::serve(call).await,
         Verb::Create => create::serve(call).await,
@@ -152,7 +152,7 @@ async fn serve_subresource(call: &Call<'_>, subresource: &Subresource) -> Result
         return Err(method_not_allowed());
     }
     match (&subresource.does, verb) {
-        (SubresourceAction::Fields, Verb::Get) => read::serve(call).await,
+        (SubresourceAction::Fields, Verb::Get) => get::serve(call).await,
         (SubresourceAction::Fields, Verb::Update) => update::serve(call).await,
         (SubresourceAction::Fields, Verb::Patch) => patch::serve(call).await,
         (SubresourceAction::Scale(paths), verb) => scale::serve(call, paths, verb).await,

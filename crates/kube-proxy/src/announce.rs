@@ -27,7 +27,7 @@ use netlink::Cidr;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use crate::policy::follow::watch;
+use crate::policy::sync::watch;
 use crate::run::Error;
 use crate::service::{Service, Slice};
 

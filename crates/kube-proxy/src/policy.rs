@@ -2,18 +2,18 @@
 //!
 //! A pod that no policy selects is not restricted. A pod that policies select may communicate as any of them allows.
 //! [`decide`] returns the limits of each pod of this node, with peers by list name. [`state`] computes the changes that
-//! a decision requires, and [`table`] converts them to rules.
+//! a decision requires, and [`ruleset`] converts them to rules.
 //!
 //! Rules match addresses, which the container runtime allocates. A kubelet in the same process makes its pods wait at a
 //! [`gate`] until the rules include them.
 // DEVIATION: pods of a kubelet in a separate process are restricted only once their address is in the pod status, which
 // may be shortly after the first container started.
 
-pub mod follow;
 pub mod gate;
 mod model;
+pub mod ruleset;
 pub mod state;
-pub mod table;
+pub mod sync;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -8,9 +8,9 @@ pub mod merged;
 mod operations;
 mod packed;
 mod schemas;
-mod table;
+mod served_kinds;
 pub mod v2;
 pub mod v3;
 
 pub use packed::{CompressedDocument, etag};
-pub use table::Table;
+pub use served_kinds::Table;

@@ -18,10 +18,10 @@
 //! - An existing CA is never replaced, and listing certificates changes no file. *Enforced by*
 //!   `an_existing_ca_is_never_replaced`, `certs_ls_does_not_change_an_agents_ca`.
 
+mod inspect;
 mod kubeconfig;
-mod read;
 pub mod sign;
-mod table;
+mod subject;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,9 +32,9 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
+pub use inspect::{CertificateInfo, certificate as seen};
 pub use kubeconfig::{kubeconfig, kubeconfig_of_files};
-pub use read::{CertificateInfo, certificate as seen};
-pub use table::{CertificateAuthority, Subject, Usage};
+pub use subject::{CertificateAuthority, Subject, Usage};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Lifetime of a CA.
@@ -147,7 +147,7 @@ impl Pki {
     /// Returns the certificate of a subject; creates or renews it if needed.
     pub fn certificate(&self, subject: &Subject, now: SystemTime) -> Result<Pair, Error> {
         let pair = self.pair(&subject.name);
-        let good = read::certificate(&pair.certificate).is_some_and(|seen| {
+        let good = inspect::certificate(&pair.certificate).is_some_and(|seen| {
             pair.key.is_file() && seen.matches(subject) && seen.not_after > now + LIFE / RENEWAL_FRACTION
         });
         if good {
@@ -173,7 +173,7 @@ impl Pki {
             let path = entry.map_err(failed)?.path();
             let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
             if path.extension().is_some_and(|ending| ending == "crt") {
-                let seen = read::certificate(&path).ok_or(Error::Certificate { path })?;
+                let seen = inspect::certificate(&path).ok_or(Error::Certificate { path })?;
                 found.push((name, seen));
             }
         }
@@ -329,7 +329,7 @@ mod tests {
         fs::remove_file(&pair.certificate).unwrap();
         Pki::open(dir.path()).unwrap();
         assert_eq!(fs::read(&pair.key).unwrap(), key);
-        assert!(read::certificate(&pair.certificate).is_some());
+        assert!(inspect::certificate(&pair.certificate).is_some());
     }
 
     #[test]

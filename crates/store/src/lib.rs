@@ -50,7 +50,7 @@ pub mod log;
 pub mod member;
 pub mod open;
 pub mod peer;
-mod renewed;
+mod reloading;
 pub mod replica;
 pub mod sessions;
 pub mod single_member;

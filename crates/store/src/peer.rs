@@ -11,17 +11,17 @@
 
 mod frame;
 pub(crate) mod fuzz;
+mod incoming;
 mod links;
-mod listen;
 mod tls;
 mod traffic;
 
 use std::net::SocketAddr;
 
 pub(crate) use frame::{Frame, LeaseReply};
+pub(crate) use incoming::{Inbound, Listener, listen};
 pub use links::{DialError, members_of};
 pub(crate) use links::{Identity, Links, Stream, stream_snapshot};
-pub(crate) use listen::{Inbound, Listener, listen};
 pub use tls::{Tls, TlsError};
 pub(crate) use traffic::{Heartbeats, Traffic};
 pub use traffic::{PeerTraffic, ROUND_TRIP_BUCKETS_MICROS};

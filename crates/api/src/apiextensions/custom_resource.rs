@@ -3,7 +3,7 @@
 mod embedded;
 pub mod field_path;
 pub mod rule;
-mod rules;
+mod strategy;
 mod validator;
 
 use std::cmp::Reverse;
@@ -23,7 +23,7 @@ use crate::kind::{
 };
 use crate::version_priority::version_priority;
 
-use rules::{CustomResource, CustomVersion};
+use strategy::{CustomResource, CustomVersion};
 
 /// A CRD from which no kind can be built. This does not happen for a validated CRD.
 #[derive(Debug, thiserror::Error)]

@@ -11,10 +11,10 @@ use crate::Moment;
 use crate::bootstrap;
 use crate::demand::Demand;
 use crate::dropped::DroppedRequests;
+use crate::flow_schema::FlowSchema;
 use crate::level::{self, CATCH_ALL, EXEMPT, LevelSpec, Limits};
 use crate::metrics::Series;
 use crate::queues::Queues;
-use crate::rules::FlowSchema;
 
 /// The result of a reconfiguration.
 #[derive(Clone, Debug, Default, PartialEq)]

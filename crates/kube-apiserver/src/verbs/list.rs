@@ -13,7 +13,7 @@ use bytes::Bytes;
 use mvcc::{Range, Revision, Span};
 use store::client::ClientError;
 
-use super::read::{parse_version, wait};
+use super::get::{parse_version, wait};
 use super::selected::{Item, Selecting};
 use super::{Call, render};
 use crate::conversion;

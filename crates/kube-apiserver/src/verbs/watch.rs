@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 
-use super::read::{parse_version, wait};
+use super::get::{parse_version, wait};
 use super::selected::{Item, Selecting};
 use super::{Call, render};
 use crate::conversion;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use apimachinery::{Value, value};
 use kube_proxy::config::Mode;
-use kube_proxy::policy::follow::Enforcer;
+use kube_proxy::policy::sync::Enforcer;
 use netlink::{Cidr, Protocol};
 use pod_network::routed::Config;
 use pod_network::{PortMapping, RoutedNetwork};

@@ -2,7 +2,7 @@
 
 use apimachinery::{Key, Value, value};
 use kube_proxy::config::Mode;
-use kube_proxy::policy::follow::Enforcer;
+use kube_proxy::policy::sync::Enforcer;
 use kube_proxy::policy::{Cluster, Pod, Policy, decide};
 
 use crate::fixture::{Fixture, ip};
@@ -242,7 +242,7 @@ fn rules_of_an_earlier_run_do_not_outlive_it() {
     enforce(node, &mut Enforcer::default(), &[]);
     check(&fixture, "open", &[("client", SERVER, true)]);
     assert_eq!(node.run("nft list table ip knarr-policies").matches("chain allow-").count(), 0);
-    node.enter(kube_proxy::policy::follow::clean_up).unwrap();
+    node.enter(kube_proxy::policy::sync::clean_up).unwrap();
     // Without any restriction ever, no table exists.
     enforce(node, &mut Enforcer::default(), &[]);
     assert!(!node.run("nft list tables").contains("knarr-policies"));

@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 use super::{RemoteConfig, RemoteError};
 use crate::etcd::tls::{TlsError, certificates, key};
 use crate::peer::{Address, Stream};
-use crate::renewed::ReloadingValue;
+use crate::reloading::ReloadingValue;
 
 /// Client certificate and trusted CAs, read again when the files change.
 type ClientTls = Arc<ReloadingValue<Arc<ClientConfig>, TlsError>>;

@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::peer::Stream;
-use crate::renewed::ReloadingValue;
+use crate::reloading::ReloadingValue;
 
 /// Files and settings of server TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]

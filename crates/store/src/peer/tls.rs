@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 
-use crate::renewed::ReloadingValue;
+use crate::reloading::ReloadingValue;
 
 /// Client and server configuration, read again when the certificate files change.
 #[derive(Clone)]

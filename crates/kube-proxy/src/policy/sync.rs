@@ -13,7 +13,7 @@ use tokio::task::{JoinError, JoinSet};
 use tracing::Instrument;
 
 use super::gate::Gate;
-use super::table::{ExistingTable, Writer, no_rules};
+use super::ruleset::{ExistingTable, Writer, no_rules};
 use super::{Cluster, Decision, Pod, Policy, decide};
 use crate::run::{Error, chain};
 
