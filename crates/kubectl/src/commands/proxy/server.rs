@@ -19,11 +19,11 @@ use super::filter::Filter;
 use crate::Failure;
 use crate::failure::chain;
 
-/// Headers that belong to one connection and are not passed on.
 /// Characters that are not escaped in links to files.
 const LINK: &percent_encoding::AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
+/// Headers that belong to one connection and are not passed on.
 const HOP_BY_HOP: [HeaderName; 4] = [CONNECTION, HOST, TRANSFER_ENCODING, HeaderName::from_static("keep-alive")];
 
 pub(super) struct Server(Arc<Shared>);
@@ -93,41 +93,25 @@ impl Shared {
         {
             return file(directory, rest);
         }
-        // As Go's router, paths with empty segments are redirected.
-        if path.contains("//") {
-            let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-            let slash = if path.ends_with('/') && !segments.is_empty() { "/" } else { "" };
-            let mut response = text(StatusCode::MOVED_PERMANENTLY, "");
-            if let Ok(location) = HeaderValue::from_str(&format!("/{}{slash}", segments.join("/"))) {
-                response.headers_mut().insert(http::header::LOCATION, location);
+        let whole = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let filter = self.filter.as_ref();
+        let target = match decide(&self.api_prefix, filter, request.method().as_str(), whole, host) {
+            Decision::Pass(target) => target,
+            Decision::Redirect(location) => {
+                let mut response = text(StatusCode::MOVED_PERMANENTLY, "");
+                if let Ok(location) = HeaderValue::from_str(&location) {
+                    response.headers_mut().insert(http::header::LOCATION, location);
+                }
+                return response;
             }
-            return response;
-        }
-        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
-        let allowed = |filter: &Filter| filter.accepts(request.method().as_str(), &path, &host);
-        if !self.filter.as_ref().is_none_or(allowed) {
-            return text(StatusCode::FORBIDDEN, "Forbidden\n");
-        }
-        let Some(query_path) = self.target(&request) else {
-            return text(StatusCode::NOT_FOUND, "404 page not found\n");
+            Decision::NotFound => return text(StatusCode::NOT_FOUND, "404 page not found\n"),
+            Decision::Forbid => return text(StatusCode::FORBIDDEN, "Forbidden\n"),
         };
-        match self.pass(request, &query_path).await {
+        match self.pass(request, &target).await {
             Ok(response) => response,
             Err(problem) => text(StatusCode::BAD_GATEWAY, &format!("{problem}\n")),
         }
-    }
-
-    /// Returns the path and query at the server.
-    fn target(&self, request: &Request<Incoming>) -> Option<String> {
-        let whole = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-        if !format!("{whole}/").starts_with(&self.api_prefix) && !whole.starts_with(&self.api_prefix) {
-            return None;
-        }
-        if self.api_prefix.starts_with("/api") {
-            return Some(whole.to_owned());
-        }
-        let rest = whole.strip_prefix(&self.api_prefix)?;
-        Some(if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") })
     }
 
     async fn pass(&self, mut request: Request<Incoming>, path: &str) -> Result<Response<client::Body>, String> {
@@ -171,6 +155,65 @@ impl Shared {
             }
         }
     }
+}
+
+/// What happens to a request for the API.
+#[derive(Debug, PartialEq, Eq)]
+enum Decision {
+    /// It is passed on with this path and query.
+    Pass(String),
+    Redirect(String),
+    NotFound,
+    Forbid,
+}
+
+/// Decides by the path that the server will see: without the prefix, and with the percent-encoding resolved. Otherwise
+/// `%65xec` would pass a filter that rejects `exec`.
+fn decide(api_prefix: &str, filter: Option<&Filter>, method: &str, whole: &str, host: &str) -> Decision {
+    let (path, query) = whole.split_once('?').map_or((whole, None), |(path, query)| (path, Some(query)));
+    // As Go's router, paths with empty or dot segments are redirected.
+    let decoded = decode(path);
+    let cleaned = clean(&decoded);
+    if cleaned != decoded {
+        let cleaned = percent_encoding::utf8_percent_encode(&cleaned, LINK);
+        return Decision::Redirect(query.map_or_else(|| cleaned.to_string(), |query| format!("{cleaned}?{query}")));
+    }
+    let Some(target) = target(api_prefix, whole) else { return Decision::NotFound };
+    let seen = decode(target.split('?').next().unwrap_or_default());
+    match filter.is_none_or(|filter| filter.accepts(method, &seen, host)) {
+        true => Decision::Pass(target),
+        false => Decision::Forbid,
+    }
+}
+
+fn decode(path: &str) -> String {
+    percent_encoding::percent_decode_str(path).decode_utf8_lossy().into_owned()
+}
+
+/// Returns a path without empty and dot segments. A slash at the end stays.
+fn clean(path: &str) -> String {
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => drop(segments.pop()),
+            segment => segments.push(segment),
+        }
+    }
+    let slash = if path.ends_with('/') && !segments.is_empty() { "/" } else { "" };
+    format!("/{}{slash}", segments.join("/"))
+}
+
+/// Returns the path and query at the server.
+fn target(api_prefix: &str, whole: &str) -> Option<String> {
+    if !format!("{whole}/").starts_with(api_prefix) && !whole.starts_with(api_prefix) {
+        return None;
+    }
+    if api_prefix.starts_with("/api") {
+        return Some(whole.to_owned());
+    }
+    let rest = whole.strip_prefix(api_prefix)?;
+    Some(if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") })
 }
 
 fn text(status: StatusCode, text: &str) -> Response<client::Body> {
@@ -232,4 +275,45 @@ fn listing(directory: &Path) -> Response<client::Body> {
     let mut response = text(StatusCode::OK, &page);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXEC: &str = "/api/v1/namespaces/a/pods/b/exec";
+
+    fn decide_with_defaults(api_prefix: &str, whole: &str) -> Decision {
+        let rejected = "^/api/.*/pods/.*/exec,^/api/.*/pods/.*/attach";
+        let filter = Filter::new("^.*", rejected, "^localhost$", "^$").unwrap();
+        decide(api_prefix, Some(&filter), "GET", whole, "localhost:8001")
+    }
+
+    #[test]
+    fn rejected_paths_are_compared_without_percent_encoding_and_prefix() {
+        let check = |api_prefix: &str, whole: &str, expect: Decision| {
+            assert_eq!(decide_with_defaults(api_prefix, whole), expect, "{api_prefix} {whole}");
+        };
+        let pods = "/api/v1/namespaces/a/pods?limit=1";
+        check("/", pods, Decision::Pass(pods.to_owned()));
+        check("/cluster/", &format!("/cluster{pods}"), Decision::Pass(pods.to_owned()));
+        check("/", EXEC, Decision::Forbid);
+        check("/", "/api/v1/namespaces/a/pods/b/%65xec?command=id", Decision::Forbid);
+        check("/", "/ap%69/v1/namespaces/a/p%6Fds/b/%65xe%63", Decision::Forbid);
+        check("/", "/api/v1/namespaces/a/pods%2Fb%2Fexec", Decision::Forbid);
+        check("/cluster/", &format!("/cluster{EXEC}"), Decision::Forbid);
+        check("/cluster/", "/cluster/api/v1/namespaces/a/pods/b/%61ttach", Decision::Forbid);
+        check("/cluster/", EXEC, Decision::NotFound);
+    }
+
+    #[test]
+    fn empty_and_dot_segments_are_redirected_before_the_filter() {
+        let check = |whole: &str, expect: &str| {
+            assert_eq!(decide_with_defaults("/", whole), Decision::Redirect(expect.to_owned()), "{whole}");
+        };
+        check("//api//v1/pods/?limit=1", "/api/v1/pods/?limit=1");
+        check(&format!("/x/..{EXEC}"), EXEC);
+        check(&format!("/x/%2e%2E{EXEC}"), EXEC);
+        check(&format!("/./{EXEC}"), EXEC);
+    }
 }
