@@ -63,7 +63,8 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         Err(failure) => {
             let text = failure.to_string();
             if !text.is_empty() {
-                let _ = writeln!(std::io::stderr().lock(), "{text}");
+                // Messages of servers and names in archives are not ours.
+                let _ = writeln!(std::io::stderr().lock(), "{}", print::escape_terminal(&text));
             }
             ExitCode::from(failure.code)
         }

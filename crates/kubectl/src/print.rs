@@ -18,9 +18,23 @@ use std::borrow::Cow;
 
 use apimachinery::Value;
 
-/// Replaces characters that could control a terminal.
+/// Replaces characters that could control a terminal: escape, carriage return as kubectl does, and the other control
+/// characters except for those of a text's layout.
 pub fn escape_terminal(text: &str) -> Cow<'_, str> {
-    if text.contains(['\u{1b}', '\r']) { text.replace('\u{1b}', "^[").replace('\r', "\\r").into() } else { text.into() }
+    let controls = |c: char| c.is_control() && !matches!(c, '\n' | '\t' | '\u{b}' | '\u{c}');
+    if !text.contains(controls) {
+        return text.into();
+    }
+    let mut escaped = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            '\u{1b}' => escaped.push_str("^["),
+            '\r' => escaped.push_str("\\r"),
+            c if controls(c) => escaped.extend(c.escape_unicode()),
+            c => escaped.push(c),
+        }
+    }
+    escaped.into()
 }
 
 /// Removes `metadata.managedFields` from an object or from the items of a list.
@@ -40,5 +54,21 @@ pub fn items(object: &Value) -> &[Value] {
     match object.get("items").and_then(Value::as_array) {
         Some(items) => items,
         None => std::slice::from_ref(object),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_escaped_except_for_the_layout() {
+        let check = |text: &str, expect: &str| assert_eq!(escape_terminal(text), expect, "{text:?}");
+        check("a\tb\nc\u{c}", "a\tb\nc\u{c}");
+        check("\u{1b}[31mred", "^[[31mred");
+        check("shown\rhidden", "shown\\rhidden");
+        // The control sequence introducer of eight bits, and a backspace.
+        check("\u{9b}31m", "\\u{9b}31m");
+        check("ab\u{8}c", "ab\\u{8}c");
     }
 }

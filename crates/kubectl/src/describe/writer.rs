@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::clock::Clock;
-use crate::print::tabwriter::TabWriter;
+use crate::print::{escape_terminal, tabwriter::TabWriter};
 
 /// Collects the text of one description. Columns are separated by tabs and aligned when the text is finished.
 pub struct Writer<'a> {
@@ -35,13 +35,7 @@ impl<'a> Writer<'a> {
         for _ in 0..level + self.nested {
             self.pending.push_str("  ");
         }
-        let text = text.to_string();
-        // Escape sequences in object fields must not reach the terminal.
-        if text.contains(['\u{1b}', '\r']) {
-            self.pending.push_str(&text.replace('\u{1b}', "^[").replace('\r', "\\r"));
-        } else {
-            self.pending.push_str(&text);
-        }
+        self.pending.push_str(&escape_terminal(&text.to_string()));
     }
 
     /// Appends a line after the spaces of `level`.

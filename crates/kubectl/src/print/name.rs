@@ -2,16 +2,16 @@
 
 use apimachinery::Value;
 
-use super::items;
+use super::{escape_terminal, items};
 
 /// Prints `resource.group/name` for the object or for each item of a list.
 pub fn print(object: &Value) -> String {
     items(object).iter().map(|item| format!("{}\n", qualified(item))).collect()
 }
 
-/// Prints `resource.group/name operation`.
+/// Prints `resource.group/name operation`. Names of RBAC objects may contain control characters.
 pub fn print_operation(object: &Value, operation: &str) -> String {
-    items(object).iter().map(|item| format!("{} {operation}\n", qualified(item))).collect()
+    items(object).iter().map(|item| format!("{} {operation}\n", escape_terminal(&qualified(item)))).collect()
 }
 
 /// Returns `kind.group/name` of one object, with the kind in lower case.
@@ -41,5 +41,11 @@ mod tests {
         assert_eq!(print(&pod), "pod/a\n");
         assert_eq!(print(&list), "deployment.apps/web\nservice/<unknown>\n");
         assert_eq!(print_operation(&pod, "created"), "pod/a created\n");
+    }
+
+    #[test]
+    fn operations_on_hostile_names_do_not_control_the_terminal() {
+        let role = value!({"apiVersion": "v1", "kind": "Role", "metadata": {"name": "\u{1b}[2J"}});
+        assert_eq!(print_operation(&role, "created"), "role/^[[2J created\n");
     }
 }

@@ -3,6 +3,8 @@
 //! Cells end with a tab; the text after the last tab of a line belongs to no column. A column is a run of consecutive
 //! lines that have a cell in it, so a line without tabs ends all columns.
 
+use super::escape_terminal;
+
 /// Aligns text. Optionally keeps the widths of columns from one call to the next.
 #[derive(Clone, Debug)]
 pub struct TabWriter {
@@ -29,9 +31,11 @@ impl TabWriter {
         self.widths.clear();
     }
 
-    /// Replaces the tabs of a text with spaces.
+    /// Replaces the tabs of a text with spaces. Cells may come from objects of other users, so characters that control a
+    /// terminal are escaped.
     pub fn format(&mut self, text: &str) -> String {
-        let lines: Vec<Vec<&str>> = split_lines(text);
+        let text = escape_terminal(text);
+        let lines: Vec<Vec<&str>> = split_lines(&text);
         let columns = lines.iter().map(|line| line.len().saturating_sub(1)).max().unwrap_or(0);
         let mut widths = vec![Vec::new(); lines.len()];
         for column in 0..columns {
@@ -102,6 +106,12 @@ mod tests {
         assert_eq!(writer.format("ä\tb\nab\tc\n"), "ä   b\nab  c\n");
         assert_eq!(writer.format("a\t\n"), "a  \n");
         assert_eq!(writer.format(""), "");
+    }
+
+    #[test]
+    fn cells_cannot_control_the_terminal() {
+        let mut writer = TabWriter::new(0, 2);
+        assert_eq!(writer.format("1\t\u{1b}]0;title\u{7}\n"), "1  ^[]0;title\\u{7}\n");
     }
 
     #[test]
