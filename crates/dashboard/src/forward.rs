@@ -81,7 +81,7 @@ pub(crate) fn request(
         let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
         pairs.into_iter().any(|(found, value)| found == name && matches!(&*value, "1" | "true"))
     };
-    let is_stream = parameter("watch") || (subresource == Some("log") && parameter("follow"));
+    let is_stream = parameter("watch") || (subresource.as_deref() == Some("log") && parameter("follow"));
     let mut forwarded = HeaderMap::new();
     for name in &FORWARDED {
         if let Some(value) = headers.get(name) {
@@ -95,7 +95,7 @@ pub(crate) fn request(
 /// Plans a WebSocket request for exec or attach.
 pub(crate) fn websocket(path: &str, query: Option<&str>, headers: &HeaderMap) -> Result<Forward, ForwardError> {
     let subresource = check_path(path)?.unwrap_or_default();
-    if !STREAM_SUBRESOURCES.contains(&subresource) {
+    if !STREAM_SUBRESOURCES.contains(&subresource.as_str()) {
         return Err(ForwardError::NotAStream);
     }
     let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
@@ -137,13 +137,16 @@ pub(crate) fn switching_headers(upstream: &HeaderMap) -> HeaderMap {
 }
 
 /// Checks that a path has the same meaning to every parser, and that it is one of the API. Returns the subresource.
-fn check_path(path: &str) -> Result<Option<&str>, ForwardError> {
+fn check_path(path: &str) -> Result<Option<String>, ForwardError> {
     let invalid = || ForwardError::Path(path.chars().take(200).collect());
-    let segments: Vec<&str> = path.strip_prefix('/').ok_or_else(invalid)?.split('/').collect();
+    let encoded = path.strip_prefix('/').ok_or_else(invalid)?.split('/');
+    // The API server compares decoded segments.
+    let decode = |segment| percent_decode_str(segment).decode_utf8().ok();
+    let segments = encoded.map(decode).collect::<Option<Vec<_>>>().ok_or_else(invalid)?;
+    let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
     let is_plain = |segment: &&str| {
-        let decoded: Vec<u8> = percent_decode_str(segment).collect();
-        let is_dots = matches!(decoded.as_slice(), b"" | b"." | b"..");
-        !is_dots && !decoded.iter().any(|byte| matches!(byte, b'/' | b'\\' | b'%' | b';' | 0..0x20 | 0x7f))
+        let is_dots = matches!(*segment, "" | "." | "..");
+        !is_dots && !segment.bytes().any(|byte| matches!(byte, b'/' | b'\\' | b'%' | b';' | 0..0x20 | 0x7f))
     };
     if !segments.iter().all(is_plain) || !ROOTS.contains(&segments[0]) {
         return Err(invalid());
@@ -162,12 +165,11 @@ fn check_path(path: &str) -> Result<Option<&str>, ForwardError> {
         ["namespaces", _, resource @ ..] if resource.len() >= 2 => resource,
         rest => rest,
     };
-    let subresource = object.get(2).copied();
     // An application in a pod would run in the dashboard's origin.
-    if subresource.is_some_and(|segment| percent_decode_str(segment).eq(b"proxy".iter().copied())) {
-        return Err(ForwardError::Proxy);
+    match object.get(2) {
+        Some(&"proxy") => Err(ForwardError::Proxy),
+        subresource => Ok(subresource.map(|name| (*name).to_owned())),
     }
-    Ok(subresource)
 }
 
 fn joined(path: &str, query: Option<&str>) -> Result<PathAndQuery, ForwardError> {
@@ -229,6 +231,10 @@ mod tests {
             "/api/v1/nodes;x",
             "/api/v1/watch/pods",
             "/api/v1/proxy/nodes/a",
+            "/api/v1/%77atch/pods",
+            "/api/v1/pr%6fxy/nodes/a",
+            "/%6detrics",
+            "/api/v1/pods/%ff",
         ] {
             check(path, false);
         }
@@ -242,6 +248,8 @@ mod tests {
             "/api/v1/nodes/a/%70roxy",
             "/api/v1/namespaces/default/services/web/proxy",
             "/api/v1/namespaces/default/pods/web/proxy/index.html",
+            "/api/v1/n%61mespaces/default/pods/web/proxy/index.html",
+            "/api/v1/%6eamespaces/default/services/web/pr%6Fxy",
         ] {
             let found = request(&Method::GET, path.trim_end_matches('/'), None, &HeaderMap::new());
             assert_eq!(found, Err(ForwardError::Proxy), "{path}");
