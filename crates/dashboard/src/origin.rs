@@ -3,12 +3,20 @@
 //! The session cookie is `SameSite=Strict`, but a site includes all ports of a host. Every request except for assets
 //! therefore needs a header that other origins cannot send without a preflight, which is never granted. WebSocket
 //! requests have no such header; their `Origin` is compared instead.
+//!
+//! Browsers also send the cookie to the other ports of the host: to an Ingress on the node's address, or to a pod behind
+//! `kubectl port-forward`. The cookie is therefore only half of a session: the page keeps a second secret, which the
+//! browser stores by origin, and adds it to each request.
 
 use http::header::{HOST, HeaderName, ORIGIN};
 use http::{HeaderMap, Uri};
 
 /// The header that every request of the user interface has.
 pub(crate) const MARKER: HeaderName = HeaderName::from_static("x-knarr-dashboard");
+/// The header with the secret of the session that is not in its cookie.
+pub(crate) const SECRET: HeaderName = HeaderName::from_static("x-knarr-session");
+/// The prefix of the WebSocket subprotocol that carries the secret instead of the header.
+pub(crate) const SECRET_PROTOCOL: &str = "session.knarr.io.";
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The way in which browsers reach the dashboard.

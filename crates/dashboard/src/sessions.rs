@@ -18,7 +18,7 @@ pub(crate) struct Limits {
     pub per_user_max: usize,
 }
 
-/// The hash of a session ID. The table does not contain IDs, and the duration of a lookup depends only on the hash.
+/// The hash of a session's secrets, or of another one. The table does not contain secrets, and the duration of a lookup depends only on the hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SessionKey([u8; 32]);
 

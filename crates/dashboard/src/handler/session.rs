@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use client::config::{Credential, Secret, Tls};
 use client::{Body, Client, Target, WriteOptions};
-use http::header::{COOKIE, HeaderMap, HeaderValue, SET_COOKIE};
+use http::header::{COOKIE, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE};
 use http::{Response, StatusCode};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,7 @@ use tracing::Instrument;
 use super::Dashboard;
 use crate::causes::with_causes;
 use crate::credentials::{self, Credentials, SignIn, SignInError};
-use crate::origin::Exposure;
+use crate::origin::{Exposure, SECRET, SECRET_PROTOCOL};
 use crate::refusal::Refusal;
 use crate::response;
 use crate::sessions::{SessionKey, Sessions};
@@ -71,7 +71,8 @@ impl Dashboard {
         code
     }
 
-    /// Returns user, groups and default namespace of the session. A browser that has never signed in is not an error.
+    /// Returns user, groups and default namespace of the session. A browser that has never signed in, or that lacks one of
+    /// the secrets, is not an error.
     pub(super) fn describe_session(&self, headers: &HeaderMap) -> Result<Response<Body>, Refusal> {
         if key(headers, self.config.exposure).is_none() {
             return Ok(response::data(StatusCode::OK, json::to_vec(&value!({"user": null}))));
@@ -80,7 +81,8 @@ impl Dashboard {
         Ok(response::data(StatusCode::OK, json::to_vec(&session.description)))
     }
 
-    /// Starts a session if the API server accepts the credentials. The session always gets a new ID.
+    /// Starts a session if the API server accepts the credentials. The session always gets new secrets: one in a cookie,
+    /// and one in the response for the page.
     pub(super) async fn sign_in(&self, headers: &HeaderMap, body: &[u8]) -> Result<Response<Body>, Refusal> {
         let _permit = self.sign_ins.try_acquire().map_err(|_| Refusal::TooManySignIns)?;
         let SignIn { credentials, namespace } = credentials::parse(body)?;
@@ -103,8 +105,8 @@ impl Dashboard {
             streams: Arc::new(Semaphore::new(self.config.settings.streams_max)),
             ended: CancellationToken::new(),
         });
-        let id = random_id();
-        let key = SessionKey::of(&id);
+        let (id, secret) = (random_id(), random_id());
+        let key = session_key(&id, &secret);
         self.end(headers);
         let added = self.lock().add(Instant::now(), key, &name, Arc::clone(&session));
         for ended in added.map_err(|_| Refusal::TooManySessions)? {
@@ -112,6 +114,10 @@ impl Dashboard {
         }
         tokio::spawn(expire(Arc::downgrade(&self.sessions), key, session.ended.clone()).in_current_span());
         tracing::info!(user = name, "signed in to the dashboard");
+        let mut description = description;
+        if let Some(fields) = description.as_object_mut() {
+            fields.insert("secret", secret);
+        }
         let mut response = response::data(StatusCode::OK, json::to_vec(&description));
         response.headers_mut().insert(SET_COOKIE, cookie(self.config.exposure, &id, ""));
         Ok(response)
@@ -195,16 +201,27 @@ async fn expire(sessions: Weak<Mutex<Sessions<Session>>>, key: SessionKey, ended
     }
 }
 
-/// Returns the key of the session cookie. If a request has several, it has none.
+/// Returns the key of the session that the cookie and the page's secret name together. If a request has several of one,
+/// it has none.
 pub(super) fn key(headers: &HeaderMap, exposure: Exposure) -> Option<SessionKey> {
     let name = exposure.cookie_name();
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let mut ids = pairs.filter(|(found, _)| *found == name).map(|(_, id)| id);
-    match (ids.next(), ids.next()) {
-        (Some(id), None) if !id.is_empty() => Some(SessionKey::of(id)),
-        _ => None,
-    }
+    let id = only(pairs.filter(|(found, _)| *found == name).map(|(_, id)| id))?;
+    let sent = headers.get_all(SECRET).iter().filter_map(|value| value.to_str().ok());
+    let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let offered =
+        offered.flat_map(|value| value.split(',')).filter_map(|name| name.trim().strip_prefix(SECRET_PROTOCOL));
+    Some(session_key(id, only(sent.chain(offered))?))
+}
+
+/// Returns the only element, unless it is empty.
+fn only<'a>(mut texts: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    texts.next().filter(|text| !text.is_empty() && texts.next().is_none())
+}
+
+fn session_key(id: &str, secret: &str) -> SessionKey {
+    SessionKey::of(&format!("{id}.{secret}"))
 }
 
 fn cookie(exposure: Exposure, id: &str, more: &str) -> HeaderValue {

@@ -99,6 +99,11 @@ async fn websockets_need_the_own_origin_and_a_session() {
     check(&own, protocol, &admin, "/dashboard/api/api/v1/pods?watch=1", 400).await;
     // The API server answers for the pod that does not exist.
     check(&own, protocol, &admin, exec, 404).await;
+    // Browsers send the secret as a subprotocol.
+    let (cookie, secret) = admin.split_once("X-Knarr-Session: ").unwrap();
+    check(&own, protocol, cookie, exec, 401).await;
+    check(&own, &format!("{protocol}, session.knarr.io.{}", secret.trim()), cookie, exec, 404).await;
+    check(&own, &format!("{protocol}, session.knarr.io.guess"), cookie, exec, 401).await;
 }
 
 #[tokio::test]

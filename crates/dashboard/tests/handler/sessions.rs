@@ -44,7 +44,7 @@ async fn invalid_credentials_are_rejected() {
         assert!(reply.cookie_line().is_none() && !reply.body.contains("root:"), "{reply:?}");
     }
     assert_eq!(stand.get(SESSION, "").await.body, "{\"user\":null}");
-    let guessed = format!("Cookie: knarr-session-{}=guess\r\n", stand.port);
+    let guessed = format!("Cookie: knarr-session-{}=guess\r\nX-Knarr-Session: guess\r\n", stand.port);
     assert_eq!(stand.get(SESSION, &guessed).await.code, 401);
 }
 
@@ -91,15 +91,40 @@ async fn forged_requests_of_other_sites_have_no_effect() {
 async fn a_session_id_of_the_client_is_never_used() {
     let stand = Stand::start().await;
     let fixed = format!("Cookie: knarr-session-{}=chosen-by-the-attacker\r\n", stand.port);
-    let reply = stand.marked("POST", SESSION, &fixed, &token(ADMIN)).await;
+    let secret = "X-Knarr-Session: chosen-too\r\n";
+    let reply = stand.marked("POST", SESSION, &format!("{fixed}{secret}"), &token(ADMIN)).await;
     assert!(reply.code == 200 && !reply.cookie().contains("chosen"), "{reply:?}");
-    assert_eq!(stand.get(SESSION, &fixed).await.code, 401);
+    assert_eq!(stand.get(SESSION, &format!("{fixed}{secret}")).await.code, 401);
     // The session before ends when its browser signs in again.
     let second = stand.marked("POST", SESSION, &reply.cookie(), &token(JANE)).await;
     assert_eq!(stand.get(SESSION, &reply.cookie()).await.code, 401);
     assert_eq!(stand.get(SESSION, &second.cookie()).await.code, 200);
     let both = format!("{}{}", second.cookie(), fixed);
     assert_eq!(stand.get(SESSION, &both).await.body, "{\"user\":null}", "ambiguous cookies");
+}
+
+#[tokio::test]
+async fn a_cookie_without_the_secret_of_the_page_is_no_session() {
+    let stand = Stand::start().await;
+    let (reply, other) =
+        (stand.marked("POST", SESSION, "", &token(ADMIN)).await, stand.marked("POST", SESSION, "", &token(JANE)).await);
+    // A server on another port of the host receives the cookie, and can send all other headers.
+    let cookie = reply.cookie_alone();
+    for stolen in [
+        cookie.clone(),
+        format!("{cookie}X-Knarr-Session: \r\n"),
+        format!("{cookie}X-Knarr-Session: guess\r\n"),
+        format!("{cookie}X-Knarr-Session: {}\r\n", other.secret()),
+        format!("X-Knarr-Session: {}\r\n", reply.secret()),
+    ] {
+        assert_eq!(stand.get("/dashboard/api/api/v1/namespaces", &stolen).await.code, 401, "{stolen}");
+        let described = stand.get(SESSION, &stolen).await;
+        assert!(!described.body.contains("admin"), "{stolen}: {described:?}");
+        stand.marked("DELETE", SESSION, &stolen, "").await;
+    }
+    assert_eq!(stand.get("/dashboard/api/api/v1/namespaces", &reply.cookie()).await.code, 200);
+    let described = stand.get(SESSION, &reply.cookie()).await;
+    assert!(described.body.contains("admin") && !described.body.contains(reply.secret()), "{described:?}");
 }
 
 #[tokio::test]

@@ -150,10 +150,22 @@ impl Drop for Stand {
 }
 
 impl Reply {
-    /// Returns the request header that sends back the cookie of this response. Session IDs are case-sensitive.
+    /// Returns the request headers of the session that this response started: its cookie and the secret of the page.
+    /// Session IDs are case-sensitive.
     pub(crate) fn cookie(&self) -> String {
+        format!("{}X-Knarr-Session: {}\r\n", self.cookie_alone(), self.secret())
+    }
+
+    /// Returns the request header that sends back the cookie of this response.
+    pub(crate) fn cookie_alone(&self) -> String {
         let line = self.cookie_line().expect("a cookie");
         format!("Cookie: {}\r\n", line.split(';').next().unwrap().trim())
+    }
+
+    /// Returns the secret that the page keeps.
+    pub(crate) fn secret(&self) -> &str {
+        let rest = self.body.split("\"secret\":\"").nth(1).expect("a secret");
+        rest.split('"').next().expect("a secret")
     }
 
     pub(crate) fn cookie_line(&self) -> Option<String> {

@@ -1,9 +1,12 @@
-// Requests to the server that served the page. The session cookie identifies the user; the marker header proves that
-// the request comes from this page.
+// Requests to the server that served the page. The session cookie and the secret identify the user; the marker header
+// proves that the request comes from this page.
 
 import type { Status, StatusCause } from "./types";
 
 const BASE = "/dashboard";
+
+/** The secret of the session beside the cookie. Browsers send cookies to all ports of a host, but store this by origin. */
+const SECRET = "knarr-session";
 
 /** A request that failed, with the reason for the user. */
 export class ApiError extends Error {
@@ -66,6 +69,8 @@ export function onSignedOut(listener: () => void): void {
 /** Sends a request to a path below `/dashboard`. Fails unless the response is successful. */
 async function send(path: string, options: RequestOptions = {}): Promise<Response> {
   const headers: Record<string, string> = { "X-Knarr-Dashboard": "1", Accept: options.accept ?? "application/json" };
+  const secret = localStorage.getItem(SECRET);
+  if (secret) headers["X-Knarr-Session"] = secret;
   if (options.body !== undefined) headers["Content-Type"] = options.contentType ?? "application/json";
   const init: RequestInit = { method: options.method ?? "GET", headers, credentials: "same-origin", redirect: "error", cache: "no-store" };
   if (options.body !== undefined) init.body = options.body;
@@ -135,9 +140,21 @@ export type SignIn = { token: string } | { kubeconfig: string; context?: string 
 
 export const session = {
   read: () => json<SessionInfo>("/session"),
-  signIn: (body: SignIn) => json<SessionInfo>("/session", { method: "POST", body: JSON.stringify(body) }),
-  signOut: () => json<unknown>("/session", { method: "DELETE" }),
+  signIn: async (body: SignIn): Promise<SessionInfo> => {
+    const started = await json<SessionInfo & { secret: string }>("/session", { method: "POST", body: JSON.stringify(body) });
+    localStorage.setItem(SECRET, started.secret);
+    return started;
+  },
+  signOut: async (): Promise<void> => {
+    await json<unknown>("/session", { method: "DELETE" });
+    localStorage.removeItem(SECRET);
+  },
 };
+
+/** Returns the subprotocols of a WebSocket, of which one carries the secret of the session. */
+export function socketProtocols(protocol: string): string[] {
+  return [protocol, `session.knarr.io.${localStorage.getItem(SECRET) ?? ""}`];
+}
 
 /** Returns the URL of a WebSocket to a path of the Kubernetes API. */
 export function socketUrl(path: string): string {

@@ -120,7 +120,7 @@ const steps = {
       const create = async () => {
         while (next < count) {
           const object = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: `row-${next++}` } };
-          const headers = { "X-Knarr-Dashboard": "1", "Content-Type": "application/json" };
+          const headers = { "X-Knarr-Dashboard": "1", "X-Knarr-Session": localStorage.getItem("knarr-session"), "Content-Type": "application/json" };
           const response = await fetch("/dashboard/api/api/v1/namespaces/default/configmaps", { method: "POST", headers, body: JSON.stringify(object) });
           if (!response.ok) throw new Error(await response.text());
         }

@@ -5,7 +5,7 @@ import { Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { socketUrl } from "../../api/client";
+import { socketProtocols, socketUrl } from "../../api/client";
 import { PODS, path } from "../../api/resources";
 import { t } from "../../i18n";
 import { array, text } from "../../model/value";
@@ -74,7 +74,7 @@ function connect(box: HTMLElement, namespace: string, pod: string, container: st
   fit.fit();
   const parameters = new URLSearchParams({ container, stdin: "true", stdout: "true", tty: "true" });
   for (const word of command) parameters.append("command", word);
-  const socket = new WebSocket(socketUrl(`${path(PODS, namespace, pod, "exec")}?${parameters.toString()}`), ["v5.channel.k8s.io"]);
+  const socket = new WebSocket(socketUrl(`${path(PODS, namespace, pod, "exec")}?${parameters.toString()}`), socketProtocols("v5.channel.k8s.io"));
   socket.binaryType = "arraybuffer";
   const send = (channel: Channel, data: string) => {
     if (socket.readyState !== WebSocket.OPEN) return;
