@@ -12,7 +12,7 @@ use client::{Body, Client, Target, transport};
 use diagnostics::chain::{self, NodeRecords};
 use http::StatusCode;
 use http_body::Frame;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -26,6 +26,9 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 const STEPS_MAX: usize = 5_000;
 /// Sent when nothing changes, so that a disconnected browser is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+/// The places that a chain occupies in the limits of its session and of the server, as long as it has copies of objects.
+pub(crate) type Permits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 /// Reads the stage records of the nodes on this host. It may block.
 pub type NodeRecordsSource = Arc<dyn Fn() -> Vec<NodeRecords> + Send + Sync>;
@@ -75,11 +78,20 @@ struct Watched {
 
 /// Returns a stream of JSON lines, each with all steps of the chain. It ends when the browser disconnects. Kinds that
 /// the user must not list are left out and named in `missing`.
-pub(crate) async fn follow(client: Client, query: Query, records: Option<NodeRecordsSource>) -> Result<Body, Refusal> {
+pub(crate) async fn follow(
+    client: Client,
+    query: Query,
+    records: Option<NodeRecordsSource>,
+    permits: Permits,
+) -> Result<Body, Refusal> {
     let target = Target::object(&query.resource, &query.key);
     client.get(&target).await.map_err(|error| rejected(&error))?;
     let (sender, receiver) = mpsc::channel(1);
-    tokio::spawn(send_chain(client, query, records, sender).in_current_span());
+    let sending = async move {
+        send_chain(client, query, records, sender).await;
+        drop(permits);
+    };
+    tokio::spawn(sending.in_current_span());
     Ok(transport::body(Lines(receiver)))
 }
 

@@ -58,6 +58,10 @@ pub struct Settings {
     pub sessions_per_user_max: usize,
     /// Maximum number of open streams of a session.
     pub streams_max: usize,
+    /// Maximum number of open event chains of a session. Each has copies of the objects of a namespace.
+    pub chains_per_session_max: usize,
+    /// Maximum number of open event chains of all sessions.
+    pub chains_max: usize,
     /// Time limit until the API server's response begins.
     pub response_timeout: Duration,
 }
@@ -70,6 +74,8 @@ impl Default for Settings {
             sessions_max: 128,
             sessions_per_user_max: 16,
             streams_max: 64,
+            chains_per_session_max: 8,
+            chains_max: 64,
             response_timeout: Duration::from_secs(65),
         }
     }
@@ -81,6 +87,7 @@ pub struct Dashboard {
     sessions: Arc<Mutex<Sessions<Session>>>,
     codes: Mutex<Vec<Code>>,
     sign_ins: Semaphore,
+    chains: Arc<Semaphore>,
 }
 
 /// A request without its body.
@@ -105,7 +112,8 @@ impl Dashboard {
             per_user_max: settings.sessions_per_user_max,
         };
         let sessions = Arc::new(Mutex::new(Sessions::new(limits)));
-        Self { config, sessions, codes: Mutex::default(), sign_ins: Semaphore::new(SIGN_INS_MAX) }
+        let chains = Arc::new(Semaphore::new(settings.chains_max));
+        Self { config, sessions, codes: Mutex::default(), sign_ins: Semaphore::new(SIGN_INS_MAX), chains }
     }
 
     /// Whether a path belongs to the dashboard.
@@ -159,7 +167,10 @@ impl Dashboard {
                 exposure.check(&head.uri, &head.headers)?;
                 let session = self.session(&head.headers)?;
                 let query = chain::Query::parse(head.uri.query().unwrap_or_default())?;
-                let steps = chain::follow(session.client.clone(), query, self.config.node_records.clone()).await?;
+                let permits = [&session.chains, &self.chains].map(|chains| Arc::clone(chains).try_acquire_owned());
+                let [Ok(of_session), Ok(of_server)] = permits else { return Err(Refusal::TooManyChains) };
+                let (client, records) = (session.client.clone(), self.config.node_records.clone());
+                let steps = chain::follow(client, query, records, (of_session, of_server)).await?;
                 session.stream(response::stream(http::StatusCode::OK, steps))
             }
             ("", &Method::GET | &Method::HEAD) => Ok(response::moved("/dashboard/")),

@@ -30,6 +30,8 @@ pub(crate) enum Refusal {
     TooManySignIns,
     #[error("this session has too many open streams; close another page of the dashboard")]
     TooManyStreams,
+    #[error("too many event chains are open; close another page of the dashboard")]
+    TooManyChains,
     #[error(transparent)]
     Forward(#[from] ForwardError),
     #[error("the request body is larger than {0} bytes")]
@@ -58,7 +60,9 @@ impl Refusal {
             Self::NoSession | Self::Rejected(_) | Self::Anonymous(_) => StatusCode::UNAUTHORIZED,
             Self::SignIn(_) | Self::Body | Self::Query(_) => StatusCode::BAD_REQUEST,
             Self::Forward(error) => error.code(),
-            Self::TooManySessions | Self::TooManySignIns | Self::TooManyStreams => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManySessions | Self::TooManySignIns | Self::TooManyStreams | Self::TooManyChains => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
             Self::Unreachable(_) => StatusCode::BAD_GATEWAY,

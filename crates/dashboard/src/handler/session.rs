@@ -41,6 +41,8 @@ pub(super) struct Session {
     /// The response to the page about the session.
     description: Value,
     pub streams: Arc<Semaphore>,
+    /// Limits the event chains.
+    pub chains: Arc<Semaphore>,
     /// Cancelled when the session ends.
     pub ended: CancellationToken,
 }
@@ -103,6 +105,7 @@ impl Dashboard {
             client,
             description: description.clone(),
             streams: Arc::new(Semaphore::new(self.config.settings.streams_max)),
+            chains: Arc::new(Semaphore::new(self.config.settings.chains_per_session_max)),
             ended: CancellationToken::new(),
         });
         let (id, secret) = (random_id(), random_id());

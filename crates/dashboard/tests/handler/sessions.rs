@@ -172,6 +172,38 @@ async fn streams_and_sessions_are_limited() {
 }
 
 #[tokio::test]
+async fn event_chains_are_limited_by_session_and_server() {
+    let settings = Settings { chains_per_session_max: 1, chains_max: 2, ..Settings::default() };
+    let stand = Stand::start_with(settings, None).await;
+    let sessions = [stand.sign_in(ADMIN).await, stand.sign_in(ADMIN).await, stand.sign_in(ADMIN).await];
+    let path = "/dashboard/chain?version=v1&resource=namespaces&kind=Namespace&name=default";
+    let mut streams = Vec::new();
+    for session in &sessions[..2] {
+        let mut stream = stand.open(&format!("GET {path} HTTP/1.1\r\n{}{session}\r\n", stand.own())).await;
+        read_until(&mut stream, "\"steps\"").await;
+        assert_eq!(stand.get(path, session).await.code, 429, "a second chain of the session");
+        streams.push(stream);
+    }
+    assert_eq!(stand.get(path, &sessions[2]).await.code, 429, "a third chain of the server");
+    drop(streams.pop());
+    until_accepted(&stand, path, &sessions[2]).await;
+}
+
+/// Opens a chain as soon as the server notices that another one has ended.
+async fn until_accepted(stand: &Stand, path: &str, session: &str) {
+    let opened = async {
+        loop {
+            let mut stream = stand.open(&format!("GET {path} HTTP/1.1\r\n{}{session}\r\n", stand.own())).await;
+            if read_until(&mut stream, "}").await.contains("\"steps\"") {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::support::DEADLINE, opened).await.expect("the place is free in time")
+}
+
+#[tokio::test]
 async fn large_requests_are_refused() {
     let stand = Stand::start().await;
     let reply = stand.marked("POST", SESSION, "", &token(&"a".repeat(300 << 10))).await;
