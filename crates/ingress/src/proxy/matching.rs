@@ -1,8 +1,10 @@
 //! Route matching: pure functions from a request's head to the first route that matches.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, Uri};
+use percent_encoding::percent_decode_str;
 
 use crate::routing::{PathMatch, RequestMatch, Route, ValueMatch};
 
@@ -60,14 +62,17 @@ fn matches_query(query: &str, name: &str, expected: &ValueMatch) -> bool {
     first.is_some_and(|(_, value)| value == expected.as_str())
 }
 
-/// Whether a path has a `.` or `..` segment, also percent-encoded. Clients resolve them before they send a request.
-/// Backends that resolve them themselves would serve a path that the route does not match.
+/// Whether a path has a `.` or `..` segment, also if its dots or slashes are percent-encoded. Clients resolve them before
+/// they send a request. Backends that resolve them themselves would serve a path that the route does not match.
 pub(super) fn has_dot_segment(path: &str) -> bool {
-    path.split(['/', '\\']).any(|segment| {
+    if !path.contains(['.', '%']) {
+        return false;
+    }
+    let decoded: Cow<'_, [u8]> = percent_decode_str(path).into();
+    decoded.split(|byte| matches!(byte, b'/' | b'\\')).any(|segment| {
         // `;` starts the parameters of a segment, which some backends cut off.
-        let name = segment.split(';').next().unwrap_or_default();
-        let name = name.replace("%2e", ".").replace("%2E", ".");
-        name == "." || name == ".."
+        let name = segment.split(|byte| *byte == b';').next().unwrap_or_default();
+        matches!(name, b"." | b"..")
     })
 }
 
@@ -152,6 +157,11 @@ mod tests {
         check("/a/%2e%2E/b", true);
         check("/a/.%2e", true);
         check("/a/..;x=y/b", true);
+        check("/a/..%2Fb", true);
+        check("/a%2f..%2fb", true);
+        check("/a/%2e%2e%5Cb", true);
+        check("/a/b%2Fc", false);
+        check("/a/b%2F..c", false);
         check("/a/..b/c.d/...", false);
         check("/.well-known/x", false);
     }
