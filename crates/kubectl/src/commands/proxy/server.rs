@@ -157,7 +157,7 @@ impl Shared {
     }
 }
 
-/// What happens to a request for the API.
+/// The outcome of a request for the API.
 #[derive(Debug, PartialEq, Eq)]
 enum Decision {
     /// It is passed on with this path and query.
