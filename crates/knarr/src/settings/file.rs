@@ -34,6 +34,9 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<String, Entry>> {
     let file = File::open(path).with_context(context)?;
     let metadata = file.metadata().with_context(context)?;
     ensure!(metadata.is_file(), "{} is not a regular file", path.display());
+    if let Some(problem) = distrust(metadata.mode(), metadata.uid(), &trusted_owners()) {
+        bail!("{}: {problem}", path.display());
+    }
     let mut text = String::new();
     file.take(BYTES_MAX + 1).read_to_string(&mut text).with_context(context)?;
     ensure!(text.len() as u64 <= BYTES_MAX, "{} is larger than {BYTES_MAX} bytes", path.display());
@@ -45,6 +48,21 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<String, Entry>> {
         bail!("{path}:{line}: other users can read {key}; run `chmod 600 {path}`");
     }
     Ok(entries)
+}
+
+/// Returns the users whose files are read: root, the user of this process, and the user who runs it with sudo.
+fn trusted_owners() -> [u32; 3] {
+    let own = rustix::process::geteuid().as_raw();
+    let sudo = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
+    [0, own, sudo.unwrap_or(own)]
+}
+
+/// Returns why a file is not read. Its flags run commands and open files as root, so no other user may set them.
+fn distrust(mode: u32, owner: u32, trusted: &[u32]) -> Option<String> {
+    if !trusted.contains(&owner) {
+        return Some(format!("the file belongs to user {owner}, who could change the flags; run `chown root` on it"));
+    }
+    (mode & 0o022 != 0).then(|| "other users can change the file; run `chmod go-w` on it".to_owned())
 }
 
 fn parse(text: &str) -> Result<BTreeMap<String, Entry>> {
@@ -100,5 +118,24 @@ fn scalar(value: &Value) -> Result<String, String> {
         Value::Float(number) => Ok(number.to_string()),
         Value::Bool(is_true) => Ok(is_true.to_string()),
         Value::Null | Value::Array(_) | Value::Object(_) => Err("use a text, a number or a list of them".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_other_users_can_change_are_not_trusted() {
+        let check = |mode: u32, owner: u32, expect: Option<&str>| {
+            let found = distrust(0o100_000 | mode, owner, &[0, 1000]);
+            assert_eq!(found.is_some(), expect.is_some(), "{mode:o} {owner}: {found:?}");
+            assert!(found.unwrap_or_default().contains(expect.unwrap_or_default()), "{mode:o} {owner}");
+        };
+        check(0o644, 0, None);
+        check(0o600, 1000, None);
+        check(0o664, 0, Some("chmod go-w"));
+        check(0o646, 1000, Some("chmod go-w"));
+        check(0o600, 1001, Some("belongs to user 1001"));
     }
 }

@@ -8,7 +8,9 @@ fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join(DROP_INS)).unwrap();
     for (name, text) in files {
-        fs::write(dir.path().join(name), text).unwrap();
+        let file = dir.path().join(name);
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     }
     dir
 }
@@ -114,6 +116,19 @@ fn file_with_a_token_must_be_readable_only_by_its_owner() {
     assert!(error.contains(":2: other users can read token; run `chmod 600"), "{error}");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(configured(&crate::cli(), &file).unwrap().len(), 2);
+}
+
+#[test]
+fn file_that_other_users_can_change_is_refused() {
+    let dir = directory(&[("config.yaml", "nodes: 2\n"), ("config.d/a.yaml", "nodes: 3\n")]);
+    let (file, drop_in) = (dir.path().join("config.yaml"), dir.path().join(DROP_INS).join("a.yaml"));
+    for writable in [&file, &drop_in] {
+        fs::set_permissions(writable, fs::Permissions::from_mode(0o666)).unwrap();
+        let error = configured(&crate::cli(), &file).unwrap_err().to_string();
+        assert!(error.contains(writable.to_str().unwrap()) && error.contains("run `chmod go-w`"), "{error}");
+        fs::set_permissions(writable, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    assert_eq!(configured(&crate::cli(), &file).unwrap().len(), 1);
 }
 
 #[test]
