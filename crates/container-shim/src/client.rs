@@ -56,6 +56,10 @@ pub async fn spawn(program: &Program, args: &[&str], dir: &Path) -> Result<Clien
     // Signals to the runtime's process group and terminal must not reach the shim.
     command.process_group(0);
     let mut child = command.spawn().map_err(ClientError::Spawn)?;
+    // Containers inherit the shim's limit.
+    if let Some(pid) = child.id() {
+        sys::restore_open_files(pid).map_err(ClientError::Spawn)?;
+    }
     let mut stdout = child.stdout.take().expect("its output is a pipe");
     // The runtime is the shim's parent while it lives and must reap it.
     tokio::spawn(async move { child.wait().await });

@@ -126,6 +126,7 @@ impl ApiEndpoint {
 /// Runs a component on a new Tokio runtime until it returns. Its log lines carry `name`.
 pub(crate) fn run(name: &str, component: impl Future<Output = Result<()>>) -> Result<()> {
     sys::reserve_arena();
+    raise_open_files();
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
         tokio::spawn(release_startup_code());
         component.instrument(spans::component(name)).await
@@ -136,6 +137,7 @@ pub(crate) fn run(name: &str, component: impl Future<Output = Result<()>>) -> Re
 /// at a second signal. Its log lines carry `name`.
 pub(crate) fn run_stateless(name: &str, component: impl Future<Output = Result<()>>) -> Result<()> {
     sys::reserve_arena();
+    raise_open_files();
     let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = executor.block_on(async {
         tokio::spawn(release_startup_code());
@@ -146,6 +148,13 @@ pub(crate) fn run_stateless(name: &str, component: impl Future<Output = Result<(
     // Dropping the runtime would wait for blocking calls, such as a name lookup without a responding resolver.
     executor.shutdown_background();
     result
+}
+
+/// Allows this process as many connections as the hard limit of open files. A lower limit is not fatal.
+pub(crate) fn raise_open_files() {
+    if let Err(error) = sys::raise_open_files() {
+        tracing::warn!(%error, "failed to raise the soft limit of open files");
+    }
 }
 
 async fn exit_after_grace() {

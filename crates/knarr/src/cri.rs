@@ -89,6 +89,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     crate::log::to_stderr(tracing::Level::INFO);
     let socket = matches.get_one::<PathBuf>("listen").expect("it has a default").clone();
     let config = config(matches)?;
+    crate::component::raise_open_files();
     let executor = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

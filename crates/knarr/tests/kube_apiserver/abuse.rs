@@ -34,6 +34,19 @@ fn rest(mut stream: Stream) -> String {
 }
 
 #[test]
+fn soft_limit_of_open_files_does_not_limit_connections() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let hard = getrlimit(Resource::Nofile).maximum;
+    // As in most shells. The server inherits it.
+    setrlimit(Resource::Nofile, Rlimit { current: Some(1024), maximum: hard }).unwrap();
+    let server = Server::start();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.process.id())).unwrap();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let (soft, maximum) = line.trim().split_once(' ').unwrap();
+    assert_eq!(soft, maximum.split_whitespace().next().unwrap(), "{line}");
+}
+
+#[test]
 fn slow_headers_and_silent_connections_time_out() {
     let server = Server::start_with(&["--request-timeout", "2s"]);
     let start = Instant::now();
