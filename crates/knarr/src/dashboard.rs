@@ -1,5 +1,6 @@
 //! `knarr dashboard`: the dashboard of any cluster on the loopback address.
 
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use ::dashboard::{Config, Dashboard, Exposure, Settings};
 use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, FromArgMatches};
 use client::config::Kubeconfig;
+use tempfile::NamedTempFile;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 
@@ -63,9 +65,8 @@ async fn serve(flags: Flags) -> Result<()> {
     let first = link();
     outln!("Dashboard of {}:\n{first}", config.server);
     outln!("The link signs in once, with the credentials of the kubeconfig. Press Enter for another link.");
-    if flags.open {
-        open(&first);
-    }
+    // The page is deleted when the dashboard stops.
+    let _page = if flags.open { open(&first) } else { None };
     let print_links = async {
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         while let Ok(Some(_)) = lines.next_line().await {
@@ -98,13 +99,48 @@ fn from_environment() -> Option<Vec<PathBuf>> {
     Some(std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect())
 }
 
-fn open(link: &str) {
+/// Opens a page that leads to the link in the desktop's browser. Returns the page, which is deleted when it is dropped.
+fn open(link: &str) -> Option<NamedTempFile> {
     use std::process::{Command, Stdio};
     let mut command = Command::new("xdg-open");
-    command.arg(link).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    match command.spawn() {
-        // The launcher exits when the browser has the link.
-        Ok(mut launcher) => drop(std::thread::spawn(move || launcher.wait())),
-        Err(error) => tracing::warn!("failed to start xdg-open ({error}); open the link yourself"),
+    let opened = page(link).and_then(|page| {
+        command.arg(page.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok((page, command.spawn()?))
+    });
+    match opened {
+        Ok((page, mut launcher)) => {
+            // The launcher exits when the browser has the page.
+            std::thread::spawn(move || launcher.wait());
+            Some(page)
+        }
+        Err(error) => {
+            tracing::warn!("failed to start xdg-open ({error}); open the link yourself");
+            None
+        }
+    }
+}
+
+/// Writes a page that leads to the link, which only its owner can read. Other users of this host can read the arguments
+/// of a process: with the link in them, they could sign in with it first.
+fn page(link: &str) -> std::io::Result<NamedTempFile> {
+    let mut page = tempfile::Builder::new().prefix("knarr-dashboard-").suffix(".html").tempfile()?;
+    writeln!(page, "<!doctype html>\n<meta http-equiv=\"refresh\" content=\"0; url={link}\">")?;
+    page.flush()?;
+    Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn sign_in_link_is_in_a_page_that_only_its_owner_can_read() {
+        let link = "http://127.0.0.1:7000/dashboard/#/sign-in/CODE";
+        let page = page(link).unwrap();
+        assert!(std::fs::read_to_string(page.path()).unwrap().contains(&format!("url={link}\"")));
+        assert_eq!(page.as_file().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!page.path().to_string_lossy().contains("CODE"));
     }
 }
