@@ -37,6 +37,8 @@ const CONTAINERD: &str = "containerd";
 const CRI_O: &str = "CRI-O";
 const YOUKI: &str = "youki";
 const CNI: &str = "CNI plugins";
+const INGRESS_NGINX: &str = "ingress-nginx";
+const DASHBOARD: &str = "Kubernetes Dashboard";
 const HTTP: &str = "HTTP/2 servers";
 
 /// Sorted by year and number.
@@ -63,16 +65,34 @@ const CVES: &[Cve] = &[
         Tests(&["rejected_upgrade_leaves_no_connection_to_the_kubelet"]),
     ),
     cve(
+        "CVE-2018-18264",
+        DASHBOARD,
+        "Users who skip the sign-in have the rights of the dashboard's own service account.",
+        Absent("The dashboard has no identity. A request without a session is refused."),
+    ),
+    cve(
         "CVE-2019-1002100",
         KUBERNETES,
         "A JSON patch with very many operations exhausts the API server.",
         Tests(&["more_than_ten_thousand_operations_are_rejected"]),
     ),
     cve(
+        "CVE-2019-1002101",
+        KUBERNETES,
+        "The `tar` of a container makes `kubectl cp` write outside of the destination through a symbolic link.",
+        Tests(&["a_hostile_archive_writes_only_below_the_destination"]),
+    ),
+    cve(
         "CVE-2019-11245",
         KUBERNETES,
         "A container whose image names a user runs as root after a restart.",
         Tests(&["run_as_non_root_rejects_root", "container_context_overrides_pod_context_and_image"]),
+    ),
+    cve(
+        "CVE-2019-11246",
+        KUBERNETES,
+        "A hostile archive makes `kubectl cp` write outside of the destination.",
+        Tests(&["a_hostile_archive_writes_only_below_the_destination"]),
     ),
     cve(
         "CVE-2019-11247",
@@ -90,10 +110,22 @@ const CVES: &[Cve] = &[
         Tests(&["requests_are_authorized_by_the_api_server"]),
     ),
     cve(
+        "CVE-2019-11249",
+        KUBERNETES,
+        "A hostile archive makes `kubectl cp` write outside of the destination, by another path.",
+        Tests(&["a_hostile_archive_writes_only_below_the_destination"]),
+    ),
+    cve(
         "CVE-2019-11250",
         KUBERNETES,
         "Bearer tokens are written to the log.",
         Tests(&["invalid_lines_are_reported_by_number_without_the_token"]),
+    ),
+    cve(
+        "CVE-2019-11251",
+        KUBERNETES,
+        "Two symbolic links in an archive make `kubectl cp` write outside of the destination.",
+        Tests(&["a_hostile_archive_writes_only_below_the_destination"]),
     ),
     cve(
         "CVE-2019-11253",
@@ -232,9 +264,25 @@ const CVES: &[Cve] = &[
     ),
     cve(
         "CVE-2021-25742",
-        "ingress-nginx",
+        INGRESS_NGINX,
         "Annotations of an Ingress add configuration that reads the controller's credentials.",
         Absent("Annotations select from fixed options; no configuration file is generated from them."),
+    ),
+    cve(
+        "CVE-2021-25743",
+        KUBERNETES,
+        "Escape sequences in fields of objects control the terminal of the user who lists them.",
+        Tests(&[
+            "control_characters_are_escaped_except_for_the_layout",
+            "cells_cannot_control_the_terminal",
+            "operations_on_hostile_names_do_not_control_the_terminal",
+        ]),
+    ),
+    cve(
+        "CVE-2021-25745",
+        INGRESS_NGINX,
+        "The path of an Ingress is written into the proxy's configuration, and reads the credentials of the controller.",
+        Absent("The proxy's configuration is data in memory. Nothing of an Ingress is rendered as text."),
     ),
     cve(
         "CVE-2021-30465",
@@ -422,6 +470,12 @@ const CVES: &[Cve] = &[
         KUBERNETES,
         "A gitRepo volume reads repositories of other pods on the node.",
         Tests(&["git_repo_volumes_are_rejected"]),
+    ),
+    cve(
+        "CVE-2025-1974",
+        INGRESS_NGINX,
+        "Any pod has the admission controller test a configuration that loads code.",
+        Absent("The ingress controller has no admission webhook, and its proxy loads no configuration files."),
     ),
     cve(
         "CVE-2025-27612",
