@@ -4,9 +4,10 @@
 //! address is the last to be allocated again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::net::IpAddr;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use netlink::cidr::Cidr;
@@ -143,13 +144,16 @@ fn pods_end(block: &Cidr) -> u128 {
 }
 
 impl LockedLeases {
-    /// Waits for the lock and reads the lease file of a directory.
+    /// Waits for the lock and reads the lease file of a directory. Only the owner can open the lock: another user who could
+    /// read it could hold it, and no pod would get an address.
     pub fn open(directory: &Path) -> Result<Self, LeaseError> {
         let path = directory.join("addresses.json");
         let lock = directory.join("lock");
         let open = || -> io::Result<(File, Leases)> {
-            fs::create_dir_all(directory)?;
-            let lock = File::options().create(true).truncate(false).write(true).open(lock)?;
+            sys::create_dirs(directory, 0o700)?;
+            let lock = File::options().create(true).truncate(false).write(true).mode(0o600).open(lock)?;
+            // Earlier releases created it for all users.
+            lock.set_permissions(Permissions::from_mode(0o600))?;
             flock(&lock, FlockOperation::LockExclusive)?;
             let leases = match fs::read(&path) {
                 Ok(bytes) => serde_json::from_slice(&bytes)?,
@@ -223,6 +227,18 @@ mod tests {
         assert_eq!(take(&mut leases, "a", "10.0.0.0/31"), "all addresses of 10.0.0.0/31 are allocated");
         assert_eq!(take(&mut leases, "a", "fd00::/64"), "fd00::2");
         assert_eq!(take(&mut leases, "b", "::/0"), "::2");
+    }
+
+    #[test]
+    fn other_users_cannot_hold_the_lock() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("network");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        drop(LockedLeases::open(&directory).unwrap());
+        assert_eq!((mode(&directory), mode(&directory.join("lock"))), (0o700, 0o600));
+        fs::set_permissions(directory.join("lock"), Permissions::from_mode(0o644)).unwrap();
+        drop(LockedLeases::open(&directory).unwrap());
+        assert_eq!(mode(&directory.join("lock")), 0o600);
     }
 
     #[test]
