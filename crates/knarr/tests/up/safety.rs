@@ -82,17 +82,18 @@ fn pods_cannot_hang_the_kubelet_delete_node_files_or_leak_secrets() {
     assert_eq!(readable, [""; 0], "others can read what they should not");
 }
 
-/// Walks the data directory. Returns files that contain the secret and are not private to their owner, and all files
-/// that another user of the host can open.
+/// Walks the data directory. Returns files that contain the secret and are not private to their owner, and everything
+/// that another user of the host can read, list or change.
 fn readable_secrets(machine: &Machine, data: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mode = std::fs::metadata(data).unwrap().permissions().mode() & 0o7777;
     if mode != 0o711 {
         found.push(format!("{} has mode {mode:o}", data.display()));
     }
-    let (mut files, mut secrets) = (0, Vec::new());
+    let (mut files, mut secrets, mut all) = (0, Vec::new(), Vec::new());
     let mut waiting = vec![data.to_owned()];
     while let Some(dir) = waiting.pop() {
+        all.push(dir.clone());
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
             let Ok(metadata) = entry.metadata() else { continue };
             let (path, mode) = (entry.path(), metadata.permissions().mode() & 0o7777);
@@ -101,6 +102,7 @@ fn readable_secrets(machine: &Machine, data: &Path) -> Vec<String> {
                 continue;
             }
             files += 1;
+            all.push(path.clone());
             if !metadata.is_file() || metadata.len() > 64 << 20 {
                 continue;
             }
@@ -118,11 +120,29 @@ fn readable_secrets(machine: &Machine, data: &Path) -> Vec<String> {
         }
     }
     assert!(files > 100 && !secrets.is_empty(), "{files} files, {secrets:?}");
-    for path in secrets.iter().map(PathBuf::as_path).chain([data, &data.join("admin.kubeconfig")]) {
-        let mut stranger = machine.command("setpriv --reuid=65534 --regid=65534 --clear-groups head -c1");
-        if !text(&stranger.arg(path).output().unwrap()).contains("Permission denied") {
-            found.push(format!("another user opens {}", path.display()));
-        }
-    }
+    // Certificates are public: users import that of the CA into their browsers.
+    let is_public = |path: &Path| {
+        path == data.join("pki") || path.starts_with(data.join("pki")) && path.extension().is_some_and(|it| it == "crt")
+    };
+    all.retain(|path| !is_public(path));
+    found.extend(accessible(machine, &all).into_iter().map(|path| format!("another user can access {path}")));
+    found
+}
+
+/// Returns the paths that a user without rights on this host can read, list or change.
+fn accessible(machine: &Machine, paths: &[PathBuf]) -> Vec<String> {
+    // Only the data directory itself keeps the user out, as in /var/lib.
+    std::fs::set_permissions(machine.dir.path(), PermissionsExt::from_mode(0o711)).unwrap();
+    let list = machine.dir.path().join("walked");
+    let lines = paths.iter().chain([&list]).map(|path| format!("{}\n", path.display()));
+    std::fs::write(&list, lines.collect::<String>()).unwrap();
+    std::fs::set_permissions(&list, PermissionsExt::from_mode(0o644)).unwrap();
+    let script = r#"while IFS= read -r path; do if [ -r "$path" ] || [ -w "$path" ]; then echo "$path"; fi; done"#;
+    let mut stranger = machine.command("setpriv --reuid=65534 --regid=65534 --clear-groups sh -c");
+    let output = stranger.arg(script).stdin(std::fs::File::open(&list).unwrap()).output().unwrap();
+    let text = text(&output);
+    let mut found: Vec<String> = text.lines().map(str::to_owned).collect();
+    // The list is the last path, and every user can read it.
+    assert_eq!(found.pop(), Some(list.display().to_string()), "{text}");
     found
 }
