@@ -3,6 +3,7 @@
 mod kubeconfig;
 mod plugin_policy;
 mod proxy;
+mod secret;
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +13,10 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http::Uri;
 
-pub use crate::transport::Secret;
 pub use kubeconfig::{Kubeconfig, KubeconfigError, Selected, Selection};
 pub use plugin_policy::{PluginDenied, PluginPolicy, PluginPolicyError};
 pub use proxy::{ProxyVariableError, proxy_from_environment};
+pub use secret::Secret;
 
 #[derive(Clone, Debug)]
 pub struct Config {

@@ -8,12 +8,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use apimachinery::collection::Entry;
-use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::meta::MetaMut;
 use apimachinery::{Key, Value};
 use tokio::sync::mpsc;
 
 use crate::clock::now;
-use crate::watch::Event;
 
 /// Channel capacity, enough to keep both sides busy.
 const OBJECTS_MAX: usize = 64;
@@ -70,21 +69,5 @@ impl Objects {
     /// Returns the receiver at the first call.
     pub(crate) fn take(&self) -> Option<mpsc::Receiver<SharedEvent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-impl SharedEvent {
-    /// Converts a parsed event with `make`.
-    pub(crate) fn of(event: Event, make: impl FnOnce(Value) -> SharedObject) -> Self {
-        match event {
-            Event::Added(object) | Event::Modified(object) => Self::Applied(make(object)),
-            Event::Deleted(object) => {
-                let revision = Meta::of(&object).resource_version().parse().unwrap_or(0);
-                Self::Deleted { key: Key::of(&object), revision }
-            }
-            Event::Bookmark { resource_version, initial_events_end } => {
-                Self::Bookmark { resource_version, initial_events_end }
-            }
-        }
     }
 }

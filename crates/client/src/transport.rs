@@ -8,7 +8,6 @@ mod in_process;
 mod tls;
 mod verifier;
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -20,7 +19,6 @@ use hyper_util::rt::TokioIo;
 
 pub use connect::{ConnectError, Connector, Wire};
 pub use credentials::CredentialError;
-pub(crate) use exec::EXEC_EXTENSION;
 pub use exec::ExecError;
 pub use https::Https;
 pub use in_process::InProcess;
@@ -96,25 +94,4 @@ where
     B::Error: Into<BoxError>,
 {
     body.map_err(Into::into).boxed_unsync()
-}
-
-/// A string that is never printed.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// Returns the secret string.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("(secret)")
-    }
 }

@@ -2,7 +2,7 @@
 
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;
-use apimachinery::{Value, json};
+use apimachinery::{Key, Value, json};
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use memchr::{memchr2, memchr3};
@@ -69,7 +69,7 @@ impl Watch {
             // The channel is closed. The body contains the error, if any.
             self.objects = None;
         }
-        self.next().await.map(|event| event.map(|event| SharedEvent::of(event, make)))
+        self.next().await.map(|event| event.map(|event| shared(event, make)))
     }
 
     /// Returns the next event; `None` after the server closed the watch. No events follow an error.
@@ -202,6 +202,20 @@ impl Frames {
             return (!ahead.is_empty()).then_some(0);
         }
         if self.in_string { memchr2(b'"', b'\\', ahead) } else { memchr3(b'"', b'{', b'}', ahead) }
+    }
+}
+
+/// Converts a parsed event to one of shared objects, which `make` returns.
+fn shared(event: Event, make: impl FnOnce(Value) -> SharedObject) -> SharedEvent {
+    match event {
+        Event::Added(object) | Event::Modified(object) => SharedEvent::Applied(make(object)),
+        Event::Deleted(object) => {
+            let revision = Meta::of(&object).resource_version().parse().unwrap_or(0);
+            SharedEvent::Deleted { key: Key::of(&object), revision }
+        }
+        Event::Bookmark { resource_version, initial_events_end } => {
+            SharedEvent::Bookmark { resource_version, initial_events_end }
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 //! log files and the clock.
 
 mod accept;
-mod ciphers;
 pub mod clock;
 pub mod election;
 pub mod events;

@@ -1,5 +1,7 @@
 //! TLS flags common to all components: `--tls-min-version`, `--tls-cipher-suites` and PEM certificates.
 
+mod ciphers;
+
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -11,8 +13,6 @@ use rustls::server::WantsServerCert;
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ConfigBuilder, ServerConfig, SupportedProtocolVersion, WantsVerifier};
-
-use crate::ciphers;
 
 /// Reasons why TLS cannot be configured.
 #[derive(Debug, thiserror::Error)]

@@ -36,7 +36,7 @@ pub use codec::DecodeError;
 pub use entry::{Entry, HardState, Payload, RequestId};
 pub use group::Group;
 pub use member::{
-    CommittedEntry, Config, Effects, Fault, Member, Persist, Proposal, ProposeError, RecoveredState, Role,
-    SendSnapshot, SnapshotMeta, Status,
+    CommittedEntry, Config, Effects, Fault, Member, Persist, Proposal, RecoveredState, Role, SendSnapshot,
+    SnapshotMeta, Status,
 };
-pub use message::Message;
+pub use message::{Message, ProposeError};

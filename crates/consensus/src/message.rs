@@ -12,7 +12,35 @@ use crate::change::{Change, ChangeError};
 use crate::codec::{DecodeError, Reader, put_bytes, put_count};
 use crate::entry::{ENTRY_BYTES_MIN, Entry, Payload, RequestId, number};
 use crate::group::Group;
-use crate::member::ProposeError;
+
+/// A proposal was not appended to the log.
+///
+/// A rejection from the network refers to one copy of the proposal: a duplicated message may have brought another copy
+/// into a log. The proposal is therefore repeated with the same [`RequestId`], of which at most one copy is applied.
+/// Only [`ProposeError::Superseded`] guarantees that no copy will be applied, provided that this member has applied
+/// every entry itself and skipped none by a snapshot.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ProposeError {
+    /// There is no leader, or the contacted member is no longer the leader.
+    #[error("no leader")]
+    NoLeader,
+    /// A later proposal of the same member was applied first; this one will never be applied.
+    #[error("the proposal was overtaken by a later one")]
+    Superseded,
+    #[error("leadership is being transferred")]
+    Transferring,
+    /// Too many proposals are in progress.
+    #[error("too many requests")]
+    Overloaded,
+    /// The learner is too far behind to vote.
+    #[error("can only promote a learner member which is in sync with leader")]
+    LearnerNotReady,
+    #[error("the member has been removed from the cluster")]
+    Stopped,
+    /// The membership change is invalid.
+    #[error(transparent)]
+    Change(ChangeError),
+}
 
 /// A message between members.
 #[derive(Clone, Debug, PartialEq)]

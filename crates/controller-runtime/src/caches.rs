@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use apimachinery::Value;
+use apimachinery::meta::Meta;
 use client::Client;
 use client::cache::{self, ClosedError, Reader, Snapshot, Source};
 use controller::{Cache, Configs, KindSnapshot, Objects, index_by, kinds};
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
+use crate::effect::Effect;
 use crate::metadata_caches::MetadataCaches;
 
 /// The caches of a process. Dropping this stops their watches.
@@ -87,6 +89,25 @@ impl Caches {
             }
         }
         Ok(())
+    }
+
+    /// Waits until the caches show an effect. Returns immediately for a kind that is not cached, and if the cache has
+    /// stopped: the process is then about to exit.
+    pub(crate) async fn seen(&self, effect: &Effect) {
+        match effect {
+            Effect::Written { kind, revision } => {
+                if let Some(reader) = self.reader(kind) {
+                    let _ = reader.reached(*revision).await;
+                }
+            }
+            Effect::Deleted { kind, key, uid } => {
+                let Some(mut reader) = self.reader(kind).cloned() else { return };
+                let is_there = |objects: &Objects| {
+                    objects.get(key).map(Meta::of).is_some_and(|meta| !meta.is_deleting() && meta.uid() == uid)
+                };
+                while is_there(&reader.snapshot().objects) && reader.advanced().await.is_ok() {}
+            }
+        }
     }
 
     /// Returns the kinds whose caches are not complete yet.

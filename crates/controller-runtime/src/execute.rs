@@ -4,39 +4,9 @@ use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Object, Resource, Str, Value};
 use client::{Client, DeleteOptions, Error, Propagation, Target, WriteOptions};
 use component_base::events::Recorder;
-use controller::{Action, EventOnResult, EventType, Objects, Patch, Preconditions};
+use controller::{Action, EventOnResult, EventType, Patch, Preconditions};
 
-use crate::caches::Caches;
-
-/// The state that the caches must reach before the key is observed again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    /// The kind's cache has reached this revision.
-    Written { kind: String, revision: u64 },
-    /// The object is being deleted or was deleted.
-    Deleted { kind: String, key: Key, uid: Str },
-}
-
-impl Effect {
-    /// Waits until the caches show the effect. Returns immediately for a kind that is not cached, and if the cache has
-    /// stopped: the process is then about to exit.
-    pub(crate) async fn seen(&self, caches: &Caches) {
-        match self {
-            Self::Written { kind, revision } => {
-                if let Some(reader) = caches.reader(kind) {
-                    let _ = reader.reached(*revision).await;
-                }
-            }
-            Self::Deleted { kind, key, uid } => {
-                let Some(mut reader) = caches.reader(kind).cloned() else { return };
-                let is_there = |objects: &Objects| {
-                    objects.get(key).map(Meta::of).is_some_and(|meta| !meta.is_deleting() && meta.uid() == uid)
-                };
-                while is_there(&reader.snapshot().objects) && reader.advanced().await.is_ok() {}
-            }
-        }
-    }
-}
+use crate::effect::Effect;
 
 /// Executes one action. `manager` is the field manager of its writes.
 pub(crate) async fn execute(

@@ -15,6 +15,7 @@
 //!   `quota_counts_usage_and_rejects_objects_above_the_limit`.
 
 pub mod caches;
+mod effect;
 mod execute;
 mod global;
 mod metadata_caches;

@@ -16,7 +16,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::execute::Effect;
+use crate::effect::Effect;
 
 /// Time after which a kind that cannot be read no longer blocks decisions about other kinds.
 const UNREADABLE_MAX: Duration = Duration::from_secs(30);

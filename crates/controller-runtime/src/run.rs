@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::caches::Caches;
-use crate::execute::Effect;
+use crate::effect::Effect;
 use crate::queue::{Outcome, Queue};
 use crate::side_effects::execute_action;
 
@@ -236,7 +236,7 @@ async fn reconcile_key<C: Controller>(
     memory: Memory,
 ) -> ReconcileResult {
     for effect in &memory.effects {
-        effect.seen(&driver.caches).await;
+        driver.caches.seen(effect).await;
     }
     let Memory { rejection, remember, .. } = memory;
     let responses = send_queries::<C>(&driver, &key, remember.as_ref()).await;

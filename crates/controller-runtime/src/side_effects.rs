@@ -7,7 +7,8 @@ use client::Error;
 use controller::{Action, SideEffect, SideEffects};
 
 use crate::Driver;
-use crate::execute::{Effect, execute};
+use crate::effect::Effect;
+use crate::execute::execute;
 
 /// An action failed.
 #[derive(Debug, thiserror::Error)]

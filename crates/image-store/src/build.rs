@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use tar::{EntryType, Header};
+use tar::EntryType;
 
 use crate::build::copy::Copier;
 use crate::digest::{Digest, Hasher, Hashing};
@@ -16,6 +16,7 @@ use crate::index::Image;
 use crate::manifest::{self, Config, Descriptor, ImageConfig, Manifest, Platform, RootFs};
 use crate::name::Name;
 use crate::store::{Names, Store, StoreError};
+use crate::tar_header::header;
 
 /// An image could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -118,17 +119,6 @@ impl Recipe {
         let (gzip, diff_id, _) = hashing.finish();
         Ok((gzip.finish().map_err(at)?, diff_id))
     }
-}
-
-pub(crate) fn header(kind: EntryType, mode: u32, size: u64) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header.set_size(size);
-    header
 }
 
 fn relative(path: &Path) -> &Path {

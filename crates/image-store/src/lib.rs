@@ -37,6 +37,7 @@ mod manifest;
 mod name;
 mod pull;
 mod store;
+mod tar_header;
 mod unpack;
 
 pub use blobs::BlobError;

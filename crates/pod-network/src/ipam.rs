@@ -14,7 +14,7 @@ use netlink::cidr::Cidr;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::network::PortMapping;
+use crate::port_mapping::PortMapping;
 
 /// An address could not be allocated.
 #[derive(Debug, thiserror::Error)]

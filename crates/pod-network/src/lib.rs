@@ -18,10 +18,12 @@ pub mod mesh;
 pub mod network;
 pub mod plugin;
 pub mod pod_rules;
+mod port_mapping;
 pub mod routed;
 pub mod select;
 
 pub use cni::Cni;
-pub use network::{Attachment, Loopback, Network, NetworkError, NetworkFuture, PortMapping};
+pub use network::{Attachment, Loopback, Network, NetworkError, NetworkFuture};
+pub use port_mapping::PortMapping;
 pub use routed::RoutedNetwork;
 pub use select::Auto;

@@ -6,11 +6,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
-use netlink::Protocol;
 use netlink::bandwidth::BandwidthError;
-use serde::{Deserialize, Serialize};
 
 use crate::ipam::LeaseError;
+use crate::port_mapping::PortMapping;
 
 /// A sandbox could not be attached.
 #[derive(Debug, thiserror::Error)]
@@ -68,18 +67,6 @@ pub struct Attachment {
     pub ports: Vec<PortMapping>,
     /// Pod annotations, for example bandwidth limits.
     pub annotations: BTreeMap<String, String>,
-}
-
-/// A host port mapped to a container port.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PortMapping {
-    pub protocol: Protocol,
-    pub host_port: u16,
-    pub container_port: u16,
-    /// `None` for all addresses of the host.
-    #[serde(default, rename = "hostIP", skip_serializing_if = "Option::is_none")]
-    pub host_ip: Option<IpAddr>,
 }
 
 pub type NetworkFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, NetworkError>> + Send + 'a>>;

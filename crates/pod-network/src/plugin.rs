@@ -11,7 +11,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::ipam::{Lease, gateway};
-use crate::network::{NetworkError, PortMapping};
+use crate::network::NetworkError;
+use crate::port_mapping::PortMapping;
 use crate::routed::{Config, RoutedNetwork};
 
 /// Supported versions of the CNI specification.

@@ -24,7 +24,8 @@ use netlink::link::{Address, Hop, Links, Peer, Route, Routes, hardware_of};
 use netlink::namespace::{set_sysctl, within};
 
 use crate::ipam::{Lease, Leases, LockedLeases, gateway, host_name, shaping_name};
-use crate::network::{Attachment, Network, NetworkError, NetworkFuture, PortMapping};
+use crate::network::{Attachment, Network, NetworkError, NetworkFuture};
+use crate::port_mapping::PortMapping;
 use crate::{mesh, pod_rules};
 
 pub const INTERFACE: &str = "eth0";

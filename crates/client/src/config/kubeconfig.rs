@@ -8,10 +8,12 @@ use apimachinery::{Value, yaml};
 use http::Uri;
 
 use super::{Config, Credential, Exec, Impersonate, Interactive, Pem, PluginPolicy, Secret, Tls};
-use crate::transport::EXEC_EXTENSION;
 use field::Field;
 
 /// One or more merged kubeconfig files.
+/// The name of the cluster extension with the plugin's configuration.
+const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
+
 #[derive(Clone, Debug, Default)]
 pub struct Kubeconfig {
     current_context: Option<String>,

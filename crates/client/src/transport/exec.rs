@@ -12,16 +12,13 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
-use super::Secret;
 use crate::clock::now;
-use crate::config::{Config, Exec, Interactive, Pem, PluginDenied};
+use crate::config::{Config, Exec, Interactive, Pem, PluginDenied, Secret};
 
 /// Timeout of a plugin, long enough for an interactive login.
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 /// Maximum output, far more than certificates and a token need.
 const OUTPUT_MAX: u64 = 1 << 20;
-/// The name of the cluster extension with the plugin's configuration.
-pub(crate) const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 /// A plugin returned no credential.
 #[derive(Debug, thiserror::Error)]

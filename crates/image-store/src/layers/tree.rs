@@ -10,8 +10,8 @@ use rustix::fs::{AtFlags, CWD, linkat};
 use tar::{Builder, EntryType};
 
 use super::LayerError;
-use crate::build::header;
 use crate::digest::{Digest, Hasher, Hashing};
+use crate::tar_header::header;
 
 /// Mode of directories and copied files in such a layer, and of all entries of its archive.
 const MODE: u32 = 0o755;

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
+use client::config::Secret;
 use client::config::{Config, Credential, Pem, Tls};
-use client::transport::Secret;
 use client::{Client, Settings};
 
 pub(super) const TOKEN: &str = "a-token-for-measuring";

@@ -176,7 +176,7 @@ fn read(path: &Path) -> Result<Value, NetworkError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::PortMapping;
+    use crate::port_mapping::PortMapping;
     use netlink::Protocol;
 
     fn load(files: &[(&str, &str)]) -> Result<NetworkList, NetworkError> {

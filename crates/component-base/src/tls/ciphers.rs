@@ -2,7 +2,7 @@
 
 use rustls::{CipherSuite, SupportedCipherSuite};
 
-use crate::tls::TlsError;
+use super::TlsError;
 
 /// Go's names and their suites. Names without a suite are insecure and never offered.
 const NAMES: [(&str, Option<CipherSuite>); 22] = [
