@@ -52,17 +52,20 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     };
     crate::log::to_stderr(level);
     ignored::warn_ignored_flags(matches);
-    for gate in &flags.feature_gates {
-        check_gate(gate)?;
+    for gate in gates(&flags.feature_gates)? {
         tracing::warn!("--feature-gates {gate} has no effect: implemented features are always on");
     }
     component::run("kube-apiserver", serve(flags, None))
 }
 
-fn check_gate(gate: &str) -> Result<()> {
-    let (name, value) = gate.split_once('=').with_context(|| format!("missing bool value for {gate}"))?;
-    ensure!(matches!(value, "true" | "false"), "invalid value of {name}={value}, it must be true or false");
-    Ok(())
+/// Returns the feature gates. Empty ones are ignored, as by upstream.
+fn gates(values: &[String]) -> Result<Vec<&str>> {
+    let gates: Vec<&str> = values.iter().map(String::as_str).filter(|gate| !gate.is_empty()).collect();
+    for gate in &gates {
+        let (name, value) = gate.split_once('=').with_context(|| format!("missing bool value for {gate}"))?;
+        ensure!(matches!(value, "true" | "false"), "invalid value of {name}={value}, it must be true or false");
+    }
+    Ok(gates)
 }
 
 async fn serve(flags: &Flags, in_process: Option<&InProcessServer>) -> Result<()> {
@@ -321,4 +324,22 @@ fn remote(flags: &Flags) -> Result<RemoteConfig> {
         _ => bail!("--etcd-certfile and --etcd-keyfile must be given together"),
     };
     Ok(RemoteConfig { servers: flags.etcd_servers.clone(), ca_file: flags.etcd_cafile.clone(), identity })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_feature_gates_are_ignored_and_malformed_ones_rejected() {
+        let check = |gates: &[&str], expect: Result<&[&str], &str>| {
+            let values: Vec<String> = gates.iter().map(|gate| (*gate).to_owned()).collect();
+            let found = super::gates(&values).map_err(|error| error.to_string());
+            assert_eq!(found.as_deref().map_err(String::as_str), expect);
+        };
+        check(&[""], Ok(&[]));
+        check(&["A=true", "", "B=false"], Ok(&["A=true", "B=false"]));
+        check(&["A"], Err("missing bool value for A"));
+        check(&["A=yes"], Err("invalid value of A=yes, it must be true or false"));
+    }
 }
