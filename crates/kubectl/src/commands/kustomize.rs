@@ -1,7 +1,10 @@
 //! `kubectl kustomize`: builds a kustomization.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
+
+use apimachinery::Value;
 
 use crate::command::{Command, Flag, Group};
 use crate::kustomize::{self, Restriction};
@@ -28,8 +31,8 @@ pub(super) static COMMAND: Command = Command {
             "as-current-user",
             "Run functions as the user and group of the caller (no effect: functions are not supported).",
         ),
-        Flag::bool("enable-alpha-plugins", "Run plugins (not supported: the command fails)."),
-        Flag::bool("enable-helm", "Render Helm charts (not supported: the command fails)."),
+        Flag::bool("enable-alpha-plugins", "Run plugins (no effect: kustomizations with plugins are refused)."),
+        Flag::bool("enable-helm", "Render Helm charts (no effect: kustomizations with charts are refused)."),
         Flag::array("env", "Environment variables of functions (no effect: functions are not supported).").short('e'),
         Flag::text("helm-command", "helm", "Path of the Helm executable (no effect: Helm is not supported)."),
         Flag::list(
@@ -61,6 +64,8 @@ pub(super) static COMMAND: Command = Command {
     ..Command::EMPTY
 };
 
+const NAMESPACE: &[&str] = &["metadata", "namespace"];
+
 async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
     let directory = match invocation.args.as_slice() {
         [] => ".",
@@ -76,11 +81,6 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
             )));
         }
     };
-    for flag in ["enable-helm", "enable-alpha-plugins"] {
-        if invocation.bool(flag) {
-            return Err(Failure::new(format!("--{flag} is not supported: build the kustomization with kustomize")));
-        }
-    }
     let yaml = kustomize::build_yaml(directory, restriction)?;
     let output = invocation.text("output");
     if output.is_empty() {
@@ -94,15 +94,18 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     write_files(Path::new(output), &yaml)
 }
 
-/// Writes each object to a file of its own, named after its kind and name.
+/// Writes each object to a file of its own, named after its kind and name, and after its namespace if there are several.
 fn write_files(directory: &Path, yaml: &str) -> Result<(), Failure> {
-    for object in apimachinery::yaml::documents(yaml).filter_map(Result::ok) {
+    let objects: Vec<Value> = apimachinery::yaml::documents(yaml).filter_map(Result::ok).collect();
+    let namespaces: BTreeSet<&str> = objects.iter().filter_map(|object| object.str_at(NAMESPACE)).collect();
+    for object in &objects {
         let text = |path: &[&str]| object.str_at(path).unwrap_or_default().to_owned();
         let version = text(&["apiVersion"]).to_lowercase().replace('/', "_");
-        let parts = [text(&["metadata", "namespace"]), version, text(&["kind"]), text(&["metadata", "name"])];
+        let namespace = if namespaces.len() > 1 { text(NAMESPACE) } else { String::new() };
+        let parts = [namespace, version, text(&["kind"]), text(&["metadata", "name"])];
         let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         let file = directory.join(parts.join("_").to_lowercase() + ".yaml");
-        std::fs::write(&file, apimachinery::yaml::to_string(&object))?;
+        std::fs::write(&file, apimachinery::yaml::to_string(object))?;
     }
     Ok(())
 }

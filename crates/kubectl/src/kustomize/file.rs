@@ -341,9 +341,9 @@ impl<'a> Reader<'a> {
 
     fn mismatch(&self, name: &str, found: &Value, expected: &str) -> Error {
         let (path, found) = (self.path, found.kind());
+        let parent = if self.tail.is_empty() { String::new() } else { format!("{}.", self.tail) };
         Error::new(format!(
-            "json: cannot unmarshal {found} into Go struct field {path}{}.{name} of type {expected}",
-            self.tail
+            "json: cannot unmarshal {found} into Go struct field {path}.{parent}{name} of type {expected}"
         ))
     }
 
@@ -411,7 +411,7 @@ impl<'a> Reader<'a> {
     pub(super) fn objects<T>(
         &self,
         name: &'a str,
-        ty: &str,
+        ty: &'a str,
         read: impl Fn(Reader<'a>) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
         let items = match self.field(name) {
@@ -420,7 +420,7 @@ impl<'a> Reader<'a> {
             Some(other) => return Err(self.mismatch(name, other, &format!("[]{ty}"))),
         };
         let item = |item: &'a Value| match item {
-            Value::Object(fields) => read(Reader { fields, path: self.path, tail: name }),
+            Value::Object(fields) => read(Reader { fields, path: ty.trim_start_matches("types."), tail: name }),
             other => Err(self.mismatch(name, other, ty)),
         };
         items.iter().map(item).collect()
