@@ -16,7 +16,7 @@ use std::io::Write;
 use arguments::Arguments;
 use live::Query;
 
-use crate::command::{Command, Flag};
+use crate::command::{Command, Flag, Group};
 use crate::context::Globals;
 use crate::flags::{self, Parsed};
 use crate::kubeconfig::{Files, Section};
@@ -67,11 +67,35 @@ struct Line<'a> {
     flag: Option<&'static Flag>,
 }
 
+/// The hidden commands that complete a command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Candidates with descriptions.
+    Described,
+    Names,
+}
+
+impl Request {
+    /// Returns the request that a command stands for.
+    pub fn of(command: &str) -> Option<Self> {
+        match command {
+            "__complete" => Some(Self::Described),
+            "__completeNoDesc" => Some(Self::Names),
+            _ => None,
+        }
+    }
+}
+
 /// Prints the candidates for the last of the words after `kubectl`.
-pub fn run(words: &[String]) -> Result<(), Failure> {
+pub fn run(request: Request, words: &[String]) -> Result<(), Failure> {
     let (last, before) = match words.split_last() {
         Some((last, before)) => (last.as_str(), before),
         None => ("", [].as_slice()),
+    };
+    // The words after `help` name a command.
+    let (is_topic, before) = match before {
+        [first, topic @ ..] if first == "help" => (true, topic),
+        _ => (false, before),
     };
     let line = Line::new(before);
     let (flag, prefix) = match (line.flag, last.split_once('=')) {
@@ -79,6 +103,7 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
         (flag, _) => (flag, last),
     };
     let source = match flag {
+        _ if is_topic => line.commands(),
         Some(flag) => line.value_source(flag),
         None if last.starts_with('-') => Source::Fixed(line.flags(last), Directive::NoFiles),
         None => line.source(last),
@@ -107,7 +132,7 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
         if directive != Directive::Extensions && !name.starts_with(prefix) {
             continue;
         }
-        match description.is_empty() {
+        match description.is_empty() || request == Request::Names {
             true => writeln!(out, "{name}")?,
             false => writeln!(out, "{name}\t{}", description.lines().next().unwrap_or_default())?,
         }
@@ -192,14 +217,18 @@ impl<'a> Line<'a> {
         out
     }
 
+    /// Returns the subcommands of the command.
+    fn commands(&self) -> Source {
+        let listed = self.command().commands.iter().filter(|command| command.group != Group::Hidden);
+        let mut names: Vec<_> = listed.map(|command| (command.name.to_owned(), command.summary.to_owned())).collect();
+        names.sort();
+        Source::Fixed(names, Directive::NoFiles)
+    }
+
     fn source(&self, last: &str) -> Source {
         let command = self.command();
         if !command.commands.is_empty() && self.args.is_empty() {
-            let listed = command.commands.iter().filter(|command| command.group != crate::command::Group::Hidden);
-            let mut names: Vec<_> =
-                listed.map(|command| (command.name.to_owned(), command.summary.to_owned())).collect();
-            names.sort();
-            return Source::Fixed(names, Directive::NoFiles);
+            return self.commands();
         }
         let names: Vec<&str> = self.path.iter().skip(1).map(|command| command.name).collect();
         match (arguments::of(&names), self.args.as_slice()) {
@@ -370,6 +399,13 @@ mod tests {
         let live = Live::with_type("pods").without(&["pods/a"]);
         let (found, _) = live.complete(&["a".to_owned(), "b".to_owned()], "pods/");
         assert_eq!(found, [("pods/b".to_owned(), String::new())]);
+    }
+
+    #[test]
+    fn requests_are_named_by_hidden_commands() {
+        assert_eq!(Request::of("__complete"), Some(Request::Described));
+        assert_eq!(Request::of("__completeNoDesc"), Some(Request::Names));
+        assert_eq!(Request::of("get"), None);
     }
 
     #[test]

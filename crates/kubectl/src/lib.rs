@@ -73,8 +73,10 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
 
 fn run(args: &[String]) -> Result<(), Failure> {
     // The words of a command line that is not complete cannot be parsed as one.
-    if let ["__complete", ..] = args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        return completion::run(&args[1..]);
+    if let Some((command, words)) = args.split_first()
+        && let Some(request) = completion::Request::of(command)
+    {
+        return completion::run(request, words);
     }
     let preference = kuberc::load(args)?.unwrap_or_default();
     // `create` is the only command whose subcommands may be plugins.
