@@ -5,12 +5,13 @@ mod condition;
 use std::io::Write;
 use std::time::Duration;
 
+use apimachinery::Value;
 use tokio::time::{Instant, sleep};
 
 use condition::Condition;
 
 use crate::command::{Command, Flag, Group};
-use crate::print::{Format, Formats, name};
+use crate::print::{Format, Formats, Printer, name};
 use crate::resources::{Builder, Found, Info};
 use crate::stream::terminal;
 use crate::wait::{FOREVER, deleted, timed_out, until};
@@ -92,24 +93,35 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     if for_delete {
         failures.retain(|failure| !failure.is_not_found());
     }
-    Failure::all(failures)?;
-    if infos.is_empty() && !for_delete {
+    if infos.is_empty() && failures.is_empty() && !for_delete {
         return Err(Failure::new("no matching resources found"));
     }
+    // A failure concerns one object. The others are awaited until the same deadline.
+    let mut unmet = Vec::new();
     for info in &infos {
         for condition in &conditions {
-            let object = terminal::interruptible(meet(context, info, condition, timeout, deadline)).await?;
-            let text = if printer.is_human() {
-                name::print_operation(&object, "condition met")
-            } else {
-                printer.print(&object)?
-            };
-            let mut out = context.out();
-            out.write_all(text.as_bytes())?;
-            out.flush()?;
+            match terminal::interruptible(meet(context, info, condition, timeout, deadline)).await {
+                Ok(object) => show(context, &mut printer, &object)?,
+                Err(failure) => {
+                    unmet.push(failure);
+                    break;
+                }
+            }
         }
     }
-    Ok(())
+    unmet.append(&mut failures);
+    Failure::all(unmet)
+}
+
+/// Prints an object that fulfils a condition.
+fn show(context: &Context, printer: &mut Printer, object: &Value) -> Result<(), Failure> {
+    let text = match printer.is_human() {
+        true => name::print_operation(object, "condition met"),
+        false => printer.print(object)?,
+    };
+    let mut out = context.out();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
 }
 
 fn builder<'a>(context: &'a Context, invocation: &Invocation) -> Result<Builder<'a>, Failure> {
@@ -147,7 +159,7 @@ async fn meet(
     condition: &Condition,
     timeout: Duration,
     deadline: Instant,
-) -> Result<apimachinery::Value, Failure> {
+) -> Result<Value, Failure> {
     let client = context.client()?;
     let not_met = || Failure::new(format!("condition not met for {}/{}", info.mapping.resource.plural, info.name));
     match condition {

@@ -53,6 +53,9 @@ fn one(text: &str) -> Result<Condition, Failure> {
         _ => return Err(Failure::new(FORMAT)),
     };
     let path = relaxed(path).map_err(|error| Failure::new(error.to_string()))?;
+    if path.is_empty() {
+        return Err(Failure::new("jsonpath expression cannot be empty"));
+    }
     if value.as_deref() == Some("") {
         return Err(Failure::new(
             "jsonpath wait has to have a value after equal sign, like --for=jsonpath='{.status.readyReplicas}'=3",
