@@ -202,7 +202,7 @@ pub fn require(invocation: &Invocation, names: &[&str]) -> Result<(), Failure> {
 
 /// Returns the message of a failure as it appears inside of another one.
 pub fn inner_message(failure: &Failure) -> String {
-    failure.status().map_or_else(|| failure.message.clone(), |status| status.message.clone())
+    failure.cause().to_owned()
 }
 
 /// Prints a warning in the format of kubectl's log.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use client::config::{Credential, Kubeconfig, KubeconfigError, Pem, PluginPolicy, Secret, Selected, Selection};
 use client::{Client, Config, Impersonate, Settings};
+use http::Uri;
 
 use crate::failure::{chain, go_io_error};
 use crate::mapper::Mapper;
@@ -162,7 +163,7 @@ impl Context {
         }
         let config = self.config()?.clone();
         let impersonate = config.impersonate.clone();
-        let transport = Arc::new(Observed::new(config, self.globals.verbosity)?);
+        let transport = Arc::new(Observed::new(config, self.globals.verbosity, self.globals.match_server_version)?);
         let settings = Settings {
             user_agent: user_agent(),
             request_timeout: self.request_timeout()?.unwrap_or(NO_TIMEOUT),
@@ -242,6 +243,9 @@ impl Context {
         let nonempty = |text: &'_ String| -> Option<String> { Some(text.clone()).filter(|text| !text.is_empty()) };
         let [context, cluster, user, server] =
             [&globals.context, &globals.cluster, &globals.user, &globals.server].map(nonempty);
+        if let Some(server) = &server {
+            check_server(server)?;
+        }
         let selection = Selection {
             context: context.as_deref(),
             cluster: cluster.as_deref(),
@@ -254,11 +258,18 @@ impl Context {
                 Some(selected) => selected,
                 None => match in_cluster()? {
                     Some(config) => none(config),
-                    None => none(Config::new(http::Uri::from_static("http://localhost:8080"))),
+                    None => none(Config::new(Uri::from_static("http://localhost:8080"))),
                 },
             };
-        self.override_tls(&mut config)?;
+        self.override_tls(&mut config, &user)?;
         check_files(&config, &cluster, &user)?;
+        let has_token = matches!(config.credential, Credential::Token(_) | Credential::TokenFile { .. });
+        let has_basic = matches!(config.credential, Credential::Basic { .. });
+        if (has_token || !globals.token.is_empty()) && (has_basic || !globals.username.is_empty()) {
+            return Err(Failure::new(format!(
+                "more than one authentication method found for {user}; found [token basicAuth], only one is allowed"
+            )));
+        }
         if !globals.token.is_empty() {
             config.credential = Credential::Token(Secret::new(globals.token.clone()));
         } else if !globals.username.is_empty() {
@@ -287,21 +298,23 @@ impl Context {
         Ok(config)
     }
 
-    fn override_tls(&self, config: &mut Config) -> Result<(), Failure> {
+    fn override_tls(&self, config: &mut Config, user: &str) -> Result<(), Failure> {
         let globals = &self.globals;
         if !globals.certificate_authority.is_empty() {
             if globals.insecure_skip_tls_verify {
                 return Err(Failure::new("specifying a root certificates file with the insecure flag is not allowed"));
             }
             config.tls.certificate_authority = Some(Pem::File(globals.certificate_authority.clone().into()));
+            config.tls.insecure_skip_verify = false;
         }
         // As with kubectl, `--insecure-skip-tls-verify=false` does not override the kubeconfig.
         if globals.insecure_skip_tls_verify {
             config.tls.insecure_skip_verify = true;
             config.tls.certificate_authority = None;
         }
-        if !globals.tls_server_name.is_empty() {
-            config.tls.server_name = Some(globals.tls_server_name.clone());
+        // The name in the kubeconfig is that of its own server.
+        if !globals.tls_server_name.is_empty() || !globals.server.is_empty() {
+            config.tls.server_name = Some(globals.tls_server_name.clone()).filter(|name| !name.is_empty());
         }
         if !globals.client_certificate.is_empty() || !globals.client_key.is_empty() {
             let (certificate, key) = match config.tls.client.take() {
@@ -313,7 +326,14 @@ impl Context {
             let key = file(&globals.client_key).or(key);
             match (certificate, key) {
                 (Some(certificate), Some(key)) => config.tls.client = Some((certificate, key)),
-                _ => return Err(Failure::new("tls: client certificate and key must be given together")),
+                (Some(_), None) => {
+                    return Err(Failure::new(format!(
+                        "client-key-data or client-key must be specified for {user} to use the clientCert authentication \
+                         method."
+                    )));
+                }
+                // A key without a certificate has no effect.
+                (None, _) => {}
             }
         }
         Ok(())
@@ -339,9 +359,23 @@ impl Context {
     }
 }
 
-// DEVIATION: `kubectl` refuses a CA or client certificate that is no PEM, and a server whose scheme is neither https nor
-// http, before it connects; upstream asks for a user name, or logs the problem and connects without the certificate.
-/// Fails if a certificate or key cannot be read.
+/// Fails if the value of `--server` is no URL of a server.
+fn check_server(server: &str) -> Result<(), Failure> {
+    let url = if server.contains("://") { server.to_owned() } else { format!("http://{server}") };
+    let uri = url.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
+    match uri.as_ref().map(|uri| uri.scheme_str().unwrap_or_default()) {
+        Some("https" | "http") => Ok(()),
+        Some(other) => {
+            Err(Failure::plain(format!("Unable to connect to the server: unsupported protocol scheme {other:?}")))
+        }
+        None => Err(Failure::new(format!("host must be a URL or a host:port pair: {server:?}"))),
+    }
+}
+
+// DEVIATION: `kubectl` never asks for a user name and a password; without credentials, requests are anonymous.
+// DEVIATION: `kubectl` refuses a client certificate that is no PEM or does not belong to its key before it connects;
+// upstream logs the problem and connects without the certificate.
+/// Fails if a certificate or key cannot be read, or if the CA file contains no certificate.
 fn check_files(config: &Config, cluster: &str, user: &str) -> Result<(), Failure> {
     let client = config.tls.client.as_ref();
     let files = [
@@ -352,10 +386,27 @@ fn check_files(config: &Config, cluster: &str, user: &str) -> Result<(), Failure
     let problems: Vec<String> =
         files.into_iter().filter_map(|(what, pem, owner)| unreadable(what, pem?, owner)).collect();
     match problems.as_slice() {
-        [] => Ok(()),
+        [] => config.tls.certificate_authority.as_ref().map_or(Ok(()), check_authority),
         [problem] => Err(Failure::new(problem)),
         several => Err(Failure::plain(format!("Error in configuration: \n* {}", several.join("\n* ")))),
     }
+}
+
+/// Fails unless a certificate follows a header of PEM.
+fn check_authority(pem: &Pem) -> Result<(), Failure> {
+    let bytes = match pem {
+        Pem::Inline(bytes) => bytes.to_vec(),
+        Pem::File(path) => std::fs::read(path)?,
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let problem = if !text.contains("-----BEGIN ") {
+        "unable to parse bytes as PEM block"
+    } else if !text.contains("-----BEGIN CERTIFICATE-----") {
+        "no valid certificate authority data seen"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(format!("unable to load root certificates: {problem}")))
 }
 
 /// Returns the problem if `pem` is a file that cannot be opened.
@@ -409,7 +460,7 @@ fn impersonate(invocation: &Invocation) -> Option<Impersonate> {
     let user = invocation.text("as").to_owned();
     let mut extra: Vec<(String, Vec<String>)> = Vec::new();
     for pair in invocation.list("as-user-extra") {
-        let (key, value) = pair.split_once('=').unwrap_or((pair.as_str(), ""));
+        let Some((key, value)) = pair.split_once('=') else { continue };
         match extra.iter_mut().find(|(have, _)| have == key) {
             Some((_, values)) => values.push(value.to_owned()),
             None => extra.push((key.to_owned(), vec![value.to_owned()])),

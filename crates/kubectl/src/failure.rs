@@ -7,9 +7,12 @@ use std::io;
 use apimachinery::Resource;
 use apimachinery::status::{Reason, Status};
 use client::transport::CredentialError;
-use client::{ListOptions, ResponseError, TransportError};
+use client::{ListOptions, ResponseError, TargetError, TransportError};
 
 use crate::print::format::PrintError;
+
+/// The message of a request for an object without a name.
+pub const EMPTY_NAME: &str = "resource name may not be empty";
 
 /// The failure of a command. `Display` formats the text for standard error.
 #[derive(Clone, Debug)]
@@ -21,12 +24,14 @@ pub struct Failure {
     /// Whether a failure that is printed alone starts with `error: `.
     prefixed: bool,
     status: Option<Box<Status>>,
+    /// The request that did not reach the server, with the reason, as it appears inside of another message.
+    request: Option<Box<str>>,
 }
 
 impl Failure {
     /// Returns a failure that is printed as `error: MESSAGE`.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: 1, prefixed: true, status: None }
+        Self { message: message.into(), code: 1, prefixed: true, status: None, request: None }
     }
 
     /// Returns a failure whose message is printed unchanged.
@@ -95,7 +100,27 @@ impl Failure {
                 status.message = format!("error when {verb} {source:?}: {}", status.message);
                 Self { code: self.code, ..Self::from_status(*status) }
             }
-            None => Self { message: format!("error when {verb} {source:?}: {}", self.message), prefixed: true, ..self },
+            None => Self::new(format!("error when {verb} {source:?}: {}", self.cause())).with_code(self.code),
+        }
+    }
+
+    // DEVIATION: with validation, upstream's `kubectl apply`, `create` and `replace` name the download of OpenAPI as the
+    // request that did not reach the server. Here it is that of discovery, as without validation.
+    /// Adds the file of an object to a failure to reach the server for the type of the object.
+    #[must_use]
+    pub fn recognizing(self, source: &str) -> Self {
+        match &self.request {
+            Some(request) => Self::new(format!("unable to recognize {source:?}: {request}")).with_code(self.code),
+            None => self,
+        }
+    }
+
+    /// Returns the message as it appears inside of another one.
+    pub fn cause(&self) -> &str {
+        match (&self.status, &self.request) {
+            (Some(status), _) => &status.message,
+            (None, Some(request)) => request,
+            (None, None) => &self.message,
         }
     }
 
@@ -124,6 +149,16 @@ impl Failure {
         self.status.as_deref()
     }
 
+    /// Returns the failure to connect to the server because of a problem.
+    fn connecting(request: Option<String>, problem: &str) -> Self {
+        Self::plain(format!("Unable to connect to the server: {problem}")).of_request(request, problem)
+    }
+
+    /// Adds the request that failed because of a problem.
+    fn of_request(self, request: Option<String>, problem: &str) -> Self {
+        Self { request: request.map(|request| format!("{request}: {problem}").into()), ..self }
+    }
+
     pub fn is(&self, reason: &Reason) -> bool {
         self.status().is_some_and(|status| status.is(reason))
     }
@@ -147,7 +182,8 @@ impl fmt::Display for Failure {
         if self.prefixed && !self.message.starts_with("error: ") {
             out.write_str("error: ")?;
         }
-        out.write_str(self.message.trim_end_matches('\n'))
+        // The message is printed with a line break. Some of kubectl's end with more.
+        out.write_str(self.message.strip_suffix('\n').unwrap_or(&self.message))
     }
 }
 
@@ -159,6 +195,7 @@ impl From<client::Error> for Failure {
             client::Error::Timeout(_) => Self::plain(
                 "Unable to connect to the server: context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
             ),
+            client::Error::Target(TargetError::NameMissing(_)) => Self::new(EMPTY_NAME),
             other => Self::new(chain(&other)),
         }
     }
@@ -167,7 +204,7 @@ impl From<client::Error> for Failure {
 impl From<TransportError> for Failure {
     fn from(error: TransportError) -> Self {
         Self::plain(match &error {
-            TransportError::Broken(_) | TransportError::Connect { .. } => connection_message(&error, ""),
+            TransportError::Broken(_) | TransportError::Connect { .. } => return connection_failure(&error, ""),
             TransportError::Credentials(CredentialError::Exec(error)) => {
                 format!("Unable to connect to the server: getting credentials: {}", chain(error))
             }
@@ -205,7 +242,16 @@ impl From<io::Error> for Failure {
 pub struct Unreachable {
     /// `host:port`.
     pub server: String,
+    /// The method and the URL as Go prints them: `Get "https://127.0.0.1:6443/api"`.
+    pub request: String,
     pub source: client::transport::BoxError,
+}
+
+/// The server has another version than this kubectl, and `--match-server-version` is given.
+#[derive(Debug, thiserror::Error)]
+#[error("server version ({server}) differs from client version ({})", crate::VERSION)]
+pub struct VersionMismatch {
+    pub server: String,
 }
 
 fn status_message(status: &Status) -> String {
@@ -252,27 +298,31 @@ fn invalid_message(status: &Status) -> String {
 pub fn request_failure(error: client::Error, server: &str) -> Failure {
     match error {
         client::Error::Transport(error @ (TransportError::Broken(_) | TransportError::Connect { .. })) => {
-            Failure::plain(connection_message(&error, server))
+            connection_failure(&error, server)
         }
         other => other.into(),
     }
 }
 
-/// Returns the message of a broken connection to `server`, or to the server that the error names.
-fn connection_message(error: &(dyn Error + 'static), server: &str) -> String {
-    let mut server = server.to_owned();
+/// Returns the failure of a broken connection to `server`, or to the server that the error names.
+fn connection_failure(error: &(dyn Error + 'static), server: &str) -> Failure {
+    let (mut server, mut request) = (server.to_owned(), None);
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = next {
         if let Some(unreachable) = error.downcast_ref::<Unreachable>() {
             server.clone_from(&unreachable.server);
+            request = Some(unreachable.request.clone());
+        }
+        if let Some(mismatch) = error.downcast_ref::<VersionMismatch>() {
+            return Failure::new(mismatch.to_string());
         }
         if let Some(io) = error.downcast_ref::<io::Error>() {
             if io.kind() == io::ErrorKind::ConnectionRefused {
-                // DEVIATION: `kubectl apply` and `create` report an unreachable server with the message of `get`;
-                // upstream names the file and the request that failed.
-                return format!(
+                let message = format!(
                     "The connection to the server {server} was refused - did you specify the right host or port?"
                 );
+                return Failure::plain(message)
+                    .of_request(request, &format!("dial tcp {server}: connect: connection refused"));
             }
             // The error of TLS is inside of an I/O error, which has no source.
             next = io.get_ref().map(|inner| inner as &(dyn Error + 'static)).or(error.source());
@@ -281,7 +331,7 @@ fn connection_message(error: &(dyn Error + 'static), server: &str) -> String {
             }
         }
         if let Some(tls) = error.downcast_ref::<rustls::Error>() {
-            return format!("Unable to connect to the server: {}", tls_message(tls));
+            return Failure::connecting(request, &tls_message(tls));
         }
         next = error.source();
     }
@@ -290,7 +340,7 @@ fn connection_message(error: &(dyn Error + 'static), server: &str) -> String {
         Some(reason) => lookup_message(&server, reason),
         None => problem,
     };
-    format!("Unable to connect to the server: {problem}")
+    Failure::connecting(request, &problem)
 }
 
 /// Returns Go's message of a failed lookup of a name. The C library does not report the DNS server.

@@ -13,6 +13,7 @@ use client::{Client, ListOptions, Target};
 pub use arguments::has_names;
 pub use files::{Document, read_documents};
 
+use crate::failure::EMPTY_NAME;
 use crate::mapper::Mapper;
 use crate::{Context, Failure, Invocation, Mapping, Namespace};
 
@@ -78,6 +79,7 @@ pub struct Builder<'a> {
     failures: Vec<Failure>,
 }
 
+const SEVERAL_TYPES: &str = "you may only specify a single resource type";
 const MISSING: &str = "You must provide one or more resources by argument or filename.
 Example resource specifications include:
    '-f rsrc.yaml'
@@ -249,7 +251,6 @@ impl<'a> Builder<'a> {
         for name in names {
             match arguments::tuple(name) {
                 Ok(Some(tuple)) => self.tuples.push(tuple),
-                Ok(None) if name.is_empty() => {}
                 Ok(None) => self.tuples.push((resource.to_owned(), name.clone())),
                 Err(failure) => self.failures.push(failure),
             }
@@ -416,7 +417,7 @@ impl<'a> Builder<'a> {
             }
         }
         if names.len() > 1 && self.single_type {
-            return Err(Failure::new("you may only specify a single resource type"));
+            return Err(Failure::new(SEVERAL_TYPES));
         }
         let mut mappings: Vec<Mapping> = Vec::new();
         for name in &names {
@@ -443,9 +444,13 @@ impl<'a> Builder<'a> {
             return Err(Failure::new(problem));
         }
         let mapper = self.context.mapper().await?;
-        let mut items = Vec::new();
+        let (mut items, mut first) = (Vec::new(), None);
         for (resource, name) in &self.tuples {
-            items.push(self.named_item(mapper.resource(resource).await?, name)?);
+            let mapping = mapper.resource(resource).await?;
+            if self.single_type && *first.get_or_insert_with(|| mapping.resource.clone()) != mapping.resource {
+                return Err(Failure::new(SEVERAL_TYPES));
+            }
+            items.push(self.named_item(mapping, name)?);
         }
         Ok(items)
     }
@@ -462,6 +467,9 @@ impl<'a> Builder<'a> {
     }
 
     fn named_item(&self, mapping: Mapping, name: &str) -> Result<Item, Failure> {
+        if name.is_empty() {
+            return Err(Failure::new(EMPTY_NAME));
+        }
         let namespace = match mapping.resource.scope {
             Scope::Cluster => String::new(),
             Scope::Namespaced if self.namespace.is_empty() && self.all_namespaces => {
@@ -522,7 +530,7 @@ impl<'a> Builder<'a> {
             let mapper = self.context.mapper().await?;
             mapper.kind(&kind).await.map_err(|failure| {
                 if !failure.message.starts_with("no matches for kind") {
-                    return failure;
+                    return failure.recognizing(&source);
                 }
                 Failure::new(format!(
                     "resource mapping not found for name: {name:?} namespace: {namespace:?} from {source:?}: {}\n\

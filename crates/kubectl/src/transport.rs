@@ -7,14 +7,16 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use apimachinery::json;
 use bytes::Bytes;
 use client::transport::{ResponseFuture, Switching};
 use client::{Https, Transport, TransportError, UpgradeResponse};
 use http::header::{HeaderMap, WARNING};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
+use tokio::sync::OnceCell;
 
-use crate::failure::Unreachable;
+use crate::failure::{Unreachable, VersionMismatch};
 
 /// Sends requests over HTTPS.
 pub struct Observed {
@@ -24,13 +26,34 @@ pub struct Observed {
     base: String,
     verbosity: i64,
     warnings: Mutex<BTreeSet<String>>,
+    /// Whether the server has the version of this kubectl; set from the start if any version is accepted.
+    matched: OnceCell<()>,
 }
 
 impl Observed {
-    pub fn new(config: client::Config, verbosity: i64) -> Result<Self, TransportError> {
+    /// Creates a transport. With `match_version`, all requests fail if the server has another version.
+    pub fn new(config: client::Config, verbosity: i64, match_version: bool) -> Result<Self, TransportError> {
         let server = config.server.authority().map(ToString::to_string).unwrap_or_default();
         let base = config.server.to_string().trim_end_matches('/').to_owned();
-        Ok(Self { inner: Https::new(config)?, server, base, verbosity, warnings: Mutex::default() })
+        let matched = OnceCell::new_with(if match_version { None } else { Some(()) });
+        Ok(Self { inner: Https::new(config)?, server, base, verbosity, warnings: Mutex::default(), matched })
+    }
+
+    /// Fails if the server must have the version of this kubectl, and has another one.
+    async fn check_version(&self) -> Result<(), TransportError> {
+        let check = async {
+            let request = Request::get("/version").body(Bytes::new()).expect("the path is valid");
+            let name = self.request_name(&request);
+            let answer = self.inner.send(request).await.map_err(|error| self.unreachable(error, name))?;
+            let bytes = answer.into_body().collect().await.map_err(TransportError::Broken)?.to_bytes();
+            let version = json::parse(&bytes).ok();
+            let version = version.as_ref().and_then(|version| version.str_at(&["gitVersion"])).unwrap_or_default();
+            if version == crate::VERSION {
+                return Ok(());
+            }
+            Err(TransportError::Broken(Box::new(VersionMismatch { server: version.to_owned() })))
+        };
+        self.matched.get_or_try_init(|| check).await.copied()
     }
 
     /// Returns the number of different warnings.
@@ -39,16 +62,18 @@ impl Observed {
     }
 
     async fn carry(&self, request: Request<Bytes>) -> Result<Response<client::Body>, TransportError> {
+        self.check_version().await?;
         let line = (self.verbosity >= log::LEVEL_URL).then(|| self.log_request(&request));
         let start = Instant::now();
+        let name = self.request_name(&request);
         let answer = self.inner.send(request).await;
         let Some((method, url)) = line else {
-            return self.answered(answer);
+            return self.answered(answer, name);
         };
         let status = answer.as_ref().map_or_else(|_| String::new(), |response| response.status().to_string());
         let head = answer.as_ref().ok().map(Response::headers);
         log::response(self.verbosity, &method, &url, &status, head, start.elapsed());
-        let response = self.answered(answer)?;
+        let response = self.answered(answer, name)?;
         // The bodies of watches and logs are unbounded.
         let unbounded = url.contains("watch=true") || url.contains("follow=true");
         if self.verbosity < log::LEVEL_BODIES || unbounded {
@@ -63,20 +88,28 @@ impl Observed {
     fn answered(
         &self,
         answer: Result<Response<client::Body>, TransportError>,
+        request: String,
     ) -> Result<Response<client::Body>, TransportError> {
-        let response = answer.map_err(|error| self.unreachable(error))?;
+        let response = answer.map_err(|error| self.unreachable(error, request))?;
         self.warn(response.headers());
         Ok(response)
     }
 
     /// Hides a missing connection from the client, which would retry. kubectl fails at once.
-    fn unreachable(&self, error: TransportError) -> TransportError {
+    fn unreachable(&self, error: TransportError, request: String) -> TransportError {
         match error {
             TransportError::Connect { source, .. } => {
-                TransportError::Broken(Box::new(Unreachable { server: self.server.clone(), source }))
+                TransportError::Broken(Box::new(Unreachable { server: self.server.clone(), request, source }))
             }
             other => other,
         }
+    }
+
+    /// Returns the method and the URL of a request as Go's errors print them: `Get "https://127.0.0.1:6443/api"`.
+    fn request_name(&self, request: &Request<Bytes>) -> String {
+        let method = request.method().as_str();
+        let (first, rest) = method.split_at(method.len().min(1));
+        format!("{first}{} \"{}{}\"", rest.to_lowercase(), self.base, request.uri())
     }
 
     fn log_request(&self, request: &Request<Bytes>) -> (String, String) {
@@ -104,8 +137,10 @@ impl Transport for Observed {
 
     fn switch(&self, request: Request<Bytes>) -> Switching<'_> {
         Box::pin(async move {
+            self.check_version().await?;
             let line = (self.verbosity >= log::LEVEL_URL).then(|| self.log_request(&request));
             let start = Instant::now();
+            let name = self.request_name(&request);
             let answer = self.inner.switch(request).await;
             if let Some((method, url)) = line {
                 let status = match &answer {
@@ -115,7 +150,7 @@ impl Transport for Observed {
                 };
                 log::response(self.verbosity, &method, &url, &status, None, start.elapsed());
             }
-            answer.map_err(|error| self.unreachable(error))
+            answer.map_err(|error| self.unreachable(error, name))
         })
     }
 }
@@ -150,7 +185,40 @@ fn warning_text(header: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// Answers each connection with a version.
+    async fn serve_version(listener: TcpListener, version: &str) {
+        let body = format!(r#"{{"gitVersion":"{version}"}}"#);
+        let answer = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await.unwrap();
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_fail_if_the_server_must_have_the_same_version_and_has_another_one() {
+        for (version, match_version, expect) in [
+            (crate::VERSION, true, None),
+            ("v1.35.0", false, None),
+            ("v1.35.0", true, Some("server version (v1.35.0) differs from client version (v1.36.4)")),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let server = format!("http://{}", listener.local_addr().unwrap());
+            let task = tokio::spawn(serve_version(listener, version));
+            let transport = Observed::new(client::Config::new(server.parse().unwrap()), 0, match_version).unwrap();
+            let answer = transport.send(Request::get("/api").body(Bytes::new()).unwrap()).await;
+            let problem = answer.err().map(|error| crate::Failure::from(error).message);
+            assert_eq!(problem.as_deref(), expect);
+            task.abort();
+        }
+    }
 
     #[test]
     fn warning_headers_are_unquoted() {

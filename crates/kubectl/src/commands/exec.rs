@@ -84,7 +84,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
 /// Returns the pod or object, and the words of the command, which are after `--`.
 fn split_arguments(invocation: &Invocation) -> Result<(Option<String>, &[String]), Failure> {
     let args = &invocation.args;
-    let resource = args.first().filter(|_| invocation.dash != Some(0)).cloned();
+    let resource = args.first().filter(|name| invocation.dash != Some(0) && !name.is_empty()).cloned();
     match invocation.dash {
         Some(dash) => Ok((resource, &args[dash..])),
         None if args.len() > 1 || (!args.is_empty() && !invocation.list("filename").is_empty()) => {

@@ -168,6 +168,9 @@ fn attaches(invocation: &Invocation) -> bool {
 fn validate(invocation: &Invocation, dry_run: DryRun) -> Result<Pod<'_>, Failure> {
     let usage = |problem: &str| Failure::usage(&invocation.name(), problem);
     let Some(name) = invocation.args.first() else { return Err(usage("NAME is required for run")) };
+    if name.is_empty() {
+        return Err(Failure::new("Parameter: name is required"));
+    }
     if invocation.duration("pod-running-timeout").is_zero() {
         return Err(usage("--pod-running-timeout must be higher than zero"));
     }

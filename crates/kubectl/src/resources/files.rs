@@ -117,6 +117,10 @@ fn add(documents: &mut Vec<Document>, object: Value, source: &str, validate: boo
     }
     if validate {
         check_type(&object, source)?;
+        if object.str_at(&["kind"]) == Some("List") {
+            let items = object.get("items").and_then(Value::as_array).unwrap_or_default();
+            items.iter().try_for_each(|item| check_type(item, source))?;
+        }
     }
     flatten(object, source, documents)
 }
