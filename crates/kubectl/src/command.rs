@@ -63,6 +63,8 @@ pub struct Flag {
 pub enum FlagKind {
     Bool,
     Int,
+    /// An integer of 32 bits.
+    Int32,
     Text,
     Duration,
     /// Repeatable, and each value is a comma-separated list.
@@ -133,6 +135,10 @@ impl Flag {
 
     pub const fn int(name: &'static str, default: &'static str, help: &'static str) -> Self {
         Self::new(name, FlagKind::Int, default, help)
+    }
+
+    pub const fn int32(name: &'static str, default: &'static str, help: &'static str) -> Self {
+        Self::new(name, FlagKind::Int32, default, help)
     }
 
     pub const fn text(name: &'static str, default: &'static str, help: &'static str) -> Self {

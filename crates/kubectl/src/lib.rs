@@ -169,7 +169,8 @@ fn help_for(args: &[String]) -> Result<(), Failure> {
     let mut names = vec!["kubectl"];
     names.extend(args.iter().map(String::as_str).take_while(|arg| !arg.starts_with('-')));
     let path = commands::path(&names);
-    if path.len() < names.len() {
+    // As with kubectl, words after the name of a command do not matter.
+    if path.len() == 1 && names.len() > 1 {
         let topics: Vec<String> = args.iter().map(|arg| format!("`{arg}`")).collect();
         let usage = help::help(&path[..1], &plugin_names(&path[..1]));
         let usage = usage.strip_prefix(commands::ROOT.description).unwrap_or(&usage);

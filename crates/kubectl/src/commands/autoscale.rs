@@ -38,9 +38,9 @@ pub(super) static COMMAND: Command = Command {
         flags::DIRECTORY,
         flags::SAVE_CONFIG,
         &[
-            Flag::int("min", "-1", "Smallest number of pods; without it, or if negative, the server chooses."),
-            Flag::int("max", "-1", "Largest number of pods (required)."),
-            Flag::int(
+            Flag::int32("min", "-1", "Smallest number of pods; without it, or if negative, the server chooses."),
+            Flag::int32("max", "-1", "Largest number of pods (required)."),
+            Flag::int32(
                 "cpu-percent",
                 "-1",
                 "Average CPU utilization to aim at, in percent of the requests; without it, or if negative, the \

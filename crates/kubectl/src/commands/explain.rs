@@ -82,6 +82,9 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
 /// Splits `deployments.apps.spec` into the type, with or without its group, and the fields.
 async fn find(context: &Context, name: &str) -> Result<(Mapping, Vec<String>), Failure> {
     let words: Vec<&str> = name.split('.').collect();
+    if words[0].is_empty() {
+        return Err(Failure::new("invalid jsonpath syntax, first node must be field node"));
+    }
     let found = context.mapper().await?.resources(words[0]).await?;
     if found.is_empty() {
         return Err(Failure::plain(format!("the server doesn't have a resource type {:?}", words[0])));

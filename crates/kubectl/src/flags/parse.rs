@@ -1,5 +1,8 @@
 //! The parser: flags and arguments in any order, combined short flags, `--flag=value`, and `--`.
 
+use std::num::{IntErrorKind, ParseIntError};
+use std::ops::RangeInclusive;
+
 use super::{Invocation, find, of};
 use crate::Failure;
 use crate::command::{Command, Flag, FlagKind};
@@ -194,9 +197,8 @@ fn read(flag: &Flag, value: &str) -> Result<Vec<String>, String> {
         FlagKind::Bool => boolean(value)
             .map(|_| value_of())
             .ok_or_else(|| format!("strconv.ParseBool: parsing {}: invalid syntax", apimachinery::go::quote(value))),
-        FlagKind::Int => integer(value)
-            .map(|_| value_of())
-            .ok_or_else(|| format!("strconv.ParseInt: parsing {}: invalid syntax", apimachinery::go::quote(value))),
+        FlagKind::Int => check_integer(value, i64::MIN..=i64::MAX).map(|()| value_of()),
+        FlagKind::Int32 => check_integer(value, i32::MIN.into()..=i32::MAX.into()).map(|()| value_of()),
         FlagKind::Duration => duration(value).map(|_| value_of()),
         FlagKind::Text | FlagKind::Array => Ok(value_of()),
         FlagKind::List if value.is_empty() => Ok(Vec::new()),
@@ -268,8 +270,24 @@ pub fn boolean(text: &str) -> Option<bool> {
     }
 }
 
+fn check_integer(text: &str, range: RangeInclusive<i64>) -> Result<(), String> {
+    let problem = match parse_integer(text) {
+        Ok(value) if range.contains(&value) => return Ok(()),
+        Ok(_) => "value out of range",
+        Err(error) if matches!(error.kind(), IntErrorKind::PosOverflow | IntErrorKind::NegOverflow) => {
+            "value out of range"
+        }
+        Err(_) => "invalid syntax",
+    };
+    Err(format!("strconv.ParseInt: parsing {}: {problem}", apimachinery::go::quote(text)))
+}
+
 /// Parses a decimal, hexadecimal, octal or binary integer.
 pub(super) fn integer(text: &str) -> Option<i64> {
+    parse_integer(text).ok()
+}
+
+fn parse_integer(text: &str) -> Result<i64, ParseIntError> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => ("-", digits),
         None => ("", text.strip_prefix('+').unwrap_or(text)),
@@ -281,10 +299,9 @@ pub(super) fn integer(text: &str) -> Option<i64> {
         [b'0', _, ..] => (8, &digits[1..]),
         _ => (10, digits),
     };
-    if digits.starts_with(['+', '-']) {
-        return None;
-    }
-    i64::from_str_radix(&format!("{sign}{digits}"), radix).ok()
+    // A second sign is wrong. The prefix makes the parser reject it too.
+    let digits = if digits.starts_with(['+', '-']) { "" } else { digits };
+    i64::from_str_radix(&format!("{sign}{digits}"), radix)
 }
 
 /// Parses a duration like Go's `ParseDuration` into nanoseconds.

@@ -38,12 +38,9 @@ pub const GLOBAL: &[Flag] = &[
     Flag::bool("match-server-version", "Fail unless client and server have the same version."),
     Flag::text("namespace", "", "Namespace to work in, instead of that of the context.").short('n'),
     Flag::text("password", "", "Password to log in to the API server with basic authentication."),
-    Flag::text(
-        "profile",
-        "none",
-        "Kind of profile to record. One of (none|cpu|heap|goroutine|threadcreate|block|mutex|trace)",
-    ),
-    Flag::text("profile-output", "profile.pprof", "File that receives the recorded profile."),
+    // DEVIATION: `kubectl --profile`, `--profile-output` and `--vmodule` have no effect.
+    Flag::text("profile", "none", "Accepted for compatibility; no profile is recorded."),
+    Flag::text("profile-output", "profile.pprof", "Accepted for compatibility; no profile is recorded."),
     Flag::text(
         "request-timeout",
         "0",
@@ -63,12 +60,7 @@ pub const GLOBAL: &[Flag] = &[
     Flag {
         kind: FlagKind::Array,
         default: "",
-        ..Flag::text(
-            "vmodule",
-            "",
-            "Log verbosity of individual source files, as a comma-separated list of pattern=N; the text log \
-                format only.",
-        )
+        ..Flag::text("vmodule", "", "Accepted for compatibility; -v sets the log verbosity of all source files.")
     },
     Flag::bool("warnings-as-errors", "Exit with a non-zero code if the server sends a warning."),
 ];

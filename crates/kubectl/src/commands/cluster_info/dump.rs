@@ -99,6 +99,9 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         _ => ".txt",
     };
     let printer = Format::of(invocation, Formats::Common).printer()?;
+    if matches!(printer.kind(), PrinterKind::Name) {
+        return Err(Failure::new("list types are not supported by name printing: *v1.NodeList"));
+    }
     let mut dump = Dump { context, printer, directory: directory.map(PathBuf::from), extension };
     let nodes = dump.list(&NODES, "").await?;
     dump.print(&nodes, "nodes")?;

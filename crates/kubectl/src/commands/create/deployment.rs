@@ -32,8 +32,8 @@ pub(super) static COMMAND: Command = Command {
         &[
             flags::field_manager("kubectl-create"),
             Flag::list("image", "Image of the container; give several for several containers in each pod."),
-            Flag::int("port", "-1", "Port on which the container listens."),
-            Flag::int("replicas", "1", "Number of pods.").short('r'),
+            Flag::int32("port", "-1", "Port on which the container listens."),
+            Flag::int32("replicas", "1", "Number of pods.").short('r'),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

@@ -34,7 +34,7 @@ pub(super) static COMMAND: Command = Command {
                 "PreemptLowerPriority",
                 "Whether pods of the class preempt pods with lower priority: PreemptLowerPriority or Never.",
             ),
-            Flag::int("value", "0", "Priority of the pods; a higher value takes precedence."),
+            Flag::int32("value", "0", "Priority of the pods; a higher value takes precedence."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

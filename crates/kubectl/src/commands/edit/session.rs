@@ -56,6 +56,13 @@ struct Outcome {
 
 impl<'a> Session<'a> {
     pub(super) fn new(context: &'a Context, invocation: &'a Invocation, mode: Mode) -> Result<Self, Failure> {
+        let output = invocation.text("output");
+        if mode != Mode::BeforeCreate && !matches!(output, "" | "json" | "yaml" | "kyaml") {
+            return Err(Failure::new(format!(
+                "unable to match a printer suitable for the output format {}, allowed formats are: json,kyaml,yaml",
+                go::quote(output)
+            )));
+        }
         if mode != Mode::Normal && invocation.has("output-patch") && invocation.bool("output-patch") {
             return Err(Failure::new("the edit mode doesn't support output the patch"));
         }
@@ -210,12 +217,8 @@ impl<'a> Session<'a> {
         };
         match self.invocation.text("output") {
             "json" => Ok(print::json::print(&object)),
-            "" | "yaml" => Ok(yaml::to_string(&object)),
             "kyaml" => Ok(print::kyaml::print(&object)),
-            other => Err(Failure::new(format!(
-                "unable to match a printer suitable for the output format {}, allowed formats are: json,kyaml,yaml",
-                go::quote(other)
-            ))),
+            _ => Ok(yaml::to_string(&object)),
         }
     }
 

@@ -9,7 +9,7 @@ use apimachinery::{Resource, Value};
 use super::{builder, path};
 use crate::print::Printer;
 use crate::print::format::PrinterKind;
-use crate::print::sort::sort_table;
+use crate::print::sort::{SortError, sort_table};
 use crate::print::table::{TableOptions, TablePrinter, of_objects};
 use crate::print::tabwriter::TabWriter;
 use crate::request::{self, Path};
@@ -29,10 +29,8 @@ pub(super) async fn run(context: &Context, invocation: &Invocation, printer: &Pr
         failures.retain(|failure| !failure.is_not_found());
     }
     let sort_by = invocation.text("sort-by");
-    // kubectl shows no table that cannot be sorted, and says nothing about the reason.
-    // DEVIATION: kubectl cannot sort tables of several types. Here each is sorted.
     if !sort_by.is_empty() {
-        pages.retain_mut(|page| sort_table(&mut page.table, sort_by).is_ok());
+        pages = sorted(pages, sort_by)?;
     }
     let text = print(invocation, printer, &pages);
     context.out().write_all(text.as_bytes())?;
@@ -45,6 +43,20 @@ pub(super) async fn run(context: &Context, invocation: &Invocation, printer: &Pr
         }
     }
     Failure::all(failures)
+}
+
+/// Sorts the rows of each table. A single table without the field is left out, and kubectl says nothing about the reason.
+// DEVIATION: kubectl cannot sort tables of several types or names. Here each is sorted.
+fn sorted(mut pages: Vec<Page>, field: &str) -> Result<Vec<Page>, Failure> {
+    let single = pages.len() == 1;
+    for page in &mut pages {
+        match sort_table(&mut page.table, field) {
+            Ok(()) => {}
+            Err(SortError::NotFound(_) | SortError::ParseTable(_)) if single => return Ok(Vec::new()),
+            Err(error) => return Err(Failure::new(error.to_string())),
+        }
+    }
+    Ok(pages)
 }
 
 async fn pages(context: &Context, invocation: &Invocation) -> Result<(Vec<Page>, Vec<Failure>), Failure> {

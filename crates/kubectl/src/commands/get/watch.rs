@@ -27,10 +27,7 @@ pub(super) async fn run(context: &Context, invocation: &Invocation, printer: Pri
     let (items, failures, _) = builder.items().await?;
     Failure::all(failures)?;
     let [item] = items.as_slice() else {
-        return Err(Failure::new(format!(
-            "watch is only supported on individual resources and resource collections - {} resources were found",
-            items.len()
-        )));
+        return Err(Failure::new("you may only watch a single resource or type of resource at a time"));
     };
     let mapping = match item {
         Item::Selected { mapping, .. } => mapping,
