@@ -56,6 +56,7 @@ transcripts!(
     auth,
     bad_input,
     certificate,
+    complete,
     config,
     create,
     delete_replace_and_wait,
@@ -63,6 +64,7 @@ transcripts!(
     edit,
     edit_last_applied,
     get_and_explain,
+    kustomize,
     label,
     nodes,
     patch,
@@ -70,6 +72,7 @@ transcripts!(
     run_and_expose,
     scale,
     set,
+    templates,
     top,
 );
 
