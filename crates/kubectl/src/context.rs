@@ -270,6 +270,7 @@ impl Context {
                 "more than one authentication method found for {user}; found [token basicAuth], only one is allowed"
             )));
         }
+        // DEVIATION: `kubectl` never asks for a user name and a password; without credentials, requests are anonymous.
         if !globals.token.is_empty() {
             config.credential = Credential::Token(Secret::new(globals.token.clone()));
         } else if !globals.username.is_empty() {
@@ -372,7 +373,6 @@ fn check_server(server: &str) -> Result<(), Failure> {
     }
 }
 
-// DEVIATION: `kubectl` never asks for a user name and a password; without credentials, requests are anonymous.
 // DEVIATION: `kubectl` refuses a client certificate that is no PEM or does not belong to its key before it connects;
 // upstream logs the problem and connects without the certificate.
 /// Fails if a certificate or key cannot be read, or if the CA file contains no certificate.

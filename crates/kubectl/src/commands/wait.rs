@@ -96,12 +96,27 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     if infos.is_empty() && failures.is_empty() && !for_delete {
         return Err(Failure::new("no matching resources found"));
     }
-    // A failure concerns one object. The others are awaited until the same deadline.
+    let met = meet_all(context, &infos, &conditions, &mut printer, timeout, deadline);
+    let mut unmet = terminal::interruptible(met).await?;
+    unmet.append(&mut failures);
+    Failure::all(unmet)
+}
+
+/// Waits for all objects and prints those that fulfil a condition. Returns a failure for each of the others, which are
+/// awaited until the same deadline.
+async fn meet_all(
+    context: &Context,
+    infos: &[Info],
+    conditions: &[Condition],
+    printer: &mut Printer,
+    timeout: Duration,
+    deadline: Instant,
+) -> Result<Vec<Failure>, Failure> {
     let mut unmet = Vec::new();
-    for info in &infos {
-        for condition in &conditions {
-            match terminal::interruptible(meet(context, info, condition, timeout, deadline)).await {
-                Ok(object) => show(context, &mut printer, &object)?,
+    for info in infos {
+        for condition in conditions {
+            match meet(context, info, condition, timeout, deadline).await {
+                Ok(object) => show(context, printer, &object)?,
                 Err(failure) => {
                     unmet.push(failure);
                     break;
@@ -109,8 +124,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
             }
         }
     }
-    unmet.append(&mut failures);
-    Failure::all(unmet)
+    Ok(unmet)
 }
 
 /// Prints an object that fulfils a condition.
