@@ -1,10 +1,11 @@
 //! PodTolerationRestriction: default tolerations and the toleration whitelist of a namespace.
 
+use api::view::{Pod, QosClass};
 use apimachinery::meta::Meta;
 use apimachinery::status::{Reason, Status};
 use apimachinery::{Value, json, value};
 
-use super::pods::{containers, items, list_mut, spec, spec_mut};
+use super::pods::{items, list_mut, spec, spec_mut};
 use super::runtime_class::covers;
 use super::{Attributes, Notes, Operation, Plugin, View};
 
@@ -41,7 +42,7 @@ impl Plugin for PodTolerationRestriction {
             Operation::Create => annotated(attributes, view, DEFAULTS)?.unwrap_or_else(|| self.defaults.clone()),
             _ => Vec::new(),
         };
-        if uses_something(pod) {
+        if Pod(pod).qos_class() != QosClass::BestEffort {
             extra.push(value!({
                 "key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"
             }));
@@ -84,13 +85,24 @@ fn annotated(attributes: &Attributes<'_>, view: &dyn View, key: &str) -> Result<
     Ok(Some(parsed.as_array().unwrap_or_default().to_vec()))
 }
 
-/// Whether the pod's QoS class is better than BestEffort; such a pod tolerates memory pressure.
-fn uses_something(pod: &Value) -> bool {
-    let specifies = |of: &Value| {
-        ["requests", "limits"].iter().any(|field| {
-            let amounts = of.at(&["resources", field]).and_then(Value::as_object);
-            amounts.is_some_and(|amounts| amounts.contains_key("cpu") || amounts.contains_key("memory"))
-        })
-    };
-    specifies(spec(pod)) || containers(spec(pod), &["containers", "initContainers"]).any(specifies)
+#[cfg(test)]
+mod tests {
+    use api::core::pod;
+
+    use super::*;
+    use crate::testing::{Cluster, attributes};
+
+    #[test]
+    fn pods_better_than_best_effort_tolerate_memory_pressure() {
+        let plugin = PodTolerationRestriction { defaults: Vec::new(), whitelist: Vec::new() };
+        let (kind, user, cluster) = (pod::kind(), auth::User::default(), Cluster::default());
+        let check = |cpu: &str, expect: usize| {
+            let mut pod = value!({"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": cpu}}}]}});
+            let attributes = attributes(&kind, &user, Operation::Create);
+            plugin.admit(&attributes, &mut pod, &cluster, &mut Notes::default()).unwrap();
+            assert_eq!(items(spec(&pod), "tolerations").len(), expect, "{cpu}");
+        };
+        check("1m", 1);
+        check("0m", 0);
+    }
 }

@@ -5,9 +5,6 @@ use apimachinery::{Object, Value};
 /// The container lists in a pod spec.
 pub(crate) const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// The annotation of mirror pods.
-const MIRROR: &str = "kubernetes.io/config.mirror";
-
 /// Returns the items of a list field, empty if absent.
 pub(crate) fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {
     object.get(field).and_then(Value::as_array).unwrap_or_default()
@@ -34,11 +31,6 @@ pub(crate) fn list_mut<'a>(object: &'a mut Object, field: &str) -> &'a mut Vec<V
         *list = Value::Array(Vec::new());
     }
     list.as_array_mut().expect("made a list above")
-}
-
-/// Whether the pod is a mirror pod of a static pod.
-pub(crate) fn is_mirror(pod: &Value) -> bool {
-    apimachinery::meta::Meta::of(pod).annotation(MIRROR).is_some()
 }
 
 /// Returns the containers of these lists, in order.

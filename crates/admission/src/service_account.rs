@@ -1,10 +1,11 @@
 //! ServiceAccount: sets the service account of a pod and mounts its token.
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;
 use apimachinery::{Object, Value, value};
 
-use super::pods::{containers, is_mirror, items, list_mut, references_secrets, spec, spec_mut, text};
+use super::pods::{containers, items, list_mut, references_secrets, spec, spec_mut, text};
 use super::{Attributes, CachedObject, Notes, Operation, Plugin, View};
 
 /// The mount path of the token, the CA of the API server and the namespace.
@@ -28,7 +29,7 @@ impl Plugin for ServiceAccount {
         if !attributes.creates("", "pods") {
             return Ok(());
         }
-        if is_mirror(pod) {
+        if Pod(pod).is_mirror() {
             return self.validate(attributes, pod, view, notes);
         }
         if text(spec(pod), "serviceAccountName").is_empty()
@@ -56,7 +57,7 @@ impl Plugin for ServiceAccount {
             return Ok(());
         }
         match (attributes.operation, attributes.subresource) {
-            (Operation::Create, "") if is_mirror(pod) => validate_mirror_pod(attributes, pod),
+            (Operation::Create, "") if Pod(pod).is_mirror() => validate_mirror_pod(attributes, pod),
             (Operation::Create, "") => {
                 if text(spec(pod), "serviceAccountName").is_empty() {
                     let (namespace, name) = (attributes.namespace, Meta::of(pod).name());

@@ -45,6 +45,7 @@ pub mod storagemigration;
 #[cfg(test)]
 mod validation;
 pub mod version_priority;
+pub mod view;
 pub mod workload;
 
 pub use kind::Kind;

@@ -5,7 +5,7 @@ use apimachinery::quantity::Quantity;
 use controllers::placement;
 
 use crate::node::NodeConditions;
-use crate::pod::Pod;
+use crate::pod::{Pod, QosClass};
 use crate::resources::{self, Amounts};
 
 /// Lowest priority of a critical pod.
@@ -48,7 +48,7 @@ pub fn check_conditions(pod: Pod<'_>, node_conditions: &NodeConditions) -> Resul
     let active = [("MemoryPressure", pressure.memory), ("DiskPressure", pressure.disk), ("PIDPressure", pressure.pids)];
     let active: Vec<&str> = active.into_iter().filter(|(_, active)| *active).map(|(name, _)| name).collect();
     let modest = active == ["MemoryPressure"]
-        && (resources::qos_class(pod.spec()) != "BestEffort" || tolerates(pod, "node.kubernetes.io/memory-pressure"));
+        && (pod.qos_class() != QosClass::BestEffort || tolerates(pod, "node.kubernetes.io/memory-pressure"));
     if active.is_empty() || is_critical(pod) || modest {
         return Ok(());
     }
@@ -179,13 +179,8 @@ pub fn preempted<'a>(pod: Pod<'_>, others: &[Pod<'a>], allocatable: &Amounts) ->
         let left: Vec<Pod<'a>> = others.iter().filter(stays).copied().collect();
         admit(pod, &left, allocatable).is_ok()
     };
-    let class = |pod: &Pod<'_>| match resources::qos_class(pod.spec()) {
-        "BestEffort" => 0,
-        "Burstable" => 1,
-        _ => 2,
-    };
     let mut victims: Vec<Pod<'a>> = others.iter().filter(|other| !is_critical(**other)).copied().collect();
-    victims.sort_by_key(|pod| (class(pod), priority(*pod)));
+    victims.sort_by_key(|pod| (pod.qos_class(), priority(*pod)));
     if !fits(&victims) {
         return Vec::new();
     }

@@ -91,6 +91,16 @@ pub fn add_devices(config: &mut v1::ContainerConfig, needs: Vec<node_api::device
     }
 }
 
+/// Returns a hash that changes when the container must be re-created. As upstream, only the image of a running container
+/// can change.
+pub fn hash(container: Container<'_>) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in container.name().bytes().chain([0]).chain(container.image().bytes()) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    }
+    format!("{hash:x}")
+}
+
 fn container_labels(pod: Pod<'_>, container: Container<'_>) -> HashMap<String, String> {
     [
         (labels::POD_NAME, pod.name()),
@@ -109,7 +119,7 @@ fn annotations(pod: Pod<'_>, container: Container<'_>, attempt: u32) -> HashMap<
     let as_json = |key, value: &Value| (!value.is_null()).then(|| (key, json::to_string(value)));
     let optional = [as_json(labels::PRE_STOP, pre_stop), as_json(labels::PORTS, &container.spec["ports"])];
     [
-        (labels::CONTAINER_HASH, container.hash()),
+        (labels::CONTAINER_HASH, hash(container)),
         (labels::RESTART_COUNT, attempt.to_string()),
         (labels::TERMINATION_PATH, text("terminationMessagePath")),
         (labels::TERMINATION_POLICY, text("terminationMessagePolicy")),

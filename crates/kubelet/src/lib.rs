@@ -86,7 +86,6 @@ pub mod node;
 mod numa;
 pub mod plan;
 mod plugins;
-pub mod pod;
 mod pod_resources;
 mod pod_worker;
 mod pods;
@@ -110,6 +109,8 @@ mod usage;
 mod user_namespaces;
 pub mod volumes;
 
+/// Views of pods and containers.
+pub use api::view as pod;
 pub use config::Config;
 pub use kubelet::{Kubelet, StartError};
 pub use runtime::Runtime;

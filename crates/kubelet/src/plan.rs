@@ -381,7 +381,7 @@ fn keep(observed: &Observation<'_>, container: Container<'_>, known: &runtime_st
         State::Running { .. } => {
             let restarts = container.restart_policy(pod) != RestartPolicy::Never;
             let probe = local.probes.get(&known.id).and_then(|verdicts| verdicts.failed);
-            let trigger = if known.hash != container.hash() && !known.hash.is_empty() {
+            let trigger = if known.hash != crate::container::hash(container) && !known.hash.is_empty() {
                 Some((format!("Container {} definition changed", container.name()), true))
             } else {
                 probe.map(|probe| (format!("Container {} failed {probe} probe", container.name()), restarts))

@@ -5,7 +5,7 @@ mod allocation_checkpoint;
 use apimachinery::{Object, Value};
 
 use crate::admission;
-use crate::pod::{Container, Pod};
+use crate::pod::{Container, Pod, QosClass};
 use crate::resources::{self, Amounts};
 pub use allocation_checkpoint::{read, write};
 
@@ -68,7 +68,7 @@ fn is_specified(resources: &Value) -> bool {
 /// Checks whether the desired resources of a pod fit the node beside the other pods.
 pub fn evaluate(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts, exclusive_cpus: bool) -> Result<(), Pending> {
     let infeasible = |message: String| Err(Pending { reason: "Infeasible", message });
-    if exclusive_cpus && resources::qos_class(pod.spec()) == "Guaranteed" {
+    if exclusive_cpus && pod.qos_class() == QosClass::Guaranteed {
         let message = "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy";
         return infeasible(message.to_owned());
     }

@@ -7,7 +7,7 @@ use apimachinery::quantity::{Format, Quantity};
 use apimachinery::{Object, Value};
 use node_api::cri::v1;
 
-use crate::pod::{Container, Pod, Role};
+use crate::pod::{Container, Pod, QosClass, Role};
 
 /// CFS period in microseconds.
 pub const CPU_PERIOD: i64 = 100_000;
@@ -22,30 +22,6 @@ const SYSTEM_NODE_CRITICAL: i64 = 2_000_001_000;
 
 /// Amounts by resource name.
 pub type Amounts = BTreeMap<String, Quantity>;
-
-/// Returns `Guaranteed`, `Burstable` or `BestEffort`.
-pub fn qos_class(spec: &Value) -> &'static str {
-    let pod = Value::Object([("spec", spec.clone())].into_iter().collect::<Object>());
-    let pod = Pod(&pod);
-    let all: Vec<&Value> = match spec.get("resources").filter(|resources| !resources.is_null()) {
-        Some(resources) => vec![resources],
-        None => pod.init_containers().chain(pod.app_containers()).map(|one| &one.spec["resources"]).collect(),
-    };
-    let amount = |resources: &Value, of: &str, name: &str| resources.at(&[of, name]).map_or(Quantity::ZERO, quantity);
-    let sum = |of: &str, name: &str| {
-        all.iter()
-            .map(|one| amount(one, of, name))
-            .fold(Quantity::ZERO, |sum, one| if one.is_negative() { sum } else { sum.add(one) })
-    };
-    let names = ["cpu", "memory"];
-    let totals = |of: &str| names.map(|name| sum(of, name));
-    let (requests, limits) = (totals("requests"), totals("limits"));
-    if requests.iter().chain(&limits).all(|sum| sum.is_zero()) {
-        return "BestEffort";
-    }
-    let limited = all.iter().all(|one| names.iter().all(|name| amount(one, "limits", name) > Quantity::ZERO));
-    if limited && requests == limits { "Guaranteed" } else { "Burstable" }
-}
 
 /// Returns the effective requests of a pod: the sum of containers and sidecars, or more if an init container needs
 /// more.
@@ -139,10 +115,10 @@ pub fn oom_score(pod: Pod<'_>, container: Container<'_>, memory_capacity: i64) -
     if pod.spec()["priority"].as_int().unwrap_or(0) >= SYSTEM_NODE_CRITICAL {
         return -997;
     }
-    match qos_class(pod.spec()) {
-        "Guaranteed" => -997,
-        "BestEffort" => 1000,
-        _ => {
+    match pod.qos_class() {
+        QosClass::Guaranteed => -997,
+        QosClass::BestEffort => 1000,
+        QosClass::Burstable => {
             let request =
                 container.spec.at(&["resources", "requests", "memory"]).map_or(0, |value| quantity(value).value());
             let score = 1000 - i128::from(request) * 1000 / i128::from(memory_capacity.max(1));
@@ -267,10 +243,10 @@ pub const BEST_EFFORT: &str = "/besteffort";
 
 /// Returns the cgroup path of a pod, below its QoS class.
 pub fn cgroup(root: &str, pod: Pod<'_>) -> String {
-    let class = match qos_class(pod.spec()) {
-        "Guaranteed" => "",
-        "BestEffort" => BEST_EFFORT,
-        _ => BURSTABLE,
+    let class = match pod.qos_class() {
+        QosClass::Guaranteed => "",
+        QosClass::Burstable => BURSTABLE,
+        QosClass::BestEffort => BEST_EFFORT,
     };
     group_in(root, class, pod.uid())
 }
@@ -293,7 +269,7 @@ pub fn of_all_pods(available: &Amounts) -> serde_json::Value {
 /// Returns the sum of CPU requests of Burstable pods in millicores.
 pub fn burstable_milli<'a>(pods: impl Iterator<Item = Pod<'a>>) -> i64 {
     let cpu_request = |pod: Pod<'_>| pod_requests(pod).get("cpu").map_or(0, |amount| amount.milli_value());
-    pods.filter(|pod| !pod.is_terminal() && qos_class(pod.spec()) == "Burstable").map(cpu_request).sum()
+    pods.filter(|pod| !pod.is_terminal() && pod.qos_class() == QosClass::Burstable).map(cpu_request).sum()
 }
 
 /// Returns the possible cgroup paths of a pod of which only the UID is known.

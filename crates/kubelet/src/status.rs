@@ -39,7 +39,7 @@ pub fn status(observed: &Observation<'_>, facts: &Facts) -> Value {
     if let Some(generation) = Some(Meta::of(pod.0).generation()).filter(|generation| *generation > 0) {
         status.insert("observedGeneration", generation);
     }
-    status.insert("qosClass", crate::resources::qos_class(pod.spec()));
+    status.insert("qosClass", pod.qos_class().as_str());
     addresses(observed, facts, &mut status);
     for (field, list) in [
         ("initContainerStatuses", &statuses.init),

@@ -8,8 +8,7 @@ use apimachinery::quantity::Quantity;
 use cgroups::Cgroup;
 use node_api::cri::v1;
 
-use crate::pod::{Container, Pod};
-use crate::resources;
+use crate::pod::{Container, Pod, QosClass};
 
 /// Lowest priority of a critical pod.
 const SYSTEM_CRITICAL: i64 = 2_000_000_000;
@@ -65,7 +64,7 @@ impl Swap {
             |of: &str| container.spec.at(&["resources", of, "memory"]).map_or(Quantity::ZERO, quantity).value();
         let (request, limit) = (amount("requests"), amount("limits"));
         let critical = pod.spec()["priority"].as_int().unwrap_or(0) >= SYSTEM_CRITICAL;
-        let burstable = resources::qos_class(pod.spec()) == "Burstable";
+        let burstable = pod.qos_class() == QosClass::Burstable;
         if !self.limited || critical || !burstable || request == 0 || request == limit {
             return 0;
         }

@@ -1,6 +1,7 @@
 //! NodeRestriction for certificates: a kubelet can request its own, and those of pods on its node.
 
 use api::certificates::request::CertificateRequest;
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;
 use apimachinery::{Value, go};
@@ -8,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::super::Operation;
-use super::super::pods::{is_mirror, spec, text};
+use super::super::pods::{spec, text};
 use super::{AdmissionResult, KubeletRequest};
 
 /// The signers of kubelet certificates.
@@ -61,7 +62,7 @@ impl KubeletRequest<'_> {
             let message = format!("pod {pod} is not running on node {node} named in the PodCertificateRequest");
             return self.forbid(message);
         }
-        if is_mirror(&running) {
+        if Pod(&running).is_mirror() {
             return self.forbid(format!("pod {pod} is a mirror pod"));
         }
         let (account, own) = (field("serviceAccountName"), text(spec(&running), "serviceAccountName"));

@@ -1,12 +1,13 @@
 //! NodeRestriction for pods: a kubelet can create mirror pods, and update, delete and evict the pods of its node.
 
+use api::view::Pod;
 use apimachinery::Value;
 use apimachinery::go;
 use apimachinery::meta::Meta;
 use apimachinery::status::{GroupName, Status};
 
 use super::super::Operation;
-use super::super::pods::{is_mirror, items, references_config_maps, references_secrets, spec, text};
+use super::super::pods::{items, references_config_maps, references_secrets, spec, text};
 use super::{AdmissionResult, KubeletRequest};
 
 /// Volume types that need nothing from the API server.
@@ -71,7 +72,7 @@ impl KubeletRequest<'_> {
 
     fn new_pod(&self) -> AdmissionResult {
         let (pod, node) = (self.object, self.quoted());
-        if !is_mirror(pod) {
+        if !Pod(pod).is_mirror() {
             return self.forbid(format!(
                 "pod does not have \"kubernetes.io/config.mirror\" annotation, node {node} can only create mirror pods"
             ));

@@ -14,7 +14,6 @@ mod mounts;
 mod network;
 mod os;
 mod paths;
-mod qos;
 mod report;
 mod resources;
 mod scheduling;
@@ -28,13 +27,13 @@ use apimachinery::field::Error;
 use apimachinery::{At, Errors, Value, meta, names};
 
 use crate::field_rules::looks;
+use crate::view::CONFIG_MIRROR as MIRROR;
 use report::required_one_of;
 
-pub(crate) use annotations::{APP_ARMOR, MIRROR, agree, app_armor_field, validate as validate_annotations};
+pub(crate) use annotations::{APP_ARMOR, agree, app_armor_field, validate as validate_annotations};
 pub(crate) use containers::only_for_pod;
 pub(crate) use defaults::{metadata as default_metadata, pod as default_pod, spec as default};
 pub(crate) use network::address;
-pub(crate) use qos::class as qos_class;
 pub(crate) use report::{invalid_int, invalid_text};
 pub(crate) use scheduling::tolerations as validate_tolerations;
 pub(crate) use security::app_armor as validate_app_armor;

@@ -4,7 +4,8 @@ use std::fmt;
 
 use apimachinery::Value;
 
-use super::{containers, items, spec, text};
+use super::{items, spec, text};
+use crate::view::{Pod, QosClass};
 
 /// A scope requirement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,8 +66,8 @@ fn matches(kind: (&str, &str), object: &Value, name: &str, operator: &str, value
     match name {
         "Terminating" => terminates,
         "NotTerminating" => !terminates,
-        "BestEffort" => is_best_effort(object),
-        "NotBestEffort" => !is_best_effort(object),
+        "BestEffort" => Pod(object).qos_class() == QosClass::BestEffort,
+        "NotBestEffort" => Pod(object).qos_class() != QosClass::BestEffort,
         "PriorityClass" => selects(text(spec(object), "priorityClassName"), operator, values),
         "CrossNamespacePodAffinity" => crosses_namespaces(object),
         _ => false,
@@ -94,18 +95,6 @@ fn selects(value: &str, operator: &str, values: &[Value]) -> bool {
     }
 }
 
-/// Whether no container and no pod-level resource requests or limits CPU or memory.
-fn is_best_effort(pod: &Value) -> bool {
-    let sets_resources = |of: &Value| {
-        let of = |field: &str| of.at(&["resources", field]).and_then(Value::as_object);
-        let fields = [of("requests"), of("limits")];
-        fields.iter().flatten().any(|amounts| {
-            ["cpu", "memory"].iter().any(|name| amounts.get(name).is_some_and(|amount| amount.as_str() != Some("0")))
-        })
-    };
-    !sets_resources(spec(pod)) && !containers(spec(pod)).any(sets_resources)
-}
-
 fn crosses_namespaces(pod: &Value) -> bool {
     let affinity = &spec(pod)["affinity"];
     ["podAffinity", "podAntiAffinity"].iter().any(|kind| {
@@ -122,6 +111,21 @@ mod tests {
     use apimachinery::value;
 
     use super::*;
+
+    #[test]
+    fn best_effort_scope_selects_pods_by_their_qos_class() {
+        let check = |spec: Value, expect: bool| {
+            let pod = value!({"spec": spec});
+            for (name, expect) in [("BestEffort", expect), ("NotBestEffort", !expect)] {
+                assert_eq!(Scope::of(&value!({"scopeName": name})).matches("", "pods", &pod), expect, "{name} {pod:?}");
+            }
+        };
+        let requests = |cpu: &str| value!({"resources": {"requests": {"cpu": cpu}}});
+        check(value!({"containers": [(requests("1m"))]}), false);
+        check(value!({"containers": [(requests("0"))]}), true);
+        check(value!({"containers": [(requests("0m"))]}), true);
+        check(value!({"containers": [(requests("1"))], "resources": {"requests": {"cpu": "0"}}}), true);
+    }
 
     #[test]
     fn claim_counts_for_its_desired_current_and_target_volume_attributes_class() {

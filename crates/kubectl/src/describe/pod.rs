@@ -1,11 +1,11 @@
 //! Pods and pod templates.
 
+use api::view::Pod;
 use apimachinery::Value;
-use apimachinery::quantity::Quantity;
 
 use super::common;
 use super::containers;
-use super::read::{Read, quantity};
+use super::read::Read;
 use super::volumes;
 use super::writer::{Writer, line};
 use super::{Related, Rendered};
@@ -37,7 +37,7 @@ pub(super) fn pod(w: &mut Writer<'_>, pod: &Value, _: &Related) -> Rendered {
     }
     write_conditions(w, pod);
     volumes::write(w, spec.list("volumes"), "");
-    line!(w, 0, "QoS Class:\t{}", qos_class(pod));
+    line!(w, 0, "QoS Class:\t{}", Pod(pod).qos_class());
     common::labels(w, "Node-Selectors", spec.map("nodeSelector"));
     common::tolerations(w, "Tolerations", spec.list("tolerations"));
     write_spread(w, spec, "");
@@ -112,33 +112,6 @@ fn write_conditions(w: &mut Writer<'_>, pod: &Value) {
         for condition in conditions {
             line!(w, 1, "{} \t{} ", condition.text("type"), condition.text("status"));
         }
-    }
-}
-
-/// Returns the QoS class in the status, or computes it for a pod that has no status.
-fn qos_class(pod: &Value) -> &str {
-    match pod.text("status.qosClass") {
-        "" => {}
-        class => return class,
-    }
-    let spec = pod.sub("spec");
-    let containers = ["containers", "initContainers"].into_iter().flat_map(|field| spec.list(field));
-    let all: Vec<&Value> = match spec.has("resources") {
-        true => vec![spec.sub("resources")],
-        false => containers.map(|container| container.sub("resources")).collect(),
-    };
-    let amount = |resources: &Value, of: &str| quantity(resources.sub(of)).max(Quantity::ZERO);
-    let sum = |of: &str| all.iter().fold(Quantity::ZERO, |sum, resources| sum.add(amount(resources, of)));
-    let [requests, limits] =
-        ["requests", "limits"].map(|of| ["cpu", "memory"].map(|name| sum(&format!("{of}.{name}"))));
-    let limited =
-        |resources: &&Value| ["limits.cpu", "limits.memory"].iter().all(|of| !amount(resources, of).is_zero());
-    if requests.iter().chain(&limits).all(|sum| sum.is_zero()) {
-        "BestEffort"
-    } else if all.iter().all(limited) && requests == limits {
-        "Guaranteed"
-    } else {
-        "Burstable"
     }
 }
 

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::field_rules::quantity;
 
 use crate::admission::Rejection;
-use crate::pod::{Container, Pod, Role};
-use crate::resources;
+use crate::pod::{Container, Pod, QosClass, Role};
 use crate::topology::{Hint, Hints, Nodes, Provider};
 
 /// Topology of a CPU.
@@ -29,7 +28,7 @@ pub struct Pool {
 /// Returns the number of exclusive CPUs of a container, if it gets any.
 pub fn exclusive(pod: Pod<'_>, container: Container<'_>) -> Option<usize> {
     let milli = container.spec.at(&["resources", "requests", "cpu"]).map_or(0, |cpu| quantity(cpu).milli_value());
-    let whole = milli > 0 && milli % 1000 == 0 && resources::qos_class(pod.spec()) == "Guaranteed";
+    let whole = milli > 0 && milli % 1000 == 0 && pod.qos_class() == QosClass::Guaranteed;
     usize::try_from(milli / 1000).ok().filter(|_| whole)
 }
 

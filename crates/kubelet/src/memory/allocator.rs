@@ -6,8 +6,7 @@ use api::field_rules::quantity;
 use apimachinery::Object;
 
 use crate::admission::Rejection;
-use crate::pod::{Container, Pod, Role};
-use crate::resources;
+use crate::pod::{Container, Pod, QosClass, Role};
 use crate::topology::{Hint, Hints, Nodes, Provider};
 
 /// An amount of memory in bytes.
@@ -275,7 +274,7 @@ impl Provider for MemoryAllocator {
 
 /// Returns the memory and huge pages to allocate to a container; empty unless its pod is Guaranteed.
 fn requested_memory(pod: Pod<'_>, container: Container<'_>) -> BTreeMap<String, Amount> {
-    if resources::qos_class(pod.spec()) != "Guaranteed" {
+    if pod.qos_class() != QosClass::Guaranteed {
         return BTreeMap::new();
     }
     let requests = container.spec["resources"]["requests"].as_object().into_iter().flat_map(Object::iter);

@@ -6,6 +6,7 @@ use apimachinery::{At, Object, Value, value};
 
 use super::super::pod_spec;
 use crate::field_rules::{items_mut, keep, raise_generation, start_generation};
+use crate::view::PodSpec;
 
 /// Defaults a pod and synchronizes fields that have a deprecated duplicate.
 pub(super) fn default(object: &mut Value) {
@@ -28,7 +29,7 @@ pub(super) fn create(object: &mut Value, now: Time) {
     let spec = object.get("spec").unwrap_or(&Value::Null);
     // Upstream computes the QoS class before it clears the status, so a class sent by the client is kept.
     let sent = object.str_at(&["status", "qosClass"]).filter(|class| !class.is_empty());
-    let class = sent.map_or_else(|| pod_spec::qos_class(spec).to_owned(), str::to_owned);
+    let class = sent.unwrap_or(PodSpec(spec).qos_class().as_str());
     let mut status = value!({"phase": "Pending", "qosClass": class});
     if spec.get("schedulingGates").and_then(Value::as_array).is_some_and(|gates| !gates.is_empty())
         && let Value::Object(status) = &mut status

@@ -3,10 +3,10 @@
 use apimachinery::{At, Errors, Object, Value};
 
 use super::super::object_meta;
-use super::super::pod_spec::{self, MIRROR};
 use super::prepare::keep_metadata;
 use super::update::nowhere;
 use crate::field_rules::{keep, raise_generation};
+use crate::view::{CONFIG_MIRROR as MIRROR, Pod};
 
 const CPU_AND_MEMORY: [&str; 2] = ["cpu", "memory"];
 
@@ -46,9 +46,7 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
     super::validate(object, errors);
     let (root, before) = (At::root(object), At::root(old));
     let (spec, old_spec) = (root.get("spec"), before.get("spec"));
-    let class = |pod: &Value| pod_spec::qos_class(pod.get("spec").unwrap_or(&Value::Null)).to_owned();
-    let was = old.str_at(&["status", "qosClass"]).map_or_else(|| class(old), str::to_owned);
-    if was != class(object) {
+    if Pod(old).qos_class() != Pod(object).pod_spec().qos_class() {
         let qos_class = object.str_at(&["status", "qosClass"]).unwrap_or_default();
         let detail = "Pod QOS Class may not change as a result of resizing";
         errors.push(apimachinery::field::Error::invalid(spec.path(), qos_class, detail));

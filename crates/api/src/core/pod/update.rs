@@ -6,9 +6,10 @@ use apimachinery::field::{BadValue, Error};
 use apimachinery::{At, Errors, Object, Value, go, names};
 
 use super::super::object_meta;
-use super::super::pod_spec::{self, APP_ARMOR, MIRROR, invalid_int};
+use super::super::pod_spec::{self, APP_ARMOR, invalid_int};
 use crate::field_rules::keep;
 use crate::go_form::pods::{diff, print};
+use crate::view::CONFIG_MIRROR as MIRROR;
 
 /// The mutable fields, as listed in the error message.
 const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";

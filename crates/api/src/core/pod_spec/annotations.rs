@@ -4,9 +4,8 @@ use apimachinery::field::Error;
 use apimachinery::{At, Errors, Path, Value, go, json};
 
 use super::{paths, scheduling, visit};
+use crate::view::CONFIG_MIRROR as MIRROR;
 
-/// Set by the kubelet on the mirror pod of a static pod.
-pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Deprecated prefix for the AppArmor profile of the container whose name follows.
 pub(crate) const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 /// Deprecated annotation for a pod's seccomp profile.

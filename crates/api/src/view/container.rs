@@ -1,20 +1,11 @@
-//! Typed view of a Pod object. Access never fails, since the API server has validated the object.
+//! View of a container of a pod.
 
-use apimachinery::meta::Meta;
-use apimachinery::{Key, Value};
+use apimachinery::Value;
 
-/// Annotation of pods with their source: `file`, `http` or `api`.
-pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
-/// Annotation of mirror pods in the API server.
-pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
-/// Annotation with the hash of a static pod's manifest.
-pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
+use super::Pod;
 
 /// Action of a `restartPolicyRules` entry that restarts all containers of the pod.
 const RESTART_ALL: &str = "RestartAllContainers";
-
-#[derive(Clone, Copy, Debug)]
-pub struct Pod<'a>(pub &'a Value);
 
 /// A container of a pod and its role.
 #[derive(Clone, Copy, Debug)]
@@ -41,108 +32,6 @@ pub enum RestartPolicy {
     Always,
     OnFailure,
     Never,
-}
-
-impl<'a> Pod<'a> {
-    pub fn meta(self) -> Meta<'a> {
-        Meta::of(self.0)
-    }
-
-    pub fn name(self) -> &'a str {
-        self.meta().name()
-    }
-
-    pub fn namespace(self) -> &'a str {
-        self.meta().namespace()
-    }
-
-    pub fn uid(self) -> &'a str {
-        self.meta().uid()
-    }
-
-    pub fn key(self) -> Key {
-        Key::of(self.0)
-    }
-
-    pub fn spec(self) -> &'a Value {
-        &self.0["spec"]
-    }
-
-    /// Returns a boolean field of the spec; false if absent.
-    pub fn flag(self, field: &str) -> bool {
-        self.spec()[field].as_bool().unwrap_or(false)
-    }
-
-    /// Formats the pod for messages: `name_namespace(uid)`.
-    pub fn described(self) -> String {
-        format!("{}_{}({})", self.name(), self.namespace(), self.uid())
-    }
-
-    /// Returns init containers and sidecars in order.
-    pub fn init_containers(self) -> impl DoubleEndedIterator<Item = Container<'a>> + ExactSizeIterator {
-        self.list("initContainers").iter().map(|spec| {
-            let sidecar = spec.str_at(&["restartPolicy"]) == Some("Always");
-            Container { spec, role: if sidecar { Role::Sidecar } else { Role::Init } }
-        })
-    }
-
-    pub fn app_containers(self) -> impl DoubleEndedIterator<Item = Container<'a>> + ExactSizeIterator {
-        self.list("containers").iter().map(|spec| Container { spec, role: Role::App })
-    }
-
-    pub fn ephemeral_containers(self) -> impl DoubleEndedIterator<Item = Container<'a>> + ExactSizeIterator {
-        self.list("ephemeralContainers").iter().map(|spec| Container { spec, role: Role::Ephemeral })
-    }
-
-    /// Returns containers of all roles.
-    pub fn containers(self) -> impl Iterator<Item = Container<'a>> {
-        self.init_containers().chain(self.app_containers()).chain(self.ephemeral_containers())
-    }
-
-    pub fn container(self, name: &str) -> Option<Container<'a>> {
-        self.containers().find(|container| container.name() == name)
-    }
-
-    pub fn restart_policy(self) -> RestartPolicy {
-        RestartPolicy::read(self.spec()).unwrap_or(RestartPolicy::Always)
-    }
-
-    /// Returns `terminationGracePeriodSeconds`.
-    pub fn grace_seconds(self) -> i64 {
-        self.spec()["terminationGracePeriodSeconds"].as_int().unwrap_or(30)
-    }
-
-    /// Whether the pod comes from a file or URL rather than from the API server.
-    pub fn is_static(self) -> bool {
-        self.meta().annotation(CONFIG_SOURCE).is_some_and(|source| source != "api")
-    }
-
-    /// Whether the pod is the API server's copy of a static pod.
-    pub fn is_mirror(self) -> bool {
-        self.meta().annotation(CONFIG_MIRROR).is_some()
-    }
-
-    /// Returns the phase in the API server; empty if none.
-    pub fn phase(self) -> &'a str {
-        self.0.str_at(&["status", "phase"]).unwrap_or_default()
-    }
-
-    /// Whether the API server reports the pod as terminated.
-    pub fn is_terminal(self) -> bool {
-        matches!(self.phase(), "Succeeded" | "Failed")
-    }
-
-    /// Returns a list of the spec; empty if absent.
-    pub fn list(self, field: &str) -> &'a [Value] {
-        self.spec()[field].as_array().unwrap_or_default()
-    }
-
-    /// Returns the container's status in the API server.
-    pub fn known_status(self, container: Container<'_>) -> &'a Value {
-        let list = self.0["status"][container.role.status_field()].as_array().unwrap_or_default();
-        let found = list.iter().find(|status| status.str_at(&["name"]) == Some(container.name()));
-        found.unwrap_or(&Value::Null)
-    }
 }
 
 impl<'a> Container<'a> {
@@ -218,16 +107,6 @@ impl<'a> Container<'a> {
     pub fn field_path(self) -> String {
         format!("spec.{}{{{}}}", self.role.spec_field(), self.name())
     }
-
-    /// Returns a hash that changes when the container must be re-created. As upstream, only the image of a running
-    /// container can change.
-    pub fn hash(self) -> String {
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        for byte in self.name().bytes().chain([0]).chain(self.image().bytes()) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        }
-        format!("{hash:x}")
-    }
 }
 
 impl Role {
@@ -251,7 +130,7 @@ impl Role {
 }
 
 impl RestartPolicy {
-    fn read(spec: &Value) -> Option<Self> {
+    pub(super) fn read(spec: &Value) -> Option<Self> {
         match spec.str_at(&["restartPolicy"])? {
             "Always" => Some(Self::Always),
             "OnFailure" => Some(Self::OnFailure),
@@ -276,6 +155,7 @@ mod tests {
     use apimachinery::value;
 
     use super::*;
+    use crate::view::Pod;
 
     #[test]
     fn containers_restart_according_to_policy_and_rules() {
